@@ -297,7 +297,7 @@ def _requests(whole: Sweep, wanted: Wanted, notes: list[str]) -> Iterator[tuple[
     joint = [run for name, run in runs.items() if name.startswith("mtl-")]
     selected = [run for name, run in runs.items() if name.startswith(HEADS)]
     groups = group(load_claims(selected))
-    told_apart = [one for one in groups if one.claimed.any() and not one.claimed.all()]
+    told_apart = [one for one in groups if one.claimed_by_most.any() and not one.claimed_by_most.all()]
     if lacking := [one.label for one in groups if one not in told_apart]:
         notes.append(f"No head is claimed for {', '.join(lacking)}, so closing them was not tried.")
     closed = [Path(claim.run) for one in told_apart if not one.joint for claim in one.claims]

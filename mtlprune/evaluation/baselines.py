@@ -121,8 +121,8 @@ class TreesLearner:
         heads, relations = [0] * len(words), ["root"] * len(words)
         for place, ranked in enumerate(arcs, 1):
             if place != root:
-                within = ((d, relation) for d, relation in ranked if d and 1 <= place + d <= len(words))
-                distance, relation = next(within, (root - place, self._usual_relation(ranked)))
+                inside_sentence = ((d, relation) for d, relation in ranked if d and 1 <= place + d <= len(words))
+                distance, relation = next(inside_sentence, (root - place, self._usual_relation(ranked)))
                 heads[place - 1], relations[place - 1] = place + distance, relation
         while circle := find_cycle(heads):
             heads[min(circle) - 1] = root
@@ -232,8 +232,8 @@ class Majority:
         sentences = list(train)
         if not sentences:
             raise SentenceError("the majority baseline counts words in train, but train has no sentence")
-        known = {name for sentence in sentences for name in sentence.layers()}
-        self.layers = {name: kind for name, kind in declared(sentences).items() if name in known}
+        layer_names = {name for sentence in sentences for name in sentence.layers()}
+        self.layers = {name: kind for name, kind in declared(sentences).items() if name in layer_names}
         self._tags = TagsLearner()
         self._learners = {name: LEARNERS[kind_of(kind)]() for name, kind in self.layers.items()}
         for s in sentences:
@@ -248,5 +248,7 @@ class Majority:
         """The same words with the layers that train knows; only the words are read."""
         words = sentence.words
         tags = self._tags.predict(words, ())
-        layers = {name: Layer(self.layers[name], one.predict(words, tags)) for name, one in self._learners.items()}
+        layers = {
+            name: Layer(self.layers[name], learner.predict(words, tags)) for name, learner in self._learners.items()
+        }
         return sentence.bare().with_layers(**layers)

@@ -25,8 +25,8 @@ def scores_by_type(layer: str, gold: Sequence[Sentence], predicted: Sequence[Sen
     ``layer`` is of the kind ``spans``, which is flat: IOB2 tags hold one type a word. Sentences whose gold layer is
     unknown count for nothing.
     """
-    known = [pair for pair in zip(gold, predicted, strict=True) if pair[0].get(layer) is not None]
-    labels = sorted({span.label for pair in known for sentence in pair for span in sentence.get(layer)})
+    annotated_pairs = [pair for pair in zip(gold, predicted, strict=True) if pair[0].get(layer) is not None]
+    labels = sorted({span.label for pair in annotated_pairs for sentence in pair for span in sentence.get(layer)})
     if not labels:
         return []
 
@@ -40,12 +40,12 @@ def scores_by_type(layer: str, gold: Sequence[Sentence], predicted: Sequence[Sen
             iob2_from_spans([span._replace(label=numbers[span.label]) for span in sentence.get(layer)], len(sentence))
             for sentence in side
         ]
-        for side in zip(*known, strict=True)
+        for side in zip(*annotated_pairs, strict=True)
     ]
     settings: Any = {"scheme": IOB2, "zero_division": 0}
     columns: Any = precision_recall_fscore_support(*sides, average=None, **settings)  # four arrays, by type
-    whole: Any = precision_recall_fscore_support(*sides, average="micro", **settings)
-    rows = [*zip(*columns, strict=True), whole]
+    overall: Any = precision_recall_fscore_support(*sides, average="micro", **settings)
+    rows = [*zip(*columns, strict=True), overall]
     return [
         TypeScore(label, 100 * float(precision), 100 * float(recall), 100 * float(f1), int(number))
         for label, (precision, recall, f1, number) in zip([*labels, ALL], rows, strict=True)

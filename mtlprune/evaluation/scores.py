@@ -35,14 +35,16 @@ def _kind(layer: str, gold: Sentence, predicted: Sentence) -> str | None:
             f"sentence {gold.id!r}: gold and prediction ({predicted.id!r}) do not have the same words; "
             "scores compare the same sentences in the same order"
         )
-    mine, theirs = gold.kind(layer), predicted.kind(layer)
-    if mine is None:
+    gold_kind, predicted_kind = gold.kind(layer), predicted.kind(layer)
+    if gold_kind is None:
         return None
-    if theirs is None:
+    if predicted_kind is None:
         raise SentenceError(f"sentence {gold.id!r}: gold has a {layer} layer, but none was predicted; predict it first")
-    if mine != theirs and kind_of(mine) != kind_of(theirs):
-        raise SentenceError(f"sentence {gold.id!r}: {layer} is of the kind {mine} in gold, but {theirs} was predicted")
-    return mine
+    if gold_kind != predicted_kind and kind_of(gold_kind) != kind_of(predicted_kind):
+        raise SentenceError(
+            f"sentence {gold.id!r}: {layer} is of the kind {gold_kind} in gold, but {predicted_kind} was predicted"
+        )
+    return gold_kind
 
 
 def count(layer: str, gold: Sentence, predicted: Sentence) -> Counts | None:
@@ -60,7 +62,7 @@ def count(layer: str, gold: Sentence, predicted: Sentence) -> Counts | None:
 # --- counts, one function a kind -------------------------------------------------------------------------------------
 
 
-def _count_trees(mine: Any, theirs: Any, gold: Sentence, kind: str) -> Counts:
+def _count_trees(gold_tree: Any, predicted_tree: Any, gold: Sentence, kind: str) -> Counts:
     """Words, right heads and right arcs, with and without punctuation and subtypes.
 
     Keys: ``words``, ``heads`` (right head), ``arcs`` (and right relation in full), ``bare_arcs`` (relation up to the
@@ -68,34 +70,38 @@ def _count_trees(mine: Any, theirs: Any, gold: Sentence, kind: str) -> Counts:
     """
     rows = [
         (head == guess, head == guess and relation == label, head == guess and _bare(relation) == _bare(label))
-        for head, relation, guess, label in zip(*mine, *theirs, strict=True)
+        for head, relation, guess, label in zip(*gold_tree, *predicted_tree, strict=True)
     ]
     plain = [row for row, word in zip(rows, gold.words, strict=True) if not is_punctuation(word)]
     return {**_tally(rows), **_tally(plain, "_no_punct")}
 
 
-def _count_brackets(mine: Any, theirs: Any, gold: Sentence, kind: str) -> Counts:
+def _count_brackets(gold_tree: Any, predicted_tree: Any, gold: Sentence, kind: str) -> Counts:
     """``correct``, ``gold``, ``predicted`` brackets by EVALB's rules with ``new.prm``."""
     place = fenceposts(gold, kind)
-    gold_brackets, guessed = brackets(mine, place), brackets(theirs, place)
+    gold_brackets, guessed = brackets(gold_tree, place), brackets(predicted_tree, place)
     correct = sum(min(number, guessed[bracket]) for bracket, number in gold_brackets.items() if bracket in guessed)
     return {"correct": correct, "gold": sum(gold_brackets.values()), "predicted": sum(guessed.values())}
 
 
-def _count_frames(mine: Any, theirs: Any, gold: Sentence, kind: str) -> Counts:
+def _count_frames(gold_frames: Any, predicted_frames: Any, gold: Sentence, kind: str) -> Counts:
     """Arguments, predicates and official arguments.
 
     Keys: ``correct``, ``gold``, ``predicted`` over (predicate, start, end, label) without V and C-V; the same with
     ``predicates_`` (word indices), ``filled_`` (predicates with at least one such argument) and ``conll05_``
     (C-X joined to X, arguments at words that gold does not mark as a predicate left out).
     """
-    gold_arguments, arguments = argument_places(mine), argument_places(theirs)
-    places, guesses = {p.index for p in mine}, {p.index for p in theirs}
+    gold_arguments, arguments = argument_places(gold_frames), argument_places(predicted_frames)
+    places, guesses = {p.index for p in gold_frames}, {p.index for p in predicted_frames}
     return {
         **_overlap(gold_arguments, arguments),
         **_overlap(places, guesses, "predicates_"),
         **_overlap({a[0] for a in gold_arguments}, {a[0] for a in arguments}, "filled_"),
-        **_overlap(_joined_arguments(mine), _joined_arguments(p for p in theirs if p.index in places), "conll05_"),
+        **_overlap(
+            _joined_arguments(gold_frames),
+            _joined_arguments(p for p in predicted_frames if p.index in places),
+            "conll05_",
+        ),
     }
 
 
@@ -140,9 +146,9 @@ def foreign_punctuation(sentences: Iterable[Sentence], layer: str) -> str | None
     words = deleted = 0
     for sentence in sentences:
         kind = sentence.kind(layer)
-        if kind is None or (named := tags_named(kind)) is None:
+        if kind is None or (tag_layer := tags_named(kind)) is None:
             continue
-        tags = sentence.get(named) or ("",) * len(sentence)
+        tags = sentence.get(tag_layer) or ("",) * len(sentence)
         punctuation = [tag in DELETED for word, tag in zip(sentence.words, tags, strict=True) if is_punctuation(word)]
         words += len(punctuation)
         deleted += sum(punctuation)
@@ -206,12 +212,12 @@ def _joined_arguments(predicates: Iterable[Predicate]) -> set[tuple]:
 # --- scores from sums ------------------------------------------------------------------------------------------------
 
 
-def _percent(part: str, *wholes: str) -> Callable[[Mapping[str, Any]], Any]:
+def _percent(part: str, *denominators: str) -> Callable[[Mapping[str, Any]], Any]:
     """100 · part / the mean of the wholes, 0 where that is 0; the sums may be numbers or arrays of resampled sums."""
 
     def ratio(sums: Mapping[str, Any]) -> Any:
-        total = sum(sums[whole] for whole in wholes)
-        return 100.0 * len(wholes) * sums[part] / (total + (total == 0))
+        total = sum(sums[denominator] for denominator in denominators)
+        return 100.0 * len(denominators) * sums[part] / (total + (total == 0))
 
     return ratio
 
@@ -225,8 +231,11 @@ def _precision_recall_f1(prefix: str = "") -> dict[str, Callable[[Mapping[str, A
 
 
 COUNT: dict[str, Callable[[Any, Any, Sentence, str], Counts]] = {
-    "tags": lambda mine, theirs, *_: {"correct": sum(map(operator.eq, mine, theirs)), "words": len(mine)},
-    "spans": lambda mine, theirs, *_: _overlap(set(mine), set(theirs)),
+    "tags": lambda gold_tags, predicted_tags, *_: {
+        "correct": sum(map(operator.eq, gold_tags, predicted_tags)),
+        "words": len(gold_tags),
+    },
+    "spans": lambda gold_spans, predicted_spans, *_: _overlap(set(gold_spans), set(predicted_spans)),
     "tree": _count_trees,
     "brackets": _count_brackets,
     "frames": _count_frames,
@@ -290,9 +299,9 @@ def count_names(kind: str, score: str) -> tuple[str, ...]:
 def add(counts: Iterable[Mapping[str, int] | None]) -> Counts:
     """The sum of counts, key by key; sentences that are not counted (None) add nothing."""
     total: Counter[str] = Counter()
-    for one in counts:
-        if one is not None:
-            total.update(one)
+    for sentence_counts in counts:
+        if sentence_counts is not None:
+            total.update(sentence_counts)
     return dict(total)
 
 

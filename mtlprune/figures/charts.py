@@ -48,7 +48,7 @@ WIDTH, HEIGHT, CELL, ROOM = 232, 168, 15, 8
 """Inside a panel, of a cell in a map of heads, and between data and the ends of an axis."""
 DOZEN = 12
 """Rows of a forest plot at the most: tables have all."""
-PAGE, LEAST, AXIS = 900, 8, 72
+PAGE, MIN_FONT_SIZE, AXIS = 900, 8, 72
 """Pixels: of the narrowest page that figures are made for, of the smallest words there, and of a panel's axis."""
 FORMATS = ("png", "svg", "pdf")
 SCALE = 2
@@ -79,10 +79,10 @@ class Chart(NamedTuple):
         """A figure that the docstring of what makes it puts in words; none of a Result without rows of ``frame``."""
         words = " ".join((make.__doc__ or "").split())
 
-        def some(result: Any) -> Spec | None:
+        def spec_or_none(result: Any) -> Spec | None:
             return make(result) if len(result.frames.get(frame, ())) else None
 
-        return cls(some if frame else make, words.removesuffix("."), words)
+        return cls(spec_or_none if frame else make, words.removesuffix("."), words)
 
 
 @dataclass(frozen=True)
@@ -141,19 +141,19 @@ def colours(
     ``kinds``: names of one number share its hue.
     """
     names = list(frame["name"].cat.categories)
-    shown = [name for name in names if frame["name"].eq(name).any()]
+    names_present = [name for name in names if frame["name"].eq(name).any()]
     marked = set(frame.loc[frame[dashed], "name"]) if dashed else set()
     free = OTHER_HUES if kinds else ()
     hues = [free[kinds[name] % len(free)] for name in names] if kinds else list(task_colours(names).values())
     looks = [(hue, name in marked) for name, hue in zip(names, hues, strict=True)]
     shapes = [SHAPES[looks[:place].count(look) % len(SHAPES)] for place, look in enumerate(looks)]
-    columns = max(1, min(6, 700 // (6 * max(map(len, shown), default=1) + 44)))
+    columns = max(1, min(6, 700 // (6 * max(map(len, names_present), default=1) + 44)))
     strokes = symbol == "stroke" and len(set(shapes)) == 1
     legend = alt.Legend(
         orient="bottom", columns=columns, title=None, symbolType=symbol, symbolSize=300 if strokes else 60
     )
-    if shown != names:
-        legend.values = shown
+    if names_present != names:
+        legend.values = names_present
     dashes = [[5, 3] if dash else [1, 0] for _, dash in looks]
     channels: dict[str, Any] = {"color": (alt.Color, hues), "strokeDash": (alt.StrokeDash, dashes)}
     channels |= {"shape": (alt.Shape, shapes)} if len(set(shapes)) > 1 else {}
@@ -172,7 +172,7 @@ def lines(
     x_title: str | None = None,
     y_title: str | None = None,
     zero: bool = False,
-    whole: bool = True,
+    integer_axis: bool = True,
     dashed: str | None = None,
     look: Mapping[str, Any] | None = None,
 ) -> alt.Chart:
@@ -184,14 +184,14 @@ def lines(
         dashed: a column of truths: which lines are dashed.
         look: ``colours`` of the rows of all panels, where panels have different names.
     """
-    kept = frame.dropna(subset=[y])
-    size = 22 if kept["name"].value_counts().max() < 20 else 8  # where they stand close
-    across = alt.Axis(grid=False, tickMinStep=1, tickCount=6, format="d") if whole else alt.Axis(grid=False)
+    points = frame.dropna(subset=[y])
+    size = 22 if points["name"].value_counts().max() < 20 else 8  # where they stand close
+    x_axis = alt.Axis(grid=False, tickMinStep=1, tickCount=6, format="d") if integer_axis else alt.Axis(grid=False)
     return (
-        alt.Chart(data(kept[["name", x, y]]), title=title, width=WIDTH, height=HEIGHT)
+        alt.Chart(data(points[["name", x, y]]), title=title, width=WIDTH, height=HEIGHT)
         .mark_line(point=alt.OverlayMarkDef(size=size, filled=True, strokeDash=[1, 0]))
         .encode(
-            alt.X(f"{_field(x)}:Q", title=x_title or x, axis=across, scale=alt.Scale(nice=False, zero=False)),
+            alt.X(f"{_field(x)}:Q", title=x_title or x, axis=x_axis, scale=alt.Scale(nice=False, zero=False)),
             alt.Y(f"{_field(y)}:Q", title=y_title or y, scale=alt.Scale(zero=zero, nice=False, padding=ROOM)),
             **(look or colours(frame, dashed)),
         )
@@ -200,8 +200,8 @@ def lines(
 
 def seeds_behind(frame: pd.DataFrame, x: str, y: str, colour: alt.Color) -> alt.Chart:
     """Small dots, to be laid over a panel of lines: what the lines are means of."""
-    shown = alt.Chart(data(frame[["name", x, y]])).mark_circle(size=7, opacity=0.9)
-    return shown.encode(alt.X(f"{_field(x)}:Q"), alt.Y(f"{_field(y)}:Q"), colour)
+    seed_points = alt.Chart(data(frame[["name", x, y]])).mark_circle(size=7, opacity=0.9)
+    return seed_points.encode(alt.X(f"{_field(x)}:Q"), alt.Y(f"{_field(y)}:Q"), colour)
 
 
 def band(frame: pd.DataFrame, x: str, low: str, high: str, y_title: str) -> alt.Chart:
@@ -225,7 +225,7 @@ def dots(
                 scale=alt.Scale(zero=False, nice=False, padding=ROOM),
             ),
             alt.Y(f"{_field(y)}:Q", title=y_title, scale=alt.Scale(zero=False, nice=False, padding=ROOM)),
-            **{key: of for key, of in look.items() if key != "strokeDash"},
+            **{key: encoding for key, encoding in look.items() if key != "strokeDash"},
         )
     )
 
@@ -246,7 +246,7 @@ class Interval(NamedTuple):
     value: float
     low: float
     high: float
-    sure: bool
+    is_significant: bool
     words: str
     """All that is known, in words."""
 
@@ -257,10 +257,12 @@ def forest(intervals: Sequence[Interval], *, title: str = "", x_title: str = "",
     Room is for all values, and for intervals unless much wider than most: those are cut off at the edge.
     """
     rows = pd.DataFrame(intervals[:DOZEN])
-    known = rows.dropna(subset=["low", "high"])
-    wide = known["high"] - known["low"]
-    usual = known[wide <= 4 * wide.sort_values().iloc[len(wide) // 2]] if len(known) else known
-    ends = [0.0, *rows["value"], *usual["low"], *usual["high"]]
+    with_interval = rows.dropna(subset=["low", "high"])
+    wide = with_interval["high"] - with_interval["low"]
+    usual_rows = (
+        with_interval[wide <= 4 * wide.sort_values().iloc[len(wide) // 2]] if len(with_interval) else with_interval
+    )
+    ends = [0.0, *rows["value"], *usual_rows["low"], *usual_rows["high"]]
     scale = alt.Scale(domain=[min(ends), max(ends)] if max(ends) > min(ends) else [-1, 1], nice=5, padding=ROOM)
     signed = f"datum.value ? format(datum.value, '{'+' * (min(ends) < 0)}~f') : '0'"
     axis = alt.Axis(grid=False, tickCount=5 if width >= WIDTH else 4, labelExpr=signed)
@@ -291,7 +293,7 @@ def head_map(
     words: bool = True,
     ramp: Sequence[str] = (),
     framed: str | None = None,
-    across: int = 0,
+    columns: int = 0,
     cell: int = CELL,
     axes: bool = False,
     heading: str | None = None,
@@ -310,27 +312,27 @@ def head_map(
         subsets: what colours mean, words → colour, where the colours of cells stand in a column ``colour``.
     """
     closed, high = f"!isValid({alt.datum[value]})", int(frame["layer"].max())
-    kept = frame[[c for c in ("name", "layer", "head", value, "colour", framed) if c in frame]]
+    rows = frame[[c for c in ("name", "layer", "head", value, "colour", framed) if c in frame]]
     bare: dict[str, Any] = {"ticks": False, "domain": False, "labelAngle": 0}
     upright = alt.Axis(**bare) if axes else alt.Axis(**bare, values=sorted({1, high}))
-    base = alt.Chart(data(kept)).encode(
+    base = alt.Chart(data(rows)).encode(
         alt.X("head:O", title="head" if axes else None, axis=alt.Axis(orient="top", **bare) if axes else None),
         alt.Y("layer:O", title="layer" if axes else None, axis=upright),
     )
     above: dict[str, Any] = {"orient": "bottom", "title": heading.split("\n") if heading else None}
     if subsets is None:
-        known = frame[value].abs().dropna()
-        most = limit or (float(known.quantile(0.98)) if len(known) else 0.0) or 1.0
-        drawn = [_by_value(base, value, most, diverging, ramp, above)]
+        magnitudes = frame[value].abs().dropna()
+        limit_value = limit or (float(magnitudes.quantile(0.98)) if len(magnitudes) else 0.0) or 1.0
+        layers = [_by_value(base, value, limit_value, diverging, ramp, above)]
     else:
-        drawn = _by_subset(base, subsets, {**above, "columns": 4 if across else 2})
+        layers = _by_subset(base, subsets, {**above, "columns": 4 if columns else 2})
     if framed:
-        drawn.append(base.transform_filter(alt.datum[framed]).mark_rect(filled=False, stroke=FRAME, strokeWidth=2))
-    drawn.append(base.transform_filter(closed).mark_rect(fill="#ffffff", **BOX))
+        layers.append(base.transform_filter(alt.datum[framed]).mark_rect(filled=False, stroke=FRAME, strokeWidth=2))
+    layers.append(base.transform_filter(closed).mark_rect(fill="#ffffff", **BOX))
     dashes = base.transform_filter(closed).mark_rule(strokeWidth=1, color=RULE)
-    drawn.append(dashes.encode(alt.X("head:O", bandPosition=0.25), alt.X2("head:O", bandPosition=0.75)))
-    layered = alt.layer(*drawn).properties(width=int(frame["head"].max()) * cell, height=high * cell)
-    return _by_name(layered, list(frame["name"].cat.categories), title, words, across, axes)
+    layers.append(dashes.encode(alt.X("head:O", bandPosition=0.25), alt.X2("head:O", bandPosition=0.75)))
+    layered = alt.layer(*layers).properties(width=int(frame["head"].max()) * cell, height=high * cell)
+    return _by_name(layered, list(frame["name"].cat.categories), title, words, columns, axes)
 
 
 BOX: dict[str, Any] = {"stroke": RULE, "strokeWidth": 1}
@@ -338,11 +340,16 @@ BOX: dict[str, Any] = {"stroke": RULE, "strokeWidth": 1}
 
 
 def _by_value(
-    base: alt.Chart, value: str, most: float, diverging: bool, ramp: Sequence[str], above: Mapping[str, Any]
+    base: alt.Chart, value: str, limit_value: float, diverging: bool, ramp: Sequence[str], above: Mapping[str, Any]
 ) -> alt.Chart:
     """Cells in colours from 0, or from −most, to ``most``; ``above``: of the legend."""
     colours = list(ramp or (DIVERGING if diverging else SEQUENTIAL))
-    scale = alt.Scale(domain=[-most, 0, most] if diverging else [0, most], range=colours, clamp=True, interpolate="rgb")
+    scale = alt.Scale(
+        domain=[-limit_value, 0, limit_value] if diverging else [0, limit_value],
+        range=colours,
+        clamp=True,
+        interpolate="rgb",
+    )
     legend = alt.Legend(**above, format=".2~g", gradientStrokeColor=RULE, gradientStrokeWidth=1)
     return base.mark_rect(**BOX).encode(alt.Color(f"{_field(value)}:Q", scale=scale, legend=legend))
 
@@ -356,9 +363,9 @@ def _by_subset(base: alt.Chart, subsets: Mapping[str, str], above: Mapping[str, 
     return [key, base.mark_rect(**BOX).encode(alt.Color("colour:N", scale=None))]
 
 
-def _by_name(layered: Any, names: list[str], title: str, words: bool, across: int, axes: bool) -> Any:
+def _by_name(layered: Any, names: list[str], title: str, words: bool, columns: int, axes: bool) -> Any:
     """A map for each name: below each other with their names to the left, or so many ``across`` with names above."""
-    if not across:
+    if not columns:
         place: dict[str, Any] = {"labelAngle": 0, "labelAlign": "left", "labelOrient": "left", "labelAnchor": "middle"}
         header = alt.Header(title=None, labels=words, **place)
         return layered.facet(row=alt.Row("name:N", sort=names, header=header), spacing=14, title=title)
@@ -366,7 +373,7 @@ def _by_name(layered: Any, names: list[str], title: str, words: bool, across: in
     header.labelExpr = r"split(datum.label, '\n')"
     spacing = alt.RowColnumber(row=14, column=28)
     facet = alt.Facet("name:N", sort=names, header=header)
-    maps = layered.facet(facet=facet, columns=across, title=title, spacing=spacing)
+    maps = layered.facet(facet=facet, columns=columns, title=title, spacing=spacing)
     return maps.resolve_axis(x="independent", y="independent") if axes else maps
 
 
@@ -387,7 +394,7 @@ def cells(
     """
     low, high = domain
     high = high if high > low else low + 1
-    above, beside = (list(dict.fromkeys(frame[name].tolist())) for name in (x, y))
+    above, rows_of_cells = (list(dict.fromkeys(frame[name].tolist())) for name in (x, y))
     upright = 6 * max(len(str(name)) for name in above) > size[0]
     top = alt.Axis(title=None, orient="top", labelAngle=-90 if upright else 0, domain=False)
     ends = [low, 0.0, high] if low < 0 else [low, high]
@@ -395,7 +402,7 @@ def cells(
     frame = frame.assign(ink=[_ink(value, ends, ramp) for value in frame["value"]])
     base = alt.Chart(data(frame[[x, y, "value", "words", "ink"]]), title=title).encode(
         alt.X(f"{_field(x)}:O", scale=alt.Scale(domain=above), axis=top),
-        alt.Y(f"{_field(y)}:O", scale=alt.Scale(domain=beside), axis=alt.Axis(title=None, domain=False)),
+        alt.Y(f"{_field(y)}:O", scale=alt.Scale(domain=rows_of_cells), axis=alt.Axis(title=None, domain=False)),
     )
     stops = alt.Scale(domain=ends, range=list(ramp), clamp=True, interpolate="rgb")
     colour = alt.Color("value:Q", scale=stops, legend=None)
@@ -404,7 +411,7 @@ def cells(
     empty = base.transform_filter(unknown).mark_rect(stroke=RULE, strokeWidth=1, fill=PALE)
     light = alt.condition(alt.datum["ink"] == WHITE, alt.value(WHITE), alt.value(BLACK))
     written = base.mark_text().encode(text="words:N", color=light)
-    return alt.layer(filled, empty, written).properties(width=size[0] * len(above), height=size[1] * len(beside))
+    return alt.layer(filled, empty, written).properties(width=size[0] * len(above), height=size[1] * len(rows_of_cells))
 
 
 def _ink(value: float, ends: Sequence[float], ramp: Sequence[str]) -> str:
@@ -440,7 +447,7 @@ def panels(charts: Sequence[Any], columns: int, spacing: int = 18) -> alt.Concat
     side by side: fewer where words would be smaller than LEAST on a PAGE."""
     widths = [getattr(chart, "spec", chart)._get("width", alt.Undefined) for chart in charts]
     widest = max((width for width in widths if isinstance(width, int)), default=0) + AXIS
-    fitting = max(1, int(PAGE * PLAIN.font_size / LEAST // widest))
+    fitting = max(1, int(PAGE * PLAIN.font_size / MIN_FONT_SIZE // widest))
     return alt.concat(*charts, columns=min(columns, len(charts), fitting), spacing=spacing)
 
 
@@ -473,31 +480,36 @@ def series_in_words(spec: Spec) -> str:
     """Sentences on a figure for those who do not see it: its panels, axes, series, rows and columns by name, and which
     of its values it marks (a full dot, a star, the colour of what stands out, an interval that leaves out 0)."""
     titles = re.findall(r'"title": "([^"]+)"', json.dumps(spec, ensure_ascii=False))
-    named: dict[str, list[str]] = {"title": titles}
+    titles_by_key: dict[str, list[str]] = {"title": titles}
     marks: dict[str, bool] = {}
     for row in itertools.chain(*spec.get("datasets", {}).values()):
         words = {key: value for key, value in row.items() if isinstance(value, str) and key not in NAMELESS}
         for key, value in words.items():
-            named.setdefault(key, []).append(value)
-        if (sure := _marked(row)) is not None:
-            marks[" ".join([*words.values(), row.get("words") or number(row["value"])])] = sure
-    shown, significant = map(_listed, named.values()), _listed([words for words, sure in marks.items() if sure])
-    return f" Shown: {'; '.join(filter(None, shown))}." + f" Significant: {significant or 'none'}." * bool(marks)
+            titles_by_key.setdefault(key, []).append(value)
+        if (significance := _marked(row)) is not None:
+            marks[" ".join([*words.values(), row.get("words") or number(row["value"])])] = significance
+    shown_text, significant = (
+        map(_list_names, titles_by_key.values()),
+        _list_names([words for words, is_significant in marks.items() if is_significant]),
+    )
+    return f" Shown: {'; '.join(filter(None, shown_text))}." + f" Significant: {significant or 'none'}." * bool(marks)
 
 
-NAMELESS, LISTED = ("words", "ink", "fill", "colour", "mode", "place", "at"), 24
+NAMELESS, MAX_NAMES_LISTED = ("words", "ink", "fill", "colour", "mode", "place", "at"), 24
 """Columns of words that name nothing; how many names a text alternative lists."""
 
 
-def _listed(names: Iterable[str]) -> str:
-    every = list(dict.fromkeys(filter(None, names)))
-    return "; ".join(every[:LISTED]) + f" and {len(every) - LISTED} more" * (len(every) > LISTED)
+def _list_names(names: Iterable[str]) -> str:
+    unique_names = list(dict.fromkeys(filter(None, names)))
+    return "; ".join(unique_names[:MAX_NAMES_LISTED]) + f" and {len(unique_names) - MAX_NAMES_LISTED} more" * (
+        len(unique_names) > MAX_NAMES_LISTED
+    )
 
 
 def _marked(row: Mapping[str, Any]) -> bool | None:
     """Whether a figure marks a value as significant; None where nothing in it is tested."""
-    if sure := {"sure", "beyond"} & row.keys():
-        return bool(row[sure.pop()])
+    if keys := {"sure", "beyond"} & row.keys():
+        return bool(row[keys.pop()])
     low, high = row.get("low"), row.get("high")
     if low is not None and high is not None and "value" in row:
         return bool(low > 0 or high < 0)
@@ -565,22 +577,25 @@ def png(text: str, scale: float, colours: int = 0) -> bytes:
 def svg(spec: Spec, style: Style = PLAIN) -> str:
     """A figure as SVG. For a width it is drawn with larger words, then made smaller as a whole, until both fit."""
     if style.width is None:
-        return _drawn(json.dumps(styled(spec, style)))
-    wanted, size, before = style.width * POINT, style.font_size, (0.0, 0.0)
+        return _draw_svg(json.dumps(styled(spec, style)))
+    target_width, size, before = style.width * POINT, style.font_size, (0.0, 0.0)
     for _ in range(8):
-        text = _drawn(json.dumps(styled(spec, style, size)))
+        text = _draw_svg(json.dumps(styled(spec, style, size)))
         width, height = drawn_size(text)
-        zoom = wanted / width
+        zoom = target_width / width
         if abs(zoom * size / style.font_size - 1) < 0.02:
-            scaled = f'width="{wanted:.2f}" height="{height * zoom:.2f}"'
+            scaled = f'width="{target_width:.2f}" height="{height * zoom:.2f}"'
             return _SIZE.sub(rf"\g<1>{scaled}", text, count=1)
         columns, rows_are_whole = spec.get("columns", 1), any("facet" in part for part in spec.get("concat", ()))
         if zoom < CRAMPED and columns > 1 and not rows_are_whole:  # maps beside each other belong together
             return svg({**spec, "columns": columns - 1}, style)
         words = (width - before[1]) / (size - before[0]) if before[0] else 0.0  # a point of their size adds so much
-        if zoom < NARROWEST or wanted <= words * style.font_size:
+        if zoom < NARROWEST or target_width <= words * style.font_size:
             break
-        before, size = (size, width), style.font_size * (width - words * size) / (wanted - words * style.font_size)
+        before, size = (
+            (size, width),
+            style.font_size * (width - words * size) / (target_width - words * style.font_size),
+        )
         size = max(size, 1.0)
     raise ChartError(
         f"--width {style.width:g}: with words of {style.font_size:g} points this figure does not fit into so few cm; "
@@ -608,15 +623,17 @@ def styled(spec: Spec, style: Style = PLAIN, font_size: float | None = None) -> 
 def _with_broken_titles(part: Any, font_size: float) -> Any:
     """A part of a specification, the titles of its panels in lines no wider than the panel."""
     if isinstance(part, list):
-        return [_with_broken_titles(one, font_size) for one in part]
+        return [_with_broken_titles(child, font_size) for child in part]
     if not isinstance(part, Mapping):
         return part
-    apart = ("data", "datasets", "encoding")
-    broken = {key: value if key in apart else _with_broken_titles(value, font_size) for key, value in part.items()}
+    unchanged_keys = ("data", "datasets", "encoding")
+    wrapped = {
+        key: value if key in unchanged_keys else _with_broken_titles(value, font_size) for key, value in part.items()
+    }
     width = part.get("width") or part.get("spec", {}).get("width")
     if width and isinstance(part.get("title"), str):
-        broken["title"] = textwrap.wrap(part["title"], max(8, int(width / (0.5 * font_size))))
-    return broken
+        wrapped["title"] = textwrap.wrap(part["title"], max(8, int(width / (0.5 * font_size))))
+    return wrapped
 
 
 _SIZE = re.compile(r'(<svg [^>]*?)\bwidth="([\d.]+)" height="([\d.]+)"')
@@ -624,7 +641,7 @@ _ID = re.compile(r'(?<=["#])(?:clip|gradient_)\d+(?=[")])')
 
 
 @functools.lru_cache(4)  # PNG and PDF are made from it, too
-def _drawn(spec: str) -> str:
+def _draw_svg(spec: str) -> str:
     """Vega's SVG of a specification as JSON, with ids that depend on it alone: Vega counts all that a process drew."""
     prefix = hashlib.sha256(spec.encode()).hexdigest()[:8]
     names: dict[str, str] = {}

@@ -77,8 +77,11 @@ class Grid:
             columns: heading → a column shown as it is, or a column and what shows its numbers: how many decimals, or a
                 function. – where the frame has no such column or no number.
         """
-        shown = [(name, str) if isinstance(name, str) else name for name in columns.values()]
-        rows = [[_shown(row.get(name), how) for name, how in shown] for row in frame.to_dict("records")]
+        chosen_columns = [(name, str) if isinstance(name, str) else name for name in columns.values()]
+        rows = [
+            [_format_value(row.get(name), formatter) for name, formatter in chosen_columns]
+            for row in frame.to_dict("records")
+        ]
         return cls(list(columns), rows, texts, title, caption)
 
     def words(self) -> str:
@@ -134,15 +137,15 @@ def latex_document(remarks: Sequence[str], parts: Sequence[str]) -> str:
     return printable_lines("\n".join([*head, *parts]))
 
 
-def _shown(value: Any, how: Any) -> str:
+def _format_value(value: Any, formatter: Any) -> str:
     if value is None or value != value:  # NaN
         return "–"
-    return number(value, how) if isinstance(how, int) else str(how(value))
+    return number(value, formatter) if isinstance(formatter, int) else str(formatter(value))
 
 
 def html(blocks: Iterable[Any]) -> str:
     """HTML for a notebook: of words, one paragraph each, and of what has HTML of its own, one below the other."""
-    return "".join(f"<p>{_html(one)}</p>" if isinstance(one, str) else one._repr_html_() for one in blocks)
+    return "".join(f"<p>{_html(block)}</p>" if isinstance(block, str) else block._repr_html_() for block in blocks)
 
 
 def _html(words: str) -> str:
@@ -195,10 +198,12 @@ DETECTABLE = "Detectable, where nothing is shown: seen in four of five such stud
 
 def seen_from(*detectable: float, unit: str = "points", before: str = "; ") -> str:
     """The clause after "not shown": the least and the largest minimum detectable effect; "" where none is known."""
-    known = sorted(value for value in detectable if not math.isnan(value))
-    if not known:
+    sorted_values = sorted(value for value in detectable if not math.isnan(value))
+    if not sorted_values:
         return ""
-    ends = " to ".join(dict.fromkeys(number(value, 1 if value >= 1 else 2) for value in (known[0], known[-1])))
+    ends = " to ".join(
+        dict.fromkeys(number(value, 1 if value >= 1 else 2) for value in (sorted_values[0], sorted_values[-1]))
+    )
     return f"{before}a difference of {ends} {unit} or more would have been seen in four of five studies"
 
 
@@ -207,11 +212,11 @@ def with_interval(row: Any) -> str:
     return f"{number(row.delta)} [{number(row.low)}, {number(row.high)}]"
 
 
-def difference(name: str, *more: str, digits: int = 2) -> dict[str, Any]:
+def difference(name: str, *extra_columns: str, digits: int = 2) -> dict[str, Any]:
     """Columns (`Grid.of`) of a difference called ``name``, its interval and p; ``more``: also Holm, detectable."""
     numbers = {name: ("delta", digits), "low": ("low", digits), "high": ("high", digits), "p": ("p", probability)}
-    others = {"Holm": ("holm", probability), "detectable": ("detectable", digits)}
-    return {**numbers, **{one: others[one] for one in more}}
+    optional = {"Holm": ("holm", probability), "detectable": ("detectable", digits)}
+    return {**numbers, **{name: optional[name] for name in extra_columns}}
 
 
 def mean_sd(values: Sequence[float]) -> str:

@@ -25,7 +25,7 @@ from mtlprune.runs.claims import Claim, RunGroup
 SEEDS_SHOWN = 3
 CELL, SMALL, TINY = 26, 20, 15
 """Side of a cell in a map that stands alone, beside others, and beside many."""
-SHOWN = 12
+MAX_EVALUATIONS_SHOWN = 12
 """Evaluations of a run that are drawn side by side at most, spread evenly."""
 
 
@@ -70,8 +70,8 @@ class GateMap:
         """A figure of the map alone, every layer and head numbered; of training all its maps side by side."""
         if self.kind == "training":
             maps = [replace(self, kind="run", numbers={"gate": gates}) for gates in self.numbers.values()]
-            several = maps_chart(maps, list(self.numbers), across=_across(maps), cell=TINY, axes=True)
-            return figure(several, self.title, self.subtitle)
+            maps_figure = maps_chart(maps, list(self.numbers), across=_columns_of_grid(maps), cell=TINY, axes=True)
+            return figure(maps_figure, self.title, self.subtitle)
         chart = maps_chart([self], [""], cell=CELL, words=False, axes=True)
         return figure(chart, self.title, [*self.subtitle, *([self.caption] if self.caption else [])])
 
@@ -94,25 +94,25 @@ class GateMaps(dict[str, GateMap]):
         return f"maps: {', '.join(self)}"
 
     def _repr_html_(self) -> str:
-        shown: list[str] = []
-        for some in side_by_side(self.values()):
-            names = [one.title.partition(": ")[0] for one in some]
-            chart = maps_chart(some, names, across=_across(some), cell=SMALL, axes=True)
-            shown += [notebook(figure(chart)), html([some[0].caption])]
-        rest = [name for name, one in self.items() if one.kind in ("run", "difference")]
-        return "".join(shown) + html([f"Further maps: {', '.join(rest)}."])
+        parts: list[str] = []
+        for group in side_by_side(self.values()):
+            names = [gate_map.title.partition(": ")[0] for gate_map in group]
+            chart = maps_chart(group, names, across=_columns_of_grid(group), cell=SMALL, axes=True)
+            parts += [notebook(figure(chart)), html([group[0].caption])]
+        further_names = [name for name, gate_map in self.items() if gate_map.kind in ("run", "difference")]
+        return "".join(parts) + html([f"Further maps: {', '.join(further_names)}."])
 
 
 def side_by_side(maps: Iterable[GateMap]) -> list[list[GateMap]]:
     """Lists of maps that may each be one chart: means and all tasks, then seeds in colours."""
     by_seeds: dict[tuple[str, ...], list[GateMap]] = {}
-    for one in maps:
-        if one.kind in ("mean", "tasks", "seeds"):
-            by_seeds.setdefault(tuple(one.numbers), []).append(one)
+    for gate_map in maps:
+        if gate_map.kind in ("mean", "tasks", "seeds"):
+            by_seeds.setdefault(tuple(gate_map.numbers), []).append(gate_map)
     return [by_seeds.pop(("gate",)), *by_seeds.values()]
 
 
-def _across(maps: Sequence[GateMap]) -> int:
+def _columns_of_grid(maps: Sequence[GateMap]) -> int:
     return max(2, min(3, len(maps), 900 // (SMALL * maps[0].colours.shape[1] + 30)))
 
 
@@ -121,26 +121,29 @@ def maps_chart(maps: Sequence[GateMap], names: Sequence[str], **look: Any) -> An
     cell, legend, words."""
     first, frames = maps[0], []
     signed = first.kind == "difference"
-    for one, name in zip(maps, names, strict=True):
-        arrays = {key: array.ravel() for key, array in one.numbers.items()}
-        layers, heads = np.indices(next(iter(one.numbers.values())).shape).reshape(2, -1) + 1
+    for gate_map, name in zip(maps, names, strict=True):
+        arrays = {key: array.ravel() for key, array in gate_map.numbers.items()}
+        layers, heads = np.indices(next(iter(gate_map.numbers.values())).shape).reshape(2, -1) + 1
         frame = pd.DataFrame({"layer": layers, "head": heads, **arrays, "name": name})
         if first.palette:
-            frame["colour"] = one.cells
+            frame["colour"] = gate_map.cells
         frames.append(frame)
     cells = pd.concat(frames, ignore_index=True).assign(name=lambda all_: pd.Categorical(all_["name"], list(names)))
-    shown = next(iter(first.numbers))
+    first_key = next(iter(first.numbers))
     subsets = _subsets(first) if first.palette else None
-    return head_map(cells, shown, limit=1.0, diverging=signed, heading=first.heading, subsets=subsets, **look)
+    return head_map(cells, first_key, limit=1.0, diverging=signed, heading=first.heading, subsets=subsets, **look)
 
 
-def _subsets(one: GateMap) -> dict[str, str]:
+def _subsets(gate_map: GateMap) -> dict[str, str]:
     """The sets of seeds that can use a head, in words → colour; all seeds first."""
-    seeds = [name.removeprefix("seed ") for name in one.numbers]
-    colour_of = corners(len(seeds), one.palette)
-    every = sorted(product((1, 0), repeat=len(seeds)), key=lambda used: -sum(used))
-    words = [_listed([seed for seed, uses in zip(seeds, used, strict=True) if uses] or ["none"]) for used in every]
-    return dict(zip(words, hexes(_eight_bit(np.stack([colour_of[used] for used in every]))), strict=True))
+    seeds = [name.removeprefix("seed ") for name in gate_map.numbers]
+    colour_of = corners(len(seeds), gate_map.palette)
+    combinations_of_use = sorted(product((1, 0), repeat=len(seeds)), key=lambda used: -sum(used))
+    words = [
+        _join_words([seed for seed, uses in zip(seeds, used, strict=True) if uses] or ["none"])
+        for used in combinations_of_use
+    ]
+    return dict(zip(words, hexes(_eight_bit(np.stack([colour_of[used] for used in combinations_of_use]))), strict=True))
 
 
 def hexes(colours: "Colours") -> list[str]:
@@ -151,14 +154,18 @@ def hexes(colours: "Colours") -> list[str]:
 def claim_maps(run_groups: Sequence[RunGroup], palette: str) -> list[GateMap]:
     """All maps of these groups of runs, in the order: runs, frequencies, seeds, means, all tasks, differences.
     ``palette``: of the maps of seeds, one of PALETTES."""
-    alone = [run_group for run_group in run_groups if not run_group.joint]
+    single_task_groups = [run_group for run_group in run_groups if not run_group.joint]
     return [
         *(_run(claim) for run_group in run_groups for claim in run_group.claims),
         *(_frequency(claim) for group in run_groups for claim in group.claims if claim.frequencies is not None),
         *(_seeds(run_group, palette) for run_group in run_groups if len(run_group.claims) > 1),
         *(_mean(run_group) for run_group in run_groups),
-        *([_tasks(alone)] if len(alone) > 1 else []),
-        *(_difference(one, other) for one, other in combinations(run_groups, 2) if comparable(one.label, other.label)),
+        *([_tasks(single_task_groups)] if len(single_task_groups) > 1 else []),
+        *(
+            _difference(first, second)
+            for first, second in combinations(run_groups, 2)
+            if comparable(first.label, second.label)
+        ),
     ]
 
 
@@ -170,22 +177,23 @@ def left_out(run_groups: Sequence[RunGroup]) -> list[str]:
         if len(seeds) == 1:
             reasons.append(f"{run_group.label} has one seed only, so no map shows its seeds in colours.")
         if len(seeds) > SEEDS_SHOWN:
-            shown, rest = _listed(seeds[:SEEDS_SHOWN]), _listed(seeds[SEEDS_SHOWN:])
+            shown_seeds, remaining_seeds = _join_words(seeds[:SEEDS_SHOWN]), _join_words(seeds[SEEDS_SHOWN:])
             reasons.append(
-                f"The map of the seeds of {run_group.label} shows {shown}; it has no colour left for {rest}."
+                f"The map of the seeds of {run_group.label} shows {shown_seeds}; it has no colour left for "
+                f"{remaining_seeds}."
             )
     if sum(not run_group.joint for run_group in run_groups) < 2:
         reasons.append("A map over all tasks needs single-task runs of two tasks or more, so there is none.")
     return reasons
 
 
-def comparable(one: str, other: str) -> bool:
+def comparable(first_label: str, second_label: str) -> bool:
     """Tell whether the difference of two labels has a map.
 
     Tasks and joint runs with each other; a task's own gate set in a joint run with the other sets of that run and with
     that task alone.
     """
-    (run_one, _, task_one), (run_other, _, task_other) = one.partition(":"), other.partition(":")
+    (run_one, _, task_one), (run_other, _, task_other) = first_label.partition(":"), second_label.partition(":")
     if task_one and task_other:
         return run_one == run_other
     return task_one == run_other or run_one == task_other if task_one or task_other else True
@@ -194,96 +202,99 @@ def comparable(one: str, other: str) -> bool:
 # -- one map each ----------------------------------------------------------------------------------------------------
 
 
-ALONE = "Gate\n1: open, 0: closed"
+GATE_HEADING = "Gate\n1: open, 0: closed"
 
 
-def _map(kind: str, name: str, claims: Sequence[Claim], title: str, about: str, heading: str, **rest: Any) -> GateMap:
+def _map(
+    kind: str, name: str, claims: Sequence[Claim], title: str, caption: str, heading: str, **options: Any
+) -> GateMap:
     """A map of these claims, with their encoder above what is said of them."""
     runs = tuple(claim.run for claim in claims)
-    return GateMap(kind, name, runs, title, (encoder_line(claims[0]), about), heading, **rest)
+    return GateMap(kind, name, runs, title, (encoder_line(claims[0]), caption), heading, **options)
 
 
 def _run(claim: Claim) -> GateMap:
-    about = f"{claim.open.sum()} of {claim.gates.size} heads open, sum of gates {claim.gates.sum():.1f}"
+    caption = f"{claim.open.sum()} of {claim.gates.size} heads open, sum of gates {claim.gates.sum():.1f}"
     name, title = f"run-{_file(claim.label)}-seed{_file(claim.name)}", f"{claim.label}, seed {claim.name}"
-    return _map("run", name, [claim], title, about, ALONE, numbers={"gate": claim.gates})
+    return _map("run", name, [claim], title, caption, GATE_HEADING, numbers={"gate": claim.gates})
 
 
 def training_map(claim: Claim) -> GateMap:
     """The gates of a run over its updates, a map an evaluation."""
-    places = np.linspace(0, len(claim.history) - 1, min(SHOWN, len(claim.history))).round().astype(int)
+    places = np.linspace(0, len(claim.history) - 1, min(MAX_EVALUATIONS_SHOWN, len(claim.history))).round().astype(int)
     numbers = {
         f"update {step:,}: {(gates > OPEN_ABOVE).sum()} of {gates.size} open": gates
         for step, gates in (claim.history[place] for place in places)
     }
     name, title = f"training-{_file(claim.label)}-seed{_file(claim.name)}", f"{claim.label}, seed {claim.name}"
-    about = f"{len(numbers)} of {plural(len(claim.history), 'evaluation')}"
-    return _map("training", name, [claim], f"{title}: gates over updates", about, ALONE, numbers=numbers)
+    caption = f"{len(numbers)} of {plural(len(claim.history), 'evaluation')}"
+    return _map("training", name, [claim], f"{title}: gates over updates", caption, GATE_HEADING, numbers=numbers)
 
 
 def _frequency(claim: Claim) -> GateMap:
     shares = cast("NDArray[np.float64]", claim.frequencies)
-    about = f"{claim.open.sum()} of {shares.size} heads claimed, {shares.sum():.1f} selected on each half"
+    caption = f"{claim.open.sum()} of {shares.size} heads claimed, {shares.sum():.1f} selected on each half"
     name = f"frequency-{_file(claim.label)}-seed{_file(claim.name)}"
     title = f"{claim.label}, seed {claim.name}: selected"
     heading = "Selected\n1: on all halves, 0: on none"
-    return _map("frequency", name, [claim], title, about, heading, numbers={"gate": shares})
+    return _map("frequency", name, [claim], title, caption, heading, numbers={"gate": shares})
 
 
 def _seeds(run_group: RunGroup, palette: str) -> GateMap:
     claims = run_group.claims[:SEEDS_SHOWN]
-    opened = run_group.open[: len(claims)]  # (S, L, A)
-    counts = _listed([str(int(heads.sum())) for heads in opened])
-    both = "both" if len(claims) == 2 else "all three"
-    about = f"Open heads: {counts} of {opened[0].size}; {opened.all(0).sum()} in {both}, {opened.any(0).sum()} in any"
+    open_heads = run_group.open[: len(claims)]  # (S, L, A)
+    counts = _join_words([str(int(heads.sum())) for heads in open_heads])
+    all_words = "both" if len(claims) == 2 else "all three"
+    in_all, in_any = open_heads.all(0).sum(), open_heads.any(0).sum()
+    caption = f"Open heads: {counts} of {open_heads[0].size}; {in_all} in {all_words}, {in_any} in any"
     numbers = {f"seed {claim.name}": claim.gates for claim in claims}
     name, title = f"{palette}-{_file(run_group.label)}", f"{run_group.label}: heads used by each seed"
-    return _map("seeds", name, claims, title, about, "Head used by seed", numbers=numbers, palette=palette)
+    return _map("seeds", name, claims, title, caption, "Head used by seed", numbers=numbers, palette=palette)
 
 
 def _mean(run_group: RunGroup) -> GateMap:
     seeds = [claim.name for claim in run_group.claims]
-    several, opened = len(seeds) > 1, run_group.open
-    which = f"mean gate over {len(seeds)} seeds" if several else "gate of its one seed"
-    all_and_any = f"{opened.all(0).sum()} heads open in all, {opened.any(0).sum()} in any"
-    within = all_and_any if several else f"{opened.sum()} heads open"
-    about = f"Seed{'s' if several else ''} {_listed(seeds)}; {within}"
-    heading = "Mean gate\n1: open in all, 0: closed in all" if several else ALONE
-    name, title = f"grey-{_file(run_group.label)}", f"{run_group.label}: {which}"
-    return _map("mean", name, run_group.claims, title, about, heading, numbers={"gate": run_group.mean})
+    has_seeds, open_heads = len(seeds) > 1, run_group.open
+    description = f"mean gate over {len(seeds)} seeds" if has_seeds else "gate of its one seed"
+    all_and_any = f"{open_heads.all(0).sum()} heads open in all, {open_heads.any(0).sum()} in any"
+    open_words = all_and_any if has_seeds else f"{open_heads.sum()} heads open"
+    caption = f"Seed{'s' if has_seeds else ''} {_join_words(seeds)}; {open_words}"
+    heading = "Mean gate\n1: open in all, 0: closed in all" if has_seeds else GATE_HEADING
+    name, title = f"grey-{_file(run_group.label)}", f"{run_group.label}: {description}"
+    return _map("mean", name, run_group.claims, title, caption, heading, numbers={"gate": run_group.mean})
 
 
-def _tasks(alone: Sequence[RunGroup]) -> GateMap:
+def _tasks(run_groups: Sequence[RunGroup]) -> GateMap:
     """H: the mean of z over tasks and seeds; with unequal numbers of seeds, tasks weigh equally."""
-    claims = [claim for run_group in alone for claim in run_group.claims]
-    if len({len(run_group.claims) for run_group in alone}) == 1:
-        each = plural(len(alone[0].claims), "seed")
-        about = f"{_listed([run_group.label for run_group in alone])}, {each} each"
+    claims = [claim for run_group in run_groups for claim in run_group.claims]
+    if len({len(run_group.claims) for run_group in run_groups}) == 1:
+        seeds_words = plural(len(run_groups[0].claims), "seed")
+        caption = f"{_join_words([run_group.label for run_group in run_groups])}, {seeds_words} each"
     else:
-        who = _listed([f"{c.label} ({plural(len(c.claims), 'seed')})" for c in alone])
-        about = f"{who}; each task weighs the same"
-    mean = np.mean([run_group.mean for run_group in alone], axis=0)
+        members = _join_words([f"{c.label} ({plural(len(c.claims), 'seed')})" for c in run_groups])
+        caption = f"{members}; each task weighs the same"
+    mean = np.mean([run_group.mean for run_group in run_groups], axis=0)
     runs = len({claim.run for claim in claims})  # a run with a gate set a task has a claim for each
-    title = f"Mean gate over {len(alone)} tasks, {runs} runs"
+    title = f"Mean gate over {len(run_groups)} tasks, {runs} runs"
     heading = "Mean gate H\n1: open in all, 0: closed in all"
-    return _map("tasks", "grey-all-tasks", claims, title, about, heading, numbers={"gate": mean})
+    return _map("tasks", "grey-all-tasks", claims, title, caption, heading, numbers={"gate": mean})
 
 
-def _difference(one: RunGroup, other: RunGroup) -> GateMap:
-    who = _listed([f"{c.label} ({plural(len(c.claims), 'seed')})" for c in (one, other)])
-    about = f"{who}; sums of mean gates {one.mean.sum():.1f} and {other.mean.sum():.1f} of {one.mean.size}"
-    name, title = f"difference-{_file(one.label)}-{_file(other.label)}", f"{one.label} minus {other.label}"
-    heading = f"Difference of mean gates\n1: only {one.label}, −1: only {other.label}"
-    claims = [*one.claims, *other.claims]
-    return _map("difference", name, claims, title, about, heading, numbers={"gate": one.mean - other.mean})
+def _difference(first: RunGroup, second: RunGroup) -> GateMap:
+    members = _join_words([f"{c.label} ({plural(len(c.claims), 'seed')})" for c in (first, second)])
+    caption = f"{members}; sums of mean gates {first.mean.sum():.1f} and {second.mean.sum():.1f} of {first.mean.size}"
+    name, title = f"difference-{_file(first.label)}-{_file(second.label)}", f"{first.label} minus {second.label}"
+    heading = f"Difference of mean gates\n1: only {first.label}, −1: only {second.label}"
+    claims = [*first.claims, *second.claims]
+    return _map("difference", name, claims, title, caption, heading, numbers={"gate": first.mean - second.mean})
 
 
 def encoder_line(claim: Claim) -> str:
     """The encoder's name, of a local one the last folder only, and its size."""
     layers, heads = claim.gates.shape
-    path, comma, rest = claim.encoder.partition(", ")
+    path, comma, revision = claim.encoder.partition(", ")
     name = (Path(path).name or path) if path.startswith(("/", "~", ".")) else path
-    return f"{name}{comma}{rest}, {plural(layers, 'layer')} of {plural(heads, 'head')}"
+    return f"{name}{comma}{revision}, {plural(layers, 'layer')} of {plural(heads, 'head')}"
 
 
 def _file(label: str) -> str:
@@ -291,7 +302,7 @@ def _file(label: str) -> str:
     return "".join(c if c.isascii() and (c.isalnum() or c in "+-.") else "_" for c in label)
 
 
-def _listed(words: Sequence[str]) -> str:
+def _join_words(words: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
@@ -349,8 +360,8 @@ def corners(seeds: int, palette: str) -> NDArray[np.float64]:
     colours = np.empty((2,) * seeds + (3,))
     for used in np.ndindex(*(2,) * seeds):
         if palette == "colourblind":
-            one, *middle, last = used  # of two seeds: the first and the third colour, black for both
-            colours[used] = _BLIND_SAFE[(one, middle[0] if middle else one * last, last)]
+            first_use, *middle, last = used  # of two seeds: the first and the third colour, black for both
+            colours[used] = _BLIND_SAFE[(first_use, middle[0] if middle else first_use * last, last)]
         else:
             channels = [*used, sum(used) / 2] if seeds == 2 else used
             colours[used] = 255 * (1 - np.asarray(channels, float))
@@ -375,10 +386,12 @@ def colours_mean(seeds: Sequence[str], palette: str) -> str:
     """Sentences that say what a colour of a map of two or three seeds means: its caption."""
     if palette != "rgb":
         return "A head that only one seed uses shows that seed's colour; the more seeds, the darker."
-    pure, others = ("pink", "the other") if len(seeds) == 2 else ("pure red", "the others")
-    whose = [f"seed {seed}" for seed in seeds] + (["their mean"] if len(seeds) == 2 else [])
-    channels = ", ".join(f"{colour} of {one}" for colour, one in zip(("red", "green", "blue"), whose, strict=True))
+    pure, other_colours = ("pink", "the other") if len(seeds) == 2 else ("pure red", "the others")
+    channel_names = [f"seed {seed}" for seed in seeds] + (["their mean"] if len(seeds) == 2 else [])
+    channels = ", ".join(
+        f"{colour} of {name}" for colour, name in zip(("red", "green", "blue"), channel_names, strict=True)
+    )
     return (
         f"A channel is 255 · (1 − z), z the gate: {channels}. So {pure} is a head that seed {seeds[0]} closed and "
-        f"{others} kept; black is kept by all, white closed in all."
+        f"{other_colours} kept; black is kept by all, white closed in all."
     )

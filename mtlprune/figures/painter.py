@@ -22,7 +22,7 @@ _servers: dict[int, subprocess.Popen[bytes]] = {}
 """Number of a process → the server that it started; a forked process must not speak into its parent's pipes."""
 
 
-def paint(function: str, text: str, **named: Any) -> bytes:
+def paint(function: str, text: str, **options: Any) -> bytes:
     """The picture that a function of vl-convert makes of a text. Raises RunError: its process ended; ValueError:
     vl-convert refused."""
     with _lock:
@@ -33,7 +33,7 @@ def paint(function: str, text: str, **named: Any) -> bytes:
             _servers[os.getpid()] = server
         assert server.stdin is not None and server.stdout is not None
         try:
-            server.stdin.write(json.dumps([function, text, named]).encode() + b"\n")
+            server.stdin.write(json.dumps([function, text, options]).encode() + b"\n")
             server.stdin.flush()
             picture, refusal = json.loads(server.stdout.readline())
         except BaseException as error:  # an answer that nobody read would be taken for that to the next question
@@ -52,11 +52,11 @@ def _serve() -> None:
     import vl_convert
 
     for line in sys.stdin.buffer:
-        function, text, named = json.loads(line)
+        function, text, options = json.loads(line)
         picture, refusal = b"", ""
         try:
-            made = getattr(vl_convert, function)(text, **named)
-            picture = made.encode() if isinstance(made, str) else bytes(made)
+            rendered = getattr(vl_convert, function)(text, **options)
+            picture = rendered.encode() if isinstance(rendered, str) else bytes(rendered)
         except BaseException as error:  # a panic of Rust is no Exception
             refusal = f"{type(error).__name__}: {error}"
         sys.stdout.buffer.write(json.dumps([base64.b64encode(picture).decode(), refusal]).encode() + b"\n")

@@ -59,6 +59,8 @@ def gif(claim: Claim) -> bytes:
 
 def _animated(frames: Sequence[Image.Image], milliseconds: Sequence[int]) -> bytes:
     buffer = io.BytesIO()
-    first, *rest = frames
-    first.save(buffer, "GIF", save_all=True, append_images=rest, duration=list(milliseconds), loop=0, disposal=1)
+    first, *later_frames = frames
+    first.save(
+        buffer, "GIF", save_all=True, append_images=later_frames, duration=list(milliseconds), loop=0, disposal=1
+    )
     return buffer.getvalue()

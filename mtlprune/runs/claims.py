@@ -81,8 +81,8 @@ def load_claims(paths: Iterable[str | Path]) -> list[Claim]:
     for folder in folders:
         before = first.setdefault(folder.path.resolve(), folder.path)
         if before is not folder.path:
-            also = "" if str(before) == str(folder.path) else f" (also as {before})"
-            raise ClaimError(f"{folder.path} is given twice{also}; a run counts once, so name it once")
+            other_path = "" if str(before) == str(folder.path) else f" (also as {before})"
+            raise ClaimError(f"{folder.path} is given twice{other_path}; a run counts once, so name it once")
     return labelled([(folder_run.tasks, claims_of(folder_run)) for folder_run in map(DescribedRun.read, folders)])
 
 
@@ -92,8 +92,8 @@ def labelled(runs: Sequence[tuple[Sequence[str], Sequence[Claim]]]) -> list[Clai
     labels = task_labels([tasks for tasks, _ in runs])
     claims = [
         replace(claim, label=label + claim.label)
-        for label, (_, several) in zip(labels, runs, strict=True)
-        for claim in several
+        for label, (_, claims) in zip(labels, runs, strict=True)
+        for claim in claims
     ]
     encoders = [f"{c.encoder} ({c.gates.shape[0]} layers of {c.gates.shape[1]} heads)" for c in claims]
     for claim, encoder in zip(claims, encoders, strict=True):
@@ -173,7 +173,7 @@ class RunGroup:
         return self.open.sum(axis=0, dtype=np.int64)
 
     @property
-    def claimed(self) -> NDArray[np.bool_]:
+    def claimed_by_most(self) -> NDArray[np.bool_]:
         """(L, A): heads that more than half of the seeds have open. Of two seeds that is both."""
         return 2 * self.times > len(self.claims)
 
@@ -187,21 +187,21 @@ def group(claims: Iterable[Claim]) -> list[RunGroup]:
         place = claim.seed, f"{claim.training!s:>20}", claim.half  # seeds in the order of numbers
         duplicate = members.setdefault(claim.label, {}).setdefault(place, claim)
         if duplicate is not claim:
-            apart = differing_settings([duplicate, claim]) + ["the data"] * (duplicate.data != claim.data)
+            differences = differing_settings([duplicate, claim]) + ["the data"] * (duplicate.data != claim.data)
             raise ClaimError(
                 f"{duplicate.run} and {claim.run} are both runs of {claim.label} with seed {claim.seed}"
-                f"{' (they differ in ' + ', '.join(apart) + ')' if apart else ''}; one label holds "
+                f"{' (they differ in ' + ', '.join(differences) + ')' if differences else ''}; one label holds "
                 "runs that differ in nothing but the seed, so name one of them, and compare other settings apart"
             )
     if not members:
         raise ClaimError("nothing to compare: expected one run or more")
     return [
-        RunGroup(label, _named([members[label][place] for place in sorted(members[label])]))
+        RunGroup(label, _with_names([members[label][place] for place in sorted(members[label])]))
         for label in sorted(members, key=label_order)
     ]
 
 
-def _named(claims: Sequence[Claim]) -> tuple[Claim, ...]:
+def _with_names(claims: Sequence[Claim]) -> tuple[Claim, ...]:
     """Claims of one label with names that tell them apart: their seeds, where these alone do."""
     names = [str(claim.seed) for claim in claims]
     if len(set(names)) < len(names):
@@ -227,9 +227,9 @@ def _notes_of_settings(run_groups: Sequence[RunGroup]) -> Iterator[str]:
         labels: dict[str, dict[str, None]] = {}
         for claim in claims:
             labels.setdefault(json.dumps(claim.settings.get(path)), {})[claim.label] = None
-        once = sum(map(len, labels.values())) == len(run_groups)  # else it is said of a label's seeds above
-        if once and not path.startswith("decoders."):
-            values = "; ".join(f"{value} ({', '.join(which)})" for value, which in labels.items())
+        said_once = sum(map(len, labels.values())) == len(run_groups)  # else it is said of a label's seeds above
+        if said_once and not path.startswith("decoders."):
+            values = "; ".join(f"{value} ({', '.join(names)})" for value, names in labels.items())
             yield f"Not only the tasks differ, but {path} too: {values}."
     if len({claim.data for claim in claims}) > 1:
         yield "Not all runs were trained on the same data (their fingerprints differ)."
@@ -249,12 +249,13 @@ def _notes_of_seeds(run_groups: Sequence[RunGroup]) -> Iterator[str]:
         by_gates: dict[bytes, list[str]] = {}
         for claim in run_group.claims:
             if claim.settings.get("pruning.method") in ("gates", "topk"):  # others may well choose the same heads
-                every = np.stack([claim.gates, *(gates for _, gates in claim.history)])
-                by_gates.setdefault(every.tobytes(), []).append(claim.name)
-        for same in by_gates.values():
-            if len(same) > 1:
+                gates_over_time = np.stack([claim.gates, *(gates for _, gates in claim.history)])
+                by_gates.setdefault(gates_over_time.tobytes(), []).append(claim.name)
+        for names in by_gates.values():
+            if len(names) > 1:
                 yield (
-                    f"Seeds {' and '.join(same)} of {run_group.label} have bit-identical gates at every evaluation, so "
+                    f"Seeds {' and '.join(names)} of {run_group.label} have bit-identical gates at every "
+                    "evaluation, so "
                     "they are one observation, not several: their agreement says nothing."
                 )
 
@@ -262,21 +263,23 @@ def _notes_of_seeds(run_groups: Sequence[RunGroup]) -> Iterator[str]:
 def _notes_of_gates(run_groups: Sequence[RunGroup]) -> Iterator[str]:
     """Gates that are neither open nor closed, or had not settled."""
     shares = [(c.label, int(((c.gates > 0) & (c.gates < 1)).sum()), c.gates.size) for c in run_groups]
-    if between := [f"{label} {number} of {of} ({number / of:.0%})" for label, number, of in shares if number]:
+    if partial := [f"{label} {number} of {total} ({number / total:.0%})" for label, number, total in shares if number]:
         yield (
-            f"Gates strictly between 0 and 1: {', '.join(between)}. Such heads count as open here, though they are "
+            f"Gates strictly between 0 and 1: {', '.join(partial)}. Such heads count as open here, though they are "
             "scaled down, not kept or removed."
         )
-    every = [(f"{c.label}, seed {c.name}", c, *by_chance(c)) for group in run_groups for c in group.claims]
+    by_seed = [(f"{c.label}, seed {c.name}", c, *by_chance(c)) for group in run_groups for c in group.claims]
     if tied := [
-        f"{name}: {drawn} of {c.open.sum()}" for name, c, drawn, _ in every if drawn > max(1, c.open.sum() / 20)
+        f"{name}: {chance_count} of {c.open.sum()}"
+        for name, c, chance_count, _ in by_seed
+        if chance_count > max(1, c.open.sum() / 20)
     ]:
         yield (
             f"Open heads that were taken from others with the same gate: {'; '.join(tied)}. Their gates had not told "
             "heads apart, so which of them are claimed is chance: train longer, or at a higher pruning.rate."
         )
     if moving := [
-        f"{c.label}, seed {c.name} ({why})" for group in run_groups for c in group.claims if (why := unsettled(c))
+        f"{c.label}, seed {c.name} ({cause})" for group in run_groups for c in group.claims if (cause := unsettled(c))
     ]:
         yield f"Gates that had not settled: {'; '.join(moving)}. What they claim may still have changed."
 
@@ -304,11 +307,13 @@ def unsettled(claim: Claim) -> str:
     """
     if claim.settings.get("pruning.method") != "gates":
         return ""
-    opened, keep = int(claim.open.sum()), claim.settings.get("pruning.keep")
+    open_count, keep = int(claim.open.sum()), claim.settings.get("pruning.keep")
     if isinstance(keep, int):
-        return f"{opened} heads open, {keep} wanted" if abs(opened - keep) > max(1, keep / 20) else ""
+        return f"{open_count} heads open, {keep} wanted" if abs(open_count - keep) > max(1, keep / 20) else ""
     earlier = [gates for step, gates in claim.history if step < claim.step]
     before = int((earlier[-1] > OPEN_ABOVE).sum()) if earlier else claim.gates.size
     return (
-        f"{before} heads open one evaluation before, {opened} now" if abs(opened - before) > max(1, opened / 20) else ""
+        f"{before} heads open one evaluation before, {open_count} now"
+        if abs(open_count - before) > max(1, open_count / 20)
+        else ""
     )

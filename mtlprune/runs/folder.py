@@ -141,10 +141,10 @@ class RunFolder:
     def known_hashes(self) -> dict[str, str]:
         """Name → SHA-256 of the files that the manifest names."""
         manifest = self.file("manifest.json")
-        known: dict[str, str] = self.read_manifest().get("files", {}) if manifest.exists() else {}
-        for name in known:
+        hashes: dict[str, str] = self.read_manifest().get("files", {}) if manifest.exists() else {}
+        for name in hashes:
             path_inside(self.path, name, manifest)
-        return known
+        return hashes
 
     def hashes(self) -> dict[str, str]:
         """Name → SHA-256 of EVIDENCE, of the encoder's files and of results, as they are now."""
@@ -156,8 +156,8 @@ class RunFolder:
         """Write into the manifest how a run ended, and the SHA-256 of all that is read of it from now on."""
         with one_writer(self.path):
             manifest = self.read_manifest()
-            begun = {name: sha256 for name, sha256 in manifest.get("files", {}).items() if not _is_result(name)}
-            self.write_json("manifest.json", {**manifest, **end, "files": {**self.hashes(), **begun}})
+            begun_hashes = {name: sha256 for name, sha256 in manifest.get("files", {}).items() if not _is_result(name)}
+            self.write_json("manifest.json", {**manifest, **end, "files": {**self.hashes(), **begun_hashes}})
 
     def verify(self, encoder: bool = True, remedy: str = ANEW) -> None:
         """Refuse a run whose files are not those that it wrote. Results are verified where they are read, and studies
@@ -165,12 +165,12 @@ class RunFolder:
         was changed or damaged."""
         if self.packed is not None:
             return
-        known = self.known_hashes()
-        for name, sha256 in known.items():
+        hashes = self.known_hashes()
+        for name, sha256 in hashes.items():
             if not _is_result(name) and (encoder or not name.startswith("encoder/")):
                 verify_file(self.path / name, sha256, remedy)
-        for name in EVIDENCE if "config.yaml" in known else ():
-            if name not in known and (self.path / name).is_file():
+        for name in EVIDENCE if "config.yaml" in hashes else ():
+            if name not in hashes and (self.path / name).is_file():
                 raise RunError(f"{self.path / name}: the manifest of the finished run does not name it; {remedy}")
 
     def verify_weights(self, key: str, best: Mapping[str, Any]) -> Path:
@@ -211,18 +211,18 @@ class RunFolder:
         folder = cls(path)
         if not folder.config_path.is_file():
             if (study := open_study(folder.path.parent)) is not None and not folder.path.exists():
-                known = ", ".join(sorted(study.rows)[:8])
-                raise RunError(f"{study.folder} has no run {folder.path.name}; it has {known} and so on")
+                examples = ", ".join(sorted(study.rows)[:8])
+                raise RunError(f"{study.folder} has no run {folder.path.name}; it has {examples} and so on")
             if not folder.path.exists():
                 raise RunError(f"{folder.path} is no run folder: nothing is there; `mtlprune train` makes one")
             if folder.path.is_file():
                 raise RunError(f"{folder.path}: expected a run folder, found a file; name the folder of the run")
             if tables(folder.path):
                 raise RunError(f"{folder.path} has lost its {STUDY}, which names its runs; {PACK_ANEW}")
-            inside = sorted([*folder.path.glob("*/config.yaml"), *folder.path.glob("runs/*/config.yaml")])
-            first = inside[0].parent if inside else None
-            how = f"runs lie in it: {first.parent}/*, or {first}" if first else "`mtlprune train` makes one"
-            raise RunError(f"{folder.path} is no run folder (it has no config.yaml); {how}")
+            runs_inside = sorted([*folder.path.glob("*/config.yaml"), *folder.path.glob("runs/*/config.yaml")])
+            first = runs_inside[0].parent if runs_inside else None
+            advice = f"runs lie in it: {first.parent}/*, or {first}" if first else "`mtlprune train` makes one"
+            raise RunError(f"{folder.path} is no run folder (it has no config.yaml); {advice}")
         folder.verify(encoder=False)
         return folder
 
@@ -233,10 +233,10 @@ class RunFolder:
         folder.check_weights_kept()
         return folder
 
-    def other(self, given: str | Path) -> RunFolder | None:
+    def referenced_run(self, path: str | Path) -> RunFolder | None:
         """A run that this one names, where it says or beside it under the same name, for folders are moved, and studies
         know the name only; None where it is not to be found."""
-        places = (Path(given), self.path.parent / Path(given).name, self.path.resolve().parent / Path(given).name)
+        places = (Path(path), self.path.parent / Path(path).name, self.path.resolve().parent / Path(path).name)
         return next((run for run in map(RunFolder, places) if run.config_path.is_file()), None)
 
     def started(self) -> dict[str, str]:
@@ -250,15 +250,15 @@ class RunFolder:
     def corpus_path(self) -> Path:
         """The corpus at ``data.path``, from here or where the run was started; one with its fingerprint first. Raises
         RunError: there is none at either place, or the run's files are damaged."""
-        given, data = Path(str(self.read_config()["data"].get("path", ""))), self.read_manifest()["data"]
-        places = [given, *([self.path / data["started"] / given] if "started" in data else [])]
+        data_path, data = Path(str(self.read_config()["data"].get("path", ""))), self.read_manifest()["data"]
+        places = [data_path, *([self.path / data["started"] / data_path] if "started" in data else [])]
         infos = {place: read_info(place) for place in places if (place / INFO).is_file()}
         if not infos:
-            what = f"the corpus of the run is not found at {given} (data.path)"
-            how = "go to the folder where the run was started, or name the corpus (--corpus)"
-            raise RunError(f"{self.path}: {what}; {how}")
-        same = (place for place, info in infos.items() if info["fingerprint"] == data["fingerprint"])
-        return next(same, next(iter(infos)))
+            problem = f"the corpus of the run is not found at {data_path} (data.path)"
+            remedy = "go to the folder where the run was started, or name the corpus (--corpus)"
+            raise RunError(f"{self.path}: {problem}; {remedy}")
+        matching = (place for place, info in infos.items() if info["fingerprint"] == data["fingerprint"])
+        return next(matching, next(iter(infos)))
 
     def is_finished(self) -> bool:
         """True where a run lies here that was trained to its end."""
@@ -294,7 +294,7 @@ class RunFolder:
         lock = self.path / ".lock"
         try:
             make_folder(self.path)
-            owned = FileLock(lock, blocking=False).acquire()
+            file_lock = FileLock(lock, blocking=False).acquire()
             lock.write_text(str(os.getpid()), encoding="utf-8")
         except Timeout:
             owner = lock.read_text(encoding="utf-8").strip() or "unknown"
@@ -306,7 +306,7 @@ class RunFolder:
                 f"{self.path}: expected a run folder or a place to make one, found what cannot be written "
                 f"({error.strerror}); choose another --out"
             ) from None
-        with owned:
+        with file_lock:
             try:
                 yield
             finally:
@@ -328,8 +328,10 @@ class RunFolder:
 
     def check_ours(self) -> None:
         """Refuse to begin a run among files that no run left there. Raises RunError."""
-        begun = {"encoder", "vocabulary.json", TREATED, "manifest.json", "tensorboard", "weights"}
-        foreign = sorted(p.name for p in self.path.iterdir() if p.name not in begun and not p.name.startswith("."))
+        begun_files = {"encoder", "vocabulary.json", TREATED, "manifest.json", "tensorboard", "weights"}
+        foreign = sorted(
+            p.name for p in self.path.iterdir() if p.name not in begun_files and not p.name.startswith(".")
+        )
         if foreign:
             raise RunError(
                 f"{self.path} is no run folder, but holds {', '.join(foreign[:3])}{', ...' if foreign[3:] else ''}; "
@@ -420,9 +422,9 @@ class RunFolder:
                 return False
             for folder in (self.path, *(self.path / kind for kind in RESULTS)):
                 remove_halves(folder)
-            *others, stands_for_all = texts
+            *short_names, stands_for_all = texts
             remove(self.path / stands_for_all)
-            for name in others:
+            for name in short_names:
                 self.write_text(name, texts[name])
             if self.file("manifest.json").exists():
                 hashes = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}
@@ -432,18 +434,20 @@ class RunFolder:
 
     def forget_results(self, keys: Iterable[str]) -> None:
         """Remove results of weights that are no longer the best: "joint" or tasks, as in best.json."""
-        gone = set(keys)
+        keys_gone = set(keys)
 
         def surpassed(path: Path) -> bool:
-            return (path.stem.partition(".best-")[2].partition(".on-")[0] or "joint") in gone
+            return (path.stem.partition(".best-")[2].partition(".on-")[0] or "joint") in keys_gone
 
         with one_writer(self.path):
             for kind in reversed(RESULTS):  # scores first: they stand for all three
                 remove(*filter(surpassed, self.path.glob(f"{kind}/*")))
-            known = self.known_hashes()
-            named = {name: sha for name, sha in known.items() if not (_is_result(name) and surpassed(Path(name)))}
-            if named != known:
-                self.write_json("manifest.json", {**self.read_manifest(), "files": named})
+            hashes = self.known_hashes()
+            remaining_hashes = {
+                name: sha for name, sha in hashes.items() if not (_is_result(name) and surpassed(Path(name)))
+            }
+            if remaining_hashes != hashes:
+                self.write_json("manifest.json", {**self.read_manifest(), "files": remaining_hashes})
 
     def splits(self) -> list[str]:
         """The splits that have been scored; also one whose scores are gone though the manifest names them, so that
@@ -455,18 +459,18 @@ class RunFolder:
 
     def result_path(self, kind: str, split: str) -> Path:
         """A file of results, which is the one that was written, or none. Raises RunError."""
-        name, known, anew = _result(kind, split), self.known_hashes(), self._anew(split)
+        name, hashes, anew = _result(kind, split), self.known_hashes(), self._anew(split)
         path = self.file(name)
         if self.packed is not None:
             return path
-        if name in known:
+        if name in hashes:
             try:
-                verify_file(path, known[name], anew)
+                verify_file(path, hashes[name], anew)
             except RunError:
-                if self.known_hashes() == known:
+                if self.known_hashes() == hashes:
                     raise
                 return self.result_path(kind, split)  # another process evaluated just now
-        elif "config.yaml" in known and path.is_file():
+        elif "config.yaml" in hashes and path.is_file():
             raise RunError(f"{path} is no result of this run, or of an evaluation that was cut short; {anew}")
         return path
 
@@ -487,8 +491,8 @@ class RunFolder:
             for task, values in self.read_scores(split).items():
                 for score, value in values.items():
                     main = score == main_score(task, decoders)
-                    where = {"run": str(self.path), "split": split, "task": task, "score": score, "main": main}
-                    yield {**where, "value": value, **settings}
+                    keys = {"run": str(self.path), "split": split, "task": task, "score": score, "main": main}
+                    yield {**keys, "value": value, **settings}
 
     def has_counts(self, split: str) -> bool:
         return self.file(_result("counts", split)).is_file()
@@ -516,10 +520,10 @@ class RunFolder:
             raise RunError(f"{path} is missing; {self._anew(split)}")
         return [from_json(tree) for _, tree in read_json_lines(path)]
 
-    def refuse_packed(self, what: str) -> None:
+    def refuse_packed(self, content: str) -> None:
         """Raises RunError where this is a run of a study, which does not have ``what`` is needed."""
         if self.packed is not None:
-            raise RunError(f"{self.path} is a run of a study, without {what}; name the run folder itself")
+            raise RunError(f"{self.path} is a run of a study, without {content}; name the run folder itself")
 
     def has_labels(self, split: str) -> bool:
         """True where labels are counted by sentence, as in a study; else predictions and corpus say them."""
@@ -530,7 +534,10 @@ class RunFolder:
         Raises RunError: there are none."""
         with reading(path := self.file(f"labels/{split}.json")):
             rows = read_json(path)[task].items()
-            return {one: labels and {label: tuple(items) for label, items in labels.items()} for one, labels in rows}
+            return {
+                sentence_id: labels and {label: tuple(items) for label, items in labels.items()}
+                for sentence_id, labels in rows
+            }
 
 
 def _is_result(name: str) -> bool:

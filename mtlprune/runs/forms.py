@@ -79,21 +79,21 @@ METRICS: TypeAdapter[Any] = TypeAdapter(_Metrics)
 GATES: TypeAdapter[Any] = TypeAdapter(GateLine)
 
 
-def damaged(where: Path | str) -> RunError:
+def damaged(location: Path | str) -> RunError:
     """The error of a file that only a run writes, and that is not as it was written."""
-    return RunError(f"damaged: {where}; bring that file back, or train the run anew with another --out")
+    return RunError(f"damaged: {location}; bring that file back, or train the run anew with another --out")
 
 
-def check(schema: TypeAdapter[Any], value: Any, where: Path | str) -> None:
+def check(schema: TypeAdapter[Any], value: Any, location: Path | str) -> None:
     """Raise RunError, naming ``where`` a value stands, unless it is of a schema."""
     try:
         schema.validate_python(value, strict=True)
     except ValidationError:
-        raise damaged(where) from None
+        raise damaged(location) from None
 
 
-def check_config(tree: Mapping[str, Any], where: Path | str) -> None:
+def check_config(tree: Mapping[str, Any], location: Path | str) -> None:
     """Raise RunError unless a configuration names its data and tasks, or the corpora of a pretraining."""
     data = tree.get("data")
     if not isinstance(data, Mapping) or not ("corpora" in data or isinstance(tree.get("tasks"), list)):
-        raise damaged(where)
+        raise damaged(location)

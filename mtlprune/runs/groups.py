@@ -270,7 +270,7 @@ class DescribedRun:
         """The seed of ``source``; its path where it is not to be found; None without one."""
         if self.source is None:
             return None
-        other = self.folder.other(self.source)
+        other = self.folder.referenced_run(self.source)
         return self.source if other is None else int(filled(other.read_config())["train"]["seed"])
 
     @cached_property
@@ -321,7 +321,7 @@ def updates_of(manifest: Mapping[str, Any]) -> int:
 
 def updates_before(run: RunFolder, start: str | None) -> int:
     """Updates of the run that another started from, and of the one before; 0 where it is not to be found any more."""
-    folder = run.other(start) if start is not None else None
+    folder = run.referenced_run(start) if start is not None else None
     if folder is None or folder.path.resolve() == run.path.resolve():
         return 0
     before = filled(folder.read_config())["train"]["start"]

@@ -27,7 +27,7 @@ KEYS: tuple[str, ...] = ("encoder", "run", "seed", "split", "layer", "head", "ta
 KEYS += ("step", "mode", "control", "direction", "term", "other")
 VALUES = ("measure", "value", "low", "high", "p", "q", "n")
 FORMAT = 1
-AGAIN = "run the analysis again"
+HINT_RERUN = "run the analysis again"
 
 Grid = NDArray[np.float64]  # (L, A)
 Part = tuple[Mapping[str, Any], Mapping[str, pd.DataFrame]]
@@ -75,13 +75,13 @@ class Result:
     def names(self) -> list[str]:
         """The name of each encoder: its label; with its seed, or its number of open heads, where there is need."""
         encoders = self.about["encoders"]
-        labels = [one["encoder"] for one in encoders]
+        labels = [entry["encoder"] for entry in encoders]
         names = []
-        for one in encoders:
-            seed = one.get("name") or one["seed"]
-            name = one["encoder"] + (f", seed {seed}" if labels.count(one["encoder"]) > 1 else "")
-            total = one["layers"] * one["heads"]
-            names.append(name if one["open"] == total else f"{name}, {one['open']} of {total} heads")
+        for entry in encoders:
+            seed = entry.get("name") or entry["seed"]
+            name = entry["encoder"] + (f", seed {seed}" if labels.count(entry["encoder"]) > 1 else "")
+            total = entry["layers"] * entry["heads"]
+            names.append(name if entry["open"] == total else f"{name}, {entry['open']} of {total} heads")
         return names
 
     @property
@@ -95,30 +95,33 @@ class Result:
         corpus, left_out = self.about["fingerprint"][:8], self.about["too_long"]
         return f"{self.source} ({corpus}), {left_out} too long and left out; seed {self.about['seed']}."
 
-    def named(self, frame: str) -> pd.DataFrame:
+    def with_names(self, frame: str) -> pd.DataFrame:
         """A frame with ``name`` in front, ordered as the encoders are; empty where the Result has no such frame.
 
         A run that is several encoders, one a gate set, is called by its own label where a frame is of it as a whole.
         """
         if frame not in self.frames:
             return pd.DataFrame({"name": pd.Categorical([], self.names), "measure": [], "value": []})
-        known = {
-            (one["encoder"], one["seed"]): name for one, name in zip(self.about["encoders"], self.names, strict=True)
+        name_of_pair = {
+            (entry["encoder"], entry["seed"]): name
+            for entry, name in zip(self.about["encoders"], self.names, strict=True)
         }
         rows = self.frames[frame]
         pairs = list(zip(rows["encoder"], rows["seed"], strict=True))
-        wholes = [label for label, _ in dict.fromkeys(pairs) if (label, _) not in known]
-        known |= {
-            pair: pair[0] if wholes.count(pair[0]) == 1 else f"{pair[0]}, seed {pair[1]}"
-            for pair in {*pairs} - {*known}
+        repeated = [label for label, _ in dict.fromkeys(pairs) if (label, _) not in name_of_pair]
+        name_of_pair |= {
+            pair: pair[0] if repeated.count(pair[0]) == 1 else f"{pair[0]}, seed {pair[1]}"
+            for pair in {*pairs} - {*name_of_pair}
         }
-        names = [known[pair] for pair in pairs]
-        named = rows.assign(name=pd.Categorical(names, list(dict.fromkeys([*self.names, *names])), ordered=True))
-        return named[["name", *rows.columns]].sort_values("name", kind="stable", ignore_index=True)
+        names = [name_of_pair[pair] for pair in pairs]
+        with_name_column = rows.assign(
+            name=pd.Categorical(names, list(dict.fromkeys([*self.names, *names])), ordered=True)
+        )
+        return with_name_column[["name", *rows.columns]].sort_values("name", kind="stable", ignore_index=True)
 
     def wide(self, frame: str, column: str = "value") -> pd.DataFrame:
         """One row for each place, one column for each measure, ``name`` first; NaN where nothing was measured."""
-        long = self.named(frame)
+        long = self.with_names(frame)
         long = long if column in long else long.assign(**{column: math.nan})  # measured of nothing, such as p
         keys = [key for key in ("name", *KEYS) if key in long]
         rows = long[keys].drop_duplicates(ignore_index=True)
@@ -126,24 +129,24 @@ class Result:
         table = long.assign(row=number.to_numpy()).pivot(index="row", columns="measure", values=column)
         return pd.concat([rows, table.rename_axis(index=None, columns=None)], axis=1)
 
-    def known(self, frame: str, measure: str) -> pd.DataFrame:
+    def rows_with_measure(self, frame: str, measure: str) -> pd.DataFrame:
         """Those rows of ``wide`` of which a measure is known."""
         rows = self.wide(frame)
         return rows[rows[measure].notna()] if measure in rows else rows[:0]
 
     def dashed(self, frame: pd.DataFrame) -> pd.DataFrame:
         """A frame of ``named`` or ``wide`` with the column ``closed``: whether some heads of the encoder are."""
-        ones = zip(self.names, self.about["encoders"], strict=True)
-        closed = {name for name, one in ones if one["open"] < one["layers"] * one["heads"]}
+        entries = zip(self.names, self.about["encoders"], strict=True)
+        closed = {name for name, entry in entries if entry["open"] < entry["layers"] * entry["heads"]}
         return frame.assign(closed=frame["name"].isin(closed))
 
     def grids(self, encoder: Mapping[str, Any], frame: str = "heads") -> dict[str, Grid]:
         """Measure → (L, A) of one of ``about["encoders"]``, mean of tasks; NaN where nothing is known of a head."""
-        every = self.frame(frame, "encoder", "seed")
-        keys = [key for key in ("encoder", "run", "seed") if key in every]
-        mine = every[(every[keys] == [encoder[key] for key in keys]).all(axis=1)]
+        all_rows = self.frame(frame, "encoder", "seed")
+        keys = [key for key in ("encoder", "run", "seed") if key in all_rows]
+        own_rows = all_rows[(all_rows[keys] == [encoder[key] for key in keys]).all(axis=1)]
         grids = {}
-        for measure, rows in mine.groupby("measure", sort=False) if len(mine) else ():
+        for measure, rows in own_rows.groupby("measure", sort=False) if len(own_rows) else ():
             grids[str(measure)] = grid = np.full((encoder["layers"], encoder["heads"]), np.nan)
             means = rows.groupby(["layer", "head"], as_index=False)["value"].mean()
             grid[means["layer"] - 1, means["head"] - 1] = means["value"]
@@ -159,7 +162,7 @@ def head_rows(grids: Mapping[str, Grid]) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def tidy(rows: Sequence[Mapping[str, Any]], *keys: str) -> pd.DataFrame:
+def long_frame(rows: Sequence[Mapping[str, Any]], *keys: str) -> pd.DataFrame:
     """The frame of rows with keys and one number for each measure, None where it is not known."""
     frame = pd.DataFrame(rows, columns=None if rows else keys)
     return frame.melt([*keys], var_name="measure").astype({"value": float})
@@ -172,21 +175,21 @@ def joined(parts: Iterable[Part]) -> dict[str, pd.DataFrame]:
         for name, frame in frames.items():
             if len(frame):
                 of_name.setdefault(name, []).append(pd.DataFrame(dict(keys), frame.index).join(frame))
-    return {name: pd.concat(each, ignore_index=True) for name, each in of_name.items()}
+    return {name: pd.concat(frames_of_name, ignore_index=True) for name, frames_of_name in of_name.items()}
 
 
-def spread(measure: str, values: NDArray[np.float64]) -> Iterable[dict[str, Any]]:
+def quantile_rows(measure: str, values: NDArray[np.float64]) -> Iterable[dict[str, Any]]:
     """Rows of a number that each sentence has one of: mean with the quantiles of 5 and 95 %, ``_median``, ``_sd``.
 
     NaN counts for nothing; ``n`` numbers are left.
     """
-    known = values[~np.isnan(values)]
-    low, median, high = np.quantile(known, (0.05, 0.5, 0.95)) if len(known) else (math.nan,) * 3
-    mean = float(known.mean()) if len(known) else math.nan
-    deviation = float(known.std(ddof=1)) if len(known) > 1 else math.nan
-    yield {"measure": measure, "value": mean, "low": low, "high": high, "n": len(known)}
-    yield {"measure": f"{measure}_median", "value": median, "n": len(known)}
-    yield {"measure": f"{measure}_sd", "value": deviation, "n": len(known)}
+    finite = values[~np.isnan(values)]
+    low, median, high = np.quantile(finite, (0.05, 0.5, 0.95)) if len(finite) else (math.nan,) * 3
+    mean = float(finite.mean()) if len(finite) else math.nan
+    deviation = float(finite.std(ddof=1)) if len(finite) > 1 else math.nan
+    yield {"measure": measure, "value": mean, "low": low, "high": high, "n": len(finite)}
+    yield {"measure": f"{measure}_median", "value": median, "n": len(finite)}
+    yield {"measure": f"{measure}_sd", "value": deviation, "n": len(finite)}
 
 
 def write_result(folder: Path, result: Result) -> None:
@@ -204,36 +207,36 @@ def write_result(folder: Path, result: Result) -> None:
         for name, frame in result.frames.items():
             keys = _keys(name, frame)
             path = folder / f"{result.analysis}-{name}.parquet"
-            with files.replacing(path) as beside:
-                (frame if frame.attrs.get("exact") else _six_digits(frame)).to_parquet(beside, index=False)
+            with files.replacing(path) as staging:
+                (frame if frame.attrs.get("exact") else _six_digits(frame)).to_parquet(staging, index=False)
             values = [column for column in frame.columns if column not in keys]
             stored[name] = {"rows": len(frame), "keys": keys, "values": values, "sha256": files.file_sha256(path)}
         content = {"analysis": result.analysis, "format": FORMAT, **result.about, "frames": stored}
         text = json.dumps(content, ensure_ascii=False, allow_nan=False, indent=1)
         files.write_text(folder / f"{result.analysis}.json", f"{text}\n")
-        kept = {f"{result.analysis}-{name}.parquet" for name in stored}
-        files.remove(*(path for path in folder.glob(f"{result.analysis}-*.parquet") if path.name not in kept))
+        written_files = {f"{result.analysis}-{name}.parquet" for name in stored}
+        files.remove(*(path for path in folder.glob(f"{result.analysis}-*.parquet") if path.name not in written_files))
 
 
 def read_result(path: Path) -> Result:
     """Read a Result that ``write_result`` wrote; ``path`` is that of the JSON. Raises ResultError: it is missing or
     damaged, or its tables are not those it was written with."""
-    content = files.read_json(path, ResultError, AGAIN)
-    with files.reading(path, ResultError, AGAIN):
+    content = files.read_json(path, ResultError, HINT_RERUN)
+    with files.reading(path, ResultError, HINT_RERUN):
         if content["format"] != FORMAT:
             raise ResultError(
                 f"{path}: expected format {FORMAT}, found {content['format']!r}; install a newer mtlprune"
             )
         name, stored = str(content["analysis"]), content["frames"]
-        about = {key: value for key, value in content.items() if key not in ("analysis", "format", "frames")}
-        about["encoders"], about["notes"]  # what everything that is shown begins with
+        content_about = {key: value for key, value in content.items() if key not in ("analysis", "format", "frames")}
+        content_about["encoders"], content_about["notes"]  # what everything that is shown begins with
     frames = {}
     for frame, entry in stored.items():
         table = path.with_name(f"{name}-{frame}.parquet")
-        with files.reading(table, ResultError, AGAIN):
-            files.verify_file(table, entry["sha256"], AGAIN)
+        with files.reading(table, ResultError, HINT_RERUN):
+            files.verify_file(table, entry["sha256"], HINT_RERUN)
             frames[frame] = pd.read_parquet(table)
-    return Result(name, about, frames)
+    return Result(name, content_about, frames)
 
 
 def _keys(name: str, frame: pd.DataFrame) -> list[str]:
@@ -242,8 +245,8 @@ def _keys(name: str, frame: pd.DataFrame) -> list[str]:
     if "measure" in frame:
         if unknown := set(frame.columns) - set(KEYS) - set(VALUES):
             raise ValueError(f"frame {name}: {', '.join(sorted(unknown))} is neither a key nor a value of a tidy frame")
-        if (twice := frame.duplicated([*keys, "measure"])).any():
-            raise ValueError(f"frame {name}: two rows for {frame[twice].iloc[0].to_dict()}")
+        if (is_repeated := frame.duplicated([*keys, "measure"])).any():
+            raise ValueError(f"frame {name}: two rows for {frame[is_repeated].iloc[0].to_dict()}")
     return keys
 
 

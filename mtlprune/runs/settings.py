@@ -3,7 +3,7 @@
 from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
-_ASIDE = (
+_IGNORED = (
     *(
         "name",
         "tasks",
@@ -23,11 +23,11 @@ _ASIDE_BELOW = ("treatment.distil.teachers.", "treatment.merge.sources.")  # a r
 def flat(tree: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
     """Path → value of every setting of a configuration."""
     for key, value in tree.items():
-        here = f"{path}.{key}" if path else str(key)
+        key_path = f"{path}.{key}" if path else str(key)
         if isinstance(value, Mapping) and value:
-            yield from flat(value, here)
+            yield from flat(value, key_path)
         else:
-            yield here, value
+            yield key_path, value
 
 
 def changes(old: Mapping[str, Any], new: Mapping[str, Any], free: Container[str]) -> list[str]:
@@ -42,4 +42,4 @@ def changes(old: Mapping[str, Any], new: Mapping[str, Any], free: Container[str]
 
 def is_aside(path: str) -> bool:
     """True where a setting changes nothing of what is trained, or is told apart otherwise: tasks, seed, other runs."""
-    return path in _ASIDE or path.startswith(_ASIDE_BELOW)
+    return path in _IGNORED or path.startswith(_ASIDE_BELOW)

@@ -115,9 +115,9 @@ def tables(folder: Path) -> list[Path]:
 def _open_table(path: Path, digest: str) -> pq.ParquetFile:
     import pyarrow.parquet as pq
 
-    if len(found := tables(path.parent)) == 1 and sha256(found[0].read_bytes()).hexdigest() != digest:
+    if len(table_files := tables(path.parent)) == 1 and sha256(table_files[0].read_bytes()).hexdigest() != digest:
         raise RunError(
-            f"{path.parent / FILE} was changed or damaged: it names another table than {found[0].name}; {ANEW}"
+            f"{path.parent / FILE} was changed or damaged: it names another table than {table_files[0].name}; {ANEW}"
         )
     verify_file(path, digest, ANEW)
     return pq.ParquetFile(path)
@@ -126,13 +126,13 @@ def _open_table(path: Path, digest: str) -> pq.ParquetFile:
 @functools.lru_cache(maxsize=16)
 def _read_group(path: Path, digest: str, group: int, name: str) -> list[str | None]:
     table = _open_table(path, digest)
-    known = name in table.schema_arrow.names
-    return table.read_row_group(group, [name])[name].to_pylist() if known else [None] * ROWS
+    has_column = name in table.schema_arrow.names
+    return table.read_row_group(group, [name])[name].to_pylist() if has_column else [None] * ROWS
 
 
 def matches(cell: str, pattern: str) -> bool:
     """Return True where a pattern, or one of several with commas, means the name of a cell."""
-    return any(fnmatch.fnmatchcase(cell, each) for each in pattern.split(","))
+    return any(fnmatch.fnmatchcase(cell, part) for part in pattern.split(","))
 
 
 def open_study(folder: Path) -> Study | None:
@@ -210,15 +210,15 @@ def add_runs(
             if before is not None:
                 remove(*{*tables(folder)} - {_path(folder, before.sha256)})
             return
-        known = {} if before is None else {row["run"]: row for row in before.table.read().to_pylist()}
-        if twice := sorted(known.keys() & rows.keys()):
-            raise RunError(f"{folder} has a run {twice[0]} by now; pack the runs again")
-        every: dict[str, Mapping[str, Any]] = {**known, **rows}
-        names = sorted({name for row in every.values() for name in row} - {"run", "tasks", "seed"})
-        columns = {name: [every[run].get(name) for run in sorted(every)] for name in ("tasks", "seed", *names)}
+        previous_rows = {} if before is None else {row["run"]: row for row in before.table.read().to_pylist()}
+        if repeated := sorted(previous_rows.keys() & rows.keys()):
+            raise RunError(f"{folder} has a run {repeated[0]} by now; pack the runs again")
+        all_rows: dict[str, Mapping[str, Any]] = {**previous_rows, **rows}
+        names = sorted({name for row in all_rows.values() for name in row} - {"run", "tasks", "seed"})
+        columns = {name: [all_rows[run].get(name) for run in sorted(all_rows)] for name in ("tasks", "seed", *names)}
         sink = pa.BufferOutputStream()
         pq.write_table(
-            pa.table({"run": sorted(every), **columns}),
+            pa.table({"run": sorted(all_rows), **columns}),
             sink,
             row_group_size=ROWS,
             compression="zstd",
@@ -231,9 +231,10 @@ def add_runs(
         digest = sha256(content).hexdigest()
         write_bytes(_path(folder, digest), content)
         previous = {} if before is None else before.cells
-        whole = {cell: previous.get(cell) or cells.get(cell) for cell in {**cells, **previous}}
-        about = sweep or ({} if before is None else before.sweep)
+        digests = {cell: previous.get(cell) or cells.get(cell) for cell in {**cells, **previous}}
+        sweep_record = sweep or ({} if before is None else before.sweep)
         write_json(
-            folder / FILE, {"format": FORMAT, "version": VERSION, "sweep": about, "sha256": digest, "cells": whole}
+            folder / FILE,
+            {"format": FORMAT, "version": VERSION, "sweep": sweep_record, "sha256": digest, "cells": digests},
         )
         remove(*{*tables(folder)} - {_path(folder, digest)})

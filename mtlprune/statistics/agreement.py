@@ -8,23 +8,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-def pearson(one: NDArray[np.floating], other: NDArray[np.floating]) -> float:
+def pearson(first: NDArray[np.floating], second: NDArray[np.floating]) -> float:
     """Pearson correlation of two vectors (H,); NaN where one is constant, for then it is not defined."""
-    if np.ptp(one) == 0 or np.ptp(other) == 0:
+    if np.ptp(first) == 0 or np.ptp(second) == 0:
         return math.nan
-    return float(np.clip(np.corrcoef(one, other)[0, 1], -1, 1))
+    return float(np.clip(np.corrcoef(first, second)[0, 1], -1, 1))
 
 
-def multiple_correlation(target: NDArray[np.floating], others: NDArray[np.floating]) -> float:
+def multiple_correlation(target: NDArray[np.floating], predictors: NDArray[np.floating]) -> float:
     """Square root of the adjusted R² when ``target`` (H,) is regressed on ``others`` (p, H) and a constant.
 
     Source: the diagonal of the authors' matrix (stem_cell_hypothesis/en_bert_base, corelation_gate_overlap_rgb.py),
     run 3 on runs 1 and 2. An adjusted R² below 0 (no better than chance) gives 0. NaN where it is not defined: a
     constant target, no other vector, or no more heads than coefficients.
     """
-    if not len(others) or np.ptp(target) == 0:
+    if not len(predictors) or np.ptp(target) == 0:
         return math.nan
-    design = np.column_stack([np.ones(target.size), others.T])  # (H, p + 1)
+    design = np.column_stack([np.ones(target.size), predictors.T])  # (H, p + 1)
     solution, _, rank, _ = np.linalg.lstsq(design, target, rcond=None)
     free = target.size - int(rank)
     if free < 1:
@@ -34,16 +34,16 @@ def multiple_correlation(target: NDArray[np.floating], others: NDArray[np.floati
     return math.sqrt(max(0.0, 1 - residual / total * (target.size - 1) / free))
 
 
-def jaccard(one: NDArray[np.bool_], other: NDArray[np.bool_]) -> float:
+def jaccard(first: NDArray[np.bool_], second: NDArray[np.bool_]) -> float:
     """|one ∩ other| / |one ∪ other|; NaN where both are empty."""
-    union = int((one | other).sum())
-    return int((one & other).sum()) / union if union else math.nan
+    union = int((first | second).sum())
+    return int((first & second).sum()) / union if union else math.nan
 
 
-def overlap_coefficient(one: NDArray[np.bool_], other: NDArray[np.bool_]) -> float:
+def overlap_coefficient(first: NDArray[np.bool_], second: NDArray[np.bool_]) -> float:
     """|one ∩ other| / min(|one|, |other|) (Szymkiewicz and Simpson); NaN where one is empty."""
-    smaller = min(int(one.sum()), int(other.sum()))
-    return int((one & other).sum()) / smaller if smaller else math.nan
+    smaller = min(int(first.sum()), int(second.sum()))
+    return int((first & second).sum()) / smaller if smaller else math.nan
 
 
 # -- Where gates vary: between layers, heads, tasks and seeds, estimated by the method of moments. Letters: T tasks,
@@ -86,8 +86,8 @@ def decompose(gates: Sequence[NDArray[np.floating]]) -> Variance:
         gates: one array (S_t, L, A) a task; without any, all is NaN.
     """
     if not gates:
-        nothing = dict.fromkeys(PARTS, math.nan)
-        return Variance(nothing, nothing, dict.fromkeys(("level", "layers", "heads"), math.nan), math.nan)
+        undefined = dict.fromkeys(PARTS, math.nan)
+        return Variance(undefined, undefined, dict.fromkeys(("level", "layers", "heads"), math.nan), math.nan)
     means = np.stack([task.mean(0) for task in gates])  # (T, L, A)
     tasks, layers, heads = means.shape
     free = sum(len(task) - 1 for task in gates)
@@ -113,19 +113,19 @@ def decompose(gates: Sequence[NDArray[np.floating]]) -> Variance:
         "tasks_by_heads": task_head,
         "seeds": run + run_layer + ms_run_head,
     }
-    lacking = {"layers": layers < 2, "heads": heads < 2, "tasks": tasks < 2, "seeds": free < 1}
-    void = {part for part in PARTS if any(lacking[word] for word in part.split("_by_"))}
+    is_missing = {"layers": layers < 2, "heads": heads < 2, "tasks": tasks < 2, "seeds": free < 1}
+    void = {part for part in PARTS if any(is_missing[word] for word in part.split("_by_"))}
     components = {part: math.nan if part in void else estimates[part] for part in PARTS}
-    within = {"level": run, "layers": run_layer, "heads": ms_run_head}
+    within_seed = {"level": run, "layers": run_layer, "heads": ms_run_head}
     if "seeds" in void:
-        within = dict.fromkeys(within, math.nan)
+        within_seed = dict.fromkeys(within_seed, math.nan)
     else:
-        components["seeds"] = sum(max(0.0, value) for value in within.values())
+        components["seeds"] = sum(max(0.0, value) for value in within_seed.values())
     positive = {part: max(0.0, value) for part, value in components.items() if part not in void}
     total = sum(positive.values())
     varies = any(np.ptp(task) > 0 for task in gates) or np.ptp(means) > 0
     shares = {part: positive[part] / total if part in positive and varies and total else math.nan for part in PARTS}
-    return Variance(components, shares, within, total)
+    return Variance(components, shares, within_seed, total)
 
 
 def _mean_square(deviations: NDArray[np.floating], free: int) -> float:

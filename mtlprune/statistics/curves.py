@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-LEAST = 3
+MIN_SEEDS = 3
 """Points of a curve that may have a break."""
 _ROUNDING = 1e-9  # of the largest slope: a smaller bend is rounding
 

@@ -22,9 +22,9 @@ from mtlprune.statistics.resamples import System
 from mtlprune.statistics.significance import Difference, differences
 
 COUNTS = ("correct", "gold", "predicted")
-FEW = 20
+FEW_ITEMS = 20
 """Labels with fewer gold items in all are marked: a few items tell little."""
-Counted = dict[str, tuple[int, int, int]]
+CountsByLabel = dict[str, tuple[int, int, int]]
 """Label → correct, gold, predicted."""
 
 
@@ -43,18 +43,20 @@ class LabelDifference:
     """difference.p after Benjamini-Hochberg over the labels of the task with enough items; NaN for those with few."""
 
     @property
-    def few(self) -> bool:
-        return self.items < FEW
+    def is_rare(self) -> bool:
+        return self.items < FEW_ITEMS
 
 
-def count_labels(layer: str, gold: Sentence, predicted: Sentence) -> Counted | None:
+def count_labels(layer: str, gold: Sentence, predicted: Sentence) -> CountsByLabel | None:
     """Counts of every label that occurs; None where gold does not know the layer."""
     if (kind := gold.kind(layer)) is None:
         return None
     items = _ITEMS[kind_of(kind)]
-    mine, theirs = (Counter(items(side.get(layer), fenceposts(gold, kind))) for side in (gold, predicted))
+    gold_items, predicted_items = (
+        Counter(items(side.get(layer), fenceposts(gold, kind))) for side in (gold, predicted)
+    )
     table: dict[str, list[int]] = {}
-    for place, counter in enumerate((mine & theirs, mine, theirs)):
+    for place, counter in enumerate((gold_items & predicted_items, gold_items, predicted_items)):
         for item, number in counter.items():
             table.setdefault(item[-1], [0, 0, 0])[place] += number
     return {label: (row[0], row[1], row[2]) for label, row in table.items()}
@@ -81,17 +83,19 @@ def compare_counted(
     Args:
         joint, single: for each run what ``count_labels`` gives for each of the same sentences.
     """
-    known = [place for place, row in enumerate(single[0]) if row is not None]
-    counted = [[[run[place] or {} for place in known] for run in side] for side in (joint, single)]
+    annotated_rows = [place for place, row in enumerate(single[0]) if row is not None]
+    counts_of_sides = [[[run[place] or {} for place in annotated_rows] for run in side] for side in (joint, single)]
     totals: Counter[str] = Counter()
-    for row in counted[1][0]:
+    for row in counts_of_sides[1][0]:
         totals.update({label: numbers[1] for label, numbers in row.items()})
     labels = sorted((label for label in totals if totals[label]), key=lambda label: (-totals[label], label))
     f1 = SCORES["spans"]["f1"]  # 2 · correct / (gold + predicted), whatever the layer
-    sides = [_by_label(side, labels) for side in counted]
+    sides = [_by_label(side, labels) for side in counts_of_sides]
     systems = [System(side[place], COUNTS, f1) for place in range(len(labels)) for side in sides]
     tested = differences(systems, [(2 * k, 2 * k + 1) for k in range(len(labels))], resamples, seed)
-    q = corrected([d.p if totals[label] >= FEW else float("nan") for label, d in zip(labels, tested, strict=True)])
+    q = corrected(
+        [d.p if totals[label] >= FEW_ITEMS else float("nan") for label, d in zip(labels, tested, strict=True)]
+    )
     means = [float(np.mean(system.scores(system.totals))) for system in systems]
     return [
         LabelDifference(label, totals[label], means[2 * k], means[2 * k + 1], tested[k], float(q[k]))
@@ -105,8 +109,8 @@ def _by_label(
     """(L, S, N, K): the counts of every label in every run and sentence."""
     places = {label: place for place, label in enumerate(labels)}
     counts = np.zeros((len(labels), len(runs), len(runs[0]), len(COUNTS)), np.int32)
-    for each, run in zip(counts.swapaxes(0, 1), runs, strict=True):  # (L, N, K)
+    for run_counts, run in zip(counts.swapaxes(0, 1), runs, strict=True):  # (L, N, K)
         items = [(places[k], n, *row[k]) for n, row in enumerate(run) for k in row.keys() & places.keys()]
-        where = np.array(items, np.int32).reshape(-1, 2 + len(COUNTS))
-        each[where[:, 0], where[:, 1]] = where[:, 2:]
+        table = np.array(items, np.int32).reshape(-1, 2 + len(COUNTS))
+        run_counts[table[:, 0], table[:, 1]] = table[:, 2:]
     return counts

@@ -41,13 +41,13 @@ class PairedCounts:
     def __init__(self, columns: Columns) -> None:
         self.columns = columns
         self._read = functools.lru_cache(IN_MEMORY)(self._read_run)
-        self.of = functools.cache(self._of)
+        self.counts_of = functools.cache(self._load_counts)
 
     def names(self, task: str) -> tuple[str, ...]:
         """The K counts that the score of a task is made of."""
         return count_names(self.columns.kind(task), self.columns.name(task))
 
-    def _of(self, place: int, task: str) -> list[RunCounts]:
+    def _load_counts(self, place: int, task: str) -> list[RunCounts]:
         """Counts of all runs of a column that have a score of a task. Raises CountsError."""
         return [self._count(run, task) for run in self.columns.columns[place].runs_of(task)]
 
@@ -76,10 +76,10 @@ class PairedCounts:
     def refuse_unpaired(self, runs: Sequence[RunCounts]) -> None:
         """Raises CountsError where runs were not scored on the same sentences."""
         first = runs[0]
-        for other in runs[1:]:
-            if other.ids != first.ids:
-                alike = len(set(first.ids) & set(other.ids))
+        for run in runs[1:]:
+            if run.ids != first.ids:
+                shared_ids = len(set(first.ids) & set(run.ids))
                 raise CountsError(
-                    f"{first.path} and {other.path} were not scored on the same sentences ({len(first.ids)} and "
-                    f"{len(other.ids)}, of which {alike} have the same id), so nothing can be paired"
+                    f"{first.path} and {run.path} were not scored on the same sentences ({len(first.ids)} and "
+                    f"{len(run.ids)}, of which {shared_ids} have the same id), so nothing can be paired"
                 )

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 CHUNK = 2_000_000  # random numbers drawn at a time
-FIRST, LATER = 20, 5
+BURN_IN, THINNING = 20, 5
 """Rounds of trades before the first masks that are drawn of given margins, and between later ones."""
 
 
@@ -46,8 +46,8 @@ def permuted(
     flat = np.ascontiguousarray(values.reshape(labels, vectors, rows * places))
     starts = (np.arange(rows) * places)[:, None]
     size = max(1, CHUNK // max(1, labels * rows * places))
-    for done in range(0, permutations, size):
-        chunk = min(size, permutations - done)
+    for start in range(0, permutations, size):
+        chunk = min(size, permutations - start)
         keys = generator.random((chunk, labels, rows, places), dtype=np.float32)
         order = (keys.argsort(axis=-1) + starts).reshape(chunk, labels, 1, rows * places)  # (C, n, 1, H)
         yield np.take_along_axis(flat[None], np.broadcast_to(order, (chunk, labels, vectors, rows * places)), axis=-1)
@@ -68,21 +68,23 @@ def swapped(masks: NDArray[Any], samples: int, generator: np.random.Generator) -
         chunks (C, M, L, A), ``samples`` in all; chains go on from chunk to chunk.
     """
     start = np.asarray(masks, dtype=bool).swapaxes(0, 1)  # (L, M, A)
-    half = start.shape[1] // 2
-    chains = max(1, min(samples, max(100, samples // FIRST), CHUNK // max(1, start.size)))
-    drawn = np.repeat(start[None], chains, axis=0)
-    for done in range(0, samples, chains):
-        for _ in range(LATER if done else FIRST):
-            order = generator.random((*drawn.shape[:3], 1), dtype=np.float32).argsort(axis=2)
-            pair = order[:, :, :half], order[:, :, half : 2 * half]
-            one, other = (np.take_along_axis(drawn, rows, axis=2) for rows in pair)
-            both, apart = one & other, one ^ other
-            keys = generator.random(one.shape) + ~apart  # float64, so that no two are equal; heads to deal come first
-            last = (one & ~other).sum(axis=3, keepdims=True) - 1
+    half_runs = start.shape[1] // 2
+    chains = max(1, min(samples, max(100, samples // BURN_IN), CHUNK // max(1, start.size)))
+    chain_states = np.repeat(start[None], chains, axis=0)
+    for sample_start in range(0, samples, chains):
+        for _ in range(THINNING if sample_start else BURN_IN):
+            order = generator.random((*chain_states.shape[:3], 1), dtype=np.float32).argsort(axis=2)
+            pair = order[:, :, :half_runs], order[:, :, half_runs : 2 * half_runs]
+            first, second = (np.take_along_axis(chain_states, rows, axis=2) for rows in pair)
+            in_both, in_one = first & second, first ^ second
+            keys = (
+                generator.random(first.shape) + ~in_one
+            )  # float64, so that no two are equal; heads to deal come first
+            last = (first & ~second).sum(axis=3, keepdims=True) - 1
             dealt = (keys <= np.take_along_axis(np.sort(keys, axis=3), last, axis=3)) & (last >= 0)
-            np.put_along_axis(drawn, pair[0], both | dealt, axis=2)
-            np.put_along_axis(drawn, pair[1], both | (apart & ~dealt), axis=2)
-        yield drawn[: samples - done].swapaxes(1, 2).copy()
+            np.put_along_axis(chain_states, pair[0], in_both | dealt, axis=2)
+            np.put_along_axis(chain_states, pair[1], in_both | (in_one & ~dealt), axis=2)
+        yield chain_states[: samples - sample_start].swapaxes(1, 2).copy()
 
 
 def shared_null(times: NDArray[np.integer], permutations: int, generator: np.random.Generator) -> NDArray[np.float64]:
@@ -103,13 +105,13 @@ def shared_null(times: NDArray[np.integer], permutations: int, generator: np.ran
     return np.concatenate(chunks)
 
 
-def shared_moments(one: NDArray[np.integer], other: NDArray[np.integer]) -> tuple[float, float]:
+def shared_moments(first: NDArray[np.integer], second: NDArray[np.integer]) -> tuple[float, float]:
     """Exact mean and standard deviation of Σ one·other (both (L, A)) when heads are permuted within layers."""
-    heads = one.shape[1]
-    mean = float((one.sum(1) * other.sum(1)).sum() / heads)
+    heads = first.shape[1]
+    mean = float((first.sum(1) * second.sum(1)).sum() / heads)
     if heads == 1:
         return mean, 0.0
-    squares = [((side - side.mean(1, keepdims=True)) ** 2).sum(1) for side in (one, other)]
+    squares = [((side - side.mean(1, keepdims=True)) ** 2).sum(1) for side in (first, second)]
     return mean, math.sqrt(float((squares[0] * squares[1]).sum()) / (heads - 1))
 
 
@@ -182,12 +184,12 @@ def layered_rank_test(
 def ranks_within_layers(first: Floats, second: Floats) -> tuple[Floats, Floats, NDArray[np.int64]]:
     """Ranks within layers, centred there, of the heads that both (L, A) know: (K,), (K,) and their layers (K,)."""
     x, y, layers = [np.empty(0)], [np.empty(0)], [np.empty(0, np.int64)]
-    for layer, (one, other) in enumerate(zip(first, second, strict=True)):
-        both = np.isfinite(one) & np.isfinite(other)
-        if both.sum() > 1:
-            x.append(_centred(one[both]))
-            y.append(_centred(other[both]))
-            layers.append(np.full(int(both.sum()), layer, np.int64))
+    for layer, (first_row, second_row) in enumerate(zip(first, second, strict=True)):
+        is_finite = np.isfinite(first_row) & np.isfinite(second_row)
+        if is_finite.sum() > 1:
+            x.append(_centred(first_row[is_finite]))
+            y.append(_centred(second_row[is_finite]))
+            layers.append(np.full(int(is_finite.sum()), layer, np.int64))
     return np.concatenate(x), np.concatenate(y), np.concatenate(layers)
 
 
@@ -198,8 +200,10 @@ def layer_orders(layers: NDArray[np.int64], permutations: int, seed: tuple[int, 
 
 @functools.lru_cache(maxsize=4)
 def _layer_orders(layers: bytes, permutations: int, seed: tuple[int, ...]) -> NDArray[np.int64]:
-    known = np.frombuffer(layers, np.int64)
-    keys = np.random.default_rng(seed).random((permutations, len(known))) + known  # a layer's keys lie below the next's
+    layer_of_head = np.frombuffer(layers, np.int64)
+    keys = (
+        np.random.default_rng(seed).random((permutations, len(layer_of_head))) + layer_of_head
+    )  # a layer's keys lie below the next's
     return np.asarray(keys.argsort(axis=1), np.int64)
 
 
@@ -235,8 +239,8 @@ def rank_test(
 
 def spearman(first: ArrayLike, second: ArrayLike) -> float:
     """Spearman's correlation of what both know; NaN for fewer than three, or where one of them does not vary."""
-    both = np.stack([np.ravel(first), np.ravel(second)])
-    x, y = both[:, ~np.isnan(both).any(0)]
+    stacked = np.stack([np.ravel(first), np.ravel(second)])
+    x, y = stacked[:, ~np.isnan(stacked).any(0)]
     if len(x) < 3 or not np.ptp(x) or not np.ptp(y):
         return math.nan
     return float(stats.spearmanr(x, y).statistic)

@@ -14,9 +14,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from mtlprune.errors import MtlpruneError
 
-SAME = 1e-6
+RELATIVE_TOLERANCE = 1e-6
 """Points nearer than this times the cloud's radius are one: float32 does not place them better."""
-LEAST = 3
+MIN_POINTS = 3
 
 
 class DimensionError(MtlpruneError):
@@ -50,18 +50,18 @@ def twonn(points: ArrayLike) -> Dimension:
         DimensionError: fewer than three different points, or a lattice, where every point has two equally near
             neighbours.
     """
-    given = np.asarray(points, np.float64)
-    if len(given) < LEAST:
-        raise DimensionError(f"a dimension needs at least {LEAST} different points, found {len(given)}")
-    given = given - given.mean(0)
-    least = SAME * float(np.sqrt((given**2).sum(1).mean()))
-    distinct, nearest = given, _nearest(given)
-    if (nearest[:, 0] <= least).any():
-        distinct = _distinct(given, least)
-        if len(distinct) < LEAST:
+    cloud = np.asarray(points, np.float64)
+    if len(cloud) < MIN_POINTS:
+        raise DimensionError(f"a dimension needs at least {MIN_POINTS} different points, found {len(cloud)}")
+    cloud = cloud - cloud.mean(0)
+    min_distance = RELATIVE_TOLERANCE * float(np.sqrt((cloud**2).sum(1).mean()))
+    distinct, nearest = cloud, _nearest(cloud)
+    if (nearest[:, 0] <= min_distance).any():
+        distinct = _distinct(cloud, min_distance)
+        if len(distinct) < MIN_POINTS:
             raise DimensionError(
-                f"a dimension needs at least {LEAST} different points, found {len(distinct)} "
-                f"({len(given) - len(distinct)} of the {len(given)} given are copies)"
+                f"a dimension needs at least {MIN_POINTS} different points, found {len(distinct)} "
+                f"({len(cloud) - len(distinct)} of the {len(cloud)} given are copies)"
             )
         nearest = _nearest(distinct)
     logs = np.log(nearest[:, 1] / nearest[:, 0])
@@ -70,7 +70,7 @@ def twonn(points: ArrayLike) -> Dimension:
             "every point has two neighbours at the same distance, as on a lattice, so that the ratios tell no "
             "dimension; add what tells the points apart, or take other points"
         )
-    return Dimension(len(logs) / float(np.sort(logs).sum()), len(nearest), len(given) - len(distinct))
+    return Dimension(len(logs) / float(np.sort(logs).sum()), len(nearest), len(cloud) - len(distinct))
 
 
 def likelihood(points: ArrayLike) -> float:
@@ -81,10 +81,10 @@ def likelihood(points: ArrayLike) -> float:
         return math.nan
 
 
-def _distinct(points: NDArray[np.float64], least: float) -> NDArray[np.float64]:
+def _distinct(points: NDArray[np.float64], min_distance: float) -> NDArray[np.float64]:
     """One of each group of points no further apart than ``least``, the first; the order is kept."""
-    near = _neighbours(points).radius_neighbors(points, least, return_distance=False)
-    return points[[int(others.min()) == place for place, others in enumerate(near)]]
+    neighbours = _neighbours(points).radius_neighbors(points, min_distance, return_distance=False)
+    return points[[int(neighbour_rows.min()) == place for place, neighbour_rows in enumerate(neighbours)]]
 
 
 def _nearest(points: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -49,40 +49,42 @@ def _runs(offered: Iterable[Path]) -> Iterator[RunFolder]:
 
 
 def _adopt(run: RunFolder, cells: Mapping[str, Cell]) -> Adopted:
-    moved: dict[str, str] = {}
-    digests = [run_digest(run, any_precision, moved)[:LETTERS] for any_precision in (False, True)]
+    new_paths: dict[str, str] = {}
+    digests = [run_digest(run, any_precision, new_paths)[:LETTERS] for any_precision in (False, True)]
     cell = next((cells[letters] for letters in digests if letters in cells), None)
     if cell is None:
         return Adopted(run.path, None, "no cell has its configuration")
     target = cell.place.run.path
     if (target / "config.yaml").is_file():
-        same = target.resolve() == run.path.resolve()
-        return Adopted(run.path, cell.name if same else None, "" if same else f"cell {cell.name} has a run already")
+        is_in_place = target.resolve() == run.path.resolve()
+        return Adopted(
+            run.path, cell.name if is_in_place else None, "" if is_in_place else f"cell {cell.name} has a run already"
+        )
     target.parent.mkdir(parents=True, exist_ok=True)
     if target.is_symlink():  # to a run that is gone
         target.unlink()
     target.symlink_to(os.path.relpath(run.path.resolve(), target.parent.resolve()), target_is_directory=True)
-    note = "; ".join(f"{old} was read as {new}" for old, new in moved.items())
-    write_text(cell.place.beside("adopted"), f"{run.path.resolve()}\n" + (f"{note}\n" if note else ""))
+    note = "; ".join(f"{old} was read as {new}" for old, new in new_paths.items())
+    write_text(cell.place.path_of("adopted"), f"{run.path.resolve()}\n" + (f"{note}\n" if note else ""))
     return Adopted(run.path, cell.name, note)
 
 
-def run_digest(run: RunFolder, any_precision: bool, moved: dict[str, str]) -> str:
+def run_digest(run: RunFolder, any_precision: bool, new_paths: dict[str, str]) -> str:
     """The digest of a finished run, as a cell of the same configuration would have it. ``any_precision``: as if it had
     been asked for ``precision: auto``; ``moved``: filled with the paths of other runs that were found elsewhere than
     the run says."""
     config = build_config(run.read_config(), str(run.config_path))
-    named = {f"treatment.{key}": path for key, path in config.treatment.runs.items()}
+    runs_named = {f"treatment.{key}": path for key, path in config.treatment.runs.items()}
     for setting in REFERENCES:
         block, _, key = setting.partition(".")
-        named[setting] = getattr(getattr(config, block), key)
-    others = {}
-    for setting, path in named.items():
-        other = run.other(path) if path else None
-        if other is not None:
-            if other.path != Path(path):
-                moved[path] = str(other.path)
-            others[setting] = run_digest(other, any_precision, moved)[:LETTERS]
+        runs_named[setting] = getattr(getattr(config, block), key)
+    other_digests = {}
+    for setting, path in runs_named.items():
+        referenced = run.referenced_run(path) if path else None
+        if referenced is not None:
+            if referenced.path != Path(path):
+                new_paths[path] = str(referenced.path)
+            other_digests[setting] = run_digest(referenced, any_precision, new_paths)[:LETTERS]
     if any_precision:
         config = config.model_copy(update={"train": config.train.model_copy(update={"precision": "auto"})})
-    return digest(config, run.read_manifest()["data"]["fingerprint"], others)
+    return digest(config, run.read_manifest()["data"]["fingerprint"], other_digests)

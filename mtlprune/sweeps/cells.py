@@ -21,7 +21,7 @@ REFERENCES = ("train.start", "pruning.importance_of", "pruning.layers_like")
 """Settings that name another run, beside those of `TreatmentConfig.runs`."""
 WITHOUT_EFFECT = ("threads", "device", "checkpoint_minutes", "tensorboard", "log_uas")
 """Settings of training that change how fast or how openly, not what is computed (threads: beyond rounding)."""
-ALWAYS = ("data", "encoder", "decoders", "train", "pruning")
+ALWAYS_HASHED = ("data", "encoder", "decoders", "train", "pruning")
 """Blocks that stand in the identity of a run though nothing in them differs from the defaults."""
 LETTERS = 8
 """Letters of a digest in the name of a folder; twice as many where two cells share these."""
@@ -29,7 +29,7 @@ MARK = "@"
 """Before the name of a cell, in a setting that names another run."""
 
 
-def digest(config: Config, fingerprint: str, others: Mapping[str, str]) -> str:
+def digest(config: Config, fingerprint: str, digests_of_runs: Mapping[str, str]) -> str:
     """A SHA-256: the same for configurations that give the same run, and for no others. ``others``: ``train.start`` and
     the like → digest of the run they name.
 
@@ -39,18 +39,18 @@ def digest(config: Config, fingerprint: str, others: Mapping[str, str]) -> str:
     """
     tree = config.model_dump(mode="json", exclude={"name"}, exclude_defaults=True)
     tree = {part: settings for part, settings in tree.items() if settings != {}}
-    tree |= {part: tree.get(part, {}) for part in ALWAYS} | {"tasks": list(config.tasks)}
+    tree |= {part: tree.get(part, {}) for part in ALWAYS_HASHED} | {"tasks": list(config.tasks)}
     tree["data"] = {key: value for key, value in tree["data"].items() if key != "path"} | {"fingerprint": fingerprint}
     tree["decoders"] = {task: tree["decoders"][task] for task in config.tasks if tree["decoders"].get(task)}
-    counted = {"tau": config.train.mixing == "sampled", "balance_window": config.train.balance == "running_mean"}
-    counted |= dict.fromkeys(WITHOUT_EFFECT, False)
-    tree["train"] = {key: value for key, value in tree["train"].items() if counted.get(key, True)}
-    for path, other in others.items():
-        _put(tree, path, other)
+    has_effect = {"tau": config.train.mixing == "sampled", "balance_window": config.train.balance == "running_mean"}
+    has_effect |= dict.fromkeys(WITHOUT_EFFECT, False)
+    tree["train"] = {key: value for key, value in tree["train"].items() if has_effect.get(key, True)}
+    for path, run_digest in digests_of_runs.items():
+        _set_at_path(tree, path, run_digest)
     return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()
 
 
-def _put(tree: dict[str, Any], path: str, value: str) -> None:
+def _set_at_path(tree: dict[str, Any], path: str, value: str) -> None:
     """Replace the setting at a path such as treatment.distil.teachers.pos."""
     *blocks, last = path.split(".")
     for block in blocks:
@@ -104,34 +104,37 @@ def resolve(
         ConfigError: a configuration that cannot be used; the message names the cell.
         CorpusError: no corpus at data.path.
     """
-    beside = specification.path.parent / specification.base
-    base = read_tree(beside if beside.is_file() else find_config(specification.base))
+    base_path = specification.path.parent / specification.base
+    base = read_tree(base_path if base_path.is_file() else find_config(specification.base))
     recipes = {recipe.name: recipe for recipe in specification.recipes()}
     trees = {name: _tree(base, recipe, overrides) for name, recipe in recipes.items()}
     needs = {name: _references(specification, recipe, trees[name], recipes) for name, recipe in recipes.items()}
     cells: dict[str, Cell] = {}
     infos: dict[str, dict[str, Any]] = {}
     names: dict[str, str] = {}
-    taken: set[str] = set()
+    names_used: set[str] = set()
     labels = folders_by_digest(root)
-    for name in _in_order(specification, {name: tuple(others.values()) for name, others in needs.items()}):
-        for setting, other in needs[name].items():
-            _put(trees[name], setting, str(root / cells[other].place.label))
+    for name in _in_order(
+        specification, {name: tuple(needs_of_setting.values()) for name, needs_of_setting in needs.items()}
+    ):
+        for setting, needed_name in needs[name].items():
+            _set_at_path(trees[name], setting, str(root / cells[needed_name].place.label))
         config = build_config(trees[name], f"{specification.path}, cell {name}")
         path = config.data.path
         if path not in infos:
             absent = planned and not (Path(path) / INFO).is_file()
             infos[path] = {"fingerprint": "", "splits": None} if absent else read_info(Path(path))
-        digests = {setting: cells[other].digest for setting, other in needs[name].items()}
-        whole = digest(config, infos[path]["fingerprint"], digests)
-        if whole in names:
+        digests = {setting: cells[needed].digest for setting, needed in needs[name].items()}
+        full_digest = digest(config, infos[path]["fingerprint"], digests)
+        if full_digest in names:
             raise SweepError(
-                f"{specification.path}: {names[whole]} and {name} are the same run, in every setting that matters; "
+                f"{specification.path}: {names[full_digest]} and {name} are the same run, in every setting that "
+                "matters; "
                 "exclude one of them"
             )
-        letters = whole[: LETTERS if whole[:LETTERS] not in taken else 2 * LETTERS]
-        names[whole] = name
-        taken.add(letters)
+        letters = full_digest[: LETTERS if full_digest[:LETTERS] not in names_used else 2 * LETTERS]
+        names[full_digest] = name
+        names_used.add(letters)
         if infos[path]["splits"] is not None:
             _refuse_splits(specification, name, config, infos[path]["splits"])
         place = Place(root, labels.get(letters, f"{name}-{letters}"))
@@ -160,20 +163,20 @@ def _references(
     for setting, value in flat(blocks):
         if not isinstance(value, str) or not value.startswith(MARK):
             continue
-        where = f"{specification.path}, cell {recipe.name}: {setting}"
-        other = _filled(where, value.removeprefix(MARK), recipe.values)
-        if other not in recipes:
-            raise SweepError(f"{where}: there is no cell {other}{nearest(other, recipes)} in this sweep")
-        references[setting] = other
+        location = f"{specification.path}, cell {recipe.name}: {setting}"
+        referenced = _filled(location, value.removeprefix(MARK), recipe.values)
+        if referenced not in recipes:
+            raise SweepError(f"{location}: there is no cell {referenced}{nearest(referenced, recipes)} in this sweep")
+        references[setting] = referenced
     return references
 
 
-def _filled(where: str, name: str, values: Mapping[str, str]) -> str:
+def _filled(location: str, name: str, values: Mapping[str, str]) -> str:
     """The name with the cell's own value in the place of each {axis}."""
     for axis in re.findall(r"\{([^{}]*)\}", name):
         if axis not in values:
             axes = ", ".join(values) or "none, since the cell stands by itself"
-            raise SweepError(f"{where}: there is no axis {axis}{nearest(axis, values)}; axes are {axes}")
+            raise SweepError(f"{location}: there is no axis {axis}{nearest(axis, values)}; axes are {axes}")
         name = name.replace(f"{{{axis}}}", values[axis])
     return name
 
@@ -189,25 +192,25 @@ def _in_order(specification: SweepSpecification, needs: Mapping[str, Collection[
 
 def _refuse_splits(specification: SweepSpecification, name: str, config: Config, splits: Iterable[str]) -> None:
     """Splits that the corpus does not have would show only when everything else is done."""
-    asked = [(f", cell {name}: data.{key}", getattr(config.data, key)) for key in ("train", "dev")]
-    for where, split in (*asked, *((": evaluate", split) for split in specification.evaluate)):
+    data_splits = [(f", cell {name}: data.{key}", getattr(config.data, key)) for key in ("train", "dev")]
+    for location, split in (*data_splits, *((": evaluate", split) for split in specification.evaluate)):
         if split not in splits:
             raise SweepError(
-                f"{specification.path}{where}: {config.data.path} has no split {split!r}{nearest(split, splits)}; "
+                f"{specification.path}{location}: {config.data.path} has no split {split!r}{nearest(split, splits)}; "
                 f"found {', '.join(splits)}"
             )
 
 
-def narrowed(sweep: Sweep, only: Sequence[str]) -> dict[str, Cell]:
+def narrowed(sweep: Sweep, patterns: Sequence[str]) -> dict[str, Cell]:
     """The cells of these names, or patterns such as ``gates-*``, and those that they need; all, if none is given.
     Raises SweepError: nothing is called so."""
-    chosen: set[str] = set()
-    for pattern in only or ["*"]:
-        named = fnmatch.filter(sweep.cells, pattern)
-        if not named:
+    selected: set[str] = set()
+    for pattern in patterns or ["*"]:
+        matching = fnmatch.filter(sweep.cells, pattern)
+        if not matching:
             raise SweepError(f"--only: {sweep.file} has no cell {pattern}{nearest(pattern, sweep.cells)}")
-        chosen.update(named)
+        selected.update(matching)
     for cell in reversed(list(sweep.cells.values())):  # cells come after those they need
-        if cell.name in chosen:
-            chosen.update(cell.needs)
-    return {name: cell for name, cell in sweep.cells.items() if name in chosen}
+        if cell.name in selected:
+            selected.update(cell.needs)
+    return {name: cell for name, cell in sweep.cells.items() if name in selected}

@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from mtlprune.sweeps.cells import Cell
-from mtlprune.sweeps.folder import ASIDE
+from mtlprune.sweeps.folder import CELL_LOGS
 from mtlprune.sweeps.pool import worker_command, write_config
 from mtlprune.sweeps.specification import SweepError
 from mtlprune.sweeps.worker import BUSY, FAILED, STOPPED
@@ -50,12 +50,15 @@ def submit(
         settings = {"timeout_min": MINUTES, "name": root.name, **options}
         if jobs is not None and cluster == "slurm":
             settings["slurm_array_parallelism"] = jobs
-        before = sorted({numbers[other].partition("_")[0] for c in level for other in c.needs if other in numbers})
+        before = sorted({numbers[needed].partition("_")[0] for c in level for needed in c.needs if needed in numbers})
         if before and cluster == "slurm":
-            more = {**settings.get("slurm_additional_parameters", {}), "dependency": f"afterany:{':'.join(before)}"}
-            settings["slurm_additional_parameters"] = more
+            parameters = {
+                **settings.get("slurm_additional_parameters", {}),
+                "dependency": f"afterany:{':'.join(before)}",
+            }
+            settings["slurm_additional_parameters"] = parameters
         try:
-            executor = submitit.AutoExecutor(folder=root / ASIDE / "jobs", cluster=cluster)
+            executor = submitit.AutoExecutor(folder=root / CELL_LOGS / "jobs", cluster=cluster)
             executor.update_parameters(**settings)
             numbers |= _submit_level(executor, level, options.get("cpus_per_task"), cluster, jobs)
         except (NameError, TypeError, ValueError, RuntimeError, submitit.core.utils.FailedJobError) as error:
@@ -69,7 +72,7 @@ def _submit_level(
     """Submit cells that do not need each other."""
     for cell in level:
         write_config(cell)
-        cell.place.beside("failed").unlink(missing_ok=True)
+        cell.place.path_of("failed").unlink(missing_ok=True)
     tasks = {cell.name: CellJob(worker_command(cell, threads)) for cell in level}
     if cluster == "slurm":
         with executor.batch():  # one array
@@ -78,8 +81,8 @@ def _submit_level(
     numbers = {}
     names = list(tasks)
     for start in range(0, len(names), jobs or 1):  # submitit's own processes know neither arrays nor dependencies
-        some = {name: executor.submit(tasks[name]) for name in names[start : start + (jobs or 1)]}
-        for name, job in some.items():
+        jobs_by_name = {name: executor.submit(tasks[name]) for name in names[start : start + (jobs or 1)]}
+        for name, job in jobs_by_name.items():
             job.wait()
             numbers[name] = job.job_id
     return numbers
@@ -89,7 +92,7 @@ def levels(cells: Mapping[str, Cell]) -> list[list[Cell]]:
     """Cells that need none of the others, those that need only these, and so on."""
     depth: dict[str, int] = {}
     for name, cell in cells.items():  # each comes after those it needs
-        depth[name] = 1 + max((depth[other] for other in cell.needs if other in depth), default=-1)
+        depth[name] = 1 + max((depth[needed] for needed in cell.needs if needed in depth), default=-1)
     grouped: list[list[Cell]] = [[] for _ in range(max(depth.values(), default=-1) + 1)]
     for name, cell in cells.items():
         grouped[depth[name]].append(cell)
@@ -124,8 +127,8 @@ class CellJob:
         if code == BUSY:
             return "another process does this cell"
         if code:
-            how = "failed" if code == FAILED else f"ended with code {code}"
-            raise RuntimeError(f"the cell {how}; `mtlprune sweep --dry-run` says why")
+            outcome = "failed" if code == FAILED else f"ended with code {code}"
+            raise RuntimeError(f"the cell {outcome}; `mtlprune sweep --dry-run` says why")
         return "done"
 
     def checkpoint(self) -> Any:

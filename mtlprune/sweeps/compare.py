@@ -21,7 +21,17 @@ from mtlprune.sweeps.cells import Cell
 from mtlprune.sweeps.times import FP32, START, forward_operations, scoring_operations, sentences_in
 
 SPLITS = ("train", "dev", "test")
-OWN = ("name", "tasks", "data.path", "pruning", "train.start", "train.freeze", "train.seed", "encoder.context", "base")
+SET_BY_COMPARE = (
+    "name",
+    "tasks",
+    "data.path",
+    "pruning",
+    "train.start",
+    "train.freeze",
+    "train.seed",
+    "encoder.context",
+    "base",
+)
 """Settings in which the runs of a comparison differ."""
 LONGEST_FIRST = ("srl", "con", "dep", "ner", "pos")
 """Order in which runs begin, so that processes side by side end together."""
@@ -57,7 +67,7 @@ QUICKSTART = Effort("quickstart", selection=300, cross=30, draws=2, probes=300, 
 """On corpora of users, and on a few generated sentences."""
 
 
-def choose_tasks(path: Path, info: Mapping[str, Any], asked: str | None) -> list[str]:
+def choose_tasks(path: Path, info: Mapping[str, Any], tasks_option: str | None) -> list[str]:
     """The tasks asked for, or all layers that every split has but a second tag set, in the order of the layers.
 
     Raises:
@@ -73,15 +83,17 @@ def choose_tasks(path: Path, info: Mapping[str, Any], asked: str | None) -> list
     if info["splits"]["train"]["sentences"] < 2:
         raise CorpusError(f"{path}: expected two training sentences or more, of which heads get a half each, found one")
     layers = info.get("layers", LAYERS)
-    known = [name for name in layers if all(info["splits"][split]["known"].get(name) for split in SPLITS)]
-    tasks = [name.strip() for name in asked.split(",")] if asked is not None else _one_tag_set(known)
+    layers_known = [name for name in layers if all(info["splits"][split]["known"].get(name) for split in SPLITS)]
+    tasks = (
+        [name.strip() for name in tasks_option.split(",")] if tasks_option is not None else _one_tag_set(layers_known)
+    )
     for name in tasks:
-        if name not in known:
-            where = "in each of its splits" if name in layers else f"at all{nearest(name, known)}"
-            raise CorpusError(f"{path} does not have the layer {name} {where}; it has {', '.join(known)}")
+        if name not in layers_known:
+            presence = "in each of its splits" if name in layers else f"at all{nearest(name, layers_known)}"
+            raise CorpusError(f"{path} does not have the layer {name} {presence}; it has {', '.join(layers_known)}")
     if len(set(tasks)) < max(2, len(tasks)):
-        what = ", ".join(tasks) or "none"
-        raise ConfigError(f"{path}: expected two different tasks or more to compare (--tasks), found {what}")
+        found_tasks = ", ".join(tasks) or "none"
+        raise ConfigError(f"{path}: expected two different tasks or more to compare (--tasks), found {found_tasks}")
     return [name for name in layers if name in tasks]
 
 
@@ -90,12 +102,13 @@ def _one_tag_set(layers: Sequence[str]) -> list[str]:
     return [name for name in layers if name not in TAGS or "pos" not in layers]
 
 
-def parse_seeds(given: str) -> list[int]:
+def parse_seeds(seeds_option: str) -> list[int]:
     """Different whole numbers with commas between. Raises ConfigError."""
-    seeds = [seed for text in given.split(",") if (seed := whole_number(text.strip())) is not None]
-    if len(set(seeds)) < given.count(",") + 1:
+    seeds = [seed for text in seeds_option.split(",") if (seed := whole_number(text.strip())) is not None]
+    if len(set(seeds)) < seeds_option.count(",") + 1:
         raise ConfigError(
-            f"--seeds: expected different whole numbers such as 1,2,3 of at most nine digits, found {given[:60]!r}"
+            "--seeds: expected different whole numbers such as 1,2,3 of at most nine digits, found "
+            f"{seeds_option[:60]!r}"
         )
     return seeds
 
@@ -104,15 +117,15 @@ def settings_of(path: Path, info: Mapping[str, Any], tasks: Sequence[str], overr
     """Settings of all runs, over the base. Raises ConfigError: an override of what runs differ in."""
     decoders = {kind_of(kind): name for name, kind in LAYERS.items()}
     kinds = info.get("layers", LAYERS)
-    others = {name: {"type": decoders[kind_of(kinds[name])]} for name in tasks if name not in LAYERS}
+    decoder_types = {name: {"type": decoders[kind_of(kinds[name])]} for name in tasks if name not in LAYERS}
     tree: dict[str, Any] = {
         "data": {"path": str(path)},
         "tasks": list(tasks),
-        **({"decoders": others} if others else {}),
+        **({"decoders": decoder_types} if decoder_types else {}),
     }
     for override in overrides:
         key = override.partition("=")[0]
-        if any(key == own or key.startswith(f"{own}.") for own in OWN):
+        if any(key == setting or key.startswith(f"{setting}.") for setting in SET_BY_COMPARE):
             raise ConfigError(f"{override}: the runs of a comparison differ in {key}; train a run of your own for that")
         apply_override(tree, override)
     return tree
@@ -129,14 +142,14 @@ def sweep_tree(
     runs |= {f"stl-{name}": [name] for name in slow}
     frozen = {"freeze": ["encoder", "decoders"], "epochs": 1}
     pruning = {"method": "stable", "keep": max(1, heads // PART), "importance_sentences": effort.selection}
-    axis: dict[str, Any] = {name: {"tasks": some} for name, some in runs.items()}
-    for name, some in runs.items():
+    axis: dict[str, Any] = {name: {"tasks": tasks_of_run} for name, tasks_of_run in runs.items()}
+    for name, tasks_of_run in runs.items():
         if not name.startswith("pair-"):
-            of = f"@{name}-{{seed}}"
+            joint_run = f"@{name}-{{seed}}"
             axis[HEADS + name.removeprefix("stl-")] = {
-                "tasks": some,
-                "train": {"start": of, **frozen},
-                "pruning": {**pruning, "importance_of": of},
+                "tasks": tasks_of_run,
+                "train": {"start": joint_run, **frozen},
+                "pruning": {**pruning, "importance_of": joint_run},
             }
     return {
         "name": "compare",
@@ -159,12 +172,12 @@ PROBING = 2
 def rough_analyses(cells: Mapping[str, Cell], effort: Effort) -> float:
     """Seconds on one core, by arithmetic, of what follows the cells: cross matrix, probes and page. Their many short
     passes are as slow as float32."""
-    alone = [cell.config for name, cell in cells.items() if name.startswith("stl-")]
+    single_task_configs = [cell.config for name, cell in cells.items() if name.startswith("stl-")]
     joint = [cell.config for name, cell in cells.items() if name.startswith("mtl-")]
-    config, path = alone[0], Path(alone[0].data.path)
+    config, path = single_task_configs[0], Path(single_task_configs[0].data.path)
     closings = 1 + PARTS * len(joint[0].tasks) * (1 + effort.draws)
-    crossed = len(alone) * closings * min(effort.cross, sentences_in(path, "dev"))
+    crossed = len(single_task_configs) * closings * min(effort.cross, sentences_in(path, "dev"))
     read = min(effort.probes, sentences_in(path, "train")) + sentences_in(path, "dev") + sentences_in(path, "test")
-    probed = read * (1 + len(joint) + len(alone) * effort.probe_alone) * PROBING
+    probed = read * (1 + len(joint) + len(single_task_configs) * effort.probe_alone) * PROBING
     operations = scoring_operations(config, crossed) + probed * forward_operations(config)
     return operations / FP32 + 2 * START + PAGE

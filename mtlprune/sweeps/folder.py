@@ -26,7 +26,7 @@ from mtlprune.sweeps.specification import SweepError, SweepSpecification, is_spe
 log = logging.getLogger(__name__)
 
 INDEX = "sweep.json"
-ASIDE = "cells"
+CELL_LOGS = "cells"
 RUNS = Path("runs")
 
 Kind = Literal["done", "running", "failed", "blocked", "left"]
@@ -43,9 +43,9 @@ class Place:
     def run(self) -> RunFolder:
         return RunFolder(self.root / self.label)
 
-    def beside(self, kind: str) -> Path:
+    def path_of(self, kind: str) -> Path:
         """The file of a kind: yaml, log or failed."""
-        return self.root / ASIDE / f"{self.label}.{kind}"
+        return self.root / CELL_LOGS / f"{self.label}.{kind}"
 
     def finished(self) -> bool:
         """Trained to the end, in a run folder that can be read; ``run.check_whole`` says what is wrong."""
@@ -68,15 +68,15 @@ class Place:
                 return ""
         except MtlpruneError as error:
             return str(error)
-        return next((why for split in self.run.splits() if (why := self.run.why_damaged(split))), None)
+        return next((cause for split in self.run.splits() if (cause := self.run.why_damaged(split))), None)
 
     def write_failure(self, reason: str) -> None:
         """Keep why the last process of the cell failed."""
-        write_text(self.beside("failed"), reason + "\n")
+        write_text(self.path_of("failed"), reason + "\n")
 
     def read_failure(self) -> str | None:
         """The reason that the last process of the cell failed; None where it did not."""
-        path = self.beside("failed")
+        path = self.path_of("failed")
         return path.read_text(encoding="utf-8", errors="replace").strip() if path.is_file() else None
 
 
@@ -95,7 +95,7 @@ class State:
 
 def state(place: Place, splits: Iterable[str] = ()) -> State:
     """The state of a cell, its dependencies aside. ``splits``: those it is to be scored on, beside dev."""
-    if not (place.run.path.exists() or place.beside("failed").exists()):
+    if not (place.run.path.exists() or place.path_of("failed").exists()):
         return State("left")
     try:
         with reading(place.run.path, SweepError):
@@ -166,9 +166,11 @@ def read_index(root: Path) -> dict[str, Any]:
 def default_folder(specification: SweepSpecification) -> Path:
     """The folder of a sweep where none is given: runs/NAME, or ``runs`` beside the file, where `mtlprune compare` wrote
     that file."""
-    beside = specification.path.parent / RUNS
-    known = (beside / INDEX).is_file() and Path(read_index(beside)["file"]).name == specification.path.name
-    return beside if known else RUNS / specification.name
+    default_path = specification.path.parent / RUNS
+    is_same_sweep = (default_path / INDEX).is_file() and Path(
+        read_index(default_path)["file"]
+    ).name == specification.path.name
+    return default_path if is_same_sweep else RUNS / specification.name
 
 
 # -- sweeps in the place of runs -------------------------------------------------------------------------------------
@@ -188,28 +190,30 @@ def found_runs(path: str | Path, pattern: str = "*", left_out: list[str] | None 
     path = Path(path)
     root = default_folder(read_specification(path)) if path.is_file() else path
     study = open_study(root)
-    kind, ready = ("sweep", "finished") if study is None else ("study", "packed")
+    kind, ready_word = ("sweep", "finished") if study is None else ("study", "packed")
     cells = read_cells(root)
-    chosen = {name: run for name, run in cells.items() if matches(name, pattern)}
-    if not chosen:
-        raise SweepError(f"{path}: the {kind} has no cell {pattern}{nearest(pattern, cells)}; it has {_some([*cells])}")
-    whole = {name: run for name, run in chosen.items() if run is not None}
-    reasons = {name: None if study else Place(root, run).why_unusable() for name, run in whole.items()}
-    missing = [name for name in chosen if reasons.get(name, "") == ""]
-    damaged = {name: why for name, why in reasons.items() if why}
-    usable = [root / whole[name] for name, why in reasons.items() if why is None]
+    matching = {name: run for name, run in cells.items() if matches(name, pattern)}
+    if not matching:
+        raise SweepError(
+            f"{path}: the {kind} has no cell {pattern}{nearest(pattern, cells)}; it has {_examples([*cells])}"
+        )
+    present = {name: run for name, run in matching.items() if run is not None}
+    reasons = {name: None if study else Place(root, run).why_unusable() for name, run in present.items()}
+    missing = [name for name in matching if reasons.get(name, "") == ""]
+    damaged = {name: cause for name, cause in reasons.items() if cause}
+    usable = [root / present[name] for name, cause in reasons.items() if cause is None]
     notes = [f"{path}: cell {name} is left out: {reason}" for name, reason in damaged.items()]
     if missing and usable:
-        many = f"{len(missing)} of {len(chosen)} cells {'is' if len(missing) == 1 else 'are'}"
-        notes.append(f"{path}: {many} not {ready} and left out: {_some(missing)}")
+        count_words = f"{len(missing)} of {len(matching)} cells {'is' if len(missing) == 1 else 'are'}"
+        notes.append(f"{path}: {count_words} not {ready_word} and left out: {_examples(missing)}")
     for note in notes:
         log.warning("%s", note)
     if left_out is not None:
         left_out += notes
     if not usable:
-        why = f"of the cells asked for none is {ready}" + (", or can be read" if damaged else "")
-        how = "run `mtlprune sweep`" if study is None else "name runs of them to `mtlprune runs pack`"
-        raise SweepError(f"{path}: {why} ({_some(list(chosen))}); {how}")
+        problem = f"of the cells asked for none is {ready_word}" + (", or can be read" if damaged else "")
+        remedy = "run `mtlprune sweep`" if study is None else "name runs of them to `mtlprune runs pack`"
+        raise SweepError(f"{path}: {problem} ({_examples(list(matching))}); {remedy}")
     return usable
 
 
@@ -234,21 +238,21 @@ def expanded(runs: Iterable[str | Path], having: str = "", left_out: list[str] |
     A sweep is named by its folder or file, a study by its folder; with ``:PATTERN`` behind it, such as
     ``runs/mine:gates-*``, some of its cells are meant.
     """
-    return [run for given in runs for run in _expanded_one(str(given), having, left_out)]
+    return [run for runs_argument in runs for run in _expanded_one(str(runs_argument), having, left_out)]
 
 
-def _expanded_one(given: str, having: str, left_out: list[str] | None) -> list[Path]:
-    whole, sign, pattern = given.rpartition(":")
-    for place, cells in ((given, "*"), (whole, pattern)) if sign else ((given, "*"),):
+def _expanded_one(runs_argument: str, having: str, left_out: list[str] | None) -> list[Path]:
+    folder_part, sign, pattern = runs_argument.rpartition(":")
+    for place, cells in ((runs_argument, "*"), (folder_part, pattern)) if sign else ((runs_argument, "*"),):
         if holds_runs(Path(place)) or is_specification(Path(place)):
             return _having(having, found_runs(place, cells, left_out))
-    if Path(given).exists() or not has_magic(given):
-        return _having(having, _seeds(Path(given))) or [Path(given)]
-    paths = map(Path, sorted(glob(given)))  # noqa: PTH207 (whole paths too)
+    if Path(runs_argument).exists() or not has_magic(runs_argument):
+        return _having(having, _seeds(Path(runs_argument))) or [Path(runs_argument)]
+    paths = map(Path, sorted(glob(runs_argument)))  # noqa: PTH207 (whole paths too)
     matching = [path for path in paths if is_run(path) or holds_runs(path) or _seeds(path)]
     runs = _having(having, (run for path in matching for run in _expanded_one(str(path), having, left_out)))
     if not runs:
-        raise RunError(f"no run{having and f' with {having}'} is found at {given}; `mtlprune train` makes one")
+        raise RunError(f"no run{having and f' with {having}'} is found at {runs_argument}; `mtlprune train` makes one")
     return runs
 
 
@@ -266,5 +270,5 @@ def is_run(folder: Path) -> bool:
     return (folder / "config.yaml").is_file()
 
 
-def _some(names: list[str]) -> str:
+def _examples(names: list[str]) -> str:
     return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")

@@ -20,7 +20,7 @@ from mtlprune.sentence import Sentence
 from mtlprune.statistics.labels import count_labels
 from mtlprune.sweeps.folder import INDEX, Place, expanded, read_index
 
-KEPT = (*EVIDENCE, "manifest.json", "encoder/heads.json")
+PACKED_FILES = (*EVIDENCE, "manifest.json", "encoder/heads.json")
 """Files that a study has of a run, beside scores and counts."""
 Gold = Callable[[str, str, str], Sequence[Sentence]]
 """Folder of a run, fingerprint of its data, split → gold sentences. Raises RunError where they are not to be had."""
@@ -39,15 +39,15 @@ def pack(runs: Iterable[str | Path], out: Path, gold: Gold, labels: bool = True)
         name, files = Path(os.path.normpath(folder.path.absolute())).name, dict(_files(folder))
         if name in rows:
             raise RunError(f"two of the runs have the name {name}; pack them into two studies")
-        if (known := packed_run(out / name)) is None:
+        if (packed := packed_run(out / name)) is None:
             tree = folder.read_config()
             files |= dict(_labels(folder, gold)) if labels else {}
             rows[name] = {"tasks": list(tree["tasks"]), "seed": int(tree["train"]["seed"]), **files}
-        elif any(known.file(file).content != text for file, text in files.items()):
+        elif any(packed.file(file).content != text for file, text in files.items()):
             raise RunError(f"{out} has another run of the name {name} than {folder.path}; choose another --out")
     cells = {name: name for name in rows} if sweep is None else _cells(sweep, out, rows)
-    about = {} if sweep is None else {key: without_places(read_index(sweep)[key]) for key in ("name", "file")}
-    add_runs(out, rows, cells, about)
+    sweep_record = {} if sweep is None else {key: without_places(read_index(sweep)[key]) for key in ("name", "file")}
+    add_runs(out, rows, cells, sweep_record)
 
 
 def _sweep(folders: Sequence[RunFolder]) -> Path | None:
@@ -95,8 +95,8 @@ def _check_evidence(source: RunFolder) -> None:
         raise RunError(f"{source.path} is not trained to the end; the command that began it continues")
     source.verify()
     for split in source.splits():
-        if why := source.why_damaged(split):
-            raise RunError(why)
+        if cause := source.why_damaged(split):
+            raise RunError(cause)
 
 
 def _labels(source: RunFolder, gold: Gold) -> Iterator[tuple[str, str]]:
@@ -112,11 +112,11 @@ def _labels(source: RunFolder, gold: Gold) -> Iterator[tuple[str, str]]:
                 f"{source.path}/predictions/{split}.jsonl: expected predictions of the sentences that {split} has, "
                 f"found others; `{command('evaluate', source.path, '--split', split)}` writes them anew"
             )
-        counted = {
-            task: {one.id: count_labels(task, one, predicted[one.id]) for one in sentences}
+        counts_by_task = {
+            task: {sentence.id: count_labels(task, sentence, predicted[sentence.id]) for sentence in sentences}
             for task in source.read_scores(split)
         }
-        yield f"labels/{split}.json", json.dumps(counted)
+        yield f"labels/{split}.json", json.dumps(counts_by_task)
 
 
 # -- no places of this machine -----------------------------------------------------------------------------------------
@@ -127,7 +127,7 @@ def _files(source: RunFolder) -> Iterable[tuple[str, str]]:
     yield "config.yaml", yaml.safe_dump(without_places(source.read_config()), sort_keys=False, allow_unicode=True)
     yield "manifest.json", json_text(without_places(source.read_manifest()))
     results = (f"{kind}/{split}.json" for split in source.splits() for kind in ("scores", "counts"))
-    for name in (*KEPT, *results):
+    for name in (*PACKED_FILES, *results):
         if name not in ("config.yaml", "manifest.json") and source.file(name).is_file():
             yield name, read_text(source.file(name))
 

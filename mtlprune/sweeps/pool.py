@@ -18,7 +18,7 @@ from mtlprune.sweeps.times import only_selects
 from mtlprune.sweeps.worker import STOPPED
 
 POLL = 0.2
-LATER = 5.0
+RETRY_SECONDS = 5.0
 """Seconds until a cell on which a process outside the pool works is checked again."""
 
 Watch = Callable[[str, Cell, str], None]
@@ -32,7 +32,7 @@ class Worker:
     cells: list[Cell]
     process: Popen[bytes]
     slot: int
-    begun: float
+    started_at: float
 
 
 def cores() -> int:
@@ -42,9 +42,9 @@ def cores() -> int:
 
 def visible_gpus() -> list[str]:
     """The GPUs of this machine, as CUDA_VISIBLE_DEVICES names them."""
-    named = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if named is not None:
-        return [name for name in named.split(",") if name.strip()]
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return [name for name in visible.split(",") if name.strip()]
     if shutil.which("nvidia-smi") is None:
         return []
     # The driver's own tool and not torch.cuda, because a sweep is resolved and listed without importing torch.
@@ -55,13 +55,13 @@ def visible_gpus() -> list[str]:
 def write_config(cell: Cell) -> None:
     """Leave a cell's configuration where its process looks for it."""
     tree = cell.config.model_dump(mode="json")
-    write_text(cell.place.beside("yaml"), yaml.safe_dump(tree, sort_keys=False, allow_unicode=True))
+    write_text(cell.place.path_of("yaml"), yaml.safe_dump(tree, sort_keys=False, allow_unicode=True))
 
 
 def worker_command(cell: Cell, threads: int | None, parent: int | None = None, *following: Cell) -> list[str]:
     """The command line of a process for a cell, and others after it."""
     command = [sys.executable, "-m", "mtlprune.sweeps.worker", str(cell.place.root), cell.place.label]
-    command += [other.place.label for other in following]
+    command += [follower.place.label for follower in following]
     command += ["--evaluate", ",".join(cell.evaluate)] if cell.evaluate else []
     command += ["--threads", str(threads)] if threads else []
     return command + (["--parent", str(parent)] if parent else [])
@@ -86,12 +86,14 @@ class Pool:
         self.threads = max(1, cores() // jobs)
         self.gpus = visible_gpus()
         self.workers: dict[str, Worker] = {}
-        self.ends = {name: standing for name, standing in states(cells.values()).items() if standing.kind == "done"}
+        self.ends = {
+            name: cell_state for name, cell_state in states(cells.values()).items() if cell_state.kind == "done"
+        }
         """Name → state of the cells about which nothing will change any more."""
         # A process that was killed between the note of its end and its last tidying leaves a checkpoint, which takes
         # three times the room of the weights and is never read again.
         remove(*(cells[name].place.run.checkpoint_path for name in self.ends))
-        self.later: dict[str, float] = {}
+        self.retry_at: dict[str, float] = {}
         """Name → when to look again at a cell on which another process works."""
 
     def run(self) -> dict[str, State]:
@@ -114,12 +116,12 @@ class Pool:
         """Fill free slots with cells that have what they need; block those that will never have it."""
         free = sorted(set(range(self.jobs)) - {worker.slot for worker in self.workers.values()})
         for name, cell in self.cells.items():
-            if name in self.ends or name in self.workers or time.monotonic() < self.later.get(name, 0.0):
+            if name in self.ends or name in self.workers or time.monotonic() < self.retry_at.get(name, 0.0):
                 continue
-            bad = [other for other in cell.needs if other in self.ends and not self.ends[other].trained]
+            bad = [needed for needed in cell.needs if needed in self.ends and not self.ends[needed].trained]
             if bad:
                 self._end(cell, State("blocked", f"it needs {', '.join(bad)}, which failed"))
-            elif free and all(other in self.ends for other in cell.needs):
+            elif free and all(needed in self.ends for needed in cell.needs):
                 if cell.place.run.in_use():
                     self._wait_for_other(cell)
                 else:
@@ -128,38 +130,38 @@ class Pool:
     def _start(self, cell: Cell, slot: int) -> None:
         """Start a process in a session of its own, which Ctrl-C on the terminal does not reach: we ask it to stop."""
         cells = [cell, *self._following(cell)]
-        for one in cells:
-            write_config(one)
-            one.place.beside("failed").unlink(missing_ok=True)
+        for follower in cells:
+            write_config(follower)
+            follower.place.path_of("failed").unlink(missing_ok=True)
         environment = {**os.environ, "OMP_NUM_THREADS": str(self.threads_of(cell))}
         if len(self.gpus) > 1:
             environment["CUDA_VISIBLE_DEVICES"] = self.gpus[slot % len(self.gpus)]
         command = worker_command(cell, self.threads, os.getpid(), *cells[1:])
-        with cell.place.beside("log").open("ab") as log:
+        with cell.place.path_of("log").open("ab") as log:
             process = Popen(command, env=environment, stdin=DEVNULL, stdout=log, stderr=log, start_new_session=True)
         self.workers[cell.name] = Worker(cells, process, slot, time.monotonic())
         self.watch("started", cell, "")
 
     def _following(self, cell: Cell) -> list[Cell]:
         """A cell that selects heads on this one's run and learns nothing: loading all anew would take longer."""
-        for other in self.cells.values():
+        for candidate in self.cells.values():
             if (
-                only_selects(other.config)
-                and other.needs == (cell.name,)
-                and other.name not in self.ends
-                and not other.place.run.in_use()
+                only_selects(candidate.config)
+                and candidate.needs == (cell.name,)
+                and candidate.name not in self.ends
+                and not candidate.place.run.in_use()
             ):
-                return [other]
+                return [candidate]
         return []
 
     def _wait_for_other(self, cell: Cell) -> None:
-        if cell.name not in self.later:
+        if cell.name not in self.retry_at:
             self.watch("waiting", cell, "another process works on it")
-        self.later[cell.name] = time.monotonic() + LATER
+        self.retry_at[cell.name] = time.monotonic() + RETRY_SECONDS
 
-    def _end(self, cell: Cell, standing: State) -> None:
-        self.ends[cell.name] = standing
-        self.watch(standing.kind, cell, standing.note)
+    def _end(self, cell: Cell, cell_state: State) -> None:
+        self.ends[cell.name] = cell_state
+        self.watch(cell_state.kind, cell, cell_state.note)
 
     def _collect(self) -> None:
         """Note what became of the cells whose processes have ended."""
@@ -173,19 +175,19 @@ class Pool:
                     self._collect_one(cell, worker, code)
 
     def _collect_one(self, cell: Cell, worker: Worker, code: int) -> None:
-        standing = state(cell.place, cell.evaluate)
-        if standing.kind == "done":
-            self.ends[cell.name] = standing
-            self.watch("done", cell, f"in {time.monotonic() - worker.begun:.0f} s")
+        cell_state = state(cell.place, cell.evaluate)
+        if cell_state.kind == "done":
+            self.ends[cell.name] = cell_state
+            self.watch("done", cell, f"in {time.monotonic() - worker.started_at:.0f} s")
         elif code in (STOPPED, -signal.SIGTERM) and self.stop():  # killed, where it had not yet loaded its answer
             self.watch("stopped", cell, "")
-        elif standing.kind == "running":
+        elif cell_state.kind == "running":
             self._wait_for_other(cell)
         else:
-            reason = standing.note if standing.kind == "failed" else _why_ended(code)
+            reason = cell_state.note if cell_state.kind == "failed" else _why_ended(code)
             if cell.place.read_failure() is None:
                 cell.place.write_failure(reason)
-            self._end(cell, replace(standing, kind="failed", note=reason))
+            self._end(cell, replace(cell_state, kind="failed", note=reason))
 
     def _stop_workers(self) -> None:
         """Have all processes write a checkpoint and end; kill them where we are asked a second time."""

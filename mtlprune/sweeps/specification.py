@@ -73,17 +73,17 @@ class SweepSpecification:
     def recipes(self) -> Iterator[Recipe]:
         """The cells in the order of the file, the last axis changing fastest."""
         for values in itertools.product(*self.axes.values()) if self.axes else ():
-            chosen = dict(zip(self.axes, values, strict=True))
-            wanted = not self.only or any(_meets(chosen, rule) for rule in self.only)
-            if wanted and not any(_meets(chosen, rule) for rule in self.exclude):
-                trees = [self.axes[axis][value] for axis, value in chosen.items()]
-                yield Recipe("-".join(values), chosen, (self.settings, *trees))
+            values_by_axis = dict(zip(self.axes, values, strict=True))
+            is_included = not self.only or any(_meets(values_by_axis, rule) for rule in self.only)
+            if is_included and not any(_meets(values_by_axis, rule) for rule in self.exclude):
+                trees = [self.axes[axis][value] for axis, value in values_by_axis.items()]
+                yield Recipe("-".join(values), values_by_axis, (self.settings, *trees))
         for name, tree in self.cells.items():
             yield Recipe(name, {}, (self.settings, tree))
 
 
-def _meets(chosen: Mapping[str, str], rule: Mapping[str, tuple[str, ...]]) -> bool:
-    return all(chosen[axis] in values for axis, values in rule.items())
+def _meets(values_by_axis: Mapping[str, str], rule: Mapping[str, tuple[str, ...]]) -> bool:
+    return all(values_by_axis[axis] in values for axis, values in rule.items())
 
 
 def is_specification(path: Path) -> bool:
@@ -98,8 +98,8 @@ def read_specification(path: Path) -> SweepSpecification:
     """Read the file of a sweep. Raises SweepError: no such file, no YAML, an unknown key, a value of another form than
     expected."""
     if not path.is_file():
-        what = "a folder" if path.is_dir() else "no such file"
-        raise SweepError(f"{path}: expected the YAML file of a sweep (with grid or cells), found {what}")
+        finding = "a folder" if path.is_dir() else "no such file"
+        raise SweepError(f"{path}: expected the YAML file of a sweep (with grid or cells), found {finding}")
     return parse_specification(path, read_yaml(path, SweepError))
 
 
@@ -127,7 +127,7 @@ def parse_specification(path: Path, tree: Any) -> SweepSpecification:
         axes,
         _rules(path, tree, "only", axes),
         _rules(path, tree, "exclude", axes),
-        {_label(path, "cells", name): _mapping(path, name, own) for name, own in cells.items()},
+        {_label(path, "cells", name): _mapping(path, name, settings) for name, settings in cells.items()},
         tuple(str(split) for split in _list(tree.get("evaluate") or [])),
     )
     _check_cells(specification)
@@ -135,55 +135,59 @@ def parse_specification(path: Path, tree: Any) -> SweepSpecification:
 
 
 def _check_cells(specification: SweepSpecification) -> None:
-    many = math.prod(map(len, specification.axes.values())) if specification.axes else 0
-    if many > MOST_CELLS:
+    cell_count = math.prod(map(len, specification.axes.values())) if specification.axes else 0
+    if cell_count > MOST_CELLS:
         raise SweepError(
-            f"{specification.path}: grid: its axes have {many:,} combinations, and at most {MOST_CELLS:,} are planned "
+            f"{specification.path}: grid: its axes have {cell_count:,} combinations, and at most {MOST_CELLS:,} "
+            "are planned "
             "at once (before only and exclude); shorten the axes, or divide the file"
         )
-    seen: set[str] = set()
+    names_seen: set[str] = set()
     for recipe in specification.recipes():
-        if recipe.name in seen:
+        if recipe.name in names_seen:
             raise SweepError(f"{specification.path}: two cells are called {recipe.name}; rename one of them")
-        seen.add(recipe.name)
-    if not seen:
+        names_seen.add(recipe.name)
+    if not names_seen:
         raise SweepError(f"{specification.path}: only and exclude leave no cell; loosen them")
 
 
-def _mapping(path: Path, where: str, value: Any) -> Tree:
+def _mapping(path: Path, location: str, value: Any) -> Tree:
     if value is not None and not isinstance(value, dict):
-        raise SweepError(f"{path}: {where}: expected keys and values such as {{tasks: pos}}, found {value!r}")
+        raise SweepError(f"{path}: {location}: expected keys and values such as {{tasks: pos}}, found {value!r}")
     return value or {}
 
 
 def _axis(path: Path, axis: Any, values: Any) -> dict[str, Tree]:
     """Name of a value → its settings."""
     if isinstance(values, dict) and values:
-        where = f"grid.{axis}"
-        return {_label(path, where, name): _mapping(path, f"{where}.{name}", own) for name, own in values.items()}
+        location = f"grid.{axis}"
+        return {
+            _label(path, location, name): _mapping(path, f"{location}.{name}", settings)
+            for name, settings in values.items()
+        }
     if not isinstance(values, list) or not values:
         raise SweepError(f"{path}: grid.{axis}: expected names with settings, or a list of values, found {values!r}")
-    named: dict[str, Tree] = {}
+    settings_by_name: dict[str, Tree] = {}
     for value in values:
-        shown = "-".join(map(str, value)) if isinstance(value, list) else str(value)
-        name = _label(path, f"grid.{axis}", re.sub(r"[^\w.+]+", "-", shown.rpartition("/")[2]))
-        if name in named:
+        text = "-".join(map(str, value)) if isinstance(value, list) else str(value)
+        name = _label(path, f"grid.{axis}", re.sub(r"[^\w.+]+", "-", text.rpartition("/")[2]))
+        if name in settings_by_name:
             raise SweepError(f"{path}: grid.{axis}: two values would both be called {name}; give names to them")
-        named[name] = _nested(SHORT.get(axis, str(axis)), value)
-    return named
+        settings_by_name[name] = _nested(SHORT.get(axis, str(axis)), value)
+    return settings_by_name
 
 
 def _nested(key: str, value: Any) -> Tree:
-    first, dot, rest = key.partition(".")
-    return {first: _nested(rest, value) if dot else value}
+    first, dot, remainder = key.partition(".")
+    return {first: _nested(remainder, value) if dot else value}
 
 
-def _label(path: Path, where: str, name: Any) -> str:
+def _label(path: Path, location: str, name: Any) -> str:
     """A name that can be part of a folder's."""
     if isinstance(name, bool) or name is None:
-        raise SweepError(f"{path}: {where}: YAML reads a name there as {name}; write it in quotes")
+        raise SweepError(f"{path}: {location}: YAML reads a name there as {name}; write it in quotes")
     if not re.fullmatch(r"\w[\w.+-]*", str(name)):
-        raise SweepError(f"{path}: {where}: expected a name of letters, digits, - _ . and +, found {name!r}")
+        raise SweepError(f"{path}: {location}: expected a name of letters, digits, - _ . and +, found {name!r}")
     return str(name)
 
 
@@ -204,9 +208,10 @@ def _rules(
                 raise SweepError(f"{path}: {key}: there is no axis {axis}{nearest(str(axis), axes)} in grid")
             for value in map(str, _list(values)):
                 if value not in axes[axis]:
-                    known = ", ".join(axes[axis])
+                    values_known = ", ".join(axes[axis])
                     raise SweepError(
-                        f"{path}: {key}: axis {axis} has no value {value}{nearest(value, axes[axis])}; it has {known}"
+                        f"{path}: {key}: axis {axis} has no value {value}{nearest(value, axes[axis])}; it has "
+                        f"{values_known}"
                     )
         rules.append({axis: tuple(map(str, _list(values))) for axis, values in rule.items()})
     return tuple(rules)

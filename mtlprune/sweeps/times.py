@@ -23,7 +23,7 @@ WITHOUT_COST = {
     "pruning": ("strength", "rate", "multiplier_rate", "temperature", "anneal_from"),
 }
 """Block → settings that change what is learnt, not how long that takes."""
-OTHER = "another run"
+PLACEHOLDER_RUN = "another run"
 FP32, BF16, GPU = 5e10, 1.65e11, 1e13
 """Operations a second: of one core with AVX2 in fp32, and of one that multiplies bf16, measured on MiniLM; assumed of a
 GPU."""
@@ -42,11 +42,11 @@ DEV_SHARE = 1 / 8
 
 def kind_of(cell: Cell) -> str:
     """A digest that is the same for cells that cost the same."""
-    config, runs = cell.config, {f"treatment.{key}": OTHER for key in cell.config.treatment.runs}
+    config, runs = cell.config, {f"treatment.{key}": PLACEHOLDER_RUN for key in cell.config.treatment.runs}
     for setting in REFERENCES:
         block, _, key = setting.partition(".")
         if getattr(getattr(config, block), key) is not None:
-            runs[setting] = OTHER
+            runs[setting] = PLACEHOLDER_RUN
     for name, keys in WITHOUT_COST.items():
         block = getattr(config, name)
         defaults = {key: type(block).model_fields[key].default for key in keys}
@@ -62,20 +62,22 @@ class Expected(NamedTuple):
     """By arithmetic alone, as none of its kind is trained."""
 
 
-def expected_times(cells: Iterable[Cell], standing: Mapping[str, State]) -> dict[str, Expected | None]:
+def expected_times(cells: Iterable[Cell], states_by_name: Mapping[str, State]) -> dict[str, Expected | None]:
     """Name of each cell that is not trained → its time from its beginning to its end; None where neither a cell of its
     kind is trained, nor its data are known."""
-    several = list(cells)
-    known: dict[str, list[float]] = defaultdict(list)
-    for cell in several:
-        if (seconds := standing[cell.name].seconds) is not None:
-            known[kind_of(cell)].append(seconds)
+    cell_list = list(cells)
+    seconds_by_kind: dict[str, list[float]] = defaultdict(list)
+    for cell in cell_list:
+        if (seconds := states_by_name[cell.name].seconds) is not None:
+            seconds_by_kind[kind_of(cell)].append(seconds)
     times: dict[str, Expected | None] = {}
-    for cell in several:
-        if standing[cell.name].trained:
+    for cell in cell_list:
+        if states_by_name[cell.name].trained:
             continue
-        if known and (alike := known.get(kind_of(cell))):  # the kind takes a while to find
-            times[cell.name] = Expected(statistics.mean(alike) + _around(cell.config, cell.evaluate), False)
+        if seconds_by_kind and (same_kind := seconds_by_kind.get(kind_of(cell))):  # the kind takes a while to find
+            times[cell.name] = Expected(
+                statistics.mean(same_kind) + _overhead_seconds(cell.config, cell.evaluate), False
+            )
         else:
             seconds = rough_seconds(cell.config, cell.evaluate)
             times[cell.name] = None if seconds is None else Expected(seconds, True)
@@ -88,8 +90,8 @@ def expected_times(cells: Iterable[Cell], standing: Mapping[str, State]) -> dict
 @functools.cache
 def core() -> float:
     """Operations a second of one core of this machine, in the precision that runs choose here."""
-    about = Path("/proc/cpuinfo")
-    flags = about.read_text(encoding="utf-8", errors="replace") if about.is_file() else ""
+    cpu_info = Path("/proc/cpuinfo")
+    flags = cpu_info.read_text(encoding="utf-8", errors="replace") if cpu_info.is_file() else ""
     return BF16 if "avx512_bf16" in flags or "amx_bf16" in flags else FP32
 
 
@@ -112,9 +114,9 @@ def shape_of(name: str) -> Shape:
     """The size of an encoder that is at hand; of a name on the hub, which is not asked, that of BERT-base."""
     file = Path(name) / "config.json"
     tree = read_json(file) if file.is_file() else {}
-    known = [n for key in ("num_hidden_layers", "hidden_size", "vocab_size") if isinstance(n := tree.get(key), int)]
-    if len(known) == 3:
-        return Shape(*known)
+    sizes = [n for key in ("num_hidden_layers", "hidden_size", "vocab_size") if isinstance(n := tree.get(key), int)]
+    if len(sizes) == 3:
+        return Shape(*sizes)
     return MINILM if name == "minilm" else BASE
 
 
@@ -200,10 +202,10 @@ def rough_seconds(config: Config, splits: Iterable[str] = ()) -> float | None:
     dev = min(dev, config.data.dev_sentences or dev) * (1 if only_selects(config) else config.train.epochs)
     operations = rough_operations(config, sentences) + scoring_operations(config, dev)
     warming = 0.0 if only_selects(config) or not config.encoder.context else WARMING
-    return operations / core() + warming + _around(config, splits)
+    return operations / core() + warming + _overhead_seconds(config, splits)
 
 
-def _around(config: Config, splits: Iterable[str]) -> float:
+def _overhead_seconds(config: Config, splits: Iterable[str]) -> float:
     """Seconds before and after a training: libraries and model are loaded, and further splits are scored."""
     scored = sum(sentences_in(Path(config.data.path), split) for split in splits)
     return (NEXT if only_selects(config) else START) + scoring_operations(config, scored) / core()

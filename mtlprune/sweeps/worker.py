@@ -35,17 +35,17 @@ class Stop:
 
     def __init__(self, parent: int | None) -> None:
         self.parent = parent
-        self.asked = False
+        self.is_requested = False
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._answer)
 
     def __call__(self) -> bool:
-        return self.asked or (self.parent is not None and os.getppid() != self.parent)
+        return self.is_requested or (self.parent is not None and os.getppid() != self.parent)
 
     def _answer(self, number: int, frame: FrameType | None) -> None:
-        if self.asked:
+        if self.is_requested:
             raise KeyboardInterrupt
-        self.asked = True
+        self.is_requested = True
 
 
 def work(place: Place, evaluate: Sequence[str], threads: int | None, parent: int | None) -> int:
@@ -63,7 +63,7 @@ def work(place: Place, evaluate: Sequence[str], threads: int | None, parent: int
         text = " ".join(str(error).split())
         place.write_failure(text if isinstance(error, MtlpruneError) else f"{type(error).__name__}: {text}")
         return FAILED
-    place.beside("failed").unlink(missing_ok=True)
+    place.path_of("failed").unlink(missing_ok=True)
     return 0
 
 
@@ -89,11 +89,11 @@ def _config(place: Place, threads: int | None) -> Config:
     """The cell's configuration, with the threads and the device that a run which continues began with."""
     from mtlprune.config.config import load_config
 
-    config = load_config(place.beside("yaml"))
+    config = load_config(place.path_of("yaml"))
     settings = config.train
     if place.run.config_path.is_file():
-        begun = place.run.read_config()["train"]
-        fixed = {"threads": begun["threads"], "device": begun["device"]}
+        begun_train = place.run.read_config()["train"]
+        fixed = {"threads": begun_train["threads"], "device": begun_train["device"]}
     else:
         fixed = {"threads": settings.threads or threads, "device": settings.device}
     return config.model_copy(update={"train": settings.model_copy(update=fixed)})

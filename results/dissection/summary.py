@@ -55,7 +55,7 @@ def tuned(folder: Path) -> list[str]:
 def lost(folder: Path) -> list[str]:
     """Scores of a task's own encoder minus those of the joint one, over seeds."""
     frames = [
-        read(folder / name, "dissection").named("losses") for name in ("seeds", "ner") if (folder / name).is_dir()
+        read(folder / name, "dissection").with_names("losses") for name in ("seeds", "ner") if (folder / name).is_dir()
     ]
     frame = pd.concat([frame for frame in frames if "task" in frame]) if frames else pd.DataFrame()
     if frame.empty:

@@ -445,7 +445,7 @@ def test_differences_by_label_and_labels_with_few_items():
     assert (rows["N"].items, rows["V"].items) == (60, 30)
     assert rows["N"].single == 100 and rows["N"].joint == pytest.approx(200 * 45 / (60 + 45))
     assert rows["V"].difference.delta == pytest.approx(200 * 30 / (30 + 45) - 100)
-    assert rows["N"].q < 0.05 and not rows["N"].few
+    assert rows["N"].q < 0.05 and not rows["N"].is_rare
     rows = compared("ner", joint, gold)
-    assert rows["LOC"].few and np.isnan(rows["LOC"].q)
+    assert rows["LOC"].is_rare and np.isnan(rows["LOC"].q)
     assert rows["PER"].q == rows["PER"].difference.p and rows["PER"].difference.delta == -100

@@ -189,7 +189,7 @@ def test_fused_vectors_of_one_layer_are_those_of_the_layer(tiny_encoder: Callabl
         assert fused[name] == pytest.approx(layers.loc[1, name], rel=1e-5), name
     for name in CHANGED:
         assert fused[f"{name}_change"] == pytest.approx(layers.loc[1, name] - layers.loc[2, name], abs=1e-5)
-    weights = found.result.known("layers", "fusion")
+    weights = found.result.rows_with_measure("layers", "fusion")
     assert weights["fusion"].tolist() == pytest.approx([1.0, 0.0] if chosen is None else [1.0])
     assert "fused" not in plain.result.frames and "fusion" not in plain.result.wide("layers")
     if chosen:
@@ -205,7 +205,7 @@ def test_corpora_in_one_result_are_what_each_is_alone(bert: Encoder) -> None:
     assert of_corpora(alone[:1]) is alone[0]
     for result, name in zip(alone, together.names, strict=True):
         for frame in result.frames:
-            rows = together.named(frame)
+            rows = together.with_names(frame)
             own = rows[rows["name"] == name].drop(columns=["name", "encoder"])
             expected = result.frames[frame].drop(columns="encoder")
             pd.testing.assert_frame_equal(own.reset_index(drop=True), expected, check_like=True)

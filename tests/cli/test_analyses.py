@@ -329,11 +329,11 @@ def test_degeneration(measured, lab, trained, single, encoder, claims):
 def test_dissection(measured, trained, single, encoder):
     result, _ = measured("dissection", encoder, single, trained, tables=9)
     assert result.names == ["pretrained", "POS", "MTL-5"] and (result.wide("encoders")["error"] < 1e-5).all()
-    scored = {name: rows["task"].unique().tolist() for name, rows in result.named("tasks").groupby("name")}
+    scored = {name: rows["task"].unique().tolist() for name, rows in result.with_names("tasks").groupby("name")}
     assert scored["pretrained"] == scored["MTL-5"] and scored["POS"][0] == "pos"
-    losses = result.named("losses")
+    losses = result.with_names("losses")
     assert set(losses["task"]) == {"pos"} and set(losses["name"]) == {"POS"} and set(losses["other"]) == {"MTL-5"}
-    scores, alike = result.wide("scores"), result.named("tuned_agreement")
+    scores, alike = result.wide("scores"), result.with_names("tuned_agreement")
     assert scores["score_sd"].notna().sum() > 100 and (scores["term"].eq("") | scores["score"].gt(0)).all()
     assert set(alike["other"]) == {"POS", "MTL-5"} and set(alike.loc[alike["other"] == "POS", "task"]) == {"pos"}
     sums = result.wide("layers").groupby(["name", "layer"], observed=True)["importance"].sum()
@@ -344,7 +344,7 @@ def test_dissection_without_scores_and_with_gates(measured, train, encoder):
     run = train("gates-pos", "pruning=gates", "tasks=pos", "train.epochs=1")
     left_out = ("subsets", "agreement", "losses")
     result, _ = measured("dissection", encoder, run, "tasks=none", without=left_out, tables=4)
-    assert set(result.named("gates")["other"]) == {"pretrained"} and not {"losses", "scores"} & set(result.frames)
+    assert set(result.with_names("gates")["other"]) == {"pretrained"} and not {"losses", "scores"} & set(result.frames)
 
 
 def test_dissection_of_masked_words(mtlprune, lab, trained, tiny_encoder, tmp_path):
@@ -356,7 +356,8 @@ def test_dissection_of_masked_words(mtlprune, lab, trained, tiny_encoder, tmp_pa
     assert "Masked words of pretrained: f " in answer.out
     result, page = package.read_results(out)["dissection"], (out / "dissection.md").read_text()
     assert (
-        set(result.named("scores")["name"]) == {"pretrained"} and "MTL-5: no masked words" in result.about["notes"][0]
+        set(result.with_names("scores")["name"]) == {"pretrained"}
+        and "MTL-5: no masked words" in result.about["notes"][0]
     )
     assert "pretrained, own head | pretrained, learnt" in page and "±" in page.split("masked words")[1]
     assert {path.stem for path in out.glob("*.svg")} >= {"dissection-subsets", "dissection-across"}

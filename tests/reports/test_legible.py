@@ -65,7 +65,7 @@ def faults(text: str) -> list[str]:
             continue
         behind = [box[4] for box in boxes if box[0] <= x <= box[2] and box[1] <= y <= box[3]]
         seen = contrast(fill, behind[-1] if behind and (words, x, y) not in halos else "#ffffff")
-        if size * zoom < charts.LEAST:
+        if size * zoom < charts.MIN_FONT_SIZE:
             found.append(f"{words}: {size * zoom:.1f} px")
         if seen < 4.5:
             found.append(f"{words}: contrast {seen:.2f}")

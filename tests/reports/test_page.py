@@ -87,7 +87,7 @@ def test_the_first_screen_answers_and_names_what_is_not_asked(whole, study):
     assert " data.train_sentences=500 " in repeated and " train.epochs=3 " in repeated and "pruning" not in repeated
     assert " encoder.name=minilm --tasks pos,ner,dep,con,srl --seeds 1,2,3 --out compared" in repeated
     cells = [attributes for tag, attributes in Markup(whole).tags if tag == "td" and "title" in attributes]
-    claimed = [one.claimed for one in group(load_claims([run.path for run in gated(study)])) if not one.joint]
+    claimed = [one.claimed_by_most for one in group(load_claims([run.path for run in gated(study)])) if not one.joint]
     assert len(cells) == np.any(claimed, axis=0).sum()
     outlined = sum("outlined" in (attributes.get("class") or "") for attributes in cells)
     assert outlined == (np.sum(claimed, axis=0) >= 3).sum()

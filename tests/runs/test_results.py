@@ -99,4 +99,4 @@ def test_a_run_that_is_several_encoders_is_called_by_its_label_where_a_frame_is_
     named = found.dashed(found.wide("decoders"))
     assert list(named["name"]) == ["POS, seed 1, 2 of 6 heads", "MTL-2, seed 1", "MTL-2, seed 2", "NER"]
     assert list(named["closed"]) == [True, False, False, False]
-    assert list(found.named("heads")["name"].cat.categories) == found.names
+    assert list(found.with_names("heads")["name"].cat.categories) == found.names

@@ -89,7 +89,7 @@ def test_a_cell_that_fails_leaves_its_reason_and_may_be_mended(cells):
     assert failed.kind == "failed" and "but there is no such folder" in failed.note
     assert work(after) == FAILED and "expected the folder of a finished run" in state(after.place).note
     assert work(cells["one"]) == 0 and work(after) == 0
-    assert state(after.place) == State("done") and not after.place.beside("failed").exists()
+    assert state(after.place) == State("done") and not after.place.path_of("failed").exists()
     assert after.place.run.read_config()["train"]["start"] == str(cells["one"].place.run.path)
 
 
@@ -98,7 +98,7 @@ def test_a_cell_in_use_is_left_alone(cells):
     with place.run.locked():  # by `mtlprune train`, or by the worker of another sweep
         assert state(place) == State("running", "beginning")
         assert work(cells["one"]) == BUSY
-    assert not place.beside("failed").exists() and state(place) == State("left")
+    assert not place.path_of("failed").exists() and state(place) == State("left")
 
 
 def kill(number: int, pid: Callable[[], int], when: Callable[[], object]) -> threading.Thread:
@@ -138,7 +138,7 @@ def pooled(
 
 @pytest.mark.slow
 def test_a_pool_waits_for_a_process_of_another_and_goes_on_after_its_kill(specification, monkeypatch):
-    monkeypatch.setattr(pool, "LATER", 0.5)
+    monkeypatch.setattr(pool, "RETRY_SECONDS", 0.5)
     cells = sweep_of(specification(LONG)).cells
     place = cells["long"].place
     other = subprocess.Popen(worker_command(cells["long"], 1), start_new_session=True)
@@ -147,7 +147,7 @@ def test_a_pool_waits_for_a_process_of_another_and_goes_on_after_its_kill(specif
     events, outcome = pooled(cells)
     assert other.wait() == -signal.SIGKILL
     assert [event for event, _ in events] == ["waiting", "started", "done"] and outcome["long"].kind == "done"
-    assert "going on after" in place.beside("log").read_text()
+    assert "going on after" in place.path_of("log").read_text()
 
 
 @pytest.mark.slow
@@ -161,7 +161,7 @@ def test_a_pool_stops_its_processes_and_another_goes_on_with_a_killed_one(long):
     events, outcome = pooled({"long": long})
     assert [event for event, _ in events] == ["started", "failed"] and "enough memory" in outcome["long"].note
     events, outcome = pooled({"long": long})
-    assert outcome["long"].kind == "done" and "going on after" in long.place.beside("log").read_text()
+    assert outcome["long"].kind == "done" and "going on after" in long.place.path_of("log").read_text()
 
 
 def test_a_process_that_is_stopped_while_it_loads_has_not_failed(cells, monkeypatch):

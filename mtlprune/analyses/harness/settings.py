@@ -96,7 +96,7 @@ def read_settings(
     counted: dict[tuple[int, str], list[RunCounts]] = {}
     for task in tasks:
         for place in order:
-            pairs = zip(columns[place].runs_of(task), counts.of(place, task), strict=True)
+            pairs = zip(columns[place].runs_of(task), counts.counts_of(place, task), strict=True)
             counted[place, task] = [each for run, each in pairs if run.seed in shared[place]]
         counts.refuse_unpaired([each for place in order for each in counted[place, task]])
     ids = sorted({name for runs in counted.values() for name in runs[0].ids})

@@ -178,14 +178,14 @@ def _shown(one: Selection) -> dict[str, Any]:
     maps = []
     for run_group, drawn in zip(one.run_groups, means, strict=True):
         opened = ", ".join(str(int(claim.open.sum())) for claim in run_group.claims)
-        claimed = ", ".join(head_names(run_group.claimed)) or "none"
-        about = f"{opened} of {run_group.claimed.size} heads open"
+        claimed = ", ".join(head_names(run_group.claimed_by_most)) or "none"
+        about = f"{opened} of {run_group.claimed_by_most.size} heads open"
         maps.append(
             {
                 "title": run_group.label,
                 "about": about,
                 "alt": f"{run_group.label}: {about}. Claimed by most seeds: {claimed}.",
-                "cells": np.array(drawn.cells).reshape(run_group.claimed.shape).tolist(),
+                "cells": np.array(drawn.cells).reshape(run_group.claimed_by_most.shape).tolist(),
             }
         )
     blocks = shown.section(ANALYSIS, one.result, notes=False) if len(one.run_groups) > 1 else ()
@@ -241,9 +241,9 @@ def _data(one: Selection) -> dict[str, Any]:
             }
         )
     if len(alone) > 1:
-        p = maths.by_maps(np.stack([run_group.claimed for run_group in alone]))
+        p = maths.by_maps(np.stack([run_group.claimed_by_most for run_group in alone]))
         tree["tasks"] = {
-            "claimed": np.sum([run_group.claimed for run_group in alone], axis=0).ravel().tolist(),
+            "claimed": np.sum([run_group.claimed_by_most for run_group in alone], axis=0).ravel().tolist(),
             "of": len(alone),
             "p": _short(p),
             "q": _short(corrected(p)),

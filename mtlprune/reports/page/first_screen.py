@@ -96,7 +96,7 @@ def claim_map(selection: Selection) -> dict[str, Any]:
     """Rows of cells, a layer each: the tasks that claim a head in most seeds, and whether as many do as stand out."""
     groups = selection.alone
     colours = task_colours([one.label for one in groups])
-    claimed = np.stack([one.claimed for one in groups])  # (T, L, A)
+    claimed = np.stack([one.claimed_by_most for one in groups])  # (T, L, A)
     least, who = answers.several(len(groups))
     rows = []
     for layer in range(claimed.shape[1]):

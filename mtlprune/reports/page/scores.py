@@ -21,7 +21,7 @@ from mtlprune.runs.columns import ScoreColumn
 from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.runs.groups import DescribedRun
 from mtlprune.sentence import Sentence
-from mtlprune.statistics.labels import FEW, LabelDifference, compare_counted, count_labels
+from mtlprune.statistics.labels import FEW_ITEMS, LabelDifference, compare_counted, count_labels
 from mtlprune.statistics.significance import LEVEL
 
 UNKNOWN = " Majority baseline not known: the corpus is not at hand."
@@ -230,9 +230,10 @@ def labels_part(tables: Sequence[Scored], gold: Gold, resamples: int) -> Part | 
         if by_task:
             shown.append(_one_contrast(contrast, by_task))
             findings.append(_labels_found(by_task, f" ({contrast.title})" if several else ""))
-            if few := sum(row.few for rows in by_task.values() for row in rows):
+            if few := sum(row.is_rare for rows in by_task.values() for row in rows):
                 caveats.append(
-                    f"{contrast.title}: {few} of {sum(map(len, by_task.values()))} labels have fewer than {FEW} gold "
+                    f"{contrast.title}: {few} of {sum(map(len, by_task.values()))} labels have fewer than "
+                    f"{FEW_ITEMS} gold "
                     "items; they are marked ° and not tested. The q of the others is corrected (Benjamini and "
                     "Hochberg) within a task, not over tasks."
                 )
@@ -284,7 +285,7 @@ def _counted_labels(folder: RunFolder, split: str, task: str, truth: Sequence[Se
 def _one_contrast(contrast: _Contrast, by_task: dict[str, list[LabelDifference]]) -> dict[str, Any]:
     plots, words = [], []
     for task, rows in by_task.items():
-        if drawn := [_drawn(row) for row in rows if not row.few]:
+        if drawn := [_drawn(row) for row in rows if not row.is_rare]:
             most = f", {DOZEN} most frequent of {len(drawn)} labels" if len(drawn) > DOZEN else ""
             plots.append(forest(drawn, title=f"{task.upper()}{most}", width=180))
             text = "; ".join(one.words for one in drawn[:DOZEN])
@@ -303,17 +304,17 @@ def _drawn(row: LabelDifference) -> Interval:
 
 
 def _row(task: str, row: LabelDifference) -> list[str]:
-    tested = "–" if row.few else probability(row.q)
+    tested = "–" if row.is_rare else probability(row.q)
     delta = f"{row.difference.delta:+.1f}".replace("-", "−")
     between = span(row.difference.low, row.difference.high).replace("-", "−")
-    label = row.label + ("°" if row.few else "")
+    label = row.label + ("°" if row.is_rare else "")
     numbers = [str(row.items), number(row.joint, 1), number(row.single, 1), delta, between]
-    return [task.upper(), label, *numbers, "–" if row.few else probability(row.difference.p), tested]
+    return [task.upper(), label, *numbers, "–" if row.is_rare else probability(row.difference.p), tested]
 
 
 def _labels_found(by_task: dict[str, list[LabelDifference]], where: str) -> str:
     sure = [(task, row) for task, rows in by_task.items() for row in rows if row.q < LEVEL]
-    tested = sum(not row.few for rows in by_task.values() for row in rows)
+    tested = sum(not row.is_rare for rows in by_task.values() for row in rows)
     lost = sorted((row.difference.delta, task.upper(), row.label) for task, row in sure if row.difference.delta < 0)
     gained = sum(row.difference.delta > 0 for _, row in sure)
     most = ", ".join(f"{task} {label} ({delta:+.1f})".replace("-", "−", 1) for delta, task, label in lost[:3])

@@ -135,7 +135,7 @@ def with_tests(comparison: Comparison, resamples: int = 10_000, seed: int = 0, m
     for place, task in comparison.compared():
         sides = [(place, task), (comparison.against[place], task)]
         try:
-            runs = [counts.of(*side) for side in sides]
+            runs = [counts.counts_of(*side) for side in sides]
             counts.refuse_unpaired([*runs[0], *runs[1]])
         except CountsError as error:
             untested[place, task] = str(error)

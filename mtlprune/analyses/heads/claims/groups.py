@@ -77,7 +77,7 @@ def read_groups(claims: Sequence[Claim]) -> Groups:
             f"stem heads are counted over single tasks, and {', '.join(c.label for c in run_groups)} is none; name "
             "runs with gates that were trained on one task each"
         )
-    counts = np.stack([run_group.claimed for run_group in single]).sum(axis=0, dtype=np.int64)
+    counts = np.stack([run_group.claimed_by_most for run_group in single]).sum(axis=0, dtype=np.int64)
     gates = {run_group.label: run_group.mean for run_group in run_groups}
     return Groups(claims[0].encoder, tuple(run_group.label for run_group in single), counts, gates)
 
@@ -107,7 +107,7 @@ def claimed_heads(claims: Sequence[str | Path], sources: Sequence[Source]) -> di
     """
     if groups_of(claims, sources) is None:
         raise ClaimError("whose heads are meant? name runs with gates or with stable claims (--claims)")
-    claimed = {one.label: one.claimed for one in group(load_claims(claims))}
+    claimed = {one.label: one.claimed_by_most for one in group(load_claims(claims))}
     for label, heads in claimed.items():
         if heads.all() or not heads.any():
             number = "all heads" if heads.any() else "no head"

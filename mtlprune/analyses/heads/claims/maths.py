@@ -73,7 +73,7 @@ def compare_pairs(run_groups: Sequence[RunGroup], null: NDArray[np.float64]) -> 
                     overlap_coefficient=(overlap_coefficient(a, b) for a, b in seeds),
                 ),
                 **_sharing([(one.times, other.times, len(seeds))], null[:, i, j] / len(seeds)),
-                **_claimed_by_both(one.claimed, other.claimed),
+                **_claimed_by_both(one.claimed_by_most, other.claimed_by_most),
             }
         )
     if not rows:
@@ -271,7 +271,7 @@ def list_heads(run_groups: Sequence[RunGroup]) -> pd.DataFrame:
     """
     if not run_groups:
         return pd.DataFrame()
-    claimed = np.stack([run_group.claimed for run_group in run_groups])
+    claimed = np.stack([run_group.claimed_by_most for run_group in run_groups])
     probabilities = claim_probabilities(run_groups)
     rows = []
     for layer, head in np.ndindex(*claimed.shape[1:]):

@@ -74,13 +74,13 @@ def _frames(run_groups: Sequence[RunGroup], permutations: int, seed: np.random.S
         "layers": pd.DataFrame(
             {"encoder": run_group.label, "layer": layer, "claimed": claimed}
             for run_group in run_groups
-            for layer, claimed in enumerate(run_group.claimed.sum(1), 1)
+            for layer, claimed in enumerate(run_group.claimed_by_most.sum(1), 1)
         ),
         "labels": pd.DataFrame([_label(run_group, permutations, within) for run_group in run_groups]),
         "pairs": pairs,
         "tests": pd.DataFrame([{"mode": mode, **row} for mode, row in tests.items()]),
         "labellings": label_tests(single, permutations, relabelled),
-        "numbers": claimed_by([run_group.claimed for run_group in single], permutations, layered, uniform),
+        "numbers": claimed_by([run_group.claimed_by_most for run_group in single], permutations, layered, uniform),
         "groups": list_heads(single),
         "variance": _variance(single),
         "stability": stability(run_groups, len(single)),
@@ -137,7 +137,7 @@ def _label(run_group: RunGroup, permutations: int, generator: np.random.Generato
     multiple = [multiple_correlation(gates[last], np.delete(gates, last, axis=0)) for last in seeds]
     return {
         "encoder": run_group.label,
-        "claimed": int(run_group.claimed.sum()),
+        "claimed": int(run_group.claimed_by_most.sum()),
         "multiple_last": multiple[-1],
         "multiple_mean": pd.Series(multiple, dtype=float).mean(),
         **spreads(

@@ -113,9 +113,9 @@ def _matrix(result: Result) -> Spec:
 
 def _heads(result: Result) -> Spec:
     """Share of the change that passes through each head."""
-    heads = by_task(result.named("heads")).rename(columns={"value": "share"})
+    heads = by_task(result.with_names("heads")).rename(columns={"value": "share"})
     return figure(
-        head_map(heads, "share", diverging=True, across=3, axes=True, heading="share of the change"),
+        head_map(heads, "share", diverging=True, columns=3, axes=True, heading="share of the change"),
         "What passes through each head",
         ["Each head by itself; shares of heads need not add up."],
     )

@@ -30,7 +30,7 @@ def findings(result: Result) -> list[str]:
         f"Two halves of the sentences rank the heads of a layer with Spearman {_range(halves)} over "
         f"{len(halves)} maps.",
     ]
-    for name, rows in result.named("joint").groupby("name", observed=True):
+    for name, rows in result.with_names("joint").groupby("name", observed=True):
         mean = rows.groupby("measure")["value"].mean()
         itself = f"; of a task with itself on other sentences {mean['halves']:.2f}" if "halves" in mean else ""
         sentences.append(
@@ -72,13 +72,13 @@ def _range(values: pd.Series) -> str:
 
 def _pairs(result: Result, mode: str) -> pd.DataFrame:
     """Pairs of maps, with both in words: ``first`` and ``second``."""
-    pairs = result.named("pairs").query("mode == @mode")
+    pairs = result.with_names("pairs").query("mode == @mode")
     called = {
         (one["encoder"], one["seed"]): name for one, name in zip(result.about["encoders"], result.names, strict=True)
     }
     return pairs.assign(
         first=[_called(name, task) for name, task in zip(pairs["name"], pairs["task"], strict=True)],
-        second=[_called(called[one.other, one.other_seed], one.other_task) for one in pairs.itertuples()],
+        second=[_called(called[one.referenced_run, one.other_seed], one.other_task) for one in pairs.itertuples()],
     )
 
 
@@ -133,7 +133,9 @@ def _alike(result: Result) -> Grid:
 
 def _across(result: Result) -> Grid:
     pairs = _pairs(result, "maps")
-    called = [{_called(one.encoder, one.task), _called(one.other, one.other_task)} for one in pairs.itertuples()]
+    called = [
+        {_called(one.encoder, one.task), _called(one.referenced_run, one.other_task)} for one in pairs.itertuples()
+    ]
     pairs = pairs.assign(
         maps=[" and ".join(sorted(names)) if len(names) > 1 else f"{min(names)}, two seeds" for names in called],
         sure=pairs["p"] < LEVEL,
@@ -176,7 +178,7 @@ TABLES = (_alike, _across, _pulls)
 
 def _maps(result: Result) -> Spec | None:
     """Importance of every head for each task: mean |∂L/∂ξ| over the norm of its layer, all sentences."""
-    heads = result.named("heads")
+    heads = result.with_names("heads")
     heads = heads[(heads["measure"] == "relative") & (heads["mode"] == "")]
     if not len(heads):
         return None
@@ -184,7 +186,7 @@ def _maps(result: Result) -> Spec | None:
     frame = heads.assign(name=pd.Categorical(names, list(dict.fromkeys(names)), ordered=True))
     frame = frame.rename(columns={"value": "relative importance"})
     return figure(
-        head_map(frame, "relative importance", across=3, axes=True, heading="importance over its layer's norm"),
+        head_map(frame, "relative importance", columns=3, axes=True, heading="importance over its layer's norm"),
         "Which heads each task needs",
         [f"{result.source}. A row is a layer; the darker, the more the task's loss hangs on the head."],
     )
@@ -192,10 +194,10 @@ def _maps(result: Result) -> Spec | None:
 
 def _joint(result: Result) -> Spec:
     """Mean cosine of tasks' gradients on a head's weights: its query, key and value rows and its output columns."""
-    cosines = result.named("joint")
+    cosines = result.with_names("joint")
     cosines = cosines[cosines["measure"] == "cosine"].rename(columns={"value": "cosine"})
     return figure(
-        head_map(cosines, "cosine", diverging=True, across=3, axes=True, heading="mean cosine over pairs of tasks"),
+        head_map(cosines, "cosine", diverging=True, columns=3, axes=True, heading="mean cosine over pairs of tasks"),
         "Do tasks pull a head one way?",
         ["Cosine of two tasks' gradients on a head's weights: blue where they oppose each other."],
     )

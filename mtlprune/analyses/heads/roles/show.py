@@ -174,7 +174,7 @@ TABLES = (_alone, _conflicts, _gains, _counts)
 def _maps(result: Result) -> Spec:
     """Facilitating minus interfering score of every head for each task, mean of selections; or what closing it gains,
     mean of halves."""
-    rows = result.named("heads").pivot_table(
+    rows = result.with_names("heads").pivot_table(
         "value", ["name", "task", "layer", "head"], "measure", sort=False, observed=True
     )
     if _single(result):
@@ -187,7 +187,7 @@ def _maps(result: Result) -> Spec:
             "+1: open even when pushed closed; −1: closed even when pushed open; near 0: goes where it is pushed."
         ]
     tasks = frame["task"].nunique()  # a row of maps is a run, a column a task
-    chart = head_map(by_task(frame), value, diverging=True, across=tasks, axes=True, heading=value)
+    chart = head_map(by_task(frame), value, diverging=True, columns=tasks, axes=True, heading=value)
     return figure(chart, title, explained)
 
 

@@ -21,7 +21,7 @@ def about(result: Result) -> str:
 def rated(result: Result) -> pd.DataFrame:
     """The frame ``times`` with ``gain`` (the share of the encoder's time that removal saves), ``reached`` (of the
     ideal), ``mask`` (masked over full) and ``speed`` (sentences a second without heads over those with a mask)."""
-    rows = result.named("times")
+    rows = result.with_names("times")
     rows = rows.assign(gain=1 - rows["removed"] / rows["full"], mask=rows["masked"] / rows["full"])
     rows = rows.assign(reached=rows["gain"] / rows["ideal"], speed=rows["masked_whole"] / rows["removed_whole"])
     return rows.assign(rate=rows["sentences"] / rows["removed_whole"])

@@ -24,9 +24,9 @@ from mtlprune.analyses.vectors.degeneration import maths
 from mtlprune.corpora.store import load_corpus
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs.folder import RunFolder
-from mtlprune.runs.results import Part, tidy
+from mtlprune.runs.results import Part, long_frame
 from mtlprune.sentence import Sentence
-from mtlprune.statistics.labels import FEW, count_labels
+from mtlprune.statistics.labels import FEW_ITEMS, count_labels
 from mtlprune.statistics.permutation import corrected, rank_test
 from mtlprune.tasks import Task
 from mtlprune.tasks.base import LabelRows
@@ -99,7 +99,7 @@ def decoders(
         fitted = slope(labels["cosine"], labels["frequency"], request.options.permutations, request.seed)
         shown = drawn(torch.linalg.svdvals(weights), maths.projection(_small(unit_rows(weights))), "labels")
         keys = {"encoder": source.label, "run": source.name, "seed": source.seed, "task": name}
-        parts.append((keys, {"decoders": tidy([matrix(weights) | fitted]), "labels": labels, **shown}))
+        parts.append((keys, {"decoders": long_frame([matrix(weights) | fitted]), "labels": labels, **shown}))
     return parts, notes
 
 
@@ -210,7 +210,7 @@ def pairs(labels_of_runs: Sequence[Part], permutations: int, seed: int) -> pd.Da
 
 
 def _tests(joint: pd.DataFrame, single: pd.DataFrame, permutations: int, seed: int) -> Iterator[Mapping[str, Any]]:
-    used = (joint["gold"] >= FEW) & joint["f1"].notna() & single["f1"].notna()
+    used = (joint["gold"] >= FEW_ITEMS) & joint["f1"].notna() & single["f1"].notna()
     joint, single = joint[used], single[used]
     difference = joint["f1"] - single["f1"]
     mean = float(difference.mean()) if used.any() else math.nan

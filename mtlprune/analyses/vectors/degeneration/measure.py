@@ -56,7 +56,7 @@ from mtlprune.encoder.observe import observe
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.evaluation.head_masks import OPEN_ABOVE
 from mtlprune.runs.folder import RunFolder
-from mtlprune.runs.results import Part, Result, head_rows, joined, tidy
+from mtlprune.runs.results import Part, Result, head_rows, joined, long_frame
 from mtlprune.statistics.twonn import likelihood
 from mtlprune.training.cosreg import mean_cosine
 
@@ -133,7 +133,7 @@ class DegenerationSurvey:
         moments, rows = _sampled(table, self.request)
         kept = {"embeddings": (moments, rows)}
         frames, rising, more_notes = self._pieces(table)
-        frames["embeddings"] = tidy([maths.cloud(moments, rows) | rising])
+        frames["embeddings"] = long_frame([maths.cloud(moments, rows) | rising])
         notes = []
         if not encoder.context:
             notes.append(f"{subject.label} ({subject.name}) has no layers; only its token embeddings are measured.")
@@ -153,7 +153,7 @@ class DegenerationSurvey:
                 layers = [row | shares for row, shares in zip(layers, more, strict=True)]
                 for layer, norm, (_, words) in zip(layers[1:], norms, hidden[1:], strict=True):
                     layer |= maths.plane(norm.gain, norm.bias, words[self.sample.rows])
-            frames |= {"layers": tidy(layers, "layer"), "heads": head_rows(heads)}
+            frames |= {"layers": long_frame(layers, "layer"), "heads": head_rows(heads)}
         return Found({**frames, **_drawn(kept)}, notes=[*notes, *more_notes])
 
     def _pieces(self, table: Tensor) -> tuple[dict[str, pd.DataFrame], dict[str, float], list[str]]:
@@ -174,7 +174,7 @@ class DegenerationSurvey:
             more |= softmax.measures(table)
             states = softmax.states[:: -(-len(softmax.states) // self.options.rows)]
             measures = {"loss": float(softmax.losses.mean()), "mean_cosine": float(mean_cosine(softmax.states))}
-            frames["softmax"] = tidy([measures | {"margin": maths.margin(states), **softmax.plane}])
+            frames["softmax"] = long_frame([measures | {"margin": maths.margin(states), **softmax.plane}])
         if (first := first_checkpoint(subject.name)) is not None:
             initial = input_embeddings(Encoder.load(str(first)).transformer).weight.detach().double()
             more |= drift(table, initial, None if softmax is None else softmax.states)
@@ -286,7 +286,10 @@ def _static(path: Path, training: Sequence[Sequence[str]], request: Request) -> 
     if training:
         counter = Counter(word for words in training for word in words)
         frames, rising["spearman"] = by_frequency(table, names, np.array([counter[name] for name in names]), {})
-    frames |= {"embeddings": tidy([maths.cloud(moments, rows) | rising]), **_drawn({"embeddings": (moments, rows)})}
+    frames |= {
+        "embeddings": long_frame([maths.cloud(moments, rows) | rising]),
+        **_drawn({"embeddings": (moments, rows)}),
+    }
     return {"encoder": path.stem, "run": str(path), "seed": 0}, frames
 
 
@@ -321,7 +324,7 @@ def _by_group(groups: Groups | None, result: Result) -> Iterator[Part]:
         ]
         rows.append({"term": "others", "cone": cone[~np.any([*members.values()], axis=0)].sum()})
         keys = {key: one[key] for key in ("encoder", "run", "seed")}
-        yield keys, {"groups": tidy(rows, "term").dropna()}
+        yield keys, {"groups": long_frame(rows, "term").dropna()}
 
 
 def _decoders(reading: Reading, request: Request) -> tuple[list[Part], list[str]]:

@@ -27,7 +27,7 @@ from mtlprune.analyses.vectors.syntax.pseudo_likelihood import head_at, load_mas
 from mtlprune.encoder.batch import EncoderBatch
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError
-from mtlprune.runs.results import tidy
+from mtlprune.runs.results import long_frame
 from mtlprune.training.cosreg import mean_cosine, unit_rows
 
 BANDS = {"never": 0, "1 to 9": 1, "10 to 99": 10, "100 to 999": 100, "1,000 or more": 1000}
@@ -82,7 +82,7 @@ def by_frequency(
     sample = {"label": [names[place] for place in shown], "frequency": counts[shown]}
     sample |= {name: measures[name].numpy()[shown] for name in ("cosine", "norm")}
     rising = float(spearmanr(measures["cosine"].numpy()[occur], counts[occur]).statistic) if len(occur) > 2 else np.nan
-    return {"pieces": tidy(rows, "term"), "sample": pd.DataFrame(sample)}, rising
+    return {"pieces": long_frame(rows, "term"), "sample": pd.DataFrame(sample)}, rising
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ from mtlprune.figures.charts import Chart, Spec, colours, dots, figure, head_map
 from mtlprune.figures.grid import Grid, number, probability
 from mtlprune.layers import in_order
 from mtlprune.runs.results import Result
-from mtlprune.statistics.labels import FEW
+from mtlprune.statistics.labels import FEW_ITEMS
 from mtlprune.statistics.significance import LEVEL
 
 ROWS = "words (means of their sub-words), without [CLS] and [SEP]; of token embeddings, all of the vocabulary"
@@ -74,7 +74,7 @@ def findings(result: Result) -> list[str]:
 
 
 def _rare_pieces(result: Result) -> Iterator[str]:
-    for row in result.known("embeddings", "spearman").to_dict("records"):
+    for row in result.rows_with_measure("embeddings", "spearman").to_dict("records"):
         yield (
             f"{row['name']}: Spearman of a piece's frequency in training and the cosine of its embedding to the mean "
             f"row {row['spearman']:.2f} (below 0: rare pieces lie in the cone)."
@@ -82,7 +82,7 @@ def _rare_pieces(result: Result) -> Iterator[str]:
 
 
 def _rare(result: Result) -> Iterator[str]:
-    known = result.known("decoders", "spearman_p")
+    known = result.rows_with_measure("decoders", "spearman_p")
     if len(known):
         sure = ((known["spearman_p"] < LEVEL) & (known["spearman"] < 0)).sum()
         yield (
@@ -110,7 +110,7 @@ def percent(value: float) -> str:
 
 def _by_task(result: Result, frame: str) -> pd.DataFrame:
     """Rows of decoders, task by task; ``title`` is the task as it is shown."""
-    rows = result.wide(frame) if "measure" in result.frames.get(frame, ()) else result.named(frame)
+    rows = result.wide(frame) if "measure" in result.frames.get(frame, ()) else result.with_names(frame)
     if not len(rows):
         return rows.assign(task=[], title=[])
     tasks = pd.Categorical(rows["task"], in_order(rows["task"]), ordered=True)
@@ -151,7 +151,7 @@ def _terms(result: Result) -> Grid:
     columns |= {term.replace("_", "-"): (f"share_{term}", 3) for term in TERMS}
     return Grid.of(
         "Where the mean vector comes from",
-        result.known("layers", "share_input"),
+        result.rows_with_measure("layers", "share_input"),
         {**columns, "mean's share of the square (%)": ("common", percent), "cosine": ("cosine", 3)},
         "Of the mean m of a layer's word vectors: m · part / ‖m‖² for the means of the four terms whose sum every "
         "vector is (Mickus et al. 2022); shares sum to 1 and may be negative. Correction: biases, and means that "
@@ -178,7 +178,7 @@ def _pieces(result: Result) -> Grid:
 
 
 def _planes(result: Result) -> Grid:
-    layers = result.known("layers", "plane_distance")
+    layers = result.rows_with_measure("layers", "plane_distance")
     rows = [layers.assign(where="layer " + layers["layer"].astype(str)).groupby("name", observed=True).tail(1)]
     rows.append(result.wide("softmax").assign(where="before the softmax"))
     columns: dict[str, Any] = {
@@ -257,7 +257,7 @@ def _pairs(result: Result) -> Grid:
 
 def _groups(result: Result) -> Grid:
     titles = {**MEASURES, "cone": "share of the last layer's mean (sum)"}
-    groups = result.named("groups")
+    groups = result.with_names("groups")
     if len(groups):
         measures = pd.Categorical(groups["measure"].map(titles), list(titles.values()), ordered=True)
         groups = groups.assign(measure=measures)
@@ -293,7 +293,7 @@ MAPS = {"cosine": "mean cosine", "isoscore": "IsoScore", "dimension": "TwoNN", "
 
 def _clouds_drawn(result: Result, frame: str) -> Iterator[tuple[str, pd.DataFrame]]:
     """Title and rows of each panel: embeddings, the last layer's words, labels by task."""
-    points = result.named(frame)
+    points = result.with_names(frame)
     yield "embeddings", points[points["term"] == "embeddings"]
     yield "words, last layer", points[points["term"] == "last"]
     for task in in_order(points["task"].dropna()) if "task" in points else ():
@@ -302,12 +302,12 @@ def _clouds_drawn(result: Result, frame: str) -> Iterator[tuple[str, pd.DataFram
 
 def _spectrum(result: Result) -> Spec:
     """Lines by rank: singular values of embeddings, of the last layer and of label weights."""
-    everything = result.named("spectra")
+    everything = result.with_names("spectra")
     look = colours(result.dashed(everything), "closed")
     words: dict[str, Any] = {"x_title": "log10 of the rank", "y_title": "singular value / largest"}
     ranked = everything.assign(rank=np.log10(everything["rank"]))
     charts = [
-        lines(ranked.loc[rows.index], "rank", "value", title=title, zero=True, whole=False, look=look, **words)
+        lines(ranked.loc[rows.index], "rank", "value", title=title, zero=True, integer_axis=False, look=look, **words)
         for title, rows in _clouds_drawn(result, "spectra")
         if len(rows)
     ]
@@ -320,7 +320,7 @@ def _spectrum(result: Result) -> Spec:
 
 def _projection(result: Result) -> Spec:
     """Dots: rows on their two top directions, panels by encoder and by decoder."""
-    look = colours(result.named("points"), symbol="circle")
+    look = colours(result.with_names("points"), symbol="circle")
     charts = []
     for title, points in _clouds_drawn(result, "points"):
         labels = title.startswith("labels")
@@ -337,7 +337,7 @@ def _projection(result: Result) -> Spec:
 
 def _against_pieces(result: Result) -> Spec | None:
     """Dots, one a piece: cosine to the mean row against frequency, panels by encoder."""
-    sample = result.named("sample")
+    sample = result.with_names("sample")
     if not len(sample):
         return None
     sample = sample.assign(times=np.log10(sample["frequency"].where(sample["frequency"] > 0, 0.3)))
@@ -408,7 +408,7 @@ def _against_change(result: Result) -> Spec | None:
     both = labels.merge(both[["run", "task", "other_run"]].drop_duplicates(), on=["run", "task"])
     both = both.merge(own, on=["other_run", "task", "label"], suffixes=("", "_alone"))
     both = both.assign(change=both["cosine"] - both["cosine_alone"], lost=both["f1"] - both["f1_alone"])
-    both = both[(both["gold"] >= FEW) & both["lost"].notna()]
+    both = both[(both["gold"] >= FEW_ITEMS) & both["lost"].notna()]
     if not len(both):
         return None
     look = colours(both, symbol="circle")
@@ -420,7 +420,8 @@ def _against_change(result: Result) -> Spec | None:
         for task, rows in both.groupby("title", sort=False)
     ]
     explained = [
-        f"A dot a label with {FEW} gold items or more in {result.source}: the joint run minus the single-task run of "
+        f"A dot a label with {FEW_ITEMS} gold items or more in {result.source}: the joint run minus the "
+        "single-task run of "
         "the same seed. Right: fell into the cone. Below 0: lost F1."
     ]
     return figure(panels(charts, 3), "F1 lost against how far labels fell", explained)

@@ -60,7 +60,7 @@ def findings(result: Result) -> list[str]:
         f"i + h + f + c meet every hidden state within {facts['error'].max():.0e} (float32)."
     ]
     lines += _masked_words(result)
-    losses = result.named("losses")
+    losses = result.with_names("losses")
     for (single, joint, task), rows in _groups(losses, "name", "other", "task"):
         points = dict(zip(rows["term"], _points(rows), strict=True))
         words = ", ".join(f"{term} {points[term]}" for term in "hf")
@@ -82,7 +82,7 @@ def _masked_words(result: Result) -> list[str]:
     """What f alone and the whole vector predict, a sentence an encoder."""
     if "scores" not in result.frames:
         return []
-    frame, lines = result.named("scores"), []
+    frame, lines = result.with_names("scores"), []
     for (name,), rows in _groups(frame[(frame["measure"] == "score") & frame["task"].isin(READERS)], "name"):
         percent = 100 * rows.pivot(index="term", columns="task", values="value")
         words = [
@@ -125,7 +125,7 @@ def _importance(result: Result) -> Grid:
 
 
 def _linearity(result: Result) -> Grid:
-    tokens = result.named("linearity")["n"].iloc[0]
+    tokens = result.with_names("linearity")["n"].iloc[0]
     return Grid.of(
         "How linear feed-forward parts are",
         result.wide("linearity"),
@@ -148,7 +148,7 @@ def _scores(result: Result) -> list[Grid]:
     if "tasks" not in result.frames:
         return grids
     tasks, seeds = _by_table(result.wide("tasks")), result.about["nets"]["seeds"]
-    for (table,), rows in _groups(_by_table(result.named("scores")), "table"):
+    for (table,), rows in _groups(_by_table(result.with_names("scores")), "table"):
         facts = tasks[tasks["table"] == table].set_index("column")
         most = facts.loc[facts["train"].idxmax()]
         means, spread = (
@@ -194,7 +194,7 @@ def _losses(result: Result) -> Grid | None:
 
 def _differences(result: Result) -> pd.DataFrame:
     """Differences of subsets by pair of encoders."""
-    frame = result.named("losses")
+    frame = result.with_names("losses")
     if not len(frame):
         return frame
     return frame.assign(pair=frame["name"].astype(str) + " − " + frame["other"], points=_points(frame))
@@ -202,7 +202,7 @@ def _differences(result: Result) -> pd.DataFrame:
 
 def _correlations(result: Result) -> pd.DataFrame:
     """The frame across with labels of both encoders in the order of display, ``encoder`` and ``partner``."""
-    frame = result.named("across")
+    frame = result.with_names("across")
     if not len(frame):
         return frame.assign(encoder=[], partner=[])
     labels = dict(zip(result.names, [one["encoder"] for one in result.about["encoders"]], strict=True))
@@ -257,7 +257,7 @@ def _kept(result: Result) -> Grid:
 
 
 def _compositions(result: Result) -> Grid | None:
-    frame, place = result.named("compositions"), ["name", "layer", "term"]
+    frame, place = result.with_names("compositions"), ["name", "layer", "term"]
     if not len(frame):
         return None
     weights = frame.query("measure == 'weight' and mode == 'weights'")
@@ -282,7 +282,7 @@ TABLES = (_importance, _linearity, _scores, _losses, _across, _kept, _compositio
 
 def _bars(result: Result) -> Spec:
     """Stacked bars by layer, a panel an encoder: mean importance of the four terms."""
-    frame = result.named("layers").query("measure == 'importance'")[["name", "layer", "term", "value"]]
+    frame = result.with_names("layers").query("measure == 'importance'")[["name", "layer", "term", "value"]]
     frame = frame.assign(place=frame["term"].map(TERMS.index), term=[f"{term}: {LONG[term]}" for term in frame["term"]])
     sums = frame.groupby(["name", "layer", np.sign(frame["value"])], observed=True)["value"].sum()
     limits = [min(0.0, sums.min()), max(1.0, sums.max())]
@@ -339,10 +339,10 @@ def _percent(frame: pd.DataFrame, digits: int) -> pd.DataFrame:
 
 def _subsets(result: Result) -> Spec:
     """A table in colours: score of each subset of terms, by task and encoder."""
-    frame = result.named("scores").query("measure == 'score'")
+    frame = result.with_names("scores").query("measure == 'score'")
     frame = _by_table(_percent(frame, 1).sort_values("name", kind="stable"))
     charts = []
-    for table in _by_table(result.named("tasks"))["table"].unique():
+    for table in _by_table(result.with_names("tasks"))["table"].unique():
         rows = frame[frame["table"] == table]
         limits = rows["value"].min(), rows["value"].max()
         title = "masked words" if table == MASKED else _score(result, table)
@@ -373,7 +373,7 @@ def _lost(result: Result) -> Spec:
 def _alike(result: Result) -> Spec:
     """Matrices of subsets by subsets, one a task: how often their decoders answer alike; of spans those of the
     pretrained and of the task's own encoder in one matrix."""
-    every, charts = result.named("agreement"), []
+    every, charts = result.with_names("agreement"), []
     first = every["name"].iloc[0]
     for (task,), rows in _groups(every, "task"):
         kind = "macro" if _kind(result, task) == "spans" else "micro"  # nearly every word is outside of spans
@@ -393,7 +393,7 @@ def _both(result: Result, task: str) -> pd.DataFrame:
 
     One without the other where the Result has no such pair.
     """
-    within, between = result.named("agreement"), result.named("tuned_agreement")
+    within, between = result.with_names("agreement"), result.with_names("tuned_agreement")
     within, between = within[within["task"] == task], between[between["task"] == task] if len(between) else between
     singles = {
         name for name, one in zip(result.names, result.about["encoders"], strict=True) if [*one["tasks"]] == [task]

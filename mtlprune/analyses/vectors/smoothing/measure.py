@@ -37,7 +37,7 @@ from mtlprune.analyses.vectors.smoothing.maths import LabelSplit, word_grams
 from mtlprune.encoder.gates import OPEN
 from mtlprune.encoder.observe import Observation, observe
 from mtlprune.encoder.post_norm import POST_NORM, head_norms, read_layers, refusal
-from mtlprune.runs.results import Result, head_rows, spread
+from mtlprune.runs.results import Result, head_rows, quantile_rows
 from mtlprune.sentence import declared
 from mtlprune.statistics.permutation import spearman
 
@@ -123,7 +123,9 @@ class SmoothingSurvey:
         }
         if fused:
             changes = {f"{name}_change": fused[name] - columns[name][:, -1] for name in CHANGED}
-            frames["fused"] = pd.DataFrame([row for name, v in {**fused, **changes}.items() for row in spread(name, v)])
+            frames["fused"] = pd.DataFrame(
+                [row for name, v in {**fused, **changes}.items() for row in quantile_rows(name, v)]
+            )
         if "bound" in columns:
             products, after = columns["sigma1"] * columns["sigma2"], columns["cosine"][:, 1:]
             layers += _sigma(products, after)
@@ -236,7 +238,7 @@ class SmoothingSurvey:
     def _layers(self, columns: Columns) -> Iterator[dict[str, Any]]:
         for name, values in columns.items():
             for layer, column in enumerate(values.T, self.layers + 1 - values.shape[1]):
-                yield from ({"layer": layer, **row} for row in spread(name, column))
+                yield from ({"layer": layer, **row} for row in quantile_rows(name, column))
 
     def _sentences(self, columns: Columns, tokens: NDArray[np.float64]) -> pd.DataFrame:
         """One row a layer and sentence."""
@@ -307,7 +309,7 @@ def _sigma(products: NDArray[np.float64], after: NDArray[np.float64]) -> Iterato
     """σ₁σ₂ and CosSim after the layer, (S, L) each, over sentences."""
     for layer, (product, cosine) in enumerate(zip(products.T, after.T, strict=True), 1):
         above, least = float((product > 1).mean()), float(product.min())
-        yield from ({"layer": layer, **row} for row in spread("product", product))
+        yield from ({"layer": layer, **row} for row in quantile_rows("product", product))
         yield from _measured(layer, above_one=above, least=least, spearman=spearman(product, cosine))
 
 

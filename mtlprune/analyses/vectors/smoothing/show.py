@@ -80,7 +80,7 @@ def _factors(result: Result) -> Grid:
     columns |= {"bound": ("bound_median", 0), "published v": ("published_median", 0), "ρ": ("ratio", 3)}
     return Grid.of(
         "The bound and its factors",
-        result.known("layers", "bound"),
+        result.rows_with_measure("layers", "bound"),
         columns,
         "Heads: the open ones. σ: least standard deviation of a LayerNorm's input in a sentence, mean over sentences. "
         "λ: of the most mixing head. Bound = LayerNorms × feed-forward × attention (medians over sentences). A bound "
@@ -115,7 +115,7 @@ def _fused(result: Result) -> Grid:
 def _weights(result: Result) -> Grid:
     return Grid.of(
         "Weights of the fusion",
-        result.known("layers", "fusion"),
+        result.rows_with_measure("layers", "fusion"),
         {"encoder": "name", "layer": "layer", "weight": ("fusion", 3), "sd over tokens": ("fusion_sd", 3)},
         "gate, scalar_mix: the weight of the layer. max: the share of features in which the layer is the largest. "
         "concat: the layer's share of the squared norm of W.",
@@ -145,7 +145,7 @@ def _by_corpus(result: Result) -> pd.DataFrame:
     """Means of the last layer, a row an encoder and corpus, with ``corpus`` and ``of`` (the encoder); none of one
     corpus or without bounds."""
     names = {name: one for name, one in zip(result.names, result.about["encoders"], strict=True) if "corpus" in one}
-    last = result.known("layers", "product").groupby("name", observed=True).tail(1)
+    last = result.rows_with_measure("layers", "product").groupby("name", observed=True).tail(1)
     rows = last[last["name"].isin(list(names))]
     bounds = {f"product_{end}": result.wide("layers", end)["product"].loc[rows.index] for end in ("low", "high")}
     places = [names[name] for name in rows["name"]]
@@ -155,7 +155,7 @@ def _by_corpus(result: Result) -> pd.DataFrame:
 
 
 def _sigma(result: Result) -> Grid:
-    rows = result.known("layers", "least")
+    rows = result.rows_with_measure("layers", "least")
     return Grid.of(
         "σ₁σ₂ against CosSim over sentences",
         rows.assign(share=100 * rows.get("above_one", math.nan)),
@@ -173,7 +173,7 @@ def _sigma(result: Result) -> Grid:
 def _labels(result: Result) -> Grid:
     p, n = (result.wide("labels", column).get("share") for column in "pn")
     rows = []
-    known = result.known("labels", "share")
+    known = result.rows_with_measure("labels", "share")
     for (_, task), here in known.groupby(["name", "task"], observed=True, sort=False) if len(known) else ():
         best, last = here.loc[here["gain"].idxmax()], here.iloc[-1]
         gains = {"first": here["gain"].iloc[0], "best": best["gain"], "where": best["layer"], "gain": last["gain"]}
@@ -265,7 +265,7 @@ def _curves(result: Result) -> Spec:
 
 def _deviations(result: Result) -> Spec:
     """Dots, one a sentence and layer: σ₁σ₂ across, CosSim upwards, a panel an encoder."""
-    frame = result.named("points")
+    frame = result.with_names("points")
     greys = alt.Scale(scheme=alt.SchemeParams("greys", extent=[0.3, 1.0]))  # hues mean tasks
     legend = alt.Legend(orient="bottom", symbolSize=90, symbolOpacity=1, title="layer")
     look = {"color": alt.Color("layer:O", scale=greys, legend=legend)}
@@ -283,7 +283,7 @@ def _deviations(result: Result) -> Spec:
 
 def _across(result: Result) -> Spec | None:
     """Dots, a panel an encoder: σ₁σ₂ of sentences across, CosSim after the last layer upwards, one colour a corpus."""
-    rows, points = _by_corpus(result), result.named("points")
+    rows, points = _by_corpus(result), result.with_names("points")
     if not len(rows):
         return None
     names = list(dict.fromkeys(rows["corpus"]))
@@ -307,7 +307,7 @@ def _across(result: Result) -> Spec | None:
 
 def _layer_weights(result: Result) -> Spec:
     """Lines by layer, one an encoder: the weight that its fusion gives the layer."""
-    frame = result.known("layers", "fusion")
+    frame = result.rows_with_measure("layers", "fusion")
     chart = lines(frame, "layer", "fusion", y_title="weight", zero=True)
     return figure(chart, "How fusion weighs layers", [f"Means over tokens of {result.source}."])
 

@@ -47,7 +47,7 @@ def _one(value: float | None) -> str:
 
 def _encoders(result: Result) -> pd.DataFrame:
     """One row an encoder: its measures, and the place of its one head for all words."""
-    encoders = result.named("encoders")
+    encoders = result.with_names("encoders")
     single = encoders[encoders["measure"] == "uas_single"]
     wide = encoders.pivot(index="name", columns="measure", values="value")
     return wide.assign(place=_places(single).to_numpy()).reset_index()
@@ -112,13 +112,13 @@ def _offsets(result: Result) -> pd.DataFrame:
 
 def _held_out(result: Result) -> pd.DataFrame:
     """Held-out UAS of the best head of each relation and encoder, with its place."""
-    relations = result.named("relations")
+    relations = result.with_names("relations")
     relations = relations[relations["measure"] == "uas_held_out"]
     return relations.assign(place=_places(relations))
 
 
 def _gates(result: Result) -> Grid:
-    encoders = result.named("encoders")
+    encoders = result.with_names("encoders")
     return Grid.of(
         "Do gates keep the heads that find arcs?",
         encoders[encoders["measure"] == "gates_by_uas"],
@@ -131,7 +131,7 @@ def _gates(result: Result) -> Grid:
 def _phenomena(result: Result) -> Grid | None:
     if "blimp" not in result.frames:
         return None
-    decided = result.named("blimp").query("measure != 'paradigm'").fillna({"label": ""})
+    decided = result.with_names("blimp").query("measure != 'paradigm'").fillna({"label": ""})
     pairs, names = decided["n"].max(), decided["name"].astype(str)
     wide = decided.assign(name=names).pivot(index="label", columns="name", values="value").reset_index()
     return Grid.of(
