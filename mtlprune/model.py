@@ -142,7 +142,7 @@ class MultiTaskModel(nn.Module):
                 raise
             return cls.load(path, task=task, device=device)  # training replaced them just now
         model = cls.build(config, run.read_vocabularies(), source=str(run.encoder_path))
-        model.treated = run.treated() if config.treatment.given else {}
+        model.treated = run.treated() if config.treatment.chosen_treatments else {}
         if config.treatment.clone is not None:
             encoder, heads = model.encoder, model.treated["clone"]["heads"][SHARED]
             transformer, rank = cast(PreTrainedModel, encoder.transformer), config.treatment.clone.rank

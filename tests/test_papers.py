@@ -122,7 +122,7 @@ def dry_run(command: str, corpus: Path, folder: Path) -> None:
         settings = [word for word in given["words"] if analyze.SETTING.match(word)]
         analyze._options(analysis, settings)
         options = {name for name in ("corpus", "split", "sentences", "claims") if given[name]}
-        assert options <= set(analyze.taken(analysis)), options
+        assert options <= set(analyze.options_taken(analysis)), options
 
 
 @pytest.mark.parametrize(("row", "command"), COMMANDS, ids=[f"{row}-{n}" for n, (row, _) in enumerate(COMMANDS)])

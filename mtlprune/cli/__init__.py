@@ -54,8 +54,8 @@ class FoldedCommand(TyperCommand):
         if self.name == "analyze" and "--help" in args:
             from mtlprune.cli.analyze import ANALYSES, described, find, say
 
-            if (named := next((word for word in args if word in ANALYSES), None)) is not None:
-                say(described(find(named)))
+            if (analysis_name := next((word for word in args if word in ANALYSES), None)) is not None:
+                say(described(find(analysis_name)))
                 ctx.exit()
         if self.name == "quickstart" and "--seeds" in args:
             raise MtlpruneError(
@@ -66,10 +66,12 @@ class FoldedCommand(TyperCommand):
     def format_options(self, ctx: Any, formatter: Any) -> None:
         panels: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
         for part in self.get_params(ctx):
-            usual = "Arguments" if part.param_type_name == "argument" else "Options"
+            default_panel = "Arguments" if part.param_type_name == "argument" else "Options"
             if (record := part.get_help_record(ctx)) is not None:
                 names = record[0].replace(ALIAS, "")
-                panels.setdefault(getattr(part, "rich_help_panel", None) or usual, []).append((names, record[1]))
+                panels.setdefault(getattr(part, "rich_help_panel", None) or default_panel, []).append(
+                    (names, record[1])
+                )
         for title, records in panels.items():
             if records:
                 with formatter.section(title):
@@ -105,8 +107,8 @@ QUESTION = "Which attention heads does each task claim?"
 app = typer.Typer(cls=CommandGroup, no_args_is_help=True, help=QUESTION, **{**PLAIN, "add_completion": True})
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(version_requested: bool) -> None:
+    if version_requested:
         from mtlprune import __version__
 
         typer.echo(f"mtlprune {__version__}")
@@ -133,12 +135,12 @@ def main() -> None:
     except BaseException as error:  # a panic of a library in Rust is no Exception
         reserve.clear()
         try:
-            code, shown = exit_code(error), error
+            code, error_shown = exit_code(error), error
             if code is None and (isinstance(error, SystemExit | KeyboardInterrupt) or memory_left()):
                 raise
             if code is None:  # libraries that no memory is left for fail in many ways
-                code, shown = MISTAKE, MemoryError()
-            print(f"mtlprune: {sentence(shown)}", file=sys.stderr)
+                code, error_shown = MISTAKE, MemoryError()
+            print(f"mtlprune: {sentence(error_shown)}", file=sys.stderr)
         except MemoryError:
             os.write(2, b"mtlprune: memory ran out\n")
             os._exit(MISTAKE)  # as nothing more can be made, no traceback either

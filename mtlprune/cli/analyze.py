@@ -77,30 +77,33 @@ def analyze(
 ) -> None:
     style, formats = paper_style(width), chosen_formats(format_, FORMATS)
     if name is None:
-        say(_listed())
+        say(_list_analyses())
     elif name == "show":
         _show(results_in(_folder(words or ())), out or _folder(words or ()), formats, style)
     elif not words:
-        help_of = command("analyze", _found(name).name, "--help")
+        help_of = command("analyze", _find_analysis(name).name, "--help")
         raise RunError(f"analyze {name}: expected runs or encoders to read; `{help_of}` says what it takes")
     else:
-        given: dict[str, Any] = {
+        given_options: dict[str, Any] = {
             "corpus": corpus,
             "split": split,
             "sentences": sentences,
             "claims": claims,
             "device": device,
         }
-        analysis, settings = _found(name), [word for word in words if SETTING.match(word) and not Path(word).exists()]
+        analysis, settings = (
+            _find_analysis(name),
+            [word for word in words if SETTING.match(word) and not Path(word).exists()],
+        )
         names, options = [word for word in words if word not in settings], _options(analysis, settings)
-        given = {key: value for key, value in given.items() if value not in (None, [])}
+        given_options = {key: value for key, value in given_options.items() if value not in (None, [])}
         _refuse_expanded(name, names)
-        result = run(analysis, names, options, given, out, seed)
+        result = run(analysis, names, options, given_options, out, seed)
         if out is not None:
             _show({name: result}, out, formats, style)
 
 
-def _listed() -> str:
+def _list_analyses() -> str:
     """A line for each analysis."""
     lines = []
     for name in ANALYSES:
@@ -116,22 +119,26 @@ analyze.__doc__ = f"""Measure heads, encoders and runs, write tables and figures
 `mtlprune analyze NAME --help` describes an analysis, and lists the options and the settings (KEY=VALUE) that it takes.
 
 \b
-{_listed()}
+{_list_analyses()}
 """
 
 
 def described(analysis: Analysis) -> str:
     """The help of an analysis: what it does, the options that it takes, and its settings with their defaults."""
-    lines = [re.sub(r"\n +", "\n", analysis.help), "", "Options: " + ", ".join(f"--{one}" for one in taken(analysis))]
-    about, fields = explanations(analysis.options), analysis.options.model_fields
+    lines = [
+        re.sub(r"\n +", "\n", analysis.help),
+        "",
+        "Options: " + ", ".join(f"--{option}" for option in options_taken(analysis)),
+    ]
+    texts, fields = explanations(analysis.options), analysis.options.model_fields
     lines += ["", "Settings:"] if fields else []
     for name, field in fields.items():
-        usual = "needed" if field.is_required() else "" if field.default in (None, [], ()) else f"{field.default}"
-        lines.append(f"  {name}={usual.lower() if isinstance(field.default, bool) else usual}\n      {about[name]}")
+        default = "needed" if field.is_required() else "" if field.default in (None, [], ()) else f"{field.default}"
+        lines.append(f"  {name}={default.lower() if isinstance(field.default, bool) else default}\n      {texts[name]}")
     return "\n".join(lines)
 
 
-def taken(analysis: Analysis) -> list[str]:
+def options_taken(analysis: Analysis) -> list[str]:
     """The options that have an effect on what an analysis measures."""
     needs = analysis.needs
     one_split = needs & {"sentences", "scores"} or ("encoders" in needs and not needs & {"splits", "generated"})
@@ -146,7 +153,7 @@ def taken(analysis: Analysis) -> list[str]:
     return [name for name, has_effect in options.items() if has_effect]
 
 
-def _found(name: str) -> Analysis:
+def _find_analysis(name: str) -> Analysis:
     if name not in ANALYSES:
         raise RunError(
             f"analyze: expected show or one of {', '.join(ANALYSES)}, found {name!r}{nearest(name, ANALYSES)}"
@@ -157,8 +164,8 @@ def _found(name: str) -> Analysis:
 def _refuse_expanded(name: str, names: Sequence[str]) -> None:
     """Refuse what a shell makes of a pattern without quotes: one run for --claims, and others to be read."""
     for option, first, second in zip(sys.argv, sys.argv[1:], sys.argv[2:], strict=False):
-        beside = option == "--claims" and second in names and Path(first).parent == Path(second).parent
-        if beside and (Path(second) / "gates.jsonl").is_file():
+        same_folder = option == "--claims" and second in names and Path(first).parent == Path(second).parent
+        if same_folder and (Path(second) / "gates.jsonl").is_file():
             raise RunError(
                 f"analyze {name}: expected one run or pattern after --claims, found {first} and {second}; put a "
                 "pattern in quotes (--claims 'runs/x-*'), and name runs to be read before --claims"
@@ -180,13 +187,18 @@ def _options(analysis: Analysis, settings: Sequence[str]) -> Block:
 
 
 def run(
-    analysis: Analysis, names: Sequence[str], options: Block, given: dict[str, Any], out: Path | None, seed: int = 0
+    analysis: Analysis,
+    names: Sequence[str],
+    options: Block,
+    given_options: dict[str, Any],
+    out: Path | None,
+    seed: int = 0,
 ) -> Result:
     """Measure, write the Result into ``out``, and say what was found; without ``out`` say all of the Markdown.
     ``given``: options that were given, of those that a Request has."""
-    if without := [option for option in given if option not in taken(analysis)]:
-        raise RunError(f"analyze {analysis.name}: --{without[0]} has no effect; leave it out")
-    corpora = given.pop("corpus", [])
+    if unused := [option for option in given_options if option not in options_taken(analysis)]:
+        raise RunError(f"analyze {analysis.name}: --{unused[0]} has no effect; leave it out")
+    corpora = given_options.pop("corpus", [])
     if not corpora and "encoders" in analysis.needs:
         raise RunError(f"analyze {analysis.name}: expected --corpus DIR, whose sentences are read")
     if len(corpora) > 1 and "corpora" not in analysis.needs:
@@ -196,9 +208,9 @@ def run(
     called = [read_info(path)["name"] for path in corpora]
     if len(set(called)) < len(called):
         raise RunError(f"--corpus: expected corpora of different names, found {', '.join(called)}")
-    given |= {"corpus": corpora[0] if corpora else Path(), "further": corpora[1:]}
+    given_options |= {"corpus": corpora[0] if corpora else Path(), "further": corpora[1:]}
 
-    from mtlprune.cli.display import counted
+    from mtlprune.cli.display import count_steps
     from mtlprune.runs.results import write_result
     from mtlprune.sweeps.folder import expanded
 
@@ -206,12 +218,14 @@ def run(
     if out is not None:
         make_room(out)
     terminal = console(stderr=True)
-    with counted(bar=terminal) as (on_status, on_batch), shown_log(terminal):
-        given["claims"] = [Path(one) for one in expanded(seen_from_here(given.get("claims")), having="gates.jsonl")]
-        given.setdefault("split", "test" if "scores" in analysis.needs else "dev")
+    with count_steps(bar=terminal) as (on_status, on_batch), shown_log(terminal):
+        given_options["claims"] = [
+            Path(path) for path in expanded(seen_from_here(given_options.get("claims")), having="gates.jsonl")
+        ]
+        given_options.setdefault("split", "test" if "scores" in analysis.needs else "dev")
         read_names = named_runs if "scores" in analysis.needs else expanded  # others may be given encoders, too
         names = [os.fspath(name) for name in read_names(seen_from_here(names), gated)]
-        request = Request(names, options=options, seed=seed, on_status=on_status, on_batch=on_batch, **given)
+        request = Request(names, options=options, seed=seed, on_status=on_status, on_batch=on_batch, **given_options)
         result = analysis.measure(request)
     if out is None:
         show_result(analysis, result)

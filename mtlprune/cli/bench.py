@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mtlprune.cli.console import Overrides, console, new_table
-from mtlprune.cli.display import counted
+from mtlprune.cli.display import count_steps
 from mtlprune.corpora.store import read_info
 from mtlprune.io.files import write_json
 
@@ -41,7 +41,7 @@ def bench(
 
     settings = load_config(source, overrides or [])
     read_info(Path(settings.data.path))
-    with counted(rounds * (batches + 1)) as (_, on_batch):
+    with count_steps(rounds * (batches + 1)) as (_, on_batch):
         result = measure(settings, batches, rounds, memory, on_batch=on_batch, trained=trained)
     console().print(_table(result, f"{settings.encoder.name} on {settings.data.path}"))
     if result.memory:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from mtlprune.runs.claims import Claim
 
 Palette = Literal["colourblind", "rgb"]
-MAPS, LISTED = "maps", "maps.json"
+MAPS, MAPS_INDEX = "maps", "maps.json"
 """Folder of the maps in --out, and the list of them in it."""
 
 
@@ -65,7 +65,7 @@ def claims(
     from mtlprune.runs.claims import load_claims
     from mtlprune.runs.results import write_result
 
-    asked = chosen_formats(formats, FORMATS)
+    formats_chosen = chosen_formats(formats, FORMATS)
     style = paper_style(width)
     if out is None and (animate or bare):
         raise RunError(f"--{'animate' if animate else 'bare'} draws maps into a folder; name it with --out DIR")
@@ -79,8 +79,8 @@ def claims(
         result = analysis.measure(Request(list(map(str, paths)), Path(), options))
         if out is not None:
             write_result(out, result)
-            write_shown(analysis, result, out, [*asked, "tex"], style)
-            notes = _draw(load_claims(paths), out / MAPS, palette, asked, style, animate, bare)
+            write_shown(analysis, result, out, [*formats_chosen, "tex"], style)
+            notes = _draw(load_claims(paths), out / MAPS, palette, formats_chosen, style, animate, bare)
     if out is None:
         show_result(analysis, result)
     else:
@@ -107,11 +107,11 @@ def _draw(
 
     run_groups = group(claims)
     absent = left_out(run_groups)
-    files = [(one, _files(one, formats, style, bare)) for one in claim_maps(run_groups, palette)]
+    files = [(gate_map, _files(gate_map, formats, style, bare)) for gate_map in claim_maps(run_groups, palette)]
     for claim in (claim for run_group in run_groups for claim in run_group.claims if animate):
-        one = training_map(claim)
-        files.append((one, _files(one, formats, style) | {f"{one.name}.gif": partial(gif, claim)}))
-    entries = [{"files": list(written), **one.entry()} for one, written in files]
+        gate_map = training_map(claim)
+        files.append((gate_map, _files(gate_map, formats, style) | {f"{gate_map.name}.gif": partial(gif, claim)}))
+    entries = [{"files": list(written), **gate_map.entry()} for gate_map, written in files]
     layers, heads = claims[0].gates.shape
     head = {
         "encoder": claims[0].encoder,
@@ -121,34 +121,37 @@ def _draw(
         "notes": [*shared_notes(run_groups), *absent],
     }
     with one_writer(out):  # where two commands write the same maps, the last one's stay, all of them
-        if (out / LISTED).is_file():
-            earlier = [name for entry in read_json(out / LISTED)["maps"] for name in entry["files"]]
-            remove(out / LISTED, *(out / Path(name).name for name in earlier))
+        if (out / MAPS_INDEX).is_file():
+            earlier = [name for entry in read_json(out / MAPS_INDEX)["maps"] for name in entry["files"]]
+            remove(out / MAPS_INDEX, *(out / Path(name).name for name in earlier))
         for _, written in files:
             for name, make in written.items():
                 write_bytes(out / name, make())
-        write_json(out / LISTED, head | {"maps": entries})  # last, so that it never names what is not there
+        write_json(out / MAPS_INDEX, head | {"maps": entries})  # last, so that it never names what is not there
     captions = dict.fromkeys(entry["caption"] for entry in entries if entry.get("caption"))
     return [
-        f"{sum(len(made) for _, made in files)} pictures of {len(files)} maps in {out}; {LISTED} there lists them",
+        f"{sum(len(pictures) for _, pictures in files)} pictures of {len(files)} maps in {out}; {MAPS_INDEX} "
+        "there lists them",
         *(f"maps of seeds: {caption}" for caption in captions),
         *(f"note: {note}" for note in absent),
     ]
 
 
-def _files(one: GateMap, formats: Sequence[str], style: Style, bare: bool = False) -> dict[str, Callable[[], bytes]]:
+def _files(
+    gate_map: GateMap, formats: Sequence[str], style: Style, bare: bool = False
+) -> dict[str, Callable[[], bytes]]:
     """Name of a file of a map → what makes it."""
     from mtlprune.figures import pictures
 
     files: dict[str, Callable[[], bytes]] = {
-        f"{one.name}.{kind}": partial(_rendered, one, kind, style) for kind in formats
+        f"{gate_map.name}.{kind}": partial(_rendered, gate_map, kind, style) for kind in formats
     }
-    if bare and one.kind in ("seeds", "mean", "tasks"):
-        files[f"bare-{one.name}.png"] = lambda: pictures.png(pictures.bare(one.colours))
+    if bare and gate_map.kind in ("seeds", "mean", "tasks"):
+        files[f"bare-{gate_map.name}.png"] = lambda: pictures.png(pictures.bare(gate_map.colours))
     return files
 
 
-def _rendered(one: GateMap, kind: str, style: Style) -> bytes:
+def _rendered(gate_map: GateMap, kind: str, style: Style) -> bytes:
     from mtlprune.figures.charts import render
 
-    return render(one.spec(), kind, style)
+    return render(gate_map.spec(), kind, style)

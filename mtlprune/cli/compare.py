@@ -45,7 +45,7 @@ KeepWeights = Annotated[
         "--keep-weights/--drop-weights", help="In the end; kept below 2 GB, if not given.", show_default=False
     ),
 ]
-KEPT = 2e9
+MAX_WEIGHT_BYTES = 2e9
 """Bytes of all weights below which they are kept."""
 
 
@@ -69,12 +69,12 @@ def compare(
     """
     from mtlprune.sweeps.compare import EFFORT, parse_seeds
 
-    wanted = Wanted(corpus, out, tasks, parse_seeds(seeds), overrides or [], pairs, EFFORT)
-    run(wanted, console(), jobs, dry_run, keep_weights, slurm)
+    request = ComparisonRequest(corpus, out, tasks, parse_seeds(seeds), overrides or [], pairs, EFFORT)
+    run(request, console(), jobs, dry_run, keep_weights, slurm)
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ComparisonRequest:
     """A comparison as a user asks for it."""
 
     corpus: Path
@@ -88,7 +88,7 @@ class Wanted:
 
 
 def run(
-    wanted: Wanted,
+    request: ComparisonRequest,
     terminal: Console,
     jobs: int | None = None,
     dry_run: bool = False,
@@ -103,108 +103,108 @@ def run(
     if slurm is None and not dry_run:
         refuse_launcher()
     # In `--tasks pos dep` the second word is the mistake, not that one task cannot be compared.
-    for override in wanted.overrides:
+    for override in request.overrides:
         apply_override({}, override)
-    make_room(wanted.out)
-    info = read_info(wanted.corpus)
-    tasks = choose_tasks(wanted.corpus, info, wanted.tasks)
-    settings = settings_of(wanted.corpus, info, tasks, wanted.overrides)
-    seeds = f"seed{'s' if len(wanted.seeds) > 1 else ''} {', '.join(map(str, wanted.seeds))}"
-    terminal.print(f"comparing {', '.join(tasks)} of {wanted.corpus}, {seeds} ...")
+    make_room(request.out)
+    info = read_info(request.corpus)
+    tasks = choose_tasks(request.corpus, info, request.tasks)
+    settings = settings_of(request.corpus, info, tasks, request.overrides)
+    seeds = f"seed{'s' if len(request.seeds) > 1 else ''} {', '.join(map(str, request.seeds))}"
+    terminal.print(f"comparing {', '.join(tasks)} of {request.corpus}, {seeds} ...")
 
     from mtlprune.cli.sweep import list_cells, run_cells, submit_cells
     from mtlprune.sweeps.cells import resolve
     from mtlprune.sweeps.compare import rough_analyses, sweep_tree
     from mtlprune.sweeps.specification import parse_specification
 
-    tree = sweep_tree(settings, tasks, wanted.seeds, wanted.pairs, _heads(wanted), wanted.effort)
-    whole = resolve(parse_specification(wanted.out / FILE, tree), wanted.out / RUNS)
-    jobs = jobs or _jobs(whole)
-    finished = _check_place(wanted.out, whole, tree)
+    tree = sweep_tree(settings, tasks, request.seeds, request.pairs, _heads(request), request.effort)
+    sweep = resolve(parse_specification(request.out / FILE, tree), request.out / RUNS)
+    jobs = jobs or _jobs(sweep)
+    finished = _check_place(request.out, sweep, tree)
     if dry_run:
-        list_cells([(whole, whole.cells)], jobs, terminal, rough_analyses(whole.cells, wanted.effort))
-        terminal.print(f"disk: about {RUN_MEGABYTES * len(whole.cells):,} MB, and weights")
-    keep_weights, weights = _fate_of_weights(whole, keep_weights)
+        list_cells([(sweep, sweep.cells)], jobs, terminal, rough_analyses(sweep.cells, request.effort))
+        terminal.print(f"disk: about {RUN_MEGABYTES * len(sweep.cells):,} MB, and weights")
+    keep_weights, weights = _fate_of_weights(sweep, keep_weights)
     terminal.print(weights)
     if dry_run:
         return
     if not finished:  # what was made of fewer runs is not to be taken for new
-        remove(wanted.out / PAGE, wanted.out / TABLE)
+        remove(request.out / PAGE, request.out / TABLE)
         for folder in (ANALYSES, PROBES):
-            shutil.rmtree(wanted.out / folder, ignore_errors=True)
-    for place in (wanted.out, whole.root):
+            shutil.rmtree(request.out / folder, ignore_errors=True)
+    for place in (request.out, sweep.root):
         remove_halves(place)
-    whole.write_index()  # the first file of all, because a comparison that was stopped is recognised by it
-    write_text(wanted.out / FILE, yaml.safe_dump(tree, sort_keys=False, allow_unicode=True))
+    sweep.write_index()  # the first file of all, because a comparison that was stopped is recognised by it
+    write_text(request.out / FILE, yaml.safe_dump(tree, sort_keys=False, allow_unicode=True))
     if slurm is not None:
-        submit_cells(whole, whole.cells, slurm, jobs, terminal)
+        submit_cells(sweep, sweep.cells, slurm, jobs, terminal)
         terminal.print("when these are done, the same command without --slurm makes the page")
         return
-    run_cells(whole.cells, jobs, terminal)
+    run_cells(sweep.cells, jobs, terminal)
     try:
-        notes = _measure(whole, wanted, jobs, terminal)
+        notes = _measure(sweep, request, jobs, terminal)
         with working("tests, table and page", terminal):
-            text = _show(whole, wanted, notes)
+            text = _show(sweep, request, notes)
     except KeyboardInterrupt:
         terminal.print("stopped; the same command continues")
         raise typer.Exit(INTERRUPTED) from None
-    for cell in () if keep_weights else whole.cells.values():
+    for cell in () if keep_weights else sweep.cells.values():
         cell.place.run.drop_weights()
     show_document(f"\n{text}\n")
-    terminal.print(f"{wanted.out / TABLE}, after {duration(time.monotonic() - began)}")
+    terminal.print(f"{request.out / TABLE}, after {duration(time.monotonic() - began)}")
     terminal.print(weights)
-    terminal.print(f"everything on one page: {(wanted.out / PAGE).resolve().as_uri()}")
+    terminal.print(f"everything on one page: {(request.out / PAGE).resolve().as_uri()}")
 
 
 # -- before training ---------------------------------------------------------------------------------------------------
 
 
-def _heads(wanted: Wanted) -> int:
+def _heads(request: ComparisonRequest) -> int:
     """The number of the encoder's heads. Raises EncoderError, ConfigError: settings that cannot be used."""
     from mtlprune.config.config import load_config
     from mtlprune.encoder.model import Encoder
 
-    encoder = load_config(wanted.effort.base, wanted.overrides).encoder
+    encoder = load_config(request.effort.base, request.overrides).encoder
     places = Encoder.load(encoder.name, revision=encoder.revision, random=True).places
     return places.layers * places.heads
 
 
-def _jobs(whole: Sweep) -> int:
+def _jobs(sweep: Sweep) -> int:
     """Runs at once: as many as GPUs, or as cores and memory allow. Raises RunError: a device that is not here."""
     from mtlprune.sweeps.pool import cores, visible_gpus
     from mtlprune.sweeps.times import rough_memory
     from mtlprune.training.hardware import resolve_auto
 
-    config = next(iter(whole.cells.values())).config
+    config = next(iter(sweep.cells.values())).config
     if resolve_auto(config).train.device != "cpu":
         return max(1, len(visible_gpus()))
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return max(1, min(cores(), MOST_JOBS, int(memory / max(LEAST_MEMORY, rough_memory(config)))))
 
 
-def _check_place(out: Path, whole: Sweep, tree: dict[str, Any]) -> bool:
+def _check_place(out: Path, sweep: Sweep, tree: dict[str, Any]) -> bool:
     """True where all runs are done. Raises RunError: ``out`` holds something else, or what cannot be gone on with."""
     from mtlprune.sweeps.folder import INDEX, read_index
     from mtlprune.sweeps.pool import states
 
-    indexed = (whole.root / INDEX).is_file()
-    begun = indexed or ((out / FILE).is_file() and read_yaml(out / FILE) == tree)  # the index may be written anew
+    indexed = (sweep.root / INDEX).is_file()
+    is_resumed = indexed or ((out / FILE).is_file() and read_yaml(out / FILE) == tree)  # the index may be written anew
     # A process that was killed before it wrote the index leaves at most halves of files, the corpus of a quickstart and
     # an empty folder of runs; whatever else lies there is somebody's.
-    beginnings = {"corpus", *(half.name for half in halves(out)), *([] if _holds_more(whole.root) else [RUNS])}
+    beginnings = {"corpus", *(partial.name for partial in halves(out)), *([] if _holds_more(sweep.root) else [RUNS])}
     foreign = sorted({path.name for path in out.iterdir()} - beginnings) if out.is_dir() else []
-    if foreign and not begun:
+    if foreign and not is_resumed:
         raise RunError(f"{out} holds {foreign[0]}, and no comparison; name another --out")
-    before = {cell["digest"] for cell in read_index(whole.root)["cells"].values()} if indexed else set()
-    if before - {cell.digest for cell in whole.cells.values()}:
-        raise RunError(f"{out} holds a comparison of other {_changed(out, tree)}. Name another --out")
-    left = [name for name, standing in states(whole.cells.values()).items() if standing.kind != "done"]
-    places = [cell.place for cell in whole.cells.values()]
+    before = {cell["digest"] for cell in read_index(sweep.root)["cells"].values()} if indexed else set()
+    if before - {cell.digest for cell in sweep.cells.values()}:
+        raise RunError(f"{out} holds a comparison of other {_describe_changes(out, tree)}. Name another --out")
+    left = [name for name, cell_state in states(sweep.cells.values()).items() if cell_state.kind != "done"]
+    places = [cell.place for cell in sweep.cells.values()]
     if left and any(place.run.is_finished() and not place.run.keeps_weights() for place in places):
-        why = next(filter(None, (whole.cells[name].place.why_unusable() for name in left)), "")
+        cause = next(filter(None, (sweep.cells[name].place.why_unusable() for name in left)), "")
         raise RunError(
-            f"{out} lacks {', '.join(left[:3])}{why and f' ({why})'}, and its other runs are kept without their "
-            f"weights (as without --keep-weights); {'bring that file back, or ' if why else ''}name another --out"
+            f"{out} lacks {', '.join(left[:3])}{cause and f' ({cause})'}, and its other runs are kept without their "
+            f"weights (as without --keep-weights); {'bring that file back, or ' if cause else ''}name another --out"
         )
     return not left
 
@@ -214,41 +214,41 @@ def _holds_more(folder: Path) -> bool:
     return folder.exists() and (not folder.is_dir() or {*folder.iterdir()} != {*halves(folder)})
 
 
-def _changed(out: Path, tree: dict[str, Any]) -> str:
+def _describe_changes(out: Path, tree: dict[str, Any]) -> str:
     """In what the comparison in ``out`` differs from the one that ``tree`` asks for."""
     from mtlprune.config import find_config, merged, read_tree
     from mtlprune.config.config import build_config
     from mtlprune.runs.settings import changes
     from mtlprune.training.setup import FREE
 
-    both = []
+    trees = []
     with reading(out / FILE, RunError, "name another --out"):
         for sweep in (read_yaml(out / FILE), tree):
             config = build_config(merged(read_tree(find_config(sweep["base"])), sweep["settings"]), str(out / FILE))
             pairs = any(name.startswith("pair-") for name in sweep["grid"]["run"])
-            both.append(config.model_dump(mode="json") | {"--seeds": sweep["grid"]["seed"], "--pairs": pairs})
-    changed = "; ".join(changes(both[0], both[1], FREE))
-    if changed.startswith("--seeds") and ";" not in changed:
-        seeds = dict.fromkeys([*both[0]["--seeds"], *both[1]["--seeds"]])
-        changed += f"; --seeds {','.join(map(str, seeds))} would add runs to it"
-    return f"settings: {changed}" if changed else "data, or of another version of mtlprune"
+            trees.append(config.model_dump(mode="json") | {"--seeds": sweep["grid"]["seed"], "--pairs": pairs})
+    differences = "; ".join(changes(trees[0], trees[1], FREE))
+    if differences.startswith("--seeds") and ";" not in differences:
+        seeds = dict.fromkeys([*trees[0]["--seeds"], *trees[1]["--seeds"]])
+        differences += f"; --seeds {','.join(map(str, seeds))} would add runs to it"
+    return f"settings: {differences}" if differences else "data, or of another version of mtlprune"
 
 
-def _fate_of_weights(whole: Sweep, keep: bool | None) -> tuple[bool, str]:
+def _fate_of_weights(sweep: Sweep, keep: bool | None) -> tuple[bool, str]:
     """Whether the weights are kept, and a line that says so, because without them no seed can be added."""
     from mtlprune.sweeps.times import shape_of
 
-    size = sum(4.0 * shape_of(cell.config.encoder.name).weights for cell in whole.cells.values())
-    removed_before = any(cell.place.finished() and not cell.place.run.keeps_weights() for cell in whole.cells.values())
-    keep = size < KEPT and not removed_before if keep is None else keep
+    size = sum(4.0 * shape_of(cell.config.encoder.name).weights for cell in sweep.cells.values())
+    removed_before = any(cell.place.finished() and not cell.place.run.keeps_weights() for cell in sweep.cells.values())
+    keep = size < MAX_WEIGHT_BYTES and not removed_before if keep is None else keep
     fate = "kept" if keep else "removed in the end; --keep-weights keeps them, for predict, export and further seeds"
-    return keep, f"weights of {plural(len(whole.cells), 'run')} in {whole.root}, about {size / 1e6:,.0f} MB: {fate}"
+    return keep, f"weights of {plural(len(sweep.cells), 'run')} in {sweep.root}, about {size / 1e6:,.0f} MB: {fate}"
 
 
 # -- after training ----------------------------------------------------------------------------------------------------
 
 
-def _measure(whole: Sweep, wanted: Wanted, jobs: int, terminal: Console) -> list[str]:
+def _measure(sweep: Sweep, comparison: ComparisonRequest, jobs: int, terminal: Console) -> list[str]:
     """Make the Results that are missing, side by side; returns notes on what could not be asked."""
     from mtlprune.analyses.analysis import find
     from mtlprune.cli.display import working
@@ -256,23 +256,25 @@ def _measure(whole: Sweep, wanted: Wanted, jobs: int, terminal: Console) -> list
     from mtlprune.training.hardware import resolve_auto
 
     notes: list[str] = []
-    train = resolve_auto(next(iter(whole.cells.values())).config).train
+    train = resolve_auto(next(iter(sweep.cells.values())).config).train
     threads = train.threads if train.threads == 1 else max(1, cores() // min(jobs, 2))
     left = {
-        name: (folder, threads, {"corpus": wanted.corpus, "device": train.device, **request})
-        for name, (folder, request) in _requests(whole, wanted, notes)
+        name: (folder, threads, {"corpus": comparison.corpus, "device": train.device, **request})
+        for name, (folder, request) in _requests(sweep, comparison, notes)
         if not (folder / f"{name}.json").is_file()
     }
     if len(left) < 2 or jobs < 2:
-        for name, one in left.items():
+        for name, measure_request in left.items():
             with working(find(name).title, terminal):
-                terminal.print(_measure_one(name, *one))
+                terminal.print(_measure_one(name, *measure_request))
         return notes
     context, ignored = multiprocessing.get_context("spawn"), (signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for us
     waits = working(", ".join(find(name).title for name in left), terminal)
     with ProcessPoolExecutor(min(jobs, len(left)), context, signal.signal, ignored) as pool, waits:
         try:
-            for future in as_completed([pool.submit(_measure_one, name, *one) for name, one in left.items()]):
+            for future in as_completed(
+                [pool.submit(_measure_one, name, *measure_request) for name, measure_request in left.items()]
+            ):
                 terminal.print(future.result())
         except KeyboardInterrupt:
             for process in multiprocessing.active_children():
@@ -283,7 +285,9 @@ def _measure(whole: Sweep, wanted: Wanted, jobs: int, terminal: Console) -> list
     return notes
 
 
-def _requests(whole: Sweep, wanted: Wanted, notes: list[str]) -> Iterator[tuple[str, tuple[Path, dict[str, Any]]]]:
+def _requests(
+    sweep: Sweep, request: ComparisonRequest, notes: list[str]
+) -> Iterator[tuple[str, tuple[Path, dict[str, Any]]]]:
     """Analysis → folder of its Result, and its Request in parts; those that take longest first."""
     from mtlprune.analyses.heads.claims import ClaimsOptions
     from mtlprune.analyses.heads.cross import CrossOptions
@@ -291,25 +295,37 @@ def _requests(whole: Sweep, wanted: Wanted, notes: list[str]) -> Iterator[tuple[
     from mtlprune.runs.claims import group, load_claims
     from mtlprune.sweeps.compare import HEADS, NO_ENCODER
 
-    config, effort = next(iter(whole.cells.values())).config, wanted.effort
-    runs = {name: str(cell.place.run.path) for name, cell in whole.cells.items()}
-    alone = [run for name, run in runs.items() if name.startswith("stl-")]
+    config, effort = next(iter(sweep.cells.values())).config, request.effort
+    runs = {name: str(cell.place.run.path) for name, cell in sweep.cells.items()}
+    single_task_runs = [run for name, run in runs.items() if name.startswith("stl-")]
     joint = [run for name, run in runs.items() if name.startswith("mtl-")]
     selected = [run for name, run in runs.items() if name.startswith(HEADS)]
     groups = group(load_claims(selected))
-    told_apart = [one for one in groups if one.claimed_by_most.any() and not one.claimed_by_most.all()]
-    if lacking := [one.label for one in groups if one not in told_apart]:
-        notes.append(f"No head is claimed for {', '.join(lacking)}, so closing them was not tried.")
-    closed = [Path(claim.run) for one in told_apart if not one.joint for claim in one.claims]
+    told_apart = [
+        run_group for run_group in groups if run_group.claimed_by_most.any() and not run_group.claimed_by_most.all()
+    ]
+    if without_claims := [run_group.label for run_group in groups if run_group not in told_apart]:
+        notes.append(f"No head is claimed for {', '.join(without_claims)}, so closing them was not tried.")
+    closed = [Path(claim.run) for run_group in told_apart if not run_group.joint for claim in run_group.claims]
     if closed:
         sample = {"split": "dev", "sentences": effort.cross, "claims": closed}
-        yield "cross", (wanted.out / ANALYSES, {"names": alone, "options": CrossOptions(draws=effort.draws), **sample})
-    names = [*([] if config.encoder.random else [config.encoder.name]), *joint, *(alone if effort.probe_alone else [])]
+        yield (
+            "cross",
+            (
+                request.out / ANALYSES,
+                {"names": single_task_runs, "options": CrossOptions(draws=effort.draws), **sample},
+            ),
+        )
+    names = [
+        *([] if config.encoder.random else [config.encoder.name]),
+        *joint,
+        *(single_task_runs if effort.probe_alone else []),
+    ]
     probed = ProbeOptions(
-        train_sentences=effort.probes, layers=",".join(whole.cells[NO_ENCODER].config.tasks), random_encoder=False
+        train_sentences=effort.probes, layers=",".join(sweep.cells[NO_ENCODER].config.tasks), random_encoder=False
     )
-    yield "probes", (wanted.out / PROBES, {"names": names, "options": probed})
-    yield "claims", (wanted.out / ANALYSES, {"names": selected, "options": ClaimsOptions()})
+    yield "probes", (request.out / PROBES, {"names": names, "options": probed})
+    yield "claims", (request.out / ANALYSES, {"names": selected, "options": ClaimsOptions()})
 
 
 def _measure_one(name: str, folder: Path, threads: int, request: dict[str, Any]) -> str:
@@ -326,7 +342,7 @@ def _measure_one(name: str, folder: Path, threads: int, request: dict[str, Any])
     return f"{find(name).title}: {plural(len(request['names']), 'encoder')}, {duration(time.monotonic() - began)}"
 
 
-def _show(whole: Sweep, wanted: Wanted, notes: Sequence[str]) -> str:
+def _show(sweep: Sweep, request: ComparisonRequest, notes: Sequence[str]) -> str:
     """Write table and page, where they are not there; returns the table, on a terminal after a narrow one."""
     from mtlprune.cli.show import gold_of, keep_majority, majority_of, with_narrow_tables
     from mtlprune.reports.page import Choices, Sources, report
@@ -335,16 +351,16 @@ def _show(whole: Sweep, wanted: Wanted, notes: Sequence[str]) -> str:
     from mtlprune.reports.scores.tables import markdown
     from mtlprune.sweeps.compare import HEADS
 
-    table, page = wanted.out / TABLE, wanted.out / PAGE
-    runs = {name: cell.place.run for name, cell in whole.cells.items()}
+    table, page = request.out / TABLE, request.out / PAGE
+    runs = {name: cell.place.run for name, cell in sweep.cells.items()}
     trained = [run for name, run in runs.items() if not name.startswith(HEADS)]
-    keep_majority(wanted.out / RUNS, trained[0], ["test"], wanted.corpus)
+    keep_majority(request.out / RUNS, trained[0], ["test"], request.corpus)
     baselines = {"majority": majority_of(trained[0], "test")}
     comparison = with_tests(compare_runs(trained, "test", baselines))
     text = markdown(comparison)
     if not (table.is_file() and page.is_file()):
         write_text(table, text)
-        probes, analyses = [wanted.out / PROBES], [wanted.out / ANALYSES]
+        probes, analyses = [request.out / PROBES], [request.out / ANALYSES]
         sources = Sources(list(runs.values()), probes, analyses, notes, baselines)
-        write_text(page, report(sources, Choices(wanted.title), gold_of(None)))
+        write_text(page, report(sources, Choices(request.title), gold_of(None)))
     return with_narrow_tables(comparison, text)

@@ -68,12 +68,12 @@ def paper_style(width: float | None) -> Style:
     return PLAIN if width is None else Style(width, PAPER_POINTS, title=False)
 
 
-def chosen_formats(asked: str, known: Sequence[str]) -> list[str]:
+def chosen_formats(formats: str, formats_known: Sequence[str]) -> list[str]:
     """The parts of ``--format``. Raises MtlpruneError at one that is not known."""
-    named = list(dict.fromkeys(part.strip() for part in asked.split(",")))
-    if unknown := [part for part in named if part not in known]:
-        raise MtlpruneError(f"--format: expected some of {', '.join(known)}, found {unknown[0]!r}")
-    return named
+    format_names = list(dict.fromkeys(part.strip() for part in formats.split(",")))
+    if unknown := [part for part in format_names if part not in formats_known]:
+        raise MtlpruneError(f"--format: expected some of {', '.join(formats_known)}, found {unknown[0]!r}")
+    return format_names
 
 
 def seen_from_here(runs: Sequence[str | Path] | None) -> list[Path]:
@@ -141,7 +141,7 @@ def show_document(text: str) -> None:
 
     left_out = f"(A table is wider than {terminal.width} letters; `--out` writes it.)\n"
     terminal.print(
-        Markdown(TABLE.sub(lambda found: found[0] if _least_width(found[0]) <= terminal.width else left_out, text))
+        Markdown(TABLE.sub(lambda match: match[0] if _least_width(match[0]) <= terminal.width else left_out, text))
     )
 
 

@@ -43,31 +43,33 @@ def tell(line: str) -> None:
     console(stderr=True).print(line)
 
 
-def store(splits: Splits, out: Path, mixed: Collection[str] = (), **about: Any) -> Corpus:
+def store(splits: Splits, out: Path, mixed: Collection[str] = (), **record: Any) -> Corpus:
     """Save a corpus, and say what it has and what can be done with it; ``mixed`` layers are in two sets of labels."""
     splits = {split: sentences for split, sentences in splits.items() if sentences}
     if not splits:
-        raise CorpusError(f"{about['name']}: expected sentences, found none in the sources; check them")
-    corpus = save_corpus(splits, out, **about)
-    known = {split: counts["known"] for split, counts in corpus.info["splits"].items()}
+        raise CorpusError(f"{record['name']}: expected sentences, found none in the sources; check them")
+    corpus = save_corpus(splits, out, **record)
+    annotated_counts = {split: counts["known"] for split, counts in corpus.info["splits"].items()}
     sizes = ", ".join(f"{split} {len(corpus[split])}" for split in corpus.splits)
-    layers = [layer for layer in corpus.layers if any(counts[layer] for counts in known.values())]
-    console().print(f"{out}: {about['name']} ({sizes} sentences), fingerprint {corpus.fingerprint[:16]}")
+    layers = [layer for layer in corpus.layers if any(counts[layer] for counts in annotated_counts.values())]
+    console().print(f"{out}: {record['name']} ({sizes} sentences), fingerprint {corpus.fingerprint[:16]}")
     tell(f"layers: {', '.join(layers) or 'none'}")
     for line in remarks(corpus, splits):
         tell(line)
     doubtful = {*mixed, *(("upos", "xpos") if "pos" in layers else ())}
     tasks = [layer for layer in layers if layer not in doubtful]
-    tasks = [layer for layer in tasks if all(known.get(split, {}).get(layer) for split in ("train", "dev"))]
+    tasks = [layer for layer in tasks if all(annotated_counts.get(split, {}).get(layer) for split in ("train", "dev"))]
     if tasks:
         of_kind = {kind_of(kind): layer for layer, kind in LAYERS.items()}
-        own = (f"decoders.{name}.type={of_kind[kind_of(corpus.layers[name])]}" for name in tasks if name not in LAYERS)
-        settings = [f"data.path={out}", f"tasks={','.join(tasks)}", *own]
+        decoder_settings = (
+            f"decoders.{name}.type={of_kind[kind_of(corpus.layers[name])]}" for name in tasks if name not in LAYERS
+        )
+        settings = [f"data.path={out}", f"tasks={','.join(tasks)}", *decoder_settings]
         tell(f"next: {command('train', 'minilm-ewt5', *settings, '--out', f'runs/{out.name}')}")
-        if len(both := [layer for layer in tasks if known.get("test", {}).get(layer)]) > 1:
-            again = command("compare", out, "--tasks", ",".join(both), "--out", f"compare-{out.name}")
-            tell(f"or alone and together: {again}")
-    elif "dev" not in known:
+        if len(test_layers := [layer for layer in tasks if annotated_counts.get("test", {}).get(layer)]) > 1:
+            compare_command = command("compare", out, "--tasks", ",".join(test_layers), "--out", f"compare-{out.name}")
+            tell(f"or alone and together: {compare_command}")
+    elif "dev" not in annotated_counts:
         tell("there is no dev, which training needs: build with --dev, or from one file, which is split")
     return corpus
 
@@ -154,10 +156,16 @@ def build(
     joined); or a known corpus: ewt5 FOLDER, masc FOLDER, ontonotes5 FOLDER, grammar; machamp FILE reads the
     data sets of a configuration of MaChAmp.
     """
-    given = dict[str, Any](train=train, dev=dev, test=test, split=split, seed=seed, columns=columns, pos=pos, misc=misc)
-    given |= dict[str, Any](repair=repair, leave_out=leave_out, skip_bad=skip_bad, dep=dep, name=name, licence=licence)
-    given["reflexives"] = reflexives
-    options = {key: value for key, value in given.items() if value is not None and value != [] and value is not False}
+    given_options = dict[str, Any](
+        train=train, dev=dev, test=test, split=split, seed=seed, columns=columns, pos=pos, misc=misc
+    )
+    given_options |= dict[str, Any](
+        repair=repair, leave_out=leave_out, skip_bad=skip_bad, dep=dep, name=name, licence=licence
+    )
+    given_options["reflexives"] = reflexives
+    options = {
+        key: value for key, value in given_options.items() if value is not None and value != [] and value is not False
+    }
     check_free(out, overwrite)
     kind, paths = _kind(list(files or ()), options)
     if wrong := sorted(options.keys() - TAKES[kind]):
@@ -165,10 +173,10 @@ def build(
     from mtlprune.cli.display import working
 
     with working(f"building {out.name} …"):
-        splits, about = KNOWN[kind](paths, options) if kind in KNOWN else _read(kind, paths, options)
-        about.setdefault("name", name or out.name)
-        mixed = about.pop("mixed", ())
-        store(splits, out, mixed, overwrite=overwrite, **about)
+        splits, record = BUILDERS[kind](paths, options) if kind in BUILDERS else _read(kind, paths, options)
+        record.setdefault("name", name or out.name)
+        mixed = record.pop("mixed", ())
+        store(splits, out, mixed, overwrite=overwrite, **record)
 
 
 def _kind(files: list[str], options: dict[str, Any]) -> tuple[str, list[str]]:
@@ -178,24 +186,24 @@ def _kind(files: list[str], options: dict[str, Any]) -> tuple[str, list[str]]:
     from mtlprune.corpora.formats.guess import guess_format
 
     kind = files.pop(0) if files and files[0] in TAKES and not Path(files[0]).exists() else None
-    apart = kind in KNOWN or kind == "hf" or {"train", "dev", "test"} & options.keys()
-    if files and not apart and (kind or guess_format(_first(files[0]))) not in ("merge", "hf"):
-        splits, others = by_split(files)
+    has_own_splits = kind in BUILDERS or kind == "hf" or {"train", "dev", "test"} & options.keys()
+    if files and not has_own_splits and (kind or guess_format(_first(files[0]))) not in ("merge", "hf"):
+        splits, unplaced = by_split(files)
         if splits and (chance := {"split", "seed"} & options.keys()):
-            what = f"the names of the files say which are {', '.join(splits)}"
-            raise CorpusError(f"--{min(chance)}: {what}; leave it out, or name one file")
+            problem = f"the names of the files say which are {', '.join(splits)}"
+            raise CorpusError(f"--{min(chance)}: {problem}; leave it out, or name one file")
         for split, paths in splits.items():
             tell(f"{split} by its name: {', '.join(paths)}")
-        if splits and others:
-            tell(f"left out: {', '.join(map(str, others))}")
+        if splits and unplaced:
+            tell(f"left out: {', '.join(map(str, unplaced))}")
         options |= splits
         files = [] if splits else files
     if kind:
         return kind, files
-    named = [*files, *(file for part in ("train", "dev", "test") for file in options.get(part, ()))]
-    if not named:
+    paths_named = [*files, *(file for part in ("train", "dev", "test") for file in options.get(part, ()))]
+    if not paths_named:
         raise CorpusError("expected files, found none; name them with --train, --dev and --test, or one to be split")
-    first = _first(named[0])
+    first = _first(paths_named[0])
     kind = guess_format(first)
     kind = kind if "columns" not in options or "columns" in TAKES[kind] else "columns"
     read = f"read as {kind}; another format is named before the files"
@@ -214,36 +222,40 @@ def _read(kind: str, files: Sequence[str], options: Mapping[str, Any]) -> Built:
     from mtlprune.corpora.build import SHARES, LeftOut, cut, read_files, with_own_ids
     from mtlprune.corpora.formats.hub import read_dataset
 
-    unread = [name.strip() for name in options.get("leave_out", "").split(",") if name.strip()]
-    left, share, seed = LeftOut(unread, options.get("skip_bad")), options.get("split", SHARES), options.get("seed", 1)
-    apart = {split: options.get(split, ()) for split in ("train", "dev", "test")}
-    about: dict[str, Any] = {"licence": options.get("licence", "unknown")}
+    layers_left_out = [name.strip() for name in options.get("leave_out", "").split(",") if name.strip()]
+    left, share, seed = (
+        LeftOut(layers_left_out, options.get("skip_bad")),
+        options.get("split", SHARES),
+        options.get("seed", 1),
+    )
+    paths_by_split = {split: options.get(split, ()) for split in ("train", "dev", "test")}
+    record: dict[str, Any] = {"licence": options.get("licence", "unknown")}
     try:
         if kind != "hf" or len(files) != 1:
-            read = partial(_reader(kind), options=options, tell=_once(), left=left)
-            splits, more = read_files(files, apart, read, tell, left, share, seed)
-            return splits, about | more
+            read = partial(_reader(kind), options=options, tell=_tell_once(), left=left)
+            splits, file_record = read_files(files, paths_by_split, read, tell, left, share, seed)
+            return splits, record | file_record
         source, columns, repair = files[0], options.get("columns"), options.get("repair", False)
-        splits = read_dataset(source, columns, repair, tell, apart, left.skip, left.unread_layers)
-        about["left_out"] = left.account(sum(map(len, splits.values())), tell)
-        about["sources"] = {source: source_digest(Path(source)) if Path(source).exists() else "hub"}
-        if len(splits) == 1 and not any(apart.values()):
+        splits = read_dataset(source, columns, repair, tell, paths_by_split, left.skip, left.unread_layers)
+        record["left_out"] = left.account(sum(map(len, splits.values())), tell)
+        record["sources"] = {source: source_digest(Path(source)) if Path(source).exists() else "hub"}
+        if len(splits) == 1 and not any(paths_by_split.values()):
             splits = cut(next(iter(splits.values())), share, seed, source)
-            about["sources"]["split"] = f"{share}, seed {seed}"
-        return with_own_ids(splits, tell), about
+            record["sources"]["split"] = f"{share}, seed {seed}"
+        return with_own_ids(splits, tell), record
     except UnreadableSentence as error:
         advice = "no place to go on is known" if left.skip else "or leave such sentences out: --skip-bad 1 (percent)"
         raise CorpusError(f"{error}; {advice}") from error
 
 
-def _once() -> Callable[[str], None]:
+def _tell_once() -> Callable[[str], None]:
     """A function that tells a line of a file, and of further files only what is new."""
-    known = set[str]()
+    messages_told = set[str]()
 
     def note(line: str) -> None:
-        if (what := line.partition(": ")[2]) not in known:
+        if (message := line.partition(": ")[2]) not in messages_told:
             tell(line)
-        known.add(what)
+        messages_told.add(message)
 
     return note
 
@@ -278,9 +290,9 @@ def _reader(kind: str) -> Callable[..., Iterable[Sentence]]:
 # -- corpora that are known --------------------------------------------------------------------------------------------
 
 
-def _one(what: str, files: Sequence[str]) -> Path:
+def _one_folder(kind: str, files: Sequence[str]) -> Path:
     if len(files) != 1:
-        raise CorpusError(f"{what}: expected one folder with the sources, found {', '.join(files) or 'none'}")
+        raise CorpusError(f"{kind}: expected one folder with the sources, found {', '.join(files) or 'none'}")
     return Path(files[0])
 
 
@@ -288,7 +300,7 @@ def ewt5(files: Sequence[str], options: Mapping[str, Any]) -> Built:
     """Join Universal Dependencies, Universal NER and PropBank."""
     from mtlprune.corpora.ewt5 import LICENCE, build_ewt5, ewt5_files
 
-    sources = _one("ewt5", files)
+    sources = _one_folder("ewt5", files)
     digests = {path.relative_to(sources).as_posix(): source_digest(path) for path in ewt5_files(sources).values()}
     return build_ewt5(sources), {"name": "ewt5", "licence": LICENCE, "sources": digests}
 
@@ -297,7 +309,7 @@ def ontonotes5(files: Sequence[str], options: Mapping[str, Any]) -> Built:
     """Read CoNLL-2012 files with words, and dependencies from elsewhere."""
     from mtlprune.corpora.ontonotes5 import build_ontonotes5
 
-    sources, dep = _one("ontonotes5", files), options.get("dep")
+    sources, dep = _one_folder("ontonotes5", files), options.get("dep")
     splits = build_ontonotes5(sources, dep, tell)
     digests = {"sources": source_digest(sources)} | ({"dep": source_digest(dep)} if dep else {})
     licence = "LDC User Agreement (LDC2013T19); not to be passed on"
@@ -320,8 +332,8 @@ def grammar(files: Sequence[str], options: Mapping[str, Any]) -> Built:
     reflexives = options.get("reflexives", False)
     facts = [*(f"{split} {size}" for split, size in sizes.items()), f"seed {seed}", *["reflexives"] * reflexives]
     origin = f"mtlprune {__version__}, {', '.join(facts)}"
-    about = {"name": "grammar", "licence": "Apache-2.0", "sources": {"generator": origin}}
-    return build_grammar(**sizes, seed=seed, reflexives=reflexives), about
+    record = {"name": "grammar", "licence": "Apache-2.0", "sources": {"generator": origin}}
+    return build_grammar(**sizes, seed=seed, reflexives=reflexives), record
 
 
 def merge(files: Sequence[str], options: Mapping[str, Any]) -> Built:
@@ -342,7 +354,7 @@ def masc(files: Sequence[str], options: Mapping[str, Any]) -> Built:
     """Join trees and names of MASC 1 and roles of PropBank."""
     from mtlprune.corpora.masc import LICENCE, build_masc
 
-    splits, digests, left_out = build_masc(_one("masc", files), tell)
+    splits, digests, left_out = build_masc(_one_folder("masc", files), tell)
     return splits, {"name": "masc", "licence": LICENCE, "sources": digests, "left_out": left_out}
 
 
@@ -350,11 +362,11 @@ def machamp(files: Sequence[str], options: Mapping[str, Any]) -> Built:
     """Read the data sets of a MaChAmp configuration: tasks of the types seq, seq_bio and dependency."""
     from mtlprune.corpora.machamp import build_machamp
 
-    splits, mixed, about = build_machamp(_one("machamp", files), options.get("repair", False), tell)
-    return splits, {"licence": options.get("licence", "unknown"), "mixed": mixed, **about}
+    splits, mixed, record = build_machamp(_one_folder("machamp", files), options.get("repair", False), tell)
+    return splits, {"licence": options.get("licence", "unknown"), "mixed": mixed, **record}
 
 
-KNOWN: dict[str, Callable[[Sequence[str], Mapping[str, Any]], Built]] = {
+BUILDERS: dict[str, Callable[[Sequence[str], Mapping[str, Any]], Built]] = {
     "merge": merge,
     "ewt5": ewt5,
     "ontonotes5": ontonotes5,
@@ -418,8 +430,12 @@ def _numbers(counts: Mapping[str, Any]) -> dict[str, int]:
     for key, value in counts.items():
         title = TITLES.get(key, key)
         if key == "further":
-            each = ((layer, _numbers(own)) for layer, own in value.items())
-            numbers |= {f"{layer}: {title}": number for layer, own in each for title, number in own.items()}
+            nested = ((layer, _numbers(layer_numbers)) for layer, layer_numbers in value.items())
+            numbers |= {
+                f"{layer}: {title}": number
+                for layer, layer_numbers in nested
+                for title, number in layer_numbers.items()
+            }
         elif isinstance(value, dict):
             numbers |= {f"{title} {name}": number for name, number in value.items()}
         else:
@@ -446,8 +462,8 @@ def show(
         if sentence is not None:
             return print_sentence(console(), sentence, split)
     split = corpus.splits[0]
-    like = f"ids are like {corpus[split][0].id!r}, places like {split}:1"
-    raise CorpusError(f"{folder}: expected the id of a sentence, found {sentence_id!r}; {like}")
+    example = f"ids are like {corpus[split][0].id!r}, places like {split}:1"
+    raise CorpusError(f"{folder}: expected the id of a sentence, found {sentence_id!r}; {example}")
 
 
 @app.command(short_help="Write one layer in its scorer's format.")

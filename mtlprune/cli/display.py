@@ -48,7 +48,7 @@ class PlainConsole(Console):
 
     def print(self, *objects: Any, **options: Any) -> None:  # type: ignore[override]
         """Print as rich does; the terminal wraps text."""
-        super().print(*objects, **{"soft_wrap": all(isinstance(shown, str) for shown in objects), **options})
+        super().print(*objects, **{"soft_wrap": all(isinstance(item, str) for item in objects), **options})
 
     def on_broken_pipe(self) -> None:
         """Go on without output, because a training need not end where whoever read its lines does."""
@@ -102,8 +102,8 @@ def print_sentence(console: Console, sentence: Sentence, split: str) -> None:
             bracketed = sentence.bare().with_layers(con=value, pos=sentence.get(tags_named(declared) or ""))
             console.print(Text("\n".join(tree_lines(format_tree(bracketed)))), soft_wrap=True)
         for predicate in value if kind == "frames" else ():
-            what = f"{predicate.roleset or predicate.lemma or '?'}"
-            console.print(Text(f"  {sentence.words[predicate.index]} (word {predicate.index + 1}, {what})"))
+            roleset = f"{predicate.roleset or predicate.lemma or '?'}"
+            console.print(Text(f"  {sentence.words[predicate.index]} (word {predicate.index + 1}, {roleset})"))
             for span in predicate.arguments:
                 console.print(Text(f"    {span.label}: {_text(sentence, span)}"), soft_wrap=True)
     unknown = [layer for layer in LAYERS if sentence.get(layer) is None]
@@ -120,13 +120,13 @@ def _text(sentence: Sentence, span: Span) -> str:
 def _word_table(sentence: Sentence) -> Table:
     columns: list[tuple[str, Sequence[str]]] = [("word", sentence.words)]
     for name, declared in sentence.kinds().items():
-        kind, value, known = kind_of(declared), sentence.get(name), name in LAYERS
+        kind, value, is_standard = kind_of(declared), sentence.get(name), name in LAYERS
         if kind == "tags":
-            columns.append(("tag" if known else name, value))
+            columns.append(("tag" if is_standard else name, value))
         elif kind == "spans":
-            columns.append(("entity" if known else name, iob2_from_spans(value, len(sentence))))
+            columns.append(("entity" if is_standard else name, iob2_from_spans(value, len(sentence))))
         elif kind == "tree":
-            titles = ("head", "relation") if known else (f"{name} head", name)
+            titles = ("head", "relation") if is_standard else (f"{name} head", name)
             columns += zip(titles, (list(map(str, value.heads)), value.relations), strict=True)
         for predicate in value if kind == "frames" else ():
             cells = stars_from_spans(predicate.arguments, len(sentence))
@@ -165,7 +165,7 @@ MINUTE = 60.0
 
 
 @contextlib.contextmanager
-def shown(progress: Progress) -> Iterator[None]:
+def progress_shown(progress: Progress) -> Iterator[None]:
     """Draw progress on a terminal; elsewhere print where it stands once a minute, so that no work looks like a hang."""
     ended, began = threading.Event(), time.monotonic()
 
@@ -195,12 +195,12 @@ def working(words: str, terminal: Console | None = None) -> Iterator[None]:
     columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
     progress = Progress(*columns, console=terminal, transient=True, disable=not terminal.is_terminal)
     progress.add_task(words, total=None)
-    with shown(progress):
+    with progress_shown(progress):
         yield
 
 
 @contextlib.contextmanager
-def counted(
+def count_steps(
     total: int | None = None, counter: str = "{task.description}", bar: Console | None = None
 ) -> Iterator[tuple[Callable[..., None], Callable[..., None]]]:
     """A bar on a terminal, where it leaves nothing; elsewhere a line for each part, once a step of it is done.
@@ -218,7 +218,7 @@ def counted(
     columns = SpinnerColumn(), TextColumn(counter), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn()
     progress = Progress(*columns, console=bar, disable=not bar.is_terminal, transient=True)
     counting = progress.add_task("reading" if total is None else "measuring", total=total)
-    with shown(progress):
+    with progress_shown(progress):
 
         def part(words: str, steps: int | None = None) -> None:
             progress.reset(counting, total=steps, description=words)
@@ -268,8 +268,8 @@ class Watch:
     def move(self, event: Event, description: str, status: str = "") -> None:
         """Move the bar; each task's last loss stands beside it."""
         self.losses |= event.losses
-        shown, step = f"loss {in_line(self.losses)}{status}", event.progress.step
-        self.progress.update(self.bar, description=description, completed=step, total=event.total, status=shown)
+        status_text, step = f"loss {in_line(self.losses)}{status}", event.progress.step
+        self.progress.update(self.bar, description=description, completed=step, total=event.total, status=status_text)
 
     def time_left(self) -> str:
         """Time left by the speed of the last minutes, "; 2.1 min left"; "" where it is not known."""
@@ -315,8 +315,8 @@ def _measured(line: Mapping[str, Any]) -> str:
     """The numbers of an evaluation, in a line."""
     parts = {"loss": "loss", "uas_single": "UAS", "uas_best": "UAS by relation", "pairs": "pairs"}
     parts |= {"twonn_mean": "TwoNN"}
-    known = {name: line[key] for key, name in parts.items() if line.get(key) is not None}
-    return "  ".join(f"{name} {value:{'.3f' if name == 'loss' else '.1f'}}" for name, value in known.items())
+    present_values = {name: line[key] for key, name in parts.items() if line.get(key) is not None}
+    return "  ".join(f"{name} {value:{'.3f' if name == 'loss' else '.1f'}}" for name, value in present_values.items())
 
 
 def open_heads(gates: GateLine) -> str:

@@ -20,8 +20,8 @@ def encoders(
         for row in table():
             grid.add_row(*row)
         console().print(grid)
-        if lacking := [row.family for row in table() if row.family not in CONFIG_MAPPING_NAMES]:
-            typer.echo(f"The transformers installed here do not have {', '.join(lacking)}.")
+        if missing_families := [row.family for row in table() if row.family not in CONFIG_MAPPING_NAMES]:
+            typer.echo(f"The transformers installed here do not have {', '.join(missing_families)}.")
         typer.echo("Other encoders of transformers can be trained, without gates and analyses of heads.")
         return
 
@@ -31,18 +31,18 @@ def encoders(
 
     encoder = Encoder.load(name, random=True)
     kind, words = encoder.config.model_type, encoder.word_pieces
-    shown = encoder.tokenizer.convert_ids_to_tokens
+    to_tokens = encoder.tokenizer.convert_ids_to_tokens
     typer.echo(f"{name}: {kind}, {locate(name)}")
     if kind not in FAMILIES:
         typer.echo("It can be trained, without gates and analyses of heads: where these lie is not known.")
         return
     places = encoder.places
     size = f"{places.layers} layers × {places.heads}, each {places.width} wide, hidden size {encoder.hidden_size}"
-    before, after = (" ".join(shown(list(ids))) for ids in (words.before, words.after))
+    before, after = (" ".join(to_tokens(list(ids))) for ids in (words.before, words.after))
     typer.echo(f"heads: {size}")
     if text := encoder.remarks():
         typer.echo(text)
     typer.echo(f"sub-words at once: {encoder.limit}; around a sentence: {before} and {after}")
-    typer.echo(f"word dropout: {shown(words.mask)}")
+    typer.echo(f"word dropout: {to_tokens(words.mask)}")
     grid.add_row(*abilities(kind))
     console().print(grid)

@@ -81,9 +81,9 @@ def _evaluate(
     for task, values in result.scores.items():
         main = result.names[task]
         table.add_row(task, name_of(task, main, settings.get("decoders", {})), f"{values[main]:.2f}", style="bold")
-        for other, value in values.items():
-            if other != main:
-                table.add_row("", other, f"{value:.2f}")
+        for score_name, value in values.items():
+            if score_name != main:
+                table.add_row("", score_name, f"{value:.2f}")
         table.add_section()
     terminal.print(table)
     kinds = {layer: kind_of(kind) for layer, kind in declared(gold).items() if layer in result.scores}

@@ -73,12 +73,12 @@ def _export(run: Path, out: Path, task: str | None, head: str | None, licence: s
     from mtlprune.training.export import model_card
     from mtlprune.training.pruning.head_removal import appearing
 
-    asked = exporting.request(run, task, head, licence)
+    export_request = exporting.request(run, task, head, licence)
     with appearing(out) as folder:
-        warn_unfinished(asked.run, terminal)
-        exported = exporting.export(asked, folder.path)
+        warn_unfinished(export_request.run, terminal)
+        exported = exporting.export(export_request, folder.path)
         write_sums(folder.path)  # before the card, which is its reader's to change
-        write_text(folder.path / "README.md", model_card(asked, exported))
+        write_text(folder.path / "README.md", model_card(export_request, exported))
     terminal.print(exporting.account(exported))
     terminal.print(f"checked: states of random sub-words differ from the run's by {exported.difference:.1e} (relative)")
     if exported.compared:
@@ -93,24 +93,29 @@ def _remove(run: Path, out: Path, task: str | None, keep: int | None, terminal: 
     gates are folded into the weights."""
     from mtlprune.training.pruning import head_removal
 
-    asked = head_removal.request(run, task, keep)
+    removal_request = head_removal.request(run, task, keep)
     with head_removal.appearing(out) as folder:
-        warn_unfinished(asked.source, terminal)
-        pruned = head_removal.prune(asked, folder, out)
-        for line in _account(asked, pruned):
+        warn_unfinished(removal_request.source, terminal)
+        pruned = head_removal.prune(removal_request, folder, out)
+        for line in _account(removal_request, pruned):
             terminal.print(line)
         terminal.print(_layers_table(pruned))
-        terminal.print(_scores_table(asked, head_removal.score(folder, pruned.model, asked.corpus, asked.source)))
+        terminal.print(
+            _scores_table(
+                removal_request,
+                head_removal.score(folder, pruned.model, removal_request.corpus, removal_request.source),
+            )
+        )
     terminal.print(f"written: {out}")
-    if "test" in asked.corpus.splits:
+    if "test" in removal_request.corpus.splits:
         next_command(terminal, "evaluate", out, "--split", "test")
 
 
-def _account(asked: RemovalRequest, pruned: Pruned) -> Iterator[str]:
+def _account(removal_request: RemovalRequest, pruned: Pruned) -> Iterator[str]:
     layers, heads = pruned.gates.shape
     folded = int(((pruned.gates > 0) & (pruned.gates < 1)).sum())
     yield f"heads: {pruned.heads.count} of {layers * heads} are kept; {folded} gates below 1 are in the weights now"
-    if asked.most_open is not None and pruned.heads.count < asked.most_open:
+    if removal_request.most_open is not None and pruned.heads.count < removal_request.most_open:
         yield f"note: only {pruned.heads.count} heads are open; closed ones add nothing, so they go too"
     if pruned.heads.layer_gates:
         yield "note: layers share weights here: a head goes when all of them closed it, and gates stay in the model"
@@ -128,15 +133,15 @@ def _layers_table(pruned: Pruned) -> Table:
     return table
 
 
-def _scores_table(asked: RemovalRequest, scored: Evaluation) -> Table:
+def _scores_table(removal_request: RemovalRequest, scored: Evaluation) -> Table:
     from mtlprune.evaluation.scores import name_of
 
-    split = asked.source.read_config()["data"]["dev"]
-    before = asked.source.read_scores(split) if split in asked.source.splits() else {}
+    split = removal_request.source.read_config()["data"]["dev"]
+    before = removal_request.source.read_scores(split) if split in removal_request.source.splits() else {}
     table = new_table(f"{split}, before and after", "task", "score", ">before", ">after")
     for task, value in scored.main().items():
         name = scored.names[task]
         old = before.get(task, {}).get(name)
-        shown = name_of(task, name, asked.source.read_config().get("decoders", {}))
-        table.add_row(task, shown, "" if old is None else f"{old:.2f}", f"{value:.2f}")
+        score_title = name_of(task, name, removal_request.source.read_config().get("decoders", {}))
+        table.add_row(task, score_title, "" if old is None else f"{old:.2f}", f"{value:.2f}")
     return table

@@ -33,7 +33,7 @@ SD, SENTENCES = 0.3, 0.2
 Tasks vary by 0.14 to 1.29 points (``mtlprune plan SWEEP 'results/ewt5-minilm/records:none-???-?,none-mtl5-?'``); the
 mean of five independent ones by 0.29. That mean itself varied by 0.11 between those seeds, which may be chance."""
 MOST_SEEDS = 200
-SHOWN = 8  # unseen labels named by name
+MAX_LABELS_SHOWN = 8  # unseen labels named by name
 
 
 def plan(
@@ -49,17 +49,17 @@ def plan(
 ) -> None:
     """Say which difference of MTL and STL a sweep's seeds would show in four of five studies, and how many seeds would
     show one point; at two-sided 5 %, paired by seed, not corrected (docs/methods/significance.md)."""
-    given = runs or [f"sd={SD}"]
+    run_arguments = runs or [f"sd={SD}"]
     tasks, settings = _joint_settings(read_specification(sweep))
-    errors = _assumed(given) if given[0].startswith("sd=") else _measured(given, tasks)
+    errors = _assumed(run_arguments) if run_arguments[0].startswith("sd=") else _measured(run_arguments, tasks)
     title = f"MTL − STL of {', '.join(map(str.upper, tasks))} that {sweep} could show, points"
     table = new_table(title, "", *(f">{name.upper()}" for name in errors), "settings")
-    between = (number(error.of_seeds(1).seeds[0]) for error in errors.values())
-    table.add_row("standard deviation between seeds", *between, "")
+    seed_deviations = (number(error.of_seeds(1).seeds[0]) for error in errors.values())
+    table.add_row("standard deviation between seeds", *seed_deviations, "")
     table.add_row("error by sentences", *(number(error.sentences) for error in errors.values()), "")
     for seeds, names in sorted(settings.items()):
-        shown = (number(error.detectable(seeds)) if seeds > 1 else "–" for error in errors.values())
-        table.add_row(f"detectable with {plural(seeds, 'seed')}", *shown, ", ".join(names))
+        detectable_effects = (number(error.detectable(seeds)) if seeds > 1 else "–" for error in errors.values())
+        table.add_row(f"detectable with {plural(seeds, 'seed')}", *detectable_effects, ", ".join(names))
     table.add_row("seeds for 1 point", *map(_seeds_for_a_point, errors.values()), "")
     console().print(table)
     if not runs:
@@ -92,7 +92,8 @@ def _joint_settings(specification: SweepSpecification) -> tuple[Sequence[str], d
     shared = defaultdict[int, list[str]](list)
     for key, title in titles.items():
         of_tasks = [
-            seeds.get((task, key)) or set().union(*(own for (name, _), own in seeds.items() if name == task))
+            seeds.get((task, key))
+            or set().union(*(seeds_of_split for (name, _), seeds_of_split in seeds.items() if name == task))
             for task in tasks
         ]
         shared[len(seeds["+".join(tasks), key].intersection(*of_tasks))].append(title)
@@ -104,14 +105,14 @@ def _joint_settings(specification: SweepSpecification) -> tuple[Sequence[str], d
     return tasks, {number: names for number, names in shared.items() if number}
 
 
-def _assumed(given: Sequence[str]) -> dict[str, StandardError]:
+def _assumed(run_arguments: Sequence[str]) -> dict[str, StandardError]:
     """The error of the mean of tasks with one seed, from sd=POINTS."""
     from mtlprune.statistics.standard_errors import StandardError
 
     with contextlib.suppress(ValueError):
-        if len(given) == 1 and 0 < (points := float(given[0].removeprefix("sd="))) < 100:
+        if len(run_arguments) == 1 and 0 < (points := float(run_arguments[0].removeprefix("sd="))) < 100:
             return {"mean": StandardError((points,), (0,), (0.0,), SENTENCES)}
-    raise SweepError(f"{' '.join(given)}: expected sd=POINTS, above 0 and below 100, or finished runs")
+    raise SweepError(f"{' '.join(run_arguments)}: expected sd=POINTS, above 0 and below 100, or finished runs")
 
 
 def _measured(runs: Sequence[str], tasks: Sequence[str]) -> dict[str, StandardError]:
@@ -120,22 +121,27 @@ def _measured(runs: Sequence[str], tasks: Sequence[str]) -> dict[str, StandardEr
     from mtlprune.analyses.heads.treatments.measure import gap_errors
 
     folders = named_runs(seen_from_here(runs))
-    split = next((one for one in ("test", "dev") if all(one in folder.splits() for folder in folders)), "test")
+    split = next(
+        (split_name for split_name in ("test", "dev") if all(split_name in folder.splits() for folder in folders)),
+        "test",
+    )
     errors = gap_errors(Request([str(folder.path) for folder in folders], Path(), find("treatments").options(), split))
     if {*errors} != {"mean", *tasks}:
-        own = ", ".join(map(str.upper, [*errors][1:]))
-        raise SweepError(f"{runs[0]}: joint runs of {own}; expected those of the tasks that the sweep trains jointly")
+        joint_tasks = ", ".join(map(str.upper, [*errors][1:]))
+        raise SweepError(
+            f"{runs[0]}: joint runs of {joint_tasks}; expected those of the tasks that the sweep trains jointly"
+        )
     for name, error in errors.items():
         if error.unknown or not error.free:
-            why = error.unknown or "two seeds or more are needed"
-            raise SweepError(f"{runs[0]}: the variance of {name.upper()} is not known: {why}")
+            cause = error.unknown or "two seeds or more are needed"
+            raise SweepError(f"{runs[0]}: the variance of {name.upper()} is not known: {cause}")
     return errors
 
 
 def _seeds_for_a_point(error: StandardError) -> str:
     """The fewest seeds with which one point is detectable."""
-    enough = bisect_left(range(MOST_SEEDS + 1), True, 2, key=lambda seeds: error.detectable(seeds) <= 1)
-    return str(enough) if enough <= MOST_SEEDS else f">{MOST_SEEDS}"
+    seeds_needed = bisect_left(range(MOST_SEEDS + 1), True, 2, key=lambda seeds: error.detectable(seeds) <= 1)
+    return str(seeds_needed) if seeds_needed <= MOST_SEEDS else f">{MOST_SEEDS}"
 
 
 def show_plan(settings: Config) -> None:
@@ -168,12 +174,13 @@ def _without_corpus(settings: Config) -> Iterator[str]:
 
     train, data = settings.train, settings.data
     yield f"parameters: encoder about {shape_of(settings.encoder.name).weights:,}; decoders by the labels of the corpus"
-    if (known := training_sentences(settings)) is not None:
-        sentences = min(known, data.train_sentences or known)
-        each = math.ceil(sentences / train.batch_sentences)
-        each *= len(settings.tasks) if train.mixing == "sampled" else 1
-        of = f"{sentences:,} sentences, {train.mixing} mixing"
-        yield f"updates: about {each:,} an epoch, {each * train.epochs:,} in {plural(train.epochs, 'epoch')} ({of})"
+    if (sentence_count := training_sentences(settings)) is not None:
+        sentences = min(sentence_count, data.train_sentences or sentence_count)
+        updates_per_epoch = math.ceil(sentences / train.batch_sentences)
+        updates_per_epoch *= len(settings.tasks) if train.mixing == "sampled" else 1
+        basis = f"{sentences:,} sentences, {train.mixing} mixing"
+        total = f"{updates_per_epoch * train.epochs:,} in {plural(train.epochs, 'epoch')}"
+        yield f"updates: about {updates_per_epoch:,} an epoch, {total} ({basis})"
     if text := start_and_pruning(settings):
         yield text
 
@@ -212,8 +219,8 @@ def _split_table(inspection: Inspection) -> Table:
 
 def _facts(inspection: Inspection) -> list[str]:
     train = inspection.config.train
-    least, most = min(inspection.updates), max(inspection.updates)
-    per_epoch = f"{least:,}" if least == most else f"{least:,} to {most:,}"
+    fewest, largest = min(inspection.updates), max(inspection.updates)
+    per_epoch = f"{fewest:,}" if fewest == largest else f"{fewest:,} to {largest:,}"
     epochs = plural(train.epochs, "epoch")
     parameters = ", ".join(f"{name} {number:,}" for name, number in inspection.parameters.items())
     return [
@@ -227,10 +234,10 @@ def _facts(inspection: Inspection) -> list[str]:
 def _warnings(inspection: Inspection) -> list[str]:
     warnings, data = [], inspection.config.data
     for task, labels in inspection.labels_unseen.items():
-        more = f" and {len(labels) - SHOWN} more" if len(labels) > SHOWN else ""
+        remaining = f" and {len(labels) - MAX_LABELS_SHOWN} more" if len(labels) > MAX_LABELS_SHOWN else ""
         warnings.append(
             f"{task}: {len(labels)} labels of {data.dev} are not in {data.train} and can never be predicted: "
-            f"{', '.join(labels[:SHOWN])}{more}"
+            f"{', '.join(labels[:MAX_LABELS_SHOWN])}{remaining}"
         )
     for task, wide in inspection.wide_arguments.items():
         if wide:
@@ -256,10 +263,10 @@ def start_and_pruning(config: Config) -> str:
     from mtlprune.runs.groups import pruning_title, treatment_title
 
     tree, train = config.model_dump(mode="json"), config.train
-    begun = f"starts from {train.start}, its best epoch" if train.start else ""
+    start_text = f"starts from {train.start}, its best epoch" if train.start else ""
     frozen = f"frozen: {' and '.join(train.freeze)}" if train.freeze else ""
-    named = {"treatment": treatment_title(tree), "pruning": pruning_title(tree)}
-    return "; ".join(filter(None, [begun, frozen, *(f"{key}: {title}" for key, title in named.items() if title)]))
+    titles = {"treatment": treatment_title(tree), "pruning": pruning_title(tree)}
+    return "; ".join(filter(None, [start_text, frozen, *(f"{key}: {title}" for key, title in titles.items() if title)]))
 
 
 def _plan(inspection: Inspection) -> Iterator[str]:
@@ -271,15 +278,15 @@ def _plan(inspection: Inspection) -> Iterator[str]:
     if inspection.heads is None:
         return
     settings, total = inspection.config.pruning, sum(inspection.updates)
-    layers, each = inspection.heads
-    yield f"heads: {layers * each} ({layers} layers × {each})"
+    layers, heads_per_layer = inspection.heads
+    yield f"heads: {layers * heads_per_layer} ({layers} layers × {heads_per_layer})"
     if settings.sets == "per_task":
         yield f"each task has gates of its own: a batch is encoded {len(inspection.config.tasks)} times"
     if settings.importance_of is not None:
         sentences = min(settings.importance_sentences, inspection.sentences[inspection.config.data.train])
         yield f"heads are chosen by the loss of {settings.importance_of} on {sentences:,} training sentences"
     if settings.method == "stable":
-        bound = expected_false(settings.keep or 0, settings.threshold, layers * each)
+        bound = expected_false(settings.keep or 0, settings.threshold, layers * heads_per_layer)
         yield (
             f"stable: claimed are heads that {settings.threshold:g} of {settings.halves} halves of them keep; at most "
             f"{bound:.1f} false claims are expected"

@@ -151,10 +151,10 @@ def _annotate_all(
     notes: Notes,
 ) -> int:
     """Write every group as soon as it is annotated; the number of sentences. Raises CorpusError, naming the lines."""
-    from mtlprune.cli.display import counted
+    from mtlprune.cli.display import count_steps
 
     count = 0
-    with counted(counter="sentences", bar=notes.bar) as (_, advance):
+    with count_steps(counter="sentences", bar=notes.bar) as (_, advance):
         for group in groups:
             try:
                 write(annotate(group))
@@ -175,13 +175,13 @@ def _kind_of_output(out: Path | None, format_: str | None, on_terminal: bool) ->
     return "text" if out is None and on_terminal else "jsonl"
 
 
-def _column_file(folder: RunFolder, file: Path, columns: str | None, others: bool) -> ColumnFile | None:
+def _column_file(folder: RunFolder, file: Path, columns: str | None, other_options: bool) -> ColumnFile | None:
     """The file that is written in place; None without --columns. Raises RunError beside ``others``, its rivals."""
     from mtlprune.corpora.machamp import ColumnFile
 
     if columns is None:
         return None
-    if others:
+    if other_options:
         raise RunError("--columns says what is read and written; leave out --format, --input and --skip-bad beside it")
     return ColumnFile(file, columns, folder.read_config()["tasks"])
 
@@ -199,8 +199,8 @@ def _left_out(folder: RunFolder, kind: str, in_place: ColumnFile | None, notes: 
         fitting, place = {"pos", "dep", "upos", "xpos", *in_misc(kinds)}, "CoNLL-U has"
     left_out = [task for task in kinds if task not in fitting] if in_place or kind == "conllu" else []
     if len(left_out) == len(kinds):
-        what = "holds tags, the tree dep, and names or other spans"
-        raise RunError(f"--format conllu {what}, but this run predicts {', '.join(kinds)}; use jsonl")
+        unsupported = "holds tags, the tree dep, and names or other spans"
+        raise RunError(f"--format conllu {unsupported}, but this run predicts {', '.join(kinds)}; use jsonl")
     if left_out:
         notes.warn(f"left out: {', '.join(left_out)}; {place} no place for them, jsonl has")
     return left_out
@@ -279,7 +279,7 @@ def _writer(
 
 
 def read_sentences(
-    file: Path, stream: BinaryIO, kind: str, skip: Skip | None, tell: Callable[[str], None], sure: bool
+    file: Path, stream: BinaryIO, kind: str, skip: Skip | None, tell: Callable[[str], None], format_given: bool
 ) -> Iterator[tuple[int, Sentence]]:
     """Words only, and the line where they begin, read as they are asked for; annotation beside them is ignored.
 
@@ -303,7 +303,7 @@ def read_sentences(
             yield block.first, block.sentence
         return
     begin = list(itertools.islice(stream, BEGIN))
-    if kind == "text" and not sure:
+    if kind == "text" and not format_given:
         _check_text(source, [raw.decode(errors="replace").strip("\ufeff\r\n") for raw in begin])
     for number, raw in enumerate(itertools.chain(begin, stream), 1):
         try:
@@ -344,12 +344,12 @@ def _check_text(source: Path, begin: Sequence[str]) -> None:
         )
 
 
-def _from_json(text: str, name: str, where: str) -> Sentence:
+def _from_json(text: str, name: str, location: str) -> Sentence:
     """Id and words of a JSON object; ``name`` is the id where it has none."""
     from mtlprune.corpora.formats.jsonl import EXAMPLE, as_sentence, check_sentence
 
-    with reading(where, CorpusError, EXAMPLE):
-        tree = as_sentence(parse_json_line(text, where, CorpusError), name)
+    with reading(location, CorpusError, EXAMPLE):
+        tree = as_sentence(parse_json_line(text, location, CorpusError), name)
         tree = {key: value for key, value in tree.items() if key in ("id", "words")}
         check_sentence(tree)
         return Sentence(tree["id"], tuple(tree["words"]))

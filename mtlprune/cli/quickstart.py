@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mtlprune.cli.compare import Jobs, KeepWeights, Wanted, run
+from mtlprune.cli.compare import ComparisonRequest, Jobs, KeepWeights, run
 from mtlprune.cli.console import Overrides, console
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.store import INFO, load_corpus, save_corpus
@@ -36,8 +36,10 @@ def quickstart(
     terminal = console()
     refuse_launcher()
     make_corpus(out / "corpus", {"train": train, "dev": dev, "test": test, "seed": 1}, terminal)
-    wanted = Wanted(out / "corpus", out, None, [1], overrides or [], False, QUICKSTART, "mtlprune quickstart")
-    run(wanted, terminal, jobs, keep_weights=keep_weights)
+    request = ComparisonRequest(
+        out / "corpus", out, None, [1], overrides or [], False, QUICKSTART, "mtlprune quickstart"
+    )
+    run(request, terminal, jobs, keep_weights=keep_weights)
 
 
 def make_corpus(path: Path, sizes: dict[str, int], terminal: Console) -> None:

@@ -102,7 +102,7 @@ def speeds_in(folder: Path) -> dict[str, float]:
     from mtlprune.analyses.heads.speed.show import rated
 
     rows = rated(read(folder, "speed")).sort_values("batch")
-    return {Path(run).name: float(of["speed"].iloc[-1]) for run, of in rows.groupby("run")}
+    return {Path(run).name: float(frames["speed"].iloc[-1]) for run, frames in rows.groupby("run")}
 
 
 def majority_scores(data: Path, run: RunFolder, split: str) -> dict[str, float]:
@@ -155,8 +155,8 @@ def majority_of(run: RunFolder, split: str, data: Path | None = None) -> dict[st
 def left_by_compare(folders: Sequence[RunFolder]) -> list[Path]:
     """Folders of Results that `mtlprune compare` left next to the folder of its runs."""
     places = dict.fromkeys(run.path.parent.parent for run in folders if run.path.parent.name == RUNS)
-    named = [place / name for place in places if (place / FILE).is_file() for name in (PROBES, ANALYSES)]
-    return [folder for folder in named if any(folder.glob("*.json"))]
+    analysis_folders = [place / name for place in places if (place / FILE).is_file() for name in (PROBES, ANALYSES)]
+    return [folder for folder in analysis_folders if any(folder.glob("*.json"))]
 
 
 # -- report ------------------------------------------------------------------------------------------------------------
@@ -196,12 +196,16 @@ def report(
 
     notes: list[str] = []
     folders = named_runs(seen_from_here(runs), left_out=notes)
-    given = list({folder.resolve(): folder for folder in [*(analyses or []), *left_by_compare(folders)]}.values())
-    probes = [folder for folder in given if (folder / "probes.json").is_file()]
-    others = [folder for folder in given if folder not in probes or len(list(folder.glob("*.json"))) > 1]
+    folders_given = list(
+        {folder.resolve(): folder for folder in [*(analyses or []), *left_by_compare(folders)]}.values()
+    )
+    probes = [folder for folder in folders_given if (folder / "probes.json").is_file()]
+    analysis_folders = [
+        folder for folder in folders_given if folder not in probes or len(list(folder.glob("*.json"))) > 1
+    ]
     scored = split or next((name for name in ("test", "dev") if any(name in run.splits() for run in folders)), "")
     baseline = majority_of(folders[0], scored, data)
-    sources = Sources(folders, probes, others, notes, {"majority": baseline} if baseline else {})
+    sources = Sources(folders, probes, analysis_folders, notes, {"majority": baseline} if baseline else {})
     file = out or Path("report.html")
     with working(f"writing {file}"):
         text = page(sources, Choices(title, split, resamples, resamples), gold_of(data))

@@ -54,7 +54,7 @@ def sweep(
     the others of its kind will take.
     """
     terminal = console()
-    overrides = [one for one in files if "=" in one]
+    overrides = [argument for argument in files if "=" in argument]
     specifications = [read_specification(Path(file)) for file in files if "=" not in file]
     if len(specifications) != 1 and not (dry_run and specifications and out is None):
         raise SweepError(f"expected one file of a sweep, found {len(specifications)}; --dry-run sums up several")
@@ -67,48 +67,48 @@ def sweep(
         jobs or max(1, len(visible_gpus())),
     )
     roots = [out or default_folder(specification) for specification in specifications]
-    sweeps = [resolve(*one, overrides, dry_run) for one in zip(specifications, roots, strict=True)]
+    sweeps = [resolve(*specification, overrides, dry_run) for specification in zip(specifications, roots, strict=True)]
     if adopt:
         _adopt(sweeps[0], adopt, terminal)
         sweeps = [resolve(specifications[0], roots[0], overrides)]  # with the folders of the adopted runs
     if dry_run:  # what other commands take the folder for stays as it was
-        list_cells([(one, narrowed(one, patterns)) for one in sweeps], at_once, terminal)
+        list_cells([(sweep_shown, narrowed(sweep_shown, patterns)) for sweep_shown in sweeps], at_once, terminal)
         return
-    whole, cells = sweeps[0], narrowed(sweeps[0], patterns)
+    first_sweep, cells = sweeps[0], narrowed(sweeps[0], patterns)
     if slurm is None and not print_commands:
         refuse_launcher()
-    whole.write_index()
+    first_sweep.write_index()
     if print_commands:
         _print_commands(cells)
     elif slurm is not None:
-        submit_cells(whole, cells, slurm, jobs, terminal)
+        submit_cells(first_sweep, cells, slurm, jobs, terminal)
     else:
         run_cells(cells, at_once, terminal)
 
 
-def _adopt(whole: Sweep, runs: list[Path], terminal: Console) -> None:
+def _adopt(sweep: Sweep, runs: list[Path], terminal: Console) -> None:
     from mtlprune.sweeps.adopt import adopt
 
     count = 0
-    for run, cell, note in adopt(whole, runs):
+    for run, cell, note in adopt(sweep, runs):
         count += cell is not None
         words = f"is cell {cell}{f' ({note})' if note else ''}" if cell else f"is left alone: {note}"
         terminal.print(f"{run} {words}")
-    terminal.print(f"cells of {whole.root}: {plural(count, 'run')}")
-    whole.write_index()
+    terminal.print(f"cells of {sweep.root}: {plural(count, 'run')}")
+    sweep.write_index()
 
 
 def _print_commands(cells: Mapping[str, Cell]) -> None:
     from mtlprune.sweeps.pool import states, worker_command, write_config
 
-    standing = states(cells.values())
-    for cell in (cell for cell in cells.values() if standing[cell.name].kind != "done"):
+    states_by_name = states(cells.values())
+    for cell in (cell for cell in cells.values() if states_by_name[cell.name].kind != "done"):
         write_config(cell)
         say(shlex.join(worker_command(cell, None)))
 
 
 def submit_cells(
-    whole: Sweep, cells: Mapping[str, Cell], options: Sequence[str], jobs: int | None, terminal: Console
+    sweep: Sweep, cells: Mapping[str, Cell], options: Sequence[str], jobs: int | None, terminal: Console
 ) -> None:
     """Hand the cells that are left to a cluster (``cluster``; slurm, if not given). Raises SweepError."""
     from mtlprune.sweeps.cluster import CLUSTERS, parse_options, submit
@@ -120,12 +120,12 @@ def submit_cells(
         raise SweepError(
             f"--slurm cluster: expected {' or '.join(CLUSTERS)}, found {launcher!r}{nearest(launcher, CLUSTERS)}"
         )
-    standing = states(cells.values())
-    left = {name: cell for name, cell in cells.items() if standing[name].kind in ("left", "failed")}
-    numbers = submit(left, whole.root, launcher, jobs, parsed)
+    states_by_name = states(cells.values())
+    left = {name: cell for name, cell in cells.items() if states_by_name[name].kind in ("left", "failed")}
+    numbers = submit(left, sweep.root, launcher, jobs, parsed)
     for name, number in numbers.items():
         terminal.print(f"{name}: job {number}")
-    terminal.print(f"{plural(len(numbers), 'job')} submitted; before: {_counted(standing.values())}")
+    terminal.print(f"{plural(len(numbers), 'job')} submitted; before: {_count_states(states_by_name.values())}")
 
 
 def list_cells(
@@ -136,24 +136,24 @@ def list_cells(
     from mtlprune.sweeps.pool import states
     from mtlprune.sweeps.times import GPU, core, data_missing, expected_times
 
-    every: list[State] = []
+    all_states: list[State] = []
     left: list[Expected | None] = []
     table = new_table(None, "sweep", ">cells", "state", ">hours left", ">rough, on a GPU")
-    for whole, cells in sweeps:
-        standing = states(whole.cells.values())
-        times = expected_times(whole.cells.values(), standing)
-        standing = {name: standing[name] for name in cells}
-        own = [times[name] for name in cells if name in times]
-        hours = sum(one.seconds for one in own if one) / 3600
-        gpu = sum(cell.seconds for cell in own if cell and cell.rough) / 3600 * core() / GPU
-        counts = f"{len(cells):,}", _counted(standing.values())
-        table.add_row(str(whole.file), *counts, f"{hours:,.0f}", f"{gpu:,.0f}" if gpu else "")
+    for sweep, cells in sweeps:
+        states_by_name = states(sweep.cells.values())
+        times = expected_times(sweep.cells.values(), states_by_name)
+        states_by_name = {name: states_by_name[name] for name in cells}
+        expected_of_cells = [times[name] for name in cells if name in times]
+        hours = sum(expected.seconds for expected in expected_of_cells if expected) / 3600
+        gpu = sum(cell.seconds for cell in expected_of_cells if cell and cell.rough) / 3600 * core() / GPU
+        counts = f"{len(cells):,}", _count_states(states_by_name.values())
+        table.add_row(str(sweep.file), *counts, f"{hours:,.0f}", f"{gpu:,.0f}" if gpu else "")
         if len(sweeps) == 1:
-            _list(whole, cells, standing, times, terminal)
-        every, left = every + list(standing.values()), left + own
+            _list(sweep, cells, states_by_name, times, terminal)
+        all_states, left = all_states + list(states_by_name.values()), left + expected_of_cells
     if len(sweeps) > 1:
         terminal.print(table)
-    terminal.print(f"{plural(len(every), 'cell')}: {_counted(every)}")
+    terminal.print(f"{plural(len(all_states), 'cell')}: {_count_states(all_states)}")
     configs = [cell.config for _, cells in sweeps for cell in cells.values()]
     for line in [
         *_left(left, jobs, configs, afterwards),
@@ -167,45 +167,49 @@ def _left(left: Sequence[Expected | None], jobs: int, configs: Sequence[Config],
     from mtlprune.cli.display import duration
     from mtlprune.sweeps.times import GPU, core, rough_memory
 
-    known = [one for one in left if one is not None]
-    if known:
-        seconds = sum(cell.seconds for cell in known) / min(jobs, len(known))
+    with_time = [expected for expected in left if expected is not None]
+    if with_time:
+        seconds = sum(cell.seconds for cell in with_time) / min(jobs, len(with_time))
         at_once = f"{jobs} at once" if jobs > 1 else "one after the other"
-        unknown = f"; not counted: {len(left) - len(known)} whose data are not known" if len(known) < len(left) else ""
+        unknown = (
+            f"; not counted: {len(left) - len(with_time)} whose data are not known"
+            if len(with_time) < len(left)
+            else ""
+        )
         yield f"left, {at_once}: about {duration(seconds)}{unknown}"
         if afterwards:
-            together = duration(seconds + afterwards)
-            yield f"then analyses and page: about {duration(afterwards)}; all in all about {together}"
-    if rough := sum(one.seconds for one in known if one.rough):
+            total_duration = duration(seconds + afterwards)
+            yield f"then analyses and page: about {duration(afterwards)}; all in all about {total_duration}"
+    if rough := sum(expected.seconds for expected in with_time if expected.rough):
         gpu = f"about {duration(rough * core() / GPU)} on a GPU at {GPU / 1e12:.0f} TFLOP/s"
-        here = f"{duration(rough)} of it by arithmetic, on one core ({core() / 1e9:.0f} GFLOP/s)"
-        yield f"{here}: {gpu}; the first finished runs say it better"
+        estimate_note = f"{duration(rough)} of it by arithmetic, on one core ({core() / 1e9:.0f} GFLOP/s)"
+        yield f"{estimate_note}: {gpu}; the first finished runs say it better"
     if left:
         yield f"memory: about {max(map(rough_memory, configs)) / 1e9:.1f} GB a run, by arithmetic"
 
 
 def _list(
-    whole: Sweep,
+    sweep: Sweep,
     cells: Mapping[str, Cell],
-    standing: Mapping[str, State],
+    states_by_name: Mapping[str, State],
     times: Mapping[str, Expected | None],
     terminal: Console,
 ) -> None:
     """A row for each cell, with its state and its time."""
     from mtlprune.cli.display import duration
 
-    table = new_table(f"{whole.file} in {whole.root}", "cell", "state", ">time", "needs", "folder")
-    for name, now in standing.items():
-        cell, words = cells[name], f"{now.kind}: {now.note}" if now.note else now.kind
+    table = new_table(f"{sweep.file} in {sweep.root}", "cell", "state", ">time", "needs", "folder")
+    for name, cell_state in states_by_name.items():
+        cell, words = cells[name], f"{cell_state.kind}: {cell_state.note}" if cell_state.note else cell_state.kind
         expected = times.get(name)
-        seconds = now.seconds if now.trained else expected and expected.seconds
-        shown = "?" if seconds is None else f"{'' if now.trained else '≈ '}{duration(seconds)}"
-        table.add_row(name, printable(words), shown, ", ".join(cell.needs), cell.place.label)
+        seconds = cell_state.seconds if cell_state.trained else expected and expected.seconds
+        time_text = "?" if seconds is None else f"{'' if cell_state.trained else '≈ '}{duration(seconds)}"
+        table.add_row(name, printable(words), time_text, ", ".join(cell.needs), cell.place.label)
     terminal.print(table)
 
 
-def _counted(standing: Iterable[State]) -> str:
-    counts: Counter[str] = Counter(state.kind for state in standing)
+def _count_states(cell_states: Iterable[State]) -> str:
+    counts: Counter[str] = Counter(state.kind for state in cell_states)
     order = ("done", "running", "failed", "blocked", "left")
     return ", ".join(f"{counts[kind]} {kind}" for kind in order if counts[kind])
 
@@ -226,9 +230,9 @@ class CellWatch:
         self.progress = Progress(*columns, console=terminal, transient=True, disable=not terminal.is_terminal)
         self.bar = self.progress.add_task("", total=self.total)
 
-    def begin(self, done: Iterable[str]) -> None:
+    def begin(self, finished_cells: Iterable[str]) -> None:
         """Leave out what was done before."""
-        self.left = {name: size for name, size in self.left.items() if name not in set(done)}
+        self.left = {name: size for name, size in self.left.items() if name not in set(finished_cells)}
         self.progress.update(self.bar, completed=self.total - len(self.left))
 
     def __call__(self, event: str, cell: Cell, note: str) -> None:
@@ -243,9 +247,9 @@ class CellWatch:
                 score = f", joint dev score {cell.place.run.read_best()['joint']['score']:.2f}" if note else ""
                 words = f"{self.total - len(self.left)} of {self.total}{self.time_left()}: {cell.name} {note}{score}"
             self.terminal.print(words)
-        done = self.total - len(self.left)
+        finished_count = self.total - len(self.left)
         self.progress.update(
-            self.bar, completed=done, description=f"{', '.join(sorted(self.running))}{self.time_left()}"
+            self.bar, completed=finished_count, description=f"{', '.join(sorted(self.running))}{self.time_left()}"
         )
 
     def time_left(self) -> str:
@@ -264,20 +268,20 @@ class CellWatch:
 def run_cells(cells: Mapping[str, Cell], jobs: int, terminal: Console) -> None:
     """Run cells, ``jobs`` at once, and print the outcome of each; ends the process with 1 where some failed, with 130
     where it was stopped."""
-    from mtlprune.cli.display import interruption, shown
+    from mtlprune.cli.display import interruption, progress_shown
     from mtlprune.sweeps.pool import Pool
 
     watch = CellWatch(cells, jobs, terminal)
     hint = the_same_command()
-    with interruption(terminal) as stop, shown(watch.progress):
+    with interruption(terminal) as stop, progress_shown(watch.progress):
         pool = Pool(cells, jobs, watch, stop)
         watch.begin(pool.ends)
         threads = sorted({pool.threads_of(cell) for name, cell in cells.items() if name not in pool.ends})
         threads = threads or [pool.threads]
         shared = f"{' or '.join(map(str, threads))} thread{'' if threads == [1] else 's'}"
         shared += f", {plural(len(pool.gpus), 'GPU')}" if pool.gpus else ""
-        begun = f"{plural(len(cells), 'cell')}, {len(pool.ends)} done already"
-        terminal.print(f"{begun}; {jobs} at once, each with {shared}")
+        summary = f"{plural(len(cells), 'cell')}, {len(pool.ends)} done already"
+        terminal.print(f"{summary}; {jobs} at once, each with {shared}")
         try:
             outcome = pool.run()
         except KeyboardInterrupt:
@@ -286,9 +290,9 @@ def run_cells(cells: Mapping[str, Cell], jobs: int, terminal: Console) -> None:
     for name, end in outcome.items():
         if end.kind in ("failed", "blocked"):
             log = cells[name].place.path_of("log")  # one that follows another has none of its own
-            where = f" (log: {log})" if end.kind == "failed" and log.is_file() else ""
-            terminal.print(f"{end.kind}: {name}: {end.note}{where}")
-    terminal.print(f"{plural(len(outcome), 'cell')}: {_counted(outcome.values())}")
+            log_note = f" (log: {log})" if end.kind == "failed" and log.is_file() else ""
+            terminal.print(f"{end.kind}: {name}: {end.note}{log_note}")
+    terminal.print(f"{plural(len(outcome), 'cell')}: {_count_states(outcome.values())}")
     if stop() and any(end.kind in ("left", "running") for end in outcome.values()):
         terminal.print(f"stopped; checkpoints are written; {hint}")
         raise typer.Exit(INTERRUPTED)

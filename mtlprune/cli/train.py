@@ -65,13 +65,15 @@ def train(
 
     terminal, folders = console(), []
     tasks = _tasks_there(load_config(config, overrides or ()), terminal)
-    asked = [[*(overrides or []), *tasks, *seed] for seed in _seeds(seeds, overrides or ())]
-    every = [load_config(config, one) for one in asked]  # all are checked before the first is trained
+    override_lists = [[*(overrides or []), *tasks, *seed] for seed in _seeds(seeds, overrides or ())]
+    configs = [
+        load_config(config, overrides_of_run) for overrides_of_run in override_lists
+    ]  # all are checked before the first is trained
     if everything:
-        return say("\n".join(every[0].commented()))
+        return say("\n".join(configs[0].commented()))
     if dry_run:
-        return show_plan(every[0])
-    for settings in every:
+        return show_plan(configs[0])
+    for settings in configs:
         place = out / f"seed-{settings.train.seed}" if out and seeds is not None else out
         folder = RunFolder(place or default_folder(settings))
         train_run(settings, folder, terminal)
@@ -79,7 +81,7 @@ def train(
         terminal.print(_best_table(settings, folder))
     runs = [out] if out and len(folders) > 1 else [folder.path for folder in folders]
     splits = read_info(folders[0].corpus_path())["splits"]
-    split, dev = "test" if "test" in splits else "", every[0].data.dev
+    split, dev = "test" if "test" in splits else "", configs[0].data.dev
     next_command(terminal, *(("evaluate", *runs, "--split", split) if split else ("table", *runs, "--split", dev)))
 
 
@@ -87,24 +89,24 @@ def _tasks_there(config: Config, terminal: Console) -> list[str]:
     """An override that names the tasks whose layers the corpus has; none where tasks are named or all are there."""
     if "tasks" in config.model_fields_set or not (Path(config.data.path) / INFO).is_file():
         return []
-    known = read_info(Path(config.data.path))["splits"].get(config.data.train, {}).get("known", {})
-    labelled = [task for task in config.tasks if known.get(task)]
+    annotated_counts = read_info(Path(config.data.path))["splits"].get(config.data.train, {}).get("known", {})
+    labelled = [task for task in config.tasks if annotated_counts.get(task)]
     if not labelled or len(labelled) == len(config.tasks):
         return []
-    lacking = ", ".join(task for task in config.tasks if task not in labelled)
-    terminal.print(f"{config.data.path} has no {lacking}: trained are {', '.join(labelled)}, as tasks= could say")
+    missing_tasks = ", ".join(task for task in config.tasks if task not in labelled)
+    terminal.print(f"{config.data.path} has no {missing_tasks}: trained are {', '.join(labelled)}, as tasks= could say")
     return [f"tasks={','.join(labelled)}"]
 
 
-def _seeds(given: str | None, overrides: Sequence[str]) -> list[list[str]]:
+def _seeds(seeds_option: str | None, overrides: Sequence[str]) -> list[list[str]]:
     """An override for each seed, none where none are given. Raises ConfigError: no whole numbers, or one twice."""
-    if given is None:
+    if seeds_option is None:
         return [[]]
     from mtlprune.sweeps.compare import parse_seeds
 
     if any(override.startswith("train.seed=") for override in overrides):
         raise ConfigError("--seeds and train.seed both say which seed; give one of them")
-    return [[f"train.seed={seed}"] for seed in parse_seeds(given)]
+    return [[f"train.seed={seed}"] for seed in parse_seeds(seeds_option)]
 
 
 def train_run(config: Config, folder: RunFolder, terminal: Console) -> Progress:
@@ -126,18 +128,18 @@ def train_run(config: Config, folder: RunFolder, terminal: Console) -> Progress:
 
 def attended(terminal: Console, watch: Any, training: Callable[..., Progress]) -> Progress:
     """Train with a display; a stopped training ends the process with code 130, saying how to go on."""
-    from mtlprune.cli.display import interruption, shown
+    from mtlprune.cli.display import interruption, progress_shown
 
     hint = the_same_command()
     try:
-        with shown_log(terminal), interruption(terminal) as stop, shown(watch.progress):
+        with shown_log(terminal), interruption(terminal) as stop, progress_shown(watch.progress):
             progress = training(watch=watch, stop=stop)
     except KeyboardInterrupt:
         terminal.print(f"stopped at once; what came after the last checkpoint is lost; {hint}")
         raise typer.Exit(INTERRUPTED) from None
     if not progress.finished:
-        where = f"epoch {progress.epoch + 1}, update {progress.step}"
-        terminal.print(f"stopped in {where}; a checkpoint is written; {hint}")
+        position = f"epoch {progress.epoch + 1}, update {progress.step}"
+        terminal.print(f"stopped in {position}; a checkpoint is written; {hint}")
         raise typer.Exit(INTERRUPTED)
     return progress
 
@@ -148,13 +150,13 @@ def _best_table(config: Config, folder: RunFolder) -> object:
 
     best, decoders = folder.read_best(), config.model_dump()["decoders"]
     scores = folder.read_scores(config.data.dev)
-    what = "evaluation" if config.train.evaluate_every else "epoch"
-    title = f"{config.data.dev}, best {what} {best['joint']['epoch']}"
-    table = new_table(title, "task", "score", ">%", ">own best", f">in {what}")
+    evaluation_word = "evaluation" if config.train.evaluate_every else "epoch"
+    title = f"{config.data.dev}, best {evaluation_word} {best['joint']['epoch']}"
+    table = new_table(title, "task", "score", ">%", ">own best", f">in {evaluation_word}")
     for task, values in scores.items():
-        own, main = best[task], main_score(task, decoders)
-        shown = f"{values[main]:.2f}", f"{own['score']:.2f}", str(own["epoch"])
-        table.add_row(task, name_of(task, main, decoders), *shown)
+        best_record, main = best[task], main_score(task, decoders)
+        score_cells = f"{values[main]:.2f}", f"{best_record['score']:.2f}", str(best_record["epoch"])
+        table.add_row(task, name_of(task, main, decoders), *score_cells)
     if len(scores) > 1:
         table.add_section()
         table.add_row("joint", "mean", f"{best['joint']['score']:.2f}", "", "")
@@ -167,7 +169,7 @@ def _best_table(config: Config, folder: RunFolder) -> object:
     return table
 
 
-def _pretrain(config: str, overrides: list[str], out: Path | None, dry_run: bool, everything: bool) -> None:
+def _pretrain(config: str, overrides: list[str], out: Path | None, dry_run: bool, all_settings: bool) -> None:
     """Pretrain a masked language model.
 
     Loss, syntactic attention of every head, dimension of sentences and minimal pairs are logged on a log schedule, and
@@ -179,7 +181,7 @@ def _pretrain(config: str, overrides: list[str], out: Path | None, dry_run: bool
     from mtlprune.pretraining.config import load_pretraining
 
     settings = load_pretraining(config, overrides)
-    if everything:
+    if all_settings:
         return say("\n".join(settings.commented()))
     for path in settings.data.corpora:
         read_info(Path(path))
@@ -206,8 +208,8 @@ def _pretrain(config: str, overrides: list[str], out: Path | None, dry_run: bool
 def _begins(terminal: Console, settings: PretrainConfig, folder: RunFolder) -> None:
     syntax, words = settings.syntax, [f"pretraining {folder.path}: {', '.join(settings.data.corpora)}"]
     if syntax.strength:
-        until = f" until update {syntax.release}" if syntax.release else ""
-        words.append(f"syntax λ {syntax.strength:g} ({syntax.variant}, {syntax.scale}){until}")
+        release_note = f" until update {syntax.release}" if syntax.release else ""
+        words.append(f"syntax λ {syntax.strength:g} ({syntax.variant}, {syntax.scale}){release_note}")
     if settings.cosreg:
         words.append(f"CosReg γ {settings.cosreg:g}")
     terminal.print("; ".join(words))

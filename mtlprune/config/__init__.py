@@ -45,10 +45,10 @@ def find_config(source: str | Path) -> Path:
     )
 
 
-def read_tree(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
+def read_tree(path: Path, paths_read: tuple[Path, ...] = ()) -> dict[str, Any]:
     """The keys and values of a file, laid over those of its base. Raises ConfigError."""
-    if path.resolve() in [other.resolve() for other in seen]:
-        raise ConfigError(f"{path}: `base` runs in a circle: {' → '.join(map(str, [*seen, path]))}")
+    if path.resolve() in [path_read.resolve() for path_read in paths_read]:
+        raise ConfigError(f"{path}: `base` runs in a circle: {' → '.join(map(str, [*paths_read, path]))}")
     tree = read_yaml(path, ConfigError)
     if not isinstance(tree, dict):
         raise ConfigError(f"{path}: expected keys and values, found {in_words(tree)}")
@@ -57,17 +57,17 @@ def read_tree(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
     base = tree.pop("base", None)
     if base is None:
         return tree
-    beside = path.parent / str(base)
-    return merged(read_tree(beside if beside.is_file() else find_config(str(base)), (*seen, path)), tree)
+    base_path = path.parent / str(base)
+    return merged(read_tree(base_path if base_path.is_file() else find_config(str(base)), (*paths_read, path)), tree)
 
 
 def merged(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     """Both, block by block; where both have a value, that of ``over``."""
-    both = dict(under)
+    merged_tree = dict(under)
     for key, value in over.items():
-        old = both.get(key)
-        both[key] = merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
-    return both
+        old = merged_tree.get(key)
+        merged_tree[key] = merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+    return merged_tree
 
 
 def apply_override(tree: dict[str, Any], override: str) -> None:
@@ -102,7 +102,7 @@ def _number(text: str) -> str | float:
         return text
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
+def nearest(word: str, candidates: Iterable[str]) -> str:
     """A hint at the known word most like this one, if any is."""
-    near = difflib.get_close_matches(word, list(known), n=1)
-    return f" (did you mean {near[0]!r}?)" if near else ""
+    matches = difflib.get_close_matches(word, list(candidates), n=1)
+    return f" (did you mean {matches[0]!r}?)" if matches else ""

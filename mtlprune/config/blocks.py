@@ -82,9 +82,9 @@ class EncoderConfig(Block):
 
     @field_validator("fusion_layers", mode="wrap")
     @classmethod
-    def _as_layers(cls, given: Any, check: ValidatorFunctionWrapHandler) -> Any:
+    def _as_layers(cls, value: Any, check: ValidatorFunctionWrapHandler) -> Any:
         """1,2,3 needs no brackets on a command line, and the order of layers means nothing."""
-        layers = check(given.split(",") if isinstance(given, str) else [given] if type(given) is int else given)
+        layers = check(value.split(",") if isinstance(value, str) else [value] if type(value) is int else value)
         return None if layers is None else tuple(sorted(set(layers)))
 
     @model_validator(mode="after")
@@ -208,11 +208,11 @@ class HeadsConfig(Block):
 
     @model_validator(mode="before")
     @classmethod
-    def _short(cls, given: Any) -> Any:
+    def _short(cls, value: Any) -> Any:
         """heads: all, heads: 3-7,4-1 and heads: [3-7, 4-1] need no key."""
-        if given == "all":
+        if value == "all":
             return {"rule": "all"}
-        return {"named": given} if isinstance(given, str | list | tuple) else given
+        return {"named": value} if isinstance(value, str | list | tuple) else value
 
     _named = field_validator("named", mode="before")(_as_heads)
 
@@ -228,8 +228,8 @@ class HeadsConfig(Block):
             raise ValueError(
                 f"heads: expected one of named, per_task, claims and rule, found {' and '.join(ways) or 'none'}"
             )
-        drawn = self.rule is not None and self.rule != "all"
-        if drawn != (self.like is not None):
+        is_random = self.rule is not None and self.rule != "all"
+        if is_random != (self.like is not None):
             raise ValueError(
                 "heads: like (the heads whose layers are kept) and rule: random, unclaimed or permuted go together; "
                 "give both"
@@ -238,7 +238,7 @@ class HeadsConfig(Block):
             raise ValueError(
                 f"heads: {self.rule} heads like all heads are all heads; take rule: all, or other heads in like"
             )
-        if self.seed is not None and not drawn:
+        if self.seed is not None and not is_random:
             raise ValueError("heads: seed has an effect only with rule: random, unclaimed or permuted; leave it out")
         if self.least != 3 and self.claims is None:
             raise ValueError("heads: least has an effect only with claims; leave it out")
@@ -341,8 +341,10 @@ class PruningConfig(Block):
     @classmethod
     def _moves_in_few_updates(cls, tree: Any) -> Any:
         """A selector's gates have few updates (selector_updates), in which at the paper's rate they hardly move."""
-        alone = isinstance(tree, dict) and tree.get("method") == "stable" and tree.get("selector") in ("gates", "topk")
-        return {"init": "open", "rate": 0.1, **tree} if alone else tree
+        has_learned_selector = (
+            isinstance(tree, dict) and tree.get("method") == "stable" and tree.get("selector") in ("gates", "topk")
+        )
+        return {"init": "open", "rate": 0.1, **tree} if has_learned_selector else tree
 
     @model_validator(mode="after")
     def _is_whole(self) -> "PruningConfig":
@@ -353,9 +355,9 @@ class PruningConfig(Block):
             raise ValueError("in_loss makes the penalty of each task part of its loss, and overlap is none; drop one")
         if self.noise == "run" and self.layers_like is None:
             raise ValueError("noise: run needs method: random and layers_like, the run whose gates are taken")
-        how = f"method: {self.method}" + (f", penalty: {self.penalty}" if self.method == "gates" else "")
+        method_text = f"method: {self.method}" + (f", penalty: {self.penalty}" if self.method == "gates" else "")
         if self.counts("keep") and self.keep is None and self.layers_like is None:
-            raise ValueError(f"keep: expected how many heads to keep (needed with {how}), found nothing")
+            raise ValueError(f"keep: expected how many heads to keep (needed with {method_text}), found nothing")
         if self.keep is not None and self.layers_like is not None:
             raise ValueError("keep and layers_like both say how many heads to keep; give one of them")
         if self.draw is not None and self.noise == "run":
@@ -387,9 +389,13 @@ class SyntaxConfig(Block):
 
     @model_validator(mode="after")
     def _has_effect(self) -> "SyntaxConfig":
-        given = [n for n, f in type(self).model_fields.items() if n != "strength" and getattr(self, n) != f.default]
-        if not self.strength and given:
-            raise ValueError(f"{given[0]} has no effect with strength: 0; leave it out, or give a strength (λ)")
+        changed_settings = [
+            n for n, f in type(self).model_fields.items() if n != "strength" and getattr(self, n) != f.default
+        ]
+        if not self.strength and changed_settings:
+            raise ValueError(
+                f"{changed_settings[0]} has no effect with strength: 0; leave it out, or give a strength (λ)"
+            )
         return self
 
 
@@ -485,34 +491,35 @@ class TreatmentConfig(Block):
 
     @model_validator(mode="before")
     @classmethod
-    def _others(cls, tree: Any) -> Any:
+    def _check_added(cls, tree: Any) -> Any:
         """Blocks of treatments that installed packages add."""
         if not isinstance(tree, Mapping):
             return tree
         blocks = dict(tree)
         for name in blocks.keys() - cls.model_fields.keys():
             if name not in ADDED_TREATMENTS:
-                known = ", ".join([*cls.model_fields, *ADDED_TREATMENTS])
+                known_names = ", ".join([*cls.model_fields, *ADDED_TREATMENTS])
                 raise ValueError(
-                    f"treatment: there is no treatment {name!r}; known are {known}, and those of further packages, "
+                    f"treatment: there is no treatment {name!r}; known are {known_names}, and those of further "
+                    "packages, "
                     "once they are installed"
                 )
             try:
                 blocks[name] = ADDED_TREATMENTS[name].Options.model_validate(blocks[name])
             except ValidationError as error:  # as if the block stood among ours
-                errors = [{**one, "loc": (name, *one["loc"])} for one in error.errors(include_url=False)]
+                errors = [{**detail, "loc": (name, *detail["loc"])} for detail in error.errors(include_url=False)]
                 raise ValidationError.from_exception_data(cls.__name__, cast(Any, errors)) from None
         return blocks
 
     @property
     def runs(self) -> dict[str, str]:
         """Setting below ``treatment`` → the other run that it names."""
-        taught, merged = self.distil.teachers if self.distil else {}, self.merge.sources if self.merge else {}
-        named = (("distil.teachers", taught), ("merge.sources", merged))
-        return {f"{where}.{task}": path for where, runs in named for task, path in runs.items()}
+        teachers, merged = self.distil.teachers if self.distil else {}, self.merge.sources if self.merge else {}
+        runs_by_setting = (("distil.teachers", teachers), ("merge.sources", merged))
+        return {f"{setting}.{task}": path for setting, runs in runs_by_setting for task, path in runs.items()}
 
     @property
-    def given(self) -> dict[str, Any]:
+    def chosen_treatments(self) -> dict[str, Any]:
         """Name → settings of the treatments that there are."""
         names = [*type(self).model_fields, *(self.model_extra or {})]
         return {name: options for name in names if (options := getattr(self, name)) is not None}

@@ -58,18 +58,20 @@ class _Decoders(Block):
 
     @model_validator(mode="before")
     @classmethod
-    def _others(cls, tree: Any) -> Any:
+    def _check_further_layers(cls, tree: Any) -> Any:
         if not isinstance(tree, Mapping):
             return tree
-        return {name: value if name in cls.model_fields else _other(name, value) for name, value in tree.items()}
+        return {
+            name: value if name in cls.model_fields else _check_decoder(name, value) for name, value in tree.items()
+        }
 
 
-def _other(name: str, value: Any) -> Block:
+def _check_decoder(name: str, value: Any) -> Block:
     if isinstance(value, Block):
         return value
     type_ = value.get("type") if isinstance(value, Mapping) else None
     if name in LAYERS:
-        fit = [other for other, decoder in DECODERS.items() if kind_of(decoder.kind) == kind_of(name)]
+        fit = [decoder_name for decoder_name, decoder in DECODERS.items() if kind_of(decoder.kind) == kind_of(name)]
         if type_ not in fit:
             raise ValueError(f"decoders.{name}.type: expected {' or '.join(fit)}, found {in_words(type_)}")
     elif not isinstance(type_, str) or type_ not in DECODERS:
@@ -84,16 +86,16 @@ def _other(name: str, value: Any) -> Block:
 
 def _of_layer(name: str) -> Any:
     """The field of one of the five layers: settings of the decoder of that name, or of another one by its ``type``."""
-    own = DECODERS[name].Options
+    options = DECODERS[name].Options
 
-    def settings(value: Any, usual: ValidatorFunctionWrapHandler) -> Any:
+    def settings(value: Any, check_block: ValidatorFunctionWrapHandler) -> Any:
         if isinstance(value, Mapping) and "type" in value and value["type"] != name:
-            return _other(name, value)
+            return _check_decoder(name, value)
         if isinstance(value, Mapping):
             value = {key: setting for key, setting in value.items() if key != "type"}
-        return value if isinstance(value, Block) else usual(value)
+        return value if isinstance(value, Block) else check_block(value)
 
-    return Annotated[own, WrapValidator(settings), SerializeAsAny()], own()
+    return Annotated[options, WrapValidator(settings), SerializeAsAny()], options()
 
 
 if TYPE_CHECKING:
@@ -183,12 +185,13 @@ class Config(Block):
     def _tasks_exist(self) -> "Config":
         if not self.tasks or len(set(self.tasks)) != len(self.tasks):
             raise ValueError(f"tasks: expected one or more different tasks, found {list(self.tasks)}")
-        known = self.decoders.model_dump()
-        for where, names in (("tasks", self.tasks), ("train.weights", self.train.weights)):
+        known_tasks = self.decoders.model_dump()
+        for setting, names in (("tasks", self.tasks), ("train.weights", self.train.weights)):
             for task in names:
-                if task not in known:
+                if task not in known_tasks:
                     raise ValueError(
-                        f"{where}: there is no task {task!r}{nearest(task, known)}; tasks are {', '.join(known)}, "
+                        f"{setting}: there is no task {task!r}{nearest(task, known_tasks)}; tasks are "
+                        f"{', '.join(known_tasks)}, "
                         f"and other layers of the corpus whose decoder is given (decoders.{task}.type)"
                     )
         for task, weight in self.train.weights.items():
@@ -210,9 +213,12 @@ class Config(Block):
     @model_validator(mode="after")
     def _treatments_fit(self) -> "Config":
         """The combinations that are allowed (docs/methods/treatments.md); refuses what would be ignored."""
-        given, joint = self.treatment, self.train.mixing == "joint"
-        own, heads = given.given, {"dispatch", "clone", "protect"} & given.given.keys()
-        if given.project is not None:
+        treatment, joint = self.treatment, self.train.mixing == "joint"
+        chosen, heads = (
+            treatment.chosen_treatments,
+            {"dispatch", "clone", "protect"} & treatment.chosen_treatments.keys(),
+        )
+        if treatment.project is not None:
             heads |= {"project"}
         for name in sorted(heads):
             if not self.encoder.context:
@@ -223,38 +229,42 @@ class Config(Block):
                 raise ValueError(f"treatment.{name}: expected several tasks, found only {self.tasks[0]}")
             if self.syntax.strength:
                 raise ValueError(f"treatment.{name} does not go with syntax, whose gradient belongs to no task")
-        others = [f"treatment.{name}" for name in heads - {"clone"}]
+        other_settings = [f"treatment.{name}" for name in heads - {"clone"}]
         for name, excluded in (
-            ("clone", [*others, "pruning.sets: per_task", "train.log_uas"]),
+            ("clone", [*other_settings, "pruning.sets: per_task", "train.log_uas"]),
             ("clone", [f"pruning.closed: {kind}" for kind in ("mean", "resample", "optimal")]),
             ("clone", ["encoder.fusion", "encoder.checkpointing"]),
             ("project", ["pruning.sets: per_task"]),
             ("merge", ["train.start"]),
         ):
-            for other in excluded if name in own else ():
-                if self._asks_for(other):
-                    raise ValueError(f"treatment.{name} does not go with {other}; leave one of them out")
-        if given.project is not None and not joint:
+            for excluded_setting in excluded if name in chosen else ():
+                if self._asks_for(excluded_setting):
+                    raise ValueError(f"treatment.{name} does not go with {excluded_setting}; leave one of them out")
+        if treatment.project is not None and not joint:
             raise ValueError("treatment.project: with one task a batch (train.mixing: sampled) no gradients meet")
-        named = {
-            "treatment.distil.teachers": given.distil.teachers if given.distil else (),
-            "treatment.protect.tasks": given.protect.tasks if given.protect else (),
-            "treatment.merge.sources": given.merge.sources if given.merge else (),
+        tasks_by_setting = {
+            "treatment.distil.teachers": treatment.distil.teachers if treatment.distil else (),
+            "treatment.protect.tasks": treatment.protect.tasks if treatment.protect else (),
+            "treatment.merge.sources": treatment.merge.sources if treatment.merge else (),
         }
-        for where, names in named.items():
+        for setting, names in tasks_by_setting.items():
             for task in names:
                 if task not in self.tasks:
-                    raise ValueError(f"{where}: {task!r} is no task of this run; its tasks are {', '.join(self.tasks)}")
-        if given.merge is not None and (lacking := set(self.tasks) - given.merge.sources.keys()):
-            raise ValueError(f"treatment.merge.sources: expected a run for each task, found none for {min(lacking)}")
+                    raise ValueError(
+                        f"{setting}: {task!r} is no task of this run; its tasks are {', '.join(self.tasks)}"
+                    )
+        if treatment.merge is not None and (tasks_without_source := set(self.tasks) - treatment.merge.sources.keys()):
+            raise ValueError(
+                f"treatment.merge.sources: expected a run for each task, found none for {min(tasks_without_source)}"
+            )
         return self
 
     def _asks_for(self, setting: str) -> bool:
         """True where a setting is given, or has the value given: block.name or block.name: value."""
         path, _, value = setting.partition(": ")
         block, name = path.split(".")
-        given = getattr(getattr(self, block), name)
-        return given == value if value else given not in (None, False, "none")
+        value_set = getattr(getattr(self, block), name)
+        return value_set == value if value else value_set not in (None, False, "none")
 
     def decoder(self, task: str) -> str:
         """The name of a task's decoder."""
@@ -297,15 +307,17 @@ def validated(model: type[Settings], tree: Mapping[str, Any], source: str, overr
         messages: dict[str, list[str]] = {}
         for explained in (_explain(model, dict(e)) for e in error.errors()):
             messages.setdefault(_blamed(explained, source, overrides), []).append(explained)
-        raise ConfigError("; ".join(f"{where}: " + "; ".join(these) for where, these in messages.items())) from None
+        raise ConfigError(
+            "; ".join(f"{key}: " + "; ".join(messages_of_key) for key, messages_of_key in messages.items())
+        ) from None
 
 
 def _blamed(explained: str, source: str, overrides: Sequence[str]) -> str:
     """The last override of the key that a message begins with, of one above or below it; else the source."""
     key = re.split(r"[:;\s]", explained.removeprefix("unknown key "), maxsplit=1)[0] + "."
     for override in reversed(overrides):
-        own = override.partition("=")[0] + "."
-        if key.startswith(own) or own.startswith(key):
+        prefix = override.partition("=")[0] + "."
+        if key.startswith(prefix) or prefix.startswith(key):
             return f"{override if len(override) <= 60 else override[:59] + '…'} on the command line"
     return source
 
@@ -313,30 +325,32 @@ def _blamed(explained: str, source: str, overrides: Sequence[str]) -> str:
 def _explain(model: type[Block], error: dict[str, Any]) -> str:
     path = ".".join(map(str, error["loc"]))
     if error["type"] == "extra_forbidden":
-        known = list(_fields(model, error["loc"][:-1]))
-        hint = nearest(str(error["loc"][-1]), known) or _elsewhere(model, path, error["input"])
-        return f"unknown key {path}{hint}; known there: {', '.join(known)}"
+        known_fields = list(_fields(model, error["loc"][:-1]))
+        hint = nearest(str(error["loc"][-1]), known_fields) or _suggest_block(model, path, error["input"])
+        return f"unknown key {path}{hint}; known there: {', '.join(known_fields)}"
     if error["type"] == "missing":
         return f"{path} is missing"
     if error["type"] == "value_error":
         message, above = str(error["ctx"]["error"]), error["loc"]  # a block names its own keys, or the whole path
         key = re.split(r"[:\s]", message, maxsplit=1)[0]
-        whole = not key.isidentifier() or message.startswith("unknown key")
-        return ".".join([*above[: above.index(key) if key in above else 0 if whole else None], message])
+        drops_keys = not key.isidentifier() or message.startswith("unknown key")
+        return ".".join([*above[: above.index(key) if key in above else 0 if drops_keys else None], message])
     if error["type"] in ("model_type", "dict_type"):
         return f"{path}: expected keys and values, found {in_words(error['input'])}"
     return f"{path}: {error['msg'][0].lower()}{error['msg'][1:]}, found {in_words(error['input'])}"
 
 
-def _elsewhere(model: type[Block], path: str, value: Any) -> str:
+def _suggest_block(model: type[Block], path: str, value: Any) -> str:
     """A hint at the setting of the same name in another block, such as train.device for device or init.device."""
     while isinstance(value, dict) and len(value) == 1:
         [(key, value)] = value.items()
         path = f"{path}.{key}"
     name = path.rpartition(".")[2]
     blocks = {block: field.annotation for block, field in model.model_fields.items()}
-    there = [block for block, kind in blocks.items() if is_class(kind) and name in getattr(kind, "model_fields", ())]
-    return f" (did you mean {there[0]}.{name}?)" if there else ""
+    blocks_with_name = [
+        block for block, kind in blocks.items() if is_class(kind) and name in getattr(kind, "model_fields", ())
+    ]
+    return f" (did you mean {blocks_with_name[0]}.{name}?)" if blocks_with_name else ""
 
 
 def _fields(root: type[Block], path: Sequence[Any]) -> Iterator[str]:

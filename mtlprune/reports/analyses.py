@@ -28,18 +28,22 @@ class Figure:
 def tables(analysis: Analysis, result: Result) -> list[Grid]:
     """All that there is something to say in; one of TABLES may make several, or None."""
     results = (make(result) for make in analysis.show.TABLES)
-    every = [table for some in results for table in ([some] if isinstance(some, Grid) else some or [])]
-    return [table for table in every if table is not None and table.rows]
+    all_tables = [
+        table
+        for table_or_tables in results
+        for table in ([table_or_tables] if isinstance(table_or_tables, Grid) else table_or_tables or [])
+    ]
+    return [table for table in all_tables if table is not None and table.rows]
 
 
 def figures(analysis: Analysis, result: Result) -> dict[str, Figure]:
     """The figures by name; only those that have something to show."""
-    named = analysis.show.FIGURES
-    named = named(result) if callable(named) else named
-    drawn = ((name, chart.make(result), chart) for name, chart in named.items())
+    charts_by_name = analysis.show.FIGURES
+    charts_by_name = charts_by_name(result) if callable(charts_by_name) else charts_by_name
+    specs = ((name, chart.make(result), chart) for name, chart in charts_by_name.items())
     return {
         name: Figure(spec, f"{chart.alt.removesuffix('.')}.{series_in_words(spec)}", chart.caption)
-        for name, spec, chart in drawn
+        for name, spec, chart in specs
         if spec is not None
     }
 
@@ -55,7 +59,7 @@ def markdown(analysis: Analysis, result: Result, findings_last: bool = False) ->
     if result.about["notes"]:
         parts.append("## Notes\n\n" + "".join(f"- {note}\n" for note in result.about["notes"]))
     runs = "".join(
-        f"- {name}: {one['run']}\n" for name, one in zip(result.names, result.about["encoders"], strict=True)
+        f"- {name}: {entry['run']}\n" for name, entry in zip(result.names, result.about["encoders"], strict=True)
     )
     parts += [f"## Encoders\n\n{runs}"] if runs else []
     parts += ["## Findings\n\n" + "\n".join(findings)] if findings_last else []
@@ -103,6 +107,6 @@ class ShownResult(Result):
     def _repr_html_(self) -> str:
         analysis = find(self.analysis)
         blocks = section(analysis, self)
-        shown, folded = ([one for one in blocks if isinstance(one, Grid) is kind] for kind in (False, True))
+        visible, folded = ([block for block in blocks if isinstance(block, Grid) is kind] for kind in (False, True))
         tables = f"<details><summary>{plural(len(folded), 'table')}</summary>{html(folded)}</details>"
-        return f"<h3>{analysis.title}</h3>{html(shown)}{tables}"
+        return f"<h3>{analysis.title}</h3>{html(visible)}{tables}"

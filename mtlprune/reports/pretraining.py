@@ -24,17 +24,17 @@ class Measure(NamedTuple):
     unit: str
     falling: bool = False
     """True where its drop is looked for."""
-    beside: str | float | None = None
+    reference: str | float | None = None
     """Key of a baseline, or a number that is one, and what that baseline is called."""
     called: str = ""
 
 
 MEASURES = (
     Measure("loss", "Loss on dev", "nats a piece", falling=True),
-    Measure("uas_single", "UAS, one head for all", "%", beside="offset_single", called="best offset"),
-    Measure("uas_best", "UAS, a head a relation", "%", beside="offset_best", called="best offsets"),
+    Measure("uas_single", "UAS, one head for all", "%", reference="offset_single", called="best offset"),
+    Measure("uas_best", "UAS, a head a relation", "%", reference="offset_best", called="best offsets"),
     Measure("arc_weight", "Attention along arcs, any head", "mean weight"),
-    Measure("pairs", "Minimal pairs", "% right", beside=50.0, called="chance"),
+    Measure("pairs", "Minimal pairs", "% right", reference=50.0, called="chance"),
     Measure("twonn_mean", "Dimension of sentences", "TwoNN", falling=True),
 )
 
@@ -104,8 +104,8 @@ def _read(path: Path) -> PretrainingLog:
     syntax = tree.get("syntax") or {}
     total = int((tree.get("train") or {}).get("steps", logged[-1]["step"]))
     strength = float(syntax.get("strength", 0.0))
-    name, every = str(tree.get("name", path.name)), (tree.get("watch") or {}).get("every")
-    return PretrainingLog(name, str(path), syntax.get("release"), tuple(logged), total, strength, every)
+    name, interval = str(tree.get("name", path.name)), (tree.get("watch") or {}).get("every")
+    return PretrainingLog(name, str(path), syntax.get("release"), tuple(logged), total, strength, interval)
 
 
 def measured(logs: Sequence[PretrainingLog]) -> list[Measure]:
@@ -115,34 +115,34 @@ def measured(logs: Sequence[PretrainingLog]) -> list[Measure]:
 
 def summary(logs: Sequence[PretrainingLog]) -> dict[str, Any]:
     """Last values and breaks of all measures that any run has: what pretraining.json holds."""
-    shown = measured(logs)
+    measures = measured(logs)
     runs = []
     for log in logs:
         entry: dict[str, Any] = {"name": log.name, "path": log.path, "lambda": log.strength, "release": log.release}
         entry |= {"updates": log.lines[-1]["step"], "of": log.total}
-        for measure in shown:
+        for measure in measures:
             points = log.points(measure.key)
             entry[measure.key] = {"last": points[-1][1] if points else None, "break": log.break_of(measure)}
             if log.every:
                 entry[measure.key]["even_break"] = log.even_break_of(measure)
         runs.append(entry)
-    return {"axis": "log", "measures": [measure.key for measure in shown], "runs": runs}
+    return {"axis": "log", "measures": [measure.key for measure in measures], "runs": runs}
 
 
 @markdown_document
 def markdown(logs: Sequence[PretrainingLog]) -> str:
     """A row a run: the last value of each measure, and after @ the update of its break, in brackets over even steps."""
-    shown, rows = measured(logs), []
+    measures, rows = measured(logs), []
     for entry in summary(logs)["runs"]:
-        until = f" until {entry['release']}" if entry["release"] is not None else ""
+        release_note = f" until {entry['release']}" if entry["release"] is not None else ""
         cells = [
             ("–" if cell["last"] is None else f"{cell['last']:.2f}")
             + ("" if cell["break"] is None else f" @ {cell['break']:g}")
             + ("" if cell.get("even_break") is None else f" ({cell['even_break']:g})")
-            for cell in (entry[measure.key] for measure in shown)
+            for cell in (entry[measure.key] for measure in measures)
         ]
-        rows.append([entry["name"], f"{entry['lambda']:g}{until}", str(entry["updates"]), *cells])
-    header = ["run", "λ", "updates", *(f"{measure.name} ({measure.unit})" for measure in shown)]
+        rows.append([entry["name"], f"{entry['lambda']:g}{release_note}", str(entry["updates"]), *cells])
+    header = ["run", "λ", "updates", *(f"{measure.name} ({measure.unit})" for measure in measures)]
     note = (
         "Last value @ update of the break: the point of the largest acceleration of the curve (of its drop, for loss "
         "and dimension), slopes on an axis of log updates. In brackets: the break over even steps, as published."
@@ -171,27 +171,27 @@ def _panel(
 ) -> alt.LayerChart | alt.FacetChart:
     names = []
     for log in logs:
-        until = f" until update {log.release}" if log.release is not None else ""
-        names.append(f"{log.name}: λ {log.strength:g}{until}" if log.strength else log.name)
+        release_note = f" until update {log.release}" if log.release is not None else ""
+        names.append(f"{log.name}: λ {log.strength:g}{release_note}" if log.strength else log.name)
     rows = [
         {"name": name, "update": step or start, "value": value, "break": step == log.break_of(measure)}
         for name, log in zip(names, logs, strict=True)
         for step, value in log.points(measure.key)
     ]
     frame = pd.DataFrame(rows).astype({"name": pd.CategoricalDtype(names, ordered=True)})
-    across = alt.X(
+    x_axis = alt.X(
         "update:Q",
         scale=alt.Scale(type="log", nice=False),
         axis=alt.Axis(grid=False, format="~s", values=ticks),
         title="updates",
     )
-    base = [v for log in logs for _, v in log.points(str(measure.beside))]
-    base = [measure.beside] if isinstance(measure.beside, float) else base
+    base = [v for log in logs for _, v in log.points(str(measure.reference))]
+    base = [measure.reference] if isinstance(measure.reference, float) else base
     title = measure.name + f" (dashed: {measure.called})" * bool(base)  # beside its line a curve would cross the words
-    curves = lines(frame, "update", "value", title=title, y_title=measure.unit).encode(across)
-    broken = alt.Chart(data(frame[frame["break"]])).encode(across, alt.Color("name:N"))
-    rings = broken.mark_point(size=100, filled=False, opacity=1).encode(alt.Y("value:Q"))
-    down = broken.mark_rule(strokeDash=[3, 3]).encode(alt.Y("value:Q"), alt.Y2(value=HEIGHT))
+    curves = lines(frame, "update", "value", title=title, y_title=measure.unit).encode(x_axis)
+    break_points = alt.Chart(data(frame[frame["break"]])).encode(x_axis, alt.Color("name:N"))
+    rings = break_points.mark_point(size=100, filled=False, opacity=1).encode(alt.Y("value:Q"))
+    down = break_points.mark_rule(strokeDash=[3, 3]).encode(alt.Y("value:Q"), alt.Y2(value=HEIGHT))
     layers = [curves, down, rings]
     if base:
         across_all = alt.Chart(alt.InlineData(values=[{"value": max(base)}])).encode(alt.Y("value:Q"))

@@ -18,7 +18,7 @@ from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 import mtlprune as package
 from mtlprune.analyses.analysis import Request, find, read
 from mtlprune.cli import display
-from mtlprune.cli.display import PlainConsole, counted, duration, working
+from mtlprune.cli.display import PlainConsole, count_steps, duration, working
 from mtlprune.corpora.store import load_corpus, save_corpus
 from mtlprune.encoder.arcs import uas_of
 from mtlprune.encoder.gates import Gates
@@ -234,7 +234,7 @@ def test_curve(measured, single, trained, claims, encoder):
 
 def test_work_is_announced_in_pipes_once_it_has_begun():
     terminal = PlainConsole(file=io.StringIO(), width=80)
-    with counted(bar=terminal) as (part, step):
+    with count_steps(bar=terminal) as (part, step):
         part("loading")
         part("reading", 3)
         assert not terminal.file.getvalue()
@@ -250,7 +250,7 @@ def test_work_without_steps_says_once_a_minute_that_it_goes_on(monkeypatch):
     terminal = PlainConsole(file=io.StringIO(), width=80)
     with working("tests", terminal):
         time.sleep(0.2)
-    with counted(bar=terminal) as (part, _):
+    with count_steps(bar=terminal) as (part, _):
         part("reading", 3)
         time.sleep(0.2)
     printed = terminal.file.getvalue()

@@ -151,7 +151,7 @@ def test_weights_are_kept_where_they_are_small_and_a_further_seed_adds_its_runs(
 
 
 def test_a_dry_run_says_what_becomes_of_large_weights(own, encoder, mtlprune, tmp_path, monkeypatch):
-    monkeypatch.setattr("mtlprune.cli.compare.KEPT", 0)
+    monkeypatch.setattr("mtlprune.cli.compare.MAX_WEIGHT_BYTES", 0)
     command = ("compare", own, f"encoder.name={encoder}", *FAST, "--out", tmp_path / "new", "--dry-run")
     assert "removed in the end; --keep-weights keeps them" in mtlprune(*command).done().out
     assert " MB: kept" in mtlprune(*command, "--keep-weights").done().out

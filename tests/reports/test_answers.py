@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from mtlprune.analyses.heads.claims.measure import overlap
-from mtlprune.reports.page.answers import NOT_ASKED, Gap, Joint, because_of_heads, on_claims, on_scores, phi_of
+from mtlprune.reports.page.answers import NOT_ASKED, Gap, Joint, claims_verdict, on_scores, phi_of, sharing_verdict
 from mtlprune.runs.claims import Claim
 from mtlprune.runs.results import Result, read_result
 
@@ -77,7 +77,7 @@ SAME, APART = [0, 1, 2], ([3, 4, 5], [6, 7, 8])
     ],
 )
 def test_do_tasks_claim_the_same_heads(heads, tied, answer, words):
-    verdict = on_claims(claims(heads) if heads else None, tied)
+    verdict = claims_verdict(claims(heads) if heads else None, tied)
     assert verdict.answer == answer and words in verdict.number and len(answer.split()) <= 6
 
 
@@ -159,7 +159,7 @@ WITHDRAWN = roles(0.0, -0.2, 0.2, "Withdrawn on a day: the push was not felt.")
     ],
 )
 def test_tests_of_a_fight_are_answered_together(results, answer, words):
-    verdict = because_of_heads(results)
+    verdict = sharing_verdict(results)
     assert verdict.answer == answer and words in verdict.number and verdict.link == "why"
 
 
@@ -172,7 +172,7 @@ def test_the_committed_results_and_their_page_give_one_answer():
         "roles": "fight/roles",
     }
     results = {name: read_result(Path("results") / folder / f"{name}.json") for name, folder in folders.items()}
-    answer = because_of_heads(results).answer
+    answer = sharing_verdict(results).answer
     assert (
         Path("results/fight/README.md")
         .read_text(encoding="utf-8")
@@ -203,11 +203,11 @@ def test_the_committed_results_and_their_page_give_one_answer():
     ],
 )
 def test_because_they_share_heads(treatments, cross, answer, words):
-    verdict = because_of_heads(given(treatments=treatments, cross=cross))
+    verdict = sharing_verdict(given(treatments=treatments, cross=cross))
     assert verdict.answer == answer and words in verdict.number and len(answer.split()) <= 6
 
 
 def test_without_a_claimed_head_there_are_none_to_close():
     none, some = claims({"POS": [[0], [1], [2]], "NER": [[3], [4], [5]]}), claims({"POS": [SAME], "NER": [SAME]})
-    assert because_of_heads({}, none).answer == "No heads to close"
-    assert because_of_heads({}, some).answer == NOT_ASKED
+    assert sharing_verdict({}, none).answer == "No heads to close"
+    assert sharing_verdict({}, some).answer == NOT_ASKED

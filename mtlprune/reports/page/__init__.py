@@ -66,11 +66,11 @@ def report(sources: Sources, choices: Choices, gold: page_scores.Gold) -> str:
     probes = page_analyses.probes_part(sources.probes, corpora)
     analyses = page_analyses.parts(results, corpora)
     tables, unscored = page_scores.compared(runs, choices.split, choices.resamples, sources.baselines)
-    every, without = page_claims.selections(runs, results, choices.permutations)
+    all_selections, notes_of_missing = page_claims.selections(runs, results, choices.permutations)
     parts = [
         page_scores.part(tables, unscored),
         page_scores.labels_part(tables, gold, choices.resamples),
-        page_claims.part(every, without),
+        page_claims.part(all_selections, notes_of_missing),
         probes,
         *analyses,
         page_runs.part(runs, sources.notes),
@@ -78,5 +78,5 @@ def report(sources: Sources, choices: Choices, gold: page_scores.Gold) -> str:
     ]
     encoders = ", ".join(dict.fromkeys(run.encoder_title.partition(",")[0] for run in runs))
     title = choices.title or f"{encoders} on {', '.join(dict.fromkeys(run.corpus for run in runs))}"
-    first = first_screen(title, runs, tables, every, results)
+    first = first_screen(title, runs, tables, all_selections, results)
     return rendered(title, first, [part for part in parts if part is not None], [run.folder.path for run in runs])

@@ -22,8 +22,8 @@ from mtlprune.reports.analyses import Figure
 from mtlprune.reports.page.render import Part
 from mtlprune.runs.results import Result
 
-WHY = ("scarcity", "roles", "cross", "curve", "exchange", "gradients", "treatments")
-QUESTION_OF = dict.fromkeys(WHY, "why") | dict.fromkeys(("head", "heads"), "know")
+EXPLAINING_ANALYSES = ("scarcity", "roles", "cross", "curve", "exchange", "gradients", "treatments")
+QUESTION_OF = dict.fromkeys(EXPLAINING_ANALYSES, "why") | dict.fromkeys(("head", "heads"), "know")
 """The question that an analysis answers, those of one question in their order; of others it is "other"."""
 
 
@@ -43,17 +43,22 @@ def parts(by_folder: FolderResults, data: Collection[str] = ()) -> list[Part]:
         data: fingerprints of the corpora of the page's runs; an analysis of another one is called so.
     """
     every_part: list[Part] = []
-    names = [name for name in dict.fromkeys([*WHY, *ANALYSES]) if name != CLAIMS.name]
-    for name, folder, result in ((name, folder, of[name]) for name in names for folder, of in by_folder if name in of):
-        analysis, about, caveats = find(name), result.about, []
+    names = [name for name in dict.fromkeys([*EXPLAINING_ANALYSES, *ANALYSES]) if name != CLAIMS.name]
+    for name, folder, result in (
+        (name, folder, results_by_name[name])
+        for name in names
+        for folder, results_by_name in by_folder
+        if name in results_by_name
+    ):
+        analysis, record, caveats = find(name), result.about, []
         with reading(folder / f"{name}.json", RunError, "make it anew"):
             blocks = shown.section(analysis, result)
-        taken = {part.key for part in every_part}
-        key = next(k for k in (analysis.key, *(f"{analysis.key}-{n}" for n in range(2, 1000))) if k not in taken)
+        keys_used = {part.key for part in every_part}
+        key = next(k for k in (analysis.key, *(f"{analysis.key}-{n}" for n in range(2, 1000))) if k not in keys_used)
         title = analysis.title if key == analysis.key else f"{analysis.title} ({folder})"
-        if data and about.get("fingerprint") not in (None, *data):
-            of = about.get("corpus", about["fingerprint"][:8])
-            caveats.append(f"{title}: made of another corpus than the runs were trained on ({of}).")
+        if data and record.get("fingerprint") not in (None, *data):
+            corpus_name = record.get("corpus", record["fingerprint"][:8])
+            caveats.append(f"{title}: made of another corpus than the runs were trained on ({corpus_name}).")
         question = QUESTION_OF.get(name, "other")
         folded = name == "heads" or question == "other"
         every_part.append(Part(key, title, {"blocks": blocks}, question, caveats, template="analysis", folded=folded))
@@ -84,28 +89,41 @@ def probes_part(folders: Sequence[Path], data: Collection[str] = ()) -> Part | N
         return None
     result = read_probes(folders)
     mode, size = modes(result)[0], shape(result)
-    shown = panels(result, mode)
+    panels_shown = panels(result, mode)
     subjects = [
         (name, _by_head(known(result, mode, encoder, seed), size)) for name, encoder, seed in _subjects(result, mode)
     ]
-    first, *each = probes.tables(result)
+    first, *task_tables = probes.tables(result)
     tasks = [
-        (panel.task.upper(), _figures(result, panel), [one for one in each if one.key.startswith(f"{panel.task}-")])
-        for panel in shown
+        (
+            panel.task.upper(),
+            _figures(result, panel),
+            [table for table in task_tables if table.key.startswith(f"{panel.task}-")],
+        )
+        for panel in panels_shown
     ]
-    who, heads = subjects[0]
-    holds = {"about": probes.about(result), "summary": first, "who": who, "heads": _heads(heads, who), "tasks": tasks}
-    caveats = [*result.about["notes"], *probes.lacking(shown)]
-    if few := [f"{panel.task.upper()} {len(panel.few)} of {len(panel.items)}" for panel in shown if panel.few]:
+    subject_title, heads = subjects[0]
+    holds = {
+        "about": probes.about(result),
+        "summary": first,
+        "who": subject_title,
+        "heads": _heads(heads, subject_title),
+        "tasks": tasks,
+    }
+    caveats = [*result.about["notes"], *probes.lacking(panels_shown)]
+    if rare_labels := [
+        f"{panel.task.upper()} {len(panel.few)} of {len(panel.items)}" for panel in panels_shown if panel.few
+    ]:
         caveats.append(
-            f"Labels with fewer than {result.about['few']} test items say little and are marked: {', '.join(few)}."
+            f"Labels with fewer than {result.about['few']} test items say little and are marked: "
+            f"{', '.join(rare_labels)}."
         )
     if data and result.about["fingerprint"] not in data:
         corpus = result.about["corpus"]
         caveats.insert(0, f"Heads were probed on another corpus than the runs were trained on ({corpus}).")
-    content: dict[str, Any] = {"subjects": [_data(*one) for one in subjects], "shape": size}
+    content: dict[str, Any] = {"subjects": [_data(*subject) for subject in subjects], "shape": size}
     holds["cells"] = np.array(content["subjects"][0]["cells"]).reshape(size).tolist()
-    findings = probes.beyond_controls(shown)
+    findings = probes.beyond_controls(panels_shown)
     return Part("probes", "", holds, "know", caveats, findings, content, "heads-know")
 
 
@@ -133,12 +151,14 @@ def _subjects(result: Result, mode: str) -> list[tuple[str, str, int]]:
     labels = result.frames["labels"]
     first = labels[labels["mode"] == mode].groupby("encoder", sort=False)["seed"].min()
     order = sorted(sorted(first.index), key=lambda name: (name != PRETRAINED, "MTL" in name, "+" in name))
-    named = [(name if name == PRETRAINED else f"{name}, seed {first[name]}", name, int(first[name])) for name in order]
-    return named[:SUBJECTS]
+    titled_subjects = [
+        (name if name == PRETRAINED else f"{name}, seed {first[name]}", name, int(first[name])) for name in order
+    ]
+    return titled_subjects[:SUBJECTS]
 
 
 def _by_head(rows: pd.DataFrame, size: tuple[int, int]) -> Heads:
-    rows_of = {place: some.to_dict("records") for place, some in rows.groupby(["layer", "head"])}
+    rows_of = {place: head_rows.to_dict("records") for place, head_rows in rows.groupby(["layer", "head"])}
     return {place: rows_of.get(place, []) for place in product(range(1, size[0] + 1), range(1, size[1] + 1))}
 
 
@@ -161,9 +181,9 @@ def _data(name: str, heads: Heads) -> dict[str, Any]:
         ]
         for rows in heads.values()
     ]
-    chosen = [sum(row["best"] and not row["few"] for row in rows) for rows in heads.values()]
-    cells = hexes(diverging(-np.array(chosen) / max(1, *chosen)))
-    return {"name": name, "labels": list(labels.values()), "cards": cards, "chosen": chosen, "cells": cells}
+    best_counts = [sum(row["best"] and not row["few"] for row in rows) for rows in heads.values()]
+    cells = hexes(diverging(-np.array(best_counts) / max(1, *best_counts)))
+    return {"name": name, "labels": list(labels.values()), "cards": cards, "chosen": best_counts, "cells": cells}
 
 
 def _heads(heads: Heads, name: str) -> Grid:
@@ -171,13 +191,15 @@ def _heads(heads: Heads, name: str) -> Grid:
     rows = []
     for (layer, head), best in heads.items():
         names = [f"{row['task'].upper()} {row['label']}" for row in best if row["best"]]
-        more = f" and {len(names) - 8} more" if len(names) > 8 else ""
-        labels = ", ".join(names[:8]) + more
-        rows.append([f"{layer}-{head}", _said(best[:1]), _said(best[1:4]), labels, str(len(names))])
+        remaining = f" and {len(names) - 8} more" if len(names) > 8 else ""
+        labels = ", ".join(names[:8]) + remaining
+        rows.append(
+            [f"{layer}-{head}", _labels_with_scores(best[:1]), _labels_with_scores(best[1:4]), labels, str(len(names))]
+        )
     return Grid(["head", "knows best", "then", "labels", "chosen for"], rows, 4, f"Heads of {name}")
 
 
-def _said(rows: Sequence[dict[str, Any]]) -> str:
+def _labels_with_scores(rows: Sequence[dict[str, Any]]) -> str:
     return ", ".join(
         f"{row['task'].upper()} {row['label']}"
         + ("" if math.isnan(row["gain"]) else f" ({row['gain']:+.1f})".replace("-", "−"))

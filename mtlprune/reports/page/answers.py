@@ -25,8 +25,12 @@ if TYPE_CHECKING:
     from mtlprune.runs.results import Result
 
 NOT_ASKED, NOT_SHOWN, UNDECIDED, ONE_SEED = "Not asked by these runs", "Not shown", "Undecided", "One seed cannot say"
-CLAIMS, SCORES, WHY = "Do tasks claim the same heads?", "Does joint training cost points?", "Because they share heads?"
-FEW, SOME = 1 / 6, 1 / 2
+CLAIMS, SCORES, SHARING = (
+    "Do tasks claim the same heads?",
+    "Does joint training cost points?",
+    "Because they share heads?",
+)
+FEW_BELOW, SOME_BELOW = 1 / 6, 1 / 2
 """Up to which share of an encoder's heads the heads that several tasks claim are a few, and some."""
 CHANCE = 0.1
 """Shared heads by layer depth alone, below which none says nothing."""
@@ -82,12 +86,12 @@ class Joint:
 
     title: str = ""
     gaps: Sequence[Gap] = ()
-    where: str = ""
-    more: Sequence[Gap] = ()
-    own: str = ""
+    training_budget: str = ""
+    gaps_with_more_updates: Sequence[Gap] = ()
+    own_budget: str = ""
 
 
-def several(tasks: int) -> tuple[int, str]:
+def required_tasks(tasks: int) -> tuple[int, str]:
     """The least number of tasks, out of so many, that share a head marked on the map, and that number in words."""
     return min(3, tasks), {2: "both tasks", 3: "all three tasks"}.get(tasks, "three tasks or more")
 
@@ -105,10 +109,10 @@ def phi_of(result: Result) -> tuple[float, float, float] | None:
 def phi_words(result: Result) -> str:
     """Φ 0.66 [0.55, 0.78]; "" with one seed."""
     phi = phi_of(result)
-    return f"Φ {number(phi[0])}{between(*phi[1:])}" if phi else ""
+    return f"Φ {number(phi[0])}{interval_text(*phi[1:])}" if phi else ""
 
 
-def on_claims(result: Result | None, tied: bool = False) -> Verdict:
+def claims_verdict(result: Result | None, tied: bool = False) -> Verdict:
     """Decide whether tasks claim the same heads, from the claims whose seeds agree most; None: there are none.
 
     Args:
@@ -116,60 +120,65 @@ def on_claims(result: Result | None, tied: bool = False) -> Verdict:
     """
     if result is None or len(result.about["single"]) < 2 or "numbers" not in result.frames:
         return Verdict(CLAIMS, NOT_ASKED, "They choose no heads for two tasks.")
-    least, who = several(len(result.about["single"]))
-    numbers = result.frames["numbers"].set_index("tasks").loc[least]
+    minimum, claimants = required_tasks(len(result.about["single"]))
+    numbers = result.frames["numbers"].set_index("tasks").loc[minimum]
     count, total, p = int(numbers["heads"]), result.about["layers"] * result.about["heads"], numbers["layers_more"]
-    of = f"{count} of {total}"
-    labels = [one["encoder"] for one in result.about["encoders"]]
-    alone = len(set(labels)) == len(labels)
+    fraction = f"{count} of {total}"
+    labels = [entry["encoder"] for entry in result.about["encoders"]]
+    one_seed = len(set(labels)) == len(labels)
     if tied:
         answer = "Gates tell no heads apart"
-    elif alone:
+    elif one_seed:
         answer = ONE_SEED
     elif math.isnan(p):
-        answer = f"{of}, not tested"
+        answer = f"{fraction}, not tested"
     elif not count and numbers["layers_expected"] < CHANCE:
         answer = "Too few claimed to tell"
     elif p > LEVEL:
         answer = "Not beyond layer depth"
     else:
-        answer = f"{'A few' if count <= FEW * total else 'Some' if count <= SOME * total else 'Many'}: {of}"
+        quantity = "A few" if count <= FEW_BELOW * total else "Some" if count <= SOME_BELOW * total else "Many"
+        answer = f"{quantity}: {fraction}"
     chance = f"layer depth alone gives {number(numbers['layers_expected'], 1)}"
     chance += "" if math.isnan(p) else f" (p {probability(p)})"
     phi = phi_words(result)
-    unknown = "With one seed, nothing is known of others." if alone else "How far seeds agree is not defined."
+    unknown = "With one seed, nothing is known of others." if one_seed else "How far seeds agree is not defined."
     seeds = f"Seeds of a task agree: {phi}." if phi else unknown
-    return Verdict(CLAIMS, answer, f"{'' if of in answer else f'{of} '}by {who}; {chance}. {seeds}", "claims")
+    return Verdict(
+        CLAIMS, answer, f"{'' if fraction in answer else f'{fraction} '}by {claimants}; {chance}. {seeds}", "claims"
+    )
 
 
 def on_scores(joint: Joint) -> Verdict:
     """Decide whether joint training costs points, from the largest joint setting."""
-    gaps, more = joint.gaps, joint.more
-    shown, where = (gaps, joint.where) if gaps else (more, joint.own)
-    if not shown:
+    gaps, gaps_with_more_updates = joint.gaps, joint.gaps_with_more_updates
+    gaps_shown, training_budget = (gaps, joint.training_budget) if gaps else (gaps_with_more_updates, joint.own_budget)
+    if not gaps_shown:
         return Verdict(SCORES, NOT_ASKED, "No task is trained both alone and with others.")
-    worse, better = _sure(shown, -1), _sure(shown, 1)
-    if not any(gap.seeds for gap in shown):
-        untested = all(math.isnan(gap.low) for gap in shown)
+    worse, better = _significant_gaps(gaps_shown, -1), _significant_gaps(gaps_shown, 1)
+    if not any(gap.seeds for gap in gaps_shown):
+        untested = all(math.isnan(gap.low) for gap in gaps_shown)
         answer = "Not tested" if untested else ONE_SEED
     elif worse:
-        answer = f"Yes, on {len(worse)} of {len(shown)} tasks"
+        answer = f"Yes, on {len(worse)} of {len(gaps_shown)} tasks"
     else:
-        answer = f"No, better on {len(better)} of {len(shown)}" if better else NOT_SHOWN
-    far = min(worse, key=lambda gap: gap.value) if worse else max(better or shown, key=lambda gap: abs(gap.value))
-    text = f"{'Most on ' if len(shown) > 1 else ''}{far.name}: {signed(far.value)} points"
-    text += f"{between(far.low, far.high, 1)} {where}{_seen_from(answer, far.detectable)}"
-    if gaps and more:
-        lost = _sure(more, -1)
-        text += f"; {joint.own}, on {len(lost) if lost else 'none'}"
+        answer = f"No, better on {len(better)} of {len(gaps_shown)}" if better else NOT_SHOWN
+    largest = (
+        min(worse, key=lambda gap: gap.value) if worse else max(better or gaps_shown, key=lambda gap: abs(gap.value))
+    )
+    text = f"{'Most on ' if len(gaps_shown) > 1 else ''}{largest.name}: {signed(largest.value)} points"
+    text += f"{interval_text(largest.low, largest.high, 1)} {training_budget}{_seen_from(answer, largest.detectable)}"
+    if gaps and gaps_with_more_updates:
+        lost_tasks = _significant_gaps(gaps_with_more_updates, -1)
+        text += f"; {joint.own_budget}, on {len(lost_tasks) if lost_tasks else 'none'}"
     return Verdict(SCORES, answer, f"{text}.", "scores")
 
 
-def _sure(gaps: Sequence[Gap], sign: int) -> list[Gap]:
+def _significant_gaps(gaps: Sequence[Gap], sign: int) -> list[Gap]:
     return [gap for gap in gaps if gap.significant and sign * gap.value > 0]
 
 
-def because_of_heads(results: Mapping[str, Result], claims: Result | None = None) -> Verdict:
+def sharing_verdict(results: Mapping[str, Result], claims: Result | None = None) -> Verdict:
     """Because they share heads? From copies of shared heads, else from closing what other tasks claim; from these and
     tests of a fight together where scarce heads or roles were measured.
 
@@ -180,14 +189,14 @@ def because_of_heads(results: Mapping[str, Result], claims: Result | None = None
     if verdict is None and "cross" in results:
         verdict = _by_closing(results["cross"])
     if tests := [by(results[name]) for name, by in _DIRECT.items() if name in results]:
-        return _together(tests, verdict)
+        return _combine_tests(tests, verdict)
     numbers = {} if claims is None or "numbers" not in claims.frames else claims.frames["numbers"]
     if verdict is None and len(numbers) and not numbers["heads"].any():
-        return Verdict(WHY, "No heads to close", "In most seeds no task claims a head.", "claims")
-    return verdict or Verdict(WHY, NOT_ASKED, "No run gives a task heads of its own, or closes another's.")
+        return Verdict(SHARING, "No heads to close", "In most seeds no task claims a head.", "claims")
+    return verdict or Verdict(SHARING, NOT_ASKED, "No run gives a task heads of its own, or closes another's.")
 
 
-def _together(tests: Sequence[tuple[str, str]], other: Verdict | None) -> Verdict:
+def _combine_tests(tests: Sequence[tuple[str, str]], gap_verdict: Verdict | None) -> Verdict:
     """One answer from tests of a fight and the verdict from copies or closed heads, if there is one.
 
     Yes where one speaks for a fight and none against it, no where two tests or more were made and all speak against it,
@@ -198,10 +207,17 @@ def _together(tests: Sequence[tuple[str, str]], other: Verdict | None) -> Verdic
     answer = UNDECIDED
     if len(tests) > 1 and {*leanings} == {"against"}:
         answer = "No"
-    also = [of_answer[other.answer]] if other is not None and other.answer in of_answer else []
-    if "for" in (every := [*leanings, *also]):
-        answer = UNDECIDED if "against" in every else "Yes, in part"
-    return Verdict(WHY, answer, " ".join([*(words for _, words in tests), *([other.number] if other else [])]), "why")
+    leaning_of_gap = (
+        [of_answer[gap_verdict.answer]] if gap_verdict is not None and gap_verdict.answer in of_answer else []
+    )
+    if "for" in (all_leanings := [*leanings, *leaning_of_gap]):
+        answer = UNDECIDED if "against" in all_leanings else "Yes, in part"
+    return Verdict(
+        SHARING,
+        answer,
+        " ".join([*(words for _, words in tests), *([gap_verdict.number] if gap_verdict else [])]),
+        "why",
+    )
 
 
 def _by_scarcity(result: Result) -> tuple[str, str]:
@@ -211,7 +227,7 @@ def _by_scarcity(result: Result) -> tuple[str, str]:
     leaning = scarcity.leaning(row, margin)
     fight = f"a fight's −{margin:g}"
     words = {"for": f"{fight} or less is seen", "against": f"{fight} is excluded", "undecided": f"{fight} is possible"}
-    change = f"{signed(row.delta)}{between(row.low, row.high, 1)}"
+    change = f"{signed(row.delta)}{interval_text(row.low, row.high, 1)}"
     return leaning, f"With {row.term} instead of {row.other} the gap changes by {change}: {words[leaning]}."
 
 
@@ -219,7 +235,7 @@ def _by_roles(result: Result) -> tuple[str, str]:
     leaning, row = roles.leaning(result)
     if row is None:
         return leaning, "Roles of heads say nothing (withdrawn, or none)."
-    gain = f"{signed(row.delta)}{between(row.low, row.high, 1)}"
+    gain = f"{signed(row.delta)}{interval_text(row.low, row.high, 1)}"
     return leaning, f"Closing heads that get in a task's way gains {gain} points (a fight: {GAIN:g} or more)."
 
 
@@ -231,16 +247,16 @@ def _by_copies(result: Result) -> Verdict | None:
     """Copies of claimed heads beside copies of other heads of the same layers; None without both."""
     settings, pairs = result.frames["settings"].set_index("term"), pairs_not_shown(result)
     for pair in pairs[pairs["mode"].isin(("primary", "control"))].itertuples():
-        chosen, control = settings.loc[pair.term], settings.loc[pair.referenced_run]
-        if "clone of claimed heads" not in chosen["label"]:
+        clone_row, control = settings.loc[pair.term], settings.loc[pair.referenced_run]
+        if "clone of claimed heads" not in clone_row["label"]:
             continue
-        if math.isnan(chosen["share"]):  # of a gap that is not shown
-            return Verdict(WHY, "No gap to close", _points(pair), "why")
+        if math.isnan(clone_row["share"]):  # of a gap that is not shown
+            return Verdict(SHARING, "No gap to close", _points(pair), "why")
         answer = NOT_SHOWN if pair.last > LEVEL else "Yes, in part" if pair.delta > 0 else "No"
         answer = "No" if pair.last > LEVEL and pair.equal < LEVEL else answer
         kind = control["label"].rpartition("clone of ")[2]
-        text = f"Copies of shared heads close {_share(chosen)} of the gap, copies of {kind} of the same layers"
-        return Verdict(WHY, answer, f"{text} {_share(control)}{_seen_from(answer, pair.detectable)}.", "why")
+        text = f"Copies of shared heads close {_share(clone_row)} of the gap, copies of {kind} of the same layers"
+        return Verdict(SHARING, answer, f"{text} {_share(control)}{_seen_from(answer, pair.detectable)}.", "why")
     return None
 
 
@@ -254,11 +270,12 @@ def _share(row: Any) -> str:
         float(f"{100 * row[name]:.0f}") + 0.0
         for name in ("share", "share_low", "share_high")  # no −0
     )
-    return f"{number(value, 0)} %{between(low, high, 0)}"
+    return f"{number(value, 0)} %{interval_text(low, high, 0)}"
 
 
 def _points(pair: Any) -> str:
-    return f"Copies of shared heads minus copies of others: {number(pair.delta)} points{between(pair.low, pair.high)}."
+    change = f"{number(pair.delta)} points{interval_text(pair.low, pair.high)}"
+    return f"Copies of shared heads minus copies of others: {change}."
 
 
 def _by_closing(result: Result) -> Verdict | None:
@@ -269,16 +286,17 @@ def _by_closing(result: Result) -> Verdict | None:
     if cells.empty:
         return None
     lower = cells[(cells["holm"] < LEVEL) & (cells["delta"] < 0)]
-    shown = lower if len(lower) else cells
-    most = shown.loc[shown["delta"].idxmin()]
+    cases = lower if len(lower) else cells
+    worst = cases.loc[cases["delta"].idxmin()]
     answer = "Possible: tasks need each other's heads" if len(lower) else NOT_SHOWN
     answer = answer if cells["n"].max() > 1 else ONE_SEED
     text = (
         f"Closing what another task claims, instead of random heads of the same layers, costs a task points in "
-        f"{len(lower)} of {len(cells)} cases, most {most['encoder']} without {most['other']}'s: "
-        f"{signed(most['delta'])}{between(most['low'], most['high'], 1)}{_seen_from(answer, most['detectable'])}."
+        f"{len(lower)} of {len(cells)} cases, most {worst['encoder']} without {worst['other']}'s: "
+        f"{signed(worst['delta'])}{interval_text(worst['low'], worst['high'], 1)}"
+        f"{_seen_from(answer, worst['detectable'])}."
     )
-    return Verdict(WHY, answer, text, "why")
+    return Verdict(SHARING, answer, text, "why")
 
 
 def signed(value: float) -> str:
@@ -286,6 +304,6 @@ def signed(value: float) -> str:
     return f"{value:+.1f}".replace("-", "−")
 
 
-def between(low: float, high: float, digits: int = 2) -> str:
+def interval_text(low: float, high: float, digits: int = 2) -> str:
     """An interval after a number; "" where it is not known."""
     return "" if math.isnan(low) else f" [{number(low, digits)}, {number(high, digits)}]"

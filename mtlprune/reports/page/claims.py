@@ -20,7 +20,7 @@ from mtlprune.evaluation.head_masks import OPEN_ABOVE, head_names
 from mtlprune.figures.grid import Grid, number, probability
 from mtlprune.figures.maps import claim_maps
 from mtlprune.reports import analyses as shown
-from mtlprune.reports.page.answers import phi_of, phi_words, several
+from mtlprune.reports.page.answers import phi_of, phi_words, required_tasks
 from mtlprune.reports.page.render import Part
 from mtlprune.runs.claims import Claim, RunGroup, claims_of, group, labelled
 from mtlprune.runs.folder import RunError
@@ -43,15 +43,15 @@ class Selection:
         return group(self.claims)
 
     @property
-    def alone(self) -> list[RunGroup]:
+    def single_task_groups(self) -> list[RunGroup]:
         """Single tasks; all labels where there are none."""
-        return [one for one in self.run_groups if not one.joint] or self.run_groups
+        return [run_group for run_group in self.run_groups if not run_group.joint] or self.run_groups
 
     @cached_property
     def tied(self) -> dict[str, int]:
         """Run → heads that tie where wanted heads end; only runs that have not told heads apart."""
         claims = [claim for group in self.run_groups for claim in group.claims]  # which have names
-        return {f"{claim.label}, seed {claim.name}": many for claim in claims if (many := undecided(claim))}
+        return {f"{claim.label}, seed {claim.name}": tie_count for claim in claims if (tie_count := undecided(claim))}
 
     @property
     def rank(self) -> tuple[bool, float]:
@@ -79,15 +79,17 @@ def selections(
     runs: Sequence[DescribedRun], by_folder: Sequence[tuple[Path, Mapping[str, Result]]], permutations: int
 ) -> tuple[list[Selection], list[str]]:
     """Selections of the runs and of folders with Results, the most stable first, and which runs have none and why."""
-    sets, without = claim_sets(runs)
-    given = [_of_folder(folder, results[ANALYSIS.name]) for folder, results in by_folder if ANALYSIS.name in results]
-    known = [{_key(claim) for claim in one.claims} for one in given]
+    sets, notes_of_missing = claim_sets(runs)
+    selections_given = [
+        _of_folder(folder, results[ANALYSIS.name]) for folder, results in by_folder if ANALYSIS.name in results
+    ]
+    claims_given = [{_key(claim) for claim in selection.claims} for selection in selections_given]
     measured = [
         Selection(title, claims, overlap(claims, permutations))
         for title, claims in sets
-        if {_key(claim) for claim in claims} not in known
+        if {_key(claim) for claim in claims} not in claims_given
     ]
-    return sorted([*given, *measured], key=lambda one: one.rank, reverse=True), without
+    return sorted([*selections_given, *measured], key=lambda selection: selection.rank, reverse=True), notes_of_missing
 
 
 def _key(claim: Claim) -> tuple[str, bytes]:
@@ -95,8 +97,8 @@ def _key(claim: Claim) -> tuple[str, bytes]:
 
 
 def _of_folder(folder: Path, result: Result) -> Selection:
-    stable = [one["stable"] for one in result.about["encoders"] if one.get("stable")]
-    rules = {f"stable heads, π ≥ {one['threshold']:g}" for one in stable}
+    stable = [entry["stable"] for entry in result.about["encoders"] if entry.get("stable")]
+    rules = {f"stable heads, π ≥ {rule['threshold']:g}" for rule in stable}
     return Selection(", ".join(sorted(rules)) or str(folder), tuple(claims_in(result)), result)
 
 
@@ -106,17 +108,19 @@ def claim_sets(runs: Sequence[DescribedRun]) -> tuple[list[tuple[str, tuple[Clai
     Where one task and seed comes twice in a kind of pruning, the settings in which such runs differ part them.
     """
     claims: dict[DescribedRun, list[Claim]] = {}
-    without = []
+    notes_of_missing = []
     for run in runs:
         if not run.folder.gates_path.is_file():
             continue
         if run.tree["pruning"]["method"] == "given":
-            without.append(f"No map of {run.path}: its heads were given (pruning.heads), so no task claimed them")
+            notes_of_missing.append(
+                f"No map of {run.path}: its heads were given (pruning.heads), so no task claimed them"
+            )
             continue
         try:
             claims[run] = claims_of(run)
         except RunError as error:
-            without.append(f"No map of {run.path}: {error}")
+            notes_of_missing.append(f"No map of {run.path}: {error}")
     methods = get_args(PruningConfig.model_fields["method"].annotation)
     kinds: dict[tuple[str, int, str], list[DescribedRun]] = {}
     for run in claims:
@@ -125,42 +129,58 @@ def claim_sets(runs: Sequence[DescribedRun]) -> tuple[list[tuple[str, tuple[Clai
     encoders = {encoder for encoder, _, _ in kinds}
     sets = []
     for (encoder, _, pruning), members in sorted(kinds.items()):
-        for distinction, some in without_duplicates(members):
+        for distinction, runs_of_title in without_duplicates(members):
             title = ", ".join(filter(None, [encoder * (len(encoders) > 1), pruning or "heads by gates", distinction]))
-            sets.append((title, tuple(labelled([(run.tasks, claims[run]) for run in some]))))
-    return sets, without
+            sets.append((title, tuple(labelled([(run.tasks, claims[run]) for run in runs_of_title]))))
+    return sets, notes_of_missing
 
 
 # -- the section -------------------------------------------------------------------------------------------------------
 
 
-def part(every: Sequence[Selection], without: Sequence[str]) -> Part | None:
+def part(all_selections: Sequence[Selection], notes_of_missing: Sequence[str]) -> Part | None:
     """The part of the page; None where no run has gates."""
-    if not every:
+    if not all_selections:
         return None
-    caveats = list(without)
-    for one in every:
-        where = f"{one.title}: " if len(every) > 1 else ""
-        caveats += [f"{where}{line}" for line in (*one.result.about["notes"], *_reach(one), *_ties(one))]
-    holds: dict[str, Any] = {"overview": _overview(every) if len(every) > 1 else None, "sets": list(map(_shown, every))}
-    holds |= {"open_above": f"{OPEN_ABOVE:g}", "best": every[0].title}
-    data = {"sets": [_data(one) for one in every], "openAbove": OPEN_ABOVE}
+    caveats = list(notes_of_missing)
+    for selection in all_selections:
+        prefix = f"{selection.title}: " if len(all_selections) > 1 else ""
+        caveats += [
+            f"{prefix}{line}" for line in (*selection.result.about["notes"], *_reach(selection), *_ties(selection))
+        ]
+    holds: dict[str, Any] = {
+        "overview": _overview(all_selections) if len(all_selections) > 1 else None,
+        "sets": list(map(_render_selection, all_selections)),
+    }
+    holds |= {"open_above": f"{OPEN_ABOVE:g}", "best": all_selections[0].title}
+    data = {"sets": [_data(selection) for selection in all_selections], "openAbove": OPEN_ABOVE}
     return Part("gates", "", holds, "claims", caveats, data=data)
 
 
-def _overview(every: Sequence[Selection]) -> Grid:
+def _overview(all_selections: Sequence[Selection]) -> Grid:
     """A row a selection; why their numbers of shared heads differ stands below."""
     rows = []
-    for one in every:
-        kept = [int(claim.open.sum()) for each in one.alone for claim in each.claims]
-        numbers = one.result.frames.get("numbers")
+    for selection in all_selections:
+        open_counts = [
+            int(claim.open.sum()) for run_group in selection.single_task_groups for claim in run_group.claims
+        ]
+        numbers = selection.result.frames.get("numbers")
         counts = ["–", "–", "–"]
         if numbers is not None:
-            row = numbers.set_index("tasks").loc[several(int(numbers["tasks"].max()))[0]]
+            row = numbers.set_index("tasks").loc[required_tasks(int(numbers["tasks"].max()))[0]]
             counts = [f"{row['heads']:.0f}", number(row["layers_expected"], 1), probability(row["layers_more"])]
-        phi = phi_words(one.result).removeprefix("Φ ") or "one seed"
-        span = f"{min(kept)} to {max(kept)}" if min(kept) < max(kept) else str(kept[0])
-        rows.append([one.title, f"{phi}{' (tied)' * bool(one.tied)}", f"{span} of {one.claims[0].gates.size}", *counts])
+        phi = phi_words(selection.result).removeprefix("Φ ") or "one seed"
+        span = (
+            f"{min(open_counts)} to {max(open_counts)}" if min(open_counts) < max(open_counts) else str(open_counts[0])
+        )
+        rows.append(
+            [
+                selection.title,
+                f"{phi}{' (tied)' * bool(selection.tied)}",
+                f"{span} of {selection.claims[0].gates.size}",
+                *counts,
+            ]
+        )
     return Grid(
         ["selection", "Φ", "heads a run", "shared", "from depth alone", "p"],
         rows,
@@ -172,35 +192,37 @@ def _overview(every: Sequence[Selection]) -> Grid:
     )
 
 
-def _shown(one: Selection) -> dict[str, Any]:
+def _render_selection(selection: Selection) -> dict[str, Any]:
     """Maps of every label, and the overlap where there are labels to compare."""
-    means = [each for each in claim_maps(one.run_groups, "colourblind") if each.kind == "mean"]
+    means = [gate_map for gate_map in claim_maps(selection.run_groups, "colourblind") if gate_map.kind == "mean"]
     maps = []
-    for run_group, drawn in zip(one.run_groups, means, strict=True):
-        opened = ", ".join(str(int(claim.open.sum())) for claim in run_group.claims)
-        claimed = ", ".join(head_names(run_group.claimed_by_most)) or "none"
-        about = f"{opened} of {run_group.claimed_by_most.size} heads open"
+    for run_group, mean_map in zip(selection.run_groups, means, strict=True):
+        open_counts = ", ".join(str(int(claim.open.sum())) for claim in run_group.claims)
+        claimed_heads = ", ".join(head_names(run_group.claimed_by_most)) or "none"
+        caption = f"{open_counts} of {run_group.claimed_by_most.size} heads open"
         maps.append(
             {
                 "title": run_group.label,
-                "about": about,
-                "alt": f"{run_group.label}: {about}. Claimed by most seeds: {claimed}.",
-                "cells": np.array(drawn.cells).reshape(run_group.claimed_by_most.shape).tolist(),
+                "about": caption,
+                "alt": f"{run_group.label}: {caption}. Claimed by most seeds: {claimed_heads}.",
+                "cells": np.array(mean_map.cells).reshape(run_group.claimed_by_most.shape).tolist(),
             }
         )
-    blocks = shown.section(ANALYSIS, one.result, notes=False) if len(one.run_groups) > 1 else ()
+    blocks = shown.section(ANALYSIS, selection.result, notes=False) if len(selection.run_groups) > 1 else ()
     return {
-        "title": one.title,
+        "title": selection.title,
         "maps": maps,
         "words": [block for block in blocks if isinstance(block, str)],
         "blocks": [block for block in blocks if not isinstance(block, str)],
-        "tied": "; ".join(f"{run} ({many})" for run, many in one.tied.items()),
+        "tied": "; ".join(f"{run} ({tie_count})" for run, tie_count in selection.tied.items()),
     }
 
 
-def _ties(one: Selection) -> Iterator[str]:
-    if one.tied:
-        runs = "; ".join(f"{run}: {many} of {one.claims[0].gates.size} tie" for run, many in one.tied.items())
+def _ties(selection: Selection) -> Iterator[str]:
+    if selection.tied:
+        runs = "; ".join(
+            f"{run}: {tie_count} of {selection.claims[0].gates.size} tie" for run, tie_count in selection.tied.items()
+        )
         yield (
             f"gates have not told heads apart ({runs} where the wanted heads end, before they were fixed): which of "
             "these heads stay open is no finding. Train gates longer, or choose heads of finished runs by "
@@ -208,10 +230,10 @@ def _ties(one: Selection) -> Iterator[str]:
         )
 
 
-def _reach(one: Selection) -> Iterator[str]:
+def _reach(selection: Selection) -> Iterator[str]:
     """Sentences on labels none of whose heads differs from chance, and the smallest p possible there."""
     silent = []
-    for run_group in one.run_groups:
+    for run_group in selection.run_groups:
         q = corrected(maths.by_maps(run_group.open)).min()
         if len(run_group.claims) > 1 and q > LEVEL:
             smallest = maths.least(run_group.open)
@@ -226,10 +248,13 @@ def _reach(one: Selection) -> Iterator[str]:
 # -- numbers for the script ------------------------------------------------------------------------------------------
 
 
-def _data(one: Selection) -> dict[str, Any]:
-    run_groups, alone = one.run_groups, [each for each in one.run_groups if not each.joint]
+def _data(selection: Selection) -> dict[str, Any]:
+    run_groups, single_task_groups = (
+        selection.run_groups,
+        [run_group for run_group in selection.run_groups if not run_group.joint],
+    )
     layers, heads = run_groups[0].gates.shape[1:]
-    tree: dict[str, Any] = {"title": one.title, "layers": layers, "heads": heads, "labels": []}
+    tree: dict[str, Any] = {"title": selection.title, "layers": layers, "heads": heads, "labels": []}
     for run_group in run_groups:
         p = maths.by_maps(run_group.open)
         tree["labels"].append(
@@ -240,11 +265,11 @@ def _data(one: Selection) -> dict[str, Any]:
                 "q": _short(corrected(p)),
             }
         )
-    if len(alone) > 1:
-        p = maths.by_maps(np.stack([run_group.claimed_by_most for run_group in alone]))
+    if len(single_task_groups) > 1:
+        p = maths.by_maps(np.stack([run_group.claimed_by_most for run_group in single_task_groups]))
         tree["tasks"] = {
-            "claimed": np.sum([run_group.claimed_by_most for run_group in alone], axis=0).ravel().tolist(),
-            "of": len(alone),
+            "claimed": np.sum([run_group.claimed_by_most for run_group in single_task_groups], axis=0).ravel().tolist(),
+            "of": len(single_task_groups),
             "p": _short(p),
             "q": _short(corrected(p)),
         }

@@ -19,7 +19,9 @@ Series = tuple[str, int, bool, Sequence[Line]]
 
 def part(tables: Sequence[Scored]) -> Part | None:
     """The part of the page; None where no run left a log."""
-    logs = {run.path: run.folder.read_metrics() for one in tables for c in one.comparison.columns for run in c.runs}
+    logs = {
+        run.path: run.folder.read_metrics() for scored in tables for c in scored.comparison.columns for run in c.runs
+    }
     learning = []
     for scored in tables:
         comparison = scored.comparison
@@ -40,46 +42,58 @@ def _loss(record: dict[str, Any], task: str) -> float | None:
 
 
 def _learning(
-    comparison: Comparison, logs: Mapping[str, Sequence[dict[str, Any]]], reading: Reading, what: str
+    comparison: Comparison, logs: Mapping[str, Sequence[dict[str, Any]]], reading: Reading, y_title: str
 ) -> Figure | None:
     """One panel for each task: colours tell prunings (and baselines) apart, dashes joint training."""
     kinds: dict[tuple[str, str, str], int] = {}
-    shown, titles, several = [], [], len(comparison.encoders()) > 1
+    panels_shown, titles, has_encoders = [], [], len(comparison.encoders()) > 1
     for task in comparison.tasks():
         parts = []
         for column in comparison.columns:
             runs = column.runs_of(task)
-            if each := list(filter(None, (_points(logs[run.path], task, reading) for run in runs))):
+            if lines_by_seed := list(filter(None, (_points(logs[run.path], task, reading) for run in runs))):
                 kind = runs[0].kind, runs[0].pruning, runs[0].encoder
                 hue = kinds.setdefault(kind, len(kinds))
-                parts.append((f"{column.title}{several * f', {column.encoder}'}", hue, len(runs[0].tasks) > 1, each))
+                parts.append(
+                    (
+                        f"{column.title}{has_encoders * f', {column.encoder}'}",
+                        hue,
+                        len(runs[0].tasks) > 1,
+                        lines_by_seed,
+                    )
+                )
         if parts:
-            shown.append(parts)
+            panels_shown.append(parts)
             titles.append(task.upper() if reading is _loss else comparison.row_title(task))
-    return _figure(shown, titles, what)
+    return _figure(panels_shown, titles, y_title)
 
 
 def _points(log: Sequence[dict[str, Any]], task: str, reading: Reading) -> list[tuple[float, float]]:
     return [(float(line["epoch"]), value) for line in log if (value := reading(line, task)) is not None]
 
 
-def _figure(shown: Sequence[Sequence[Series]], titles: Sequence[str], what: str) -> Figure | None:
+def _figure(panels_shown: Sequence[Sequence[Series]], titles: Sequence[str], y_title: str) -> Figure | None:
     """Panels of means over the seeds that have the epoch as lines, seeds as small dots, with one legend."""
-    kinds = {name: hue for panel in shown for name, hue, _, _ in panel}
-    joint = {name: dashed for panel in shown for name, _, dashed, _ in panel}
+    kinds = {name: hue for panel in panels_shown for name, hue, _, _ in panel}
+    joint = {name: dashed for panel in panels_shown for name, _, dashed, _ in panel}
     names = pd.DataFrame({"name": pd.Categorical(list(kinds), list(kinds)), "joint": list(joint.values())})
     look = colours(names, "joint", kinds=kinds)
     charts, words = [], []
-    for title, panel in zip(titles, shown, strict=True):
-        rows = [(name, seed, x, y) for name, _, _, each in panel for seed, line in enumerate(each) for x, y in line]
+    for title, panel in zip(titles, panels_shown, strict=True):
+        rows = [
+            (name, seed, x, y)
+            for name, _, _, lines_by_seed in panel
+            for seed, line in enumerate(lines_by_seed)
+            for x, y in line
+        ]
         points = pd.DataFrame(rows, columns=["name", "seed", "x", "y"])
         points["name"] = pd.Categorical(points["name"], list(kinds))
         means = points.groupby(["name", "x"], observed=True, as_index=False)["y"].mean()
-        words_of: dict[str, Any] = {"title": title, "x_title": "epoch", "y_title": what}
-        several = points[points.groupby("name", observed=True)["seed"].transform("max") > 0]
+        words_of: dict[str, Any] = {"title": title, "x_title": "epoch", "y_title": y_title}
+        with_seeds = points[points.groupby("name", observed=True)["seed"].transform("max") > 0]
         chart = lines(means, "x", "y", look=look, **words_of)
-        charts.append(chart + seeds_behind(several, "x", "y", look["color"]) if len(several) else chart)
+        charts.append(chart + seeds_behind(with_seeds, "x", "y", look["color"]) if len(with_seeds) else chart)
         last = means.groupby("name", observed=True)["y"].last()
         ends = "; ".join(f"{name} {y:.2f}" for name, y in last.items())
-        words.append(f"{title}, {what} by epoch. At the end: {ends}.")
+        words.append(f"{title}, {y_title} by epoch. At the end: {ends}.")
     return Figure(figure(panels(charts, 3)), " ".join(words)) if charts else None

@@ -36,7 +36,7 @@ def first_screen(
     runs: Sequence[DescribedRun],
     tables: Sequence[Scored],
     selections: Sequence[Selection],
-    found: Sequence[tuple[Path, Mapping[str, Result]]],
+    results_by_folder: Sequence[tuple[Path, Mapping[str, Result]]],
 ) -> dict[str, Any]:
     """The values that the template of the first screen shows; ``map`` and ``plot`` are None where there is none.
 
@@ -46,25 +46,29 @@ def first_screen(
     """
     ask = asking(runs)
     joint = next(filter(None, map(largest_joint, tables)), Joint())
-    results = {name: result for _, of in reversed(found) for name, result in of.items()}
+    results = {
+        name: result
+        for _, results_of_folder in reversed(results_by_folder)
+        for name, result in results_of_folder.items()
+    }
     verdicts = [
-        answers.on_claims(*((selections[0].result, bool(selections[0].tied)) if selections else (None,))),
+        answers.claims_verdict(*((selections[0].result, bool(selections[0].tied)) if selections else (None,))),
         answers.on_scores(joint),
-        answers.because_of_heads(results, selections[0].result if selections else None),
+        answers.sharing_verdict(results, selections[0].result if selections else None),
     ]
     splits = dict.fromkeys(scored.comparison.split for scored in tables)
     return {
-        "about": _about(title, runs, list(splits)),
+        "about": _describe_study(title, runs, list(splits)),
         "question": QUESTION,
         "verdicts": verdicts,
         "unlearnt": _unlearnt(tables[0]) if tables else "",
         "map": claim_map(selections[0]) if selections else None,
         "plot": plot(joint),
-        "following": list(_following(runs, [one.question for one in verdicts if not one.link], ask)),
+        "following": list(_following(runs, [verdict.question for verdict in verdicts if not verdict.link], ask)),
     }
 
 
-def _about(title: str, runs: Sequence[DescribedRun], splits: Sequence[str]) -> str:
+def _describe_study(title: str, runs: Sequence[DescribedRun], splits: Sequence[str]) -> str:
     """The runs, in one line."""
     seeds = sorted({run.seed for run in runs})
     sizes = sorted({run.tree["data"]["train_sentences"] or 0 for run in runs})
@@ -79,14 +83,16 @@ def _unlearnt(scored: Scored) -> str:
     """A sentence on tasks that are no better than the untrained baseline of a table, with the settings in which they
     are not; "" where there are none, or no baseline is known."""
     columns = scored.comparison.columns
-    plain = [column for column in columns if column.runs and not _changed(column)]
+    plain = [column for column in columns if column.runs and not _has_other_settings(column)]
     tasks = []
-    for task, least in next((column.extra for column in columns if column.extra), {}).items():
-        low = [one.title for one in plain if one.runs_of(task) and np.mean(one.values(task)) <= least]
+    for task, majority_score in next((column.extra for column in columns if column.extra), {}).items():
+        low = [
+            column.title for column in plain if column.runs_of(task) and np.mean(column.values(task)) <= majority_score
+        ]
         tasks += [f"{task.upper()} ({', '.join(low)})"] * bool(low)
-    known = "the majority baseline, which gives every word what it mostly is in train"
+    baseline = "the majority baseline, which gives every word what it mostly is in train"
     advice = "train longer or on more sentences before believing what is said of their heads and gaps"
-    return f"No better than {known}: {', '.join(tasks)}; {advice}." if tasks else ""
+    return f"No better than {baseline}: {', '.join(tasks)}; {advice}." if tasks else ""
 
 
 # -- the map -----------------------------------------------------------------------------------------------------------
@@ -94,17 +100,17 @@ def _unlearnt(scored: Scored) -> str:
 
 def claim_map(selection: Selection) -> dict[str, Any]:
     """Rows of cells, a layer each: the tasks that claim a head in most seeds, and whether as many do as stand out."""
-    groups = selection.alone
-    colours = task_colours([one.label for one in groups])
-    claimed = np.stack([one.claimed_by_most for one in groups])  # (T, L, A)
-    least, who = answers.several(len(groups))
+    groups = selection.single_task_groups
+    colours = task_colours([run_group.label for run_group in groups])
+    claimed_heads = np.stack([run_group.claimed_by_most for run_group in groups])  # (T, L, A)
+    minimum, claimants = answers.required_tasks(len(groups))
     rows = []
-    for layer in range(claimed.shape[1]):
+    for layer in range(claimed_heads.shape[1]):
         labels = [
-            [g.label for g, mine in zip(groups, claimed, strict=True) if mine[layer, head]]
-            for head in range(claimed.shape[2])
+            [g.label for g, heads_of_task in zip(groups, claimed_heads, strict=True) if heads_of_task[layer, head]]
+            for head in range(claimed_heads.shape[2])
         ]
-        rows.append([{"tasks": tasks, "outlined": 1 < least <= len(tasks)} for tasks in labels])
+        rows.append([{"tasks": tasks, "outlined": 1 < minimum <= len(tasks)} for tasks in labels])
     phi, stable = answers.phi_of(selection.result), answers.phi_words(selection.result)
     warnings = []
     if selection.tied:
@@ -113,8 +119,8 @@ def claim_map(selection: Selection) -> dict[str, Any]:
         warnings.append("another seed may choose other heads")
     elif phi[0] < answers.UNSTABLE:
         warnings.append("another seed would choose other heads")
-    seeds = "in most seeds" if max(len(one.claims) for one in groups) > 1 else "with one seed"
-    outlined = f"; outlined: {who}" if len(groups) > 1 else ""
+    seeds = "in most seeds" if max(len(run_group.claims) for run_group in groups) > 1 else "with one seed"
+    outlined = f"; outlined: {claimants}" if len(groups) > 1 else ""
     return {
         "rows": rows,
         "colours": colours,
@@ -134,7 +140,7 @@ def largest_joint(scored: Scored) -> Joint | None:
     plain = {
         place: column
         for place in comparison.against
-        if len((column := comparison.columns[place]).runs[0].tasks) > 1 and not _changed(column)
+        if len((column := comparison.columns[place]).runs[0].tasks) > 1 and not _has_other_settings(column)
     }
     if not plain:
         return None
@@ -144,22 +150,24 @@ def largest_joint(scored: Scored) -> Joint | None:
         column = plain[place]
         if len(column.runs[0].tasks) == size:
             sides[_updates(scored, place) > MORE_UPDATES].setdefault(column.runs[0].tasks, place)
-    equal, more = sides[False], sides[True]
-    gaps, theirs = (list(_gaps(scored, list(side.values())))[:ROWS] for side in (equal, more))
-    titles, others = ({plain[place].title for place in side.values()} for side in (equal or more, more))
+    equal, more_updates = sides[False], sides[True]
+    gaps, gaps_with_more = (list(_gaps(scored, list(side.values())))[:ROWS] for side in (equal, more_updates))
+    titles, other_titles = (
+        {plain[place].title for place in side.values()} for side in (equal or more_updates, more_updates)
+    )
     single = comparison.columns[comparison.against[next(iter(plain))]].title
-    fewer = any(0 < _updates(scored, place) < 1 / MORE_UPDATES for place in equal.values())
-    other = f" ({', '.join(others)})" if len(others) == 1 and others != titles else ""
+    has_fewer = any(0 < _updates(scored, place) < 1 / MORE_UPDATES for place in equal.values())
+    title_suffix = f" ({', '.join(other_titles)})" if len(other_titles) == 1 and other_titles != titles else ""
     return Joint(
         f"{titles.pop() if len(titles) == 1 else 'Joint'} − {single}",
         gaps,
-        "at fewer updates" if fewer else "at equal updates",
-        theirs,
-        f"with more updates{other}",
+        "at fewer updates" if has_fewer else "at equal updates",
+        gaps_with_more,
+        f"with more updates{title_suffix}",
     )
 
 
-def _changed(column: ScoreColumn) -> bool:
+def _has_other_settings(column: ScoreColumn) -> bool:
     run = column.runs[0]
     return bool(run.kind or run.pruning or run.treatment or run.help_of_others)
 
@@ -182,48 +190,53 @@ def _gaps(scored: Scored, places: Sequence[int]) -> Iterator[Gap]:
     comparison = scored.comparison
     for place, task in comparison.compared():
         if place in places:
-            column, other = comparison.columns[place], comparison.columns[comparison.against[place]]
+            column, reference = comparison.columns[place], comparison.columns[comparison.against[place]]
             name = task.upper() if len(places) == 1 else f"{task.upper()}, {column.title}"
             if test := comparison.tests.get((place, task)):
                 difference = test.difference
-                seeds, least = difference.has_seeds, difference.detectable
-                yield Gap(name, difference.delta, *test.interval, test.significant, seeds, least)
+                seeds, detectable = difference.has_seeds, difference.detectable
+                yield Gap(name, difference.delta, *test.interval, test.significant, seeds, detectable)
             else:
-                delta = float(np.mean(column.values(task)) - np.mean(other.values(task)))
+                delta = float(np.mean(column.values(task)) - np.mean(reference.values(task)))
                 yield Gap(name, delta, np.nan, np.nan, False, False)
 
 
 def plot(joint: Joint) -> dict[str, Any] | None:
     """Dots with their intervals, in pixels, a row a task: at equal updates above, with more of them below."""
-    names = list(dict.fromkeys(gap.name for gap in (*joint.gaps, *joint.more)))
+    names = list(dict.fromkeys(gap.name for gap in (*joint.gaps, *joint.gaps_with_more_updates)))
     if not names:
         return None
-    values = [v for gap in (*joint.gaps, *joint.more) for v in (gap.value, gap.low, gap.high) if not np.isnan(v)]
+    values = [
+        v
+        for gap in (*joint.gaps, *joint.gaps_with_more_updates)
+        for v in (gap.value, gap.low, gap.high)
+        if not np.isnan(v)
+    ]
     low, high = min(0.0, *values), max(0.0, *values)
     step = next(s for s in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50) if (high - low) / s <= TICKS or s == 50)
     low, high = min(low, -step), max(high, step)
 
-    def across(value: float) -> float:
+    def x_position(value: float) -> float:
         return round(LEFT + (value - low) / (high - low) * (WIDTH - LEFT - RIGHT), 1)
 
-    both = bool(joint.gaps and joint.more)
+    has_both = bool(joint.gaps and joint.gaps_with_more_updates)
     dots = [
         {
-            "y": names.index(gap.name) * ROW + ROW // 2 + shift * both,
-            "x": across(gap.value),
-            "line": None if np.isnan(gap.low) else (across(gap.low), across(gap.high)),
+            "y": names.index(gap.name) * ROW + ROW // 2 + shift * has_both,
+            "x": x_position(gap.value),
+            "line": None if np.isnan(gap.low) else (x_position(gap.low), x_position(gap.high)),
             "full": gap.significant,
             "kind": kind,
-            "words": f"{gap.name}: {number(gap.value)}{answers.between(gap.low, gap.high)}",
+            "words": f"{gap.name}: {number(gap.value)}{answers.interval_text(gap.low, gap.high)}",
         }
-        for kind, gaps, shift in (("equal", joint.gaps, -7), ("more", joint.more, 8))
+        for kind, gaps, shift in (("equal", joint.gaps, -7), ("more", joint.gaps_with_more_updates, 8))
         for gap in gaps
     ]
     marks = np.arange(np.ceil(low / step), np.floor(high / step) + 1) * step
-    ticks = [(across(mark), f"{mark:+g}".replace("-", "−") if mark else "0") for mark in marks.tolist()]
-    seeds = any(gap.seeds for gap in (*joint.gaps, *joint.more))
-    keys = [("equal", joint.where.removeprefix("at "))] * bool(joint.gaps)
-    keys += [("more", joint.own.removeprefix("with "))] * bool(joint.more)
+    ticks = [(x_position(mark), f"{mark:+g}".replace("-", "−") if mark else "0") for mark in marks.tolist()]
+    seeds = any(gap.seeds for gap in (*joint.gaps, *joint.gaps_with_more_updates))
+    keys = [("equal", joint.training_budget.removeprefix("at "))] * bool(joint.gaps)
+    keys += [("more", joint.own_budget.removeprefix("with "))] * bool(joint.gaps_with_more_updates)
     return {
         "title": f"{joint.title}, points",
         "legend": keys,
@@ -232,7 +245,7 @@ def plot(joint: Joint) -> dict[str, Any] | None:
         "rows": list(zip(names, range(ROW // 2, len(names) * ROW, ROW), strict=True)),
         "dots": dots,
         "ticks": ticks,
-        "zero": across(0.0),
+        "zero": x_position(0.0),
         "width": WIDTH,
         "height": len(names) * ROW,
     }
@@ -248,7 +261,11 @@ def asking(runs: Sequence[DescribedRun]) -> str:
 
     plain = [run for run in runs if not (run.kind or run.pruning or run.treatment or run.tree["train"]["start"])]
     tree, tasks = (plain or runs)[0].tree, in_order({task for run in runs for task in run.tasks})
-    types = {name: {"type": how["type"]} for name, how in tree.get("decoders", {}).items() if "type" in how}
+    types = {
+        name: {"type": decoder_options["type"]}
+        for name, decoder_options in tree.get("decoders", {}).items()
+        if "type" in decoder_options
+    }
     preset = build_config(merged(read_tree(find_config(PRESET)), {"tasks": tasks, "decoders": types}))
     base = dict(flat(preset.model_dump(mode="json")))
     differing = {
@@ -256,17 +273,19 @@ def asking(runs: Sequence[DescribedRun]) -> str:
         for path, value in flat(tree)
         if value != base.get(path, value) and not (is_aside(path) or path.startswith(NOT_SHARED))
     }
-    differing["encoder.name"] = _seen(str(tree["encoder"].get("name", "")))
+    differing["encoder.name"] = _short_path(str(tree["encoder"].get("name", "")))
     words = [f"{path}={value if isinstance(value, str) else json.dumps(value)}" for path, value in differing.items()]
     pairs = ["--pairs"] * (len(tasks) > 2 and any(len(run.tasks) == 2 for run in plain))
     options = ["--tasks", ",".join(tasks)] * (len(tasks) > 1) + pairs
-    return command("compare", _seen(tree["data"]["path"]), *words, *options, "--seeds", "1,2,3", "--out", "compared")
+    return command(
+        "compare", _short_path(tree["data"]["path"]), *words, *options, "--seeds", "1,2,3", "--out", "compared"
+    )
 
 
-def _seen(path: str) -> str:
+def _short_path(path: str) -> str:
     """A path as it is typed where the page was made; of one elsewhere the last name, without its folders."""
-    here = from_here(path)
-    return Path(path).name if Path(here).is_absolute() else here
+    relative = from_here(path)
+    return Path(path).name if Path(relative).is_absolute() else relative
 
 
 def _following(runs: Sequence[DescribedRun], unasked: Sequence[str], ask: str) -> Iterator[tuple[str, str]]:

@@ -44,7 +44,7 @@ TERMS = {
     "2-9": "head 9 of layer 2; both count from 1.",
 }
 """Words of the page → their meaning, at its end."""
-LEAST = 0.72
+MIN_SHRINK = 0.72
 """To what share of its width a chart may shrink and stay legible; where there is less room, it scrolls."""
 LARGE, SHARP = 60_000, 1.4
 """Bytes of an SVG beyond which a chart is embedded as a PNG where that is smaller; its pixels for each of the chart."""
@@ -83,13 +83,13 @@ class Part:
 
 
 def forest_figure(
-    rows: Sequence[charts.Interval], what: str, x_title: str, caption: str, width: int = charts.WIDTH
+    rows: Sequence[charts.Interval], title: str, x_title: str, caption: str, width: int = charts.WIDTH
 ) -> Figure:
     """A forest plot of the first dozen rows, beside a table of all."""
     if len(rows) > charts.DOZEN:
         caption += f" The first {charts.DOZEN} of {len(rows)}; the table has all."
-    words = "; ".join(one.words for one in rows[: charts.DOZEN])
-    return Figure(charts.figure(charts.forest(rows, x_title=x_title, width=width)), f"{what}. {words}", caption)
+    words = "; ".join(interval.words for interval in rows[: charts.DOZEN])
+    return Figure(charts.figure(charts.forest(rows, x_title=x_title, width=width)), f"{title}. {words}", caption)
 
 
 def rendered(title: str, first: Any, parts: Sequence[Part], folders: Sequence[Path]) -> str:
@@ -116,7 +116,7 @@ def rendered(title: str, first: Any, parts: Sequence[Part], folders: Sequence[Pa
             style=Markup(_asset("page.css")),
             script=Markup(script),
             first=first,
-            sections={key: some for key, some in sections.items() if some},
+            sections={key: parts_of_section for key, parts_of_section in sections.items() if parts_of_section},
             questions=QUESTIONS,
             parts=parts,
             terms=list(TERMS.items()),
@@ -139,7 +139,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=StrictUndefined,
-        finalize=_shown,
+        finalize=_to_text,
     )
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
     environment.filters |= {"without_paths": without_paths, "chart": chart}
@@ -154,20 +154,22 @@ def chart(spec: charts.Spec, alt: str) -> dict[str, Any]:
     pixel, or a PNG where it has so many marks that this is smaller."""
     text = charts.svg(spec, charts.Style(title=False))
     width, height = charts.drawn_size(text)
-    look = f'role="img" aria-label="{escape(alt)}" class="drawing" style="--least:{round(LEAST * width)}px"'
-    short = _NUMBERS.sub(lambda part: _LONG.sub(lambda one: f"{float(one[0]):.1f}".removesuffix(".0"), part[0]), text)
-    drawn = short.replace("<svg ", f"<svg {look} ", 1)
-    if len(drawn) > LARGE:
+    look = f'role="img" aria-label="{escape(alt)}" class="drawing" style="--least:{round(MIN_SHRINK * width)}px"'
+    short = _NUMBERS.sub(
+        lambda part: _LONG.sub(lambda match: f"{float(match[0]):.1f}".removesuffix(".0"), part[0]), text
+    )
+    svg = short.replace("<svg ", f"<svg {look} ", 1)
+    if len(svg) > LARGE:
         png = base64.b64encode(charts.png(text, SHARP, 64)).decode()
         picture = f'<img {look.replace("aria-label", "alt")} width="{width:g}" height="{height:g}" '
-        drawn = min(drawn, f'{picture}src="data:image/png;base64,{png}">', key=len)
+        svg = min(svg, f'{picture}src="data:image/png;base64,{png}">', key=len)
     words = spec.get("title") or {}
     explained = " ".join(words.get("subtitle", ()))
     title = words.get("text", "")
-    return {"width": width, "height": height, "drawn": Markup(drawn), "title": title, "explained": explained}
+    return {"width": width, "height": height, "drawn": Markup(svg), "title": title, "explained": explained}
 
 
-def _shown(value: Any) -> Any:
+def _to_text(value: Any) -> Any:
     """Words without signs that a file of UTF-8 cannot hold or that are not seen; nothing for None."""
     if isinstance(value, str) and not isinstance(value, Markup):
         return printable_lines(value)

@@ -15,7 +15,7 @@ from mtlprune.runs.settings import flat
 
 _Heads = Mapping[str, Sequence[str]]
 """Task, or "shared" → heads such as 3-7."""
-_APART = ("name", "tasks", "data.path", "encoder.name", "train.seed")
+_SHOWN_ELSEWHERE = ("name", "tasks", "data.path", "encoder.name", "train.seed")
 """Settings that the table of runs shows, or that name a run."""
 
 
@@ -31,10 +31,10 @@ def _subset(run: DescribedRun) -> int | None:
 
 def duration(seconds: float) -> str:
     """3 h 12 min, 4 min 5 s, 12 s."""
-    whole = round(seconds)
-    if whole >= 3600:
-        return f"{whole // 3600} h {whole % 3600 // 60} min"
-    return f"{whole // 60} min {whole % 60} s" if whole >= 60 else f"{whole} s"
+    total_seconds = round(seconds)
+    if total_seconds >= 3600:
+        return f"{total_seconds // 3600} h {total_seconds % 3600 // 60} min"
+    return f"{total_seconds // 60} min {total_seconds % 60} s" if total_seconds >= 60 else f"{total_seconds} s"
 
 
 def _moment(words: str) -> str:
@@ -57,25 +57,25 @@ def _treated(runs: Sequence[DescribedRun]) -> Iterator[str]:
             for name, options in run.tree["treatment"].items()
             if options is not None
         ]
-        given = run.tree["pruning"]["method"] == "given" and run.folder.gates_path.is_file()  # evaluated once
-        for line in run.folder.read_gates()[-1:] if given else ():
+        has_given_heads = run.tree["pruning"]["method"] == "given" and run.folder.gates_path.is_file()  # evaluated once
+        for line in run.folder.read_gates()[-1:] if has_given_heads else ():
             sets = line["gates"].items()
-            opened = {task: head_names(np.array(gates)) for task, gates in sets}
-            parts.append(f"only the given heads open, {_named(opened)} (layer-head)")
+            open_heads = {task: head_names(np.array(gates)) for task, gates in sets}
+            parts.append(f"only the given heads open, {_name_heads(open_heads)} (layer-head)")
         if parts:
             yield f"{run.path} was treated: {'; '.join(parts)}."
 
 
-def _of_heads(heads: _Heads = MappingProxyType({}), like: _Heads = MappingProxyType({})) -> str:
+def _of_heads(heads: _Heads = MappingProxyType({}), imitated: _Heads = MappingProxyType({})) -> str:
     """ " of the heads …"; of random ones also which were to be avoided, and how many could not be."""
     if not heads:
         return ""
-    both = sum(len(set(heads[task]) & set(avoided)) for task, avoided in like.items())
-    drawn = f", drawn at random beside {_named(like)}; {both} in both" if like else ""
-    return f" of the heads {_named(heads)} (layer-head{drawn})"
+    shared_count = sum(len(set(heads[task]) & set(avoided)) for task, avoided in imitated.items())
+    random_note = f", drawn at random beside {_name_heads(imitated)}; {shared_count} in both" if imitated else ""
+    return f" of the heads {_name_heads(heads)} (layer-head{random_note})"
 
 
-def _named(sets: _Heads) -> str:
+def _name_heads(sets: _Heads) -> str:
     return ", ".join(
         f"{'' if task == 'shared' else f'{task.upper()}: '}{' '.join(heads) or 'none'}" for task, heads in sets.items()
     )
@@ -84,7 +84,7 @@ def _named(sets: _Heads) -> str:
 def _values(runs: Sequence[DescribedRun], path: str) -> list[str]:
     """The different values of a path in the manifests, as words."""
     facts = (dict(flat(run.manifest)) for run in runs)
-    return list(dict.fromkeys(str(each[path]) for each in facts if each.get(path) is not None))
+    return list(dict.fromkeys(str(run_facts[path]) for run_facts in facts if run_facts.get(path) is not None))
 
 
 def _facts(runs: Sequence[DescribedRun]) -> list[tuple[str, str]]:
@@ -95,7 +95,7 @@ def _facts(runs: Sequence[DescribedRun]) -> list[tuple[str, str]]:
         *(f"Python {v}" for v in _values(runs, "python")),
         *(f"{name} {' / '.join(_values(runs, f'packages.{name}'))}" for name in packages),
     ]
-    begun = sorted(_values(runs, "begun"))
+    start_times = sorted(_values(runs, "begun"))
     return [
         ("Runs", f"{len(runs)}, of which {sum(run.finished for run in runs)} trained to the end"),
         ("Tasks", ", ".join(dict.fromkeys(task.upper() for run in runs for task in run.tasks))),
@@ -105,7 +105,11 @@ def _facts(runs: Sequence[DescribedRun]) -> list[tuple[str, str]]:
         ("Versions", ", ".join(versions)),
         ("Machine", "; ".join(_values(runs, "processor") + _values(runs, "platform")) or "unknown"),
         ("Time", f"{duration(sum(_seconds(run) for run in runs))} of training, all runs added"),
-        ("Begun", " to ".join(_moment(one) for one in dict.fromkeys([*begun[:1], *begun[-1:]])) or "unknown"),
+        (
+            "Begun",
+            " to ".join(_moment(moment) for moment in dict.fromkeys([*start_times[:1], *start_times[-1:]]))
+            or "unknown",
+        ),
     ]
 
 
@@ -125,7 +129,7 @@ COLUMNS: dict[str, Callable[[DescribedRun], Any]] = {
 
 def _table(runs: Sequence[DescribedRun]) -> Grid:
     words = f"All {len(runs)} runs" if len(runs) > 1 else "The run"
-    return Grid(list(COLUMNS), [[str(shown(run)) for shown in COLUMNS.values()] for run in runs], 5, words)
+    return Grid(list(COLUMNS), [[str(render_cell(run)) for render_cell in COLUMNS.values()] for run in runs], 5, words)
 
 
 def _settings(runs: Sequence[DescribedRun]) -> dict[str, Grid]:
@@ -133,7 +137,7 @@ def _settings(runs: Sequence[DescribedRun]) -> dict[str, Grid]:
     trees = [dict(flat(run.tree)) for run in runs]
     shared: list[list[str]] = []
     differing: list[list[str]] = []
-    for path in sorted({path for tree in trees for path in tree} - set(_APART)):
+    for path in sorted({path for tree in trees for path in tree} - set(_SHOWN_ELSEWHERE)):
         values_set = [tree[path] for tree in trees if path in tree]
         values = list(dict.fromkeys(json.dumps(value, sort_keys=True) for value in values_set))
         partly = len(values_set) < len(trees)  # a block, such as that of a treatment, or null in its place
@@ -150,19 +154,20 @@ def _caveats(runs: Sequence[DescribedRun]) -> Iterator[str]:
     if unfinished := [run.path for run in runs if not run.finished]:
         yield f"Not trained to the end: {', '.join(unfinished)}."
     if sizes := [size for run in runs if (size := _subset(run)) is not None]:
-        some, subsets = len(sizes), sorted(set(sizes))
-        who = "All runs" if some == len(runs) else f"{some} of {len(runs)} runs"
+        limited_count, subsets = len(sizes), sorted(set(sizes))
+        runs_text = "All runs" if limited_count == len(runs) else f"{limited_count} of {len(runs)} runs"
         yield (
-            f"{who} saw the first {' or '.join(f'{number:,}' for number in subsets)} training sentences at most: where "
+            f"{runs_text} saw the first {' or '.join(f'{number:,}' for number in subsets)} training sentences "
+            "at most: where "
             "the corpus has more, scores are not those of the full corpus, and differences may change with more data."
         )
     seeds: dict[tuple[Any, ...], set[int]] = {}
     for run in runs:
         seeds.setdefault((run.tasks, run.encoder_title, run.pruning, _subset(run)), set()).add(run.seed)
     if single := sum(len(numbers) == 1 for numbers in seeds.values()):
-        which = "Every setting" if single == len(seeds) else f"{single} of {len(seeds)} settings"
+        settings_text = "Every setting" if single == len(seeds) else f"{single} of {len(seeds)} settings"
         has = "has" if single == len(seeds) or single == 1 else "have"
-        yield f"{which} {has} one seed only: how much training varies by chance is not known there."
+        yield f"{settings_text} {has} one seed only: how much training varies by chance is not known there."
     for name in ("mtlprune", "packages.torch", "packages.transformers", "processor"):
         values = _values(runs, name)
         if len(values) > 1:

@@ -15,7 +15,16 @@ from mtlprune.figures.grid import Grid, Strong, mean_sd, number, probability, sh
 from mtlprune.reports.analyses import Figure
 from mtlprune.reports.page.render import Part, forest_figure
 from mtlprune.reports.scores.comparisons import Comparison, compare, with_tests
-from mtlprune.reports.scores.tables import MORE, best, details, difference, heads, notes, span, tests_legend
+from mtlprune.reports.scores.tables import (
+    MORE_TRAINING_MARK,
+    best,
+    details,
+    difference,
+    heads,
+    notes,
+    span,
+    tests_legend,
+)
 from mtlprune.reports.scores.tables import legend as table_legend
 from mtlprune.runs.columns import ScoreColumn
 from mtlprune.runs.folder import RunError, RunFolder
@@ -66,15 +75,15 @@ def compared(
     for run in runs:
         splits = [name for name in run.folder.splits() if "." not in name]
         dev = str(run.tree.get("data", {}).get("dev", "dev"))
-        wanted = split if split is not None else "test" if "test" in splits else dev
-        if wanted in splits:
-            groups.setdefault((run.fingerprint, wanted), []).append(run)
+        chosen_split = split if split is not None else "test" if "test" in splits else dev
+        if chosen_split in splits:
+            groups.setdefault((run.fingerprint, chosen_split), []).append(run)
         else:
-            unscored.setdefault(wanted, []).append(run)
-    left_out = [_rest(some, name, "no table shows") for name, some in unscored.items()]
+            unscored.setdefault(chosen_split, []).append(run)
+    left_out = [_note_unscored(split_runs, name, "no table shows") for name, split_runs in unscored.items()]
     if split is None and len({name for _, name in groups}) > 1:
-        some = [run for (_, name), group in groups.items() if name != "test" for run in group]
-        left_out.append(_rest(some, "test", "tables of their own show"))
+        other_runs = [run for (_, name), group in groups.items() if name != "test" for run in group]
+        left_out.append(_note_unscored(other_runs, "test", "tables of their own show"))
     tables: list[Scored] = []
     for (_, name), group in sorted(groups.items(), key=lambda item: (item[0][1] != "test", item[0])):
         comparison = compare(group, name, None if tables else baselines)
@@ -85,41 +94,49 @@ def compared(
     return tables, left_out
 
 
-def _rest(runs: Sequence[DescribedRun], split: str, where: str) -> str:
+def _note_unscored(runs: Sequence[DescribedRun], split: str, location: str) -> str:
     """A sentence on runs that are not scored on a split, with the command that scores them."""
-    paths, many = [str(run.path) for run in runs], len(runs) > 1
-    which = f"{len(paths)} runs are" if many else f"{paths[0]} is"
+    paths, is_plural = [str(run.path) for run in runs], len(runs) > 1
+    runs_text = f"{len(paths)} runs are" if is_plural else f"{paths[0]} is"
     command = f"mtlprune evaluate {shlex.join(paths)} --split {split}"
-    return f"{which} not scored on {split}, so {where} {'them' if many else 'it'}; this scores the rest: {command}"
+    pronoun = "them" if is_plural else "it"
+    return f"{runs_text} not scored on {split}, so {location} {pronoun}; this scores the rest: {command}"
 
 
 def part(tables: Sequence[Scored], left_out: Sequence[str]) -> Part:
     """The part of the page."""
     caveats = list(left_out)
     for scored in tables:
-        where = f"{scored.title}: " if len(tables) > 1 else ""
-        caveats += [f"{where}{line}" for line in notes(scored.comparison)]
+        prefix = f"{scored.title}: " if len(tables) > 1 else ""
+        caveats += [f"{prefix}{line}" for line in notes(scored.comparison)]
         if scored.chose:
             caveats.append(
-                f"{where}scores are those of the split that also chose the best epoch, so they are a little too good; "
+                f"{prefix}scores are those of the split that also chose the best epoch, so they are a little too good; "
                 "differences suffer less, since every setting was chosen in the same way."
             )
     return Part(
-        "table", "", {"tables": list(map(_one, tables)), "left_out": left_out}, "scores", caveats, template="scores"
+        "table",
+        "",
+        {"tables": list(map(_render_table, tables)), "left_out": left_out},
+        "scores",
+        caveats,
+        template="scores",
     )
 
 
-def _one(scored: Scored) -> dict[str, Any]:
+def _render_table(scored: Scored) -> dict[str, Any]:
     comparison = scored.comparison
     places = range(len(comparison.columns))
     pairs = [place for place in places if comparison.columns[place].in_triangle]
-    others = [place for place in places if place not in pairs] or pairs
-    shown: dict[str, Any] = {
+    score_places = [place for place in places if place not in pairs] or pairs
+    content: dict[str, Any] = {
         "title": scored.title,
-        "scores": _scores(comparison, others, scored.title),
-        "pairs": _scores(comparison, pairs, f"pairs of tasks, {scored.title}") if others != pairs and pairs else None,
+        "scores": _scores(comparison, score_places, scored.title),
+        "pairs": _scores(comparison, pairs, f"pairs of tasks, {scored.title}")
+        if score_places != pairs and pairs
+        else None,
         "legend": table_legend(comparison, intervals=False)
-        + UNKNOWN * (not any(one.extra for one in comparison.columns)),
+        + UNKNOWN * (not any(column.extra for column in comparison.columns)),
         "forest": None,
     }
     if comparison.tests:
@@ -129,25 +146,25 @@ def _one(scored: Scored) -> dict[str, Any]:
             "one run."
         )
         differences = list(_differences(comparison))
-        shown["forest"] = forest_figure(differences, "Differences", "difference, points", caption, 420)
-        shown["details"] = replace(details(comparison), title="Tests of differences")
-        shown["tests_legend"] = tests_legend(comparison)
-    return shown
+        content["forest"] = forest_figure(differences, "Differences", "difference, points", caption, 420)
+        content["details"] = replace(details(comparison), title="Tests of differences")
+        content["tests_legend"] = tests_legend(comparison)
+    return content
 
 
 def _scores(comparison: Comparison, places: Sequence[int], name: str) -> Grid:
-    tasks, several = comparison.tasks(), len(comparison.encoders()) > 1
+    tasks, has_encoders = comparison.tasks(), len(comparison.encoders()) > 1
     pruned = any(run.heads for column in comparison.columns for run in column.runs)
-    columns = [*(["encoder"] if several else []), "setting", *(["heads"] if pruned else []), "n"]
+    columns = [*(["encoder"] if has_encoders else []), "setting", *(["heads"] if pruned else []), "n"]
     columns += ["\n".join(filter(None, comparison.row_title(task).split(" ", 1))) for task in tasks]
     rows = []
     for place in places:
         column = comparison.columns[place]
         numbers = [len(column.values(task)) for task in tasks if column.values(task)]
-        shown = str(numbers[0]) if len(set(numbers)) == 1 else f"{min(numbers)}–{max(numbers)}" if numbers else "–"
-        row = [*([column.encoder] if several else []), column.title, *([_heads(column, tasks)] if pruned else [])]
-        rows.append([*row, shown, *(_cell(comparison, place, task) for task in tasks)])
-    return Grid(columns, rows, 1 + several + pruned, f"Scores, {name}")
+        heads_text = str(numbers[0]) if len(set(numbers)) == 1 else f"{min(numbers)}–{max(numbers)}" if numbers else "–"
+        row = [*([column.encoder] if has_encoders else []), column.title, *([_heads(column, tasks)] if pruned else [])]
+        rows.append([*row, heads_text, *(_cell(comparison, place, task) for task in tasks)])
+    return Grid(columns, rows, 1 + has_encoders + pruned, f"Scores, {name}")
 
 
 def _heads(column: ScoreColumn, tasks: Sequence[str]) -> str:
@@ -163,36 +180,37 @@ def _cell(comparison: Comparison, place: int, task: str) -> str:
         return "–"
     text = mean_sd(values)
     rivals = {p for p, c in enumerate(comparison.columns) if c.values(task) and c.encoder in ("", column.encoder)}
-    more = MORE if comparison.more_training(place, task) else ""
+    marker = MORE_TRAINING_MARK if comparison.more_training(place, task) else ""
     bold = place in best(comparison, task, rivals)
-    if more and not bold:
-        mean, sign, spread = text.partition(" ± ")
-        text = f"{mean}{more}{sign}{spread}"
-    if place in comparison.against and (theirs := comparison.columns[comparison.against[place]].values(task)):
+    if marker and not bold:
+        mean, sign, deviation = text.partition(" ± ")
+        text = f"{mean}{marker}{sign}{deviation}"
+    if place in comparison.against and (reference_values := comparison.columns[comparison.against[place]].values(task)):
         mark = comparison.tests[place, task].mark if (place, task) in comparison.tests else ""
-        text += f"\n{difference(values, theirs)}{mark}{more}".replace("-", "−")
+        text += f"\n{difference(values, reference_values)}{mark}{marker}".replace("-", "−")
     return Strong(text) if bold else text
 
 
 def _differences(comparison: Comparison) -> Iterator[Interval]:
     """Every tested difference, those of settings with the most tasks first, unpruned ones before others."""
 
-    def order(one: tuple[int, str]) -> tuple[int, bool, int, int]:
-        run = comparison.columns[one[0]].runs[0]
-        return -len(run.tasks), bool(run.pruning), one[0], comparison.tasks().index(one[1])
+    def order(entry: tuple[int, str]) -> tuple[int, bool, int, int]:
+        run = comparison.columns[entry[0]].runs[0]
+        return -len(run.tasks), bool(run.pruning), entry[0], comparison.tasks().index(entry[1])
 
-    several = len(comparison.encoders()) > 1
+    has_encoders = len(comparison.encoders()) > 1
     for place, task in sorted(comparison.tests, key=order):
         test = comparison.tests[place, task]
-        column, other = comparison.columns[place], comparison.columns[comparison.against[place]]
+        column, reference = comparison.columns[place], comparison.columns[comparison.against[place]]
         difference = test.difference
-        where = f", {column.encoder}" if several else ""
-        title = f"{column.title}{MORE if comparison.more_training(place, task) else ''} − {other.title}{where}"
-        alone = not difference.has_seeds
+        encoder_suffix = f", {column.encoder}" if has_encoders else ""
+        marker = MORE_TRAINING_MARK if comparison.more_training(place, task) else ""
+        title = f"{column.title}{marker} − {reference.title}{encoder_suffix}"
+        one_seed = not difference.has_seeds
         text = (
             f"{task.upper()}, {title}: {difference.delta:+.2f}, 95 % interval over "
-            f"{'sentences' if alone else 'seeds and sentences'} {span(*test.interval)}, "
-            f"p (Holm) {probability(test.p_holm if alone else test.wide_p_holm)}"
+            f"{'sentences' if one_seed else 'seeds and sentences'} {span(*test.interval)}, "
+            f"p (Holm) {probability(test.p_holm if one_seed else test.wide_p_holm)}"
         )
         yield Interval(f"{task.upper()}, {title}", difference.delta, *test.interval, test.significant, text)
 
@@ -218,7 +236,7 @@ def labels_part(tables: Sequence[Scored], gold: Gold, resamples: int) -> Part | 
     contrasts = [contrast for scored in tables for contrast in _contrasts(scored)]
     if not contrasts or not resamples:
         return None
-    several, shown, caveats, findings = len(contrasts) > 1, [], [], []
+    has_contrasts, contrasts_shown, caveats, findings = len(contrasts) > 1, [], [], []
     for contrast in contrasts:
         by_task: dict[str, list[LabelDifference]] = {}
         for task in contrast.scored.comparison.tasks():
@@ -228,26 +246,28 @@ def labels_part(tables: Sequence[Scored], gold: Gold, resamples: int) -> Part | 
             except RunError as error:
                 caveats.append(f"No labels of {task.upper()}, {contrast.title}: {error}")
         if by_task:
-            shown.append(_one_contrast(contrast, by_task))
-            findings.append(_labels_found(by_task, f" ({contrast.title})" if several else ""))
-            if few := sum(row.is_rare for rows in by_task.values() for row in rows):
+            contrasts_shown.append(_one_contrast(contrast, by_task))
+            findings.append(_labels_found(by_task, f" ({contrast.title})" if has_contrasts else ""))
+            if rare_count := sum(row.is_rare for rows in by_task.values() for row in rows):
                 caveats.append(
-                    f"{contrast.title}: {few} of {sum(map(len, by_task.values()))} labels have fewer than "
+                    f"{contrast.title}: {rare_count} of {sum(map(len, by_task.values()))} labels have fewer than "
                     f"{FEW_ITEMS} gold "
                     "items; they are marked ° and not tested. The q of the others is corrected (Benjamini and "
                     "Hochberg) within a task, not over tasks."
                 )
-    holds = {"contrasts": shown, "several": several}
-    return Part("labels", "Labels lost and gained", holds, "scores", caveats, findings, folded=several)
+    holds = {"contrasts": contrasts_shown, "several": has_contrasts}
+    return Part("labels", "Labels lost and gained", holds, "scores", caveats, findings, folded=has_contrasts)
 
 
 def _contrasts(scored: Scored) -> Iterator[_Contrast]:
     """Joint settings of three tasks or more that are not pruned; where there are none, pairs of tasks."""
     comparison = scored.comparison
-    pairs = [(comparison.columns[place], comparison.columns[other]) for place, other in comparison.against.items()]
+    pairs = [
+        (comparison.columns[place], comparison.columns[reference]) for place, reference in comparison.against.items()
+    ]
     joint = [(a, b) for a, b in pairs if len(a.runs[0].tasks) > 1 and not a.runs[0].pruning]
-    many = [(a, b) for a, b in joint if len(a.runs[0].tasks) > 2]
-    for first, second in many or joint:
+    larger_joint = [(a, b) for a, b in joint if len(a.runs[0].tasks) > 2]
+    for first, second in larger_joint or joint:
         yield _Contrast(f"{first.title} − {second.title}, {scored.title}", scored, first, second)
 
 
@@ -261,10 +281,10 @@ def _compared(contrast: _Contrast, task: str, gold: Gold, resamples: int) -> lis
     truth = gold(uncounted[0].path, uncounted[0].fingerprint, split) if uncounted else ()
     sides = [[_counted_labels(run.folder, split, task, truth) for run in side] for side in (joint, single)]
     first = sides[0][0]
-    for run, counted in zip([*joint, *single], [*sides[0], *sides[1]], strict=True):
-        if counted.keys() != first.keys():
+    for run, run_counts in zip([*joint, *single], [*sides[0], *sides[1]], strict=True):
+        if run_counts.keys() != first.keys():
             raise RunError(f"{joint[0].path} and {run.path} were not scored on the same sentences of {split}")
-    rows = [[[counted[name] for name in first] for counted in side] for side in sides]
+    rows = [[[run_counts[name] for name in first] for run_counts in side] for side in sides]
     return compare_counted(rows[0], rows[1], resamples)
 
 
@@ -285,19 +305,19 @@ def _counted_labels(folder: RunFolder, split: str, task: str, truth: Sequence[Se
 def _one_contrast(contrast: _Contrast, by_task: dict[str, list[LabelDifference]]) -> dict[str, Any]:
     plots, words = [], []
     for task, rows in by_task.items():
-        if drawn := [_drawn(row) for row in rows if not row.is_rare]:
-            most = f", {DOZEN} most frequent of {len(drawn)} labels" if len(drawn) > DOZEN else ""
-            plots.append(forest(drawn, title=f"{task.upper()}{most}", width=180))
-            text = "; ".join(one.words for one in drawn[:DOZEN])
+        if intervals := [_interval_of_row(row) for row in rows if not row.is_rare]:
+            frequency_note = f", {DOZEN} most frequent of {len(intervals)} labels" if len(intervals) > DOZEN else ""
+            plots.append(forest(intervals, title=f"{task.upper()}{frequency_note}", width=180))
+            text = "; ".join(interval.words for interval in intervals[:DOZEN])
             words.append(f"{task.upper()}: F1 of joint minus single-task training by label. {text}.")
-    shown = Figure(figure(panels(plots, 3)), " ".join(words)) if plots else None
+    figure_or_none = Figure(figure(panels(plots, 3)), " ".join(words)) if plots else None
     columns = ["task", "label", "items", "joint F1", "single F1", "Δ", "95 % interval", "p", "q"]
-    cells = [_row(task, row) for task, each in by_task.items() for row in each]
+    cells = [_row(task, row) for task, rows_of_task in by_task.items() for row in rows_of_task]
     table = Grid(columns, cells, 2, f"Labels, {contrast.title}")
-    return {"title": contrast.title, "forest": shown, "table": table}
+    return {"title": contrast.title, "forest": figure_or_none, "table": table}
 
 
-def _drawn(row: LabelDifference) -> Interval:
+def _interval_of_row(row: LabelDifference) -> Interval:
     low, high = row.difference.low, row.difference.high
     text = f"{row.label}: {row.difference.delta:+.1f} {span(low, high)}, {plural(row.items, 'item')}"
     return Interval(shown_label(row.label), row.difference.delta, low, high, row.q < LEVEL, text)
@@ -306,19 +326,22 @@ def _drawn(row: LabelDifference) -> Interval:
 def _row(task: str, row: LabelDifference) -> list[str]:
     tested = "–" if row.is_rare else probability(row.q)
     delta = f"{row.difference.delta:+.1f}".replace("-", "−")
-    between = span(row.difference.low, row.difference.high).replace("-", "−")
+    interval_text = span(row.difference.low, row.difference.high).replace("-", "−")
     label = row.label + ("°" if row.is_rare else "")
-    numbers = [str(row.items), number(row.joint, 1), number(row.single, 1), delta, between]
+    numbers = [str(row.items), number(row.joint, 1), number(row.single, 1), delta, interval_text]
     return [task.upper(), label, *numbers, "–" if row.is_rare else probability(row.difference.p), tested]
 
 
-def _labels_found(by_task: dict[str, list[LabelDifference]], where: str) -> str:
-    sure = [(task, row) for task, rows in by_task.items() for row in rows if row.q < LEVEL]
+def _labels_found(by_task: dict[str, list[LabelDifference]], location: str) -> str:
+    significant = [(task, row) for task, rows in by_task.items() for row in rows if row.q < LEVEL]
     tested = sum(not row.is_rare for rows in by_task.values() for row in rows)
-    lost = sorted((row.difference.delta, task.upper(), row.label) for task, row in sure if row.difference.delta < 0)
-    gained = sum(row.difference.delta > 0 for _, row in sure)
-    most = ", ".join(f"{task} {label} ({delta:+.1f})".replace("-", "−", 1) for delta, task, label in lost[:3])
+    losses = sorted(
+        (row.difference.delta, task.upper(), row.label) for task, row in significant if row.difference.delta < 0
+    )
+    gained = sum(row.difference.delta > 0 for _, row in significant)
+    worst_labels = ", ".join(f"{task} {label} ({delta:+.1f})".replace("-", "−", 1) for delta, task, label in losses[:3])
     return (
-        f"Of {tested} labels with enough items, joint training loses {len(lost)} and gains {gained} beyond the chance "
-        "of sentences, of these runs" + where + (f"; it loses most on {most}." if most else ".")
+        f"Of {tested} labels with enough items, joint training loses {len(losses)} and gains {gained} beyond "
+        "the chance "
+        "of sentences, of these runs" + location + (f"; it loses most on {worst_labels}." if worst_labels else ".")
     )

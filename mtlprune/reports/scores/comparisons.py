@@ -53,8 +53,8 @@ class Tested:
     @property
     def detectable(self) -> float:
         """Minimum detectable effect in points where the difference is not shown, else NaN."""
-        shown = self.significant if self.difference.has_seeds else self.of_these_runs
-        return math.nan if shown else self.difference.detectable
+        is_significant = self.significant if self.difference.has_seeds else self.of_these_runs
+        return math.nan if is_significant else self.difference.detectable
 
     @property
     def mark(self) -> str:
@@ -140,11 +140,11 @@ def with_tests(comparison: Comparison, resamples: int = 10_000, seed: int = 0, m
         except CountsError as error:
             untested[place, task] = str(error)
             continue
-        for side, each in zip(sides, runs, strict=True):
+        for side, side_runs in zip(sides, runs, strict=True):
             if side not in places:
                 places[side] = len(systems)
                 seeds = tuple(run.seed for run in columns[side[0]].runs_of(task))
-                systems.append(counts.system([run.rows for run in each], task, seeds))
+                systems.append(counts.system([run.rows for run in side_runs], task, seeds))
         pairs[place, task] = places[sides[0]], places[sides[1]]
     tested = dict(zip(pairs, differences(systems, list(pairs.values()), resamples, seed), strict=True))
     tests = {}
@@ -180,17 +180,19 @@ def _questions(comparison: Comparison) -> dict[str, set[int]]:
         families.setdefault(repr(kind), []).append(place)
     questions: dict[str, set[int]] = {}
     for places in families.values():
-        first, other = columns[places[0]], columns[comparison.against[places[0]]]
+        first, reference = columns[places[0]], columns[comparison.against[places[0]]]
         runs, tasks = first.runs[0], len(first.runs[0].tasks)
-        beyond = ", ".join(filter(None, [f"{tasks} tasks together", runs.pruning, runs.treatment, runs.regime]))
-        title = f"{first.title if len(places) == 1 else beyond} − {other.title}"
+        setting_names = ", ".join(filter(None, [f"{tasks} tasks together", runs.pruning, runs.treatment, runs.regime]))
+        title = f"{first.title if len(places) == 1 else setting_names} − {reference.title}"
         title += f", {first.encoder}" if len(comparison.encoders()) > 1 else ""
         questions.setdefault(title, set()).update(places)
     return questions
 
 
-def _over_seeds(column: ScoreColumn, other: ScoreColumn, task: str) -> float | None:
-    ours, theirs = ({run.seed: run.scores[task] for run in side.runs_of(task)} for side in (column, other))
-    if ours.keys() != theirs.keys() or not 2 <= len(ours) <= 20:
+def _over_seeds(column: ScoreColumn, reference: ScoreColumn, task: str) -> float | None:
+    first_scores, second_scores = (
+        {run.seed: run.scores[task] for run in side.runs_of(task)} for side in (column, reference)
+    )
+    if first_scores.keys() != second_scores.keys() or not 2 <= len(first_scores) <= 20:
         return None
-    return sign_flip([ours[seed] - theirs[seed] for seed in sorted(ours)])
+    return sign_flip([first_scores[seed] - second_scores[seed] for seed in sorted(first_scores)])

@@ -41,10 +41,11 @@ def blocks(comparison: Comparison) -> list[Grid | str]:
 
 def latex(comparison: Comparison) -> str:
     """The same tables, for \\input beside booktabs and longtable; what limits the tests stands in comments."""
-    first, *rest = grids(comparison)
+    first, *further_grids = grids(comparison)
     parts = [_with_signs(first).latex("tab:scores", legend(comparison))]
     parts += [
-        _with_signs(grid).latex("tab:differences", f"Differences to {comparison.reference or 'STL'}.") for grid in rest
+        _with_signs(grid).latex("tab:differences", f"Differences to {comparison.reference or 'STL'}.")
+        for grid in further_grids
     ]
     if comparison.tests:
         parts.append(_with_signs(details(comparison)).latex("tab:tests", tests_legend(comparison)))
@@ -83,7 +84,7 @@ def records(comparison: Comparison) -> Iterator[dict[str, Any]]:
 
 def _cell_record(column: ScoreColumn, task: str, values: list[float]) -> dict[str, Any]:
     runs = column.runs_of(task)
-    kept = [run.heads[task] for run in runs if task in run.heads]
+    open_counts = [run.heads[task] for run in runs if task in run.heads]
     return {
         "column": column.title,
         "tasks": list(runs[0].tasks) if len({run.tasks for run in runs}) == 1 else None,
@@ -92,22 +93,22 @@ def _cell_record(column: ScoreColumn, task: str, values: list[float]) -> dict[st
         "n": len(values),
         "seeds": [run.seed for run in runs],
         "updates": max((run.updates for run in runs), default=0) or None,
-        "heads": statistics.mean(heads for heads, _ in kept) if kept else None,
-        "heads_of": kept[0][1] if kept else None,
+        "heads": statistics.mean(heads for heads, _ in open_counts) if open_counts else None,
+        "heads_of": open_counts[0][1] if open_counts else None,
         "runs": [run.path for run in runs],
     }
 
 
 def _test_record(comparison: Comparison, place: int, task: str) -> dict[str, Any]:
     """The difference and its test; the keys are the same for every number."""
-    test, other = comparison.tests.get((place, task)), comparison.against.get(place)
+    test, reference = comparison.tests.get((place, task)), comparison.against.get(place)
     column = comparison.columns[place]
-    rivals = comparison.columns[other].values(task) if other is not None else []
+    rivals = comparison.columns[reference].values(task) if reference is not None else []
     difference = test.difference if test else None
     error = difference.wide_error if difference else None
     over_sentences = ("low", "high", "effect", "p", "floor", "exact", "sentences", "differing", "detectable")
     return {
-        "against": comparison.columns[other].title if other is not None else None,
+        "against": comparison.columns[reference].title if reference is not None else None,
         "delta": statistics.mean(column.values(task)) - statistics.mean(rivals) if rivals else None,
         **{name: getattr(difference, name, None) for name in (*over_sentences, *_WIDE)},
         **{
@@ -155,8 +156,8 @@ def to_json(comparison: Comparison) -> str:
 
 
 LEVEL = 0.05  # that of statistics.significance, which needs numpy
-BESIDE = 3  # so many differences at most stand beside their scores
-MORE = "‡"
+MAX_DIFFERENCES_BESIDE = 3  # so many differences at most stand beside their scores
+MORE_TRAINING_MARK = "‡"
 """Marks what has seen more training than its neighbours."""
 Row = tuple[str, str]
 """Encoder and task."""
@@ -198,16 +199,16 @@ def _compared(comparison: Comparison, places: dict[Row, int]) -> bool:
     return any(place in comparison.against for place in places.values())
 
 
-def apart(comparison: Comparison) -> bool:
+def has_separate_differences(comparison: Comparison) -> bool:
     """Tell whether differences have a table of their own, in the same layout, so that both fit a page."""
-    many = sum(_compared(comparison, places) for places in slots(comparison).values()) > BESIDE
-    return many or (has_triangle(comparison) and bool(comparison.against))
+    is_crowded = sum(_compared(comparison, places) for places in slots(comparison).values()) > MAX_DIFFERENCES_BESIDE
+    return is_crowded or (has_triangle(comparison) and bool(comparison.against))
 
 
 def grids(comparison: Comparison) -> list[Grid]:
     """The scores with their differences, or one after the other."""
     printed = slots(comparison)
-    if not apart(comparison):
+    if not has_separate_differences(comparison):
         return [_grid(comparison, printed, scores=True, differences=True)]
     compared = {title: places for title, places in printed.items() if _compared(comparison, places)}
     return [
@@ -219,24 +220,24 @@ def grids(comparison: Comparison) -> list[Grid]:
 def narrow(comparison: Comparison) -> list[Grid]:
     """A small table for each compared column, for a terminal: both scores, the difference with its interval, and p."""
     grids = []
-    for place, other in comparison.against.items():
-        mine, theirs, rows = comparison.columns[place], comparison.columns[other], []
+    for place, reference_place in comparison.against.items():
+        column, reference, rows = comparison.columns[place], comparison.columns[reference_place], []
         for task in (task for task in comparison.tasks() if (place, task) in comparison.tests):
             test, scores = (
                 comparison.tests[place, task],
-                [statistics.mean(column.values(task)) for column in (theirs, mine)],
+                [statistics.mean(column.values(task)) for column in (reference, column)],
             )
             p = test.wide_p_holm if test.difference.has_seeds else test.p_holm
             row = [comparison.row_title(task), *map("{:.2f}".format, scores)]
             rows.append([*row, _marked(comparison, place, task, interval=True), probability(p)])
-        title = f"{mine.title} − {theirs.title}" + f", {mine.encoder}" * (len(comparison.encoders()) > 1)
-        grids.append(Grid(["task", theirs.title, mine.title, "Δ [95 %]", "p (Holm)"], rows, title=title))
+        title = f"{column.title} − {reference.title}" + f", {column.encoder}" * (len(comparison.encoders()) > 1)
+        grids.append(Grid(["task", reference.title, column.title, "Δ [95 %]", "p (Holm)"], rows, title=title))
     return [grid for grid in grids if grid.rows]
 
 
 def _grid(comparison: Comparison, printed: Slots, scores: bool, differences: bool) -> Grid:
-    several = len(comparison.encoders()) > 1
-    header, shown = ["encoder"] * several + ["task"], []
+    has_encoders = len(comparison.encoders()) > 1
+    header, slots_shown = ["encoder"] * has_encoders + ["task"], []
     for title, places in printed.items():
         columns = [comparison.columns[place] for place in places.values()]
         headed = scores and any(run.heads for column in columns for run in column.runs)
@@ -244,14 +245,14 @@ def _grid(comparison: Comparison, printed: Slots, scores: bool, differences: boo
         compared = differences and _compared(comparison, places)
         header += [title] * scores + ["heads"] * headed + ["speed"] * timed
         header += ["Δ" if scores else f"Δ {title}"] * compared
-        shown.append((places, headed, timed, compared))
+        slots_shown.append((places, headed, timed, compared))
     rows = []
     for row in ((encoder, task) for encoder in comparison.encoders() for task in comparison.tasks()):
-        if several and not any(comparison.columns[p[row]].values(row[1]) for p in printed.values() if row in p):
+        if has_encoders and not any(comparison.columns[p[row]].values(row[1]) for p in printed.values() if row in p):
             continue  # a task that another encoder or corpus has
-        cells = [row[0]] * several + [comparison.row_title(row[1])]
+        cells = [row[0]] * has_encoders + [comparison.row_title(row[1])]
         rivals = {places[row] for places in printed.values() if row in places}
-        for places, headed, timed, compared in shown:
+        for places, headed, timed, compared in slots_shown:
             place = places.get(row)
             runs = [] if place is None else comparison.columns[place].runs_of(row[1])
             cells += [_score(comparison, rivals, place, row[1])] * scores
@@ -259,7 +260,7 @@ def _grid(comparison: Comparison, printed: Slots, scores: bool, differences: boo
             cells += [mean_sd(_speeds(comparison, runs))] * timed
             cells += ["–" if place is None else _marked(comparison, place, row[1], scores)] * compared
         rows.append(cells)
-    return Grid(header, rows, texts=1 + several)
+    return Grid(header, rows, texts=1 + has_encoders)
 
 
 def _score(comparison: Comparison, rivals: set[int], place: int | None, task: str) -> str:
@@ -267,7 +268,7 @@ def _score(comparison: Comparison, rivals: set[int], place: int | None, task: st
     numbered = len(values) > 1 and (seeds_of_all(comparison) is None or not has_triangle(comparison))
     text = mean_sd(values) + f" (n={len(values)})" * numbered
     if place is not None and comparison.more_training(place, task):
-        return f"{text}{MORE}"
+        return f"{text}{MORE_TRAINING_MARK}"
     return Strong(text) if place in best(comparison, task, rivals) else text
 
 
@@ -295,13 +296,13 @@ def seeds_of_all(comparison: Comparison) -> int | None:
 
 def heads(column: ScoreColumn, task: str) -> str:
     """Heads open or kept, of all: "36/72"; with several seeds their mean, and its spread where they differ."""
-    every = [run.heads[task] for run in column.runs_of(task) if task in run.heads]
-    if not every:
+    open_and_total = [run.heads[task] for run in column.runs_of(task) if task in run.heads]
+    if not open_and_total:
         return "–"
-    kept = [open_ for open_, _ in every]
-    spread = f" ± {statistics.stdev(kept):.1f}" if len(set(kept)) > 1 else ""
-    mean = statistics.mean(kept)
-    return f"{mean:.1f}{spread}/{every[0][1]}" if spread else f"{kept[0]}/{every[0][1]}"
+    open_counts = [open_ for open_, _ in open_and_total]
+    deviation = f" ± {statistics.stdev(open_counts):.1f}" if len(set(open_counts)) > 1 else ""
+    mean = statistics.mean(open_counts)
+    return f"{mean:.1f}{deviation}/{open_and_total[0][1]}" if deviation else f"{open_counts[0]}/{open_and_total[0][1]}"
 
 
 def _speeds(comparison: Comparison, runs: Iterable[ScoredRun]) -> list[float]:
@@ -313,19 +314,19 @@ def _speeds(comparison: Comparison, runs: Iterable[ScoredRun]) -> list[float]:
 def _marked(comparison: Comparison, place: int, task: str, interval: bool) -> str:
     if place not in comparison.against:
         return "–"
-    column, other = comparison.columns[place], comparison.columns[comparison.against[place]]
-    text = difference(column.values(task), other.values(task))
-    more = MORE if comparison.more_training(place, task) else ""
+    column, reference = comparison.columns[place], comparison.columns[comparison.against[place]]
+    text = difference(column.values(task), reference.values(task))
+    marker = MORE_TRAINING_MARK if comparison.more_training(place, task) else ""
     test = comparison.tests.get((place, task))
     if test is None:
-        return f"{text}{more}"
-    between = f" {span(*test.interval)}" if interval else ""
-    return f"{text}{test.mark}{more}{between}"
+        return f"{text}{marker}"
+    interval_text = f" {span(*test.interval)}" if interval else ""
+    return f"{text}{test.mark}{marker}{interval_text}"
 
 
-def difference(mine: Sequence[float], theirs: Sequence[float]) -> str:
+def difference(values: Sequence[float], reference_values: Sequence[float]) -> str:
     """Difference of the means, with its sign."""
-    return f"{statistics.mean(mine) - statistics.mean(theirs):+.2f}" if mine and theirs else "–"
+    return f"{statistics.mean(values) - statistics.mean(reference_values):+.2f}" if values and reference_values else "–"
 
 
 def span(low: float, high: float) -> str:
@@ -336,9 +337,9 @@ def span(low: float, high: float) -> str:
 def details(comparison: Comparison) -> Grid:
     """Every tested difference: its size, intervals and p-values; those over seeds and sentences first."""
     encoders, columns = comparison.encoders(), comparison.columns
-    several = len(encoders) > 1
+    has_encoders = len(encoders) > 1
     with_seeds = any(test.difference.has_seeds for test in comparison.tests.values())
-    header = [*["encoder"] * several, "task", "difference", "Δ", "detectable"]
+    header = [*["encoder"] * has_encoders, "task", "difference", "Δ", "detectable"]
     if with_seeds:
         header += ["95 %, seeds and sentences", "p", "p (Holm)", f"p (within ±{comparison.margin:g})"]
     header += ["95 %, sentences", "d", "p, sentences", "p (Holm), sentences", "runs"]
@@ -348,17 +349,17 @@ def details(comparison: Comparison) -> Grid:
 
     rows = []
     for place, task in sorted(comparison.tests, key=order):
-        test, column, other = comparison.tests[place, task], columns[place], columns[comparison.against[place]]
+        test, column, reference = comparison.tests[place, task], columns[place], columns[comparison.against[place]]
         gap = test.difference
-        row = [*[column.encoder] * several, task.upper(), f"{column.title} − {other.title}"]
-        least = "–" if math.isnan(test.detectable) else f"{test.detectable:.2f}"
-        row += [_marked(comparison, place, task, interval=False), least]
+        row = [*[column.encoder] * has_encoders, task.upper(), f"{column.title} − {reference.title}"]
+        detectable = "–" if math.isnan(test.detectable) else f"{test.detectable:.2f}"
+        row += [_marked(comparison, place, task, interval=False), detectable]
         if with_seeds:
             row.append(span(gap.wide_low, gap.wide_high))
             row += map(probability, (gap.wide_p, test.wide_p_holm, test.equivalence_p))
         row += [span(gap.low, gap.high), "–" if math.isnan(gap.effect) else f"{gap.effect:+.2f}"]
         rows.append([*row, probability(gap.p), probability(test.p_holm), f"{gap.seeds[0]}, {gap.seeds[1]}"])
-    return Grid(header, rows, texts=2 + several)
+    return Grid(header, rows, texts=2 + has_encoders)
 
 
 # -- sentences -------------------------------------------------------------------------------------------------------
@@ -383,10 +384,10 @@ def legend(comparison: Comparison, intervals: bool = True) -> str:
         parts.append("speed: sentences a second without the closed heads, over those with closed heads masked")
     parts += _differences(comparison)
     parts += _marks(comparison)
-    if intervals and comparison.tests and not apart(comparison):
+    if intervals and comparison.tests and not has_separate_differences(comparison):
         seeds = [test.difference.has_seeds for test in comparison.tests.values()]
-        both = "seeds and sentences" + ("" if all(seeds) else " (with one seed: over sentences)")
-        parts.append(f"in brackets 95 % intervals over {both if any(seeds) else 'sentences'}")
+        sources_of_variance = "seeds and sentences" + ("" if all(seeds) else " (with one seed: over sentences)")
+        parts.append(f"in brackets 95 % intervals over {sources_of_variance if any(seeds) else 'sentences'}")
     parts += _more_training(comparison)
     parts += () if comparison.reference else _other_settings(comparison)
     unfinished = [run.path for column in columns for run in column.runs if not run.finished]
@@ -408,15 +409,17 @@ def _differences(comparison: Comparison) -> Iterator[str]:
 
 def _other_settings(comparison: Comparison) -> Iterator[str]:
     columns = comparison.columns
-    differing = {place: _unlike(comparison, place, other) for place, other in comparison.against.items()}
-    for several, what in ((True, "the tasks differ"), (False, "pruning differs")):
-        named = [
+    differing = {
+        place: _differing_paths(comparison, place, reference) for place, reference in comparison.against.items()
+    }
+    for is_joint, difference_words in ((True, "the tasks differ"), (False, "pruning differs")):
+        titles = [
             columns[place].title
             for place, paths in differing.items()
-            if paths and (len(columns[place].runs[0].tasks) > 1) == several
+            if paths and (len(columns[place].runs[0].tasks) > 1) == is_joint
         ]
-        if named:
-            yield f"in {', '.join(dict.fromkeys(named))} not only {what} from STL, but other settings too"
+        if titles:
+            yield f"in {', '.join(dict.fromkeys(titles))} not only {difference_words} from STL, but other settings too"
     for column in columns:
         if mixed := differing_settings(column.runs):
             yield f"runs of {column.title} differ in {', '.join(mixed)}"
@@ -442,20 +445,25 @@ def _more_training(comparison: Comparison) -> Iterator[str]:
     ]
     reasons = dict.fromkeys(f"{column.title}: {reason}" for column, reason in cells if reason)
     if reasons:
-        yield f"{MORE} has seen more training than the others of its row, so it is never in bold ({'; '.join(reasons)})"
+        yield (
+            f"{MORE_TRAINING_MARK} has seen more training than the others of its row, so it is never in bold "
+            f"({'; '.join(reasons)})"
+        )
 
 
-def _unlike(comparison: Comparison, place: int, other: int) -> list[str]:
+def _differing_paths(comparison: Comparison, place: int, reference: int) -> list[str]:
     """The settings other than tasks (and pruning) in which runs differ from those they are compared with."""
-    mine, theirs = comparison.columns[place], comparison.columns[other]
-    pairs = [(mine.runs_of(task), theirs.runs_of(task)) for at, task in comparison.compared() if at == place]
-    return sorted({path for ours, stl in pairs for path in unlike(ours[0], stl[0])})
+    runs_column, reference_column = comparison.columns[place], comparison.columns[reference]
+    pairs = [
+        (runs_column.runs_of(task), reference_column.runs_of(task)) for at, task in comparison.compared() if at == place
+    ]
+    return sorted({path for runs_of_pair, stl in pairs for path in unlike(runs_of_pair[0], stl[0])})
 
 
 def tests_legend(comparison: Comparison) -> str:
     """The legend of the tests: what each interval and p is over, and how it is computed."""
     tests = list(comparison.tests.values())
-    questions = [f"{name}: {many}" for name, many in Counter(test.question for test in tests).items()]
+    questions = [f"{name}: {count}" for name, count in Counter(test.question for test in tests).items()]
     sentences = sorted({test.difference.sentences for test in tests})
     span = f"{sentences[0]:,}" if len(sentences) == 1 else f"{sentences[0]:,} to {sentences[-1]:,}"
     parts = [f"Paired over {span} sentences, scores from resampled counts, {comparison.resamples:,} resamples each"]
@@ -497,8 +505,8 @@ def _reach(comparison: Comparison) -> Iterator[str]:
     sizes = Counter(test.question for test in tests.values())
     number, smallest = min(((sizes[t.question], t.difference.floor) for t in tests.values()), key=math.prod)
     if smallest * number >= LEVEL:
-        few = all(test.difference.exact for test in tests.values())
-        advice = "more sentences are needed" if few else "take more --resamples"
+        is_exact = all(test.difference.exact for test in tests.values())
+        advice = "more sentences are needed" if is_exact else "take more --resamples"
         yield (
             f"None of these tests can reach {LEVEL}: the smallest p possible is {smallest:.2g}, corrected for "
             f"{number} {'differences' if number > 1 else 'difference'} {min(1.0, smallest * number):.2g}; {advice}."
@@ -539,4 +547,4 @@ def _cells_by_reason(comparison: Comparison, reasons: Mapping[tuple[int, str], s
     cells = defaultdict(list)
     for (place, task), reason in reasons.items():
         cells[reason].append(f"{task.upper()} in {comparison.columns[place].title}")
-    yield from ((reason, ", ".join(each)) for reason, each in cells.items() if reason)
+    yield from ((reason, ", ".join(cells_of_reason)) for reason, cells_of_reason in cells.items() if reason)

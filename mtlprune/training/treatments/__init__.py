@@ -42,7 +42,7 @@ def check_treatments(run: NewRun) -> None:
     """Choose the heads that are treated, or take those that the run began with, and refuse what cannot be done."""
     config, model = run.config, run.model
     begun = run.folder.treated() if run.folder is not None and run.folder.config_path.exists() else None
-    for name, options in config.treatment.given.items():
+    for name, options in config.treatment.chosen_treatments.items():
         kind, entry = find(name), {}
         if kind.factors is not Treatment.factors:
             _check_gradients(name, config)
@@ -86,7 +86,7 @@ def chosen(model: MultiTaskModel, name: str) -> Sets:
 
 def begin_treatments(run: Run, folder: RunFolder, precision: torch.dtype) -> None:
     """Begin each treatment of a run, once before its first update."""
-    for name, options in run.config.treatment.given.items():
+    for name, options in run.config.treatment.chosen_treatments.items():
         find(name).begin(options, run, folder, precision)
 
 
@@ -94,7 +94,7 @@ def treatment_callbacks(run: Run, folder: RunFolder, total: int) -> list[Callbac
     """The treatments of a run of so many updates, and first what weighs gradients of heads for them."""
     treatments = [
         find(name)(TreatmentContext(options, run, folder, total, chosen(run.model, name)))
-        for name, options in run.config.treatment.given.items()
+        for name, options in run.config.treatment.chosen_treatments.items()
     ]
     of_heads = [one for one in treatments if type(one).factors is not Treatment.factors]
     return [*([HeadGradients(run.model, of_heads)] if of_heads else []), *treatments]
