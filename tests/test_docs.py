@@ -211,7 +211,7 @@ LINKED = [*ROOT.glob("*.md"), *PAGES, *(page for name in FOLDERS for page in (RO
 @pytest.mark.parametrize("page", LINKED, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_to_pages_and_headings(page: Path) -> None:
     for path, place in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]+))?\)", page.read_text(encoding="utf-8")):
-        if "://" not in path:
+        if "://" not in path and not path.startswith("../../actions/"):  # badges, which GitHub makes
             target = (page.parent / path).resolve() if path else page
             assert target.exists(), path
             titles = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE) if place else [place]

@@ -1,0 +1,42 @@
+"""Pictures of the report for the pages of docs/start: python docs/pictures.py (needs Chromium and the extra test).
+
+The report is the committed one of MiniLM on EWT5, so that everybody gets the same pictures.
+"""
+
+import io
+import shutil
+from pathlib import Path
+
+from PIL import Image
+from playwright.sync_api import Page, sync_playwright
+
+DOCS = Path(__file__).parent
+REPORT = DOCS.parent / "results/ewt5-minilm/report.html"
+COLOURS = 128
+"""Of a picture: text and charts need no more, and the file is a third as large."""
+
+
+def parts(page: Page) -> dict[str, bytes]:
+    """Name of a picture → its PNG, from the top of the report to its end."""
+    made = {"first-screen": page.screenshot()}
+    for name in ("scores", "claims", "why", "runs", "caveats"):
+        page.evaluate("name => document.getElementById(name).scrollIntoView()", name)
+        page.wait_for_timeout(1000)
+        made[name] = page.screenshot()
+    return made
+
+
+def main() -> None:
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 1280, "height": 720})
+        page.goto(REPORT.as_uri())
+        page.wait_for_timeout(2000)
+        for name, png in parts(page).items():
+            path = DOCS / "pictures" / f"report-{name}.png"
+            path.parent.mkdir(exist_ok=True)
+            Image.open(io.BytesIO(png)).convert("RGB").quantize(COLOURS).save(path, optimize=True)
+
+
+if __name__ == "__main__":
+    main()
