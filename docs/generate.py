@@ -10,6 +10,7 @@ import inspect
 import json
 import os
 import re
+import runpy
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,6 +27,7 @@ from mtlprune.runs.results import Result
 from mtlprune.sentence import Dependencies, Predicate, Span
 
 DOCS = Path(__file__).parent
+reference = runpy.run_path(str(DOCS / "reference.py"))
 READERS = ("existing", "read_config", "read_manifest", "read_best", "read_metrics", "gates", "splits")
 CLASSES: dict[Any, tuple[str, ...]] = {
     mtlprune.RunFolder: (*READERS, "read_scores", "read_counts", "read_predictions"),
@@ -152,7 +154,10 @@ def inside(folder: Path) -> Iterator[None]:
 PAGES: dict[str, Callable[[], str]] = {
     "methods/papers.md": papers,
     "reference/api.md": api,
+    "reference/commands.md": reference["commands"],
     "reference/encoder.md": families,
+    "reference/frames.md": reference["analyses"],
+    "reference/settings.md": reference["settings"],
 }
 """Path of a page in docs/ → the function that makes its whole text."""
 

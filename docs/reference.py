@@ -1,0 +1,151 @@
+"""Pages of the reference that follow from the code; docs/generate.py writes them."""
+
+import re
+from collections.abc import Iterator
+from types import NoneType
+from typing import Any, Literal, Union, get_args, get_origin
+
+import typer
+from pydantic import BaseModel
+
+from mtlprune.analyses.analysis import usable
+from mtlprune.cli import COMMANDS, app
+from mtlprune.config import PRESETS
+from mtlprune.config.config import Config
+from mtlprune.io.block import Block, explanations, is_class
+from mtlprune.tasks import TASKS
+
+MADE = "`python docs/generate.py` makes this page from the code."
+
+
+def commands() -> str:
+    """Every command with its arguments and options, in the order of `mtlprune --help`."""
+    root: Any = typer.main.get_command(app)
+    lines = ["# Commands", "", f"{MADE} `mtlprune COMMAND --help` prints the same.", ""]
+    for panel, names in COMMANDS.items():
+        lines += [f"## {panel}", ""]
+        for name in names:
+            lines += described(root.get_command(None, name), f"mtlprune {name}")
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def described(command: Any, called: str) -> Iterator[str]:
+    """A command, and the commands below it."""
+    yield from (f"### {called}", "", cell(command.help or "", " "), "")
+    if hasattr(command, "list_commands"):
+        for name in command.list_commands(None):
+            yield from described(command.get_command(None, name), f"{called} {name}")
+        return
+    context = command.make_context(called, [], resilient_parsing=True)
+    records = [part.get_help_record(context) for part in command.get_params(context)]
+    rows = [
+        [f"`{names}`".replace("|", r"\|"), cell(text)] for names, text in filter(None, records) if names != "--help"
+    ]
+    yield from table(("argument or option", "meaning"), rows)
+
+
+def settings() -> str:
+    """Every setting of a run with type, default and meaning, then those of the decoders, then the presets."""
+    lines = [
+        "# Settings",
+        "",
+        f"{MADE} A setting is given as `key.path=value` behind a command, or in a YAML file.",
+        "",
+    ]
+    for name, field in Config.model_fields.items():
+        kind = field.annotation
+        if is_class(kind) and issubclass(kind, BaseModel) and name != "decoders":
+            lines += [f"## `{name}`", "", explanations(Config)[name], "", *block_table(kind, f"{name}.")]
+    top = {name for name, field in Config.model_fields.items() if not is_class(field.annotation)} | {"name"}
+    lines += ["## Settings without a block", "", *block_table(Config, "", top)]
+    lines += ["## Decoders", "", "A setting is `decoders.LAYER.SETTING`, such as `decoders.pos.dropout`.", ""]
+    for name in TASKS:
+        lines += [f"### `{name}`", "", *block_table(TASKS[name].Options, "")]
+    return "\n".join([*lines, *presets()]).rstrip() + "\n"
+
+
+def presets() -> Iterator[str]:
+    """The configurations that come with the package, with the comment that each begins with."""
+    yield from ("## Presets", "", "`mtlprune train NAME` takes one of these by its name.", "")
+    rows = []
+    for path in sorted(PRESETS.glob("*.yaml")):
+        comment = re.match(r"(# .*\n)*", path.read_text(encoding="utf-8"))
+        rows.append([f"`{path.stem}`", cell(re.sub(r"^# ", "", comment[0] if comment else "", flags=re.MULTILINE))])
+    yield from table(("preset", "meaning"), rows)
+
+
+def block_table(block: type[BaseModel], prefix: str, chosen: set[str] | None = None) -> Iterator[str]:
+    """The settings of a block; a block inside of it follows with its path."""
+    rows, texts = [], explanations(block)
+    for name, field in block.model_fields.items():
+        if chosen is not None and name not in chosen:
+            continue
+        default = "required" if field.is_required() else plain(field.get_default(call_default_factory=True))
+        rows.append([f"`{prefix}{name}`", typed(field.annotation), default, cell(texts.get(name, ""))])
+    yield from table(("setting", "type", "default", "meaning"), rows)
+    for name, field in block.model_fields.items():
+        for part in (field.annotation, *get_args(field.annotation)) if chosen is None else ():
+            if is_class(part) and issubclass(part, BaseModel) and part is not block and "Heads" not in part.__name__:
+                yield from block_table(part, f"{prefix}{name}.")
+
+
+def typed(annotation: Any) -> str:
+    """A type in words of the command line."""
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if origin is Literal:
+        return " ".join(f"`{part}`" for part in parts)
+    if hasattr(annotation, "__metadata__"):
+        return typed(parts[0])
+    if origin is tuple:
+        return f"list of {typed(parts[0])}"
+    if origin is dict:
+        return f"{typed(parts[0])} → {typed(parts[1])}"
+    if parts and (origin is Union or "UnionType" in type(annotation).__name__):
+        return " or ".join(typed(part) for part in parts if part is not NoneType)
+    if is_class(annotation) and issubclass(annotation, BaseModel):
+        return "heads" if "Heads" in annotation.__name__ else "block"
+    return {str: "text", int: "whole number", float: "number", bool: "`true` `false`"}.get(annotation, "value")
+
+
+def analyses() -> str:
+    """Every analysis: what it asks, its settings, and what its Result holds."""
+    lines = ["# Analyses and their frames", "", MADE, "", "`mtlprune analyze NAME RUNS SETTING=VALUE --out DIR` writes"]
+    lines += ["`DIR/NAME.md`, figures, `DIR/NAME.json` and one `DIR/NAME-FRAME.parquet` for each frame, which", ""]
+    lines[-2] += " `mtlprune.read_results(DIR)` reads."
+    for record in usable():
+        lines += [f"## `{record.name}`: {record.title}", "", cell(record.help, " "), ""]
+        if record.options is not Block and record.options.model_fields:
+            lines += block_table(record.options, "")
+        if record.columns:
+            rows = [[f"`{column.measure}`", column.title, column.meaning] for column in record.columns]
+            lines += ["Columns of the table of heads:", "", *table(("measure", "title", "meaning"), rows)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def table(heads: tuple[str, ...], rows: list[list[str]]) -> Iterator[str]:
+    """A table in Markdown with an empty line after it; nothing where there are no rows."""
+    if rows:
+        yield from (f"| {' | '.join(row)} |" for row in (list(heads), ["---"] * len(heads), *rows))
+        yield ""
+
+
+def plain(value: Any) -> str:
+    """A default as it is written on a command line."""
+    if value is None or value == () or value == {}:
+        return "–"
+    if isinstance(value, BaseModel):
+        return "see below" if type(value).__name__ != "HeadsConfig" else "`all`"
+    text = str(value).lower() if isinstance(value, bool) else ",".join(value) if isinstance(value, tuple) else value
+    return f"`{text}`"
+
+
+def cell(text: str, between: str = "<br>") -> str:
+    """A text on one line, with its pipes escaped; paragraphs stay apart where there may be several."""
+    paragraphs = [" ".join(part.split()) for part in re.split(r"\n\s*\n", text.replace("``", "`"))]
+    return (
+        (between if between != " " else "\n\n")
+        .join(paragraphs)
+        .replace("|", r"\|")
+        .replace("<", "&lt;")
+        .replace("&lt;br>", "<br>")
+    )
