@@ -10,7 +10,7 @@ import torch
 from tiny import WORDS
 from torch import Tensor
 
-from mtlprune.analyses.harness.reading import Found, Reading, Subject
+from mtlprune.analyses.harness.reading import Reading, Subject, SubjectResult
 from mtlprune.config.config import build_config
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.removal import remove_heads
@@ -68,7 +68,7 @@ def reading_of(sentences: Sequence[Sentence], *subjects: Subject) -> Reading:
     return Reading("tiny", "f" * 64, "dev", list(sentences), 0, sources, 0)
 
 
-def grids(found: Found | Result) -> dict[str, np.ndarray]:
+def grids(found: SubjectResult | Result) -> dict[str, np.ndarray]:
     """The frame ``heads``: measure → (L, A)."""
     return {
         name: rows.pivot(index="layer", columns="head", values="value").to_numpy()
@@ -76,7 +76,7 @@ def grids(found: Found | Result) -> dict[str, np.ndarray]:
     }
 
 
-def column(found: Found | Result, frame: str, measure: str) -> np.ndarray:
+def column(found: SubjectResult | Result, frame: str, measure: str) -> np.ndarray:
     """The values of one measure of a frame, in its order."""
     held = found.frames[frame]
     return held.loc[held["measure"] == measure, "value"].to_numpy()

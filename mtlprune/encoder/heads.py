@@ -11,6 +11,7 @@ its place, B rows of the batch, T slots a row.
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -50,6 +51,40 @@ def check_kept(kept_heads: Sequence[Sequence[int]], heads: int, width: int, outp
 
 Substitutes = Tensor | Sequence[Tensor]
 """Substitutes for closed heads: (L, A, d), the same at every slot, or (B, T, n, d) for each layer."""
+
+
+@dataclass(frozen=True, eq=False)
+class Ablation:
+    """Heads that contribute something else than their outputs for a while; `interventions.ablated` begins and ends it.
+
+    Attributes:
+        factors: (L, A) float32 of the heads' outputs: 1 where a head is not ablated.
+        instead: what heads with a factor of 0 contribute instead of nothing.
+        seed: draws other sentences of the batch, whose outputs these heads contribute.
+    """
+
+    factors: Tensor
+    instead: Substitutes | None = None
+    seed: int | None = None
+
+    def under(self, gates: Tensor | None, shape: torch.Size | None) -> Tensor:
+        """The factors of heads that may be under gates of their own, for a batch of (rows, slots).
+
+        Raises:
+            EncoderError: outputs of a batch of another shape; gates beside a substitute, because a gate between 0 and 1
+                would mix the substitute into heads that are not ablated.
+        """
+        if gates is not None:
+            if self.instead is not None or self.seed is not None:
+                raise EncoderError(
+                    "heads under gates are ablated to zero or scaled only; name a run whose heads are all open"
+                )
+            return gates * self.factors
+        if not isinstance(self.instead, Tensor | None) and (other := self.instead[0].shape[:2]) != shape:
+            raise EncoderError(
+                f"outputs are exchanged slot by slot: expected (rows, slots) {tuple(shape or ())}, found {tuple(other)}"
+            )
+        return self.factors
 
 
 class HeadHooks:

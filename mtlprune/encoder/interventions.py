@@ -1,34 +1,87 @@
-"""Interventions on heads: what a closed head contributes instead of its output.
+"""Interventions on heads: what an ablated or closed head contributes instead of its output.
 
-A head at gate z contributes z · output + (1 − z) · substitute, and a substitute is
+    with ablated(encoder, heads, "mean", constants=measure_means(encoder, pieces)):
+        encoder(batch)
+
+A head contributes z · output + (1 − z) · substitute, with z its gate, or 0 where it is ablated. The kinds:
 
     zero        nothing
     mean        its mean output (`measure_means`; Bhaskar, Friedman and Chen 2024)
     optimal     the constant with which a loss is smallest (`fit_constants`; Li and Janson 2024)
     resample    its output for another sentence of the batch (`batch.donors`)
-    exchange    its output for a given sentence (`exchange`)
+    exchange    its output for a given batch (`head_outputs`)
+    scale       its output times a factor, above 1 to amplify it
 
-``set_substitute`` chooses one of the first four for all that an encoder computes. A mean is one vector a head, over all
-slots of the windows of the training sentences, special tokens included and padding left out, with all heads open.
-Outputs for other sentences are those without gates.
+`ablated` is a context and leaves the encoder as it was. `set_substitute` chooses one of the first four for good, for a
+run that is trained with gates. A mean is one vector a head, over all slots of the windows of the training sentences,
+special tokens included and padding left out, with all heads open. Outputs for other sentences are those without gates.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from mtlprune.encoder.batch import Encoded, EncoderBatch, by_length
+from mtlprune.encoder.batch import EncoderBatch, by_length
 from mtlprune.encoder.families import by_layer, matrix
+from mtlprune.encoder.heads import Ablation
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError, Pieces
-from mtlprune.evaluation.ablations import Closed
+from mtlprune.evaluation.ablations import AblationKind, Closed
 
 CONSTANT: tuple[Closed, ...] = ("mean", "optimal")
 SLOTS = 8192
 """The slots of a batch, padding counted."""
+NEEDS: dict[AblationKind, list[str]] = {
+    "zero": [],
+    "mean": ["constants"],
+    "optimal": ["constants"],
+    "resample": ["seed"],
+    "exchange": ["outputs"],
+    "scale": ["factor"],
+}
+"""The setting of `ablated` that each kind needs."""
+
+
+@contextmanager
+def ablated(
+    encoder: Encoder,
+    heads: Tensor,
+    kind: AblationKind = "zero",
+    *,
+    constants: Tensor | None = None,
+    outputs: Sequence[Tensor] | None = None,
+    factor: float | None = None,
+    seed: int | None = None,
+) -> Iterator[None]:
+    """Within this context these heads contribute something else than their outputs; after it the encoder is as before.
+
+    Args:
+        heads: (L, A) of bool, in original numbering.
+        constants: (L, A, d), for mean and optimal.
+        outputs: of `head_outputs` for a batch with the same sub-words in each word, for exchange.
+        factor: of the heads' outputs, for scale.
+        seed: of the other sentences, for resample.
+
+    Raises:
+        ValueError: a setting that the kind needs is missing, or one is given that it does not need.
+        EncoderError: heads are ablated already.
+    """
+    given = {"constants": constants, "outputs": outputs, "factor": factor, "seed": seed}
+    if (names := [name for name, value in given.items() if value is not None]) != NEEDS[kind]:
+        raise ValueError(f"{kind}: expected {NEEDS[kind]}, found {names}")
+    if encoder.ablation is not None:
+        raise EncoderError("heads are ablated already; expected one ablated() at a time: join their masks instead")
+    factors = torch.ones(heads.shape, device=next(encoder.parameters()).device)
+    factors[heads] = 0.0 if factor is None else factor
+    encoder.ablation = Ablation(factors, constants if outputs is None else outputs, seed)
+    try:
+        yield
+    finally:
+        encoder.ablation = None
 
 
 @torch.no_grad()
@@ -61,47 +114,42 @@ def measure_means(encoder: Encoder, pieces: Sequence[Pieces]) -> Tensor:
 
 
 def fit_constants(
-    encoder: Encoder, losses: Sequence[Callable[[], Tensor]], means: Tensor, steps: int = 20, rate: float = 0.1
+    losses: Sequence[Callable[[Tensor], Tensor]], means: Tensor, steps: int = 20, rate: float = 0.1
 ) -> Tensor:
-    """Constants of closed heads with which the sum of some losses is smallest, of all that Adam passes, from the means
-    or from zero, whichever loses less: so the sum is never larger than with these. Weights do not move.
+    """Constants of ablated heads with which the sum of some losses is smallest, of all that Adam passes, from the means
+    or from zero, whichever gives the lower loss: so the sum is never larger than with these.
 
     Args:
-        encoder: in evaluation mode; its constants and its substitute are as before afterwards.
-        losses: each of which encodes sentences under gates and gives their loss; called once a step.
+        losses: each encodes sentences with some heads ablated to the constants that it is given, and returns their
+            loss; called once a step.
         means: (L, A, d), from ``measure_means``.
         rate: of Adam, in units of the mean size of a mean's entries.
 
     Returns:
-        (L, A, d) float32. Entries of heads that no loss closes are what Adam began with.
+        (L, A, d) float32. Entries of heads that no loss ablates are what Adam began with.
     """
-    before = encoder.head_constants, encoder.resample
     constants = torch.zeros_like(means, requires_grad=True)
     optimizer = torch.optim.Adam([constants], rate * float(means.abs().mean().clamp(min=1e-6)))
     best, lowest = means, float("inf")
-    set_substitute(encoder, "optimal", constants)
-    try:
-        with torch.no_grad():
-            at_zero = sum(float(loss()) for loss in losses)
-            constants.copy_(means)
-            if at_zero < sum(float(loss()) for loss in losses):
-                constants.zero_()
-        for _ in range(steps + 1):
-            constants.grad, total = torch.zeros_like(constants), 0.0
-            for loss in losses:
-                value = loss()
-                constants.grad += torch.autograd.grad(value, constants)[0]
-                total += float(value.detach())
-            if total < lowest:
-                best, lowest = constants.detach().clone(), total
-            optimizer.step()
-    finally:
-        _place(encoder, *before)
+    with torch.no_grad():
+        at_zero = sum(float(loss(constants)) for loss in losses)
+        constants.copy_(means)
+        if at_zero < sum(float(loss(constants)) for loss in losses):
+            constants.zero_()
+    for _ in range(steps + 1):
+        constants.grad, total = torch.zeros_like(constants), 0.0
+        for loss in losses:
+            value = loss(constants)
+            constants.grad += torch.autograd.grad(value, constants)[0]
+            total += float(value.detach())
+        if total < lowest:
+            best, lowest = constants.detach().clone(), total
+        optimizer.step()
     return best
 
 
 def set_substitute(encoder: Encoder, kind: Closed, constants: Tensor | None = None, seed: int = 0) -> None:
-    """Choose what closed heads of an encoder contribute from now on.
+    """Choose what closed heads of an encoder contribute for good.
 
     Args:
         constants: (L, A, d), for mean and optimal.
@@ -109,34 +157,12 @@ def set_substitute(encoder: Encoder, kind: Closed, constants: Tensor | None = No
     """
     if (constants is None) == (kind in CONSTANT):
         raise ValueError(f"{kind}: constants go with {' and '.join(CONSTANT)}, and with nothing else")
-    _place(encoder, constants, seed if kind == "resample" else None)
-
-
-def _place(encoder: Encoder, constants: Tensor | None, resample: int | None) -> None:
     del encoder.head_constants  # a parameter where constants are learnt, else a buffer
     if isinstance(constants, nn.Parameter):
         encoder.register_parameter("head_constants", constants)
     else:
         encoder.register_buffer("head_constants", constants)
-    encoder.resample = resample
-
-
-def exchange(encoder: Encoder, batch: EncoderBatch, outputs: Sequence[Tensor], gates: Tensor) -> Encoded:
-    """A batch encoded with what closed heads give for other sentences, slot by slot.
-
-    Args:
-        outputs: from `head_outputs`, of a batch with the same sub-words in each word.
-        gates: (L, A), 0 where a head's output is exchanged.
-
-    Raises:
-        EncoderError: the outputs are of a batch of another shape.
-    """
-    if (found_shape := tuple(outputs[0].shape[:2])) != (expected := tuple(batch.input_ids.shape)):
-        raise EncoderError(
-            f"outputs are exchanged slot by slot: expected (rows, slots) {expected}, found {found_shape}"
-        )
-    with encoder.places.gated(gates, outputs):
-        return encoder(batch)
+    encoder.resample = seed if kind == "resample" else None
 
 
 @torch.no_grad()

@@ -19,7 +19,7 @@ from mtlprune.encoder.batch import Encoded, EncoderBatch, Frame, collate, donors
 from mtlprune.encoder.clones import Clones
 from mtlprune.encoder.families import FAMILIES, Attention, Family, attention_of
 from mtlprune.encoder.fusion import Fusion, Kind
-from mtlprune.encoder.heads import HeadHooks
+from mtlprune.encoder.heads import Ablation, HeadHooks, Substitutes
 from mtlprune.encoder.pieces import EncoderError, Pieces, WordPieces
 from mtlprune.encoder.removal import KeptHeads, load_pruned, save_pruned
 from mtlprune.encoder.sources import (
@@ -68,10 +68,12 @@ class Encoder(nn.Module):
         head_constants: (layers, heads, d), what closed heads contribute instead of nothing (their means, or constants
             that are learnt); None without.
         resample: a seed: closed heads contribute their outputs for other sentences of the batch; None without.
+        ablation: heads that are ablated at the moment, by :func:`mtlprune.encoder.interventions.ablated`; else None.
     """
 
     head_constants: Tensor | None
     resample: int | None = None
+    ablation: Ablation | None = None
 
     def __init__(
         self,
@@ -226,23 +228,31 @@ class Encoder(nn.Module):
         """The contexts in which a layer runs first, and runs again."""
         return nullcontext(), self.places.rerunning() if "places" in vars(self) else nullcontext()
 
-    def gated(self, gates: Tensor, batch: EncoderBatch | None = None) -> AbstractContextManager[None]:
-        """Within it heads are under gates, (layers, heads); see :meth:`HeadHooks.gated`.
+    def gated(self, gates: Tensor | None, batch: EncoderBatch | None = None) -> AbstractContextManager[None]:
+        """Within it heads are under gates, (layers, heads), and ablated ones are; see :meth:`HeadHooks.gated`.
 
         Args:
+            gates: None where the run has none.
             batch: that is to be encoded, which closed heads need that contribute what they give for its sentences.
 
         Raises:
-            EncoderError: they need it, and there is none.
+            EncoderError: they need it, and there is none; an ablation that does not go with the gates or the batch.
         """
-        if self.resample is None:
-            return self.places.gated(gates, self.head_constants)
+        instead: Substitutes | None = self.head_constants
+        seed = self.resample
+        if self.ablation is not None:
+            instead, seed = self.ablation.instead, self.ablation.seed
+            gates = self.ablation.under(gates, None if batch is None else batch.input_ids.shape)
+        if gates is None:
+            return nullcontext()
+        if seed is None:
+            return self.places.gated(gates, instead)
         if batch is None:
             raise EncoderError(
                 "closed heads contribute their outputs for other sentences (resample), which no weights can hold and "
                 "no single layer can compute; take zero, mean or optimal"
             )
-        return self.places.gated(gates, self.outputs_elsewhere(batch, donors(batch, self.resample)))
+        return self.places.gated(gates, self.outputs_elsewhere(batch, donors(batch, seed)))
 
     @torch.no_grad()
     def outputs_elsewhere(self, batch: EncoderBatch, slots: Tensor) -> list[Tensor]:
@@ -282,7 +292,7 @@ class Encoder(nn.Module):
         plain = self.config.model_type in FLOAT32_ONLY
         with (
             torch.autocast(ids.device.type, enabled=False) if plain else nullcontext(),
-            nullcontext() if gates is None else self.gated(gates, batch),
+            self.gated(gates, batch),
         ):
             return self._contextual(ids, self._mask(batch))
 

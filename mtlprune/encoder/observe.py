@@ -165,8 +165,7 @@ def observe(
         )
     norms: Norms = {}
     with ExitStack() as stack:
-        if gates is not None:
-            stack.enter_context(encoder.gated(gates, batch))
+        stack.enter_context(encoder.gated(gates, batch))
         outputs = stack.enter_context(places.cache_outputs(after_gates=True)) if "heads" in want else []
         if "norms" in want:
             norms = stack.enter_context(_caching_norms(transformer, batch.input_ids.shape))

@@ -1,8 +1,11 @@
-"""Kinds of what a closed head contributes (encoder/interventions.py), for settings, which load no torch."""
+"""Kinds of what an ablated head contributes (encoder/interventions.py), for settings, which load no torch."""
 
 from typing import Literal
 
 Closed = Literal["zero", "mean", "resample", "optimal"]
+"""Kinds that a run can be trained with and analyses can be asked for."""
+AblationKind = Literal[Closed, "exchange", "scale"]
+"""Also kinds that need something of each batch, or a factor."""
 SENTENCES = {
     "zero": "",
     "mean": " A closed head contributes its mean.",

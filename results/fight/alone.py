@@ -19,8 +19,8 @@ import numpy as np
 import pandas as pd
 
 from mtlprune.analyses.analysis import Request
-from mtlprune.analyses.harness.closing import ClosedCounts, add_counts, count_closed, whole_run
-from mtlprune.analyses.harness.reading import Found, Subject, find_sources, read_request, survey
+from mtlprune.analyses.harness.ablation import AblatableRun, AblatedCounts, add_counts, join_counts
+from mtlprune.analyses.harness.reading import Subject, SubjectResult, find_sources, read_request, survey
 from mtlprune.analyses.heads.claims.groups import claimed_heads
 from mtlprune.analyses.heads.cross import CrossOptions
 from mtlprune.evaluation.head_masks import Mask, random_sets
@@ -52,12 +52,10 @@ def measure(folder: str, corpus: str, claims: str, *runs: str) -> None:
     claimed, reading = claimed_heads(request.claims, find_sources(runs)), read_request(request)
     generator = np.random.default_rng([SEED, 10])
     drawn = {label: random_sets(heads, DRAWS, generator) for label, heads in claimed.items()}
-    tables: dict[tuple[str, str], ClosedCounts] = {}
 
-    def score(subject: Subject) -> Found | str:
-        run = whole_run(subject, "cpu")
-        if isinstance(run, str):
-            return run
+    def score(subject: Subject) -> SubjectResult:
+        run = AblatableRun.of(subject, "cpu")
+        counts: dict[tuple[str], AblatedCounts] = {}
         every, own = np.ones(run.size, bool), claimed[subject.label]
         sets: dict[str, list[Mask]] = {
             "all": [every],
@@ -68,19 +66,20 @@ def measure(folder: str, corpus: str, claims: str, *runs: str) -> None:
         rows = []
         for name, masks in sets.items():
             for draw, heads in enumerate(masks, start=1):
-                [(task, counted)] = count_closed(run.model, ~heads, reading.sentences, run.precision).items()
-                add_counts(tables, (subject.label, name), subject.seed, counted)
+                [(task, counted)] = run.counts(~heads, reading.sentences).items()
+                add_counts(counts, (name,), subject.seed, counted)
                 rows.append({"task": task, "mode": name, "step": draw, "measure": "score"})
                 rows[-1]["value"] = counted.scores(counted.totals)[0]
         print(f"{subject.label}, seed {subject.seed}", file=sys.stderr)
-        return Found({"scores": pd.DataFrame(rows)})
+        return SubjectResult({"scores": pd.DataFrame(rows)}, measured=counts)
 
-    result = survey("alone", reading, request, score)
+    surveyed = survey("alone", reading, request, score)
     sizes = pd.DataFrame([{"encoder": label, "n": int(heads.sum())} for label, heads in claimed.items()])
-    write_result(Path(folder), result.with_frames(sizes=sizes, contrasts=contrasts(tables, options.resamples)))
+    compared = contrasts(join_counts(surveyed.measured), options.resamples)
+    write_result(Path(folder), surveyed.result.with_frames(sizes=sizes, contrasts=compared))
 
 
-def contrasts(tables: Mapping[tuple[str, str], ClosedCounts], resamples: int) -> pd.DataFrame:
+def contrasts(tables: Mapping[tuple[Any, ...], AblatedCounts], resamples: int) -> pd.DataFrame:
     """CONTRASTS for each label and their mean, in points and SHARES, with interval, p and minimum detectable effect
     over seeds and sentences, and ``holm`` over labels. ``tables``: label and set → counts."""
     labels = list(dict.fromkeys(label for label, _ in tables))

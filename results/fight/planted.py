@@ -20,7 +20,7 @@ import torch
 from transformers import PreTrainedModel
 
 from mtlprune.analyses.analysis import Request
-from mtlprune.analyses.harness.closing import WholeRun, count_closed, whole_run, with_task
+from mtlprune.analyses.harness.ablation import AblatableRun
 from mtlprune.analyses.harness.reading import find_sources, read_request
 from mtlprune.analyses.heads.roles import RoleOptions
 from mtlprune.analyses.heads.roles.single import gains, halves, of_rows
@@ -32,7 +32,6 @@ from mtlprune.runs.folder import RunFolder
 from mtlprune.sentence import Sentence
 from mtlprune.statistics.resamples import System
 from mtlprune.statistics.standard_errors import LEVEL
-from mtlprune.training.ablation import close_with
 
 TASK, SIZES, STEPS, WIDEST, SEED = "pos", (0.77, 0.44, 0.31, 0.21, 0.08, 0.03), 6, 6.0, 0
 """STEPS of a bisection over the logarithm (base 2) of a head's scale, from 0 to WIDEST."""
@@ -55,7 +54,7 @@ class Scorer:
     are those of the last call of `remember`, as batches come in the same order.
     """
 
-    def __init__(self, run: WholeRun, sentences: list[Sentence]) -> None:
+    def __init__(self, run: AblatableRun, sentences: list[Sentence]) -> None:
         self.run, self.sentences, self.first = run, sentences, 0
         transformer: Any = run.model.encoder.transformer
         self.layers = list(transformer.encoder.layer)  # as BERT has them
@@ -69,7 +68,7 @@ class Scorer:
         for place, layer in enumerate(self.layers):
             layer.forward = self._forward(place, forwards[place], remember)
         try:
-            return count_closed(self.run.model, heads, self.sentences, self.run.precision)[TASK]
+            return self.run.counts(heads, self.sentences)[TASK]
         finally:
             for layer in self.layers:
                 del layer.forward
@@ -119,12 +118,9 @@ def measure(out: str, corpus: str, name: str, sentences: str = "test") -> None:
         raise SystemExit(f"{sentences}: expected test or fresh")
     request = Request([name], Path(corpus), RoleOptions(), "test", seed=SEED)
     [subject] = [one for source in find_sources([name]) for one in source.open()]
-    whole = whole_run(subject, "cpu")
-    if isinstance(whole, str):
-        raise SystemExit(f"{name}: {whole}")
-    run = whole._replace(model=with_task(whole.model, TASK))
+    whole = AblatableRun.of(subject, "cpu")
+    run = whole.of_task(TASK)
     run.model.eval().requires_grad_(False)
-    close_with(run.model, "zero", [], [])
     splits = load_corpus(Path(corpus))
     dev, test = list(splits["dev"]), read_request(request).sentences
     few = Scorer(run, dev[:: len(dev) // CALIBRATED])

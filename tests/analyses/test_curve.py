@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import nn
 
+from mtlprune.analyses.harness.ablation import AblatableRun
 from mtlprune.analyses.heads.curve.maths import Mask, areas, examine, numbers, ranked, sufficient_sets, within_layers
 from mtlprune.analyses.heads.curve.measure import Judge
 from mtlprune.config.config import build_config
 from mtlprune.corpora.grammar import build_grammar
-from mtlprune.encoder.gates import Gates
-from mtlprune.model import SHARED, MultiTaskModel
+from mtlprune.model import MultiTaskModel
 from mtlprune.sentence import Sentence
 from mtlprune.tasks import TASKS
 from mtlprune.training.evaluation import evaluate
@@ -107,8 +107,7 @@ def judge(tiny_encoder: Callable[[str], Path]) -> Judge:
             weight = model.encoder.transformer.encoder.layer[layer].attention.output.dense.weight  # type: ignore[union-attr,index]
             for head in set(range(places.heads)) - set(effective):
                 weight[:, head * places.width : (head + 1) * places.width] = 0
-    model.gates[SHARED] = Gates(places.layers, places.heads)
-    return Judge(model, "pos", sentences, sentences)
+    return Judge(AblatableRun(model), "pos", sentences, sentences)
 
 
 @pytest.mark.parametrize("selector", ["fisher", "importance"])
@@ -122,8 +121,8 @@ def test_selectors_open_the_heads_with_an_effect_first(judge: Judge, selector: s
 
 
 def test_all_open_is_the_run_and_none_is_all_closed(judge: Judge) -> None:
-    plain = MultiTaskModel(judge.model.encoder, {"pos": judge.task})
+    plain = MultiTaskModel(judge.run.model.encoder, {"pos": judge.task})
     assert judge.score(np.ones((2, 4), bool)) == evaluate(plain, judge.sentences, torch.float32).main()["pos"]
-    with torch.no_grad(), judge.model.encoder.places.gated(torch.zeros(2, 4)):
+    with torch.no_grad(), judge.run.model.encoder.places.gated(torch.zeros(2, 4)):
         closed = evaluate(plain, judge.sentences, torch.float32).main()["pos"]
     assert judge.score(np.zeros((2, 4), bool)) == closed

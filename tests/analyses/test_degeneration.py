@@ -16,7 +16,7 @@ from torch import Tensor
 from transformers import BertForMaskedLM
 
 from mtlprune.analyses.analysis import Request
-from mtlprune.analyses.harness.reading import Found, ProbeError, find_sources
+from mtlprune.analyses.harness.reading import ProbeError, SubjectResult, find_sources
 from mtlprune.analyses.vectors.degeneration import DegenerationOptions
 from mtlprune.analyses.vectors.degeneration import maths as dg
 from mtlprune.analyses.vectors.degeneration.measure import HEAD_MEASURES, TERMS, DegenerationSurvey, take_apart
@@ -155,7 +155,7 @@ SENTENCES = sentences_of((5, 11, 3, 8, 1, 6, 9, 9, 4, 7, 10, 2, 12, 6, 5, 8))
 REQUEST = Request((), Path("nowhere"), DegenerationOptions(rows=80, permutations=50))
 
 
-def measured(encoder: Encoder, gates: Tensor | None = None) -> Found:
+def measured(encoder: Encoder, gates: Tensor | None = None) -> SubjectResult:
     return DegenerationSurvey(reading_of(SENTENCES), subject_of(encoder, gates), REQUEST).run()
 
 

@@ -14,7 +14,7 @@ from found import model_of
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.heads.cross import ALL_TASKS, CrossOptions
 from mtlprune.analyses.heads.cross.measure import (
-    ClosedCounts,
+    AblatedCounts,
     Tables,
     _cells,
     _own,
@@ -190,7 +190,7 @@ def test_a_planted_loss_in_the_own_task_is_found(planted):
         for part, other, control in closed:
             rate = 0.9 - planted * (part == "claimed" and not control and other == label)
             key = label, label.lower(), part, other, control
-            cell = held[key] = ClosedCounts(names, SCORES["tags"]["accuracy"])
+            cell = held[key] = AblatedCounts(names, SCORES["tags"]["accuracy"])
             for seed in (1, 2, 3):
                 draws = generator.binomial(words, rate, (1 + (control == "random"), sentences))
                 cell.runs[seed] = np.stack([draws.sum(0), np.full(sentences, len(draws) * words)], 1)

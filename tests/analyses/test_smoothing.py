@@ -161,7 +161,7 @@ REQUEST = Request((), Path("nowhere"), SmoothingOptions(closing=4, permutations=
 def measured(encoder: Encoder, gates: Tensor | None = None, sentences: list[Sentence] = SENTENCES) -> SimpleNamespace:
     """A Result, and arrays of it: measure → of sentences (S, L + 1), of heads (L, A)."""
     held = reading_of(sentences, subject_of(encoder, gates))
-    result = survey("smoothing", held, REQUEST, lambda one: SmoothingSurvey(held, one, REQUEST).run())
+    result = survey("smoothing", held, REQUEST, lambda one: SmoothingSurvey(held, one, REQUEST).run()).result
     tables = result.frames["sentences"].set_index(["sentence", "layer"]).select_dtypes("float32")
     arrays = {name: table.unstack().loc[[one.id for one in sentences]].to_numpy() for name, table in tables.items()}
     return SimpleNamespace(result=result, sentences=arrays, heads=grids(result))

@@ -6,13 +6,14 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from found import GATES, reading_of, sentences_of, subject_of, without_heads
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 
 from mtlprune.analyses.analysis import Request
-from mtlprune.analyses.vectors.syntax.measure import findings
+from mtlprune.analyses.vectors.syntax.measure import _compared, findings
 from mtlprune.analyses.vectors.syntax.pseudo_likelihood import MaskedLanguageModel, judge, pseudo_log_likelihoods
 from mtlprune.corpora.blimp import MinimalPair, Paradigm
 from mtlprune.encoder.arcs import OFFSETS, ArcCounts, ArcError, guesses, halves, uas_of
@@ -144,15 +145,17 @@ def test_dimensions_are_those_of_vectors_taken_one_sentence_at_a_time(bert):
     sentences = sentences_of([*range(2, 32)])
     repeated = [replace(one, words=tuple(word.upper() for word in one.words)) for one in sentences[:10]]
     reading, request = reading_of([*sentences, *repeated]), Request((), Path("nowhere"), Block())
-    frames = findings(reading, subject_of(bert, GATES), request, counted := []).frames
+    found = findings(reading, subject_of(bert, GATES), request)
+    frames, measured = found.frames, found.measured
     cls, means, heads = [], [], []
     for sentence in sentences:
         seen = observe(bert, bert.collate([bert.tokenize(sentence.words)]), GATES, {"heads"})
         cls.append(seen.last[0, 0].numpy())
         means.append(seen.word_vectors(seen.last).mean(0).numpy())
         heads.append(torch.stack([seen.word_vectors(layer).mean(0) for layer in seen.heads]).numpy())  # (L, A, d)
-    assert counted[0].size() == sum(map(len, reading.sentences))
-    facts = frames["encoders"].set_index("measure")
+    assert measured.counts.size() == sum(map(len, reading.sentences))
+    compared = _compared(measured.counts.by_head(), measured, seed=1)
+    facts = pd.DataFrame([*measured.facts, *compared]).set_index("measure")
     for which, expected in (("cls", twonn(cls)), ("mean", twonn(means))):
         assert facts.loc[f"twonn_{which}", "n"] == expected.points == 30
         assert facts.loc[f"twonn_{which}", "value"] == pytest.approx(expected.likelihood, rel=1e-3)

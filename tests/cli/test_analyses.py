@@ -17,20 +17,19 @@ from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 
 import mtlprune as package
 from mtlprune.analyses.analysis import Request, find, read
+from mtlprune.analyses.harness.ablation import AblatableRun
 from mtlprune.cli import display
 from mtlprune.cli.display import PlainConsole, count_steps, duration, working
 from mtlprune.corpora.store import load_corpus, save_corpus
 from mtlprune.encoder.arcs import uas_of
-from mtlprune.encoder.gates import Gates
 from mtlprune.encoder.interventions import Closed
 from mtlprune.encoder.model import Encoder
 from mtlprune.figures.grid import Grid
-from mtlprune.model import SHARED, MultiTaskModel
+from mtlprune.model import MultiTaskModel
 from mtlprune.reports.analyses import Figure, figures, markdown, section
 from mtlprune.runs.folder import RunError
 from mtlprune.runs.results import Result
 from mtlprune.sentence import Sentence
-from mtlprune.training.ablation import close_with, closed_losses
 
 ROOT = Path(__file__).parents[2]
 FEW = {
@@ -286,22 +285,19 @@ def test_single_heads_are_closed_in_four_ways(mtlprune, lab, single, masked, tmp
     corpus, each = load_corpus(lab.corpus), np.eye(LAYERS * HEADS, dtype=bool).reshape(-1, LAYERS, HEADS)
     totals, rises = {}, {}
     for kind in get_args(Closed):
-        model = MultiTaskModel.load(single)
-        model.gates[SHARED] = Gates(LAYERS, HEADS)
-        close_with(model, kind, list(corpus["train"]), list(each))
-        totals[kind] = closed_losses(model, list(corpus["train"]), list(each), lambda: None).sum()
+        run = AblatableRun(MultiTaskModel.load(single)).contributing(kind, list(corpus["train"]), list(each))
+        totals[kind] = run.losses(list(corpus["train"]), list(each)).sum()
         options = find("heads").options(closed=kind, permutations=9)
         result = find("heads").measure(Request([str(single)], Path(), options))
         rises[kind] = result.frames["heads"].query("measure == 'closing POS'").set_index(["layer", "head"])["value"]
     assert totals["optimal"] <= min(totals["mean"], totals["zero"])
     assert len({tuple(rise.round(6)) for rise in rises.values()}) == 4
-    model, nothing = MultiTaskModel.load(single), [np.zeros((LAYERS, HEADS), bool)]
-    model.gates[SHARED] = Gates(LAYERS, HEADS)
-    losses = [closed_losses(model, list(corpus["dev"]), nothing, lambda: None).item()]
-    width = model.encoder.places.width
+    run, nothing = AblatableRun(MultiTaskModel.load(single)), [np.zeros((LAYERS, HEADS), bool)]
+    losses = [run.losses(list(corpus["dev"]), nothing).item()]
+    width = run.model.encoder.places.width
     with torch.no_grad():
-        model.encoder.transformer.encoder.layer[1].attention.output.dense.weight[:, 2 * width : 3 * width] = 0
-    losses.append(closed_losses(model, list(corpus["dev"]), nothing, lambda: None).item())
+        run.model.encoder.transformer.encoder.layer[1].attention.output.dense.weight[:, 2 * width : 3 * width] = 0
+    losses.append(run.losses(list(corpus["dev"]), nothing).item())
     assert rises["zero"][2, 3] == pytest.approx(losses[1] - losses[0], abs=1e-5)
     words = ("analyze", "head", single, "layer=2", "head=3")
     result = mtlprune(*words, "closed=mean", "--out", tmp_path / "head").done()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -21,7 +22,7 @@ from mtlprune.encoder.abilities import abilities
 from mtlprune.encoder.clones import Clones
 from mtlprune.encoder.export import fold_gates, with_all_heads, with_classifier
 from mtlprune.encoder.families import ENCODER_DECODERS, FAMILIES, by_layer, matrix, set_attention
-from mtlprune.encoder.interventions import exchange, fit_constants, head_outputs, measure_means, set_substitute
+from mtlprune.encoder.interventions import ablated, fit_constants, head_outputs, measure_means
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import observe
 from mtlprune.encoder.pieces import EncoderError
@@ -361,33 +362,43 @@ def test_checkpointing_is_refused_where_there_is_none(family: str, loaded) -> No
 
 @table(EVERY)
 def test_kinds_of_ablation_act(family: str, tiny_encoder) -> None:
-    """Resample with the same sentence ≡ exchange with it ≡ no ablation; a mean ≡ that vector at every slot; each kind
-    changes what closed heads give, and the constant that is fitted loses no more than the mean on what it was fitted
-    on."""
-    encoder, gates = Encoder.load(str(tiny_encoder(family)), attention="eager").requires_grad_(False), GATES[1].round()
+    """Resample with the same sentence ≡ exchange with it ≡ a factor of 1 ≡ no ablation; a factor of 0 ≡ zero; a mean ≡
+    that vector at every slot; each kind changes what heads give, and the constant that is fitted loses no more than the
+    mean on what it was fitted on. Each kind gives the same again in any order, as none changes the encoder."""
+    encoder, heads = Encoder.load(str(tiny_encoder(family)), attention="eager").requires_grad_(False), GATES[1] < 0.5
     plain, pieces = words(encoder), encoder.tokenize_all(SENTENCES)
     batch = encoder.collate(pieces)
     own = torch.arange(batch.input_ids.numel()).view_as(batch.input_ids)
     with torch.no_grad(), encoder.places.gated(GATES[1], encoder.outputs_elsewhere(batch, own)):
         assert_near(encoder(batch).words, plain)  # z · output + (1 − z) · output, for gates between 0 and 1 too
-    with torch.no_grad():
-        assert_near(exchange(encoder, batch, head_outputs(encoder, batch), gates).words, plain)
-    results, means = {"open": plain, "zero": words(encoder, gates)}, measure_means(encoder, pieces)
+    with torch.no_grad(), ablated(encoder, heads, "exchange", outputs=head_outputs(encoder, batch)):
+        assert_near(encoder(batch).words, plain)
+    means = measure_means(encoder, pieces)
     with torch.no_grad():  # a constant is the same vector at every slot
         with encoder.places.gated(GATES[1], [mean.expand(*own.shape, *mean.shape) for mean in means]):
             by_slot = encoder(batch).words
         with encoder.places.gated(GATES[1], means):
             assert_near(encoder(batch).words, by_slot)
 
-    def loss() -> Tensor:
-        return (encoder(batch, gates).words - plain).square().sum()
+    def loss(constants: Tensor) -> Tensor:
+        with ablated(encoder, heads, "optimal", constants=constants):
+            return (encoder(batch).words - plain).square().sum()
 
-    constants = fit_constants(encoder, [loss], means, steps=8)
-    assert encoder.head_constants is None and torch.equal(words(encoder, gates), results["zero"])
-    for kind, substitute in (("mean", means), ("optimal", constants), ("resample", None)):
-        set_substitute(encoder, kind, substitute)
-        results[kind] = words(encoder, gates)
+    settings: dict[str, dict[str, Any]] = {"zero": {}, "mean": {"constants": means}, "resample": {"seed": 0}}
+    settings |= {"optimal": {"constants": fit_constants([loss], means, steps=8)}, "scale": {"factor": 2.0}}
+    settings["exchange"] = {"outputs": [other.flip(1) for other in head_outputs(encoder, batch)]}
+
+    def measured(kind: str) -> Tensor:
+        with ablated(encoder, heads, kind, **settings[kind]):
+            return words(encoder)
+
+    results = {"open": plain} | {kind: measured(kind) for kind in settings}
+    assert all(torch.equal(measured(kind), results[kind]) for kind in reversed(settings))
+    assert torch.equal(words(encoder), plain) and torch.equal(words(encoder, (~heads).float()), results["zero"])
     apart = [(one, other) for one in results for other in results if one < other]
     assert all(not torch.allclose(results[one], results[other], atol=1e-4) for one, other in apart)
+    for factor, kind in ((1.0, "open"), (0.0, "zero")):
+        with ablated(encoder, heads, "scale", factor=factor):
+            assert torch.equal(words(encoder), results[kind])
     losses = {kind: float((values - plain).square().sum()) for kind, values in results.items()}
     assert losses["optimal"] < min(losses["mean"], losses["zero"])

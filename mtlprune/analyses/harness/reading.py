@@ -42,6 +42,10 @@ class ProbeError(RunError):
     """A request that cannot be probed as asked; the message says why and what to do."""
 
 
+class LeftOut(RunError):
+    """An encoder or run cannot take part in an analysis; the message says why, and `survey` goes on without it."""
+
+
 @dataclass(frozen=True)
 class Subject:
     """One encoder, or that of one task where a run has gates or clones for each.
@@ -274,41 +278,59 @@ def training_sentences(reading: Reading, request: Request, number: int) -> list[
 
 
 @dataclass(frozen=True)
-class Found:
+class SubjectResult:
     """The result of an analysis for one encoder.
 
     Attributes:
         frames: as in a Result, without the keys encoder, run and seed.
         about: more for its entry in ``about["encoders"]``.
         notes: what is left out and why, in sentences.
+        measured: numbers that are compared between encoders, such as counts; they are not stored.
     """
 
     frames: Mapping[str, DataFrame]
     about: Mapping[str, Any] = field(default_factory=dict)
     notes: Sequence[str] = ()
+    measured: Any = None
 
 
-def survey(analysis: str, reading: Reading, request: Request, one: Callable[[Subject], Found | str]) -> Result:
-    """Call ``one`` for every encoder and gate set, and join what it finds; a string is why the encoder is left out.
+@dataclass(frozen=True)
+class Survey:
+    """Measurements of all encoders.
+
+    Attributes:
+        result: joins their frames.
+        measured: label and seed of an encoder → what its `SubjectResult` has of that name.
+    """
+
+    result: Result
+    measured: dict[tuple[str, int], Any]
+
+
+def survey(analysis: str, reading: Reading, request: Request, measure: Callable[[Subject], SubjectResult]) -> Survey:
+    """Call ``measure`` for every encoder and gate set, and join what it returns; one that raises LeftOut is left out.
 
     Raises:
         EncoderError, RunError: a subject cannot be loaded, or all are left out.
     """
     encoders: list[dict[str, Any]] = []
+    measured: dict[tuple[str, int], Any] = {}
     notes: list[str] = []
     refused: list[str] = []
     parts: list[Part] = []
     sources = enumerate(reading.sources, 1)
     for number, source, subject in ((n, one_of, each) for n, one_of in sources for each in one_of.open(request.device)):
         request.on_status(f"{subject.label}, seed {subject.seed} ({number} of {len(reading.sources)}), batch")
-        measured = one(subject)
-        if isinstance(measured, str):
-            refused.append(f"{subject.name}: {measured}")
+        try:
+            found = measure(subject)
+        except LeftOut as why:
+            refused.append(f"{subject.name}: {why}")
             continue
         keys = {"encoder": subject.label, "run": subject.name, "seed": subject.seed}
-        encoders.append({**entry(subject, source.kind), **measured.about})
-        notes += [*remarks(subject), *measured.notes]
-        parts.append((keys, measured.frames))
+        encoders.append({**entry(subject, source.kind), **found.about})
+        notes += [*remarks(subject), *found.notes]
+        parts.append((keys, found.frames))
+        measured[subject.label, subject.seed] = found.measured
     if not encoders:
         raise EncoderError("; ".join(refused))
     notes = [*(f"Left out: {line}." for line in refused), *notes]
@@ -316,7 +338,7 @@ def survey(analysis: str, reading: Reading, request: Request, one: Callable[[Sub
     origin: dict[str, Any] = {"corpus": reading.corpus, "fingerprint": reading.fingerprint, "split": reading.split}
     origin |= {"sentences": len(reading.sentences), "too_long": reading.left_out, "seed": reading.seed}
     about = {**origin, "settings": settings, "encoders": encoders, "notes": notes}
-    return Result(analysis, about, joined(parts))
+    return Survey(Result(analysis, about, joined(parts)), measured)
 
 
 def of_corpora(results: Sequence[Result]) -> Result:

@@ -5,16 +5,18 @@ Letters for shapes: S runs (seeds), N sentences, K counts a score is made of, L 
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from mtlprune.analyses.analysis import Request
-from mtlprune.analyses.harness.closing import ClosedCounts, add_counts, count_closed, whole_run
+from mtlprune.analyses.harness.ablation import SENTENCES, AblatableRun, AblatedCounts, add_counts, join_counts
 from mtlprune.analyses.harness.reading import (
-    Found,
+    LeftOut,
     Reading,
     Subject,
+    SubjectResult,
     find_sources,
     read_request,
     survey,
@@ -30,9 +32,8 @@ from mtlprune.sentence import Sentence
 from mtlprune.statistics.resamples import over_seeds, resampled_scores
 from mtlprune.statistics.significance import differences, holm
 from mtlprune.statistics.standard_errors import Floats
-from mtlprune.training.ablation import SENTENCES, close_with
 
-Tables = dict[tuple[str, str, str, str, str], ClosedCounts]
+Tables = dict[tuple[Any, ...], AblatedCounts]
 """Label of the runs, task, one of PARTS ("": nothing is closed), label whose heads are closed, "" or "random"."""
 
 PARTS = ("claimed", "exclusive", "shared")
@@ -62,10 +63,10 @@ def measure(request: Request) -> Result:
     generator = np.random.default_rng([request.seed, 10])
     parts = {(part, label): heads for label, of in parted(closed).items() for part, heads in of.items()}
     masks = {key: [heads, *random_sets(heads, request.options.draws, generator)] for key, heads in parts.items()}
-    tables: Tables = {}
     constant = request.options.closed in CONSTANT
     train = training_sentences(reading, request, SENTENCES) if constant else []
-    result = survey("cross", reading, request, lambda subject: _scored(reading, train, subject, request, masks, tables))
+    scored = survey("cross", reading, request, lambda subject: _scored(reading, train, subject, request, masks))
+    result, tables = scored.result, join_counts(scored.measured)
     claimed = pd.concat(
         [head_rows({part: heads.astype(float)}).assign(other=label) for (part, label), heads in parts.items()],
         ignore_index=True,
@@ -92,23 +93,22 @@ def _scored(
     subject: Subject,
     request: Request,
     masks: Mapping[tuple[str, str], list[Mask]],
-    tables: Tables,
-) -> Found | str:
-    run = whole_run(subject, request.device)
-    if isinstance(run, str):
-        return run
+) -> SubjectResult:
     tested = [heads for several in masks.values() for heads in several]
-    close_with(run.model, request.options.closed, train, tested, request.seed)
-    rows = []
+    run = AblatableRun.of(subject, request.device)
+    run = run.contributing(request.options.closed, train, tested, request.seed)
+    rows, counts = [], dict[tuple[str, str, str, str], AblatedCounts]()
     drawn = [(*key, draw, heads) for key, several in masks.items() for draw, heads in enumerate(several)]
     for mode, other, draw, heads in [("", "", 0, np.zeros(run.size, bool)), *drawn]:
         control = "random" if draw else ""
-        for task, counted in count_closed(run.model, heads, reading.sentences, run.precision).items():
+        for task, counted in run.counts(heads, reading.sentences).items():
             place = {"task": task, "other": other, "mode": mode, "control": control, "step": draw}
             rows.append({**place, "measure": "score", "value": counted.scores(counted.totals)[0]})
-            add_counts(tables, (subject.label, task, mode, other, control), subject.seed, counted)
+            add_counts(counts, (task, mode, other, control), subject.seed, counted)
         request.on_batch()
-    return Found({"scores": pd.DataFrame(rows)}) if rows else "no sentence has a layer of its tasks"
+    if not rows:
+        raise LeftOut("no sentence has a layer of its tasks")
+    return SubjectResult({"scores": pd.DataFrame(rows)}, measured=counts)
 
 
 def drawn_scores(scores: pd.DataFrame) -> pd.DataFrame:

@@ -6,8 +6,8 @@ open heads, O orders, C resamples.
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import cast
+from dataclasses import dataclass
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -15,12 +15,13 @@ import torch
 from torch import Tensor
 
 from mtlprune.analyses.analysis import Request
-from mtlprune.analyses.harness.closing import ClosedCounts, add_counts, count_closed, whole_run, with_task
+from mtlprune.analyses.harness.ablation import AblatableRun, AblatedCounts, add_counts, join_counts, known_target
 from mtlprune.analyses.harness.reading import (
-    Found,
+    LeftOut,
     ProbeError,
     Reading,
     Subject,
+    SubjectResult,
     find_sources,
     read_request,
     survey,
@@ -30,14 +31,12 @@ from mtlprune.analyses.heads.claims.groups import groups_of
 from mtlprune.analyses.heads.curve.maths import Ranking, areas, examine, numbers, ranked, sufficient_sets, within_layers
 from mtlprune.corpora.tables import batched
 from mtlprune.evaluation.head_masks import Mask
-from mtlprune.model import MultiTaskModel
 from mtlprune.runs.results import Result, head_rows
 from mtlprune.sentence import Sentence
 from mtlprune.statistics.resamples import Resampled, System, over_seeds, resampled_scores
 from mtlprune.statistics.significance import LEVEL, holm
 from mtlprune.statistics.standard_errors import Floats
 from mtlprune.tasks.base import Task
-from mtlprune.training.ablation import close, close_with, known_target
 from mtlprune.training.head_gradients import derivatives
 from mtlprune.training.pruning.selectors import BATCH, fisher_mask, importance
 
@@ -50,29 +49,27 @@ class Judge:
     """One task of a run: its scores with only some heads open, each evaluated once, and rankings of its heads.
 
     Attributes:
-        model: of this task alone, in evaluation mode, with all heads and one gate set, which is fixed to masks here.
+        run: of this task only.
         train, sentences: on which heads are ranked, and which are scored; at least one has the layer.
         on_batch: called after each evaluation.
     """
 
-    model: MultiTaskModel
+    run: AblatableRun
     name: str
     train: Sequence[Sentence]
     sentences: Sequence[Sentence]
-    precision: torch.dtype = torch.float32
     on_batch: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:
-        self.task = cast(Task, self.model.tasks[self.name])
+        self.task = cast(Task, self.run.model.tasks[self.name])
         self._counts: dict[bytes, System] = {}
         self._slopes: dict[bytes, Tensor] = {}
-        places = self.model.encoder.places
-        self.size = places.layers, places.heads
+        self.size = self.run.size
 
     def counts(self, heads: Mask) -> System:
         """The counts of the run with only these heads (L, A) open."""
         if (key := heads.tobytes()) not in self._counts:
-            self._counts[key] = count_closed(self.model, ~heads, self.sentences, self.precision)[self.name]
+            self._counts[key] = self.run.counts(~heads, self.sentences)[self.name]
             self.on_batch()
         return self._counts[key]
 
@@ -84,13 +81,13 @@ class Judge:
     def slopes(self, heads: Mask) -> Tensor:
         """Derivatives of the loss by each head's output on training sentences, (S, L, A), with only some heads open."""
         if (key := heads.tobytes()) not in self._slopes:
-            close(self.model, ~heads)
             pairs = [(one, target) for one in self.train if (target := known_target(self.task, one)) is not None]
-            constants, parts = self.model.encoder.head_constants, [torch.zeros(0, *heads.shape)]
+            run, parts = self.run, [torch.zeros(0, *heads.shape)]
             for some in batched(sorted(pairs, key=lambda pair: len(pair[0])), BATCH):
-                pieces = self.model.encoder.tokenize_all([sentence.words for sentence, _ in some])
+                pieces = run.model.encoder.tokenize_all([sentence.words for sentence, _ in some])
                 targets = {self.name: [target for _, target in some]}
-                parts.append(derivatives(self.model, pieces, targets, self.precision, lambda batch: constants))
+                with run.ablated(~heads):
+                    parts.append(derivatives(run.model, pieces, targets, run.precision, lambda batch: run.constants))
             self._slopes[key] = torch.cat(parts)
         return self._slopes[key]
 
@@ -111,14 +108,12 @@ class Judge:
 
 @dataclass(frozen=True, eq=False)
 class _Curves:
-    """The sentences that heads are ranked on, gates that rank them, too, and counts of all runs so far."""
+    """The sentences that heads are ranked on, and gates that rank them, too."""
 
     reading: Reading
     request: Request
     train: Sequence[Sentence]
     gates: Mapping[str, Floats]
-    tables: dict[tuple[str, str], dict[tuple[Order, int], ClosedCounts]] = field(default_factory=dict)
-    """Label and task → order and number of open heads → counts."""
 
 
 def measure(request: Request) -> Result:
@@ -146,34 +141,33 @@ def measure(request: Request) -> Result:
     reading = read_request(request)
     train = training_sentences(reading, request, options.train_sentences)
     study = _Curves(reading, request, train, groups.gates if groups else {})
-    result = survey("curve", reading, request, lambda subject: _measured(study, subject))
+    surveyed = survey("curve", reading, request, lambda subject: _measured(study, subject))
+    result = surveyed.result
     if "sets" in result.frames and (least := 1 / (1 + options.tests)) > LEVEL:
         result.about["notes"].append(
             f"With tests={options.tests} no p of a set is below {least:.2f}, so none is shown to be sufficient beyond "
             "random sets or needed, and members of which none can go are not shown to be needed; 0.05 needs tests=19."
         )
-    return result.with_frames(areas=_areas(study))
+    return result.with_frames(areas=_areas(join_counts(surveyed.measured), request))
 
 
-def _measured(study: _Curves, subject: Subject) -> Found | str:
-    request, run = study.request, whole_run(subject, study.request.device, study.reading.fingerprint)
-    if isinstance(run, str):
-        return run
+def _measured(study: _Curves, subject: Subject) -> SubjectResult:
+    request, run = study.request, AblatableRun.of(subject, study.request.device, study.reading.fingerprint)
     halves = np.random.default_rng([request.seed, 18]).random((8, *run.size)) >= 0.5
-    close_with(run.model, request.options.closed, study.train, list(halves), request.seed)
+    run = run.contributing(request.options.closed, study.train, list(halves), request.seed)
     frames: dict[str, list[pd.DataFrame]] = {}
-    notes = []
+    notes, counts = [], dict[tuple[str, Order, int], AblatedCounts]()
     for name in run.model.tasks if subject.task is None else [subject.task]:
-        alone = with_task(run.model, name)
-        judge = Judge(alone, name, study.train, study.reading.sentences, run.precision, request.on_batch)
+        judge = Judge(run.of_task(name), name, study.train, study.reading.sentences, request.on_batch)
         if not any(judge.task.is_annotated(sentence) for sentence in judge.sentences):
             notes.append(f"{subject.label}: no sentence has the layer {name}, so it is not scored.")
             continue
-        for key, frame in {"curve": _curve(study, subject, judge), **_sets(study, subject, judge)}.items():
+        for key, frame in {"curve": _curve(study, subject, judge, counts), **_sets(study, subject, judge)}.items():
             frames.setdefault(key, []).append(frame.assign(task=name))
     if not frames:
-        return f"no sentence of {study.reading.split} has a layer of its tasks"
-    return Found({key: pd.concat(some, ignore_index=True) for key, some in frames.items()}, {}, notes)
+        raise LeftOut(f"no sentence of {study.reading.split} has a layer of its tasks")
+    tables = {key: pd.concat(parts, ignore_index=True) for key, parts in frames.items()}
+    return SubjectResult(tables, notes=notes, measured=counts)
 
 
 def _orders(study: _Curves, subject: Subject, judge: Judge) -> dict[Order, Ranking]:
@@ -194,16 +188,17 @@ def _orders(study: _Curves, subject: Subject, judge: Judge) -> dict[Order, Ranki
     return orders
 
 
-def _curve(study: _Curves, subject: Subject, judge: Judge) -> pd.DataFrame:
-    """The scores of all orders; their counts go to the tables of the study."""
+def _curve(
+    study: _Curves, subject: Subject, judge: Judge, counts: dict[tuple[str, Order, int], AblatedCounts]
+) -> pd.DataFrame:
+    """The scores of all orders; their counts are added to ``counts``, by task, order and number of open heads."""
     opened = numbers(judge.size[0] * judge.size[1], study.request.options.every)
     masks = {(order, n): best(n) for order, best in _orders(study, subject, judge).items() for n in opened}
     evaluations = len({mask.tobytes() for mask in masks.values()})
     study.request.on_status(subject.part(judge.name, "curve, evaluation"), evaluations)
-    table = study.tables.setdefault((subject.label, judge.name), {})
     rows = []
     for ((mode, control, draw), keep), mask in masks.items():
-        add_counts(table, ((mode, control, draw), keep), subject.seed, judge.counts(mask))
+        add_counts(counts, (judge.name, (mode, control, draw), keep), subject.seed, judge.counts(mask))
         rows.append({"mode": mode, "control": control, "step": draw, "heads": keep, "score": judge.score(mask)})
     return pd.DataFrame(rows)
 
@@ -229,15 +224,17 @@ def _sets(study: _Curves, subject: Subject, judge: Judge) -> dict[str, pd.DataFr
     return {"sets": pd.DataFrame([rows[0] | tests, *rows[1:]]), "heads": head_rows({"set": number})}
 
 
-def _areas(study: _Curves) -> pd.DataFrame:
+def _areas(counts: Mapping[tuple[Any, ...], AblatedCounts], request: Request) -> pd.DataFrame:
     """The areas of all orders of all labels and tasks, means over draws."""
-    tables = study.tables.items()
-    rows = [{"encoder": key[0], "task": key[1], **row} for key, table in tables for row in _rows(table, study.request)]
+    tables: dict[tuple[str, str], dict[tuple[Order, int], AblatedCounts]] = {}
+    for (label, task, order, keep), of_runs in counts.items():
+        tables.setdefault((label, task), {})[order, keep] = of_runs
+    rows = [{"encoder": key[0], "task": key[1], **row} for key, of in tables.items() for row in _rows(of, request)]
     frame = pd.DataFrame(rows)
     return frame.assign(holm=holm(frame["p"]))
 
 
-def _rows(table: Mapping[tuple[Order, int], ClosedCounts], request: Request) -> Iterator[dict[str, object]]:
+def _rows(table: Mapping[tuple[Order, int], AblatedCounts], request: Request) -> Iterator[dict[str, object]]:
     orders, opened = (list(dict.fromkeys(part)) for part in zip(*table, strict=True))
     seeds = tuple(sorted(next(iter(table.values())).runs))
     systems = [table[order, keep].system(seeds) for order in orders for keep in opened]

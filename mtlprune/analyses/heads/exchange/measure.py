@@ -20,15 +20,23 @@ import pandas as pd
 import torch
 
 from mtlprune.analyses.analysis import Request
-from mtlprune.analyses.harness.closing import whole_run
-from mtlprune.analyses.harness.reading import Found, Reading, Subject, find_sources, read_request, survey
+from mtlprune.analyses.harness.ablation import AblatableRun, known_target
+from mtlprune.analyses.harness.reading import (
+    LeftOut,
+    Reading,
+    Subject,
+    SubjectResult,
+    find_sources,
+    read_request,
+    survey,
+)
 from mtlprune.analyses.heads.claims.groups import claimed_heads
 from mtlprune.analyses.heads.exchange import LEAST, STEM
 from mtlprune.corpora.grammar import Pair, draw_pairs
 from mtlprune.corpora.swaps import SWAPPED, swapped_pairs
 from mtlprune.corpora.tables import batched
 from mtlprune.encoder.batch import Encoded, EncoderBatch
-from mtlprune.encoder.interventions import exchange, head_outputs
+from mtlprune.encoder.interventions import ablated, head_outputs
 from mtlprune.evaluation.head_masks import Mask, random_sets
 from mtlprune.model import MultiTaskModel, autocast
 from mtlprune.runs.groups import is_joint
@@ -38,7 +46,6 @@ from mtlprune.statistics.resamples import Resampled, over_seeds, weighted
 from mtlprune.statistics.significance import holm
 from mtlprune.statistics.standard_errors import Floats
 from mtlprune.tasks.base import Target, Task
-from mtlprune.training.ablation import known_target
 from mtlprune.training.head_gradients import sentence_loss
 
 BATCH = 50
@@ -89,12 +96,15 @@ def measure(request: Request) -> Result:
     reading = read_request(replace(request, split=request.options.natural or request.split))
     generator = np.random.default_rng([request.seed, 16])
     masks = {name: [heads, *random_sets(heads, request.options.draws, generator)] for name, heads in sets.items()}
+    exchanged = survey("exchange", reading, request, lambda subject: _exchanged(reading, subject, request, masks))
     changes: Changes = {}
-    result = survey("exchange", reading, request, lambda subject: _exchanged(reading, subject, request, masks, changes))
+    for (label, seed), of_tasks in exchanged.measured.items():
+        for task, change in of_tasks.items():
+            changes.setdefault((label, task), {})[seed] = change
     shares = _shares(changes, request)
     cells = pd.DataFrame(_cells(shares, changes))
     contrasts, stems = pd.DataFrame(_contrasts(shares)), pd.DataFrame(_stems(shares))
-    return result.with_frames(cells=cells.assign(holm=holm(cells["p"])), contrasts=contrasts, stems=stems)
+    return exchanged.result.with_frames(cells=cells.assign(holm=holm(cells["p"])), contrasts=contrasts, stems=stems)
 
 
 def with_stem(claimed: Mapping[str, Mask]) -> dict[str, Mask]:
@@ -105,12 +115,10 @@ def with_stem(claimed: Mapping[str, Mask]) -> dict[str, Mask]:
 
 
 def _exchanged(
-    reading: Reading, subject: Subject, request: Request, masks: Mapping[str, Sequence[Mask]], changes: Changes
-) -> Found | str:
-    run = whole_run(subject, request.device, reading.fingerprint)
-    if isinstance(run, str):
-        return run
-    frames, notes, changed = [], [], False
+    reading: Reading, subject: Subject, request: Request, masks: Mapping[str, Sequence[Mask]]
+) -> SubjectResult:
+    run = AblatableRun.of(subject, request.device, reading.fingerprint)
+    frames, notes, changes = [], list[str](), dict[str, Change]()
     each = np.eye(run.size[0] * run.size[1], dtype=bool).reshape(-1, *run.size)[: None if request.options.single else 0]
     exchanges = sum(map(len, masks.values())) + len(each)
     natural = reading.sentences if request.options.natural else None
@@ -124,13 +132,13 @@ def _exchanged(
             continue
         request.on_status(subject.part(name, f"sets{' and single heads' * bool(len(each))}, exchange"), exchanges)
         margins = _Margins(run.model, name, pairs, run.precision)
-        change, shares = _change(margins, masks, each, request.on_batch)
-        changes.setdefault((subject.label, name), {})[subject.seed], changed = change, True
+        changes[name], shares = _change(margins, masks, each, request.on_batch)
         if len(each):
             frames.append(head_rows({"share": shares.reshape(run.size)}).assign(task=name))
-    if not changed:
-        return " ".join(notes).removesuffix(".") or "none of its tasks is a layer in which pairs differ"
-    return Found({"heads": pd.concat(frames, ignore_index=True)} if frames else {}, {}, notes)
+    if not changes:
+        raise LeftOut(" ".join(notes).removesuffix(".") or "none of its tasks is a layer in which pairs differ")
+    tables = {"heads": pd.concat(frames, ignore_index=True)} if frames else {}
+    return SubjectResult(tables, notes=notes, measured=changes)
 
 
 def _change(
@@ -197,12 +205,10 @@ class _Margins:
     @torch.no_grad()
     def exchanged(self, heads: Mask) -> Floats:
         """The decisions on the first sentences with the outputs of some heads (L, A) taken from the second."""
-        gates = torch.from_numpy(~heads).float().to(self.model.device)
-        with autocast(self.model.device, self.precision):
-            parts = [
-                self._margins(rows, exchange(self.model.encoder, both["first"], outputs, gates))
-                for (rows, both), outputs in zip(self.batches, self.given, strict=True)
-            ]
+        encoder, mask, parts = self.model.encoder, torch.from_numpy(heads), []
+        for (rows, both), outputs in zip(self.batches, self.given, strict=True):
+            with autocast(self.model.device, self.precision), ablated(encoder, mask, "exchange", outputs=outputs):
+                parts.append(self._margins(rows, encoder(both["first"])))
         return np.concatenate(parts)
 
     def _margins(self, rows: Sequence[int], encoded: Encoded) -> Floats:

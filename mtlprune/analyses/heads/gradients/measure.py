@@ -12,7 +12,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from mtlprune.analyses.analysis import Request
-from mtlprune.analyses.harness.reading import Found, Reading, Subject, gate_grid, read_request, survey
+from mtlprune.analyses.harness.ablation import known_target
+from mtlprune.analyses.harness.reading import LeftOut, Reading, Subject, SubjectResult, gate_grid, read_request, survey
 from mtlprune.analyses.heads.gradients import EVERY, HALVES
 from mtlprune.corpora.tables import batched
 from mtlprune.errors import plural
@@ -20,7 +21,6 @@ from mtlprune.runs.folder import RunFolder
 from mtlprune.runs.results import Grid, Result, head_rows
 from mtlprune.statistics.permutation import layered_rank_test
 from mtlprune.tasks.base import Task
-from mtlprune.training.ablation import known_target
 from mtlprune.training.head_gradients import agreement, derivatives
 
 BATCH = 32
@@ -47,24 +47,26 @@ def measure(request: Request) -> Result:
         RunError, CorpusError, EncoderError: what cannot be loaded; no run among what is named.
     """
     reading = read_request(request)
-    maps: Maps = {}
-    result = survey("gradients", reading, request, lambda subject: _gradients(reading, subject, request, maps))
-    return result.with_frames(pairs=pd.DataFrame(_pairs(maps, request)))
+    surveyed = survey("gradients", reading, request, lambda subject: _gradients(reading, subject, request))
+    maps: Maps = {
+        (label, task, seed): grids for (label, seed), of in surveyed.measured.items() for task, grids in of.items()
+    }
+    return surveyed.result.with_frames(pairs=pd.DataFrame(_pairs(maps, request)))
 
 
-def _gradients(reading: Reading, subject: Subject, request: Request, maps: Maps) -> Found | str:
+def _gradients(reading: Reading, subject: Subject, request: Request) -> SubjectResult:
     folder = RunFolder(subject.name)
     if not folder.config_path.is_file():
-        return "an encoder without decoders has no task, so no loss; name a run"
+        raise LeftOut("an encoder without decoders has no task, so no loss; name a run")
     if folder.read_manifest()["data"]["fingerprint"] != reading.fingerprint:
-        return f"it was trained on another corpus than {request.corpus}"
+        raise LeftOut(f"it was trained on another corpus than {request.corpus}")
     model = subject.model(request.device)
     kept = list(model.tasks) if subject.task is None else [subject.task]
     tasks = {name: cast(Task, model.tasks[name]) for name in kept}
     every = [(one, {name: known_target(task, one) for name, task in tasks.items()}) for one in reading.sentences]
     known = [(sentence, labels) for sentence, labels in every if all(target is not None for target in labels.values())]
     if len(known) < 2:
-        return (
+        raise LeftOut(
             f"{len(known)} of the sentences have its layers ({', '.join(kept)}) with known labels; expected 2 or more"
         )
     chosen = [sentence for sentence, _ in known]
@@ -82,12 +84,12 @@ def _gradients(reading: Reading, subject: Subject, request: Request, maps: Maps)
     if len(kept) > 1:
         signed[EVERY] = np.sum(list(signed.values()), axis=0)
     present = gate_grid(subject) > 0  # a closed head may still matter: its factor is 0, its derivative need not be
-    frames = []
+    frames, maps = [], dict[str, dict[str, Grid]]()
     for task, each in signed.items():
         sizes: NDArray[np.float64] = np.where(present | (each != 0).any(0), np.abs(each), np.nan)
         grids: dict[str, Grid] = {"": sizes.mean(0)}
         grids |= {name: sizes[half == place].mean(0) for place, name in enumerate(HALVES)}
-        maps[subject.label, task, subject.seed] = grids
+        maps[task] = grids
         for mode, grid in grids.items():
             norm = np.sqrt(np.nansum(grid**2, axis=1, keepdims=True))
             rows = head_rows({"importance": grid, "relative": grid / np.where(norm > 0, norm, np.nan)})
@@ -106,7 +108,7 @@ def _gradients(reading: Reading, subject: Subject, request: Request, maps: Maps)
         )
     left = len(reading.sentences) - len(chosen)
     unfit = f"{subject.label}: {plural(left, 'sentence')} without its layers, or with labels it was not trained on."
-    return Found(tables, {"tasks": kept}, [unfit] * bool(left))
+    return SubjectResult(tables, {"tasks": kept}, [unfit] * bool(left), maps)
 
 
 def _pairs(maps: Maps, request: Request) -> Iterator[dict[str, Any]]:

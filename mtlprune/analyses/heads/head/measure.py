@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from mtlprune.analyses.analysis import Request
-from mtlprune.analyses.harness.closing import closing_costs
+from mtlprune.analyses.harness.ablation import ablation_costs
 from mtlprune.analyses.harness.reading import Subject, entry, find_sources, remarks
 from mtlprune.analyses.probes import ATTENTION
 from mtlprune.analyses.probes.reading import known, modes, read_probes, shape
@@ -77,7 +77,7 @@ def measure(request: Request) -> Result:
     }
     frames = {"known": rows, "claimed": pd.DataFrame(claimed), "attention": pd.DataFrame(attention)}
     if options.closed is not None:
-        costs = closing_costs(name, options.closed, request, (options.layer - 1, options.head - 1))
+        costs = ablation_costs(name, options.closed, request, (options.layer - 1, options.head - 1))
         closing = [{"task": task, "open": loss, "closed": loss + float(rise)} for task, (loss, rise) in costs.items()]
         frames["closing"] = pd.DataFrame(closing)
     if not any(map(len, frames.values())):

@@ -14,7 +14,7 @@ import pandas as pd
 
 from mtlprune.analyses import ANALYSES
 from mtlprune.analyses.analysis import HeadColumn, Request, find, read, usable
-from mtlprune.analyses.harness.closing import closing_columns
+from mtlprune.analyses.harness.ablation import ablation_columns
 from mtlprune.analyses.heads.claims.maths import claim_columns
 from mtlprune.evaluation.ablations import Closed
 from mtlprune.io.files import RunError, reading
@@ -46,7 +46,7 @@ def measure(request: Request) -> Result:
     if kind is not None:
         if not whole:
             raise RunError(f"closed={kind}: name finished runs without gates, whose heads are all open")
-        table.add(closing_columns(list(map(str, whole)), kind, request), "the runs without gates")
+        table.add(ablation_columns(list(map(str, whole)), kind, request), "the runs without gates")
     if runs := [name for name in runs if name not in whole]:
         table.add(claim_columns(load_claims(runs)), "the runs with gates")
         sources.remove("claims")

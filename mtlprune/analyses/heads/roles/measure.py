@@ -4,7 +4,7 @@ Letters for shapes: V selections, T tasks, L layers, A heads a layer, N sentence
 of random heads, C resamples, S runs (seeds).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -14,15 +14,23 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mtlprune.analyses.analysis import Request
-from mtlprune.analyses.harness.closing import (
-    ClosedCounts,
-    WholeRun,
+from mtlprune.analyses.harness.ablation import (
+    SENTENCES,
+    AblatableRun,
+    AblatedCounts,
     add_counts,
-    count_closed,
-    whole_run,
-    with_task,
+    join_counts,
+    known_target,
 )
-from mtlprune.analyses.harness.reading import Found, Reading, Subject, read_request, survey, training_sentences
+from mtlprune.analyses.harness.reading import (
+    LeftOut,
+    Reading,
+    Subject,
+    SubjectResult,
+    read_request,
+    survey,
+    training_sentences,
+)
 from mtlprune.analyses.heads.roles import MEAN, ROLES, STL
 from mtlprune.analyses.heads.roles.maths import agreed, conflicts, least_effect, role_scores, two_sided
 from mtlprune.analyses.heads.roles.single import count_each, halves, interfering, one_by_one
@@ -35,26 +43,30 @@ from mtlprune.sentence import Sentence
 from mtlprune.statistics.resamples import Resampled, over_seeds, resampled_scores, weighted
 from mtlprune.statistics.significance import holm
 from mtlprune.tasks.base import Task
-from mtlprune.training.ablation import SENTENCES, close_with, known_target
 
 Roles = dict[tuple[str, int], dict[str, dict[str, Mask]]]
 """Label and seed of a run → task → role → (L, A)."""
 
 
 @dataclass(frozen=True, eq=False)
+class _OfRun:
+    """Roles of the heads of one run, task → role → (L, A), and counts by task and kind."""
+
+    roles: dict[str, dict[str, Mask]] = field(default_factory=dict)
+    counts: dict[tuple[str, str], AblatedCounts] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
 class _Study:
-    """The sentences that gates are fitted to, and what all runs have found so far."""
+    """The sentences that gates are fitted to."""
 
     reading: Reading
     request: Request
     train: list[Sentence]
-    roles: Roles = field(default_factory=dict)
-    closed: dict[tuple[str, str, str], ClosedCounts] = field(default_factory=dict)
-    """Label, task, "open", "closed" or the number of a draw → counts of its runs."""
 
     @property
     def kinds(self) -> list[str]:
-        """Kinds of `closed` that each label and task has."""
+        """What is closed where heads that interfere with a task are scored: nothing, these, or each draw."""
         return ["open", "closed", *map(str, range(self.request.options.draws))]
 
 
@@ -83,7 +95,8 @@ def measure(request: Request) -> Result:
     needed = not single or request.options.closed in CONSTANT
     study = _Study(reading, request, training_sentences(reading, request, number) if needed else [])
     one = _each_closed if single else _roles
-    result = survey("roles", reading, request, lambda subject: one(study, subject))
+    surveyed = survey("roles", reading, request, lambda subject: one(study, subject))
+    result = surveyed.result
     strength = request.options.strength
     for heads in () if single else sorted({one["layers"] * one["heads"] for one in result.about["encoders"]}):
         result.about["notes"].append(
@@ -91,50 +104,48 @@ def measure(request: Request) -> Result:
             f"{least_effect(strength, heads):.2g} nats of a task's loss or more (4 λ / heads): a head whose closing "
             "changes the loss by less goes where it is pushed."
         )
-    return result.with_frames(conflicts=pd.DataFrame(_conflicts(study)), gains=_gains(study))
+    roles: Roles = {key: of_run.roles for key, of_run in surveyed.measured.items() if of_run.roles}
+    closed = join_counts({key: of_run.counts for key, of_run in surveyed.measured.items()})
+    return result.with_frames(conflicts=pd.DataFrame(_conflicts(study, roles)), gains=_gains(study, closed))
 
 
-def _each_closed(study: _Study, subject: Subject) -> Found | str:
+def _each_closed(study: _Study, subject: Subject) -> SubjectResult:
     """Close each head of a run alone, then together those that interfere with a task on both halves."""
-    run, options = whole_run(subject, study.request.device, study.reading.fingerprint), study.request.options
-    if isinstance(run, str):
-        return run
+    run, options = AblatableRun.of(subject, study.request.device, study.reading.fingerprint), study.request.options
     closed = one_by_one(run.size)
-    close_with(run.model, options.closed, study.train, closed, study.request.seed)
+    run = run.contributing(options.closed, study.train, closed, study.request.seed)
     status = f"{subject.label}, seed {subject.seed}: each head closed alone, evaluation"
     study.request.on_status(status, 1 + len(closed))
     counts = count_each(run, study.reading.sentences, study.request.on_batch)
     if not counts:
-        return "no sentence has a layer of its tasks"
+        raise LeftOut("no sentence has a layer of its tasks")
     heads, chosen, masks = interfering(counts, run.size, options.resamples, study.request.seed)
     _, confirming = halves(len(study.reading.sentences), study.request.seed)
+    measured = _OfRun()
     for name, mask in masks.items():
-        _close(study, subject, run, name, mask, confirming)
-    return Found({"heads": heads, "chosen": chosen})
+        measured.counts.update(_closed_counts(study, subject, run, name, mask, confirming))
+    return SubjectResult({"heads": heads, "chosen": chosen}, measured=measured)
 
 
-def _roles(study: _Study, subject: Subject) -> Found | str:
-    run = whole_run(subject, study.request.device, study.reading.fingerprint)
-    if isinstance(run, str):
-        return run
+def _roles(study: _Study, subject: Subject) -> SubjectResult:
+    run = AblatableRun.of(subject, study.request.device, study.reading.fingerprint)
     run.model.requires_grad_(False)  # gates alone are fitted
-    frames, roles = [], {}
+    frames, measured = [], _OfRun()
     for name in run.model.tasks if subject.task is None else [subject.task]:
         study.request.on_status(subject.part(name, "gates, selection"), study.request.options.selections)
         selections = _fitted(study, run, name)  # role → (V, L, A)
         if selections is None:
-            return f"none of the training sentences has its layer {name} with known labels"
-        roles[name] = {role: agreed(values) for role, values in selections.items()}
+            raise LeftOut(f"none of the training sentences has its layer {name} with known labels")
+        measured.roles[name] = {role: agreed(values) for role, values in selections.items()}
         for step in range(study.request.options.selections):
             rows = head_rows({role: values[step] for role, values in selections.items()})
             frames.append(rows.assign(task=name, step=step))
-    study.roles[subject.label, subject.seed] = roles
-    for name, mask in _hindering(roles) if len(roles) > 1 else ():
-        _close(study, subject, run, name, mask)
-    return Found({"heads": pd.concat(frames, ignore_index=True)})
+    for name, mask in _hindering(measured.roles) if len(measured.roles) > 1 else ():
+        measured.counts.update(_closed_counts(study, subject, run, name, mask))
+    return SubjectResult({"heads": pd.concat(frames, ignore_index=True)}, measured=measured)
 
 
-def _fitted(study: _Study, run: WholeRun, name: str) -> dict[str, NDArray[np.float64]] | None:
+def _fitted(study: _Study, run: AblatableRun, name: str) -> dict[str, NDArray[np.float64]] | None:
     """Role → scores (V, L, A) for one task of a run; None where no sentence has its layer with known labels."""
     options, model, task = study.request.options, run.model, cast(Task, run.model.tasks[name])
     known = [(sentence, target) for sentence in study.train if (target := known_target(task, sentence)) is not None]
@@ -166,27 +177,27 @@ def _hindering(roles: dict[str, dict[str, Mask]]) -> Iterator[tuple[str, Mask]]:
             yield name, heads
 
 
-def _close(
-    study: _Study, subject: Subject, run: WholeRun, name: str, heads: Mask, rows: NDArray[np.intp] | None = None
-) -> None:
-    """Score a task, on some of the sentences, with no heads closed, with these, and with random ones of their layers,
-    which are drawn anew for each run."""
+def _closed_counts(
+    study: _Study, subject: Subject, run: AblatableRun, name: str, heads: Mask, rows: NDArray[np.intp] | None = None
+) -> dict[tuple[str, str], AblatedCounts]:
+    """Counts of a task, on some of the sentences, with no heads closed, with these, and with random ones of their
+    layers, which are drawn anew for each run; by task and kind."""
     options, generator = study.request.options, np.random.default_rng([study.request.seed, 14, subject.seed])
     closed = [heads, *random_sets(heads, options.draws, generator)]
-    alone = with_task(run.model, name)
-    close_with(alone, options.closed, study.train, closed, study.request.seed)
+    run = run.of_task(name).contributing(options.closed, study.train, closed, study.request.seed)
+    counts: dict[tuple[str, str], AblatedCounts] = {}
     study.request.on_status(subject.part(name, "heads that interfere closed, evaluation"), 1 + len(closed))
     sentences = study.reading.sentences if rows is None else [study.reading.sentences[row] for row in rows]
     for kind, mask in zip(study.kinds, [np.zeros_like(heads), *closed], strict=True):
-        counted = count_closed(alone, mask, sentences, run.precision)
-        add_counts(study.closed, (subject.label, name, kind), subject.seed, counted[name])
+        add_counts(counts, (name, kind), subject.seed, run.counts(mask, sentences)[name])
         study.request.on_batch()
+    return counts
 
 
-def _conflicts(study: _Study) -> Iterator[dict[str, Any]]:
+def _conflicts(study: _Study, by_run: Roles) -> Iterator[dict[str, Any]]:
     """A row for each joint run, and for the single-task runs of each seed together."""
-    sets = {key: roles for key, roles in study.roles.items() if len(roles) > 1}
-    for (label, seed), roles in study.roles.items():
+    sets = {key: roles for key, roles in by_run.items() if len(roles) > 1}
+    for (label, seed), roles in by_run.items():
         if len(roles) == 1 and not is_joint(label):
             sets.setdefault((STL, seed), {}).update(roles)
     for (label, seed), roles in sets.items():
@@ -198,13 +209,11 @@ def _conflicts(study: _Study) -> Iterator[dict[str, Any]]:
             yield {**row, "p": p, "n": len(roles)}
 
 
-def _gains(study: _Study) -> pd.DataFrame:
+def _gains(study: _Study, counts: Mapping[tuple[Any, ...], AblatedCounts]) -> pd.DataFrame:
     """The gain of a task by closing the heads that interfere with it, beyond random heads of the same layers."""
-    options, keys = study.request.options, [key[:2] for key in study.closed if key[2] == "closed"]
-    seeds = [tuple(sorted(study.closed[(*key, "closed")].runs)) for key in keys]
-    systems = [
-        study.closed[(*key, kind)].system(own) for key, own in zip(keys, seeds, strict=True) for kind in study.kinds
-    ]
+    options, keys = study.request.options, [key[:2] for key in counts if key[2] == "closed"]
+    seeds = [tuple(sorted(counts[(*key, "closed")].runs)) for key in keys]
+    systems = [counts[(*key, kind)].system(own) for key, own in zip(keys, seeds, strict=True) for kind in study.kinds]
     scores = resampled_scores(systems, options.resamples, study.request.seed)
     generator, rows, width = np.random.default_rng([study.request.seed, 17]), [], len(study.kinds)
     runs: dict[tuple[str, int], list[Resampled]] = {}  # label and seed → gains of its tasks

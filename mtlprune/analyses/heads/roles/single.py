@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from mtlprune.analyses.harness.closing import WholeRun, count_closed
+from mtlprune.analyses.harness.ablation import AblatableRun
 from mtlprune.evaluation.head_masks import Mask
 from mtlprune.runs.results import head_rows
 from mtlprune.sentence import Sentence
@@ -29,12 +29,12 @@ def halves(sentences: int, seed: int) -> tuple[Rows, Rows]:
 
 
 def count_each(
-    run: WholeRun, sentences: Sequence[Sentence], on_batch: Callable[[], None] = lambda: None
+    run: AblatableRun, sentences: Sequence[Sentence], on_batch: Callable[[], None] = lambda: None
 ) -> dict[str, list[System]]:
     """Task → its counts with all heads open, and with each of the H heads closed alone."""
     counts: dict[str, list[System]] = {}
     for heads in [np.zeros(run.size, bool), *one_by_one(run.size)]:
-        for task, counted in count_closed(run.model, heads, sentences, run.precision).items():
+        for task, counted in run.counts(heads, sentences).items():
             counts.setdefault(task, []).append(counted)
         on_batch()
     return counts

@@ -14,8 +14,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from mtlprune.analyses.analysis import Request
-from mtlprune.analyses.harness.closing import with_task
-from mtlprune.analyses.harness.reading import Found, Reading, Subject, read_request, survey
+from mtlprune.analyses.harness.ablation import with_task
+from mtlprune.analyses.harness.reading import LeftOut, Reading, Subject, SubjectResult, read_request, survey
 from mtlprune.encoder.gates import OPEN
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs.results import Result
@@ -33,12 +33,12 @@ def measure(request: Request) -> Result:
     (``masked_whole``, ``removed_whole``), and the share of the encoder's FLOPs that went (``ideal``)."""
     hardware.configure_process(1)
     reading = read_request(request)
-    return survey("speed", reading, request, lambda subject: _timed(reading, subject, request))
+    return survey("speed", reading, request, lambda subject: _timed(reading, subject, request)).result
 
 
-def _timed(reading: Reading, subject: Subject, request: Request) -> Found | str:
+def _timed(reading: Reading, subject: Subject, request: Request) -> SubjectResult:
     if subject.gates is None or bool((subject.gates > OPEN).all()):
-        return "none of its heads is closed, so removal saves nothing; name a run with gates that closed some"
+        raise LeftOut("none of its heads is closed, so removal saves nothing; name a run with gates that closed some")
     masked, removed = (subject.model(request.device) for _ in range(2))
     cut(removed.encoder, subject.gates)
     removed = MultiTaskModel(removed.encoder, dict(removed.tasks.items()))  # type: ignore[arg-type]
@@ -54,7 +54,7 @@ def _timed(reading: Reading, subject: Subject, request: Request) -> Found | str:
         ideal = 1 - sum(_flops(one["removed"]) for one in kinds) / sum(_flops(one["full"]) for one in kinds)
         seconds = _fastest(kinds, masked.device, options.rounds, request.on_batch)
         rows.append({"batch": size, "sentences": sum(map(len, batches)), "ideal": ideal, **seconds})
-    return Found({"times": pd.DataFrame(rows)})
+    return SubjectResult({"times": pd.DataFrame(rows)})
 
 
 def _kinds(

@@ -27,10 +27,10 @@ from torch import Tensor
 
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.harness.reading import (
-    Found,
     ProbeError,
     Reading,
     Subject,
+    SubjectResult,
     find_sources,
     gate_grid,
     read_request,
@@ -97,7 +97,7 @@ def measure(request: Request) -> Result:
     static = [_static(path, training, request) for path in _listed(request.options.vectors)]
     result = survey(
         "degeneration", reading, request, lambda subject: DegenerationSurvey(reading, subject, request, training).run()
-    )
+    ).result
     decoder_parts, notes = _decoders(reading, request)
     permutations = request.options.permutations
     parts: list[Part] = [
@@ -126,7 +126,7 @@ class DegenerationSurvey:
         self.options: DegenerationOptions = request.options
         self.sample = maths.draw([len(one) for one in reading.sentences], self.options.rows, request.seed)
 
-    def run(self) -> Found:
+    def run(self) -> SubjectResult:
         """All passes."""
         subject, encoder = self.subject, self.subject.encoder
         table = input_embeddings(encoder.transformer).weight.detach().double().cpu()
@@ -154,7 +154,7 @@ class DegenerationSurvey:
                 for layer, norm, (_, words) in zip(layers[1:], norms, hidden[1:], strict=True):
                     layer |= maths.plane(norm.gain, norm.bias, words[self.sample.rows])
             frames |= {"layers": long_frame(layers, "layer"), "heads": head_rows(heads)}
-        return Found({**frames, **_drawn(kept)}, notes=[*notes, *more_notes])
+        return SubjectResult({**frames, **_drawn(kept)}, notes=[*notes, *more_notes])
 
     def _pieces(self, table: Tensor) -> tuple[dict[str, pd.DataFrame], dict[str, float], list[str]]:
         """Frames ``pieces``, ``sample`` and ``softmax``, a measure of ``embeddings`` that needs counts, and notes."""

@@ -21,9 +21,10 @@ from torch.nn import functional
 
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.harness.reading import (
-    Found,
+    LeftOut,
     ProbeError,
     Subject,
+    SubjectResult,
     batches,
     gate_grid,
     read_request,
@@ -78,12 +79,10 @@ def measure(request: Request) -> Result:
         training = read_request(replace(request, split="train", sentences=options.train_sentences))
     nets = NetSettings(options.hidden, options.epochs, seed=request.seed, seeds=options.decoder_seeds)
     trained_on = {source.name: source.tasks for source in reading.sources}  # nothing, of a pretrained encoder
-    encoders: list[dict[str, Any]] = []
 
-    def one(subject: Subject) -> Found | str:
-        why = refusal(subject.encoder)
-        if why is not None:
-            return why
+    def measure_subject(subject: Subject) -> SubjectResult:
+        if (why := refusal(subject.encoder)) is not None:
+            raise LeftOut(why)
         parts = dissect(subject, reading.sentences, SAMPLE, request)
         trained, last = trained_on[subject.name], parts.pop("last")
         mine = [task for task in asked if len(trained) != 1 or task in (*trained, SENSES)]
@@ -97,11 +96,12 @@ def measure(request: Request) -> Result:
         if lm is not None and not isinstance(lm, str):
             seeds = range(nets.seed, nets.seed + nets.seeds)
             scores += score_masked(subject, lm, reading.sentences, seeds, request)
-        encoders.append({**parts, **_named(subject), "tasks": trained, "scores": scores})
+        encoder = {**parts, **_named(subject), "tasks": trained, "scores": scores}
         notes = [f"{subject.label}: no masked words: {lm}."] if isinstance(lm, str) else []
-        return Found(frames(encoders[-1]), {"tasks": trained}, notes)
+        return SubjectResult(frames(encoder), {"tasks": trained}, notes, encoder)
 
-    result = survey("dissection", reading, request, one)
+    surveyed = survey("dissection", reading, request, measure_subject)
+    result, encoders = surveyed.result, surveyed.measured.values()
     request.on_status("comparing")
     about = {
         "train_sentences": len(training.sentences) if training else 0,

@@ -21,9 +21,9 @@ from torch import Tensor
 
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.harness.reading import (
-    Found,
     Reading,
     Subject,
+    SubjectResult,
     batches,
     find_sources,
     gate_grid,
@@ -86,7 +86,9 @@ def measure(request: Request) -> Result:
 def _of_one(request: Request) -> Result:
     """All subjects on one corpus."""
     reading = read_request(request)
-    return survey("smoothing", reading, request, lambda subject: SmoothingSurvey(reading, subject, request).run())
+    return survey(
+        "smoothing", reading, request, lambda subject: SmoothingSurvey(reading, subject, request).run()
+    ).result
 
 
 class SmoothingSurvey:
@@ -103,7 +105,7 @@ class SmoothingSurvey:
         self.fusion = subject.encoder.fusion
 
     @torch.no_grad()
-    def run(self) -> Found:
+    def run(self) -> SubjectResult:
         """All passes."""
         self.mean, unit = self._corpus_mean()
         shares = maths.shares_of_dimensions(unit)  # (L + 1, H)
@@ -138,7 +140,7 @@ class SmoothingSurvey:
             "layers": pd.DataFrame(layers),
             "encoders": pd.DataFrame(facts.items(), columns=["measure", "value"]),
         }
-        return Found(frames, {}, [f"{self.subject.label}: {self.refused}."] if self.refused else [])
+        return SubjectResult(frames, notes=[f"{self.subject.label}: {self.refused}."] if self.refused else [])
 
     def _corpus_mean(self) -> tuple[Tensor, Tensor]:
         """(L + 1, H) each, L + 2 of a fusion: the mean over all tokens of their vectors, and of these at length 1."""

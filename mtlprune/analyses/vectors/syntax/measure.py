@@ -5,15 +5,16 @@ Letters for shapes: P sentences of which vectors are kept, L layers, A heads a l
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from mtlprune.analyses.analysis import Request
-from mtlprune.analyses.harness.reading import Found, Reading, Subject, gate_grid, read_request, survey
+from mtlprune.analyses.harness.reading import Reading, Subject, SubjectResult, gate_grid, read_request, survey
 from mtlprune.analyses.probes.maths import head_vectors, unit_vectors
 from mtlprune.analyses.vectors.syntax.pseudo_likelihood import Judgements, MaskedLanguageModel, judge
 from mtlprune.corpora.blimp import read_blimp
@@ -31,7 +32,7 @@ from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import Observation, observe
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.io.files import plain
-from mtlprune.runs.results import Grid, Result, head_rows
+from mtlprune.runs.results import Grid, Result, head_rows, joined
 from mtlprune.sentence import Sentence
 from mtlprune.statistics.permutation import layered_rank_test, spearman
 from mtlprune.statistics.twonn import DimensionError, likelihood, twonn
@@ -69,23 +70,28 @@ def measure(request: Request) -> Result:
     paradigms = read_blimp(request.options.blimp, request.options.pairs) if judges else []
     reading = read_request(request)
     with_trees(reading.sentences)
-    first: list[ArcCounts] = []
 
-    def one(subject: Subject) -> Found:
-        findings_of_heads = findings(reading, subject, request, first)
+    def measure_subject(subject: Subject) -> SubjectResult:
+        of_heads = findings(reading, subject, request)
         lm = judges.get(subject.name)
         if isinstance(lm, str):
-            return replace(findings_of_heads, notes=[f"{subject.label}: no BLiMP: {lm}.", *findings_of_heads.notes])
+            return replace(of_heads, notes=[f"{subject.label}: no BLiMP: {lm}.", *of_heads.notes])
         if lm is None:
-            return findings_of_heads
+            return of_heads
         request.on_status(f"minimal pairs: {subject.name}")
         lm.model.to(request.device)  # type: ignore[arg-type]  # transformers annotates a device only
-        blimp = pd.DataFrame(_judged(judge(lm, paradigms)))
-        return replace(findings_of_heads, frames={**findings_of_heads.frames, "blimp": blimp})
+        return replace(of_heads, frames={**of_heads.frames, "blimp": pd.DataFrame(_judged(judge(lm, paradigms)))})
 
-    result = survey("syntax", reading, request, one)
-    about, offsets = _baseline(first[0])
-    frames = {**result.frames, "offsets": offsets}
+    surveyed = survey("syntax", reading, request, measure_subject)
+    result, measured = surveyed.result, [*surveyed.measured.values()]
+    first = measured[0].counts
+    about, offsets = _baseline(first)
+    facts = (
+        {"encoders": _placed([*heads.facts, *_compared(first.by_head(), heads, seed)])}
+        for (_, seed), heads in surveyed.measured.items()
+    )
+    keys = ({key: encoder[key] for key in ("encoder", "run", "seed")} for encoder in result.about["encoders"])
+    frames = {**joined(zip(keys, facts, strict=True)), **result.frames, "offsets": offsets}
     return replace(
         result,
         about={**result.about, **about},
@@ -93,9 +99,16 @@ def measure(request: Request) -> Result:
     )
 
 
-def findings(reading: Reading, subject: Subject, request: Request, first: list[ArcCounts]) -> Found:
-    """The measures of the heads of one encoder. ``first``: the counts of the first encoder, to which others are
-    compared; empty as long as there is none."""
+class MeasuredHeads(NamedTuple):
+    """Rows of the frame ``encoders`` that need no other encoder, and what is compared with the first encoder."""
+
+    facts: list[dict[str, Any]]
+    counts: ArcCounts
+    gates: Tensor | None
+
+
+def findings(reading: Reading, subject: Subject, request: Request) -> SubjectResult:
+    """The measures of the heads of one encoder."""
     encoder, gates, places = subject.encoder, subject.gates, subject.encoder.places
     counter = ArcCounter(relations_of(reading.sentences), places.kept_heads, places.heads, gates)
     half = halves(len(reading.sentences), reading.seed)
@@ -109,7 +122,6 @@ def findings(reading: Reading, subject: Subject, request: Request, first: list[A
         request.on_batch()
     cloud = {name: np.stack([vectors[row] for row in sorted(vectors)]) for name, vectors in kept.items()}
     counts = counter.counts
-    first += [] if first else [counts]
     uas, listed = counts.uas(), counts.frequent_relations()
     chosen = {
         "uas_single": counts.best(),
@@ -128,7 +140,6 @@ def findings(reading: Reading, subject: Subject, request: Request, first: list[A
             continue
         values = {"": estimate.likelihood, "_dropped": estimate.dropped}
         facts += [{"measure": f"twonn_{which}{key}", "value": v, "n": estimate.points} for key, v in values.items()]
-    facts += _compared(first[0].by_head(), counts, subject)
     grids = {"gate": gate_grid(subject), "uas": uas.max(0), "weight": counts.weight().max(0)}
     grids |= {f"uas {direction}": part for direction, part in zip(DIRECTIONS, uas, strict=True)}
     grids["twonn"] = _by_head(cloud["heads"], places.kept_heads, counts.present)
@@ -138,8 +149,8 @@ def findings(reading: Reading, subject: Subject, request: Request, first: list[A
         for measure in ("uas", "weight")
         for row in _chosen(measure, counts.best([name], measure == "weight"))
     ]
-    frames = {"encoders": _placed(facts), "relations": _placed(relations)}
-    return Found({**frames, "heads": head_rows(grids), "arcs": _arcs(counts)}, {}, notes)
+    frames = {"relations": _placed(relations), "heads": head_rows(grids), "arcs": _arcs(counts)}
+    return SubjectResult(frames, notes=notes, measured=MeasuredHeads(facts, counts, gates))
 
 
 def _chosen(measure: str, best: Best) -> Rows:
@@ -155,15 +166,15 @@ def _placed(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
     return pd.DataFrame(rows).astype({"layer": "Int64", "head": "Int64"} if rows else {})
 
 
-def _compared(first: Grid, counts: ArcCounts, subject: Subject) -> Rows:
-    """With the UAS that heads have in the first encoder: their UAS here, and the gates of this run."""
-    other = counts.by_head()
+def _compared(first: Grid, heads: MeasuredHeads, seed: int) -> Rows:
+    """With the UAS that heads have in the first encoder: their UAS here, and the gates of this run of that seed."""
+    other = heads.counts.by_head()
     if first.shape == other.shape and not np.isnan(value := spearman(first, other)):
         yield {"measure": "uas_like_first", "value": value, "n": int((~np.isnan(first + other)).sum())}
-    yield {"measure": "heads_there", "value": float(counts.present.sum())}
-    if subject.gates is not None and subject.gates.shape == first.shape:
-        gates = subject.gates.detach().cpu().double().numpy()
-        ranks = layered_rank_test(first, gates, PERMUTATIONS, (subject.seed, 26))
+    yield {"measure": "heads_there", "value": float(heads.counts.present.sum())}
+    if heads.gates is not None and heads.gates.shape == first.shape:
+        gates = heads.gates.detach().cpu().double().numpy()
+        ranks = layered_rank_test(first, gates, PERMUTATIONS, (seed, 26))
         yield {"measure": "gates_by_uas", "value": ranks.value, "p": ranks.p, "n": ranks.heads}
 
 

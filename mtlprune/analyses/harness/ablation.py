@@ -1,0 +1,269 @@
+"""Scores and losses of finished runs whose heads are all open, with some of them ablated.
+
+    run = AblatableRun.of(subject, "cpu").contributing("mean", training_sentences, [heads], seed=0)
+    run.counts(heads, sentences)
+    with run.ablated(heads):
+        run.model.losses(batch)
+
+Whatever is measured, the model is as it was afterwards, so that one measurement does not depend on another.
+
+Letters for shapes: S runs (seeds), N sentences, K counts a score is made of, L layers, A heads a layer.
+"""
+
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, TypeVar, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mtlprune.analyses.analysis import HeadColumn, Request
+from mtlprune.analyses.harness.reading import LeftOut, Subject, find_sources
+from mtlprune.corpora.store import load_corpus
+from mtlprune.corpora.tables import batched
+from mtlprune.encoder.interventions import CONSTANT, ablated, fit_constants, measure_means
+from mtlprune.evaluation import scores
+from mtlprune.evaluation.ablations import Closed
+from mtlprune.evaluation.head_masks import Mask
+from mtlprune.model import Batch, MultiTaskModel
+from mtlprune.runs.folder import RunError, RunFolder
+from mtlprune.sentence import Sentence
+from mtlprune.statistics.resamples import Score, System
+from mtlprune.tasks.base import Target, Task
+from mtlprune.training import hardware
+from mtlprune.training.evaluation import evaluate
+
+Key = TypeVar("Key", bound=Hashable)
+
+BATCH, SENTENCES = 32, 256
+"""Sentences of a batch, and as many training sentences as constants are measured on at most."""
+
+
+@dataclass(frozen=True, eq=False)
+class AblatableRun:
+    """A finished run without gates whose heads are all there, and what its ablated heads contribute.
+
+    Attributes:
+        model: in evaluation mode.
+        kind: of the ablation.
+        constants: (L, A, d), for mean and optimal.
+        seed: of other sentences, for resample.
+    """
+
+    model: MultiTaskModel
+    precision: torch.dtype = torch.float32
+    kind: Closed = "zero"
+    constants: Tensor | None = None
+    seed: int = 0
+
+    @classmethod
+    def of(cls, subject: Subject, device: str, fingerprint: str = "") -> "AblatableRun":
+        """The run of a subject with its decoders.
+
+        Raises:
+            LeftOut: it has no decoders, lacks heads, or was trained on other data than the corpus of ``fingerprint``.
+        """
+        folder = RunFolder(subject.name)
+        if not folder.config_path.is_file():
+            raise LeftOut("an encoder without decoders has no task; name a run")
+        if fingerprint and folder.read_manifest()["data"]["fingerprint"] != fingerprint:
+            raise LeftOut("it was trained on another corpus than is read")
+        model, config = subject.model(device), folder.read_config()
+        if not has_all_heads(model):
+            raise LeftOut("some of its heads are closed already; name a run whose heads are all open")
+        return cls(model, hardware.dtype(config["train"]["precision"]))
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """L and A."""
+        places = self.model.encoder.places
+        return places.layers, places.heads
+
+    def of_task(self, name: str) -> "AblatableRun":
+        """The same with one of its tasks only."""
+        return replace(self, model=with_task(self.model, name))
+
+    def contributing(
+        self, kind: Closed, sentences: Sequence[Sentence], masks: Sequence[Mask], seed: int = 0
+    ) -> "AblatableRun":
+        """The same with ablated heads that contribute something of another kind.
+
+        Constants of kind optimal are fitted on the sum of all tasks' losses, batch after batch with one set of heads
+        ablated after the other until each batch and each set was used, so that one table serves all sets.
+
+        Args:
+            sentences: of its training set; of them `SENTENCES` are drawn by the seed.
+            masks: sets of heads that are going to be ablated.
+        """
+        constants = None
+        if kind in CONSTANT:
+            order = np.random.default_rng([seed, 37]).permutation(len(sentences))[:SENTENCES]
+            chosen = [sentences[row] for row in order.tolist()]
+            encoder = self.model.encoder
+            constants = measure_means(encoder, encoder.tokenize_all([sentence.words for sentence in chosen]))
+            if kind == "optimal":
+                batches = self._batches(chosen)
+                turns = range(max(len(masks), len(batches)) if batches else 0)
+                pairs = [(masks[turn % len(masks)], batches[turn % len(batches)]) for turn in turns]
+                constants = fit_constants([partial(self._loss, *pair) for pair in pairs], constants)
+        return replace(self, kind=kind, constants=constants, seed=seed)
+
+    def ablated(self, heads: Mask) -> AbstractContextManager[None]:
+        """Within this context these heads (L, A) are ablated."""
+        seed = self.seed if self.kind == "resample" else None
+        return ablated(self.model.encoder, torch.from_numpy(heads), self.kind, constants=self.constants, seed=seed)
+
+    def counts(self, heads: Mask, sentences: Sequence[Sentence]) -> dict[str, System]:
+        """Task → its counts (1, N, K) with these heads ablated, 0 where a sentence lacks the layer; of the tasks whose
+        layer some sentence has."""
+        with self.ablated(heads):
+            evaluation = evaluate(self.model, sentences, self.precision)
+        counted = {}
+        for task, main in evaluation.names.items():
+            kind = cast(Task, self.model.tasks[task]).kind
+            names = scores.count_names(kind, main)
+            rows = np.array([[row[name] if row else 0 for name in names] for row in evaluation.counts[task]])
+            counted[task] = System(rows[None], names, scores.SCORES[kind][main])
+        return counted
+
+    @torch.no_grad()
+    def losses(
+        self, sentences: Sequence[Sentence], masks: Sequence[Mask], on_batch: Callable[[], None] = lambda: None
+    ) -> NDArray[np.float64]:
+        """Mean losses, a row for each set of ablated heads and a column for each task, mini-batches weighted by their
+        words; NaN of a task whose layer no sentence has."""
+        tasks = self.model.tasks
+        sums, words = np.zeros((len(masks), len(tasks))), np.zeros(len(tasks))
+        for batch in self._batches(sentences):
+            has = np.array([name in batch.targets for name in tasks])
+            words += batch.words * has
+            for place, heads in enumerate(masks):
+                with self.ablated(heads):
+                    losses = self.model.losses(batch)
+                sums[place, has] += [batch.words * float(losses[name]) for name in tasks if name in losses]
+            on_batch()
+        return np.divide(sums, words, out=np.full_like(sums, np.nan), where=words > 0)
+
+    def _batches(self, sentences: Sequence[Sentence]) -> list[Batch]:
+        """Mini-batches of sentences that have a layer of the model's tasks, with known labels."""
+        model = self.model
+        pieces = model.encoder.tokenize_all([sentence.words for sentence in sentences])
+        targets = {
+            name: [known_target(cast(Task, task), sentence) for sentence in sentences]
+            for name, task in model.tasks.items()
+        }
+        batches = [
+            model.collate(
+                [pieces[row] for row in rows], {name: [of[row] for row in rows] for name, of in targets.items()}
+            )
+            for rows in batched(range(len(sentences)), BATCH)
+        ]
+        return [batch for batch in batches if batch.targets]
+
+    def _loss(self, heads: Mask, batch: Batch, constants: Tensor) -> Tensor:
+        with replace(self, kind="optimal", constants=constants).ablated(heads):
+            return cast(Tensor, sum(self.model.losses(batch).values()))
+
+
+def with_task(model: MultiTaskModel, name: str) -> MultiTaskModel:
+    """The same with one of its tasks only."""
+    single = MultiTaskModel(model.encoder, {name: cast(Task, model.tasks[name])})
+    single.gates = model.gates
+    return single
+
+
+def has_all_heads(model: MultiTaskModel) -> bool:
+    """True where no head of a model is under a gate, removed or cloned."""
+    places = model.encoder.places
+    return not model.gates and model.encoder.clones is None and min(map(len, places.kept_heads)) == places.heads
+
+
+def known_target(task: Task, sentence: Sentence) -> Target | None:
+    """The target of a sentence; None where it lacks the layer, or has a label that the vocabulary lacks."""
+    try:
+        return task.target(sentence) if task.is_annotated(sentence) else None
+    except KeyError:  # of an index of labels
+        return None
+
+
+@dataclass(frozen=True, eq=False)
+class AblatedCounts:
+    """Counts of a label's runs on one task with the same heads ablated; ``runs``: seed → (N, K), summed over draws."""
+
+    names: tuple[str, ...]
+    score: Score
+    runs: dict[int, NDArray[np.int64]] = field(default_factory=dict)
+
+    def system(self, seeds: tuple[int, ...], times: int = 1) -> System:
+        """``times``: the counts as often, which changes no score."""
+        return System(times * np.stack([self.runs[seed] for seed in seeds]), self.names, self.score, seeds)
+
+
+def add_counts(table: dict[Key, AblatedCounts], key: Key, seed: int, counted: System) -> None:
+    """Add the counts of one run to those of its cell."""
+    cell = table.setdefault(key, AblatedCounts(counted.names, counted.score))
+    cell.runs[seed] = cell.runs.get(seed, 0) + counted.counts[0]
+
+
+def join_counts(
+    measured: Mapping[tuple[str, int], Mapping[tuple[Any, ...], AblatedCounts]],
+) -> dict[tuple[Any, ...], AblatedCounts]:
+    """Counts of a survey, label and seed of a run → key → its counts, as label and key → counts of the label's runs."""
+    tables: dict[tuple[Any, ...], AblatedCounts] = {}
+    for (label, _), table in measured.items():
+        for key, cell in table.items():
+            tables.setdefault((label, *key), AblatedCounts(cell.names, cell.score)).runs.update(cell.runs)
+    return tables
+
+
+def ablation_costs(
+    run: str, kind: Closed, request: Request, head: tuple[int, int] | None = None
+) -> dict[str, tuple[float, NDArray[np.float64]]]:
+    """Losses of a run's tasks, in nats, on `SENTENCES` sentences of its dev split, drawn by the seed. Raises RunError:
+    no run, or one without its corpus, or one whose heads are closed, removed or cloned.
+
+    Args:
+        head: layer and head, from 0; all heads, one after another, if not given.
+
+    Returns:
+        Task → its loss with all heads open, and how much more it is with one ablated, (layers, heads) or (); NaN where
+        no sentence has its layer.
+    """
+    folder = RunFolder.with_weights(run)
+    model = MultiTaskModel.load(run, device=request.device)
+    data, corpus = folder.read_config()["data"], load_corpus(folder.corpus_path())
+    if not has_all_heads(model):
+        raise RunError(f"closed={kind}: heads of {run} are closed or cloned; name a run whose heads are all open")
+    open_run = AblatableRun(model)
+    shape = open_run.size
+    masks = np.eye(math.prod(shape), dtype=bool).reshape(-1, *shape)
+    masks = masks if head is None else masks[[np.ravel_multi_index(head, shape)]]
+    request.on_status(f"{run}, each of {len(masks)} heads closed alone, batch")
+    ablatable = open_run.contributing(kind, list(corpus[data["train"]]), list(masks), request.seed)
+    sentences = list(corpus[data["dev"]])
+    drawn = np.sort(np.random.default_rng([request.seed, 38]).permutation(len(sentences))[:SENTENCES])
+    losses = ablatable.losses(
+        [sentences[row] for row in drawn], [np.zeros(shape, bool), *masks], request.on_batch
+    )  # (1 + heads, T)
+    rises = (losses[1:] - losses[0]).T.reshape(-1, *(shape if head is None else ()))
+    return {task: (float(losses[0, row]), rises[row]) for row, task in enumerate(model.tasks)}
+
+
+def ablation_columns(runs: Sequence[str], kind: Closed, request: Request) -> list[HeadColumn]:
+    """The rise of each task's loss with each head ablated alone, mean over the runs of a label."""
+    rises: dict[str, list[NDArray[np.float64]]] = {}
+    for source in find_sources(runs):
+        for task, (_, rise) in ablation_costs(source.name, kind, request).items():
+            title = f"closing {task.upper()}" + f" in {source.label}" * (task.upper() != source.label)
+            if not np.isnan(rise).any():
+                rises.setdefault(title, []).append(rise)
+    meaning = f"Rise of the loss on dev, in nats, with this head alone closed ({kind}); mean of {{}} runs."
+    return [
+        HeadColumn(title, "closing", np.mean(grids, axis=0), meaning=meaning.format(len(grids)))
+        for title, grids in rises.items()
+    ]
