@@ -93,7 +93,7 @@ class CommandGroup(TyperGroup):
                 line = next(lines[cmd_name] for lines in COMMANDS.values() if cmd_name in lines)
                 holder.add_typer(command, name=cmd_name, help=line)
             else:
-                holder.command(cmd_name, cls=FoldedCommand)(command)
+                holder.command(cmd_name, cls=FoldedCommand, help=getattr(module, "HELP", None))(command)
             self.commands[cmd_name] = typer.main.get_group(holder).commands[cmd_name]
         return self.commands.get(cmd_name)
 

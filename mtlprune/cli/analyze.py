@@ -114,7 +114,7 @@ def _list_analyses() -> str:
     return "\n".join([*lines, f"{'show':<14}Draw what an analysis wrote once more, for a paper: analyze show DIR."])
 
 
-analyze.__doc__ = f"""Measure heads, encoders and runs, write tables and figures into --out, and say what they show.
+HELP = f"""Measure heads, encoders and runs, write tables and figures into --out, and say what they show.
 
 `mtlprune analyze NAME --help` describes an analysis, and lists the options and the settings (KEY=VALUE) that it takes.
 

@@ -199,6 +199,10 @@ class Encoder(nn.Module):
             raise EncoderError("an encoder without context has no attention heads")
         return HeadHooks(self.transformer, self.head_map.kept if self.head_map else None)
 
+    def forget_places(self) -> None:
+        """Make `places` anew when they are asked for next, because heads were removed and lie elsewhere now."""
+        vars(self).pop("places", None)
+
     def remarks(self) -> str:
         """Sentences on the words that a word sees and the heads that share keys; "" where there is nothing unusual."""
         lines, family = [], FAMILIES.get(self.config.model_type, Family())

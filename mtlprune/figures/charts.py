@@ -75,14 +75,13 @@ class Chart(NamedTuple):
     caption: str
 
     @classmethod
-    def of(cls, make: Callable[[Any], Spec | None], frame: str = "") -> "Chart":
-        """A figure that the docstring of what makes it puts in words; none of a Result without rows of ``frame``."""
-        words = " ".join((make.__doc__ or "").split())
+    def of(cls, make: Callable[[Any], Spec | None], caption: str, frame: str = "") -> "Chart":
+        """A figure whose caption also tells those who do not see it; none of a Result without rows of ``frame``."""
 
         def spec_or_none(result: Any) -> Spec | None:
             return make(result) if len(result.frames.get(frame, ())) else None
 
-        return cls(spec_or_none if frame else make, words.removesuffix("."), words)
+        return cls(spec_or_none if frame else make, caption.removesuffix("."), caption)
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from mtlprune.training.hardware import configure_process
 from mtlprune.training.pruning import check_pruning, check_rankings
 from mtlprune.training.run import NewRun, Run
 from mtlprune.training.start import collect_labels, origins, read_labels, start_from
-from mtlprune.training.treatments import check_treatments
+from mtlprune.training.treatments import attach_treatments
 
 log = logging.getLogger(__name__)
 
@@ -53,9 +53,8 @@ CHECKS: tuple[Callable[[NewRun], None], ...] = (
     check_rankings,
     check_uas,
     check_cosreg,
-    check_treatments,
 )
-"""One of each part of a run, in this order. They raise ConfigError, EncoderError or RunError."""
+"""One of each part of a run, in this order. They change nothing, and raise ConfigError, EncoderError or RunError."""
 
 
 def prepare(config: Config, folder: RunFolder, corpus: Corpus) -> Run:
@@ -99,6 +98,7 @@ def build_model(
     new = NewRun(config, model, vocabularies, train, dev, folder, going_on)
     for check in CHECKS:
         check(new)
+    attach_treatments(new)
     if start is not None and not going_on:
         start_from(start, model)
     for part in config.train.freeze:

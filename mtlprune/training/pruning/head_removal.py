@@ -165,7 +165,7 @@ def cut(encoder: Encoder, gates: Tensor) -> KeptHeads:
     EncoderError: heads of this encoder cannot be removed."""
     fold_means(encoder, gates)
     encoder.head_map = remove_heads(cast(PreTrainedModel, encoder.transformer), gates, encoder.places.kept_heads)
-    del encoder.places  # they knew the heads as they lay before
+    encoder.forget_places()
     return encoder.head_map
 
 

@@ -38,8 +38,9 @@ def find(name: str) -> type[Treatment[Any]]:
     return kind
 
 
-def check_treatments(run: NewRun) -> None:
-    """Choose the heads that are treated, or take those that the run began with, and refuse what cannot be done."""
+def attach_treatments(run: NewRun) -> None:
+    """Write into the model which heads are treated, chosen now or when the run began, and add the treatments'
+    parameters. Raises ConfigError, EncoderError, RunError: what cannot be treated so."""
     config, model = run.config, run.model
     begun = run.folder.treated() if run.folder is not None and run.folder.config_path.exists() else None
     for name, options in config.treatment.chosen_treatments.items():
@@ -100,4 +101,4 @@ def treatment_callbacks(run: Run, folder: RunFolder, total: int) -> list[Callbac
     return [*([HeadGradients(run.model, of_heads)] if of_heads else []), *treatments]
 
 
-__all__ = ["Treatment", "TreatmentContext", "begin_treatments", "check_treatments", "treatment_callbacks"]
+__all__ = ["Treatment", "TreatmentContext", "attach_treatments", "begin_treatments", "treatment_callbacks"]

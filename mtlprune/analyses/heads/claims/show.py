@@ -426,7 +426,6 @@ TABLES = (
 
 
 def _correlations(result: Result) -> Spec | None:
-    """Matrix of settings by settings: correlations of gates."""
     names = list(result.frames["labels"]["encoder"])
     if len(names) < 2:
         return None
@@ -436,7 +435,6 @@ def _correlations(result: Result) -> Spec | None:
 
 
 def _shared(result: Result) -> Spec | None:
-    """A row a pair of settings: heads shared, and heads expected from depth."""
     pairs = _named_pairs(result)
     if not len(pairs):
         return None
@@ -454,7 +452,6 @@ def _shared(result: Result) -> Spec | None:
 
 
 def _map(result: Result) -> Spec | None:
-    """Map of layers by heads: tasks that claim each head."""
     heads = result.frame("groups")
     if not len(heads):
         return None
@@ -464,7 +461,11 @@ def _map(result: Result) -> Spec | None:
     return figure(chart, "Tasks that claim each head", explained)
 
 
-FIGURES = {"correlation": Chart.of(_correlations), "shared": Chart.of(_shared), "heads": Chart.of(_map)}
+FIGURES = {
+    "correlation": Chart.of(_correlations, "Matrix of settings by settings: correlations of gates."),
+    "shared": Chart.of(_shared, "A row a pair of settings: heads shared, and heads expected from depth."),
+    "heads": Chart.of(_map, "Map of layers by heads: tasks that claim each head."),
+}
 
 # -- heads by claims in other analyses ---------------------------------------------------------------------------------
 

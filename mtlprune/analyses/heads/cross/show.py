@@ -127,7 +127,6 @@ TABLES = (_own, _table)
 
 
 def _matrix(result: Result) -> Spec:
-    """Matrix of closed heads by scored tasks: claimed minus random heads closed."""
     claimed = _cells(result).query("mode == 'claimed'").assign(value=lambda frame: frame["delta"])
     own = claimed["encoder"] == claimed["other"]
     shown = claimed["p"].where(own, claimed["holm"]) < LEVEL
@@ -141,4 +140,6 @@ def _matrix(result: Result) -> Spec:
     )
 
 
-FIGURES = {"matrix": Chart.of(_matrix, "cells")}
+FIGURES = {
+    "matrix": Chart.of(_matrix, "Matrix of closed heads by scored tasks: claimed minus random heads closed.", "cells")
+}

@@ -94,7 +94,6 @@ TABLES = (_areas, _sets)
 
 
 def _curves(result: Result) -> Spec:
-    """Score over the number of open heads, a panel for each task and a line for each order; random orders as a band."""
     curve = _named(result.frames["curve"])
     means = curve[curve["control"] != "random"].groupby(["scored", "order", "mode", "control", "heads"], sort=False)
     ranked = means["score"].mean().reset_index()
@@ -114,4 +113,10 @@ def _curves(result: Result) -> Spec:
     return figure(panels(charts, 3), "Scores with only some heads open", [band_is])
 
 
-FIGURES = {"curves": Chart.of(_curves)}
+FIGURES = {
+    "curves": Chart.of(
+        _curves,
+        "Score over the number of open heads, a panel for each task and a line for each order; random orders "
+        "as a band.",
+    )
+}

@@ -87,7 +87,6 @@ TABLES = (_table,)
 
 
 def _matrix(result: Result) -> Spec:
-    """Matrix of sets of heads by changed layer."""
     rows = result.frames["cells"]
     several = rows["encoder"].nunique() > 1
     names = [
@@ -112,7 +111,6 @@ def _matrix(result: Result) -> Spec:
 
 
 def _heads(result: Result) -> Spec:
-    """Share of the change that passes through each head."""
     heads = by_task(result.with_names("heads")).rename(columns={"value": "share"})
     return figure(
         head_map(heads, "share", diverging=True, columns=3, axes=True, heading="share of the change"),
@@ -121,4 +119,7 @@ def _heads(result: Result) -> Spec:
     )
 
 
-FIGURES = {"matrix": Chart.of(_matrix), "heads": Chart.of(_heads, "heads")}
+FIGURES = {
+    "matrix": Chart.of(_matrix, "Matrix of sets of heads by changed layer."),
+    "heads": Chart.of(_heads, "Share of the change that passes through each head.", "heads"),
+}

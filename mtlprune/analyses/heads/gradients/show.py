@@ -177,7 +177,6 @@ TABLES = (_alike, _across, _pulls)
 
 
 def _maps(result: Result) -> Spec | None:
-    """Importance of every head for each task: mean |∂L/∂ξ| over the norm of its layer, all sentences."""
     heads = result.with_names("heads")
     heads = heads[(heads["measure"] == "relative") & (heads["mode"] == "")]
     if not len(heads):
@@ -193,7 +192,6 @@ def _maps(result: Result) -> Spec | None:
 
 
 def _joint(result: Result) -> Spec:
-    """Mean cosine of tasks' gradients on a head's weights: its query, key and value rows and its output columns."""
     cosines = result.with_names("joint")
     cosines = cosines[cosines["measure"] == "cosine"].rename(columns={"value": "cosine"})
     return figure(
@@ -203,4 +201,13 @@ def _joint(result: Result) -> Spec:
     )
 
 
-FIGURES = {"maps": Chart.of(_maps), "cosine": Chart.of(_joint, "joint")}
+FIGURES = {
+    "maps": Chart.of(
+        _maps, "Importance of every head for each task: mean |∂L/∂ξ| over the norm of its layer, all sentences."
+    ),
+    "cosine": Chart.of(
+        _joint,
+        "Mean cosine of tasks' gradients on a head's weights: its query, key and value rows and its output columns.",
+        "joint",
+    ),
+}

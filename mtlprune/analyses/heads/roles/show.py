@@ -172,8 +172,6 @@ TABLES = (_alone, _conflicts, _gains, _counts)
 
 
 def _maps(result: Result) -> Spec:
-    """Facilitating minus interfering score of every head for each task, mean of selections; or what closing it gains,
-    mean of halves."""
     rows = result.with_names("heads").pivot_table(
         "value", ["name", "task", "layer", "head"], "measure", sort=False, observed=True
     )
@@ -191,4 +189,10 @@ def _maps(result: Result) -> Spec:
     return figure(chart, title, explained)
 
 
-FIGURES = {"maps": Chart.of(_maps)}
+FIGURES = {
+    "maps": Chart.of(
+        _maps,
+        "Facilitating minus interfering score of every head for each task, mean of selections; or what "
+        "closing it gains, mean of halves.",
+    )
+}

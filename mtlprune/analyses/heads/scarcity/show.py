@@ -110,7 +110,6 @@ TABLES = (_levels, _changes)
 
 
 def _gaps(result: Result) -> Spec:
-    """A row for the mean and each task: the gap of each level to the left, the change that is tested to the right."""
     levels, changes, charts = _named(result.frames["levels"]), _named(result.frames["changes"]), []
     levels["called"], changes["called"] = levels["term"], changes["term"] + " − " + changes["other"]
     for name in levels["name"].unique():
@@ -132,4 +131,9 @@ def _gaps(result: Result) -> Spec:
     )
 
 
-FIGURES = {"gaps": Chart.of(_gaps)}
+FIGURES = {
+    "gaps": Chart.of(
+        _gaps,
+        "A row for the mean and each task: the gap of each level to the left, the change that is tested to the right.",
+    )
+}

@@ -138,7 +138,6 @@ TABLES = (_table, _gains, _pairs)
 
 
 def _costs(result: Result) -> Spec | None:
-    """Rows of treatments and other settings: share of the gap closed (or points gained) and cost."""
     rows = _settings(result, "treated", "other")
     shared = rows["share"].notna().any()
     names = ("share", "share_low", "share_high") if shared else ("gain", "gain_low", "gain_high")
@@ -169,4 +168,8 @@ def _costs(result: Result) -> Spec | None:
     )
 
 
-FIGURES = {"costs": Chart.of(_costs)}
+FIGURES = {
+    "costs": Chart.of(
+        _costs, "Rows of treatments and other settings: share of the gap closed (or points gained) and cost."
+    )
+}

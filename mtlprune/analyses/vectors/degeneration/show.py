@@ -301,7 +301,6 @@ def _clouds_drawn(result: Result, frame: str) -> Iterator[tuple[str, pd.DataFram
 
 
 def _spectrum(result: Result) -> Spec:
-    """Lines by rank: singular values of embeddings, of the last layer and of label weights."""
     everything = result.with_names("spectra")
     look = colours(result.dashed(everything), "closed")
     words: dict[str, Any] = {"x_title": "log10 of the rank", "y_title": "singular value / largest"}
@@ -319,7 +318,6 @@ def _spectrum(result: Result) -> Spec:
 
 
 def _projection(result: Result) -> Spec:
-    """Dots: rows on their two top directions, panels by encoder and by decoder."""
     look = colours(result.with_names("points"), symbol="circle")
     charts = []
     for title, points in _clouds_drawn(result, "points"):
@@ -336,7 +334,6 @@ def _projection(result: Result) -> Spec:
 
 
 def _against_pieces(result: Result) -> Spec | None:
-    """Dots, one a piece: cosine to the mean row against frequency, panels by encoder."""
     sample = result.with_names("sample")
     if not len(sample):
         return None
@@ -354,7 +351,6 @@ def _against_pieces(result: Result) -> Spec | None:
 
 
 def _isotropy(result: Result) -> Spec:
-    """Lines by layer, one an encoder: mean cosine, IsoScore, ranks, angles, dimension."""
     frame = result.dashed(result.wide("layers"))
     charts = [lines(frame, "layer", key, title=title, y_title=y, dashed="closed") for key, (title, y) in CURVES.items()]
     explained = [
@@ -365,7 +361,6 @@ def _isotropy(result: Result) -> Spec:
 
 
 def _maps(result: Result) -> Spec | None:
-    """Maps of layers by heads: mean cosine, IsoScore and dimension, a row an encoder."""
     frame = result.wide("heads")
     shown = {key: title for key, title in MAPS.items() if key in frame and frame[key].abs().max() > 0}
     if not shown:
@@ -384,7 +379,6 @@ def _maps(result: Result) -> Spec | None:
 
 
 def _against_frequency(result: Result) -> Spec | None:
-    """Dots, one a label: cosine to the mean row and norm against frequency, a row of panels a task."""
     labels = _by_task(result, "labels")
     labels = labels[labels["frequency"] > 0] if len(labels) else labels
     if not len(labels):
@@ -402,7 +396,6 @@ def _against_frequency(result: Result) -> Spec | None:
 
 
 def _against_change(result: Result) -> Spec | None:
-    """Dots, one a label: F1 lost against the change of its cosine to the mean row."""
     labels, both = _by_task(result, "labels"), _by_task(result, "pairs")
     own = labels[["run", "task", "label", "cosine", "f1"]].rename(columns={"run": "other_run"})
     both = labels.merge(both[["run", "task", "other_run"]].drop_duplicates(), on=["run", "task"])
@@ -428,11 +421,22 @@ def _against_change(result: Result) -> Spec | None:
 
 
 FIGURES = {
-    "spectrum": Chart.of(_spectrum),
-    "projection": Chart.of(_projection),
-    "pieces": Chart.of(_against_pieces),
-    "isotropy": Chart.of(_isotropy, "layers"),
-    "heads": Chart.of(_maps),
-    "labels": Chart.of(_against_frequency),
-    "lost": Chart.of(_against_change, "pairs"),
+    "spectrum": Chart.of(
+        _spectrum, "Lines by rank: singular values of embeddings, of the last layer and of label weights."
+    ),
+    "projection": Chart.of(_projection, "Dots: rows on their two top directions, panels by encoder and by decoder."),
+    "pieces": Chart.of(
+        _against_pieces, "Dots, one a piece: cosine to the mean row against frequency, panels by encoder."
+    ),
+    "isotropy": Chart.of(
+        _isotropy, "Lines by layer, one an encoder: mean cosine, IsoScore, ranks, angles, dimension.", "layers"
+    ),
+    "heads": Chart.of(_maps, "Maps of layers by heads: mean cosine, IsoScore and dimension, a row an encoder."),
+    "labels": Chart.of(
+        _against_frequency,
+        "Dots, one a label: cosine to the mean row and norm against frequency, a row of panels a task.",
+    ),
+    "lost": Chart.of(
+        _against_change, "Dots, one a label: F1 lost against the change of its cosine to the mean row.", "pairs"
+    ),
 }

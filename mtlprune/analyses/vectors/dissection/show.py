@@ -281,7 +281,6 @@ TABLES = (_importance, _linearity, _scores, _losses, _across, _kept, _compositio
 
 
 def _bars(result: Result) -> Spec:
-    """Stacked bars by layer, a panel an encoder: mean importance of the four terms."""
     frame = result.with_names("layers").query("measure == 'importance'")[["name", "layer", "term", "value"]]
     frame = frame.assign(place=frame["term"].map(TERMS.index), term=[f"{term}: {LONG[term]}" for term in frame["term"]])
     sums = frame.groupby(["name", "layer", np.sign(frame["value"])], observed=True)["value"].sum()
@@ -310,7 +309,6 @@ def _bars(result: Result) -> Spec:
 
 
 def _maps(result: Result) -> Spec:
-    """Maps of layers by heads, one an encoder: mean importance of each head in the last layer."""
     frame = result.wide("heads")
     limit = frame["importance"].abs().max() or 1.0
     values = frame["importance"].where(frame["gate"] > OPEN_ABOVE)
@@ -338,7 +336,6 @@ def _percent(frame: pd.DataFrame, digits: int) -> pd.DataFrame:
 
 
 def _subsets(result: Result) -> Spec:
-    """A table in colours: score of each subset of terms, by task and encoder."""
     frame = result.with_names("scores").query("measure == 'score'")
     frame = _by_table(_percent(frame, 1).sort_values("name", kind="stable"))
     charts = []
@@ -355,7 +352,6 @@ def _subsets(result: Result) -> Spec:
 
 
 def _lost(result: Result) -> Spec:
-    """A table in colours: single-task minus joint score of each subset of terms, a column a task."""
     frame = _differences(result)
     marks = np.where((frame["low"] <= 0) & (frame["high"] >= 0), "", "*")
     words = [_point(value) + mark for value, mark in zip(frame["value"], marks, strict=True)]
@@ -371,8 +367,6 @@ def _lost(result: Result) -> Spec:
 
 
 def _alike(result: Result) -> Spec:
-    """Matrices of subsets by subsets, one a task: how often their decoders answer alike; of spans those of the
-    pretrained and of the task's own encoder in one matrix."""
     every, charts = result.with_names("agreement"), []
     first = every["name"].iloc[0]
     for (task,), rows in _groups(every, "task"):
@@ -416,8 +410,6 @@ def _both(result: Result, task: str) -> pd.DataFrame:
 
 
 def _shifts(result: Result) -> Spec | None:
-    """Panels by term, Spearman above and Pearson below: correlation of importance with that in the first encoder, by
-    layer; a line an encoder, mean over seeds, which are dots."""
     frame = _correlations(result)
     frame = frame[(frame["encoder"] == result.about["encoders"][0]["encoder"]) & (frame["encoder"] != frame["partner"])]
     if not len(frame):
@@ -440,10 +432,24 @@ def _shifts(result: Result) -> Spec | None:
 
 
 FIGURES = {
-    "importance": Chart.of(_bars),
-    "heads": Chart.of(_maps),
-    "across": Chart.of(_shifts, "across"),
-    "subsets": Chart.of(_subsets, "scores"),
-    "agreement": Chart.of(_alike, "agreement"),
-    "losses": Chart.of(_lost, "losses"),
+    "importance": Chart.of(_bars, "Stacked bars by layer, a panel an encoder: mean importance of the four terms."),
+    "heads": Chart.of(
+        _maps, "Maps of layers by heads, one an encoder: mean importance of each head in the last layer."
+    ),
+    "across": Chart.of(
+        _shifts,
+        "Panels by term, Spearman above and Pearson below: correlation of importance with that in the first "
+        "encoder, by layer; a line an encoder, mean over seeds, which are dots.",
+        "across",
+    ),
+    "subsets": Chart.of(_subsets, "A table in colours: score of each subset of terms, by task and encoder.", "scores"),
+    "agreement": Chart.of(
+        _alike,
+        "Matrices of subsets by subsets, one a task: how often their decoders answer alike; of spans those of "
+        "the pretrained and of the task's own encoder in one matrix.",
+        "agreement",
+    ),
+    "losses": Chart.of(
+        _lost, "A table in colours: single-task minus joint score of each subset of terms, a column a task.", "losses"
+    ),
 }

@@ -249,7 +249,6 @@ CURVES = {
 
 
 def _curves(result: Result) -> Spec:
-    """Lines by layer, one an encoder: CosSim, d_M and their variants."""
     frame = result.dashed(result.wide("layers"))
     charts = [
         lines(frame, "layer", key, title=title, y_title=y, dashed="closed")
@@ -264,7 +263,6 @@ def _curves(result: Result) -> Spec:
 
 
 def _deviations(result: Result) -> Spec:
-    """Dots, one a sentence and layer: σ₁σ₂ across, CosSim upwards, a panel an encoder."""
     frame = result.with_names("points")
     greys = alt.Scale(scheme=alt.SchemeParams("greys", extent=[0.3, 1.0]))  # hues mean tasks
     legend = alt.Legend(orient="bottom", symbolSize=90, symbolOpacity=1, title="layer")
@@ -282,7 +280,6 @@ def _deviations(result: Result) -> Spec:
 
 
 def _across(result: Result) -> Spec | None:
-    """Dots, a panel an encoder: σ₁σ₂ of sentences across, CosSim after the last layer upwards, one colour a corpus."""
     rows, points = _by_corpus(result), result.with_names("points")
     if not len(rows):
         return None
@@ -306,14 +303,12 @@ def _across(result: Result) -> Spec | None:
 
 
 def _layer_weights(result: Result) -> Spec:
-    """Lines by layer, one an encoder: the weight that its fusion gives the layer."""
     frame = result.rows_with_measure("layers", "fusion")
     chart = lines(frame, "layer", "fusion", y_title="weight", zero=True)
     return figure(chart, "How fusion weighs layers", [f"Means over tokens of {result.source}."])
 
 
 def _between(result: Result) -> Spec:
-    """Lines by layer, a panel a task: share of spread between labels over chance."""
     frame = result.dashed(result.wide("labels"))
     charts = [
         lines(rows, "layer", "gain", title=task.upper(), y_title="share minus chance", zero=True, dashed="closed")
@@ -327,7 +322,6 @@ def _between(result: Result) -> Spec:
 
 
 def _maps(result: Result) -> Spec | None:
-    """Maps of layers by heads: λ and the effects of closing a head, a row an encoder."""
     frame = result.wide("heads")
     if not frame[["mixing", "effect", "effect_last"]].abs().max().max() > 0:
         return None
@@ -347,10 +341,20 @@ def _maps(result: Result) -> Spec | None:
 
 
 FIGURES = {
-    "layers": Chart.of(_curves),
-    "fusion": Chart.of(_layer_weights, "fused"),
-    "sigma": Chart.of(_deviations, "points"),
-    "corpora": Chart.of(_across, "points"),
-    "labels": Chart.of(_between, "labels"),
-    "heads": Chart.of(_maps),
+    "layers": Chart.of(_curves, "Lines by layer, one an encoder: CosSim, d_M and their variants."),
+    "fusion": Chart.of(
+        _layer_weights, "Lines by layer, one an encoder: the weight that its fusion gives the layer.", "fused"
+    ),
+    "sigma": Chart.of(
+        _deviations, "Dots, one a sentence and layer: σ₁σ₂ across, CosSim upwards, a panel an encoder.", "points"
+    ),
+    "corpora": Chart.of(
+        _across,
+        "Dots, a panel an encoder: σ₁σ₂ of sentences across, CosSim after the last layer upwards, one colour a corpus.",
+        "points",
+    ),
+    "labels": Chart.of(
+        _between, "Lines by layer, a panel a task: share of spread between labels over chance.", "labels"
+    ),
+    "heads": Chart.of(_maps, "Maps of layers by heads: λ and the effects of closing a head, a row an encoder."),
 }

@@ -150,7 +150,6 @@ ROW, PANEL, ACROSS = 18, 118, 7
 
 
 def _best_heads(result: Result) -> Spec:
-    """Dots beside ticks, a row a relation, a panel an encoder: UAS of the best head and of the best offset."""
     offsets = _offsets(result)
     words = offsets["label"] + " (" + offsets["n"].astype(int).astype(str) + ")"
     frame = _held_out(result).merge(offsets.assign(relation=words)[["label", "relation", "held", "offset"]], on="label")
@@ -177,7 +176,6 @@ def _best_heads(result: Result) -> Spec:
 
 
 def _maps(result: Result) -> Spec:
-    """Maps of layers by heads, one an encoder: percent of words whose gold head each head finds."""
     frame = result.wide("heads")
     most = max(10.0, np.nan_to_num(frame["uas"].max()))
     best = _encoders(result).set_index("name")
@@ -199,4 +197,13 @@ def _maps(result: Result) -> Spec:
     return figure(panels(maps, 4, spacing=30), "Words whose head each attention head finds", explained)
 
 
-FIGURES = {"relations": Chart.of(_best_heads, "offsets"), "heads": Chart.of(_maps)}
+FIGURES = {
+    "relations": Chart.of(
+        _best_heads,
+        "Dots beside ticks, a row a relation, a panel an encoder: UAS of the best head and of the best offset.",
+        "offsets",
+    ),
+    "heads": Chart.of(
+        _maps, "Maps of layers by heads, one an encoder: percent of words whose gold head each head finds."
+    ),
+}
