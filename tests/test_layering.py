@@ -73,6 +73,7 @@ def test_nobody_imports_upwards_or_in_circles():
             if HEIGHT[other] > HEIGHT[mine]:
                 wrong.append(f"{path.relative_to(ROOT)}:{line} imports {other}")
     assert not wrong
+    assert "analyses" not in graph["pretraining"]
     assert graph["tasks"] >= {"encoder"} and graph["model"] >= {"tasks", "config"}  # the reading works
     assert_no_circle(graph)
 

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from mtlprune.analyses.vectors.syntax.pseudo_likelihood import MaskedLanguageModel, check_lengths, judge
 from mtlprune.config.config import ConfigError
 from mtlprune.corpora.blimp import Paradigm, read_blimp
 from mtlprune.corpora.grammar import draw_minimal_pairs
@@ -21,6 +20,7 @@ from mtlprune.encoder.batch import EncoderBatch, by_length
 from mtlprune.encoder.model import Encoder, input_embeddings
 from mtlprune.encoder.observe import evaluating
 from mtlprune.encoder.pieces import Pieces
+from mtlprune.encoder.pseudo_likelihood import MaskedLanguageModel, check_lengths, judge
 from mtlprune.encoder.sources import load_tokenizer, quiet
 from mtlprune.io.files import one_writer, plain, remove, remove_halves, replacing_folder, write_sums
 from mtlprune.model import Batch

@@ -19,10 +19,10 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from mtlprune.analyses.vectors.syntax.pseudo_likelihood import head_at, load_masked
 from mtlprune.encoder.batch import EncoderBatch
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError
+from mtlprune.encoder.pseudo_likelihood import head_at, load_masked
 from mtlprune.encoder.sources import load_tokenizer, positions, quiet
 from mtlprune.model import Batch, Decode, MultiTaskModel
 from mtlprune.pretraining.config import ModelConfig, PretrainConfig

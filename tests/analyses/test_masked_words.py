@@ -21,8 +21,8 @@ from mtlprune.analyses.vectors.dissection.masked import (
     own_head,
     score_masked,
 )
-from mtlprune.analyses.vectors.syntax.pseudo_likelihood import MaskedLanguageModel
 from mtlprune.encoder.model import Encoder
+from mtlprune.encoder.pseudo_likelihood import MaskedLanguageModel
 
 FAMILIES = ["bert", "roberta", "distilbert", "albert", "electra", "deberta-v2"]
 REQUEST = Request((), Path("nowhere"), DissectionOptions(tasks=MASKED, epochs=3))

@@ -14,12 +14,12 @@ from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.vectors.syntax.measure import _compared, findings
-from mtlprune.analyses.vectors.syntax.pseudo_likelihood import MaskedLanguageModel, judge, pseudo_log_likelihoods
 from mtlprune.corpora.blimp import MinimalPair, Paradigm
 from mtlprune.encoder.arcs import OFFSETS, ArcCounts, ArcError, guesses, halves, uas_of
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import observe, use_eager
 from mtlprune.encoder.pieces import EncoderError
+from mtlprune.encoder.pseudo_likelihood import MaskedLanguageModel, judge, pseudo_log_likelihoods
 from mtlprune.io.block import Block
 from mtlprune.statistics.twonn import twonn
 
@@ -198,7 +198,7 @@ def test_it_is_what_one_masked_position_after_another_gives(family, tiny_encoder
     lm = model_of(tiny_encoder(family))
     expected = [one_by_one(lm, text) for text in TEXTS]
     for slots in (1, 300, 10**6):
-        monkeypatch.setattr("mtlprune.analyses.vectors.syntax.pseudo_likelihood.SLOTS", slots)
+        monkeypatch.setattr("mtlprune.encoder.pseudo_likelihood.SLOTS", slots)
         assert pseudo_log_likelihoods(lm, TEXTS) == pytest.approx(expected, abs=2e-4)
 
 

@@ -16,13 +16,13 @@ import pytest
 import torch
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
-from mtlprune.analyses.vectors.syntax.pseudo_likelihood import MaskedLanguageModel, judge, pseudo_log_likelihoods
 from mtlprune.config.config import ConfigError, validated
 from mtlprune.corpora.grammar import build_grammar, draw_minimal_pairs
 from mtlprune.corpora.store import load_corpus, save_corpus
 from mtlprune.encoder.batch import EncoderBatch
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError, Pieces
+from mtlprune.encoder.pseudo_likelihood import MaskedLanguageModel, judge, pseudo_log_likelihoods
 from mtlprune.io.files import verify_sums
 from mtlprune.model import Batch
 from mtlprune.pretraining.config import PretrainConfig, load_pretraining

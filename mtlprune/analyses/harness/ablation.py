@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mtlprune.analyses.analysis import HeadColumn, Request
-from mtlprune.analyses.harness.reading import LeftOut, Subject, find_sources
+from mtlprune.analyses.harness.reading import Subject, SubjectError, find_sources
 from mtlprune.corpora.store import load_corpus
 from mtlprune.corpora.tables import batched
 from mtlprune.encoder.interventions import CONSTANT, ablated, fit_constants, measure_means
@@ -66,16 +66,16 @@ class AblatableRun:
         """The run of a subject with its decoders.
 
         Raises:
-            LeftOut: it has no decoders, lacks heads, or was trained on other data than the corpus of ``fingerprint``.
+            SubjectError: it has no decoders, lacks heads, or was trained on a corpus of another ``fingerprint``.
         """
         folder = RunFolder(subject.name)
         if not folder.config_path.is_file():
-            raise LeftOut("an encoder without decoders has no task; name a run")
+            raise SubjectError("an encoder without decoders has no task; name a run")
         if fingerprint and folder.read_manifest()["data"]["fingerprint"] != fingerprint:
-            raise LeftOut("it was trained on another corpus than is read")
+            raise SubjectError("it was trained on another corpus than is read")
         model, config = subject.model(device), folder.read_config()
         if not has_all_heads(model):
-            raise LeftOut("some of its heads are closed already; name a run whose heads are all open")
+            raise SubjectError("some of its heads are closed already; name a run whose heads are all open")
         return cls(model, hardware.dtype(config["train"]["precision"]))
 
     @property

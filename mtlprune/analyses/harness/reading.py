@@ -42,7 +42,7 @@ class ProbeError(RunError):
     """A request that cannot be probed as asked; the message says why and what to do."""
 
 
-class LeftOut(RunError):
+class SubjectError(RunError):
     """An encoder or run cannot take part in an analysis; the message says why, and `survey` goes on without it."""
 
 
@@ -308,7 +308,7 @@ class Survey:
 
 
 def survey(analysis: str, reading: Reading, request: Request, measure: Callable[[Subject], SubjectResult]) -> Survey:
-    """Call ``measure`` for every encoder and gate set, and join what it returns; one that raises LeftOut is left out.
+    """Call ``measure`` for every encoder and gate set, and join the results; one that raises SubjectError is left out.
 
     Raises:
         EncoderError, RunError: a subject cannot be loaded, or all are left out.
@@ -323,7 +323,7 @@ def survey(analysis: str, reading: Reading, request: Request, measure: Callable[
         request.on_status(f"{subject.label}, seed {subject.seed} ({number} of {len(reading.sources)}), batch")
         try:
             found = measure(subject)
-        except LeftOut as why:
+        except SubjectError as why:
             refused.append(f"{subject.name}: {why}")
             continue
         keys = {"encoder": subject.label, "run": subject.name, "seed": subject.seed}

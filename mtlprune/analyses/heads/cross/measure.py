@@ -13,9 +13,9 @@ import pandas as pd
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.harness.ablation import SENTENCES, AblatableRun, AblatedCounts, add_counts, join_counts
 from mtlprune.analyses.harness.reading import (
-    LeftOut,
     Reading,
     Subject,
+    SubjectError,
     SubjectResult,
     find_sources,
     read_request,
@@ -107,7 +107,7 @@ def _scored(
             add_counts(counts, (task, mode, other, control), subject.seed, counted)
         request.on_batch()
     if not rows:
-        raise LeftOut("no sentence has a layer of its tasks")
+        raise SubjectError("no sentence has a layer of its tasks")
     return SubjectResult({"scores": pd.DataFrame(rows)}, measured=counts)
 
 

@@ -17,10 +17,10 @@ from torch import Tensor
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.harness.ablation import AblatableRun, AblatedCounts, add_counts, join_counts, known_target
 from mtlprune.analyses.harness.reading import (
-    LeftOut,
     ProbeError,
     Reading,
     Subject,
+    SubjectError,
     SubjectResult,
     find_sources,
     read_request,
@@ -165,7 +165,7 @@ def _measured(study: _Curves, subject: Subject) -> SubjectResult:
         for key, frame in {"curve": _curve(study, subject, judge, counts), **_sets(study, subject, judge)}.items():
             frames.setdefault(key, []).append(frame.assign(task=name))
     if not frames:
-        raise LeftOut(f"no sentence of {study.reading.split} has a layer of its tasks")
+        raise SubjectError(f"no sentence of {study.reading.split} has a layer of its tasks")
     tables = {key: pd.concat(parts, ignore_index=True) for key, parts in frames.items()}
     return SubjectResult(tables, notes=notes, measured=counts)
 

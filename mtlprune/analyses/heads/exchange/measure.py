@@ -22,9 +22,9 @@ import torch
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.harness.ablation import AblatableRun, known_target
 from mtlprune.analyses.harness.reading import (
-    LeftOut,
     Reading,
     Subject,
+    SubjectError,
     SubjectResult,
     find_sources,
     read_request,
@@ -136,7 +136,7 @@ def _exchanged(
         if len(each):
             frames.append(head_rows({"share": shares.reshape(run.size)}).assign(task=name))
     if not changes:
-        raise LeftOut(" ".join(notes).removesuffix(".") or "none of its tasks is a layer in which pairs differ")
+        raise SubjectError(" ".join(notes).removesuffix(".") or "none of its tasks is a layer in which pairs differ")
     tables = {"heads": pd.concat(frames, ignore_index=True)} if frames else {}
     return SubjectResult(tables, notes=notes, measured=changes)
 

@@ -13,7 +13,15 @@ from numpy.typing import NDArray
 
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.harness.ablation import known_target
-from mtlprune.analyses.harness.reading import LeftOut, Reading, Subject, SubjectResult, gate_grid, read_request, survey
+from mtlprune.analyses.harness.reading import (
+    Reading,
+    Subject,
+    SubjectError,
+    SubjectResult,
+    gate_grid,
+    read_request,
+    survey,
+)
 from mtlprune.analyses.heads.gradients import EVERY, HALVES
 from mtlprune.corpora.tables import batched
 from mtlprune.errors import plural
@@ -57,16 +65,16 @@ def measure(request: Request) -> Result:
 def _gradients(reading: Reading, subject: Subject, request: Request) -> SubjectResult:
     folder = RunFolder(subject.name)
     if not folder.config_path.is_file():
-        raise LeftOut("an encoder without decoders has no task, so no loss; name a run")
+        raise SubjectError("an encoder without decoders has no task, so no loss; name a run")
     if folder.read_manifest()["data"]["fingerprint"] != reading.fingerprint:
-        raise LeftOut(f"it was trained on another corpus than {request.corpus}")
+        raise SubjectError(f"it was trained on another corpus than {request.corpus}")
     model = subject.model(request.device)
     kept = list(model.tasks) if subject.task is None else [subject.task]
     tasks = {name: cast(Task, model.tasks[name]) for name in kept}
     every = [(one, {name: known_target(task, one) for name, task in tasks.items()}) for one in reading.sentences]
     known = [(sentence, labels) for sentence, labels in every if all(target is not None for target in labels.values())]
     if len(known) < 2:
-        raise LeftOut(
+        raise SubjectError(
             f"{len(known)} of the sentences have its layers ({', '.join(kept)}) with known labels; expected 2 or more"
         )
     chosen = [sentence for sentence, _ in known]

@@ -23,9 +23,9 @@ from mtlprune.analyses.harness.ablation import (
     known_target,
 )
 from mtlprune.analyses.harness.reading import (
-    LeftOut,
     Reading,
     Subject,
+    SubjectError,
     SubjectResult,
     read_request,
     survey,
@@ -118,7 +118,7 @@ def _each_closed(study: _Study, subject: Subject) -> SubjectResult:
     study.request.on_status(status, 1 + len(closed))
     counts = count_each(run, study.reading.sentences, study.request.on_batch)
     if not counts:
-        raise LeftOut("no sentence has a layer of its tasks")
+        raise SubjectError("no sentence has a layer of its tasks")
     heads, chosen, masks = interfering(counts, run.size, options.resamples, study.request.seed)
     _, confirming = halves(len(study.reading.sentences), study.request.seed)
     measured = _OfRun()
@@ -135,7 +135,7 @@ def _roles(study: _Study, subject: Subject) -> SubjectResult:
         study.request.on_status(subject.part(name, "gates, selection"), study.request.options.selections)
         selections = _fitted(study, run, name)  # role → (V, L, A)
         if selections is None:
-            raise LeftOut(f"none of the training sentences has its layer {name} with known labels")
+            raise SubjectError(f"none of the training sentences has its layer {name} with known labels")
         measured.roles[name] = {role: agreed(values) for role, values in selections.items()}
         for step in range(study.request.options.selections):
             rows = head_rows({role: values[step] for role, values in selections.items()})

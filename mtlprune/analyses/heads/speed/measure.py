@@ -15,7 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.harness.ablation import with_task
-from mtlprune.analyses.harness.reading import LeftOut, Reading, Subject, SubjectResult, read_request, survey
+from mtlprune.analyses.harness.reading import Reading, Subject, SubjectError, SubjectResult, read_request, survey
 from mtlprune.encoder.gates import OPEN
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs.results import Result
@@ -38,7 +38,9 @@ def measure(request: Request) -> Result:
 
 def _timed(reading: Reading, subject: Subject, request: Request) -> SubjectResult:
     if subject.gates is None or bool((subject.gates > OPEN).all()):
-        raise LeftOut("none of its heads is closed, so removal saves nothing; name a run with gates that closed some")
+        raise SubjectError(
+            "none of its heads is closed, so removal saves nothing; name a run with gates that closed some"
+        )
     masked, removed = (subject.model(request.device) for _ in range(2))
     cut(removed.encoder, subject.gates)
     removed = MultiTaskModel(removed.encoder, dict(removed.tasks.items()))  # type: ignore[arg-type]

@@ -23,10 +23,10 @@ from torch import Tensor, nn
 
 from mtlprune.analyses.harness.reading import ProbeError
 from mtlprune.analyses.vectors.degeneration import maths
-from mtlprune.analyses.vectors.syntax.pseudo_likelihood import head_at, load_masked
 from mtlprune.encoder.batch import EncoderBatch
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError
+from mtlprune.encoder.pseudo_likelihood import head_at, load_masked
 from mtlprune.runs.results import long_frame
 from mtlprune.training.cosreg import mean_cosine, unit_rows
 

@@ -27,8 +27,8 @@ from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.harness.reading import Subject, batches
 from mtlprune.analyses.vectors.dissection import LEARNT, MASKED, SUBSETS, TERMS, maths
 from mtlprune.analyses.vectors.dissection.decoders import Ints, entry
-from mtlprune.analyses.vectors.syntax.pseudo_likelihood import MaskedLanguageModel
 from mtlprune.encoder.pieces import EncoderError
+from mtlprune.encoder.pseudo_likelihood import MaskedLanguageModel
 from mtlprune.sentence import Sentence
 
 CHOSEN = 0.15

@@ -21,9 +21,9 @@ from torch.nn import functional
 
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.harness.reading import (
-    LeftOut,
     ProbeError,
     Subject,
+    SubjectError,
     SubjectResult,
     batches,
     gate_grid,
@@ -82,7 +82,7 @@ def measure(request: Request) -> Result:
 
     def measure_subject(subject: Subject) -> SubjectResult:
         if (why := refusal(subject.encoder)) is not None:
-            raise LeftOut(why)
+            raise SubjectError(why)
         parts = dissect(subject, reading.sentences, SAMPLE, request)
         trained, last = trained_on[subject.name], parts.pop("last")
         mine = [task for task in asked if len(trained) != 1 or task in (*trained, SENSES)]

@@ -16,7 +16,6 @@ from torch import Tensor
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.harness.reading import Reading, Subject, SubjectResult, gate_grid, read_request, survey
 from mtlprune.analyses.probes.maths import head_vectors, unit_vectors
-from mtlprune.analyses.vectors.syntax.pseudo_likelihood import Judgements, MaskedLanguageModel, judge
 from mtlprune.corpora.blimp import read_blimp
 from mtlprune.encoder.arcs import (
     DIRECTIONS,
@@ -31,6 +30,7 @@ from mtlprune.encoder.arcs import (
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import Observation, observe
 from mtlprune.encoder.pieces import EncoderError
+from mtlprune.encoder.pseudo_likelihood import Judgements, MaskedLanguageModel, judge
 from mtlprune.io.files import plain
 from mtlprune.runs.results import Grid, Result, head_rows, joined
 from mtlprune.sentence import Sentence
