@@ -38,7 +38,7 @@ CLASSES: dict[Any, tuple[str, ...]] = {
     Predicate: (),
     Comparison: ("frame",),
     GateMap: ("spec",),
-    Result: ("named", "wide", "known", "grids"),
+    Result: ("with_names", "wide", "rows_with_measure", "grids"),
 }
 """What the functions return, and which of its members are for everybody."""
 

@@ -11,18 +11,28 @@ import pytest
 import typer
 import yaml
 
+from mtlprune.analyses.analysis import usable
 from mtlprune.analyses.probes import CHANCE, MODES, OFFSET, RANDOM, SHUFFLED
-from mtlprune.cli import app
+from mtlprune.cli import COMMANDS, app
 from mtlprune.config import PRESETS
-from mtlprune.config.blocks import DataConfig
+from mtlprune.config.blocks import BLOCKS, DataConfig
 from mtlprune.config.config import Config, load_config
-from mtlprune.pretraining.config import PretrainConfig, SourceConfig, load_pretraining
+from mtlprune.io.block import explanations
+from mtlprune.pretraining.config import (
+    ModelConfig,
+    PretrainConfig,
+    SourceConfig,
+    StepsConfig,
+    WatchConfig,
+    load_pretraining,
+)
 from mtlprune.tasks import TASKS
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
 PATHS = {page.name: page for page in PAGES}
+PRETRAINING = SourceConfig, ModelConfig, StepsConfig, WatchConfig, PretrainConfig
 GENERATOR = runpy.run_path(str(DOCS / "generate.py"))
 OWN = {"depth.yaml", "DIR/config.yaml"}
 """Files that a reader makes."""
@@ -218,3 +228,23 @@ def test_links_lead_to_pages_and_headings(page: Path) -> None:
             assert target.exists(), path
             titles = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE) if place else [place]
             assert place in map(anchor, titles), f"{path}#{place}"
+
+
+def help_texts(command: Any, called: str) -> Iterator[tuple[str, str]]:
+    """Name → text of a command, its options, and the commands below it."""
+    yield called, command.help or ""
+    yield from ((f"{called} {part.name}", part.help) for part in command.params if getattr(part, "help", None))
+    for name in command.list_commands(None) if hasattr(command, "list_commands") else ():
+        yield from help_texts(command.get_command(None, name), f"{called} {name}")
+
+
+def test_help_texts_are_sentences_about_something() -> None:
+    """No text begins with a preposition whose noun is missing; software prints and reports, it does not say or tell."""
+    texts = [*help_texts(typer.main.get_command(app), "mtlprune")]
+    texts += [(record.name, text) for record in usable() for text in explanations(record.options).values()]
+    texts += [(name, text) for name, block in BLOCKS.items() for text in explanations(block).values()]
+    texts += [("pretraining", text) for block in PRETRAINING for text in explanations(block).values()]
+    texts += [("command", line) for lines in COMMANDS.values() for line in lines.values()]
+    assert len(texts) > 300
+    wrong = [text for text in texts if re.match(r"(Of|For|Whose)\b|.*\b(says?|tells?|goes on|go on with)\b", text[1])]
+    assert not wrong, "\n".join(map(str, wrong))

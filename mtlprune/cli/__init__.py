@@ -12,27 +12,32 @@ from typer.core import TyperCommand, TyperGroup
 from mtlprune.cli.console import MISTAKE, exit_code, sentence
 from mtlprune.errors import MtlpruneError, memory_left
 
-ADVANCED = "Further commands"
 COMMANDS = {
-    "Commands": {
-        "quickstart": "A comparison on generated sentences, in a few minutes.",
-        "compare": "Tasks alone and together, and the heads they claim; ends with a page.",
-        "data": "Bring your own files; build, check, show and export corpora.",
-        "train": "Train a run, or go on with it; --dry-run says what it costs.",
-        "plan": "Which differences a sweep could show, before it is run.",
-        "sweep": "Run what is missing of many runs, or show where they stand.",
+    "Data": {
+        "data": "Build, check, show and export corpora from your own files.",
+    },
+    "Train": {
+        "train": "Train a run, or resume it; --dry-run estimates the cost.",
+        "sweep": "Train many runs from one file, or show their state.",
         "evaluate": "Score runs on a split.",
         "predict": "Annotate sentences with every task of a run.",
-        "table": "Compare runs, with tests over sentences.",
-        "claims": "Do tasks claim the same heads, and would other seeds?",
-        "report": "One HTML page of everything.",
-        "analyze": "What heads know and do: probes, gradients, cross, ...; one head, or all.",
-        "export": "For plain Hugging Face transformers, or without closed heads.",
+        "encoders": "List the families of encoders and what each supports.",
+        "bench": "Measure speed and memory on this machine.",
     },
-    ADVANCED: {
-        "encoders": "Families of encoders, and what each supports.",
-        "runs": "Studies: many runs in a few files, without weights.",
-        "bench": "Speed and memory on this machine.",
+    "Compare": {
+        "quickstart": "Compare tasks on generated sentences, in a few minutes.",
+        "compare": "Compare single-task with joint training, and write a report.",
+        "plan": "Compute which differences a sweep can detect, before it is run.",
+        "table": "Compare scores of runs, with tests over seeds and sentences.",
+        "report": "Write one HTML report of everything.",
+    },
+    "Analyse": {
+        "claims": "Compare the heads that runs claim, between tasks and seeds.",
+        "analyze": "Run a probe or another analysis of heads and encoders.",
+    },
+    "Publish": {
+        "export": "Write an encoder for Hugging Face, or remove closed heads.",
+        "runs": "Pack many runs into a small archive without weights.",
     },
 }
 """Panel of the help → command → one line. A command is the function, or ``app``, of the module of its name here, or of
@@ -102,8 +107,16 @@ class CommandGroup(TyperGroup):
             with formatter.section(panel):
                 formatter.write_dl(list(commands.items()))
 
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        formatter.write(f"\n{FIRST_STEPS}\n")
 
-QUESTION = "Which attention heads does each task claim?"
+
+FIRST_STEPS = """\
+A first example, which takes some minutes:
+  mtlprune quickstart
+
+Documentation: docs/README.md in the repository, and `mkdocs serve` there."""
+QUESTION = "Train one transformer on several tasks, and find the heads that each task relies on."
 app = typer.Typer(cls=CommandGroup, no_args_is_help=True, help=QUESTION, **{**PLAIN, "add_completion": True})
 
 
@@ -118,7 +131,7 @@ def _show_version(version_requested: bool) -> None:
 @app.callback()
 def options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Say the version.")
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     """Read the options that stand before a command."""

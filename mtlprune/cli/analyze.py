@@ -43,18 +43,22 @@ SETTING = re.compile(r"[a-z_]+=")
 Formats = Annotated[
     str,
     typer.Option(
-        "--format", help="Of figures png, svg, pdf, of tables tex, with commas between.", rich_help_panel=ADVANCED
+        "--format",
+        help="Formats of figures (png, svg, pdf) and tables (tex), separated by commas.",
+        rich_help_panel=ADVANCED,
     ),
 ]
-Out = Annotated[Path | None, typer.Option(metavar="DIR", help="For json, Markdown, tables and figures.")]
-Seed = Annotated[int, typer.Option(min=0, help="Of samples and permutations.", rich_help_panel=ADVANCED)]
+Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for JSON, Markdown, tables and figures.")]
+Seed = Annotated[int, typer.Option(min=0, help="Random seed for samples and permutations.", rich_help_panel=ADVANCED)]
 
 
 def analyze(
-    name: Annotated[str | None, typer.Argument(help="Of an analysis below, or show.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Name of an analysis below, or show.")] = None,
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="RUN_OR_ENCODER|KEY=VALUE", help="What is read, and settings of the analysis."),
+        typer.Argument(
+            metavar="RUN_OR_ENCODER|KEY=VALUE", help="Runs and encoders that are read, and settings of the analysis."
+        ),
     ] = None,
     corpus: Annotated[
         list[Path] | None,
@@ -63,9 +67,12 @@ def analyze(
         ),
     ] = None,
     out: Out = None,
-    split: Annotated[str | None, typer.Option(help="Of the corpus (dev), or that runs are scored on (test).")] = None,
+    split: Annotated[
+        str | None, typer.Option(help="Split of the corpus (dev), or split that runs are scored on (test).")
+    ] = None,
     sentences: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Of the split, at random (all, if not given).")
+        int | None,
+        typer.Option(metavar="N", min=1, help="Number of random sentences of the split (all, if not given)."),
     ] = None,
     claims: Annotated[
         list[Path] | None, typer.Option(metavar="RUN", help="Runs with gates; a pattern in quotes. Repeatable.")
@@ -82,7 +89,7 @@ def analyze(
         _show(results_in(_folder(words or ())), out or _folder(words or ()), formats, style)
     elif not words:
         help_of = command("analyze", _find_analysis(name).name, "--help")
-        raise RunError(f"analyze {name}: expected runs or encoders to read; `{help_of}` says what it takes")
+        raise RunError(f"analyze {name}: expected runs or encoders to read; `{help_of}` lists what it takes")
     else:
         given_options: dict[str, Any] = {
             "corpus": corpus,
@@ -114,7 +121,7 @@ def _list_analyses() -> str:
     return "\n".join([*lines, f"{'show':<14}Draw what an analysis wrote once more, for a paper: analyze show DIR."])
 
 
-HELP = f"""Measure heads, encoders and runs, write tables and figures into --out, and say what they show.
+HELP = f"""Measure heads, encoders and runs, write tables and figures into --out, and print the findings.
 
 `mtlprune analyze NAME --help` describes an analysis, and lists the options and the settings (KEY=VALUE) that it takes.
 

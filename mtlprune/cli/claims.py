@@ -40,17 +40,21 @@ def claims(
         Path | None, typer.Option(metavar="DIR", help="Also write tables, figures and a map of each claim.")
     ] = None,
     formats: Annotated[
-        str, typer.Option("--format", help="Of figures: png, svg, pdf, with commas between.", rich_help_panel=ADVANCED)
+        str,
+        typer.Option(
+            "--format", help="Formats of figures: png, svg, pdf, separated by commas.", rich_help_panel=ADVANCED
+        ),
     ] = "png,svg",
     palette: Annotated[
-        Palette, typer.Option(help="Of the maps of seeds; rgb: as in He and Choi (2021).", rich_help_panel=ADVANCED)
+        Palette,
+        typer.Option(help="Colours of the maps of seeds; rgb: as in He and Choi (2021).", rich_help_panel=ADVANCED),
     ] = "colourblind",
     width: Width = None,
     animate: Annotated[
-        bool, typer.Option("--animate", help="Also each run's gates over its updates: as a GIF, and side by side.")
+        bool, typer.Option("--animate", help="Also draw each run's gates over its updates, as a GIF and side by side.")
     ] = False,
     bare: Annotated[
-        bool, typer.Option("--bare", help="Also maps of seeds and means as bare cells.", rich_help_panel=ADVANCED)
+        bool, typer.Option("--bare", help="Also draw maps of seeds and means as bare cells.", rich_help_panel=ADVANCED)
     ] = False,
     permutations: Resamples = 10_000,
 ) -> None:

@@ -37,12 +37,16 @@ FILE, RUNS, PAGE, TABLE = "sweep.yaml", "runs", "report.html", "table.md"
 ANALYSES, PROBES = "analyses", "probes"
 """Names in the folder of a comparison."""
 
-Jobs = Annotated[int | None, typer.Option(min=1, help="Runs at once; by cores, memory and GPUs, if not given.")]
+Jobs = Annotated[
+    int | None, typer.Option(min=1, help="Number of runs at once (by cores, memory and GPUs, if not given).")
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show runs, minutes and disk; do nothing.")]
 KeepWeights = Annotated[
     bool | None,
     typer.Option(
-        "--keep-weights/--drop-weights", help="In the end; kept below 2 GB, if not given.", show_default=False
+        "--keep-weights/--drop-weights",
+        help="Keep or remove the weights at the end (kept below 2 GB, if not given).",
+        show_default=False,
     ),
 ]
 MAX_WEIGHT_BYTES = 2e9
@@ -52,20 +56,22 @@ MAX_WEIGHT_BYTES = 2e9
 def compare(
     corpus: Annotated[Path, typer.Argument(help="A corpus with train, dev and test.")],
     overrides: Overrides = None,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="For runs, table and page.")] = Path("compare"),
-    tasks: Annotated[str | None, typer.Option(metavar="TASK,...", help="Two or more; else all layers.")] = None,
-    seeds: Annotated[str, typer.Option(metavar="N,...", help="All runs are repeated with each.")] = "1,2,3",
-    pairs: Annotated[bool, typer.Option("--pairs", help="Also every two tasks together.")] = False,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for runs, table and report.")] = Path("compare"),
+    tasks: Annotated[
+        str | None, typer.Option(metavar="TASK,...", help="Two tasks or more (all layers of the corpus, if not given).")
+    ] = None,
+    seeds: Annotated[str, typer.Option(metavar="N,...", help="Seeds with which every run is repeated.")] = "1,2,3",
+    pairs: Annotated[bool, typer.Option("--pairs", help="Also train every two tasks together.")] = False,
     jobs: Jobs = None,
     slurm: Slurm = None,
     dry_run: DryRun = False,
     keep_weights: KeepWeights = None,
 ) -> None:
-    """Does it hurt to train these tasks together, and because they share heads?
+    """Compare single-task with joint training, and test whether shared heads explain the difference.
 
-    Every task alone and all together, scored on test; heads that halves of the data agree on in each finished run; what
-    closing them costs every task; what heads know before and after. OUT/report.html shows it all. The same command
-    again continues where it stopped.
+    The command trains each task alone and all tasks together, selects the heads that halves of the data agree on in
+    each finished run, measures what closing them costs every task, and probes heads before and after training. It
+    writes OUT/report.html. If it is interrupted, the same command continues.
     """
     from mtlprune.sweeps.compare import EFFORT, parse_seeds
 

@@ -43,12 +43,17 @@ Data = Annotated[
         "--corpus",
         "--data",
         metavar="DIR",
-        help="The corpus with the gold labels, if not where the runs say.",
+        help="Corpus with the gold labels (the one that the runs name, if not given).",
         rich_help_panel=ADVANCED,
     ),
 ]
-Resamples = Annotated[int, typer.Option(min=0, help="For each test and null; 0: none.", rich_help_panel=ADVANCED)]
-Device = Annotated[str | None, typer.Option(help="Where it computes: cpu, cuda, ...", rich_help_panel=ADVANCED)]
+Resamples = Annotated[
+    int,
+    typer.Option(
+        min=0, help="Number of resamples or permutations of each test (0: no tests).", rich_help_panel=ADVANCED
+    ),
+]
+Device = Annotated[str | None, typer.Option(help="Device that computes: cpu, cuda, ...", rich_help_panel=ADVANCED)]
 Slurm = Annotated[
     list[str] | None,
     typer.Option(metavar="KEY=VALUE", help="Hand runs to Slurm, such as slurm_partition=gpu. Repeatable."),
@@ -56,7 +61,10 @@ Slurm = Annotated[
 Width = Annotated[
     float | None,
     typer.Option(
-        metavar="CM", min=1, help="For a column of a paper: so wide, without titles.", rich_help_panel=ADVANCED
+        metavar="CM",
+        min=1,
+        help="Width of figures for a column of a paper; titles are left out.",
+        rich_help_panel=ADVANCED,
     ),
 ]
 

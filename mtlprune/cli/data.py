@@ -104,7 +104,7 @@ TAKES: dict[str, frozenset[str]] = {
     "grammar": frozenset({"train", "dev", "test", "seed", "reflexives"}),
 }
 """Format, or known corpus → the options that say something of it."""
-FILES_HELP = "Files, folders or 'a*pattern', to be split by chance; or corpora to be merged. A format may come first."
+FILES_HELP = "Files, folders or 'a*pattern', to be split at random; or corpora to be merged. A format may come first."
 
 
 @app.command(short_help="Make a corpus of files, or of a known source.")
@@ -113,12 +113,17 @@ def build(
     out: Annotated[Path, typer.Option(metavar="DIR", help="The folder to make.")] = ...,  # type: ignore[assignment]
     train: Annotated[
         list[str] | None,
-        typer.Option(metavar="FILE", help="Of train. Repeatable. (hf FILE: names of its splits; grammar: a number.)"),
+        typer.Option(
+            metavar="FILE",
+            help="File for the training split. Repeatable. (hf FILE: names of its splits; grammar: a number.)",
+        ),
     ] = None,
-    dev: Annotated[list[str] | None, typer.Option(metavar="FILE", help="Of dev.")] = None,
-    test: Annotated[list[str] | None, typer.Option(metavar="FILE", help="Of test.")] = None,
-    split: Annotated[str | None, typer.Option(help="Percents of train, dev and test by chance (80/10/10).")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Of that chance (1).")] = None,
+    dev: Annotated[list[str] | None, typer.Option(metavar="FILE", help="File for the development split.")] = None,
+    test: Annotated[list[str] | None, typer.Option(metavar="FILE", help="File for the test split.")] = None,
+    split: Annotated[
+        str | None, typer.Option(help="Percentages of a random split into train, dev and test (80/10/10).")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the random split (1).")] = None,
     columns: Annotated[
         str | None,
         typer.Option(
@@ -144,8 +149,8 @@ def build(
     dep: Annotated[
         Path | None, typer.Option(help="ontonotes5: dependencies (CoNLL-X, CoNLL-U), or the Stanford converter's jar.")
     ] = None,
-    name: Annotated[str | None, typer.Option(help="What the corpus is called (the folder's name).")] = None,
-    licence: Annotated[str | None, typer.Option(help="Under which it may be shared (unknown).")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the corpus (the folder's name, if not given).")] = None,
+    licence: Annotated[str | None, typer.Option(help="Licence of the corpus (unknown, if not given).")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the corpus at --out.")] = False,
 ) -> None:
     """Make a corpus. The format is known from the first file, and said; one that is named before the files is taken:
@@ -169,7 +174,7 @@ def build(
     check_free(out, overwrite)
     kind, paths = _kind(list(files or ()), options)
     if wrong := sorted(options.keys() - TAKES[kind]):
-        raise CorpusError(f"--{wrong[0].replace('_', '-')} says nothing of the format {kind}; leave it out")
+        raise CorpusError(f"--{wrong[0].replace('_', '-')} has no effect with the format {kind}; leave it out")
     from mtlprune.cli.display import working
 
     with working(f"building {out.name} …"):
@@ -273,7 +278,7 @@ def _reader(kind: str) -> Callable[..., Iterable[Sentence]]:
         if kind == "columns":
             if names is None:
                 names = guess_columns(path)
-                tell(f"{path}: its columns are read as {names}; --columns says what others hold")
+                tell(f"{path}: its columns are read as {names}; --columns names other ones")
             return columns.read_columns(path, columns.parse_columns(names), repair, tell, *last)
         if kind == "brackets":
             return brackets.read_ptb(path, *last)
@@ -447,7 +452,7 @@ def _numbers(counts: Mapping[str, Any]) -> dict[str, int]:
 def show(
     folder: Annotated[Path, typer.Argument(help="A corpus made by build.")],
     sentence_id: Annotated[
-        str | None, typer.Argument(metavar="ID", help="Of a sentence, or its place (dev:1).")
+        str | None, typer.Argument(metavar="ID", help="Name of a sentence, or its position (dev:1).")
     ] = None,
 ) -> None:
     """Print one sentence with all its layers, the first of dev if none is named."""
@@ -469,8 +474,8 @@ def show(
 @app.command(short_help="Write one layer in its scorer's format.")
 def export(
     folder: Annotated[Path, typer.Argument(help="A corpus made by build.")],
-    split: Annotated[str, typer.Option(help="Such as train, dev or test.")],
-    layer: Annotated[str, typer.Option(help="One of the corpus.")],
+    split: Annotated[str, typer.Option(help="Split, such as train, dev or test.")],
+    layer: Annotated[str, typer.Option(help="Layer of the corpus.")],
     out: Annotated[Path, typer.Option(help="The file to write.")],
 ) -> None:
     """Write one layer in its scorer's format; sentences that do not know the layer are left out.

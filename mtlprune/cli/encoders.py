@@ -10,7 +10,7 @@ from mtlprune.cli.console import console, new_table
 def encoders(
     name: Annotated[str | None, typer.Argument(metavar="[ENCODER]", help="A hub name, a folder, or minilm.")] = None,
 ) -> None:
-    """List the families of encoders and what each supports; with ENCODER, say what that one is."""
+    """List the families of encoders and what each supports; with ENCODER, describe that encoder."""
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
     from mtlprune.encoder.abilities import Abilities, abilities, table

@@ -19,14 +19,19 @@ if TYPE_CHECKING:
 
 def evaluate(
     runs: Runs,
-    split: Annotated[str, typer.Option(help="Such as dev or test.")] = "test",
+    split: Annotated[str, typer.Option(help="Split, such as dev or test.")] = "test",
     best: Annotated[
-        str | None, typer.Option(metavar="TASK", help="The weights best for this task alone.", rich_help_panel=ADVANCED)
+        str | None,
+        typer.Option(
+            metavar="TASK", help="Use the weights that are best for this task alone.", rich_help_panel=ADVANCED
+        ),
     ] = None,
     predictions: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", help="For LAYER.gold and LAYER.pred, for official scorers.", rich_help_panel=ADVANCED
+            metavar="DIR",
+            help="Folder for LAYER.gold and LAYER.pred, which official scorers read.",
+            rich_help_panel=ADVANCED,
         ),
     ] = None,
     data: Annotated[

@@ -23,21 +23,25 @@ if TYPE_CHECKING:
 
 def export(
     runs: Runs,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="The new folder; of several runs it holds one for each.")],
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="New folder; for several runs it contains a folder for each.")
+    ],
     remove: Annotated[
-        bool, typer.Option("--remove", help="Cut closed heads out instead, into a run of its own.")
+        bool, typer.Option("--remove", help="Cut closed heads out of the weights instead, and write a run.")
     ] = False,
     keep: Annotated[
         int | None, typer.Option(metavar="K", min=0, help="With --remove, keep the K most open heads (all open ones).")
     ] = None,
     task: Annotated[
-        str | None, typer.Option(metavar="TASK", help="Whose gates or clones, where each task has its own.")
+        str | None,
+        typer.Option(metavar="TASK", help="Task whose gates or clones are used, where each task has its own."),
     ] = None,
     head: Annotated[
         str | None, typer.Option(metavar="TASK", help="Add the linear layer of a task.", rich_help_panel=ADVANCED)
     ] = None,
     licence: Annotated[
-        str | None, typer.Option(metavar="ID", help="For the model card, such as apache-2.0.", rich_help_panel=ADVANCED)
+        str | None,
+        typer.Option(metavar="ID", help="Licence in the model card, such as apache-2.0.", rich_help_panel=ADVANCED),
     ] = None,
 ) -> None:
     """Write a run's encoder for Hugging Face transformers, with its gates folded into the weights, and a model card.

@@ -47,8 +47,11 @@ def plan(
         ),
     ] = None,
 ) -> None:
-    """Say which difference of MTL and STL a sweep's seeds would show in four of five studies, and how many seeds would
-    show one point; at two-sided 5 %, paired by seed, not corrected (docs/methods/significance.md)."""
+    """Compute which difference between joint and single-task training a sweep can detect.
+
+    A difference is detectable that four of five such studies would find, at two-sided 5 %, paired by seed and not
+    corrected. The command also computes how many seeds one point needs (docs/methods/significance.md).
+    """
     run_arguments = runs or [f"sd={SD}"]
     tasks, settings = _joint_settings(read_specification(sweep))
     errors = _assumed(run_arguments) if run_arguments[0].startswith("sd=") else _measured(run_arguments, tasks)

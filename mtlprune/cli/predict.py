@@ -61,17 +61,19 @@ def predict(
     out: Annotated[Path | None, typer.Option(help="A file to write to, not the terminal.")] = None,
     format_: Annotated[
         Literal["jsonl", "conllu", "text"] | None,
-        typer.Option("--format", help="If not given, text on a terminal, conllu for a file .conllu, else jsonl."),
+        typer.Option(
+            "--format", help="Output format (if not given: text on a terminal, conllu for a .conllu file, else jsonl)."
+        ),
     ] = None,
     input_: Annotated[
         Literal["jsonl", "conllu", "text"] | None,
-        typer.Option("--input", help="What the file holds; if not given, its suffix says it."),
+        typer.Option("--input", help="Input format (by the suffix of the file, if not given)."),
     ] = None,
     columns: Annotated[
         str | None,
         typer.Option(
             metavar="NAMES",
-            help="Of a file in columns, as for data build; those that the run predicts are written in place.",
+            help="Columns of the file, as for data build; the columns that the run predicts are replaced.",
             show_default=False,
         ),
     ] = None,
@@ -182,7 +184,7 @@ def _column_file(folder: RunFolder, file: Path, columns: str | None, other_optio
     if columns is None:
         return None
     if other_options:
-        raise RunError("--columns says what is read and written; leave out --format, --input and --skip-bad beside it")
+        raise RunError("--columns decides what is read and written; leave out --format, --input and --skip-bad")
     return ColumnFile(file, columns, folder.read_config()["tasks"])
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def quickstart(
     overrides: Overrides = None,
-    out: Annotated[Path, typer.Option(help="The folder for corpus, runs, table and page.")] = Path("quickstart"),
+    out: Annotated[Path, typer.Option(help="Folder for corpus, runs, table and report.")] = Path("quickstart"),
     train: Annotated[int, typer.Option(min=1, help="Sentences to train on.")] = 800,
     dev: Annotated[int, typer.Option(min=1, help="Sentences that choose the best epoch.")] = 100,
     test: Annotated[int, typer.Option(min=1, help="Held-out sentences.")] = 300,
@@ -28,8 +28,8 @@ def quickstart(
 ) -> None:
     """Compare five tasks alone and together on a small generated corpus: `mtlprune compare`, in a few minutes.
 
-    The table of scores goes to OUT/table.md; with maps, overlap, probes and labels to OUT/report.html. The same command
-    again continues where it stopped.
+    The command writes the table of scores to OUT/table.md, and the report with maps, overlap, probes and labels to
+    OUT/report.html. If it is interrupted, the same command continues.
     """
     from mtlprune.sweeps.compare import QUICKSTART
 

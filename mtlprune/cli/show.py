@@ -34,17 +34,17 @@ MAJORITY = "majority.json"
 
 def table(
     runs: Runs,
-    split: Annotated[str, typer.Option(help="Whose scores.")] = "test",
+    split: Annotated[str, typer.Option(help="Split whose scores are shown.")] = "test",
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write here instead of to the terminal.")] = None,
     format_: Annotated[Literal["markdown", "latex", "csv", "json"], typer.Option("--format")] = "markdown",
     against: Annotated[
         str | None, typer.Option(metavar="TITLE", help="Compare with the column of this title, not STL.")
     ] = None,
     by: Annotated[
-        Literal["corpus"] | None, typer.Option(help="Rows for each corpus: runs of several.", rich_help_panel=ADVANCED)
+        Literal["corpus"] | None, typer.Option(help="Show a block of rows for each corpus.", rich_help_panel=ADVANCED)
     ] = None,
     margin: Annotated[
-        float, typer.Option(help="Of differences that do not matter, in points.", rich_help_panel=ADVANCED)
+        float, typer.Option(help="Largest difference that does not matter, in points.", rich_help_panel=ADVANCED)
     ] = 1.0,
     majority: Annotated[
         Path | None,
@@ -52,7 +52,9 @@ def table(
     ] = None,
     speed: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Of mtlprune analyze speed: add its column.", rich_help_panel=ADVANCED),
+        typer.Option(
+            metavar="DIR", help="Folder of `mtlprune analyze speed`, which adds a column.", rich_help_panel=ADVANCED
+        ),
     ] = None,
     resamples: Resamples = 10_000,
 ) -> None:
@@ -170,17 +172,24 @@ if TYPE_CHECKING:
 def report(
     runs: Runs,
     out: Annotated[
-        Path | None, typer.Option(help="The page, report.html if not given; of pretrainings a folder.")
+        Path | None, typer.Option(help="File of the report (report.html, if not given); for pretraining runs a folder.")
     ] = None,
-    analyses: Annotated[list[Path] | None, typer.Option(metavar="DIR", help="Of mtlprune analyze. Repeatable.")] = None,
-    split: Annotated[str | None, typer.Option(help="Whose scores; else test, or dev.")] = None,
+    analyses: Annotated[
+        list[Path] | None, typer.Option(metavar="DIR", help="Folder that `mtlprune analyze` wrote. Repeatable.")
+    ] = None,
+    split: Annotated[
+        str | None, typer.Option(help="Split whose scores are shown (test, or else dev, if not given).")
+    ] = None,
     title: Annotated[
-        str, typer.Option(help="Of the page; else encoder and data.", show_default=False, rich_help_panel=ADVANCED)
+        str,
+        typer.Option(
+            help="Title of the report (encoder and data, if not given).", show_default=False, rich_help_panel=ADVANCED
+        ),
     ] = "",
     data: Data = None,
     resamples: Resamples = 10_000,
 ) -> None:
-    """Write one HTML page: what was run, tables with tests, gate maps, overlap, probes, curves, caveats.
+    """Write one HTML report with runs, tested tables, gate maps, overlap, probes, curves and caveats.
 
     The file opens from disk, needs no network, and shows everything essential without JavaScript. Of pretrainings: a
     figure and a table of loss, syntactic attention, minimal pairs and dimension by update.
@@ -268,9 +277,7 @@ runs = typer.Typer(no_args_is_help=True, callback=lambda: None, help="Studies: m
 @runs.command(short_help="Keep runs without weights and text.")
 def pack(
     runs: Runs,
-    out: Annotated[
-        Path, typer.Option(metavar="STUDY", help="The study: a folder. Runs are added to one that is there.")
-    ],
+    out: Annotated[Path, typer.Option(metavar="STUDY", help="Folder of the study. Runs are added to an existing one.")],
     data: Data = None,
     labels: Annotated[bool, typer.Option(help="Count the labels of every sentence; the page compares them.")] = True,
 ) -> None:

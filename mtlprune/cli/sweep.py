@@ -32,26 +32,32 @@ def sweep(
     ],
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="The sweep's folder; runs/NAME if not given.")] = None,
     only: Annotated[
-        list[str] | None, typer.Option(metavar="CELL", help="Cells, or patterns such as 'gates-*'.")
+        list[str] | None, typer.Option(metavar="CELL", help="Run only these cells or patterns, such as 'gates-*'.")
     ] = None,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Cells at once; one a GPU, or one, if not given.")] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Number of cells at once (one for each GPU, or one, if not given).")
+    ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show how far cells are, and times; train nothing.")
+        bool, typer.Option("--dry-run", help="Show the state of each cell and estimated times; train nothing.")
     ] = False,
     slurm: Slurm = None,
     adopt: Annotated[
         list[Path] | None,
-        typer.Option(metavar="RUN", help="First take in finished runs. Repeatable.", rich_help_panel=ADVANCED),
+        typer.Option(
+            metavar="RUN", help="Take finished runs into the sweep first. Repeatable.", rich_help_panel=ADVANCED
+        ),
     ] = None,
     print_commands: Annotated[
         bool,
-        typer.Option("--print-commands", help="Print a shell command a cell; train nothing.", rich_help_panel=ADVANCED),
+        typer.Option(
+            "--print-commands", help="Print a shell command for each cell; train nothing.", rich_help_panel=ADVANCED
+        ),
     ] = False,
 ) -> None:
-    """Run what is missing of a sweep; the same command again continues where it stopped.
+    """Run the missing cells of a sweep. If it is interrupted, the same command continues.
 
-    A cell that fails is reported, and does not stop the others. Once a cell of a kind is done, --dry-run says how long
-    the others of its kind will take.
+    A cell that fails is reported, and does not stop the others. Once a cell of a kind is done, --dry-run estimates how
+    long the others of its kind will take.
     """
     terminal = console()
     overrides = [argument for argument in files if "=" in argument]

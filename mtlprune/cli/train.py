@@ -41,17 +41,17 @@ def train(
         str | None, typer.Option(metavar="N,N,...", help="A run for each seed; --out then holds them.")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check everything, say what it costs; train nothing.")
+        bool, typer.Option("--dry-run", help="Check everything and estimate time and memory; train nothing.")
     ] = False,
     everything: Annotated[
         bool, typer.Option("--all", help="Print every setting as YAML; train nothing.", rich_help_panel=ADVANCED)
     ] = False,
 ) -> None:
-    """Train a run; the same command again continues where it stopped.
+    """Train a run. If it is interrupted, the same command continues.
 
-    One task is single-task training (tasks=pos), several are multi-task (tasks=pos,ner). Ctrl-C leaves a run that can
-    go on. Several seeds are several runs; `mtlprune sweep` runs more of them, side by side. A configuration with
-    data.corpora pretrains a masked language model, whose checkpoints `encoder.name` takes.
+    One task is single-task training (tasks=pos), several are multi-task (tasks=pos,ner). A run that Ctrl-C stops
+    can be resumed. Several seeds are several runs; `mtlprune sweep` runs more of them, side by side. A configuration
+    with data.corpora pretrains a masked language model, whose checkpoints `encoder.name` takes.
     """
     data = tree_of(config, overrides or ()).get("data")
     if isinstance(data, dict) and "corpora" in data:

@@ -138,7 +138,7 @@ class TrainConfig(Block):
     cosreg: float = Field(default=0.0, ge=0)
     """γ of CosReg, a penalty on cosines between the label weights of each decoder (Gao et al. 2019: 1); 0: none."""
     warmup: float = Field(default=0.1, ge=0, lt=1)
-    """Share of the updates in which the rates rise; then `schedule` says."""
+    """Share of the updates in which the rates rise, before they follow `schedule`."""
     schedule: Literal["linear", "cosine", "constant"] = "linear"
     """Course of the rates after the warm-up: how they fall to 0, or that they stay."""
     clip: float = Field(default=1.0, gt=0)

@@ -22,9 +22,9 @@ class SourceConfig(Block):
     dev: str = "dev"
     """Split to watch."""
     train_sentences: int | None = Field(default=None, ge=1)
-    """Of each corpus, the first so many (all, if not given)."""
+    """Number of training sentences of each corpus, from its start (all, if not given)."""
     dev_sentences: int | None = Field(default=None, ge=4)
-    """Of each corpus, the first so many (all, if not given)."""
+    """Number of dev sentences of each corpus, from its start (all, if not given)."""
 
     @field_validator("corpora", mode="before")
     @classmethod
@@ -36,7 +36,7 @@ class ModelConfig(Block):
     """The model. With `start`, the sizes below are the started one's and may not be given."""
 
     start: str | None = None
-    """A name or folder to go on from, its tokenizer with it; if not given, from scratch, with word pieces learnt from
+    """A name or folder to start from, with its tokenizer; if not given, from scratch, with word pieces learnt from
     the training sentences."""
     vocabulary: int = Field(default=4000, ge=100, le=10_000_000)
     """Pieces at most."""
@@ -53,9 +53,9 @@ class ModelConfig(Block):
     init: float = Field(default=0.02, gt=0)
     """Standard deviation of weights at the beginning; BERT's 0.02 is 1/√hidden for 2,500, and small for a small one."""
     dropout: float = Field(default=0.1, ge=0, lt=1)
-    """Of vectors."""
+    """Dropout of vectors."""
     attention_dropout: float = Field(default=0.0, ge=0, lt=1)
-    """Of attention weights; it would blur what the penalty on syntax reads, so that BERT's 0.1 is not the default."""
+    """Dropout of attention weights; it blurs what the penalty on syntax reads, so BERT's 0.1 is not the default."""
 
     @model_validator(mode="after")
     def _fits(self) -> "ModelConfig":
@@ -87,7 +87,7 @@ class StepsConfig(Block):
     weight_decay: float = Field(default=0.01, ge=0)
     """AdamW's weight decay, of matrices only."""
     warmup: float = Field(default=0.05, ge=0, lt=1)
-    """Share of the updates in which the rate rises; then `schedule` says."""
+    """Share of the updates in which the rate rises, before it follows `schedule`."""
     schedule: Literal["linear", "cosine", "constant"] = "linear"
     """The way the rate falls to 0 after the warm-up, or that it stays."""
     clip: float = Field(default=1.0, gt=0)
@@ -119,7 +119,7 @@ class WatchConfig(Block):
     """Minimal pairs to be judged at each evaluation: grammar (drawn from the generated language, none of them among the
     training sentences), or a folder of BLiMP, as data_scripts/blimp.py makes it."""
     pairs_each: int | None = Field(default=None, ge=1)
-    """Of each phenomenon of grammar so many (200, if not given); of each paradigm of BLiMP the first so many (all)."""
+    """Pairs of each phenomenon of grammar (200, if not given) or of each paradigm of BLiMP (all, if not given)."""
 
     @model_validator(mode="after")
     def _says_which_pairs(self) -> "WatchConfig":

@@ -72,7 +72,7 @@ def test_what_the_system_refuses_is_a_sentence_in_every_command(mtlprune, monkey
 
 def test_the_help_names_every_command_and_all_can_be_loaded(mtlprune):
     shown = mtlprune("--help").out
-    assert shown.index("quickstart") < shown.index("Further commands:") < shown.index("bench")
+    assert shown.index("Data:") < shown.index("bench") < shown.index("Publish:") < shown.index("mtlprune quickstart")
     further = mtlprune("analyze", "--help").out
     assert further.index("probes") < further.index("dissection")
     described = mtlprune("analyze", "smoothing", "--help").done().out
@@ -142,7 +142,7 @@ MISTAKES: list[tuple[str, str]] = [
     ("analyze treatments run --corpus corpus", "--corpus has no effect"),
     ("analyze smoothing encoder clos=3 --corpus corpus", "unknown key clos (did you mean 'closing'?)"),
     ("analyze smoothing encoder", "expected --corpus DIR"),
-    ("analyze cross", "expected runs or encoders to read; `mtlprune analyze cross --help` says what it takes"),
+    ("analyze cross", "expected runs or encoders to read; `mtlprune analyze cross --help` lists what it takes"),
     ("analyze cross --corpus corpus --out new", "analyze cross: expected runs or encoders to read"),
     ("train minilm-ewt5 --out new", "or build it by python data_scripts/ewt5.py --out data/ewt5"),
     ("compare nowhere", "or build it by mtlprune data build FILES --out nowhere"),
@@ -225,7 +225,7 @@ MISTAKES: list[tuple[str, str]] = [
     ("data build conllu good.conllu --train good.conllu --out new", "found good.conllu beside --train; put patterns"),
     ("data build conllu --train good.conllu --pos tag --out new", "from the column xpos or upos, or from a feature"),
     ("data build conllu --train good.conllu --dev empty.txt --out new", "empty.txt: expected sentences, found none"),
-    ("data build few.txt --pos xpos --out new", "--pos says nothing of the format columns; leave it out"),
+    ("data build few.txt --pos xpos --out new", "--pos has no effect with the format columns; leave it out"),
     ("data build jsonl --train empty.jsonl --out new", "empty.jsonl, line 2: sentence 't', words: word 1 is ''"),
     *((f"analyze {name} encoder --split nowhere --corpus corpus --out new", "found 'nowhere'") for name in ANALYSES),
     *((f"analyze {name} none --corpus corpus --out new", "none is no run either") for name in ANALYSES),

@@ -32,14 +32,17 @@ class ProbeOptions(Block):
     mode: Literal["sound", "as-released", "both"] = Field(
         default="sound", description="sound: train makes centroids, dev chooses heads; as-released: test does both."
     )
-    train_sentences: int | None = Field(default=None, ge=1, description="Of train, at random (all, if not given).")
+    train_sentences: int | None = Field(
+        default=None, ge=1, description="Number of random training sentences (all, if not given)."
+    )
     layers: str | None = Field(
         default=None, description="Layers that are probed, with commas between (all, if not given)."
     )
     few: int = Field(default=20, ge=1, description="Labels with fewer test items are marked.")
     random_encoder: bool = Field(default=True, description="Also probe each encoder with random weights.")
     against: str | None = Field(
-        default=None, description="Published numbers to stand beside ours: a CSV table, or FILE:ENCODER of several."
+        default=None,
+        description="Published numbers to compare with: a CSV table, or FILE:ENCODER for a table of several encoders.",
     )
 
 

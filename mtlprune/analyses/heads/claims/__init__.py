@@ -9,13 +9,13 @@ from mtlprune.io.block import Block
 class ClaimsOptions(Block):
     """The size of permutation tests."""
 
-    permutations: int = Field(default=10_000, ge=0, description="How many, for each null.")
+    permutations: int = Field(default=10_000, ge=0, description="Number of permutations of each test.")
 
 
 ANALYSIS = Analysis(
     name="claims",
     title="Claimed heads: overlap and stability",
-    question="Do tasks claim the same heads, and would other seeds?",
+    question="Compare the heads that runs claim, between tasks and seeds.",
     help="Compare which heads runs claim: stability, shared heads and their p-values, variance, stem heads.",
     needs=frozenset({"runs"}),
     options=ClaimsOptions,

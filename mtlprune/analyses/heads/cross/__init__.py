@@ -18,7 +18,7 @@ class CrossOptions(Block):
     )
     draws: int = Field(default=5, ge=2, description="Random closings of as many heads of the same layers.")
     margin: float = Field(default=1.0, gt=0, description="Points below which a difference counts as none.")
-    resamples: int = Field(default=10_000, ge=1, description="Of seeds and sentences.")
+    resamples: int = Field(default=10_000, ge=1, description="Number of resamples of seeds and sentences.")
 
 
 ANALYSIS = Analysis(

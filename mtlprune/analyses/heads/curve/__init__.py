@@ -22,10 +22,14 @@ class CurveOptions(Block):
     margin: float = Field(default=1.0, gt=0, description="Points below the whole within which a set is sufficient.")
     draws: int = Field(default=5, ge=1, description="Random orders within a ranking's layers.")
     tests: int = Field(
-        default=19, ge=1, description="Random sets and heads beside a set and its members; 0.05 needs 19."
+        default=19,
+        ge=1,
+        description="Number of random sets and heads that a set and its members are compared with; p < 0.05 needs 19.",
     )
-    train_sentences: int = Field(default=512, ge=2, description="Of the training split, on which heads are ranked.")
-    resamples: int = Field(default=2000, ge=1, description="Of seeds and sentences.")
+    train_sentences: int = Field(
+        default=512, ge=2, description="Number of training sentences on which heads are ranked."
+    )
+    resamples: int = Field(default=2000, ge=1, description="Number of resamples of seeds and sentences.")
 
     @property
     def selectors(self) -> tuple[str, ...]:

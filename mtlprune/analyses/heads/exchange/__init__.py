@@ -15,15 +15,17 @@ LEAST = 6
 class ExchangeOptions(Block):
     """Pairs of sentences, and random heads beside the claimed ones."""
 
-    pairs: int = Field(default=200, ge=LEAST, description="Of sentences that differ in one layer, for each layer.")
+    pairs: int = Field(
+        default=200, ge=LEAST, description="Number of pairs of sentences that differ in one layer, for each layer."
+    )
     natural: str = Field(
         default="",
         description="A split of --corpus whose sentences are paired with the same in which a name (NER) or a modifier "
         "(SRL) is swapped for one with another label; where none is named, sentences are generated.",
     )
     draws: int = Field(default=20, ge=2, description="Random sets of as many heads of the same layers.")
-    single: bool = Field(default=True, description="Each head alone, too, which takes most of the time.")
-    resamples: int = Field(default=10_000, ge=1, description="Of pairs.")
+    single: bool = Field(default=True, description="Also exchange each head alone, which takes most of the time.")
+    resamples: int = Field(default=10_000, ge=1, description="Number of resamples of pairs.")
 
 
 ANALYSIS = Analysis(

@@ -14,7 +14,7 @@ EVERY = "all tasks"
 class GradientOptions(Block):
     """Settings of the comparison of importance maps."""
 
-    permutations: int = Field(default=1999, ge=1, description="Of heads within layers.")
+    permutations: int = Field(default=1999, ge=1, description="Number of permutations of heads within layers.")
 
 
 ANALYSIS = Analysis(

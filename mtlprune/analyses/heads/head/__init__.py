@@ -14,11 +14,11 @@ from mtlprune.io.block import Block
 class HeadOptions(Block):
     """The head, and what is shown of it."""
 
-    layer: int = Field(ge=1, description="From 1; head=6-9 stands for layer=6 head=9.")
-    head: int = Field(ge=1, description="From 1, in the encoder's original numbering.")
+    layer: int = Field(ge=1, description="Layer, counted from 1; head=6-9 is short for layer=6 head=9.")
+    head: int = Field(ge=1, description="Head, counted from 1 in the encoder's original numbering.")
     probes: Path | None = Field(default=None, description="Folder that mtlprune analyze probes wrote.")
     gates_of: str | None = Field(default=None, description="Task whose gates or clones are taken, of a run of several.")
-    closed: Closed | None = Field(default=None, description="Close it in a run of open heads, with this in its place.")
+    closed: Closed | None = Field(default=None, description="Close the head in a run of open heads, with this instead.")
     text: str | None = Field(default=None, description="A sentence of your own.")
 
     @model_validator(mode="before")

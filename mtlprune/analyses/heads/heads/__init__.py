@@ -12,7 +12,7 @@ class HeadsOptions(Block):
 
     of: str = Field(default="pretrained", description="Label of the encoder that is read in results of analyses.")
     closed: Closed | None = Field(default=None, description="Close each head of runs without gates, with this instead.")
-    permutations: int = Field(default=9999, ge=1, description="Of heads within layers.")
+    permutations: int = Field(default=9999, ge=1, description="Number of permutations of heads within layers.")
 
 
 ANALYSIS = Analysis(

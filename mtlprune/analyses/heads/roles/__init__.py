@@ -30,16 +30,18 @@ class RoleOptions(Block):
         description="conflicts: heads that gates name; single: each head alone, without gates, chosen on one half of "
         "the sentences and confirmed on the other.",
     )
-    updates: int = Field(default=60, ge=1, description="Of each of the three fits.")
-    rate: float = Field(default=0.3, gt=0, description="Of Adam.")
+    updates: int = Field(default=60, ge=1, description="Number of updates of each of the three fits.")
+    rate: float = Field(default=0.3, gt=0, description="Learning rate of Adam.")
     strength: float = Field(default=0.05, gt=0, description="λ: how hard gates are pushed open, then closed.")
     batch: int = Field(default=32, ge=1, description="Sentences of an update.")
-    train_sentences: int = Field(default=1000, ge=2, description="Of the training split, which gates are fitted to.")
+    train_sentences: int = Field(
+        default=1000, ge=2, description="Number of training sentences to which gates are fitted."
+    )
     selections: int = Field(default=2, ge=1, description="Fits with other batches; a role counts where all agree.")
     closed: Closed = Field(default="zero", description="What a closed head contributes (docs/methods/gates.md).")
     draws: int = Field(default=5, ge=1, description="Random closings of as many heads of the same layers.")
-    permutations: int = Field(default=1999, ge=1, description="Of heads within layers.")
-    resamples: int = Field(default=10_000, ge=1, description="Of seeds, sentences and draws.")
+    permutations: int = Field(default=1999, ge=1, description="Number of permutations of heads within layers.")
+    resamples: int = Field(default=10_000, ge=1, description="Number of resamples of seeds, sentences and draws.")
 
     @model_validator(mode="before")
     @classmethod

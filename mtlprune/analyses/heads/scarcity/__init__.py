@@ -13,8 +13,8 @@ class ScarcityOptions(Block):
     """Settings of the comparison of gaps."""
 
     margin: float = Field(default=1.0, gt=0, description="Points by which the gap must widen; below it is no change.")
-    without: str = Field(default="", description="A task: also the mean of the others.")
-    resamples: int = Field(default=10_000, ge=1, description="Of sentences.")
+    without: str = Field(default="", description="Also report the mean without this task.")
+    resamples: int = Field(default=10_000, ge=1, description="Number of resamples of sentences.")
 
 
 ANALYSIS = Analysis(

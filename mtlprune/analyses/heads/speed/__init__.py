@@ -10,7 +10,9 @@ class SpeedOptions(Block):
     """What is timed, and how often."""
 
     sizes: list[int] = Field(default=[1, 32], min_length=1, description="Sentences of a batch.")
-    batches: int = Field(default=12, ge=1, description="Of each size, from the longest sentences to the shortest.")
+    batches: int = Field(
+        default=12, ge=1, description="Number of batches of each size, from the longest sentences to the shortest."
+    )
     rounds: int = Field(default=5, ge=1, description="Repetitions; the fastest of each batch counts.")
 
 

@@ -18,7 +18,7 @@ class TreatmentsOptions(Block):
     costs: Path | None = Field(
         default=None, description="JSON with `ratios`: name of a setting's runs, cost of an update over the joint one."
     )
-    resamples: int = Field(default=10_000, ge=1, description="Of seeds and sentences.")
+    resamples: int = Field(default=10_000, ge=1, description="Number of resamples of seeds and sentences.")
 
 
 ANALYSIS = Analysis(

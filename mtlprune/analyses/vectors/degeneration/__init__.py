@@ -20,7 +20,9 @@ class DegenerationOptions(Block):
     vectors: str = Field(
         default="", description="Files of static vectors to compare with, as word2vec writes text, with commas between."
     )
-    permutations: int = Field(default=10_000, ge=1, description="Of labels, and of heads within layers.")
+    permutations: int = Field(
+        default=10_000, ge=1, description="Number of permutations of labels, and of heads within layers."
+    )
 
 
 ANALYSIS = Analysis(

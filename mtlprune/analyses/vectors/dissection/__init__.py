@@ -21,15 +21,21 @@ MASKED, LEARNT = "mlm", "mlm-learnt"
 class DissectionOptions(Block):
     """Tasks of light decoders, and how these are trained."""
 
-    train_sentences: int = Field(default=1000, ge=1, description="Of train, at random: what light decoders learn from.")
+    train_sentences: int = Field(
+        default=1000, ge=1, description="Number of random training sentences from which light decoders learn."
+    )
     tasks: str = Field(
         default=",".join((*LAYERS, SENSES)),
         description="What subsets of terms are scored on, with commas between: layers of the corpus, wsd, mlm (masked "
         "words, of masked language models); none: on nothing.",
     )
     hidden: int = Field(default=64, ge=1, description="Hidden units of light decoders.")
-    epochs: int = Field(default=8, ge=1, description="Of light decoders; of masked words' projections, at most.")
-    decoder_seeds: int = Field(default=1, ge=1, le=100, description="Of light decoders and projections.")
+    epochs: int = Field(
+        default=8, ge=1, description="Passes in which light decoders learn; for projections of masked words the most."
+    )
+    decoder_seeds: int = Field(
+        default=1, ge=1, le=100, description="Number of seeds of light decoders and projections."
+    )
 
     @property
     def asked(self) -> tuple[str, ...]:

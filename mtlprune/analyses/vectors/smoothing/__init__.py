@@ -10,7 +10,9 @@ class SmoothingOptions(Block):
     """The numbers of sentences in which heads are closed, and of permutations."""
 
     closing: int = Field(default=64, ge=0, description="Sentences in which each head is closed in turn.")
-    permutations: int = Field(default=199, ge=1, description="Of labels within sentences, a task.")
+    permutations: int = Field(
+        default=199, ge=1, description="Number of permutations of labels within sentences, for each task."
+    )
 
 
 ANALYSIS = Analysis(

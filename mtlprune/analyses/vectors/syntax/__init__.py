@@ -12,10 +12,10 @@ class SyntaxOptions(Block):
     """Minimal pairs beside trees."""
 
     blimp: Path | None = Field(
-        default=None, description="Folder; also judge minimal pairs: data_scripts/blimp.py made it."
+        default=None, description="Folder that data_scripts/blimp.py made; minimal pairs are then judged too."
     )
     pairs: int | None = Field(
-        default=None, ge=1, description="Of each paradigm of BLiMP, the first so many (all, if not given)."
+        default=None, ge=1, description="Number of pairs of each paradigm of BLiMP (all, if not given)."
     )
 
 
