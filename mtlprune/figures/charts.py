@@ -306,7 +306,7 @@ def head_map(
         diverging: blue below 0, red above; else white at 0, black at the limit.
         ramp: colours from least to most, else DIVERGING or SEQUENTIAL.
         framed: a column of truths: which heads have a frame.
-        across: how many maps stand side by side, with their names above; 0: names stand to the left.
+        columns: how many maps stand side by side, with their names above; 0: names stand to the left.
         axes: whether every layer and head has its number, with the words *layer* and *head*.
         subsets: what colours mean, words → colour, where the colours of cells stand in a column ``colour``.
     """
@@ -363,7 +363,7 @@ def _by_subset(base: alt.Chart, subsets: Mapping[str, str], above: Mapping[str, 
 
 
 def _by_name(layered: Any, names: list[str], title: str, words: bool, columns: int, axes: bool) -> Any:
-    """A map for each name: below each other with their names to the left, or so many ``across`` with names above."""
+    """A map for each name: below each other with their names to the left, or so many ``columns`` with names above."""
     if not columns:
         place: dict[str, Any] = {"labelAngle": 0, "labelAlign": "left", "labelOrient": "left", "labelAnchor": "middle"}
         header = alt.Header(title=None, labels=words, **place)

@@ -70,7 +70,7 @@ class GateMap:
         """A figure of the map alone, every layer and head numbered; of training all its maps side by side."""
         if self.kind == "training":
             maps = [replace(self, kind="run", numbers={"gate": gates}) for gates in self.numbers.values()]
-            maps_figure = maps_chart(maps, list(self.numbers), across=_columns_of_grid(maps), cell=TINY, axes=True)
+            maps_figure = maps_chart(maps, list(self.numbers), columns=_columns_of_grid(maps), cell=TINY, axes=True)
             return figure(maps_figure, self.title, self.subtitle)
         chart = maps_chart([self], [""], cell=CELL, words=False, axes=True)
         return figure(chart, self.title, [*self.subtitle, *([self.caption] if self.caption else [])])
@@ -97,7 +97,7 @@ class GateMaps(dict[str, GateMap]):
         parts: list[str] = []
         for group in side_by_side(self.values()):
             names = [gate_map.title.partition(": ")[0] for gate_map in group]
-            chart = maps_chart(group, names, across=_columns_of_grid(group), cell=SMALL, axes=True)
+            chart = maps_chart(group, names, columns=_columns_of_grid(group), cell=SMALL, axes=True)
             parts += [notebook(figure(chart)), html([group[0].caption])]
         further_names = [name for name, gate_map in self.items() if gate_map.kind in ("run", "difference")]
         return "".join(parts) + html([f"Further maps: {', '.join(further_names)}."])
@@ -117,7 +117,7 @@ def _columns_of_grid(maps: Sequence[GateMap]) -> int:
 
 
 def maps_chart(maps: Sequence[GateMap], names: Sequence[str], **look: Any) -> Any:
-    """Maps of one kind, of the same seeds, in one chart with one legend. ``look``: of charts.head_map: across, axes,
+    """Maps of one kind, of the same seeds, in one chart with one legend. ``look``: of charts.head_map: columns, axes,
     cell, legend, words."""
     first, frames = maps[0], []
     signed = first.kind == "difference"

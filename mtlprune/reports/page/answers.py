@@ -247,7 +247,7 @@ def _by_copies(result: Result) -> Verdict | None:
     """Copies of claimed heads beside copies of other heads of the same layers; None without both."""
     settings, pairs = result.frames["settings"].set_index("term"), pairs_not_shown(result)
     for pair in pairs[pairs["mode"].isin(("primary", "control"))].itertuples():
-        clone_row, control = settings.loc[pair.term], settings.loc[pair.referenced_run]
+        clone_row, control = settings.loc[pair.term], settings.loc[pair.other]
         if "clone of claimed heads" not in clone_row["label"]:
             continue
         if math.isnan(clone_row["share"]):  # of a gap that is not shown

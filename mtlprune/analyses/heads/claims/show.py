@@ -115,7 +115,7 @@ def stable(result: Result) -> list[str]:
     """Φ, how many seeds a claim needs, the nearest run, and the variance by seeds, of single tasks; as far as known."""
     sentences, known = [], {}
     for one in result.frame("stability").itertuples():
-        if one.encoder in (OVER_TASKS, *result.about["single"]) and one.referenced_run in (OVER_TASKS, one.encoder):
+        if one.encoder in (OVER_TASKS, *result.about["single"]) and one.other in (OVER_TASKS, one.encoder):
             # of unequal seeds, which stand last, where it can be
             known[one.encoder, one.term, one.mode, one.measure] = one
     terms = {"within": "two runs of one task", "between": "two runs of two tasks", "within - between": "difference"}
@@ -290,7 +290,7 @@ def _labellings(result: Result) -> Grid:
 def _stability(result: Result) -> Grid:
     rows: dict[tuple[str, ...], list[str]] = {}
     for one in result.frame("stability").itertuples():
-        if one.encoder == one.referenced_run:
+        if one.encoder == one.other:
             of = f"{one.encoder}, {one.term}" if one.encoder == OVER_TASKS else one.encoder
             cells = rows.setdefault((of, one.control, one.term), [of, one.control, str(one.n), *"––––"])
             if one.measure == "phi":
@@ -329,7 +329,7 @@ def _matrix(result: Result) -> pd.DataFrame:
     names = list(labels["encoder"])
     matrix = pd.DataFrame(np.diag(labels["multiple_last"]), names, names)
     for pair in result.frame("pairs").itertuples():
-        matrix.loc[pair.encoder, pair.referenced_run] = matrix.loc[pair.referenced_run, pair.encoder] = pair.pearson
+        matrix.loc[pair.encoder, pair.other] = matrix.loc[pair.other, pair.encoder] = pair.pearson
     return matrix
 
 

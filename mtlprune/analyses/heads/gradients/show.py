@@ -78,7 +78,7 @@ def _pairs(result: Result, mode: str) -> pd.DataFrame:
     }
     return pairs.assign(
         first=[_called(name, task) for name, task in zip(pairs["name"], pairs["task"], strict=True)],
-        second=[_called(called[one.referenced_run, one.other_seed], one.other_task) for one in pairs.itertuples()],
+        second=[_called(called[one.other, one.other_seed], one.other_task) for one in pairs.itertuples()],
     )
 
 
@@ -133,9 +133,7 @@ def _alike(result: Result) -> Grid:
 
 def _across(result: Result) -> Grid:
     pairs = _pairs(result, "maps")
-    called = [
-        {_called(one.encoder, one.task), _called(one.referenced_run, one.other_task)} for one in pairs.itertuples()
-    ]
+    called = [{_called(one.encoder, one.task), _called(one.other, one.other_task)} for one in pairs.itertuples()]
     pairs = pairs.assign(
         maps=[" and ".join(sorted(names)) if len(names) > 1 else f"{min(names)}, two seeds" for names in called],
         sure=pairs["p"] < LEVEL,
