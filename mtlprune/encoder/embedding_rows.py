@@ -66,11 +66,16 @@ class UsedRowsEmbedding(nn.Embedding):
         [group] = [group for group in optimizer.param_groups if any(p is self.rows for p in group["params"])]
 
         def shrink(*_: Any) -> None:
+            # AdamW decays a row also where its gradient is 0. Rows outside the optimizer get the same factor here, so
+            # training all rows and training the used ones give the same table. Used rows are overwritten by
+            # `write_back`, so decaying their stale copy does no harm.
             self.weight.mul_(1 - group["lr"] * group["weight_decay"])
 
         if group["weight_decay"]:
             optimizer.register_step_post_hook(shrink)
 
+    # The state dict has the shape of a plain embedding, with the trained rows written into the table: a saved model
+    # does not show that only some rows were trained.
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         self.write_back()
         super()._save_to_state_dict(destination, prefix, keep_vars)
@@ -87,6 +92,8 @@ def train_used_rows(encoder: Encoder, sentences: Iterable[Pieces]) -> UsedRowsEm
     nothing changes, where the table is frozen, is no plain `nn.Embedding` (some models scale what they look up), or
     serves as another weight too."""
     table = input_embeddings(encoder.transformer)
+    # A table that is also the weight of another module (a tied output layer) gets gradients there for every row, so
+    # leaving rows out would change training.
     holders = [module for module in encoder.modules() if any(p is table.weight for p in module._parameters.values())]
     plain = type(table) is nn.Embedding and table.max_norm is None and not table.scale_grad_by_freq
     if not plain or len(holders) > 1 or not table.weight.requires_grad:

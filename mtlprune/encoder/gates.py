@@ -47,12 +47,17 @@ def sample(logits: Tensor, noise: Tensor, temperature: float = TEMPERATURE) -> T
     Returns:
         Values in [0, 1], float32, differentiable by the logits where strictly between.
     """
+    # The Hard Concrete distribution (Louizos et al. 2018): logistic noise, which is the logit of a uniform number, is
+    # added to the logit; the sigmoid with temperature T brings the sum into (0, 1), and the stretch below beyond both
+    # ends, so that clamping yields exact zeros and ones with positive probability.
     logits, noise = logits.float(), noise.float()
     return _stretch(torch.sigmoid((torch.logit(noise, eps=EPSILON) + logits) / temperature))
 
 
 def deterministic(logits: Tensor) -> Tensor:
     """Gates as evaluated: no noise, no temperature; float32, same shape."""
+    # No temperature here: the original evaluates σ(logit) stretched and clamped, and a run is to be evaluated as its
+    # paper's was.
     return _stretch(torch.sigmoid(logits.float()))
 
 
@@ -62,11 +67,16 @@ def logits_of(values: Tensor) -> Tensor:
 
 
 def _stretch(soft: Tensor) -> Tensor:
+    # (0, 1) becomes (−0.1, 1.1). What is clamped has no gradient, so a head that is wide open or closed is moved by
+    # its penalty or by noise only.
     return (soft * (HIGH - LOW) + LOW).clamp(0.0, 1.0)
 
 
 def probability_open(logits: Tensor, temperature: float = TEMPERATURE) -> Tensor:
     """P(sample ≠ 0), in [epsilon, 1 − epsilon]; float32, same shape (Louizos et al. 2018, section 2.2)."""
+    # A sample is 0 exactly where σ((logit(u) + α) / T) ≤ −LOW / (HIGH − LOW). Solved for u this is a sigmoid of α − T
+    # · log(−LOW / HIGH), so the expected number of open heads has a derivative in closed form although the number
+    # itself has none.
     shifted = logits.float() - temperature * math.log(-LOW / HIGH)
     return torch.sigmoid(shifted).clamp(EPSILON, 1 - EPSILON)
 
@@ -80,6 +90,8 @@ def overlap(gate_sets: Sequence[Tensor]) -> Tensor:
         gate_sets: one (L, A) a task, at least one.
     """
     stacked = torch.stack([gates.float() for gates in gate_sets])  # (tasks, L, A)
+    # (Σ z)² holds every ordered pair and the squares; without the squares each unordered pair is left twice. This
+    # takes one pass over the tasks where a loop over pairs would take many small operations.
     return (stacked.sum(0).square().sum() - stacked.square().sum()) / 2
 
 
@@ -93,6 +105,8 @@ def top_mask(values: Tensor, keep: int) -> Tensor:
     Returns:
         (L, A) of 0 and 1, float32, on the same device.
     """
+    # On the CPU, because sorts on a GPU are not stable by default and differ between devices, and the same run must
+    # choose the same heads everywhere.
     order = values.detach().flatten().cpu().sort(descending=True, stable=True).indices
     mask = torch.zeros(values.numel())
     mask[order[:keep]] = 1.0
@@ -108,6 +122,8 @@ def first_logits(layers: int, heads: int, init: Init = "paper", seed: int = 0) -
     """
     if init == "open":
         return torch.full((layers, heads), OPEN_LOGIT)
+    # Xavier's bound is sqrt(6 / (fan in + fan out)); for the shape (1, A, 1, 1) of the original code, fans are A and
+    # 1.
     bound = math.sqrt(6 / (heads + 1))
     return (torch.rand((layers, heads), generator=torch.Generator().manual_seed(seed)) * 2 - 1) * bound
 
@@ -136,6 +152,8 @@ class Gates(nn.Module):
         super().__init__()
         self.smoothness = smoothness
         self.logits = nn.Parameter(first_logits(layers, heads, init, seed))
+        # Mask and flag are buffers and not attributes, so that a checkpoint, and a model that is saved for
+        # evaluation, know whether the gates were fixed and to what.
         self.register_buffer("mask", torch.ones(layers, heads))
         self.register_buffer("fixed", torch.tensor(False))
 
@@ -172,7 +190,9 @@ class Gates(nn.Module):
 
     def is_fixed(self) -> bool:
         """True where the gates are a mask now."""
-        return bool(self.fixed)  # on the CPU wherever the gates are, so that nobody waits
+        # The flag stays on the CPU wherever the gates are (see `_apply`), so that asking for it in every forward pass
+        # never makes the host wait for a GPU.
+        return bool(self.fixed)
 
     @torch.no_grad()
     def fix(self, mask: Tensor) -> None:
@@ -193,6 +213,8 @@ class Gates(nn.Module):
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Gates":
         """Move, but never round: ``.to``, ``.half`` and the like call this."""
 
+        # `.to(torch.bfloat16)` of a whole model must not round the logits: with bf16's eight bits of mantissa a step
+        # of Adam would often be lost. The tensor is moved to the new device but keeps its dtype.
         def apply_and_refresh(tensor: Tensor) -> Tensor:
             if tensor is self.fixed:
                 return tensor
@@ -215,6 +237,8 @@ def relaxed_subset(scores: Tensor, keep: int, temperature: Tensor | float) -> Te
     """
     total = torch.zeros_like(scores)
     for _ in range(keep):
+        # Each round draws one head softly; adding log(1 − p) lowers the scores of what was drawn, so that it is
+        # hardly drawn again. In the limit T → 0 this is exactly drawing `keep` heads without replacement.
         weights = torch.softmax(scores / temperature, 0)
         total = total + weights
         scores = scores + torch.log((1 - weights).clamp(min=1e-100))
@@ -248,8 +272,12 @@ class TopKGates(Gates):
             return self.evaluated()
         with torch.autocast(self.logits.device.type, enabled=False):
             uniform = torch.rand(self.logits.shape, generator=self.noise, device=self.logits.device).double()
-            scores = self.logits - torch.log(-torch.log(uniform.clamp(1e-12, 1 - 1e-12)))  # float64
+            # Gumbel noise: −log(−log u). The K largest of logits plus Gumbel noise are a draw of K heads without
+            # replacement with probabilities ∝ exp(logit). In float64, because the sums of `relaxed_subset` cancel.
+            scores = self.logits - torch.log(-torch.log(uniform.clamp(1e-12, 1 - 1e-12)))
             soft = relaxed_subset(scores.flatten(), self.keep, self.temperature).view_as(scores).float()
+            # Straight through: the value is the hard mask, as soft − soft.detach() is 0, and the gradient is that of
+            # the soft one.
             return top_mask(scores, self.keep) + (soft - soft.detach())
 
     def evaluated(self) -> Tensor:

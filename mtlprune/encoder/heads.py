@@ -96,18 +96,18 @@ class HeadHooks:
 
     Args:
         transformer: a model of a family in ``FAMILIES``.
-        kept: for each layer the original numbers of the heads it still has, in the order in which they lie there; all
-            if not given.
+        kept_heads: for each layer the original numbers of the heads it still has, in the order in which they lie
+            there; all if not given.
 
     Attributes:
         layers: L.
         heads: A, before any head was removed.
         width: d.
         groups: for each layer how many heads share a key and a value: 1 except with grouped-query attention.
-        kept: as given, one tuple a layer.
+        kept_heads: as given, one tuple a layer.
 
     Raises:
-        EncoderError: the family is unknown, or ``kept`` does not fit the model.
+        EncoderError: the family is unknown, or ``kept_heads`` does not fit the model.
     """
 
     def __init__(self, transformer: PreTrainedModel, kept_heads: Sequence[Sequence[int]] | None = None) -> None:
@@ -118,6 +118,8 @@ class HeadHooks:
         self.heads: int = transformer.config.num_attention_heads
         self.width: int = getattr(attentions[0], self.family.width)
         self.groups: list[int] = [self.family.sharing(attention) for attention in attentions]
+        # Users name heads by the numbers of the original model for ever. `kept_heads` translates: position in the
+        # layer as it lies now → original number.
         all_heads = tuple(range(self.heads))
         self.kept_heads = [all_heads] * self.layers if kept_heads is None else [tuple(heads) for heads in kept_heads]
         check_kept(self.kept_heads, self.heads, self.width, outputs)
@@ -125,9 +127,13 @@ class HeadHooks:
         self._cache: list[Tensor] | None = None
         self._after_gates = False
         self._calls = 0
+        # ALBERT has one module for all layers. A hook on it cannot know its layer from the module, so the calls of a
+        # forward pass are counted, and counting starts anew whenever the base model begins a pass.
         shared = len(set(outputs)) < self.layers
         for layer, output in enumerate(outputs):
             if output not in outputs[:layer]:
+                # A head is addressed at the input of the attention output projection, because there every family lays
+                # the heads side by side: d numbers each, before the projection mixes them.
                 output.register_forward_pre_hook(partial(self._at, None if shared else layer))
         if shared:
             transformer.base_model.register_forward_pre_hook(self._restart)
@@ -138,7 +144,7 @@ class HeadHooks:
 
         Args:
             values: (L, A) in original numbering, float32; gradients flow back to the gates of heads that are there.
-            instead: what closed heads contribute instead of nothing: see `shifts`.
+            substitutes: what closed heads contribute instead of nothing: see `shifts`.
 
         Raises:
             EncoderError: wrong shape, or gates are on already.
@@ -152,6 +158,8 @@ class HeadHooks:
             raise EncoderError("gates are on already; expected one gated() at a time: multiply the values instead")
         shifts = [None] * self.layers if substitutes is None else self.shifts(values, substitutes)
         self._gates = [
+            # Rows are indexed once when the context is entered, and not in every forward pass of it. An untouched
+            # layer keeps its row as it is, so that no gather joins the graph where none is needed.
             (row if heads == tuple(range(self.heads)) else row[list(heads)], shift)
             for row, heads, shift in zip(values.unbind(), self.kept_heads, shifts, strict=True)
         ]
@@ -179,12 +187,14 @@ class HeadHooks:
 
         Args:
             values: (L, A) in original numbering.
-            instead: (L, A, d) in original numbering, the same at every slot; or of each layer (B, T, n, d).
+            substitutes: (L, A, d) in original numbering, the same at every slot; or of each layer (B, T, n, d).
 
         Returns:
             (n, d) or (B, T, n, d) for each layer.
         """
         if isinstance(substitutes, Tensor):
+            # A gate mixes the head's own output with its substitute, g · O + (1 − g) · S: at g = 1 nothing changes,
+            # and at g = 0 the head contributes S whatever it reads. Only the second term is made here.
             rows = ((1 - values)[..., None] * substitutes.to(values)).unbind()
             return [row[list(heads)] for row, heads in zip(rows, self.kept_heads, strict=True)]
         return [
@@ -227,14 +237,22 @@ class HeadHooks:
         if self._gates is None and self._cache is None:
             return None
         if layer is None:
+            # Calls count up within a pass. The remainder keeps the count a valid layer where passes follow each other
+            # without the base model's own forward, which would restart it.
             layer = self._calls % self.layers
             self._calls += 1
+        # (B, T, n · d) is only viewed as (B, T, n, d) and flattened again below, so with no gates on, the projection
+        # reads the very same memory.
         outputs = heads = args[0].unflatten(-1, (len(self.kept_heads[layer]), self.width))  # (B, T, n, d)
         if self._gates is not None:
             gates, shift = self._gates[layer]
+            # Gates are cast to the dtype of the place, so that under bf16 autocast all gates 1 change no bit:
+            # multiplying by a float32 one would promote the states, and the projection would round differently.
             heads = heads * gates.to(heads).unsqueeze(-1)
             heads = heads if shift is None else heads + shift.to(heads)
         if self._cache is not None:
+            # A slice assignment appends in the first pass and replaces in later ones, so the list always holds the
+            # latest pass.
             self._cache[layer : layer + 1] = [heads if self._after_gates else outputs]
         return (heads.flatten(-2), *args[1:])
 

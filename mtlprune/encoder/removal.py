@@ -108,8 +108,8 @@ def remove_heads(
     """Cut closed heads out of a model and fold the gates of the others into the attention output projection, in place.
 
     A head is closed when its gate is at most ``OPEN``. The model then computes what it computed under
-    ``HeadHooks(transformer, kept).gated(gates)`` with closed gates at exactly 0. A layer may lose all its heads; it
-    keeps its feed-forward block. Where layers share a module (ALBERT), a head goes when it is closed in all of them,
+    ``HeadHooks(transformer, kept_heads).gated(gates)`` with closed gates at exactly 0. A layer may lose all its
+    heads; it keeps its feed-forward block. Where layers share a module (ALBERT), a head goes when it is closed in all of them,
     and gates that differ between them stay in the model, in a buffer ``layer_gates``. Where heads share a key and a
     value (grouped-query attention), these go with the last of their heads; heads that stay go on sharing where each
     group of the layer keeps equally many, and get copies where not.
@@ -119,25 +119,28 @@ def remove_heads(
     Args:
         transformer: a model of a family in ``FAMILIES``, with or without something on top of its base model.
         gates: (L, A) in [0, 1], in original numbering.
-        kept: the heads that an earlier removal left; all if not given.
+        kept_heads: those that an earlier removal left; all if not given.
         groups: for each layer how many heads share a key and a value afterwards; as few copies as can be if not given.
 
     Returns:
         The heads that are left.
 
     Raises:
-        EncoderError: the family is unknown, gates or ``kept`` do not fit, or a layer mixes its heads (talking heads).
-            The model is untouched.
+        EncoderError: the family is unknown, gates or ``kept_heads`` do not fit, or a layer mixes its heads (talking
+            heads). The model is untouched.
     """
     family = family_of(transformer)
     attentions, outputs = (by_layer(transformer, path) for path in (family.attention, family.output))
     heads = transformer.config.num_attention_heads
     all_heads = tuple(range(heads))
     current_heads = tuple(map(tuple, kept_heads)) if kept_heads is not None else (all_heads,) * len(outputs)
+    # Everything that can be refused is refused before the first weight changes, so that an error leaves the model as
+    # it was.
     gates = _effective(gates, (len(outputs), heads)).to(outputs[0].weight.device)
-    check_kept(
-        current_heads, heads, getattr(attentions[0], family.width), outputs
-    )  # or rows of the wrong heads would go
+    # A map of another model would name heads that lie elsewhere, and the rows of wrong heads would be cut.
+    check_kept(current_heads, heads, getattr(attentions[0], family.width), outputs)
+    # Module → the layers that use it: one each in most families, all of them for ALBERT, where cutting for one layer
+    # cuts for all.
     sharing = {output: [layer for layer, module in enumerate(outputs) if module is output] for output in outputs}
     left = _left(gates, current_heads, [sharing[output] for output in outputs])
     _refuse_mixed(family, attentions, current_heads, left)
@@ -145,9 +148,12 @@ def remove_heads(
         output: torch.stack([gates[layer, list(left[layer])] for layer in layers])  # (S, n)
         for output, layers in sharing.items()
     }
+    # A gate can be folded into the weight only if all layers that share the weight have the same gate for the head.
+    # Otherwise the factors travel with the model, in a buffer of the projection, and are applied call by call.
     gates_differ = any(hasattr(output, "layer_gates") or bool((g != g[0]).any()) for output, g in by_module.items())
     for output, (first, *_) in sharing.items():
         if left[first] != current_heads[first]:
+            # Positions and not numbers: after an earlier removal head 7 may lie third.
             places = [current_heads[first].index(head) for head in left[first]]
             group_heads = still_shared(places, family.sharing(attentions[first])) if groups is None else groups[first]
             _pick_parts(family, attentions[first], places, group_heads, left[first])
@@ -157,6 +163,8 @@ def remove_heads(
         elif gates_differ:
             _gate_by_layer(transformer, output, by_module[output])
         else:
+            # The projection is linear in each head's output, so multiplying the head's d columns by its gate is the
+            # same as multiplying its output. The bias stays, because it belongs to no head.
             matrix(output).mul_(_gate_columns(by_module[output][0], output))
     shared = tuple(map(family.sharing, attentions)) if family.grouping else ()
     return KeptHeads(transformer.config.model_type, heads, left, shared, gates_differ)
@@ -169,6 +177,8 @@ def _effective(gates: Tensor, shape: tuple[int, int]) -> Tensor:
     in_range = (gates >= 0) & (gates <= 1)
     if not in_range.all():
         raise EncoderError(f"expected gates from 0 to 1, found {gates[~in_range][0]:g}")
+    # Gates a little above 0 count as closed everywhere else (`OPEN`), so they must be exactly 0 here too; else the
+    # pruned model would differ from the one that was scored.
     return gates.detach() * (gates > OPEN)
 
 
@@ -195,13 +205,17 @@ def _cut(family: Family, attention: nn.Module, output: Any, places: list[int], h
     """Leave only the heads at these places, of which ``group`` share a key and a value; modules stay, with what is
     attached to them."""
     width = getattr(attention, family.width)
-    full_parts = family.qkv[:2] if any(family.norms) else ()  # every head takes part in what the norm behind divides by
+    # Some families normalise queries and keys over all heads of a layer. Closed heads then still take part in the
+    # mean square that the others are divided by, so these two projections stay whole, and only the normed result is
+    # indexed.
+    full_parts = family.qkv[:2] if any(family.norms) else ()
     for name, rows in family.keep(places, head_count, width, family.sharing(attention), group).items():
         part = getattr(attention, name, None)  # an option of the config may leave it out
         if isinstance(part, PROJECTIONS) and name not in full_parts:
             cut(part, rows)
         elif isinstance(part, nn.Parameter):
             setattr(attention, name, selected_parameter(part, rows, 0))
+    # The output projection is cut by its inputs (columns), the others by their outputs (rows).
     cut(output, family.columns(places, width), inputs=True)
     if hasattr(output, "layer_gates"):
         output.layer_gates = output.layer_gates[:, places]
@@ -213,6 +227,7 @@ def _cut(family: Family, attention: nn.Module, output: Any, places: list[int], h
 
 def _gate_columns(gates: Tensor, output: Any) -> Tensor:
     """(..., n) to (..., n · d), in the dtype of the projection."""
+    # One factor for each of a head's d columns, which lie next to each other.
     return gates.repeat_interleave(matrix(output).shape[1] // gates.shape[-1], -1).to(output.weight)
 
 
@@ -230,6 +245,8 @@ def _pick_parts(family: Family, attention: Any, places: list[int], group: int, l
     """
     device = next(attention.parameters()).device
     if family.bias in _OWN_BIAS:
+        # A second removal finds the hook already there and only replaces the list of heads, so that it is not applied
+        # twice.
         if not hasattr(attention, "kept_heads"):
             attention.register_forward_pre_hook(_OWN_BIAS[family.bias], with_kwargs=True)
             if family.bias == "passed":
@@ -243,6 +260,8 @@ def _pick_parts(family: Family, attention: Any, places: list[int], group: int, l
     for name, positions in outputs.items():
         module, positions = attention.get_submodule(name), positions.to(device)
         if hasattr(module, "kept_outputs"):
+            # After an earlier removal the module still computes all rows of the original, so new positions are
+            # translated through those that were left.
             positions = module.kept_outputs[positions]
         else:
             module.register_forward_hook(_own_outputs)
@@ -291,6 +310,8 @@ class HeadlessAttention(nn.Module):
     of_model: PreTrainedConfig
 
     def forward(self, hidden_states: Tensor, *args: Any, **options: Any) -> tuple[Tensor | None, ...]:
+        # An empty input, (B, T, 0): a linear layer without inputs gives its bias at every slot, which is exactly what
+        # attention with all heads closed gives.
         states = hidden_states.new_empty(*hidden_states.shape[:-1], 0)
         if self.parts:
             output, after, norm = self.parts
@@ -307,6 +328,8 @@ def _empty(transformer: PreTrainedModel, family: Family, attention: Any) -> None
     """Make a module whose heads are all cut one without heads; it keeps its parameters, empty by now, and its hooks."""
     if isinstance(attention, HeadlessAttention):
         return
+    # The class of the live object is changed instead of replacing the module, because hooks, names in the state dict,
+    # and references of other code to this module stay valid so.
     attention.__class__ = type(f"Headless{type(attention).__name__}", (HeadlessAttention, type(attention)), {})
     output_path = family.output.removeprefix(family.attention + ".")
     attention.parts = (output_path, family.after, family.norm) if output_path != family.output else ()

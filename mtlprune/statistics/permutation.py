@@ -24,6 +24,8 @@ def tail(observed: float, null: NDArray[np.floating] | NDArray[np.integer]) -> f
 
     It is never 0 (Phipson and Smyth 2010), and NaN without permutations; values closer than rounding are equal.
     """
+    # The observed arrangement counts as one of the permutations, hence 1 + in both places: a p of 0 would claim more
+    # than P permutations can show.
     reached = int((null >= observed - 1e-9 * max(1.0, abs(observed))).sum())
     return (1 + reached) / (1 + len(null)) if len(null) else math.nan
 
@@ -48,7 +50,11 @@ def permuted(
     size = max(1, CHUNK // max(1, labels * rows * places))
     for start in range(0, permutations, size):
         chunk = min(size, permutations - start)
+        # Sorting random keys permutes all rows of a chunk at once; every row (a label's layer, or its whole encoder)
+        # has keys of its own.
         keys = generator.random((chunk, labels, rows, places), dtype=np.float32)
+        # Positions within a layer plus the layer's start are positions in the flat encoder. The k vectors of a label
+        # share the order (axis of size 1), so that what belongs to a head moves with it.
         order = (keys.argsort(axis=-1) + starts).reshape(chunk, labels, 1, rows * places)  # (C, n, 1, H)
         yield np.take_along_axis(flat[None], np.broadcast_to(order, (chunk, labels, vectors, rows * places)), axis=-1)
 
@@ -69,17 +75,25 @@ def swapped(masks: NDArray[Any], samples: int, generator: np.random.Generator) -
     """
     start = np.asarray(masks, dtype=bool).swapaxes(0, 1)  # (L, M, A)
     half_runs = start.shape[1] // 2
+    # Many short chains side by side instead of a long one: each needs a burn-in, but all of them take their trades in
+    # the same few array operations.
     chains = max(1, min(samples, max(100, samples // BURN_IN), CHUNK // max(1, start.size)))
     chain_states = np.repeat(start[None], chains, axis=0)
     for sample_start in range(0, samples, chains):
         for _ in range(THINNING if sample_start else BURN_IN):
             order = generator.random((*chain_states.shape[:3], 1), dtype=np.float32).argsort(axis=2)
+            # A random order of the masks, cut in half, pairs the first half with the second; with an odd number of
+            # masks one pauses for a round.
             pair = order[:, :, :half_runs], order[:, :, half_runs : 2 * half_runs]
             first, second = (np.take_along_axis(chain_states, rows, axis=2) for rows in pair)
+            # Heads that both open stay with both, heads that neither opens stay closed. Only those that exactly one
+            # of the two opens are dealt out anew: that keeps how often each head is open over all masks.
             in_both, in_one = first & second, first ^ second
             keys = (
                 generator.random(first.shape) + ~in_one
             )  # float64, so that no two are equal; heads to deal come first
+            # The first of the pair gets as many heads back as it gave, so that its number of open heads in the layer
+            # stays. The heads with the smallest keys among those to deal are its.
             last = (first & ~second).sum(axis=3, keepdims=True) - 1
             dealt = (keys <= np.take_along_axis(np.sort(keys, axis=3), last, axis=3)) & (last >= 0)
             np.put_along_axis(chain_states, pair[0], in_both | dealt, axis=2)
@@ -101,6 +115,7 @@ def shared_null(times: NDArray[np.integer], permutations: int, generator: np.ran
     chunks = [np.empty((0, labels, labels))]
     for chunk in permuted(times[:, None].astype(np.float32), permutations, generator):
         vectors = chunk[:, :, 0]  # (C, n, H)
+        # Products of small whole numbers are exact in float32; rounding makes sure that equal counts compare equal.
         chunks.append(np.rint(vectors @ vectors.swapaxes(1, 2)).astype(np.float64))
     return np.concatenate(chunks)
 
@@ -108,6 +123,8 @@ def shared_null(times: NDArray[np.integer], permutations: int, generator: np.ran
 def shared_moments(first: NDArray[np.integer], second: NDArray[np.integer]) -> tuple[float, float]:
     """Exact mean and standard deviation of Σ one·other (both (L, A)) when heads are permuted within layers."""
     heads = first.shape[1]
+    # In a layer, Σ one·π(other) has the mean Σ one · Σ other / A and the variance SS(one) · SS(other) / (A − 1);
+    # layers are permuted independently, so both add up.
     mean = float((first.sum(1) * second.sum(1)).sum() / heads)
     if heads == 1:
         return mean, 0.0
@@ -125,6 +142,8 @@ def hypergeometric_p(first: ArrayLike, second: ArrayLike, heads: int, shared: in
         first, second: (L,), open heads a layer of either set.
         heads: A.
     """
+    # The distribution of a sum of independent numbers is the convolution of their distributions; that of an empty sum
+    # is 1 at 0.
     distribution = np.ones(1)
     for a, b in zip(np.asarray(first).tolist(), np.asarray(second).tolist(), strict=True):
         distribution = np.convolve(distribution, stats.hypergeom.pmf(np.arange(min(a, b) + 1), heads, a, b))
@@ -227,6 +246,8 @@ def rank_test(
     if fixed is not None:
         z = _centred(fixed)
         if z @ z:
+            # The residuals of a regression of the ranks on the ranks of the third variable: their correlation is the
+            # partial correlation.
             x, y = x - z * (x @ z) / (z @ z), y - z * (y @ z) / (z @ z)
     size = math.sqrt(float((x @ x) * (y @ y)))
     if len(x) < 3 or size <= 1e-9 * len(x) ** 3:

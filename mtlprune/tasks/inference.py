@@ -30,6 +30,8 @@ def _full_precision(tensor: Tensor) -> Iterator[Tensor]:
 
 def _batch_last(scores: Tensor, lengths: Tensor) -> Tensor:
     """(B, T+1, T+1) → (T+1, T+1, B) with zeros outside each sentence, so that rubbish in the padding cannot spread."""
+    # The batch goes last, so that all spans of a width lie in memory with constant strides, and one operation serves
+    # all of them in all sentences.
     beyond_end = torch.arange(scores.shape[1], device=scores.device)[:, None] > lengths  # (T+1, B)
     chart = scores.permute(1, 2, 0).clone(memory_format=torch.contiguous_format)
     return chart.masked_fill_(beyond_end, 0.0)
@@ -39,6 +41,9 @@ def _children(chart: Tensor, w: int) -> tuple[Tensor, Tensor]:
     """Views of the left and the right children at the w − 1 splits of the n spans of a width. (w-1, n, B) each"""
     size, batch = chart.shape[1:]  # T + 1, B
     shape, diagonal = (w - 1, size - w, batch), (size + 1) * batch
+    # Element (k, i) of `left` is the cell (i, i + 1 + k), and of `right` the cell (i + 1 + k, i + w). Both follow
+    # from strides alone: one step of k is one column for the left child and one row for the right one; one step of i
+    # is one step down the diagonal. Nothing is copied.
     left = chart.as_strided(shape, (batch, diagonal, 1), batch)  # (i, i + 1), (i, i + 2), …
     right = chart.as_strided(shape, (size * batch, diagonal, 1), (size + w) * batch)  # (i + 1, i + w), …
     return left, right
@@ -51,6 +56,8 @@ def _upwards(chart: Tensor, join: Callable[[Tensor, Tensor, Tensor], None]) -> T
         join: the spans' own scores (n, B), and both children's values at the w − 1 splits of the n spans of a width,
             (w-1, n, B) each; adds what comes of these to the former.
     """
+    # CKY from narrow to wide: children of a span are narrower than the span, so their values are final when they are
+    # read.
     for w in range(2, len(chart)):
         join(chart.diagonal(w).T, *_children(chart, w))
     return chart
@@ -72,7 +79,10 @@ def _outside_pass(chart: Tensor, lengths: Tensor) -> Tensor:
         chart: inside values, as `_upwards` leaves them.
     """
     marginals = torch.zeros_like(chart)
+    # The whole sentence is in every tree, so its marginal is 1; from there probability mass flows down to the
+    # children.
     marginals[0, lengths, torch.arange(len(lengths), device=lengths.device)] = 1.0
+    # Wide before narrow: when a span hands its mass on, all spans that may contain it have handed theirs to it.
     for w in range(len(chart) - 1, 1, -1):
         left, right = _children(chart, w)
         # a softmax always hands on exactly the span's own mass, however large the scores are
@@ -88,12 +98,15 @@ class _LogPartition(torch.autograd.Function):
     @staticmethod
     def forward(ctx, scores: Tensor, lengths: Tensor) -> Tensor:
         chart = _upwards(_batch_last(scores, lengths), _log_sum)
+        # The inside chart alone is kept. Plain autograd would keep the (w − 1, n, B) tensors of every width, which is
+        # cubic memory.
         ctx.save_for_backward(chart, lengths)
         return chart[0, lengths, torch.arange(len(lengths), device=lengths.device)]
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad: Tensor) -> tuple[Tensor, None]:
+        # The derivative of log Z by the score of a span is the marginal probability of that span.
         return (_outside_pass(*ctx.saved_tensors) * grad).permute(2, 0, 1), None
 
 
@@ -123,6 +136,8 @@ def constituency_crf_loss(scores: Tensor, charts: Tensor, lengths: Tensor) -> Te
         charts: (B, T+1, T+1) bool, True at the 2n − 1 spans of the binarised gold tree.
     """
     with _full_precision(scores) as full:
+        # The score of a tree is the sum of its spans' scores. `where` and not a product, because a score that is
+        # masked out may be infinite.
         gold = torch.where(charts, full, 0.0).sum()
         return constituency_log_partition(full, lengths).sum() - gold
 
@@ -170,6 +185,7 @@ def bracketing(middles: Tensor, length: int) -> list[tuple[int, int]]:
         start, end = agenda.pop()
         spans.append((start, end))
         if end - start > 1:
+            # Left is pushed last and so popped first: pre-order.
             middle = start + 1 + table[end - start][start]
             agenda += [(middle, end), (start, middle)]
     return spans
@@ -205,8 +221,11 @@ def mst(scores: Tensor, lengths: Tensor, projective: bool = False) -> Tensor:
         readable = word[:, :, None] & is_node[:, None, :] & (places[:, None] != places)
         if not bool(full.isfinite().logical_or_(~readable).all()):
             raise ValueError("the scores of some arcs are NaN or infinite; a tree needs finite scores")
+        # A word is not its own head, ROOT has none, and padding is no candidate.
         masked = full.masked_fill(~readable, float("-inf"))
         heads = masked.argmax(-1).masked_fill_(~word, 0)
+        # In trained parsers most sentences' greedy heads already form a tree; a sum of maxima cannot be beaten, so
+        # these are done.
         good = _single_root_trees(heads, word)
         if projective:
             good &= ~_crossing(heads, word)
@@ -220,7 +239,9 @@ def mst(scores: Tensor, lengths: Tensor, projective: bool = False) -> Tensor:
 def _single_root_trees(heads: Tensor, word: Tensor) -> Tensor:
     """(B,) True where exactly one word hangs under ROOT and every word leads there."""
     above = heads
-    for _ in range(heads.shape[1].bit_length()):  # pointer jumping: after k rounds, 2^k steps up
+    # Pointer jumping: after k rounds `above` points 2^k steps up, so log₂(T + 1) rounds bring every word that is
+    # connected to ROOT there. Words on a cycle never arrive.
+    for _ in range(heads.shape[1].bit_length()):
         above = above.gather(1, above)
     return ((heads == 0) & word).sum(1).eq(1) & above.eq(0).all(1)
 
@@ -230,6 +251,7 @@ def _crossing(heads: Tensor, word: Tensor) -> Tensor:
     places = torch.arange(heads.shape[1], device=heads.device).expand_as(heads)
     low = torch.minimum(heads, places).masked_fill(~word, 0)
     high = torch.maximum(heads, places).masked_fill(~word, 0)
+    # Two arcs cross where one begins strictly within the other and ends strictly behind it.
     starts_within = (low[:, :, None] < low[:, None, :]) & (low[:, None, :] < high[:, :, None])
     return (starts_within & (high[:, :, None] < high[:, None, :])).flatten(1).any(1)
 
@@ -270,6 +292,8 @@ def single_root_arborescence(scores: np.ndarray) -> np.ndarray:
     """
     table = scores.astype(np.float64)
     arcs = table[np.isfinite(table)]
+    # With a second root a tree would save at most n times the range of scores and lose more than that, so the best
+    # tree has one root. Every tree with one root pays the charge once, so their order stays.
     table[:, 0] -= 1.0 + len(table) * float(arcs.max() - arcs.min())
     return _arborescence(table)
 
@@ -281,6 +305,8 @@ def _arborescence(scores: np.ndarray) -> np.ndarray:
     contractions = []
     leads_to_root = np.zeros(len(scores), dtype=bool)  # known to lead to node 0
     leads_to_root[0] = True
+    # Follow best heads upwards from every node until something is met that is known to lead to node 0. If the path
+    # bites its own tail, the cycle is contracted into its first node and the walk goes on from there.
     for start in range(1, len(scores)):
         path: list[int] = []
         node = start
@@ -294,6 +320,8 @@ def _arborescence(scores: np.ndarray) -> np.ndarray:
             contractions.append(_contract(scores, heads, cycle))
             node = cycle[0]
         leads_to_root[path] = True
+    # Expand the cycles, last contracted first. The arc that enters the contracted node replaces the arc of the member
+    # that it really enters; the other members keep their heads within the cycle.
     for cycle, cycle_heads, entered, left in reversed(contractions):
         outer = heads[cycle[0]]
         heads = np.where(heads == cycle[0], left, heads)
@@ -312,7 +340,8 @@ def _contract(scores: np.ndarray, heads: np.ndarray, cycle: list[int]) -> tuple:
     scores[cycle[0]] = gains.max(0)
     scores[:, cycle[0]] = scores[:, members].max(1)
     scores[cycle[0], members] = -np.inf
-    scores[:, members[1:]] = -np.inf  # absorbed
+    # The other members are absorbed: nothing may choose them as head any more, and their own rows are not read again.
+    scores[:, members[1:]] = -np.inf
     heads[np.isin(heads, members)] = cycle[0]
     heads[cycle[0]] = scores[cycle[0]].argmax()
     return cycle, cycle_heads, entered, left
@@ -335,10 +364,12 @@ def nonoverlapping(spans: Iterable[tuple[int, int, float, str]]) -> list[tuple[i
     best = [0.0]  # best[k]: the highest sum among the first k spans
     compatible = []  # how many spans end at or before the start of this one
     for k, (start, _, score, _) in enumerate(ordered):
+        # Spans are sorted by their ends, so those that end at or before this start form a prefix, found by bisection.
         compatible.append(bisect_right(ends, start, 0, k))
         best.append(max(best[k], best[compatible[k]] + score))
     selection = []
     k = len(ordered)
+    # Walk back through the table: the k-th span was taken exactly where it raised the best sum.
     while k:
         if best[k] > best[k - 1]:
             selection.append(ordered[k - 1])

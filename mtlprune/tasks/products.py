@@ -1,7 +1,7 @@
 """Matrix products that make the decoders fast without changing a number: they would read the same with ``nn.Linear``.
 
 **Tables.** A decoder's rows are words without padding. ``form_table`` and ``biaffine_table`` lay them out by sentence,
-at places counted on the host (``encoder.batch``: ``slots``, ``moved``), so that no device is waited for.
+at places counted on the host (``encoder.batch``: ``slots``, ``move_together``), so that no device is waited for.
 
 **Rounded rows.** Under bf16 autocast on CPUs oneDNN compiles a kernel for every new shape (about 3 ms each on our
 machine, three for a layer's forward and backward pass), and the number of words is new in nearly every batch. Rows of
@@ -24,6 +24,8 @@ TABLE = 4  # sides of tables are rounded up to multiples of this
 
 def rounded(rows: int) -> int:
     """The next of four counts an octave, at least 64: 64, 128, ... 512, 640, ... 1024, 1280, ..."""
+    # oneDNN compiles a kernel for every new shape of a bf16 product on a CPU, which takes longer than the product.
+    # Four counts an octave bound the number of shapes, at the cost of at most a quarter more rows.
     step = max(SMALLEST, 1 << max(0, (rows - 1).bit_length() - 3))
     return -(-rows // step) * step
 
@@ -39,10 +41,12 @@ class _RoundedLinear(torch.autograd.Function):
     @staticmethod
     def forward(ctx, rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:  # type: ignore[no-untyped-def]
         kind = torch.get_autocast_dtype("cpu")
+        # Both operands are cast here because autocast does not reach into a custom function.
         full, lean = _filled(rows, kind), weight.to(kind)
         ctx.save_for_backward(full, lean)
         ctx.kinds = (rows.dtype, weight.dtype, None if bias is None else bias.dtype)
         product = full @ lean.t() if bias is None else torch.addmm(bias.to(kind), full, lean.t())
+        # Rows of padding are zeros; their products are cut off and get no gradient.
         return product[: len(rows)]
 
     @staticmethod
@@ -50,12 +54,15 @@ class _RoundedLinear(torch.autograd.Function):
         full, lean = ctx.saved_tensors
         of_rows, of_weight, of_bias = ctx.kinds
         by_rows = by_weight = by_bias = None
+        # The gradient is padded with zeros too, so that padded rows add nothing to the weight's gradient, and its
+        # products have the same few shapes.
         by_result = _filled(grad, full.dtype)
         if ctx.needs_input_grad[0]:
             by_rows = (by_result @ lean)[: len(grad)].to(of_rows)
         if ctx.needs_input_grad[1]:
             by_weight = (by_result.t() @ full).to(of_weight)
         if of_bias is not None and ctx.needs_input_grad[2]:
+            # Summed in fp32: a bf16 sum over a thousand rows would lose the small ones.
             by_bias = by_result.sum(0, dtype=torch.float32).to(of_bias)
         return by_rows, by_weight, by_bias
 
@@ -92,6 +99,9 @@ def form_weight(weight: Tensor) -> tuple[Tensor, Tensor]:
     """A biaffine form with both biases, (L, a + 1, b + 1), as a linear layer from the left vector: its weight
     (L·b + L, a) and bias; outputs are L vectors to meet the right one, then the L scores of the right bias."""
     labels, a, b = weight.shape[0], weight.shape[1] - 1, weight.shape[2] - 1
+    # The form is [x; 1]ᵀ W [y; 1]. Its last column meets the 1 of the right vector, so it yields a score by the left
+    # vector alone, and is split off; the last row meets the 1 of the left vector and becomes the bias of the linear
+    # layer.
     forms, ends = weight.permute(1, 0, 2).split([b, 1], dim=2)  # (a + 1, L, b + 1)
     columns = torch.cat([forms.reshape(a + 1, labels * b), ends.squeeze(2)], dim=1)
     rows, bias = columns.split([a, 1])
@@ -107,6 +117,8 @@ def form_table(
     Args:
         lefts, rights: (M,) and (M',), their places in (B · side) tables.
     """
+    # First the left vectors through the form, as one product over all words of the batch; then one batched product a
+    # sentence. Rows of padding are zeros and are never read.
     mixed = table(linear(left, form[:-1].t(), form[-1]), sizes, side, lefts)  # (B, side, b)
     return torch.bmm(mixed, table(right, sizes, side, rights).transpose(1, 2).to(mixed.dtype)).float()
 
@@ -123,6 +135,7 @@ def biaffine_table(left: Tensor, weight: Tensor, right: Tensor, sizes: Sequence[
     scores = torch.bmm(
         forms, table(right.to(mixed.dtype), sizes, side, table_slots).transpose(1, 2)
     )  # (B, side·L, side)
+    # The score of the right bias depends on the left row and the label only, so it is added to all right rows alike.
     scores = scores.view(len(sizes), side, labels, side).float() + by_left[..., None].float()
     return scores[:, :longest, :, :longest]
 
@@ -133,5 +146,6 @@ def biaffine_rows(left: Tensor, weight: Tensor, right: Tensor) -> Tensor:
     mixed = linear(left, *form_weight(weight))  # (M, L·b + L)
     forms, by_left = mixed.split([labels * b, labels], dim=1)
     forms = forms.unflatten(1, (labels, b))
+    # Elementwise instead of a product of matrices, because every left row meets one right row only.
     products = (forms * right.to(mixed.dtype).unsqueeze(1)).sum(2, dtype=torch.float32)
     return products + by_left.float()

@@ -66,7 +66,7 @@ def configure_process(threads: int | None) -> None:
     torch.set_num_threads(min(threads or 1, most_threads()))  # a run may be from a larger machine
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it products on GPUs may differ between runs
     torch.use_deterministic_algorithms(True, warn_only=True)
-    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # costs, guards nothing here
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # slow, and we never read uninitialised memory
 
 
 def resolve_auto(config: Decided, folder: RunFolder | None = None) -> Decided:

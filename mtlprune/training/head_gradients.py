@@ -45,7 +45,7 @@ def derivatives(
     Args:
         model: in evaluation mode.
         targets: of the tasks whose losses are added.
-        instead: what heads contribute to a batch at ξ = 0 instead of nothing: O − it stands in the place of O.
+        substitute: what heads contribute to a batch at ξ = 0 instead of nothing: O − substitute takes the place of O.
 
     Returns:
         (S, L, A) float32, on the CPU.

@@ -58,13 +58,15 @@ def train(
     Raises:
         RunError: the folder is in use, holds another run, or the disk is full.
         CorpusError, ConfigError, EncoderError: the data or the encoder cannot be used.
-        TrainingError: a loss or a gradient is no number.
+        TrainingError: a loss or a gradient is not finite.
     """
     folder.refuse_packed("weights")
     path = Path(config.data.path)
     if folder.config_path.is_file() and not path.exists():
         path = folder.corpus_path()  # it goes on, begun elsewhere
     corpus = load_corpus(path)  # before anything is made: a wrong path leaves no folder
+    # The lock is held for the whole training, so that a second process on the same folder is refused instead of
+    # mixing its files in.
     with folder.locked():
         trainer = _begin(config, folder, corpus)
         if isinstance(trainer, Progress):
@@ -86,16 +88,20 @@ def _begin(config: Config, folder: RunFolder, corpus: Corpus) -> "Trainer | Prog
         folder.verify()
         for key, best in finished_progress.best.items() if folder.keeps_weights() else ():
             folder.verify_weights(key, best)
-        delete_obsolete_files(folder, finished_progress)  # in case the end was cut short just here
+        # A process may have been killed after it wrote the end and before it deleted what is no longer needed.
+        delete_obsolete_files(folder, finished_progress)
         return finished_progress
     if folder.config_path.exists():
         check_whole(config, folder)
     run = prepare(config, folder, corpus)
     continues = folder.checkpoint_path.exists()
+    # What changes the model before the first update (heads that are given or selected, weights that are merged)
+    # happens once; a checkpoint holds its result.
     if not continues:
         precision = hardware.dtype(config.train.precision)
         begin_treatments(run, folder, precision)
         fix_heads(run, folder, precision)
+    # Before the optimizer is made, because it replaces the embedding table by a parameter with the used rows.
     rows = train_used_rows(run.model.encoder, run.pieces) if config.train.embedding_rows == "used" else None
     optimizer = make_optimizer(run.model, config)
     if rows is not None:
@@ -117,6 +123,7 @@ class Trainer(BaseTrainer):
         config = run.config
         super().__init__(run.model, config.tasks, run.batch, config.train, folder, optimizer, progress)
         self.config, self.data, self.dev = config, run, run.dev
+        # Gates are clipped together with the rest only where their penalty is part of the loss.
         clipped = [group for group in optimizer.param_groups if config.pruning.in_loss or not group["gates"]]
         self.clipped = [parameter for group in clipped for parameter in group["params"]]
         self.total = sum(len(self.plan(epoch)) for epoch in range(config.train.epochs))
@@ -135,6 +142,8 @@ class Trainer(BaseTrainer):
     def make_callbacks(self) -> list[Callback]:
         """All that takes part: losses are weighed with the penalty in them, further penalties are added as they are."""
         config, encoder = self.config, self.model.encoder
+        # The order matters: the penalty comes before the balance, so that an in-loss penalty is weighed with the
+        # losses; syntax and cosine regularisation come after it and are added as they are.
         callbacks: list[Callback] = [*([self.penalty] if self.penalty is not None else []), self.balance]
         if config.syntax.strength:
             transformer = cast(PreTrainedModel, encoder.transformer)
@@ -150,7 +159,9 @@ class Trainer(BaseTrainer):
             settings, self.data.lengths, self.data.is_annotated, epoch_generator(settings.seed, epoch)
         )
         learns = self.moving or self.config.pruning.moves
-        return updates if learns else updates[:1]  # frozen with fixed heads, there is nothing that more could change
+        # With everything frozen and heads fixed, one update does what all would: nothing. It is still made, so that
+        # the run is evaluated and written as any other.
+        return updates if learns else updates[:1]
 
     def is_due(self) -> bool:
         """True at the end of an epoch, or where train.evaluate_every says so, unless it has been (no losses since)."""
@@ -173,11 +184,13 @@ class Trainer(BaseTrainer):
         number = settings.evaluations(progress.epoch, progress.step)
         evaluation = evaluate(self.model, self.dev, self.precision)
         current = {"joint": evaluation.joint(), **evaluation.main()}
+        # Strictly greater, so that of equal scores the earliest evaluation stays the best.
         better = [key for key, value in current.items() if value > progress.best.get(key, {}).get("score", -1.0)]
         if not self.may_be_best(last=progress.epoch >= settings.epochs):
             better = []
         progress.best.update({key: {"epoch": number, "score": current[key]} for key in better})
         train_losses = progress.take_losses()
+        # Patience counts evaluations since the best joint score, whatever single tasks gained meanwhile.
         since = number - int(progress.best["joint"]["epoch"]) if progress.best else 0
         out_of_patience = settings.patience is not None and since >= settings.patience
         progress.finished = progress.epoch >= settings.epochs or out_of_patience
@@ -187,6 +200,8 @@ class Trainer(BaseTrainer):
             record_finish(self.folder, progress)
         else:
             self.checkpoint()
+        # Only after the checkpoint (or the end) is written: until then the earlier checkpoint needs the earlier
+        # files.
         delete_obsolete_files(self.folder, progress)
         self.watch(Event(progress, self.total, train_losses, evaluation, gates))
 
@@ -204,6 +219,8 @@ class Trainer(BaseTrainer):
         """
         progress, folder, model, config = self.progress, self.folder, self.model, self.config
         if better:
+            # Weights before the record that names them. A kill in between leaves a file that nobody refers to, and
+            # that goes when the run goes on; the other order would leave a record without its file.
             sha256 = save_weights(folder.weights_path(number), model)
             progress.best |= {key: {**progress.best[key], "sha256": sha256} for key in better}
         joint = evaluation.joint()
@@ -231,6 +248,8 @@ class Trainer(BaseTrainer):
         if self.penalty is None:
             return True
         off_target = self.penalty.penalty.off_target(self.sets)
+        # With gates that are steered to a number, an early epoch has more open heads and therefore scores better. It
+        # must not win, since it is not the model that was asked for.
         if self.penalty.penalty.has_settled(self.progress.step) and not off_target:
             return True
         if not last or self.progress.best:

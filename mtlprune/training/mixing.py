@@ -34,7 +34,11 @@ def batches(
         Rows of ``lengths``; every row once.
     """
     size = np.asarray(lengths, dtype=np.float64)
+    # Sentences of similar length share a batch, because padding costs time. Lengths are blurred before sorting, so
+    # that not the same sentences meet in every epoch.
     noise = generator.uniform(1 - LENGTH_NOISE, 1 + LENGTH_NOISE, len(size)) if shuffle else 1.0
+    # Longest first: if memory is too small for a batch, training fails in the first minute and not in the last.
+    # Batches are shuffled as wholes below.
     order = np.argsort(-size * noise, kind="stable").tolist()
     cut: list[list[int]] = []
     start = 0
@@ -50,6 +54,8 @@ def fitting(lengths: Sequence[int], tokens: int) -> int:
 
     Where the budget cuts, a multiple of ROWS is taken, so that shapes repeat (see ``mtlprune.tasks.products``).
     """
+    # Padding makes every row as long as the longest, so n rows cost n times the maximum so far; the blurred order is
+    # not quite sorted, hence the running maximum.
     longest = np.maximum.accumulate(np.asarray(lengths))
     rows_that_fit = int((longest * np.arange(1, len(longest) + 1) <= tokens).sum())
     if rows_that_fit == len(lengths):
@@ -71,6 +77,8 @@ def plan(
 
     joint: every sentence with at least one of the layers once; a batch feeds every task. sampled: see there.
     """
+    # The budget is that of an update. Gradient accumulation cuts it into parts that are averaged, so the setting
+    # changes memory and not the size of an update.
     sentences = max(1, settings.batch_sentences // settings.accumulate)
     tokens = max(1, settings.batch_tokens // settings.accumulate)
     if settings.mixing == "joint":
@@ -101,12 +109,16 @@ def sampled(
     def shuffled(task: str) -> list[list[int]]:
         rows = rows_of_task[task]
         cut = batches([lengths[row] for row in rows], sentences, tokens, generator, shuffle)
-        return [[rows[place] for place in batch] for batch in reversed(cut)]  # taken from the end
+        # Reversed, because batches are taken from the end of the list by `pop`, which costs nothing, while taking
+        # from the front would move all others.
+        return [[rows[place] for place in batch] for batch in reversed(cut)]
 
     queues = {task: shuffled(task) for task in rows_of_task}
     share = sampling_probabilities([len(queue) for queue in queues.values()], tau)
     names = list(queues)
     plan = []
+    # All draws of the epoch are made at once and the queues are refilled in between, so the order of tasks does not
+    # depend on how often a queue was used up before.
     for draw in generator.choice(len(names), size=sum(map(len, queues.values())), p=share).tolist():
         task = names[draw]
         if not queues[task]:

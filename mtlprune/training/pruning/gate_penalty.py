@@ -50,7 +50,7 @@ class GatePenalty(Callback):
         if self.overlap:  # sets without a batch in this update count, but stay where they are
             values = [gates() if name in used else gates().detach() for name, gates in self.sets.items()]
             total = total + self.overlap * overlap(values)
-        if total.requires_grad:  # fixed gates feel no penalty
+        if total.requires_grad:  # no gradient flows through fixed gates
             total.backward()
 
     def after_step(self) -> None:
@@ -81,7 +81,7 @@ def make_penalty(config: Config, model: MultiTaskModel, total: int) -> Penalty:
 
 
 def seeded(config: Config, purpose: int) -> np.random.Generator:
-    """Chance must not give two tasks the same heads: of the seed, the tasks, and what it is for."""
+    """Return a generator seeded by the run's seed, its tasks and a purpose, so that tasks draw independently."""
     salt = zlib.crc32(",".join(config.tasks).encode())
     return np.random.default_rng(np.random.SeedSequence([config.train.seed, salt, purpose]))
 

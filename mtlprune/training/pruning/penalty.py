@@ -63,7 +63,7 @@ class Penalty(ABC):
         return {}
 
     def restore(self, state: Mapping[str, Mapping[str, float]]) -> None:  # noqa: B027
-        """Stand where ``state()`` was taken."""
+        """Restore what ``state()`` returned."""
 
 
 class LambdaPenalty(Penalty):
@@ -78,6 +78,9 @@ class LambdaPenalty(Penalty):
         self.weight, self.total, self.warmup = weight, total, warmup
 
     def __call__(self, sets: Mapping[str, Gates], step: int) -> Tensor:
+        # The paper sums the expected number over the layers and divides by their number, so λ has the same meaning
+        # for encoders of any depth. Sets are added and not averaged, because each task's set is penalised on its own
+        # there.
         weight = self.weight * _fraction_done(self.warmup * self.total, step)
         return weight * torch.stack([gates.expected_open() / len(gates.logits) for gates in sets.values()]).sum()
 
@@ -110,7 +113,7 @@ class TargetPenalty(Penalty):
 
     With f = min(1, update / updates of the warm-up)³ and
 
-        excess = f · open + (1 − f) · expected open − wanted
+        excess = f · open + (1 − f) · expected open − target
 
     the penalty is scale · (multiplier + clip(damping · excess, ±limit)) · expected open, and then
     multiplier += rate · excess. The wanted number falls linearly from all heads to ``keep`` over the warm-up.
@@ -138,6 +141,8 @@ class TargetPenalty(Penalty):
 
     def target_count(self, step: int) -> float:
         """The number of heads that should be open after update ``step`` (from 0)."""
+        # A straight line from all heads down to `keep`. Without it the whole excess would be there at once, and the
+        # first gradient would close heads before the tasks had any say in which.
         return self.heads + (self.keep - self.heads) * self.warmup_progress(step)
 
     def __call__(self, sets: Mapping[str, Gates], step: int) -> Tensor:
@@ -147,18 +152,32 @@ class TargetPenalty(Penalty):
     def _term(self, name: str, gates: Gates, step: int) -> Tensor:
         if gates.is_fixed():
             return gates.logits.new_zeros(())
+        # Only the tasks' gradient may be in `logits.grad` here: its size is the unit in which the penalty is
+        # measured, and the penalty's own gradient would be counted in its own scale.
         assert gates.logits.grad is not None  # the mini-batches' backward passes come first
         expected = gates.expected_open()
+        # The slope of the expected number says how much a logit gives for its way. The graph is kept, because the
+        # caller calls backward on the very same `expected` afterwards.
         (slope,) = torch.autograd.grad(expected, gates.logits, retain_graph=True)
         multiplier = self.multipliers.setdefault(name, self.remembered())
         numbers = gates.logits.grad.abs().sum(), slope.sum(), gates.open_mask().sum(), expected.detach()
-        pull, give, count, likely = torch.stack(numbers).tolist()  # the host waits once
+        # All four numbers are stacked before they are read, so that the host waits for the device once an update and
+        # not four times.
+        pull, give, count, likely = torch.stack(numbers).tolist()
         multiplier.pull = MEMORY * multiplier.pull + (1 - MEMORY) * pull
         multiplier.give = MEMORY * multiplier.give + (1 - MEMORY) * give
+        # The number of heads that are open in evaluation is what has to be right in the end, but it is a step
+        # function and does not move at all in the beginning. The cube keeps the smooth expected number in charge for
+        # most of the warm-up.
         share = self.warmup_progress(step) ** 3
         excess = share * count + (1 - share) * likely - self.target_count(step)
+        # The direct part answers at once and fades at the goal; the multiplier integrates and holds the gates there.
+        # The direct part is limited: a large one would close all heads in step and stay in Adam's second moment long
+        # after.
         direct = max(-LIMIT, min(LIMIT, DAMPING * excess))
         penalty = multiplier.scale() * (multiplier.value + direct)
+        # The ascent of the multiplier comes after the penalty is computed, as in the method of multipliers: this
+        # update uses the value that the earlier ones left.
         multiplier.value += RATE * excess
         return penalty * expected
 
@@ -198,12 +217,15 @@ class ExactPenalty(TargetPenalty):
         self.generator = generator
 
     def end_update(self, sets: Mapping[str, Gates], step: int) -> None:
+        # `step` counts from 0, and gates are fixed after the update, so step + 1 updates are done by now.
         if not self.has_settled(step + 1):
             return
         generator = self.generator()
         for name, gates in sets.items():
             if not gates.is_fixed():
                 log.info("gates %s: %d heads open, fixed to the %d largest", name, gates.open_count(), self.keep)
+                # Heads are ranked by their logits, which still differ where evaluated gates are all clamped to 1; the
+                # evaluated ones only decide whether a warning is due, because there such heads are alike.
                 logits, evaluated = gates.logits.detach(), gates.evaluated().detach()
                 gates.fix(largest(logits, self.keep, generator, f"gates {name} have", evaluated))
 
@@ -225,7 +247,9 @@ class DualMultipliers:
         for name, slope in slopes.items():
             fields = name, f"{name}_mean", f"{name}_square"
             new_values = adam([*(getattr(self, field) for field in fields), self.count], slope, -rate)
-            for field, value in zip(fields, new_values, strict=False):  # the steps are counted once for both
+            # The step count that Adam returns is dropped here (`strict=False`), because both multipliers take their
+            # steps together and the count must rise once, below.
+            for field, value in zip(fields, new_values, strict=False):
                 setattr(self, field, value)
         self.count += 1
 
@@ -247,17 +271,20 @@ class LagrangianPenalty(ExactPenalty):
     def _term(self, name: str, gates: Gates, step: int) -> Tensor:
         if gates.is_fixed():
             return gates.logits.new_zeros(())
+        # Divided by all heads, as in CoFi, so that the multipliers' rate does not depend on the size of the encoder.
         excess = (gates.expected_open() - self.target_count(step)) / self.heads
         ascent = self.multipliers.setdefault(name, DualMultipliers())
         penalty = ascent.first * excess + ascent.second * excess**2
         value = float(excess.detach())
+        # The gradient of the penalty by λ₁ is d, and by λ₂ it is d². Both are ascended: the model minimises the same
+        # sum that the multipliers maximise. As d² is never negative, λ₂ only rises.
         ascent.rise({"first": value, "second": value**2}, self.multiplier_rate)
         return penalty
 
 
 class ClosingSchedule(ExactPenalty):
     """No penalty: gates whose mask is given close as trained ones do, and are fixed to it after the settling share.
-    ``like``: that run's gates; it has as many heads of each layer as the mask.
+    ``claim``: the gates of that run, which has as many heads of each layer as the mask.
 
     Logits of the mask's heads stay where open gates start, a; those of the others fall linearly from a to −a over the
     warm-up. With the gates of a run every head has those of a head of its layer there, of the kept ones if the mask
@@ -269,7 +296,11 @@ class ClosingSchedule(ExactPenalty):
         self.claim = claim
         if claim is None:
             return
+        # Records with only 0 and 1 were taken after the gates had been fixed; no logit belongs to them, because both
+        # ends of the stretch are clamped.
         noisy_epochs = [(step, gates) for step, gates in claim.history if not np.isin(gates, (0, 1)).all()]
+        # The other run may have had another number of updates, so its records are placed at the same share of this
+        # run.
         self.steps = [0.0, *(step / claim.history[-1][0] * total for step, _ in noisy_epochs)]
         first = np.ones(claim.gates.shape)
         self.logits = logits_of(torch.from_numpy(np.stack([first, *(gates for _, gates in noisy_epochs)])))  # (E, L, A)
@@ -288,9 +319,13 @@ class ClosingSchedule(ExactPenalty):
         """Logits (L, A) after update ``step`` (from 0) of gates that will be fixed to the mask."""
         if self.claim is None:
             return OPEN_LOGIT * (1 - 2 * self.warmup_progress(step) * (1 - mask))
+        # Linear interpolation between the two records around this update; behind the last record its logits stay.
         after = min(bisect_right(self.steps, step + 1), len(self.steps) - 1)
         begin, end = self.steps[after - 1], self.steps[after]
         logits = torch.lerp(self.logits[after - 1], self.logits[after], min(1.0, (step + 1 - begin) / (end - begin)))
+        # Within each layer a stable sort puts closed heads first and kept ones last, in both masks. Pairing the two
+        # orders gives every head the logits of one head of its layer that met the same fate, whichever heads the mask
+        # keeps.
         claim_order, mask_order = (
             torch.argsort(is_kept.int(), stable=True) for is_kept in (torch.from_numpy(self.claim.open), mask)
         )
@@ -310,6 +345,8 @@ class Annealing(Penalty):
         share = _fraction_done(self.warmup * self.total, step)
         for gates in sets.values():
             if isinstance(gates, TopKGates):
+                # Geometric: the logarithm of the temperature falls in a straight line, so that every halving takes
+                # equally many updates.
                 gates.temperature.fill_(self.first ** (1 - share) * self.last**share)
 
 
@@ -324,14 +361,18 @@ def largest(
     not by layer and head. A warning tells where heads on both sides of the border are alike.
 
     Args:
-        what: "the gates have", for the warning.
-        shown: (L, A), in which heads may be alike whose values still differ, as gates that are wide open; values, if
-            not given.
+        subject: "the gates have", for the warning.
+        deciding_values: (L, A), in which heads may be alike whose values still differ, as gates that are wide open;
+            values, if not given.
     """
     flat, deciding_flat = values.flatten(), (values if deciding_values is None else deciding_values).flatten()
+    # `top_mask` breaks ties by position, which would prefer early layers. Ranking a random permutation of the heads,
+    # and undoing it by indexed assignment, breaks them at random instead.
     order = torch.from_numpy(generator.permutation(len(flat))).to(flat.device)
     mask = torch.zeros_like(flat, dtype=torch.float32)
     mask[order] = top_mask(flat[order][None], keep)[0]
+    # The smallest value that stays. Where a closed head reaches it too, the ranking did not decide between them, and
+    # the reader should know that chance did.
     border = deciding_flat[mask == 1].min() if keep else deciding_flat.new_tensor(torch.inf)
     if int((deciding_flat[mask == 0] >= border).sum()):
         tie_count = int((deciding_flat == border).sum())

@@ -57,6 +57,7 @@ class Dispatch(Treatment[DispatchConfig]):
 
     def __init__(self, run: TreatmentContext[DispatchConfig]) -> None:
         super().__init__(run)
+        # The first update in which allocation is on, counted from 0; with `last` = 1 it is update 0.
         self.heads, self.first = run.heads, run.total - math.ceil(self.options.last * run.total)
         self.active = False
 
@@ -99,11 +100,17 @@ def pcgrad(gram: Tensor, generator: torch.Generator) -> Tensor:
     tasks = len(gram)
     total = gram.new_zeros(tasks)
     for task in range(tasks):
+        # Projected gradients are linear combinations of the tasks' gradients, so T numbers describe each one, and all
+        # scalar products follow from the Gram matrix: no parameter-sized tensor is touched until the sum is known.
         weights = gram.new_zeros(tasks)
         weights[task] = 1
+        # The original projects in random order, because projecting on one plane may bring back a conflict with an
+        # earlier one.
         for opponent in torch.randperm(tasks, generator=generator).tolist():
             product = gram[opponent] @ weights
-            if opponent != task and product < 0:  # then ‖g_other‖² is above 0
+            # Only conflicting pairs (negative product) are projected; then the opponent's own norm is above 0, so the
+            # division is safe.
+            if opponent != task and product < 0:
                 weights[opponent] -= product / gram[opponent, opponent]
         total += weights
     return total
