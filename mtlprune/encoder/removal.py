@@ -108,8 +108,8 @@ def remove_heads(
     """Cut closed heads out of a model and fold the gates of the others into the attention output projection, in place.
 
     A head is closed when its gate is at most ``OPEN``. The model then computes what it computed under
-    ``HeadHooks(transformer, kept_heads).gated(gates)`` with closed gates at exactly 0. A layer may lose all its
-    heads; it keeps its feed-forward block. Where layers share a module (ALBERT), a head goes when it is closed in all of them,
+    ``HeadHooks(transformer, kept_heads).gated(gates)`` with closed gates at exactly 0. A layer may lose all its heads;
+    it keeps its feed-forward block. Where layers share a module (ALBERT), a head goes when it is closed in all of them,
     and gates that differ between them stay in the model, in a buffer ``layer_gates``. Where heads share a key and a
     value (grouped-query attention), these go with the last of their heads; heads that stay go on sharing where each
     group of the layer keeps equally many, and get copies where not.
