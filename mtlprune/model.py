@@ -140,7 +140,9 @@ class MultiTaskModel(nn.Module):
         except RunError:
             if run.read_best() == best:
                 raise
-            return cls.load(path, task=task, device=device)  # training replaced them just now
+            # Training may have replaced the best weights between reading the record and opening the file; the second
+            # attempt reads the new record.
+            return cls.load(path, task=task, device=device)
         model = cls.build(config, run.read_vocabularies(), source=str(run.encoder_path))
         model.treated = run.treated() if config.treatment.chosen_treatments else {}
         if config.treatment.clone is not None:
@@ -249,7 +251,8 @@ class MultiTaskModel(nn.Module):
         annotated: dict[int, Sentence] = {}
 
         def decode(rows: Sequence[int], encodings: Mapping[str, Encoded]) -> None:
-            with torch.no_grad(), autocast(self.device, precision):  # which each thread has its own of
+            # Both modes are local to the thread, and decoding may run in threads of its own.
+            with torch.no_grad(), autocast(self.device, precision):
                 steps = [self._steps(name, encoded, longest_con) for name, encoded in encodings.items()]
                 values = dict(zip(encodings, read_together(steps), strict=True))
             for place, row in enumerate(rows):
@@ -323,7 +326,9 @@ def make_gates(config: Config, encoder: Encoder) -> dict[str, Gates]:
         return {}
     names = config.tasks if settings.sets == "per_task" else (SHARED,)
     size = encoder.places.layers, encoder.places.heads
-    salt = zlib.crc32(",".join(config.tasks).encode())  # gates of different tasks must not begin alike
+    # The tasks are part of the seed, because gates of different tasks must not begin alike: equal starts would make
+    # equal claims likely.
+    salt = zlib.crc32(",".join(config.tasks).encode())
     seeds = np.random.SeedSequence([config.train.seed, salt, 3]).generate_state(len(names)).tolist()
     gates: dict[str, Gates] = {}
     for name, seed in zip(names, seeds, strict=True):

@@ -146,7 +146,8 @@ def expand(names: Sequence[str]) -> list[Path]:
             files_inside = [path] if path.is_file() else root.glob(str(path.relative_to(root)))
         try:
             files = sorted(file for file in files_inside if file.is_file())
-        except ValueError as error:  # ** within a name, before Python 3.13
+        # Before Python 3.13, `**` within a name is refused by glob with a ValueError.
+        except ValueError as error:
             raise CorpusError(f"{name}: expected a pattern, found: {error}") from error
         if not files:
             raise CorpusError(f"{name}: expected a file, a folder of files or a pattern, found none; check the path")
@@ -238,7 +239,9 @@ def remarks(splits: Mapping[str, Iterable[Sentence]]) -> list[str]:
 
     All of these are read and trained on.
     """
-    trained = {hash(sentence.words) for sentence in splits.get("train", ())}  # of 64 bits: words would fill the memory
+    # Hashes of 64 bits and not the words, which would fill the memory for a large corpus; a collision would only add
+    # one warning.
+    trained = {hash(sentence.words) for sentence in splits.get("train", ())}
     warnings, layers, labelled = [], defaultdict[str, set[str]](set), set[str]()
     tags, types = defaultdict[str, set[str]](set), defaultdict[str, set[str]](set)
     for split, sentences in splits.items():

@@ -118,7 +118,9 @@ def _join_skeletons(
 ) -> Iterator[Sentence]:
     for sentence, skeleton, regrouping in _pair(sentences, skeletons, exceptions):
         if skeleton is None or regrouping is None:
-            yield sentence  # the document has no skeleton: trees and roles stay unknown
+            # Without a skeleton for its document the sentence has no trees and no roles; they stay unknown and do not
+            # become empty.
+            yield sentence
             continue
         con = regrouping.constituents(skeleton.con)
         srl = regrouping.predicates(skeleton.srl)
@@ -254,7 +256,9 @@ class Regrouping:
         for token, word in zip(tokens, words, strict=False):
             self._leaves[token] = self._covers[token] = (word,)
         for group in groups:
-            self._leaves[group.tokens[0]] = group.words  # the first leaf stays, the others go
+            # Where a word was split into several tokens of the treebank, its first leaf stands for the whole word,
+            # and the others are left out.
+            self._leaves[group.tokens[0]] = group.words
             for token in group.tokens:
                 self._covers[token] = group.words
 

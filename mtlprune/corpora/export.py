@@ -142,7 +142,9 @@ def format_props(sentence: Sentence) -> str:
     for predicate in predicates:
         place = predicate.index
         lemma = _solid(predicate.lemma or sentence.words[place])
-        lemmas[place] = "_" if lemma == "-" else lemma  # a dash would say: no predicate
+        # In these columns a dash says that the word is no predicate, so a word whose lemma is a dash gets an
+        # underscore.
+        lemmas[place] = "_" if lemma == "-" else lemma
         try:
             verb = () if any(span.label == "V" for span in predicate.arguments) else (Span(place, place + 1, "V"),)
             columns.append(stars_from_spans((*predicate.arguments, *verb), len(sentence)))
@@ -155,7 +157,8 @@ def format_props(sentence: Sentence) -> str:
 
 
 def _solid(text: str) -> str:
-    return "_".join(re.findall(r"\S+", text, flags=re.ASCII))  # where the scorers split, and nowhere else
+    # The scorers split at ASCII blanks and nowhere else, so only these are replaced.
+    return "_".join(re.findall(r"\S+", text, flags=re.ASCII))
 
 
 def _under_known_name(sentence: Sentence, layer: str, kind: str) -> Sentence:

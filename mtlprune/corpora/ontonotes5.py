@@ -239,7 +239,9 @@ def _convert(jar: Path, sentences: Sequence[Sentence], folder: Path) -> Path:
         file.writelines(format_tree(sentence) + "\n" for sentence in sentences if sentence.con is not None)
     # without these two Java writes in the platform's own encoding
     encoding = ("-Dfile.encoding=UTF-8", "-Dstdout.encoding=UTF-8")
-    libraries = os.pathsep.join((str(jar), str(jar.parent / "*")))  # later releases need jars that lie beside theirs
+    # Later releases of CoreNLP need jars that lie beside the one that is named, so the whole folder joins the class
+    # path.
+    libraries = os.pathsep.join((str(jar), str(jar.parent / "*")))
     command = [java, *encoding, "-cp", libraries, MAIN_CLASS, *OPTIONS, str(trees)]
     with output.open("wb") as file:
         run = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.PIPE, check=False)

@@ -91,7 +91,8 @@ def _form(sentence: Sentence, span: Span, layer: str) -> Hashable | None:
     edges = zip(sentence.dep.heads[start:end], sentence.dep.relations[start:end], strict=True) if sentence.dep else ()
     tree = tuple((head - start if head - 1 in word_range else None, relation) for head, relation in edges)
     names = () if layer == "ner" else spans_within(sentence.ner or ())
-    layer_names = sentence.layers()  # what is not known is not equal to what is not there
+    # The names of the layers are part of the form, because a layer that is not known differs from one that is empty.
+    layer_names = sentence.layers()
     return (sentence.pos or ())[start:end], tree, spans_within(sentence.con or ()), names, end - start, layer_names
 
 

@@ -31,7 +31,8 @@ def move_together(tensors: Sequence[Tensor], device: torch.device) -> list[Tenso
     flat = [tensor.view(-1).view(torch.uint8) for tensor in contiguous]
     packed = torch.cat(flat)
     if device.type == "cuda" and packed.device == HOST:
-        packed = packed.pin_memory()  # a copy from other memory would wait
+        # Only from pinned memory is the copy asynchronous; from pageable memory the host would wait for it.
+        packed = packed.pin_memory()
     packed = packed.cpu() if device == HOST else packed.to(device, non_blocking=True)
     parts = dict(zip(order, packed.split([len(part) for part in flat]), strict=True))
     return [parts[place].view(tensor.dtype).view(tensor.shape) for place, tensor in enumerate(tensors)]
@@ -206,7 +207,8 @@ def _lay_out(
     front, suffix_length, sizes = len(frame.before), len(frame.after), windows.size
     rows, width = len(sizes), row_width(int(sizes.max()), frame)
     row = np.repeat(np.arange(rows), sizes)
-    rank = np.arange(len(row)) - np.repeat(np.cumsum(sizes) - sizes, sizes)  # of a piece within its window
+    # The rank of each piece within its window: its index minus the index of the window's first piece.
+    rank = np.arange(len(row)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     slot = row * width + front + rank
     piece = windows.start[row] + rank
     source = np.full(rows * width, -1, np.int64)
@@ -223,7 +225,9 @@ def _lay_out(
     piece_slot = np.empty(len(ids), np.int64)
     piece_slot[piece[is_given]] = slot[is_given]
     sep_slot = np.empty(len(words), np.int64)
-    sep_slot[windows.sentence] = ends + suffix_length - 1  # rows of a sentence stand in order, so its last window stays
+    # Rows of a sentence stand in order, so that of several assignments to one sentence the last window's stays, which
+    # holds its [SEP].
+    sep_slot[windows.sentence] = ends + suffix_length - 1
     tensor = torch.from_numpy
     return EncoderBatch(
         input_ids=tensor(input_ids.reshape(rows, width)),

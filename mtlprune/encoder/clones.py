@@ -53,7 +53,9 @@ class Clones(nn.Module):
         self.deltas = nn.ParameterDict()
         self._served_tasks: list[int] = []
         self._rows = 0
-        self._cloned: dict[str, tuple[Any, bool]] = {}  # in the encoder already, so not again in this module
+        # A plain dict and no ModuleDict: the modules are registered in the encoder already and must not appear twice
+        # in the state dict.
+        self._cloned: dict[str, tuple[Any, bool]] = {}
         self._hooks: list[RemovableHandle] = []
         mask, family = head_mask(heads, places.layers, places.heads), places.family
         blocks = by_layer(transformer, family.blocks)
@@ -79,7 +81,9 @@ class Clones(nn.Module):
         outputs = outputs if rows is None else len(rows)
         self.deltas[key] = nn.Parameter(torch.zeros(len(self.tasks), outputs, self.rank or inputs))
         if self.rank is not None:
-            with torch.random.fork_rng(devices=[]):  # what others draw must not change
+            # Initial values are drawn in a fork of the generator, so that adding clones does not change what others
+            # draw afterwards.
+            with torch.random.fork_rng(devices=[]):
                 down = (2 * torch.rand(len(self.tasks), self.rank, inputs) - 1) / math.sqrt(inputs)
             self.deltas[f"{key}-down"] = nn.Parameter(down)
         elif rows is not None and module.bias is not None:

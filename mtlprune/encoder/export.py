@@ -166,7 +166,9 @@ def with_classifier(transformer: PreTrainedModel, scores: nn.Linear, labels: Seq
             model = AutoModelForTokenClassification.from_config(config, **options)
     except ValueError as error:
         raise EncoderError(f"transformers has no token classification for {config.model_type!r}: {error}") from error
-    model.base_model.load_state_dict(transformer.state_dict(), strict=False)  # one of them may have a pooler
+    # Not strict, because one of the two models may have a pooler that the other lacks; it takes no part in
+    # classification.
+    model.base_model.load_state_dict(transformer.state_dict(), strict=False)
     base = {id(weight) for weight in model.base_model.parameters()}
     head_parameters = {name for name, weight in model.named_parameters() if id(weight) not in base}
     head = next((name for name in HEADS if head_parameters == {f"{name}.weight", f"{name}.bias"}), None)

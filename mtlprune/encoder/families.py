@@ -365,4 +365,5 @@ def set_attention(config: PreTrainedConfig, attention: Attention | None) -> None
     config.is_causal = attention == "causal"
     if family.switch:
         setattr(config, family.switch, attention == "full")
-    config.use_cache = False  # keys and values of earlier words are for writing text
+    # Caching keys and values of earlier words serves generation only; here it would only hold memory.
+    config.use_cache = False

@@ -230,7 +230,8 @@ class HeadHooks:
         return self._cache is not None
 
     def _restart(self, module: nn.Module, args: Any) -> None:
-        self._calls = 0  # also after a pass that broke off
+        # The count starts anew also after a pass that broke off in the middle of the layers.
+        self._calls = 0
 
     def _at(self, layer: int | None, module: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
         """The hook; layer None is a module that all layers share: its calls tell them apart."""

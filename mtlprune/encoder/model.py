@@ -155,7 +155,8 @@ class Encoder(nn.Module):
         """
         config = load_config(name, revision, sees)
         commit = commit_of(name, revision)
-        revision = commit or revision  # one for all files, whatever happens to a branch meanwhile
+        # One commit for all files, so that a branch that moves between two downloads cannot mix two versions.
+        revision = commit or revision
         tokenizer = load_tokenizer(name, revision)
         head_map = KeptHeads.find(locate(name))
         if head_map is None:
@@ -332,7 +333,9 @@ class Encoder(nn.Module):
             return batch.input_ids
         pieces = len(batch.piece_slot)
         is_dropped = torch.rand(pieces + 1, device=batch.input_ids.device) < self.word_dropout  # (P + 1,)
-        is_dropped[pieces] = False  # index −1: special tokens and padding
+        # The row behind the last piece is what index −1 reads; special tokens and padding point there, and are never
+        # dropped.
+        is_dropped[pieces] = False
         return batch.input_ids.masked_fill(is_dropped[batch.source], self.word_pieces.mask)
 
     def _pool(self, hidden: Tensor, batch: EncoderBatch) -> Tensor:

@@ -36,7 +36,8 @@ def mpnet() -> Path:
     above = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mtlprune"
     folder = above / "all-mpnet-base-v2"
     if not folder.is_dir():
-        parts = [_part(name) for name in PARTS]  # before a cache is begun
+        # All parts are looked for before the cache is begun, so that a missing part leaves nothing behind.
+        parts = [_part(name) for name in PARTS]
         try:
             with one_writer(above):
                 if not folder.is_dir():

@@ -155,7 +155,9 @@ def head_norms(encoder: Encoder, gates: Tensor | None) -> list[Tensor]:
         columns = matrix(output).cpu().double()[:, family.columns(range(n), places.width)]  # (H, n · d)
         out = columns.unflatten(1, (n, places.width)).transpose(0, 1)  # (n, H, d)
         norms = product_norm(out, value)
-        if hasattr(output, "layer_gates"):  # ALBERT after removal: gates that differ between layers of one module
+        # ALBERT after removal: one module for all layers carries gates that differ between them, so each layer's
+        # factors come first.
+        if hasattr(output, "layer_gates"):
             norms = norms * output.layer_gates[outputs[:layer].count(output)].cpu().double().abs()
         if gates is not None:
             norms = norms * gates[layer, list(heads)].cpu().double().abs()

@@ -65,7 +65,8 @@ def fill(module: nn.Module, tensors: Mapping[str, Tensor], error: type[MtlpruneE
     except RuntimeError as refused:
         if out_of_memory(refused):
             raise
-        reason = " ".join(str(refused).split())[:300]  # torch lists what does not fit on several lines
+        # torch lists what does not fit on several lines; a message has one.
+        reason = " ".join(str(refused).split())[:300]
         raise error(f"{message} ({reason})") from refused
 
 
@@ -126,11 +127,15 @@ def _refuse_unreachable(name: str) -> None:
     """
     try:
         cached = isinstance(try_to_load_from_cache(name, "config.json"), str)
-    except ValueError:  # no name that a hub could have; the library says so without asking it
+    # Some names cannot be those of a repository at all. They are passed on, and the library says so without asking
+    # the hub.
+    except ValueError:
         return
     if constants.HF_HUB_OFFLINE or answers(constants.ENDPOINT):
         return
-    constants.HF_HUB_OFFLINE = True  # from now on the library takes what it has, and says at once what it has not
+    # The hub was asked once and did not answer. From now on the library takes what is cached, and says at once what
+    # is not there.
+    constants.HF_HUB_OFFLINE = True
     if not cached:
         close = f" (did you mean '{MINILM}'?)" if difflib.get_close_matches(name, [MINILM]) else ""
         hub = urlsplit(constants.ENDPOINT).hostname
@@ -154,7 +159,8 @@ def base_of(name: str, revision: str | None = None) -> tuple[str | None, str | N
 
 @cache
 def _minilm() -> Path:
-    package = importlib.util.find_spec(MINILM_PACKAGE)  # finds without running the package's code
+    # Finding the specification locates the package without running its code.
+    package = importlib.util.find_spec(MINILM_PACKAGE)
     if package is None or not package.submodule_search_locations:
         raise EncoderError(
             f"the encoder '{MINILM}' comes with a package that is not installed; in a clone of mtlprune, run: "
@@ -246,7 +252,8 @@ def load_config(name: str, revision: str | None = None, attention: Attention | N
         problem = f"the type {kind!r}, which gives no hidden states of words"
     else:
         set_attention(config, attention)
-        config.return_dict = True  # whatever stands in config.json: states are read by their names
+        # States are read by their names, whatever config.json says about tuples.
+        config.return_dict = True
         return config
     raise EncoderError(
         f"{name!r} is not an encoder: expected a model such as BERT, RoBERTa or DeBERTa, found {problem}"
@@ -258,7 +265,8 @@ def load_tokenizer(name: str, revision: str | None = None) -> PreTrainedTokenize
     source = locate(name)
     with _in_words(name, "tokenizer"):
         tokenizer = AutoTokenizer.from_pretrained(source, revision=revision or MAIN, trust_remote_code=False)
-    tokenizer.init_kwargs.pop("local_files_only", None)  # of this machine; it would be saved with the tokenizer
+    # This option describes our machine and would otherwise be saved with the tokenizer.
+    tokenizer.init_kwargs.pop("local_files_only", None)
     return tokenizer
 
 
@@ -302,7 +310,8 @@ def load_transformer(
         _check_report(name, model, report)
         check_finite(model.state_dict(), f"the weights of {name}", EncoderError, "take a whole checkpoint")
     _check_forward(name, model)
-    if config.model_type in ENCODER_DECODERS:  # one table under two names, of which files of weights hold one
+    # Encoder-decoders know one embedding table under two names, and files of weights hold it under one of them.
+    if config.model_type in ENCODER_DECODERS:
         table = model.get_input_embeddings()
         del model.encoder.embed_tokens  # type: ignore[operator, union-attr]
         vars(model.encoder)["embed_tokens"] = table
@@ -312,7 +321,8 @@ def load_transformer(
     if config.model_type in FLOAT32_ONLY:
         log.info("the encoder %r runs in float32 also under autocast, which its family does not bear", name)
     for part, weight in model.named_parameters():
-        if "pooler" in part.split("."):  # a family whose pooler cannot be left out: it gets no gradient
+        # Some families cannot leave their pooler out. It is frozen, since it gets no gradient and would only decay.
+        if "pooler" in part.split("."):
             weight.requires_grad_(False)
     return model
 

@@ -113,7 +113,8 @@ class _Rows(alt.InlineData):
 
 def data(frame: pd.DataFrame) -> alt.InlineData:
     """Rows as JSON has them, five digits, null for NaN; as many as there are: inline data know no limit of rows."""
-    with schemapi.debug_mode(False):  # rows need no check against the schema, which takes long
+    # Checking every row against the schema of Vega-Lite takes longer than making the chart.
+    with schemapi.debug_mode(False):
         return _Rows(values=plain(frame.to_dict("records"), 5))
 
 
@@ -416,7 +417,8 @@ def cells(
 def _ink(value: float, ends: Sequence[float], ramp: Sequence[str]) -> str:
     """Black or white, whichever stands out from the colour of a cell: one of them has a contrast of 4.5 or more."""
     channels = np.array([ImageColor.getrgb(colour)[:3] for colour in ramp]) / 255
-    mixed = np.array([np.interp(value, ends, channel) for channel in channels.T])  # NaN is a pale cell: black
+    # A cell without a value (NaN) is pale, so its text is black.
+    mixed = np.array([np.interp(value, ends, channel) for channel in channels.T])
     linear = np.where(mixed <= 0.04045, mixed / 12.92, ((mixed + 0.055) / 1.055) ** 2.4)
     return WHITE if linear @ (0.2126, 0.7152, 0.0722) < 0.179 else BLACK
 
@@ -586,9 +588,12 @@ def svg(spec: Spec, style: Style = PLAIN) -> str:
             scaled = f'width="{target_width:.2f}" height="{height * zoom:.2f}"'
             return _SIZE.sub(rf"\g<1>{scaled}", text, count=1)
         columns, rows_are_whole = spec.get("columns", 1), any("facet" in part for part in spec.get("concat", ()))
-        if zoom < CRAMPED and columns > 1 and not rows_are_whole:  # maps beside each other belong together
+        # Panels are put below each other where they would become too small beside each other; maps of one row stay
+        # together in any case.
+        if zoom < CRAMPED and columns > 1 and not rows_are_whole:
             return svg({**spec, "columns": columns - 1}, style)
-        words = (width - before[1]) / (size - before[0]) if before[0] else 0.0  # a point of their size adds so much
+        # By how much a point of font size widens the picture: two renderings at different sizes give the slope.
+        words = (width - before[1]) / (size - before[0]) if before[0] else 0.0
         if zoom < NARROWEST or target_width <= words * style.font_size:
             break
         before, size = (

@@ -374,8 +374,11 @@ def mixed(gates: Sequence[ArrayLike], at_corners: NDArray[np.float64]) -> Colour
     colour = at_corners[..., None, None, :]  # (2,) * K + (1, 1, 3)
     for values in gates:
         z = np.asarray(values, float)[..., None]  # (L, A, 1)
-        colour = (1 - z) * colour[0] + z * colour[1]  # one axis of the cube less; the last two become (L, A)
-    return _eight_bit(np.round(colour, 9))  # the same halves as 255 · (1 - z), free of the last bit's noise
+        # Trilinear interpolation between the corners of the colour cube: each step mixes along one axis and removes
+        # it; the last two axes become (L, A).
+        colour = (1 - z) * colour[0] + z * colour[1]
+    # Rounding to nine digits first makes halves equal to those of 255 · (1 − z), free of noise in the last bit.
+    return _eight_bit(np.round(colour, 9))
 
 
 def _eight_bit(values: NDArray[np.float64]) -> Colours:

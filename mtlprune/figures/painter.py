@@ -36,7 +36,9 @@ def paint(function: str, text: str, **options: Any) -> bytes:
             server.stdin.write(json.dumps([function, text, options]).encode() + b"\n")
             server.stdin.flush()
             picture, refusal = json.loads(server.stdout.readline())
-        except BaseException as error:  # an answer that nobody read would be taken for that to the next question
+        # After any error the server is stopped, because an answer that nobody read would be taken for the answer to
+        # the next question.
+        except BaseException as error:
             server.kill()
             server.wait()
             if not isinstance(error, OSError | ValueError):

@@ -37,7 +37,8 @@ class Block(BaseModel):
     @classmethod
     def _is_plain(cls, value: Any, info: ValidationInfo) -> Any:
         """Refuse what pydantic lets pass: truth as a number, and numbers no machine counts to."""
-        if value is None or isinstance(value, Block | float):  # checked already, or nothing to check; sweeps ask often
+        # What was checked already, and plain floats, pass at once: sweeps validate thousands of configurations.
+        if value is None or isinstance(value, Block | float):
             return value
         annotation = cls.model_fields[str(info.field_name)].annotation
         inner = is_class(annotation) and issubclass(annotation, Block)  # it looks after itself

@@ -47,7 +47,8 @@ def replacing(path: Path) -> Iterator[Path]:
         make_folder(path.parent)
         _remove_abandoned(path)
         staging.touch()
-        mode = staging.stat().st_mode  # as this user's other files; safetensors would leave it to the owner only
+        # The mode that any file of this user has; safetensors would make its files readable for their owner only.
+        mode = staging.stat().st_mode
         yield staging
         staging.chmod(mode)
         sync(staging)
@@ -58,7 +59,8 @@ def replacing(path: Path) -> Iterator[Path]:
         raise RunError(
             f"{path} could not be written ({culprit}{error.strerror or error}); what was there before is untouched"
         ) from error
-    except UnicodeEncodeError as error:  # a command line in another encoding than the system's
+    # The command line may have been decoded by another encoding than the file system's.
+    except UnicodeEncodeError as error:
         raise RunError(
             f"{path} could not be written: {error.object[error.start - 20 : error.end]!r} holds half a character; "
             "mend that name or path"
@@ -85,7 +87,8 @@ def replacing_folder(path: Path) -> Iterator[Path]:
             file.chmod(staging.stat().st_mode & 0o666)  # safetensors gives its own to their owner alone
         sync_tree(staging)
         while not _took_place(staging, path):
-            shutil.rmtree(old, ignore_errors=True)  # of another process, that came between
+            # Another process may have put its folder there between the two renames; it is moved aside as well.
+            shutil.rmtree(old, ignore_errors=True)
             with contextlib.suppress(FileNotFoundError):  # which moved it aside just now
                 path.rename(old)
         sync(path.parent)
@@ -109,7 +112,8 @@ def _remove_half(partial_path: Path) -> None:
 
 def _is_alive(process: int) -> bool:
     try:
-        os.kill(process, 0)  # signal 0 is sent to nobody; it only asks whether the process is there
+        # Signal 0 is delivered to nobody: the call only asks whether the process exists.
+        os.kill(process, 0)
     except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:  # another user's
@@ -232,7 +236,8 @@ def plain(value: Any, digits: int | None = None) -> Any:
     """JSON's own types; None for what is no finite number. ``digits``: significant ones of each number (all)."""
     if isinstance(value, Mapping):
         return {str(key): plain(part, digits) for key, part in value.items()}
-    if hasattr(value, "tolist"):  # numpy's numbers and arrays, without importing it
+    # Arrays and numbers of numpy are recognised by this method, so that numpy need not be imported.
+    if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, list | tuple):
         return [plain(part, digits) for part in value]
@@ -247,7 +252,9 @@ def make_room(folder: Path) -> None:
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()  # without a name, which a kill would leave
+        # A file without a name tests whether the folder can be written, and leaves nothing behind if the process is
+        # killed.
+        tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
         problem = "is a file" if folder.is_file() else f"cannot be written ({error.strerror})"
         raise RunError(f"--out: {folder} {problem}; name a folder that can be made or written") from None
@@ -275,7 +282,8 @@ def reading(path: Path | str, error: type[MtlpruneError] = RunError, remedy: str
         raise error(f"{path} is missing{after or '; check the path'}") from None
     except OSError as cause:
         raise error(f"{path} could not be read ({cause.strerror or cause}){after}") from None
-    except MemoryError:  # says nothing about the file
+    # Running out of memory says nothing about the file, so it is not reported as damage.
+    except MemoryError:
         raise error(f"{path}: there is not enough free memory to read it; free some, or read it elsewhere") from None
     except RecursionError:
         raise error(f"{path}: nested too deep to be read{after}") from None

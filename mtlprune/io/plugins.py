@@ -52,7 +52,8 @@ class Registry(Mapping[str, T]):
                 self._read[name] = self.read(point)
             except KeyboardInterrupt:
                 raise
-            except BaseException as error:  # whatever somebody else's module raises when it is imported, or sys.exit
+            # Code of others runs here on import, and it may raise anything, even SystemExit.
+            except BaseException as error:
                 raise PluginError(
                     f"{described(point)} cannot be used ({type(error).__name__}: {error}); mend or uninstall it"
                 ) from error

@@ -94,7 +94,8 @@ def pretrain(
             check_same(config, folder, fingerprint(corpora))
         if result := finished(folder):
             folder.verify()
-            with one_writer(folder.path):  # in case the end was cut short just here
+            # The process may have been killed between writing the end and clearing up, so both are repeated here.
+            with one_writer(folder.path):
                 remove(folder.checkpoint_path)
                 remove_halves(folder.path)
             return result

@@ -107,7 +107,8 @@ def build_model(config: PretrainConfig, tokenizer: PreTrainedTokenizerBase) -> P
     """
     settings = config.model
     with torch.random.fork_rng(), quiet():
-        torch.manual_seed(config.train.seed)  # of a head that a started encoder lacks, too
+        # The seed also decides the initial weights of a head that a started encoder lacks.
+        torch.manual_seed(config.train.seed)
         if settings.start is not None:
             return _started(settings.start)
         architecture = BertConfig(

@@ -367,7 +367,8 @@ class RunFolder:
         gates = [line["gates"] for line in self.read_gates() if line["epoch"] == best]
         if not gates:
             raise RunError(f"{self.gates_path}: expected the gates of epoch {best}; runs with pruning have them")
-        import numpy as np  # takes a tenth of a second, and commands that are refused need none
+        # Importing numpy takes a tenth of a second, and commands that are refused before this line need none of it.
+        import numpy as np
 
         return {name: np.array(rows, dtype=np.float64) for name, rows in gates[-1].items()}
 
@@ -440,7 +441,8 @@ class RunFolder:
             return (path.stem.partition(".best-")[2].partition(".on-")[0] or "joint") in keys_gone
 
         with one_writer(self.path):
-            for kind in reversed(RESULTS):  # scores first: they stand for all three
+            # Scores are removed first, because their presence stands for all three files.
+            for kind in reversed(RESULTS):
                 remove(*filter(surpassed, self.path.glob(f"{kind}/*")))
             hashes = self.known_hashes()
             remaining_hashes = {
@@ -469,7 +471,9 @@ class RunFolder:
             except RunError:
                 if self.known_hashes() == hashes:
                     raise
-                return self.result_path(kind, split)  # another process evaluated just now
+                # Another process evaluated the run at this moment and replaced the file; the second look finds its
+                # new name.
+                return self.result_path(kind, split)
         elif "config.yaml" in hashes and path.is_file():
             raise RunError(f"{path} is no result of this run, or of an evaluation that was cut short; {anew}")
         return path

@@ -294,7 +294,8 @@ class DescribedRun:
     def gates(self) -> list[tuple[int, int, dict[str, NDArray[np.float64]]]]:
         """Epoch, step and gate sets, (L, A) each, of every evaluation; empty of a run without gates. Raises RunError: a
         damaged file."""
-        import numpy as np  # takes a tenth of a second, and most runs have no gates
+        # Importing numpy takes a tenth of a second, and most runs have no gates.
+        import numpy as np
 
         names = SHARED, *self.tasks
         with reading(self.folder.gates_path):

@@ -98,7 +98,9 @@ def decompose(gates: Sequence[NDArray[np.floating]]) -> Variance:
     run_layer = ms_run_layer - ms_run_head / heads if layers > 1 else 0.0
     if tasks > 1:
         ms_task, ms_task_layer, ms_task_head = _squares(means - means.mean(0), tasks - 1)
-    else:  # as if tasks did not differ: only the seeds' noise is in the one mean
+    # Where the between-tasks mean square is the smaller one, the estimate would be negative; it is set to 0, as if
+    # tasks did not differ, and the seeds' noise is in the one mean.
+    else:
         ms_task, ms_task_layer, ms_task_head = 0.0, noise * ms_run_layer, noise * ms_run_head
     task_head = ms_task_head - noise * ms_run_head
     task_layer = ms_task_layer - ms_task_head / heads - noise * run_layer if layers > 1 else 0.0

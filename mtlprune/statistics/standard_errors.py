@@ -85,7 +85,9 @@ class StandardError:
             booted: (C, S) of each group, on the same resampled sentences.
         """
         means = np.sum([group.mean(1) for group in booted], 0)
-        if not np.ptp(means) > NOTHING:  # also where a resample has no value
+        # Equal means (up to rounding) have no spread that could be split; this also catches resamples without a
+        # value.
+        if not np.ptp(means) > NOTHING:
             return cls((), (), (), math.nan, CONSTANT)
         groups = [(values, drawn) for values, drawn in zip(observed, booted, strict=True) if len(values) > 1]
         free = [len(values) - 1 for values, _ in groups]
@@ -127,7 +129,9 @@ class StandardError:
         either part is all of it. NaN where none can be estimated."""
         study, ends = self.of_seeds(number) if number else self, (LEVEL / 2, 1 - POWER)
         whole = math.hypot(*study.seeds, study.sentences) or 1.0
-        uncertain = [  # as much larger, by its part in the error, as makes up for what is not known of it
+        # With few seeds the variance itself is uncertain. Each group's error is enlarged by its part in the whole
+        # error, so as to make up for that.
+        uncertain = [
             one + one * (one / whole) * (seen_at(free, known or math.inf) / sum(stats.t.isf(ends, free)) - 1)
             for one, free, known in zip(study.seeds, study.free, self.free, strict=True)
         ]

@@ -61,7 +61,8 @@ def _adopt(run: RunFolder, cells: Mapping[str, Cell]) -> Adopted:
             run.path, cell.name if is_in_place else None, "" if is_in_place else f"cell {cell.name} has a run already"
         )
     target.parent.mkdir(parents=True, exist_ok=True)
-    if target.is_symlink():  # to a run that is gone
+    # A link to a run that has gone since then is replaced.
+    if target.is_symlink():
         target.unlink()
     target.symlink_to(os.path.relpath(run.path.resolve(), target.parent.resolve()), target_is_directory=True)
     note = "; ".join(f"{old} was read as {new}" for old, new in new_paths.items())

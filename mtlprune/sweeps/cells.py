@@ -210,7 +210,8 @@ def narrowed(sweep: Sweep, patterns: Sequence[str]) -> dict[str, Cell]:
         if not matching:
             raise SweepError(f"--only: {sweep.file} has no cell {pattern}{nearest(pattern, sweep.cells)}")
         selected.update(matching)
-    for cell in reversed(list(sweep.cells.values())):  # cells come after those they need
+    # In reverse order, as cells come after those that they need: a needed cell is met after whoever needs it.
+    for cell in reversed(list(sweep.cells.values())):
         if cell.name in selected:
             selected.update(cell.needs)
     return {name: cell for name, cell in sweep.cells.items() if name in selected}

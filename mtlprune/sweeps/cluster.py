@@ -80,7 +80,9 @@ def _submit_level(
         return {name: job.job_id for name, job in submitted.items()}
     numbers = {}
     names = list(tasks)
-    for start in range(0, len(names), jobs or 1):  # submitit's own processes know neither arrays nor dependencies
+    # submitit's own local processes know neither arrays nor dependencies between jobs, so they are submitted in
+    # slices.
+    for start in range(0, len(names), jobs or 1):
         jobs_by_name = {name: executor.submit(tasks[name]) for name in names[start : start + (jobs or 1)]}
         for name, job in jobs_by_name.items():
             job.wait()
@@ -123,7 +125,9 @@ class CellJob:
         while (code := self.process.poll()) is None:
             time.sleep(0.2)
         if code == STOPPED:
-            time.sleep(GRACE)  # the cluster stopped all processes of the job; this one goes with the job
+            # The cluster signals every process of a job that is over its time. This one waits to be ended with the
+            # job instead of reporting a failure.
+            time.sleep(GRACE)
         if code == BUSY:
             return "another process does this cell"
         if code:
@@ -137,6 +141,7 @@ class CellJob:
 
         if self.process is not None:
             self.process.terminate()
-            with contextlib.suppress(ChildProcessError):  # its end is left for ``poll``, which this may interrupt
+            # Its end may be collected by `poll`, which this call may interrupt.
+            with contextlib.suppress(ChildProcessError):
                 os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOWAIT)
         return submitit.helpers.DelayedSubmission(CellJob(self.command))

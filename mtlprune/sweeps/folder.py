@@ -100,7 +100,8 @@ def state(place: Place, splits: Iterable[str] = ()) -> State:
     try:
         with reading(place.run.path, SweepError):
             return _state(place, list(splits))
-    except MtlpruneError as error:  # of this cell alone; the others go on
+    # An error of one cell is noted in its state, and the other cells go on.
+    except MtlpruneError as error:
         return State("failed", str(error))
 
 

@@ -103,7 +103,9 @@ def _labels(source: RunFolder, gold: Gold) -> Iterator[tuple[str, str]]:
     """Name and text of a file for each split: task → sentence → label → correct, gold and predicted items."""
     fingerprint = source.read_manifest()["data"]["fingerprint"]
     for split in source.splits():
-        if "." in split:  # another corpus, or a task's own best weights
+        # A dot in the name marks scores on another corpus, or by the best weights of a single task; a study keeps the
+        # plain splits.
+        if "." in split:
             continue
         sentences = gold(str(source.path), fingerprint, split)
         predicted = {sentence.id: sentence for sentence in source.read_predictions(split)}

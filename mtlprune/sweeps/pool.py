@@ -179,7 +179,9 @@ class Pool:
         if cell_state.kind == "done":
             self.ends[cell.name] = cell_state
             self.watch("done", cell, f"in {time.monotonic() - worker.started_at:.0f} s")
-        elif code in (STOPPED, -signal.SIGTERM) and self.stop():  # killed, where it had not yet loaded its answer
+        # The worker was ended by our own request before it could load its answer to the signal, so this counts as
+        # stopped and not as failed.
+        elif code in (STOPPED, -signal.SIGTERM) and self.stop():
             self.watch("stopped", cell, "")
         elif cell_state.kind == "running":
             self._wait_for_other(cell)

@@ -74,7 +74,8 @@ def expected_times(cells: Iterable[Cell], states_by_name: Mapping[str, State]) -
     for cell in cell_list:
         if states_by_name[cell.name].trained:
             continue
-        if seconds_by_kind and (same_kind := seconds_by_kind.get(kind_of(cell))):  # the kind takes a while to find
+        # The kind of a cell takes a while to find out, so it is only asked where times are known.
+        if seconds_by_kind and (same_kind := seconds_by_kind.get(kind_of(cell))):
             times[cell.name] = Expected(
                 statistics.mean(same_kind) + _overhead_seconds(cell.config, cell.evaluate), False
             )

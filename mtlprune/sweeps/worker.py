@@ -58,7 +58,8 @@ def work(place: Place, evaluate: Sequence[str], threads: int | None, parent: int
             return STOPPED
     except KeyboardInterrupt:
         return STOPPED
-    except Exception as error:  # whatever it is, it is kept and reported, and other cells go on
+    # Whatever happens in a cell is kept in its folder and reported, and the other cells go on.
+    except Exception as error:
         log.exception("the cell failed")
         text = " ".join(str(error).split())
         place.write_failure(text if isinstance(error, MtlpruneError) else f"{type(error).__name__}: {text}")

@@ -69,7 +69,9 @@ class Task(nn.Module, ABC):
 
     def __init__(self, labels: dict[str, list[str]], hidden_size: int, options: Any) -> None:
         super().__init__()
-        self.layer = self.name  # a configuration may give a decoder to another layer of its kind
+        # A configuration may give a decoder to another layer of the same kind; by default it reads the layer of its
+        # own name.
+        self.layer = self.name
         self.labels = labels
         self.options = options
         self.index = {kind: {label: place for place, label in enumerate(all_)} for kind, all_ in labels.items()}

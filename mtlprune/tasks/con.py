@@ -126,7 +126,8 @@ def binarise(brackets: Sequence[Span], length: int) -> list[tuple[int, int, str]
     binarisation makes, is called after its parent with "|<>" behind.
     """
     chains: dict[tuple[int, int], str] = {}
-    for start, end, label in brackets:  # pre-order: the upper label of a chain comes first
+    # Pre-order: the upper label of a chain of unary brackets comes first, so joining labels keeps their order.
+    for start, end, label in brackets:
         chains[start, end] = f"{chains[start, end]}+{label}" if (start, end) in chains else label
     chains = {(0, length): TOP, **chains} if (0, length) not in chains else chains
     children: dict[tuple[int, int], list[tuple[int, int]]] = {}
@@ -145,7 +146,8 @@ def binarise(brackets: Sequence[Span], length: int) -> list[tuple[int, int, str]
         parent = chain.rsplit("+", 1)[-1]
         place, ends = start, []
         for first, last in [*children.get((start, end), []), (end, end)]:
-            while place < first:  # words that are children without a phrase of their own
+            # Words before this bracket are children of the phrase without a phrase of their own.
+            while place < first:
                 spans.append((place, place + 1, parent + DUMMY))
                 place += 1
                 ends.append(place)

@@ -44,7 +44,9 @@ class DEP(SteppedTask):
     def steps(self, encoded: Encoded) -> Steps:
         arcs, vectors = self.features(encoded)
         [arcs] = yield [arcs]
-        square = nn.functional.pad(arcs, (0, 0, 1, 0))  # (B, T + 1, T + 1): row 0 stands for the root itself
+        # (B, T + 1, T + 1): a row is put in front, so that rows and columns both count the root as position 0, as
+        # decoding expects.
+        square = nn.functional.pad(arcs, (0, 0, 1, 0))
         heads = inference.mst(square, torch.tensor(encoded.sizes), projective=self.options.projective)
         flat = torch.cat([row[1 : size + 1] for row, size in zip(heads, encoded.sizes, strict=True)])  # (N,)
         (rows,) = move_together([head_rows(flat, encoded.sizes)], encoded.words.device)

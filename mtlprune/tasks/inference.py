@@ -164,7 +164,9 @@ def best_splits(scores: Tensor, lengths: Tensor) -> Tensor:
 
         def best(scores_of_spans: Tensor, left: Tensor, right: Tensor) -> None:
             splits = left + right
-            first = splits.argmax(0, keepdim=True)  # not max: only argmax promises the first of equal ones
+            # argmax and not max: only argmax promises the first of equal maxima, and equal scores must give the same
+            # tree everywhere.
+            first = splits.argmax(0, keepdim=True)
             middles[len(splits) + 1, : splits.shape[1]] = first[0]
             scores_of_spans.add_(splits.gather(0, first)[0])
 
@@ -261,7 +263,9 @@ def _eisner(scores: Tensor, lengths: Tensor) -> Tensor:
 
     # supar's argmax is a gradient, which neither inference mode nor no_grad may stop; its sums need finite numbers
     with torch.inference_mode(False), torch.enable_grad():
-        finite = torch.nan_to_num(scores.clone(), neginf=0.0)  # ROOT's row, diagonal and padding are never used
+        # supar's sums need finite numbers; the entries that become 0 (the row of ROOT, the diagonal, the padding) are
+        # never used.
+        finite = torch.nan_to_num(scores.clone(), neginf=0.0)
         return DependencyCRF(finite, lengths.clone(), multiroot=False).argmax
 
 

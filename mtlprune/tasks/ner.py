@@ -29,7 +29,8 @@ class NER(SteppedTask):
     def __init__(self, labels: dict[str, list[str]], hidden_size: int, options: Any) -> None:
         super().__init__(labels, hidden_size, options)
         size = options.size
-        self.ends = Linear(hidden_size, 2 * size)  # the start and the end projection in one matrix
+        # The projections of starts and of ends share one matrix, because one product is faster than two.
+        self.ends = Linear(hidden_size, 2 * size)
         self.weight = nn.Parameter(torch.zeros(len(labels["types"]) + 1, size + 1, size + 1))
 
     def loss(self, encoded: Encoded, target: dict[str, Tensor]) -> Tensor:

@@ -36,7 +36,9 @@ def candidates(encoded: Encoded, max_width: int) -> Candidates:
     width = torch.arange(min(longest, max_width), device=encoded.lengths.device)
     end = start[:, None] + width
     fits = end < encoded.lengths[:, None, None]
-    places = fits.nonzero_static(size=sum(candidate_counts(encoded.sizes, max_width)))  # a known size: nobody waits
+    # The number of candidates is known from the lengths, so the size is given, and the host need not wait for the
+    # device to count.
+    places = fits.nonzero_static(size=sum(candidate_counts(encoded.sizes, max_width)))
     sentence, first, extra = places.t().contiguous().unbind()
     return Candidates(sentence, first, first + extra)
 
@@ -60,7 +62,9 @@ def best_of_each(scores: Tensor, owner: Tensor, lengths: Tensor, ratio: float) -
     rank = torch.arange(len(owner), device=owner.device) - first[owner]
     (limit,) = move_together([(lengths * ratio).floor().clamp(min=1).long()], owner.device)
     marked = torch.zeros_like(owner, dtype=torch.bool)
-    marked[order] = rank < limit[owner]  # owner is sorted, so owner[order] is owner
+    # Spans of a sentence are sorted among themselves only, so `owner[order]` equals `owner`, and a rank can be
+    # compared with its sentence's limit.
+    marked[order] = rank < limit[owner]
     return marked
 
 
@@ -113,7 +117,9 @@ class SplitSpanLayer(nn.Module):
         bias = torch.cat([layer.words.bias.unflatten(0, (3, -1)) for layer in layers], dim=1).flatten()
         start, end, pooled = linear(encoded.words, weight, bias).chunk(3, dim=1)
         pooled = pooled.float() / layers[0].max_width
-        prefix = pooled.cumsum(0)  # the sum over a span: the prefix of its end without the prefix before its start
+        # The sum over a span is the prefix sum at its end minus the prefix sum before its start, so spans of all
+        # widths cost the same.
+        prefix = pooled.cumsum(0)
         before = prefix - pooled
         # counted from each sentence's start: over a whole batch the sums outgrow bf16, and their differences are lost
         base = before.index_select(0, encoded.starts.index_select(0, encoded.owner))
@@ -124,7 +130,8 @@ class SplitSpanLayer(nn.Module):
     @staticmethod
     def gather(parts: tuple[Tensor, Tensor, Tensor], spans: Candidates, offset: Tensor) -> Tensor:
         """The layer's output for each span. (M, size)"""
-        embedding = nn.functional.embedding  # a gather whose gradient is fast on CPUs
+        # An embedding lookup is a gather whose gradient is fast on CPUs, where index_select's is slow.
+        embedding = nn.functional.embedding
         begin = offset[spans.sentence]
         return (
             embedding(begin + spans.start, parts[0])
@@ -222,7 +229,8 @@ class MLPPairs(nn.Module):
 
     def score(self, vectors: Any, left: Tensor | None, right: Tensor, owner: Tensor, sentences: int) -> Tensor:
         """Scores of the pairs (left row, right row) of sentences ``owner`` (P,); left as above. (P, L), fp32"""
-        gather = nn.functional.embedding  # its gradient is fast on CPUs
+        # As above: a gather whose gradient is fast on CPUs.
+        gather = nn.functional.embedding
         first = vectors[0][: len(right)] if left is None else gather(left, vectors[0])
         hidden = nn.functional.leaky_relu(first + gather(right, vectors[1]), negative_slope=0.1)
         if self.training and self.dropout:

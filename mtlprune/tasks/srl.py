@@ -66,7 +66,9 @@ class SRL(SteppedTask):
             self.match_predicate = Linear(hidden_size, size)
             nn.init.zeros_(self.match_predicate.weight)
         nn.init.xavier_uniform_(self.predicate[0].weight)  # type: ignore[arg-type]
-        if not self.ranked:  # begin with few predicates, or the first steps label half of all words
+        # The bias starts low, so that few words are predicates in the beginning. With a bias of 0 the first updates
+        # would take half of all words for predicates, and pair every one of them with every span.
+        if not self.ranked:
             nn.init.constant_(self.predicate[1][-1].bias, -2.0)  # type: ignore[arg-type, index]
         nn.init.uniform_(self.label_predicate.weight, -self.label_span.bound, self.label_span.bound)
 
@@ -79,7 +81,8 @@ class SRL(SteppedTask):
         kept_spans, kept_predicates = self.keep(encoded, ranked)
         longest = max(encoded.sizes)
         start = encoded.starts[ranked.spans.sentence] + ranked.spans.start
-        place = start * longest + ranked.spans.end - ranked.spans.start  # (M,) as in collate, rising
+        # The same numbering of spans as in `collate`; it rises, so that targets can be looked up by bisection.
+        place = start * longest + ranked.spans.end - ranked.spans.start
         if not self.ranked:
             is_argument = torch.zeros_like(kept_spans)
             is_argument[torch.searchsorted(place, target["span"])] = True
@@ -109,7 +112,9 @@ class SRL(SteppedTask):
         if not len(kept_predicates):
             return [tuple(layer) for layer in layers]
         scores, span, word = self.pair_scores(encoded, ranked, move_together(rows, ranked.predicate.device), total)
-        if not self.labels["roles"]:  # no predicate of the training sentences has arguments
+        # No predicate of the training sentences has an argument: there is no role to score, and every pair counts as
+        # none.
+        if not self.labels["roles"]:
             scores = scores.new_zeros(len(scores), 1)
         spans = ranked.spans.take(span)
         best, *candidates = yield [*scores.max(1), word, spans.start, spans.end]
@@ -187,7 +192,9 @@ class SRL(SteppedTask):
 
     def target(self, sentence: Sentence) -> Target:
         index, frames = self.index["roles"], sentence.get(self.layer)
-        rows = {  # two arguments of one predicate on the same span: the later one is kept
+        # Where two arguments of one predicate lie on the same span, the later one is kept, because a cell of the
+        # table holds one role.
+        rows = {
             (predicate.index, span.start, span.end - 1): index[span.label] + 1
             for predicate in frames
             for span in predicate.arguments

@@ -77,7 +77,9 @@ def batch_arcs(
             heads = np.asarray(tree.heads, np.int64)
             below = np.flatnonzero(heads > 0)
             up = np.stack([below, heads[below] - 1], 1) + start
-            ends.append(np.stack([up, up[:, ::-1]], 1).reshape(-1, 2))  # both directions of an arc together
+            # Both directions of an arc stand next to each other, since a head may attend from the dependent to its
+            # head or back.
+            ends.append(np.stack([up, up[:, ::-1]], 1).reshape(-1, 2))
     pairs = np.concatenate(ends) if ends else np.zeros((0, 2), np.int64)
     sources, targets = counts[pairs[:, 0]], counts[pairs[:, 1]]
     arc = np.repeat(np.arange(len(pairs)), sources * targets)

@@ -85,7 +85,8 @@ def measure(
         RunError: no weights there.
         ConfigError: no batch has the layers of all tasks, so their steps cannot be compared on the same batches.
     """
-    peak = peak_memory(config, batches) if memory else 0  # before this process holds a model, too
+    # Peak memory is measured in a process of its own, before this one holds a model too.
+    peak = peak_memory(config, batches) if memory else 0
     run, precision = make_run(config, trained)
     settings = run.config.train
     timed_batches = joint_batches(run, batches)
@@ -100,7 +101,8 @@ def measure(
     gated = gated_run(run)
     if gated is not None:
         steppers[joint + GATED] = Stepper(gated, config.tasks, precision)
-    for stepper in steppers.values():  # Adam's moments are held once, however many kinds there are
+    # All kinds of step share one model and its optimizer, so that Adam's moments are held once.
+    for stepper in steppers.values():
         stepper.optimizer.state = steppers[PLAIN].optimizer.state
     result = Measured(
         {
@@ -181,7 +183,8 @@ class Stepper:
         heads["params"] = [p for p in heads["params"] if id(p) in decoders]
         self.parameters = [*encoder["params"], *heads["params"]]
         for group in self.optimizer.param_groups:
-            group["lr"] = 1e-8  # the weights hardly move, so that every kind meets the same model
+            # With this rate the weights hardly move, so that every kind of step is timed on the same model.
+            group["lr"] = 1e-8
 
     def loss(self, rows: list[int]) -> Tensor:
         batch = self.run.batch(mixing.MiniBatch(self.tasks, rows))

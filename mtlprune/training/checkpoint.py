@@ -163,7 +163,8 @@ def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Optimiz
     except (SafetensorError, RuntimeError) as error:
         if out_of_memory(error):
             raise
-        reason = " ".join(str(error).split())  # torch lists what is missing on several lines
+        # torch lists what is missing on several lines; a message has one.
+        reason = " ".join(str(error).split())
         raise RunError(f"{path} does not hold this run's state ({reason}); {HINT_REMOVE_CHECKPOINT}") from error
     for place, values in state.items():
         device = parameters[place].device
@@ -181,5 +182,6 @@ def _write(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str
     with replacing(path) as staging:
         try:
             save_file({name: tensor.detach() for name, tensor in tensors.items()}, staging, metadata)
-        except SafetensorError as error:  # a full disk reaches us in this coat
+        # safetensors raises SafetensorError when the disk is full, where other writers raise OSError.
+        except SafetensorError as error:
             raise OSError(str(error)) from error

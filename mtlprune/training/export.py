@@ -223,7 +223,8 @@ def _folded(model: MultiTaskModel, gates: Tensor | None, clones: str | None) -> 
         fold_gates(transformer, gates, encoder.places.kept_heads)
     if encoder.head_map is not None:
         transformer = with_all_heads(transformer, encoder.head_map)
-    vars(transformer).pop("save_pretrained", None)  # its gates are in the weights now
+    # The wrapper that refuses to save a gated model is taken off, since its gates are in the weights now.
+    vars(transformer).pop("save_pretrained", None)
     return transformer
 
 

@@ -20,7 +20,8 @@ def choose_device(device: str) -> str:
     if device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        (torch.ones(1, device=device) + 1).item()  # some, such as meta, hold shapes and compute nothing
+        # Some devices, such as meta, exist but compute nothing; a sum shows whether this one does.
+        (torch.ones(1, device=device) + 1).item()
     except (RuntimeError, AssertionError, ImportError) as error:
         reason = str(error).splitlines()[0]
         raise RunError(f"the device {device} (train.device, --device) cannot be used here: {reason}") from None
@@ -64,7 +65,8 @@ def dtype(precision: str) -> torch.dtype:
 def configure_process(threads: int | None) -> None:
     """Set this process's threads, and make every operation give the same result each time."""
     torch.set_num_threads(min(threads or 1, most_threads()))  # a run may be from a larger machine
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it products on GPUs may differ between runs
+    # Without this setting matrix products on GPUs may differ between two runs of the same program.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # slow, and we never read uninitialised memory
 
@@ -98,7 +100,9 @@ def peak_memory(device: torch.device | None = None) -> int:
     if device is not None and device.type == "cuda":
         return torch.cuda.max_memory_allocated()
     status = Path("/proc/self/status")
-    if status.exists():  # on Linux ru_maxrss begins with what the parent held when it started this process
+    # On Linux ru_maxrss begins with what the parent held when it started this process, so the peak is read from /proc
+    # instead.
+    if status.exists():
         for line in status.read_text(encoding="utf-8").splitlines():
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024

@@ -90,7 +90,8 @@ def row_owners(batch: EncoderBatch) -> Tensor:
     """The sentence that each row of a batch belongs to; long sentences have several rows. (R,) int64"""
     rows, length = batch.input_ids.shape
     word = torch.zeros(rows, dtype=torch.int64, device=batch.input_ids.device)
-    word[batch.piece_slot // length] = batch.piece_word  # every row has a piece that is read there
+    # Every row contains a piece that is read there, so each row finds a word, and through it its sentence.
+    word[batch.piece_slot // length] = batch.piece_word
     sentence = torch.repeat_interleave(batch.lengths)  # (N,)
     return sentence[word]
 

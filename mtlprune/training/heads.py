@@ -67,10 +67,12 @@ def _heads_by_name(heads: Sequence[str], places: HeadHooks, key: str) -> Tensor:
 
 
 def drawn_heads(control: HeadsConfig, sets: Sets, config: Config) -> Sets:
-    """Draw as many heads of each layer as each set of ``like`` has, by the rule of a control."""
+    """Draw as many heads of each layer as each of the sets has, by the rule of a control."""
     seed, masks = config.train.seed if control.seed is None else control.seed, {}
     for task, mask in sets.items():
-        stream = b"" if control.rule == "permuted" else task.encode()  # one permutation for all tasks
+        # With `permuted` one permutation serves all tasks, so the stream of random numbers must not depend on the
+        # task: how sets overlap is kept.
+        stream = b"" if control.rule == "permuted" else task.encode()
         generator = np.random.default_rng(np.random.SeedSequence([seed, zlib.crc32(stream), 8]))
         rows = mask.numpy()
         if control.rule == "random":

@@ -63,8 +63,10 @@ def train(
     folder.refuse_packed("weights")
     path = Path(config.data.path)
     if folder.config_path.is_file() and not path.exists():
-        path = folder.corpus_path()  # it goes on, begun elsewhere
-    corpus = load_corpus(path)  # before anything is made: a wrong path leaves no folder
+        # The run goes on on another machine or from another folder than it was begun in.
+        path = folder.corpus_path()
+    # The corpus is loaded before anything is made, so that a wrong path leaves no folder behind.
+    corpus = load_corpus(path)
     # The lock is held for the whole training, so that a second process on the same folder is refused instead of
     # mixing its files in.
     with folder.locked():
@@ -280,7 +282,8 @@ def restore_folder(folder: RunFolder, progress: Progress) -> None:
         folder.verify_weights(key, best)
     progress.restore_logs(folder.metrics_path, folder.gates_path, folder.uas_path)
     if progress.step:
-        folder.write_json("best.json", progress.best)  # a kill may have left it ahead of the checkpoint
+        # A kill between two writes may have left the file ahead of the checkpoint.
+        folder.write_json("best.json", progress.best)
         delete_obsolete_files(folder, progress)
 
 
@@ -289,7 +292,8 @@ def delete_obsolete_files(folder: RunFolder, progress: Progress) -> None:
     the checkpoint of a finished run."""
     best_weights = {folder.weights_path(int(best["epoch"])) for best in progress.best.values()}
     weights = folder.path / "weights"
-    with one_writer(folder.path):  # who evaluates a finished run writes there, too; a killed writer's lock goes
+    # Whoever evaluates a finished run writes there too, so the lock is taken; that of a killed writer is free again.
+    with one_writer(folder.path):
         for place in (folder.path, weights):
             remove_halves(place)
     remove(*(path for path in weights.glob("epoch-*.safetensors") if path not in best_weights))

@@ -104,7 +104,8 @@ def build_model(
     for part in config.train.freeze:
         (model.encoder if part == "encoder" else model.tasks).requires_grad_(False)
     if config.pruning.closed == "optimal" and model.encoder.head_constants is not None:
-        model.encoder.head_constants.requires_grad_(True)  # no part of the encoder that is frozen
+        # The constants are learnt even where the encoder is frozen, because they are no part of the pretrained model.
+        model.encoder.head_constants.requires_grad_(True)
     return model, vocabularies
 
 
@@ -167,7 +168,8 @@ def write_beginning(
     if model.treated:
         folder.write_json(TREATED, model.treated)
     else:
-        remove(folder.path / TREATED)  # of a beginning with other settings that was cut short
+        # A beginning with other settings, which was cut short, may have left this file.
+        remove(folder.path / TREATED)
     data = {"path": config.data.path, "fingerprint": corpus.fingerprint, "name": corpus.info.get("name")}
     gates = {"gates": sum(p.numel() for p in model.gates.parameters())} if model.gates else {}
     commit = {"encoder": {"revision": model.encoder.commit}} if model.encoder.commit else {}
@@ -214,7 +216,8 @@ def save_encoder_files(encoder: Encoder, path: Path) -> None:
             encoder.tokenizer.save_pretrained(staging)
             if encoder.head_map is not None:
                 encoder.head_map.write(staging)
-    except Exception as error:  # `tokenizers` tells of a full disk by a bare Exception
+    # `tokenizers` reports a full disk by a bare Exception.
+    except Exception as error:
         raise RunError(f"{path}: tokenizer.json and its like could not be written ({error})") from error
 
 
@@ -240,7 +243,8 @@ def code_hash() -> str:
 def git_commit() -> str | None:
     """The commit of the code, with + behind when it was changed since; None outside a checkout of its own."""
     repository = Path(__file__).parents[2]
-    if not (repository / ".git").exists():  # an installed package may lie within somebody else's checkout
+    # An installed package may lie within somebody else's checkout, whose commit would say nothing about it.
+    if not (repository / ".git").exists():
         return None
     try:
         commit, uncommitted = (

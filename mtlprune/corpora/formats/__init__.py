@@ -161,7 +161,9 @@ def read_lines(path: Path, skip: Skip | None = None) -> Iterator[NumberedLine]:
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise CorpusError(f"{path}: expected a readable file, found: {reason}; check the path") from error
-    if raw.endswith(b"\n"):  # an empty line follows the last line break
+    # A file that ends in a line break yields one more, empty line, by which a last block without a blank line behind
+    # it is closed.
+    if raw.endswith(b"\n"):
         yield NumberedLine(number + 1, "")
 
 

@@ -264,6 +264,7 @@ def _add_text(path: Path, line: int, node: _Open, token: str) -> None:
     if node.filled or node.word is not None:
         problem = f"found {token!r} as one more child of {node.label or 'a node without label'}"
         raise formats.malformed(path, line, f"expected (TAG word) around every word, {problem}")
-    if node.label is None:  # no space of any kind belongs to a label
+    # Labels hold no space of any kind, so the first token behind the bracket is the whole label.
+    if node.label is None:
         node.label, token, *_ = (*token.split(maxsplit=1), "")
     node.word = token or None

@@ -90,7 +90,8 @@ class Notation:
         try:
             return spans_from_tags(cells, self.schemes[name])
         except formats.WordError as error:
-            spans = spans_from_tags(cells, self.schemes[name], repair=True)  # what no repair helps is told as it is
+            # What conlleval's repair cannot mend either raises its own error, which names the word.
+            spans = spans_from_tags(cells, self.schemes[name], repair=True)
             if not self.repair:
                 problem = f"{error.problem}; or read them as conlleval does (--repair)"
                 raise formats.WordError(error.place, problem) from None
@@ -214,7 +215,9 @@ def read_columns(
         tell(f"{path}: line {table.header.number} names the columns and is no word: {table.header.text[:80]!r}")
 
     def of_column(column: FileColumn) -> Iterator[list[str]]:
-        silent = skip and (lambda error: None)  # those that are left out are told when they are read
+        # Blocks that are skipped are reported when they are read later; here, where only the notation is guessed,
+        # they pass in silence.
+        silent = skip and (lambda error: None)
         return ([row[place_of[column]] for row in cells] for _, _, cells in table.sentences(silent))
 
     notation = Notation(columns, of_column, repair)
@@ -276,7 +279,9 @@ class ColumnTable:
         part, name = list[formats.NumberedLine](), ""
         for line in block:
             cells = formats.split_row(line.text, self.separator)
-            following = self.header and next(iter(cells[self._of_sentences :]), "")  # the name stands once, or in all
+            # In some files only the first row of a document carries its name, in others every row does; both are
+            # read.
+            following = self.header and next(iter(cells[self._of_sentences :]), "")
             if not any(cells) or (following and following != name):
                 yield part
                 part = []

@@ -174,7 +174,9 @@ def _check_rows(document: Document, rows: list[Row]) -> None:
 
 def _spans(path: Path, rows: Sequence[Row], column: int) -> tuple[Span, ...]:
     cells = [row[1][column] for row in rows]
-    if column == _NER:  # a bracket around one word comes without its star there: (GPE)
+    # In the column of names a bracket around one single word comes without the star that stands for the word
+    # everywhere else: (GPE).
+    if column == _NER:
         cells = [re.sub(r"(?<=[^()*])\)", "*)", cell, count=1) for cell in cells]
     with formats.on_lines(path, rows, f"column {column + 1}"):
         return spans_from_stars(cells)

@@ -153,7 +153,9 @@ def _ten_columns(
     """A block whose rows have the columns of CoNLL-U, further ones as keys of MISC; and what to ``tell`` of it."""
     rows = [line for line in block if not line.text.startswith("#")]
     if columns == COLUMNS:
-        width = min((line.text.count("\t") + 1 for line in rows), default=0)  # one row that is too long is a mistake
+        # The smallest width of all rows, because one row that is too long is a mistake in that row and no format of
+        # its own.
+        width = min((line.text.count("\t") + 1 for line in rows), default=0)
         return _without_unnamed(path, block, rows, width) if width > len(COLUMNS) else (list(block), "")
     lines = []
     for line in block:

@@ -33,7 +33,8 @@ def guess_format(path: Path) -> str:
     if first.startswith("{") or path.suffix in (".jsonl", ".ndjson"):
         tree = parse_json_line(first or "[]", f"{path}, line 1", CorpusError)
         return "jsonl" if not isinstance(tree, dict) or _is_sentence(tree) else "hf"
-    if first.lstrip().startswith("(") and "".join(lines).count(")") >= len(lines):  # else ( is a word
+    # Bracketed trees begin with a bracket and close some; otherwise the bracket is a word of the text.
+    if first.lstrip().startswith("(") and "".join(lines).count(")") >= len(lines):
         return "brackets"
     if first.startswith("#begin document"):
         return "propbank"

@@ -60,7 +60,8 @@ def read_dataset(
     Raises:
         CorpusError: the hub cannot be reached, there is no such dataset, or a row is malformed; in words.
     """
-    with tempfile.TemporaryDirectory(prefix="mtlprune-") as cache:  # what local files are turned into does not stay
+    # The library converts local files into its cache. The cache lies in a temporary folder, so nothing of it stays.
+    with tempfile.TemporaryDirectory(prefix="mtlprune-") as cache:
         with _in_words(source, "a dataset" if Path(source).exists() else "a folder, or a dataset that can be reached"):
             tables = _tables(source, cache)
         tables_by_split = _splits(source, list(tables), names_by_split or {})
@@ -100,7 +101,9 @@ def _in_words(source: str, expectation: str) -> Iterator[None]:
         raise
     except MtlpruneError as error:
         raise CorpusError(str(error)) from error
-    except Exception as error:  # they raise of all kinds
+    # Libraries and servers raise errors of all kinds here, so every one of them becomes a sentence about the data
+    # set.
+    except Exception as error:
         cause: BaseException = error
         while cause.__cause__ is not None:
             cause = cause.__cause__
@@ -151,7 +154,8 @@ def _tables(source: str, cache: str) -> dict[str, Any]:
     _check_files([path] if path.is_file() else [*path.rglob("*.*")])
     if not path.is_file():
         _refuse_elsewhere(_descriptions(options.get("path", source), options.get("revision")))
-    if has_magic(source) and path.exists():  # the library would take it for a pattern
+    # The library would take a path with * or [ for a pattern and find nothing.
+    if has_magic(source) and path.exists():
         link, resolved = Path(cache, f"rows{path.suffix}"), path.resolve()
         link.symlink_to(resolved) if path.is_file() else shutil.copytree(resolved, link, copy_function=os.symlink)
         options = {key: str(link) if value == source else value for key, value in options.items()}
@@ -165,7 +169,9 @@ def _tables(source: str, cache: str) -> dict[str, Any]:
             datasets.enable_progress_bars()
     for rows in loaded.values() if not saved else ():
         for name, feature in rows.features.items():
-            if "Json(" in repr(feature):  # as which the library reads text beside numbers, with quotes around it
+            # A column in which text stands beside numbers is read as JSON, with quotes around the text; it is
+            # refused, since labels would be wrong.
+            if "Json(" in repr(feature):
                 problem = "values of one kind, found several, such as text beside numbers; write text into all rows"
                 raise CorpusError(f"{source}, column {name}: expected {problem}")
     return {str(split): rows for split, rows in (loaded if isinstance(loaded, dict) else {"all": loaded}).items()}
@@ -270,7 +276,8 @@ def _choose(source: str, names: Sequence[str], columns: str | None) -> dict[str,
                 for name, column_kind in columns_by_name.items()
                 if column_kind not in ("head", "relation")
             }
-        if "pos" not in columns_by_name.values():  # universal tags first: every treebank has them
+        # Universal tags are preferred where both columns are there, because every treebank has them.
+        if "pos" not in columns_by_name.values():
             tags = next((name for name in ("upos", "xpos") if name in columns_by_name), None)
             columns_by_name |= {tags: "pos"} if tags else {}
         columns_by_name = {

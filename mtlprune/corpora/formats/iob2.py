@@ -111,7 +111,8 @@ def spans_from_tags(tags: Sequence[str], scheme: str = "IOB2", repair: bool = Fa
     not."""
     opens, continues = _OPENS[scheme], _CONTINUES[scheme]
     spans: list[Span] = []
-    label, unfinished = "", False  # of the span that the next word may continue
+    # The label of the span that the next word may continue, and whether the scheme still owes its last word.
+    label, unfinished = "", False
     for place, tag in enumerate(tags):
         mark, kind = tag[:1], tag[2:]
         if scheme == "IO" and _is_label(tag):

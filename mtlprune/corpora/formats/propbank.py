@@ -57,7 +57,9 @@ def parse_skeleton(block: list[NumberedLine], source: str, index: int, document:
         con = drop_root(spans_from_stars([row[5] for row in rows]), len(rows))
     srl = read_predicates(source, block, [(row[6], row[7]) for row in rows], [row[8:] for row in rows])
     tags = tuple(row[4] for row in rows)
-    with on_lines(source, block):  # the rules of Sentence hold for what lies on withheld words too
+    # The words are withheld in these files, yet the rules of Sentence (no overlap, no position outside) hold for
+    # spans over them too.
+    with on_lines(source, block):
         Sentence("skeleton", ("[WORD]",) * len(block), pos=tags, con=con, srl=srl).validate()
     return Skeleton(tags, con, srl, source, block[0].number)
 

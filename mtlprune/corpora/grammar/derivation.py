@@ -39,7 +39,9 @@ def parse(template: str) -> tuple[Item, ...]:
         for token in tokens:
             if token == ")":
                 break
-            first = 2 if token[0] == "(" else 1  # a mark cannot be the first letter of a word
+            # A mark such as ? or > cannot be the first letter of a word, so the search for it begins one place later
+            # (two within brackets).
+            first = 2 if token[0] == "(" else 1
             cut = next((place for place, letter in enumerate(token) if place >= first and letter in _MARKS), len(token))
             marks = {_MARKS[mark]: value for mark, value in _MARK.findall(token[cut:])}
             item = Item(token[:cut].lstrip("("), **{**marks, "chance": float(marks.get("chance", 1))})

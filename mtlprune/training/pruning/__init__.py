@@ -33,7 +33,8 @@ def record(model: MultiTaskModel, epoch: int, step: int) -> GateLine:
         "expected": {name: round(float(gates.expected_open().detach()), 4) for name, gates in sets.items()},
         "gates": {
             name: [[float(f"{value:.6g}") for value in row] for row in gates.evaluated().detach().cpu().tolist()]
-            for name, gates in sets.items()  # six digits, but nothing becomes 0 that is not
+            # Six digits are enough for a figure, but nothing that is above 0 becomes 0, because 0 means closed.
+            for name, gates in sets.items()
         },
     }
 
@@ -85,7 +86,8 @@ def check_stable(run: NewRun, heads: int) -> None:
         make_penalty(gates_config(run.config, 0), run.model, settings.selector_updates)
     places = run.model.encoder.places
     first = first_logits(places.layers, places.heads, settings.init).numpy()
-    distance = max(float(np.ptp(first)), float(first.max()))  # to pass one another, or to close
+    # The way that a gate's logit has to go, to pass another gate or to close.
+    distance = max(float(np.ptp(first)), float(first.max()))
     if settings.selector in ("gates", "topk") and settings.rate * settings.selector_updates < distance:
         raise ConfigError(
             f"pruning.rate: expected at least {distance / settings.selector_updates:.2g} for init: {settings.init} and "

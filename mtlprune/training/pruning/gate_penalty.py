@@ -47,7 +47,9 @@ class GatePenalty(Callback):
             return
         used = {name: gates for name, gates in self.sets.items() if name in tasks or name == SHARED}
         total = self.penalty(used, self.step)
-        if self.overlap:  # sets without a batch in this update count, but stay where they are
+        # Sets of tasks without a batch in this update count in the overlap, but their values are detached, so they
+        # stay where they are.
+        if self.overlap:
             values = [gates() if name in used else gates().detach() for name, gates in self.sets.items()]
             total = total + self.overlap * overlap(values)
         if total.requires_grad:  # no gradient flows through fixed gates

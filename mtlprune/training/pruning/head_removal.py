@@ -203,7 +203,9 @@ def write(
     epoch = best["joint"]["epoch"]
     try:
         model.encoder.save(folder.encoder_path)
-    except Exception as error:  # safetensors and tokenizers tell of a full disk by classes of their own
+    # A full disk is reported by safetensors and tokenizers with classes of their own, so any error here is checked
+    # for it.
+    except Exception as error:
         if out_of_memory(error):
             raise
         raise RunError(f"{out}: its encoder could not be written ({error}); nothing was left there") from error
