@@ -6,11 +6,15 @@ spans      flat typed spans in order of their start: tuple[Span, ...]       ner
 tree       heads and relations: Dependencies                                dep
 brackets   labelled brackets in pre-order: tuple[Span, ...]                 con
 frames     predicates in order of their index: tuple[Predicate, ...]        srl
+label      one string a sentence: str                                       sentence_type
+number     one finite number a sentence: float                              prominence
+labels     distinct strings in order, perhaps none: tuple[str, ...]         topics
 
 A kind may name another layer: ``brackets:pos`` are brackets whose score leaves out the words that the tags layer
 ``pos`` calls punctuation; the score of plain ``brackets`` leaves out none.
 """
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -187,14 +191,100 @@ class FramesKind(Kind):
         return texts
 
 
+class LabelKind(Kind):
+    """One label a sentence, which may hold blanks."""
+
+    def wrong(self, value: Any, words: int) -> Iterator[str]:
+        yield from _wrong_sentence_label(value)
+
+    def to_json(self, value: Any) -> Any:
+        return value
+
+    def from_json(self, tree: Any) -> Any:
+        return tree
+
+    def text(self, value: Any) -> str:
+        """The value as one cell of a table or as a comment; `read` is the reverse."""
+        return str(value)
+
+    def read(self, text: str) -> Any:
+        """The value that a text means; None for an empty one and for ``_``, which mean unknown. Raises ValueError,
+        which says what was expected."""
+        if text in ("", "_"):
+            return None
+        if contradictions := list(_wrong_sentence_label(text)):
+            raise ValueError(contradictions[0])
+        return text
+
+    def cells(self, value: Any, words: Sequence[str]) -> list[str]:
+        """The value stands in the row of the first word, because it belongs to no word."""
+        return [self.text(value), *[""] * (len(words) - 1)]
+
+
+class NumberKind(LabelKind):
+    """One number a sentence, such as a rating or a similarity."""
+
+    def wrong(self, value: Any, words: int) -> Iterator[str]:
+        if not isinstance(value, float) or not math.isfinite(value):
+            yield f"the number of the sentence is {value!r}; expected a finite float"
+
+    def from_json(self, tree: Any) -> Any:
+        return float(tree)
+
+    def text(self, value: Any) -> str:
+        return f"{value:.6g}"
+
+    def read(self, text: str) -> Any:
+        if text in ("", "_", "null"):
+            return None
+        try:
+            number = float(text)
+        except ValueError:
+            number = math.nan
+        if not math.isfinite(number):
+            raise ValueError(f"expected a number such as 3.5, found {text[:60]!r}; correct it")
+        return number
+
+
+class LabelsKind(LabelKind):
+    """Several labels a sentence, or none; ``|`` stands between them in text."""
+
+    def wrong(self, value: Any, words: int) -> Iterator[str]:
+        for label in value:
+            yield from _wrong_sentence_label(label)
+            if "|" in label:
+                yield f"the label {label!r} holds |, which separates labels; write it in another way"
+        if list(value) != sorted(set(value)):
+            yield f"the labels of the sentence are {list(value)}; expected different ones in alphabetical order"
+
+    def to_json(self, value: Any) -> Any:
+        return list(value)
+
+    def from_json(self, tree: Any) -> Any:
+        return tuple(sorted(set(tree)))
+
+    def text(self, value: Any) -> str:
+        return "|".join(value)
+
+    def read(self, text: str) -> Any:
+        """An empty text is the empty set."""
+        if text == "_":
+            return None
+        labels = (LabelKind.read(self, part.strip()) for part in text.split("|"))
+        return tuple(sorted({label for label in labels if label is not None}))
+
+
+OF_SENTENCES: dict[str, LabelKind] = {"label": LabelKind(), "number": NumberKind(), "labels": LabelsKind()}
+"""The kinds whose value belongs to the whole sentence. The decoder of each of them has the name of the kind."""
 KINDS: dict[str, Kind] = {
     "tags": Kind(),
     "spans": SpansKind(),
     "tree": TreeKind(),
     "brackets": BracketsKind(),
     "frames": FramesKind(),
+    **OF_SENTENCES,
 }
-RESERVED = ("id", "words", "joint", "shared", *KINDS)
+RESERVED = ("id", "words", "split", "joint", "shared", *KINDS)
 """Names that mean something else beside those of layers, in sentences, runs and gates."""
 
 
@@ -214,6 +304,12 @@ def kind_of(name_or_kind: str, decoders: Mapping[str, Mapping[str, Any]] | None 
             f"expected a layer out of {', '.join(LAYERS)}, or a kind out of {', '.join(KINDS)}, found {name_or_kind!r}"
         )
     return kind
+
+
+def decoder_of(kind: str) -> str:
+    """The decoder that a layer of this kind gets where nobody names another: that of the known layer of the kind."""
+    base = kind_of(kind)
+    return next((name for name in LAYERS if kind_of(name) == base), base)
 
 
 def tags_named(kind: str) -> str | None:
@@ -254,6 +350,13 @@ def _wrong_label(label: object, location: str) -> Iterator[str]:
         yield f"the label of {location} is {label!r}; expected a non-empty string without blanks"
     elif label == "_":
         yield f"the label of {location} is '_', which means unknown and is none; give it one, or leave the layer out"
+
+
+def _wrong_sentence_label(label: object) -> Iterator[str]:
+    if not isinstance(label, str) or not label.strip() or label != label.strip() or re.search(r"[\t\n\r]", label):
+        yield f"the label of the sentence is {label!r}; expected text without blanks at its ends, tabs or line breaks"
+    elif label == "_":
+        yield "the label of the sentence is '_', which means unknown; give it another, or leave the layer out"
 
 
 def _phrase(span: Span, words: Sequence[str]) -> str:

@@ -116,6 +116,11 @@ class MultiTaskModel(nn.Module):
         tasks = {}
         for name in config.tasks:
             options = getattr(config.decoders, name)
+            if getattr(options, "pooling", "mean") == "first" and not encoder.reads_first:
+                raise EncoderError(
+                    f"decoders.{name}.pooling: expected mean, because {part.name} has no special token of its own that "
+                    "stands before a sentence and sees all of it, found first"
+                )
             tasks[name] = decoder_class(config.decoder(name))(vocabularies[name], encoder.hidden_size, options)
             tasks[name].layer = name
         return cls(encoder, tasks, make_gates(config, encoder))
@@ -246,7 +251,7 @@ class MultiTaskModel(nn.Module):
             longest_con: sentences of more words get no constituents, whose chart takes time of their third power.
         """
         self.eval()
-        pieces = self.encoder.tokenize_all([sentence.words for sentence in sentences])
+        pieces = self.encoder.tokenize_sentences(sentences)
         kinds: dict[str, Any] = {name: task.kind for name, task in self.tasks.items()}
         annotated: dict[int, Sentence] = {}
 

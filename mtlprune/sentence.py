@@ -37,6 +37,7 @@ class Sentence:
             node and without part-of-speech tags.
         srl: predicates in order of their index, each index once.
         further: other layers that are known, by name; :meth:`with_layers` keeps them in order.
+        split: of a pair of texts, how many words the first text has; None of one text.
         source: the lines of CoNLL-U that it was read from, whose other columns and comments are written again; no part
             of what is compared.
     """
@@ -49,6 +50,7 @@ class Sentence:
     con: tuple[Span, ...] | None = None
     srl: tuple[Predicate, ...] | None = None
     further: tuple[tuple[str, Layer], ...] = ()
+    split: int | None = None
     source: str = field(default="", compare=False, repr=False)
 
     def __len__(self) -> int:
@@ -88,7 +90,7 @@ class Sentence:
 
     def bare(self) -> "Sentence":
         """The same words with every layer unknown."""
-        return Sentence(self.id, self.words, source=self.source)
+        return Sentence(self.id, self.words, split=self.split, source=self.source)
 
     def with_layers(self, **layers: Any) -> "Sentence":
         """A copy with some layers replaced: by values, or (layers other than the five) by a ``Layer(kind, value)``.
@@ -138,6 +140,9 @@ def _check_words(sentence: Sentence) -> None:
             raise _wrong(sentence, "words", f"word {place} is {word!r}; expected a non-empty string")
         if any(mark in word for mark in "\t\n\r"):
             raise _wrong(sentence, "words", f"word {place} is {word!r}; a word may not hold a tab or a line break")
+    if sentence.split is not None and not 0 < sentence.split < len(sentence):
+        problem = f"the second text of the pair begins at word {sentence.split}, expected 1 to {len(sentence) - 1}"
+        raise _wrong(sentence, "split", problem)
 
 
 def check_unique(sentences: Iterable[Sentence]) -> Iterator[Sentence]:

@@ -16,7 +16,7 @@ from mtlprune.corpora.formats import UnreadableSentence, whole_number
 from mtlprune.corpora.store import INFO, Corpus, check_free, load_corpus, save_corpus
 from mtlprune.corpora.tables import source_digest
 from mtlprune.errors import command
-from mtlprune.layers import LAYERS, kind_of
+from mtlprune.layers import LAYERS, decoder_of, kind_of
 from mtlprune.sentence import Sentence
 
 if TYPE_CHECKING:
@@ -60,9 +60,8 @@ def store(splits: Splits, out: Path, mixed: Collection[str] = (), **record: Any)
     tasks = [layer for layer in layers if layer not in doubtful]
     tasks = [layer for layer in tasks if all(annotated_counts.get(split, {}).get(layer) for split in ("train", "dev"))]
     if tasks:
-        of_kind = {kind_of(kind): layer for layer, kind in LAYERS.items()}
         decoder_settings = (
-            f"decoders.{name}.type={of_kind[kind_of(corpus.layers[name])]}" for name in tasks if name not in LAYERS
+            f"decoders.{name}.type={decoder_of(corpus.layers[name])}" for name in tasks if name not in LAYERS
         )
         settings = [f"data.path={out}", f"tasks={','.join(tasks)}", *decoder_settings]
         tell(f"next: {command('train', 'minilm-ewt5', *settings, '--out', f'runs/{out.name}')}")
@@ -90,16 +89,18 @@ def remarks(corpus: Corpus, splits: Splits) -> list[str]:
 
 _READING = frozenset({"train", "dev", "test", "split", "seed", "name", "licence", "leave_out", "skip_bad"})
 TAKES: dict[str, frozenset[str]] = {
-    "conllu": _READING | {"pos", "misc", "repair"},
+    "conllu": _READING | {"pos", "misc", "comment", "repair"},
     "columns": _READING | {"columns", "repair"},
     "brackets": _READING,
     "propbank": _READING | {"columns", "repair"},
     "jsonl": _READING,
+    "table": _READING | {"columns"},
     "hf": _READING | {"columns", "repair"},
     "merge": frozenset({"name"}),
     "ewt5": frozenset(),
     "ontonotes5": frozenset({"dep"}),
     "masc": frozenset(),
+    "gum": frozenset(),
     "machamp": frozenset({"repair", "name", "licence"}),
     "grammar": frozenset({"train", "dev", "test", "seed", "reflexives"}),
 }
@@ -130,13 +131,22 @@ def build(
             metavar="NAMES",
             help="What columns hold: word, pos, ner, con, srl, head and relation, lemma, _ for none of these, or "
             "NAME:KIND, such as chunk:spans, for a layer of another name (tags, spans, brackets); last, ... for those "
-            "that not every line has. Of data sets tokens=word,tags=ner.",
+            "that not every line has. Of data sets tokens=word,tags=ner. Of tables and data sets with a sentence a row "
+            "text=words,label=topic, KIND being label, number or labels; two columns of words are a pair.",
         ),
     ] = None,
     pos: Annotated[str | None, typer.Option(help="CoNLL-U: tags from upos, xpos, or a feature such as Case.")] = None,
     misc: Annotated[
         list[str] | None,
         typer.Option(metavar="KEY=LAYER", help="CoNLL-U: a key of MISC, as name=ner or KEY=NAME:tags."),
+    ] = None,
+    comment: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=LAYER",
+            help="CoNLL-U: a comment # KEY = VALUE as a layer of whole sentences, such as s_type=sentence_type, "
+            "KEY=NAME:number or KEY=NAME:labels.",
+        ),
     ] = None,
     repair: Annotated[bool, typer.Option("--repair", help="A tag that continues no entity opens one.")] = False,
     reflexives: Annotated[bool, typer.Option("--reflexives", help="grammar: some objects are reflexive.")] = False,
@@ -158,7 +168,8 @@ def build(
     conllu (CoNLL-U, CoNLL-U Plus), columns (a word a line), brackets (trees), propbank (CoNLL-2012, CoNLL-2005,
     PropBank), jsonl (what `mtlprune predict` writes), hf (a Hugging Face data set: a folder, Parquet or JSON, or
     NAME[:SUBSET][@REVISION] of the hub), merge (corpora that are built: layers of sentences with equal words are
-    joined); or a known corpus: ewt5 FOLDER, masc FOLDER, ontonotes5 FOLDER, grammar; machamp FILE reads the
+    joined), table (TSV or CSV with a header, a sentence a row; --columns text=words,label=topic); or a known corpus:
+    ewt5 FOLDER, masc FOLDER, gum FOLDER, ontonotes5 FOLDER, grammar; machamp FILE reads the
     data sets of a configuration of MaChAmp.
     """
     given_options = dict[str, Any](
@@ -167,7 +178,7 @@ def build(
     given_options |= dict[str, Any](
         repair=repair, leave_out=leave_out, skip_bad=skip_bad, dep=dep, name=name, licence=licence
     )
-    given_options["reflexives"] = reflexives
+    given_options |= {"reflexives": reflexives, "comment": comment}
     options = {
         key: value for key, value in given_options.items() if value is not None and value != [] and value is not False
     }
@@ -189,6 +200,7 @@ def _kind(files: list[str], options: dict[str, Any]) -> tuple[str, list[str]]:
     ``options``. Raises CorpusError where there is no file to know it from."""
     from mtlprune.corpora.build import by_split
     from mtlprune.corpora.formats.guess import guess_format
+    from mtlprune.corpora.formats.rows import of_rows
 
     kind = files.pop(0) if files and files[0] in TAKES and not Path(files[0]).exists() else None
     has_own_splits = kind in BUILDERS or kind == "hf" or {"train", "dev", "test"} & options.keys()
@@ -210,6 +222,8 @@ def _kind(files: list[str], options: dict[str, Any]) -> tuple[str, list[str]]:
         raise CorpusError("expected files, found none; name them with --train, --dev and --test, or one to be split")
     first = _first(paths_named[0])
     kind = guess_format(first)
+    if of_rows(options.get("columns")) and kind != "merge":
+        kind = "hf" if kind in ("hf", "jsonl") else "table"
     kind = kind if "columns" not in options or "columns" in TAKES[kind] else "columns"
     read = f"read as {kind}; another format is named before the files"
     tell(f"{first}: {'a corpus, which is merged' if kind == 'merge' else read}")
@@ -267,19 +281,21 @@ def _tell_once() -> Callable[[str], None]:
 
 def _reader(kind: str) -> Callable[..., Iterable[Sentence]]:
     """The reader of one file of a format."""
-    from mtlprune.corpora.formats import brackets, columns, conllu, hub, jsonl
+    from mtlprune.corpora.formats import brackets, columns, conllu, hub, jsonl, rows
     from mtlprune.corpora.formats.guess import guess_columns
 
     def read(path: Path, options: Mapping[str, Any], tell: Callable[[str], None], left: LeftOut) -> Iterable[Sentence]:
         repair, names, last = options.get("repair", False), options.get("columns"), (left.skip, left.unread_layers)
         if kind == "conllu":
-            misc = conllu.parse_misc(options.get("misc", ()))
-            return conllu.read_conllu(path, options.get("pos", "upos"), True, misc, repair, tell, *last)
+            keyed = conllu.parse_misc(options.get("misc", ())), conllu.parse_comments(options.get("comment", ()))
+            return conllu.read_conllu(path, options.get("pos", "upos"), True, *keyed, repair, tell, *last)
         if kind == "columns":
             if names is None:
                 names = guess_columns(path)
                 tell(f"{path}: its columns are read as {names}; --columns names other ones")
             return columns.read_columns(path, columns.parse_columns(names), repair, tell, *last)
+        if kind == "table":
+            return rows.read_rows(path, rows.parse_row_columns(names or ""), *last)
         if kind == "brackets":
             return brackets.read_ptb(path, *last)
         if kind == "propbank":
@@ -364,11 +380,20 @@ def masc(files: Sequence[str], options: Mapping[str, Any]) -> Built:
 
 
 def machamp(files: Sequence[str], options: Mapping[str, Any]) -> Built:
-    """Read the data sets of a MaChAmp configuration: tasks of the types seq, seq_bio and dependency."""
+    """Read the data sets of a MaChAmp configuration: tasks of words (seq, seq_bio, dependency) and of whole sentences
+    (classification, regression, multiclas)."""
     from mtlprune.corpora.machamp import build_machamp
 
     splits, mixed, record = build_machamp(_one_folder("machamp", files), options.get("repair", False), tell)
     return splits, {"licence": options.get("licence", "unknown"), "mixed": mixed, **record}
+
+
+def gum(files: Sequence[str], options: Mapping[str, Any]) -> Built:
+    """Read GUM and GENTLE in their official splits."""
+    from mtlprune.corpora.gum import LICENCE, build_gum
+
+    splits, digests = build_gum(_one_folder("gum", files), tell)
+    return splits, {"name": "gum", "licence": LICENCE, "sources": digests}
 
 
 BUILDERS: dict[str, Callable[[Sequence[str], Mapping[str, Any]], Built]] = {
@@ -376,6 +401,7 @@ BUILDERS: dict[str, Callable[[Sequence[str], Mapping[str, Any]], Built]] = {
     "ewt5": ewt5,
     "ontonotes5": ontonotes5,
     "masc": masc,
+    "gum": gum,
     "machamp": machamp,
     "grammar": grammar,
 }

@@ -34,7 +34,7 @@ from mtlprune.cli.console import console
 from mtlprune.corpora.formats.brackets import format_tree, stars_from_spans
 from mtlprune.corpora.formats.iob2 import iob2_from_spans
 from mtlprune.errors import printable_lines
-from mtlprune.layers import LAYERS, kind_of, tags_named
+from mtlprune.layers import LAYERS, OF_SENTENCES, kind_of, tags_named
 from mtlprune.sentence import Sentence, Span
 
 
@@ -106,8 +106,12 @@ def print_sentence(console: Console, sentence: Sentence, split: str) -> None:
             console.print(Text(f"  {sentence.words[predicate.index]} (word {predicate.index + 1}, {roleset})"))
             for span in predicate.arguments:
                 console.print(Text(f"    {span.label}: {_text(sentence, span)}"), soft_wrap=True)
+    for name, declared in sentence.kinds().items():
+        if kind_of(declared) in OF_SENTENCES:
+            text = OF_SENTENCES[kind_of(declared)].text(sentence.get(name))
+            console.print(Text(f"{name}: {text}"), soft_wrap=True)
     unknown = [layer for layer in LAYERS if sentence.get(layer) is None]
-    empty = [layer for layer in sentence.layers() if not sentence.get(layer)]
+    empty = [layer for layer in sentence.layers() if sentence.get(layer) == ()]
     for state, layers in (("unknown", unknown), ("nothing there", empty)):
         if layers:
             console.print(Text(f"{state}: {', '.join(layers)}"))

@@ -191,17 +191,17 @@ def _column_file(folder: RunFolder, file: Path, columns: str | None, other_optio
 def _left_out(folder: RunFolder, kind: str, in_place: ColumnFile | None, notes: Notes) -> list[str]:
     """The tasks of the run that the output has no place for, which a note says. Raises RunError where it has a place
     for none."""
-    from mtlprune.corpora.export import in_misc
+    from mtlprune.corpora.export import in_comments, in_misc
 
     settings = folder.read_config()
     kinds = {task: kind_of(task, settings.get("decoders")) for task in settings["tasks"]}
     if in_place:
         fitting, place = in_place.layers, "--columns names"
     else:
-        fitting, place = {"pos", "dep", "upos", "xpos", *in_misc(kinds)}, "CoNLL-U has"
+        fitting, place = {"pos", "dep", "upos", "xpos", *in_misc(kinds), *in_comments(kinds)}, "CoNLL-U has"
     left_out = [task for task in kinds if task not in fitting] if in_place or kind == "conllu" else []
     if len(left_out) == len(kinds):
-        unsupported = "holds tags, the tree dep, and names or other spans"
+        unsupported = "holds tags, the tree dep, names or other spans, and what whole sentences have"
         raise RunError(f"--format conllu {unsupported}, but this run predicts {', '.join(kinds)}; use jsonl")
     if left_out:
         notes.warn(f"left out: {', '.join(left_out)}; {place} no place for them, jsonl has")
@@ -348,13 +348,13 @@ def _check_text(source: Path, begin: Sequence[str]) -> None:
 
 def _from_json(text: str, name: str, location: str) -> Sentence:
     """Id and words of a JSON object; ``name`` is the id where it has none."""
-    from mtlprune.corpora.formats.jsonl import EXAMPLE, as_sentence, check_sentence
+    from mtlprune.corpora.formats.jsonl import EXAMPLE, KEYS, as_sentence, check_sentence
 
     with reading(location, CorpusError, EXAMPLE):
         tree = as_sentence(parse_json_line(text, location, CorpusError), name)
-        tree = {key: value for key, value in tree.items() if key in ("id", "words")}
+        tree = {key: value for key, value in tree.items() if key in KEYS}
         check_sentence(tree)
-        return Sentence(tree["id"], tuple(tree["words"]))
+        return Sentence(tree["id"], tuple(tree["words"]), split=tree.get("split"))
 
 
 def _grouped(sentences: Iterable[tuple[int, Sentence]]) -> Iterator[Group]:

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from mtlprune.io.block import Block
 from mtlprune.io.plugins import Registry
-from mtlprune.layers import LAYERS, kind_of
+from mtlprune.layers import LAYERS, OF_SENTENCES, kind_of
 
 PairScorer = Literal["biaffine", "mlp"]
 
@@ -86,6 +86,16 @@ class SRLOptions(DecoderOptions):
     training."""
 
 
+class SentenceOptions(DecoderOptions):
+    """Decoder of whole sentences."""
+
+    pooling: Literal["mean", "first"] = "mean"
+    """mean: a sentence is the mean of its words' vectors. first: it is the vector of the first special token, which
+    models of transformers for sequence classification read (`mtlprune export --head`)."""
+    dropout: float = Field(default=0.1, ge=0, le=0.99)
+    """Dropout of the sentence's vector."""
+
+
 class Decoder(NamedTuple):
     """A decoder as a configuration sees it. The class of an installed package's decoder has both attributes too."""
 
@@ -107,7 +117,9 @@ def _decoder(point: EntryPoint) -> Any:
 
 _OPTIONS = {"pos": DecoderOptions, "ner": NEROptions, "dep": DEPOptions, "con": CONOptions, "srl": SRLOptions}
 DECODERS: Registry[Any] = Registry(
-    {name: Decoder(kind_of(LAYERS[name]), options) for name, options in _OPTIONS.items()} | {"bio": Decoder("spans")},
+    {name: Decoder(kind_of(LAYERS[name]), options) for name, options in _OPTIONS.items()}
+    | {"bio": Decoder("spans")}
+    | {kind: Decoder(kind, SentenceOptions) for kind in OF_SENTENCES},
     "mtlprune.tasks",
     _decoder,
 )

@@ -249,7 +249,7 @@ def remarks(splits: Mapping[str, Iterable[Sentence]]) -> list[str]:
         size = 0
         for size, sentence in enumerate(sentences, 1):  # noqa: B007 (it is told below)
             layers[split].update(sentence.kinds())
-            labelled.update(layer for layer in sentence.kinds() if split == "train" and sentence.get(layer))
+            labelled.update(layer for layer in sentence.kinds() if split == "train" and sentence.get(layer) != ())
             for layer, kind in sentence.kinds().items():
                 if kind_of(kind) == "tags":
                     tags[layer].update(sentence.get(layer))
@@ -325,12 +325,12 @@ Labels = defaultdict[str, dict[str, Counter[str]]]
 
 def _places(result_sentences: list[Sentence], sentences: Iterable[Sentence]) -> Iterator[tuple[int, Sentence]]:
     """Each sentence with the place of the one that it joins; where there is none its words are appended."""
-    places: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    places: dict[tuple[tuple[str, ...], int | None], list[int]] = defaultdict(list)
     for place in range(len(result_sentences) - 1, -1, -1):
-        places[result_sentences[place].words].append(place)
+        places[result_sentences[place].words, result_sentences[place].split].append(place)
     for sentence in sentences:
-        if places[sentence.words]:
-            yield places[sentence.words].pop(), sentence
+        if same_text := places[sentence.words, sentence.split]:
+            yield same_text.pop(), sentence
         else:
             result_sentences.append(sentence.bare())
             yield len(result_sentences) - 1, sentence

@@ -9,7 +9,7 @@ from mtlprune.corpora.formats.brackets import format_tree, stars_from_spans
 from mtlprune.corpora.formats.conllu import COLUMNS, PLACEHOLDER, TAGS, universal, with_key
 from mtlprune.corpora.formats.iob2 import iob2_from_spans
 from mtlprune.io.files import RunError, make_folder, replacing
-from mtlprune.layers import Layer, kind_of, tags_named
+from mtlprune.layers import OF_SENTENCES, Layer, kind_of, tags_named
 from mtlprune.sentence import LAYERS, Dependencies, Sentence, Span, declared
 
 _PLACE = {column: place for place, column in enumerate(COLUMNS)}
@@ -28,6 +28,7 @@ def export(sentences: Iterable[Sentence], layer: str, file: Path, in_upos: bool 
     * frames (``srl``): CoNLL-2005 props: the predicate's lemma (its word where unknown), then a column for each
       predicate; V stands at the predicate where its arguments have none. Nested arguments nest; crossing ones are an
       error.
+    * label, number, labels: the sentence's id, a tab and the value; ``|`` stands between labels.
 
     The scorers compare words, tags (in trees) and lemmas of gold and prediction as text: give predictions the gold tags
     before ``con``, and gold and predictions the same lemmas before ``srl``.
@@ -54,10 +55,14 @@ def export(sentences: Iterable[Sentence], layer: str, file: Path, in_upos: bool 
         with replacing(file) as staging, staging.open("w", encoding="utf-8", newline="\n") as stream:
             for sentence in sentences:
                 if (kind := sentence.kind(layer)) is not None:
+                    written += 1
+                    if kind_of(kind) in OF_SENTENCES:
+                        text = OF_SENTENCES[kind_of(kind)].text(sentence.get(layer))
+                        stream.write(f"{sentence.id}\t{text}\n")
+                        continue
                     renamed = _under_known_name(sentence, layer, kind)
                     tree = kind_of(kind) in ("tags", "tree")
                     stream.write(format_conllu(renamed, in_upos) if tree else FORMATS[kind_of(kind)](renamed))
-                    written += 1
     except RunError as error:
         raise CorpusError(str(error)) from error
     return written
@@ -72,7 +77,7 @@ def format_conllu(sentence: Sentence, in_upos: bool = False, predicted: bool = F
     Args:
         in_upos: ``pos`` are universal tags; without it, tags beside a layer ``xpos`` alone are taken for such.
         predicted: nothing that the file says of a tree is true of a predicted one, so DEPS always becomes ``_``; a tree
-            that nobody predicted is not put in; and the layers of :func:`in_misc` are written.
+            that nobody predicted is not put in; and the layers of :func:`in_misc` and :func:`in_comments` are written.
 
     Raises:
         CorpusError: an id or a word cannot be kept.
@@ -104,12 +109,21 @@ def format_conllu(sentence: Sentence, in_upos: bool = False, predicted: bool = F
         cells = value if sentence.kind(layer) == "tags" else iob2_from_spans(value, n)
         for row, cell in zip(words, cells, strict=True):
             row[_PLACE["misc"]] = with_key(row[_PLACE["misc"]], layer, cell)
+    for layer in in_comments(sentence.kinds()) if predicted else ():
+        text = OF_SENTENCES[kind_of(sentence.kind(layer) or "")].text(sentence.get(layer))
+        rows = [row for row in rows if not re.match(rf"#[ \t]*{layer}[ \t]*=", row[0])]
+        rows.insert(sum(row[0].startswith("#") for row in rows), [f"# {layer} = {text}"])
     return "\n".join(map("\t".join, rows)) + "\n\n"
 
 
 def in_misc(kinds: Mapping[str, str]) -> list[str]:
     """The layers that have no column in CoNLL-U, but fit into MISC: tags, and spans as IOB2, under their names."""
     return [layer for layer, kind in kinds.items() if kind in ("tags", "spans") and layer not in (*TAGS, "pos")]
+
+
+def in_comments(kinds: Mapping[str, str]) -> list[str]:
+    """The layers of whole sentences, which CoNLL-U holds as comments ``# LAYER = VALUE``."""
+    return [layer for layer, kind in kinds.items() if kind_of(kind) in OF_SENTENCES]
 
 
 def _lines(sentence: Sentence) -> list[str]:

@@ -14,6 +14,7 @@ from mtlprune.corpora.formats import join_row, read_lines
 from mtlprune.corpora.formats.brackets import stars_from_spans
 from mtlprune.corpora.formats.columns import REST, SKIP, WORD, ColumnTable, FileColumn, parse_columns, read_columns
 from mtlprune.corpora.formats.iob2 import iob2_from_spans
+from mtlprune.corpora.formats.rows import WORDS, parse_row_columns, read_rows
 from mtlprune.io.files import reading
 from mtlprune.io.strict import parse_json
 from mtlprune.layers import LayerError, check_layer
@@ -21,22 +22,25 @@ from mtlprune.sentence import Sentence
 
 Tell = Callable[[str], None]
 KINDS = {"seq": "tags", "seq_bio": "spans", "dependency": "tree"}
-"""MaChAmp's type of task → the kind of its layer."""
+OF_TEXTS = {"classification": "label", "regression": "number", "multiclas": "labels"}
+"""MaChAmp's type of task → the kind of its layer: tasks of words, and of the texts of a row."""
 PATHS = {"train": "train_data_path", "dev": "dev_data_path", "test": "test_data_path"}
 OLDER = {"validation_data_path": "dev_data_path"}
 """Names of settings before MaChAmp 0.3 → those of today."""
-READ = {*PATHS.values(), "word_idx", "tasks"}
+READ = {*PATHS.values(), "word_idx", "sent_idxs", "skip_first_line", "tasks"}
 MOST_COLUMNS = 1000
 UNLABELLED = "__"
 """The tag of a word whose cell is ``_``: in MaChAmp a label as others are, here the word for unknown."""
 
 
 class Dataset(NamedTuple):
-    """One data set: its files by split, and the columns as ``--columns`` writes them."""
+    """One data set: its files by split, and the columns as ``--columns`` writes them. ``header``: None where its lines
+    are words; where they are texts, whether the first one names the columns."""
 
     name: str
     paths: dict[str, str]
     columns: str
+    header: bool | None = None
 
 
 def build_machamp(config: Path, repair: bool, tell: Tell) -> tuple[Splits, Collection[str], dict[str, Any]]:
@@ -57,17 +61,21 @@ def build_machamp(config: Path, repair: bool, tell: Tell) -> tuple[Splits, Colle
     sources: dict[str, str] = {}
     for dataset in read_config(config, tell):
         paths = {split: [str(_located(config, path))] for split, path in dataset.paths.items()}
-        columns = parse_columns(dataset.columns)
-
-        def read(path: Path, columns: Sequence[FileColumn] = columns) -> Iterable[Sentence]:
-            return read_columns(path, columns, repair, tell, unlabelled=UNLABELLED)
-
-        corpora[dataset.name], record = read_files((), paths, read, tell)
+        corpora[dataset.name], record = read_files((), paths, _reader(dataset, repair, tell), tell)
         sources |= record["sources"]
     if len(corpora) == 1:
         return next(iter(corpora.values())), (), {"sources": sources}
     splits, mixed = merge(corpora, tell)
     return with_own_ids(splits, tell), mixed, {"sources": sources}
+
+
+def _reader(dataset: Dataset, repair: bool, tell: Tell) -> Callable[[Path], Iterable[Sentence]]:
+    """The function that reads a file of a data set."""
+    if dataset.header is not None:
+        texts = parse_row_columns(dataset.columns)
+        return lambda path: read_rows(path, texts, named=False, skip_first=bool(dataset.header))
+    columns = parse_columns(dataset.columns)
+    return lambda path: read_columns(path, columns, repair, tell, unlabelled=UNLABELLED)
 
 
 def read_config(config: Path, tell: Tell) -> list[Dataset]:
@@ -81,7 +89,8 @@ def read_config(config: Path, tell: Tell) -> list[Dataset]:
         )
     datasets = [dataset for name, settings in tree.items() if (dataset := _dataset(config, name, settings, tell))]
     if not datasets:
-        raise CorpusError(f"{config}: expected a data set with word_idx and tasks of {', '.join(KINDS)}, found none")
+        problem = f"a data set with word_idx and tasks of {', '.join(KINDS)}, or sent_idxs and tasks of "
+        raise CorpusError(f"{config}: expected {problem}{', '.join(OF_TEXTS)}; found none")
     return datasets
 
 
@@ -90,8 +99,10 @@ def _dataset(config: Path, name: str, settings: Mapping[str, Any], tell: Tell) -
     settings = {(key if OLDER.get(key, key) in settings else OLDER.get(key, key)): settings[key] for key in settings}
     left_out = [key for key in settings if key not in READ]
     tasks = settings.get("tasks")
+    if "sent_idxs" in settings and isinstance(tasks, dict):
+        return _texts(config, name, settings, left_out, tell)
     if not _is_place(word := settings.get("word_idx")) or not isinstance(tasks, dict):
-        tell(f"{name}: left out, as it has no word_idx with tasks of words")
+        tell(f"{name}: left out, as it has no word_idx or sent_idxs with tasks")
         return None
     columns = {word: WORD}
     for task, task_config in tasks.items():
@@ -116,6 +127,31 @@ def _dataset(config: Path, name: str, settings: Mapping[str, Any], tell: Tell) -
     tell(f"{name}: the columns are {','.join([*texts, REST])}")
     paths = {split: str(settings[key]) for split, key in PATHS.items() if key in settings}
     return Dataset(name, paths, ",".join([*texts, REST]))
+
+
+def _texts(config: Path, name: str, settings: Mapping[str, Any], left_out: list[str], tell: Tell) -> Dataset | None:
+    """A data set with a text or a pair of texts a line; None where it has no task that can be read."""
+    places = settings["sent_idxs"]
+    if not isinstance(places, list) or len(places) not in (1, 2) or not all(map(_is_place, places)):
+        raise CorpusError(
+            f"{config}: {name}: expected sent_idxs of one column or two, such as [0, 1], found {places!r}"
+        )
+    columns = {place: WORDS for place in places}
+    for task, own in settings["tasks"].items():
+        own = own if isinstance(own, dict) else {}
+        kind, place = OF_TEXTS.get(str(own.get("task_type"))), own.get("column_idx")
+        if kind is None or not _is_place(place) or place in columns:
+            left_out.append(f"{task} ({own.get('task_type')})")
+        else:
+            columns[place] = _layer(config, task, kind)
+    if left_out:
+        tell(f"{name}: left out: {', '.join(left_out)}")
+    if len(columns) == len(places):
+        return None
+    text = ",".join(f"{place}={layer}" for place, layer in columns.items())
+    tell(f"{name}: the columns, from 0, are {text}")
+    paths = {split: str(settings[key]) for split, key in PATHS.items() if key in settings}
+    return Dataset(name, paths, text, bool(settings.get("skip_first_line")))
 
 
 def _is_place(value: object) -> TypeGuard[int]:

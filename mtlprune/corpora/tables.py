@@ -48,7 +48,8 @@ def _content(sentence: Sentence) -> list[Any]:
     """The five layers, then others by name, each with its kind."""
     five = (_plain(kind, sentence.get(name)) for name, kind in LAYERS.items())
     further_layers = ([name, layer.kind, _plain(layer.kind, layer.value)] for name, layer in sentence.further)
-    return [sentence.id, sentence.words, *five, *further_layers]
+    pair = [] if sentence.split is None else [["split", sentence.split]]
+    return [sentence.id, sentence.words, *five, *further_layers, *pair]
 
 
 def _plain(kind: str, value: Any) -> Any:
@@ -109,6 +110,9 @@ LABELS: dict[str, Callable[[Any], Iterable[str | None]]] = {
     "tree": lambda tree: [*tree.relations, *([] if is_projective(tree.heads) else [None])],
     "brackets": lambda spans: [span.label for span in spans],
     "frames": lambda frames: [*(span.label for p in frames for span in p.arguments), *[None] * len(frames)],
+    "label": lambda label: (label,),
+    "number": lambda number: (),
+    "labels": tuple,
 }
 """The labels of a value, by kind; None, which is no label, for each tree that is not projective and each predicate."""
 
@@ -124,6 +128,9 @@ _NUMBERS: dict[str, Callable[[Any], dict[str, Any]]] = {
     "tree": lambda labels: {"relations": len(labels.keys() - {None}), "non_projective": labels[None]},
     "brackets": lambda labels: {"constituents": labels.total(), "constituent_labels": len(labels)},
     "frames": _frames,
+    "label": lambda labels: {"labels": dict(sorted(labels.items()))},
+    "number": lambda labels: {},
+    "labels": lambda labels: {"labels": dict(sorted(labels.items()))},
 }
 
 

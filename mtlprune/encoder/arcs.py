@@ -364,7 +364,7 @@ def uas_of(encoder: Encoder, sentences: Sequence[Sentence], gates: Tensor | None
     places = encoder.places
     device = next(encoder.parameters()).device
     parsed = with_trees(sentences)
-    pieces = encoder.tokenize_all([sentence.words for sentence in parsed])
+    pieces = encoder.tokenize_sentences(parsed)
     capacity = encoder.frame.capacity
     short_rows = [row for row, p in enumerate(pieces) if capacity is None or len(p.ids) <= capacity]
     if not short_rows:

@@ -61,6 +61,8 @@ class EncoderBatch:
         lengths: (B,) int64, words per sentence.
         sizes: the same as a list, so that nobody has to ask the device.
         full: whether there is no padding.
+        second: (R,) int64, of each row the column where the second text of a pair begins, L where there is none; None
+            in a batch without pairs.
     """
 
     input_ids: Tensor
@@ -75,10 +77,12 @@ class EncoderBatch:
     lengths: Tensor
     sizes: list[int]
     full: bool = False
+    second: Tensor | None = None
 
     def tensors(self) -> dict[str, Tensor]:
         """The fields that lie on a device, by name."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("sizes", "full")}
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {name: value for name, value in values.items() if isinstance(value, Tensor)}
 
     def to(self, device: torch.device | str) -> "EncoderBatch":
         """The same batch on another device."""
@@ -117,18 +121,20 @@ def table(flat: Tensor, sizes: Sequence[int], side: int, table_slots: Tensor | N
 
 @dataclass(frozen=True)
 class Frame:
-    """The special tokens and padding around pieces in a row.
+    """The special tokens and padding around pieces in a row, and between the texts of a pair.
 
     Attributes:
         before, after: ids of the special tokens.
         padding: the id in unused slots.
         capacity: pieces that fit between the special tokens, None without a limit.
+        between: ids of the special tokens between the texts of a pair.
     """
 
     before: Sequence[int]
     after: Sequence[int]
     padding: int
     capacity: int | None
+    between: Sequence[int] = ()
 
     @property
     def size(self) -> int:
@@ -139,7 +145,8 @@ class Frame:
 def collate(sentences: Sequence[Pieces], frame: Frame) -> EncoderBatch:
     """Lay tokenised sentences out as rows, at least one.
 
-    A sentence of more pieces than fit becomes overlapping windows, as in ELIT: with C pieces to a window and stride
+    Between the texts of a pair, which must fit into one row, stand the frame's tokens for pairs. A sentence of more
+    pieces than fit becomes overlapping windows, as in ELIT: with C pieces to a window and stride
     S = C // 2, window w shows the pieces from w·S, and the S pieces from its ⌊S/2⌋-th on take their vectors from it
     (slot S // 2 + 1 on, counting one [CLS]); the first window also gives those before, the last those after.
     """
@@ -150,7 +157,8 @@ def collate(sentences: Sequence[Pieces], frame: Frame) -> EncoderBatch:
     offsets = np.cumsum(sizes) - sizes  # (B,) the first piece of each sentence
     first = _Windows(np.arange(len(sentences)), offsets, sizes, np.zeros_like(sizes), sizes.copy())
     windows = first if frame.capacity is None or sizes.max() <= frame.capacity else _split(first, frame.capacity)
-    return _lay_out(ids, counts, words, windows, frame)
+    splits = np.fromiter((s.split for s in sentences), np.int64, len(sentences))
+    return _lay_out(ids, counts, words, windows, splits, frame)
 
 
 @dataclass
@@ -202,14 +210,21 @@ def row_width(pieces: int, frame: Frame) -> int:
 
 
 def _lay_out(
-    ids: NDArray[np.int32], counts: NDArray[np.int32], words: list[int], windows: _Windows, frame: Frame
+    ids: NDArray[np.int32],
+    counts: NDArray[np.int32],
+    words: list[int],
+    windows: _Windows,
+    splits: NDArray[np.int64],
+    frame: Frame,
 ) -> EncoderBatch:
-    front, suffix_length, sizes = len(frame.before), len(frame.after), windows.size
+    front, suffix_length, split = len(frame.before), len(frame.after), splits[windows.sentence]
+    gaps = len(frame.between) * (split > 0)  # tokens between the texts of a pair, which always is one window
+    sizes = windows.size + gaps
     rows, width = len(sizes), row_width(int(sizes.max()), frame)
-    row = np.repeat(np.arange(rows), sizes)
+    row = np.repeat(np.arange(rows), windows.size)
     # The rank of each piece within its window: its index minus the index of the window's first piece.
-    rank = np.arange(len(row)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    slot = row * width + front + rank
+    rank = np.arange(len(row)) - np.repeat(np.cumsum(windows.size) - windows.size, windows.size)
+    slot = row * width + front + rank + gaps[row] * (rank >= split[row])
     piece = windows.start[row] + rank
     source = np.full(rows * width, -1, np.int64)
     source[slot] = piece
@@ -220,6 +235,8 @@ def _lay_out(
         input_ids[starts + place] = special
     for place, special in enumerate(frame.after):
         input_ids[ends + place] = special
+    for place, special in enumerate(frame.between):
+        input_ids[(starts + front + split + place)[split > 0]] = special
     mask = np.arange(width)[None] < (sizes + front + suffix_length)[:, None]
     is_given = (rank >= windows.given_from[row]) & (rank < windows.given_to[row])
     piece_slot = np.empty(len(ids), np.int64)
@@ -242,6 +259,7 @@ def _lay_out(
         lengths=tensor(np.array(words, np.int64)),
         sizes=words,
         full=bool(mask.all()),
+        second=tensor(np.where(split > 0, front + split + gaps, width)) if splits.any() else None,
     )
 
 

@@ -4,8 +4,10 @@ Letters for shapes: B sentences, R rows of the batch, L slots a row, P sub-words
 longest sentence, H the hidden size.
 """
 
+import logging
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Literal, cast
@@ -33,7 +35,9 @@ from mtlprune.encoder.sources import (
     quiet,
 )
 from mtlprune.io.files import replacing_folder, write_sums
+from mtlprune.sentence import Sentence
 
+log = logging.getLogger(__name__)
 Pooling = Literal["mean", "first", "last"]
 
 __all__ = ["Encoded", "Encoder", "EncoderBatch", "EncoderError", "Pieces"]
@@ -116,7 +120,7 @@ class Encoder(nn.Module):
             )
         # the model's own padding id first: RoBERTa-like models count positions by it
         padding = next((i for i in (config.pad_token_id, tokenizer.pad_token_id) if i is not None), 0)
-        self.frame = Frame(before, after, padding, capacity)
+        self.frame = Frame(before, after, padding, capacity, self.word_pieces.between)
 
     @classmethod
     def load(
@@ -181,6 +185,11 @@ class Encoder(nn.Module):
             encoder.fusion.read(Path(locate(name)))
         return encoder.eval()
 
+    @property
+    def reads_first(self) -> bool:
+        """True where the tokenizer itself puts a special token before a sentence, and this token sees the sentence."""
+        return self.sees == "full" and not self.word_pieces.framed
+
     def tokenize(self, words: Sequence[str]) -> Pieces:
         """Tokenise one sentence; keep the result, it never changes."""
         return self.word_pieces.tokenize([words])[0]
@@ -188,6 +197,25 @@ class Encoder(nn.Module):
     def tokenize_all(self, sentences: Sequence[Sequence[str]]) -> list[Pieces]:
         """Tokenise many sentences at once, which is faster than one by one."""
         return self.word_pieces.tokenize(sentences)
+
+    def tokenize_sentences(self, sentences: Sequence[Sentence]) -> list[Pieces]:
+        """Tokenise many sentences and pairs; of a pair that does not fit the longer text is cut, with a warning.
+
+        A word that is cut has no sub-word; its vector is 0.
+        """
+        pieces = self.tokenize_all([one.words for one in sentences])
+        pairs = [row for row, sentence in enumerate(sentences) if sentence.split is not None]
+        room = None if self.frame.capacity is None else self.frame.capacity - len(self.frame.between)
+        if pairs and room is not None and room < 2:
+            raise EncoderError(f"the model sees {self.limit} tokens at once, too few for the texts of a pair")
+        long = 0
+        for row in pairs:
+            pair = replace(pieces[row], split=int(pieces[row].counts[: sentences[row].split].sum()))
+            long += room is not None and len(pair.ids) > room
+            pieces[row] = pair if room is None else pair.cut(room)
+        if long:
+            log.warning("%d of %d pairs have more sub-words than the %d that fit, and were cut", long, len(pairs), room)
+        return pieces
 
     def collate(self, pieces: Sequence[Pieces]) -> EncoderBatch:
         """Make a padded batch, on the CPU; see :func:`mtlprune.encoder.batch.collate` for sentences too long."""
@@ -270,7 +298,7 @@ class Encoder(nn.Module):
             (R, L, n, d) for each layer.
         """
         with self.places.cache_outputs() as outputs:
-            self._contextual(batch.input_ids, self._mask(batch))
+            self._contextual(batch.input_ids, batch)
         return [heads.flatten(0, 1)[slots] for heads in outputs]
 
     def forward(self, batch: EncoderBatch, gates: Tensor | None = None) -> Encoded:
@@ -299,7 +327,7 @@ class Encoder(nn.Module):
             torch.autocast(ids.device.type, enabled=False) if plain else nullcontext(),
             self.gated(gates, batch),
         ):
-            return self._contextual(ids, self._mask(batch))
+            return self._contextual(ids, batch)
 
     def _encoded(self, hidden: Tensor, batch: EncoderBatch) -> Encoded:
         hidden = hidden.float().flatten(0, 1)  # (R · L, H)
@@ -320,11 +348,21 @@ class Encoder(nn.Module):
             None if batch.full else batch.attention_mask.bool()[:, None, None].expand(-1, 1, batch.source.shape[1], -1)
         )
 
-    def _contextual(self, ids: Tensor, mask: Tensor | None) -> Tensor:
+    def token_types(self, batch: EncoderBatch) -> dict[str, Tensor]:
+        """The argument of the transformer that tells the second text of each pair from the first, where the family has
+        token types and the batch has pairs."""
+        if batch.second is None or not self.word_pieces.second_type or getattr(self.config, "type_vocab_size", 0) < 2:
+            return {}
+        column = torch.arange(batch.input_ids.shape[1], device=batch.input_ids.device)
+        is_second = (column >= batch.second[:, None]) & batch.attention_mask.bool()
+        return {"token_type_ids": is_second.long() * self.word_pieces.second_type}
+
+    def _contextual(self, ids: Tensor, batch: EncoderBatch) -> Tensor:
         """(R, L, H): the last layer, or several joined."""
+        mask, types = self._mask(batch), self.token_types(batch)
         if self.fusion is None:
-            return self.transformer(input_ids=ids, attention_mask=mask).last_hidden_state
-        output = self.transformer(input_ids=ids, attention_mask=mask, output_hidden_states=True)
+            return self.transformer(input_ids=ids, attention_mask=mask, **types).last_hidden_state
+        output = self.transformer(input_ids=ids, attention_mask=mask, output_hidden_states=True, **types)
         return self.fusion([*output.hidden_states[1:-1], output.last_hidden_state])
 
     def _drop(self, batch: EncoderBatch) -> Tensor:
@@ -341,10 +379,13 @@ class Encoder(nn.Module):
     def _pool(self, hidden: Tensor, batch: EncoderBatch) -> Tensor:
         if self.pooling != "mean":
             last = batch.piece_counts.long() - 1 if self.pooling == "last" else 0
-            return hidden.index_select(0, batch.piece_slot[batch.first_piece + last])
+            if batch.second is None:
+                return hidden.index_select(0, batch.piece_slot[batch.first_piece + last])
+            place = (batch.first_piece + last).clamp(0, len(batch.piece_slot) - 1)  # words that were cut have no piece
+            return hidden.index_select(0, batch.piece_slot[place]) * (batch.piece_counts > 0).unsqueeze(1)
         pieces = hidden.index_select(0, batch.piece_slot)  # (P, H)
         sums = hidden.new_zeros(len(batch.first_piece), hidden.shape[1]).index_add(0, batch.piece_word, pieces)
-        return sums / batch.piece_counts.unsqueeze(1)
+        return sums / batch.piece_counts.clamp(min=1).unsqueeze(1)
 
     def save(self, folder: str | Path) -> None:
         """Write config, tokenizer and weights (safetensors) for :meth:`load`, and which heads are left where some were

@@ -172,6 +172,7 @@ def observe(
         output = transformer(
             input_ids=batch.input_ids,
             attention_mask=batch.attention_mask,
+            **encoder.token_types(batch),
             output_attentions="attention" in want,
             output_hidden_states="hidden" in want,
         )

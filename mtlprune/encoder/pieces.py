@@ -29,11 +29,24 @@ class Pieces:
 
     Attributes:
         ids: (pieces,) int32, sub-word ids without special tokens.
-        counts: (words,) int32, how many pieces each word has, at least 1.
+        counts: (words,) int32, how many pieces each word has, at least 1 (of a pair that was cut perhaps 0).
+        split: of a pair, how many pieces its first text has; 0 of one text.
     """
 
     ids: NDArray[np.int32]
     counts: NDArray[np.int32]
+    split: int = 0
+
+    def cut(self, room: int) -> Pieces:
+        """A pair of at most so many pieces: the last piece of the longer text goes, again and again, as transformers
+        cut pairs (``longest_first``); of equal ones that of the second text."""
+        first, second = self.split, len(self.ids) - self.split
+        while first + second > room:
+            first, second = (first - 1, second) if first > second else (first, second - 1)
+        kept = np.r_[0:first, self.split : self.split + second]
+        word = np.repeat(np.arange(len(self.counts)), self.counts)[kept]
+        counts = np.bincount(word, minlength=len(self.counts)).astype(np.int32)
+        return Pieces(self.ids[kept], counts, first)
 
 
 class WordPieces:
@@ -48,6 +61,8 @@ class WordPieces:
     Attributes:
         before, after: ids around a sentence.
         framed: whether some of these are not the tokenizer's own.
+        between: ids between the texts of a pair: the tokenizer's own, of decoder-only models those of a line break.
+        second_type: the token type of the second text of a pair, as BERT has it; 0 where there are no types.
         unknown: stands for a word that yields no sub-word; the first there is of UNK, MASK, PAD, EOS.
         mask: of word dropout; the first there is of MASK, UNK, PAD, EOS.
 
@@ -66,6 +81,7 @@ class WordPieces:
             )
         self.lead = self._find_lead()
         self.before, self.after = self._find_specials()
+        self.between, self.second_type = self._find_pair()
         self.unknown = self._special("unk", "mask", "pad", "eos")
         self.mask = self._special("mask", "unk", "pad", "eos")
         self.forbidden = special - {self.unknown}
@@ -127,6 +143,19 @@ class WordPieces:
         return before or [self._special("bos", "cls", "eos", "pad")], after or [
             self._special("eos", "sep", "bos", "pad")
         ]
+
+    def _find_pair(self) -> tuple[list[int], int]:
+        """The ids that the tokenizer puts between two texts, and the token type of the second one."""
+        text = self.lead + " ".join(PROBES)
+        bare = self._ask([text])[0]
+        pair = self.tokenizer(text, text, return_token_type_ids=True)
+        ids, size = pair["input_ids"], len(bare)
+        places = [i for i in range(len(ids) - size + 1) if ids[i : i + size] == bare]
+        between = ids[places[0] + size : places[-1]] if len(places) == 2 else []
+        ends = ids[places[-1] + size :] if places else []
+        if not between or not ends:  # decoder-only models have no form of pairs
+            return self._ask(["\n"])[0] or [self._special("sep", "eos", "bos", "pad")], 0
+        return between, int(pair.get("token_type_ids", [0] * len(ids))[places[-1]])
 
     def tokenize(self, sentences: Sequence[Sequence[str]]) -> list[Pieces]:
         """Tokenise sentences; each distinct word is tokenised once for ever.

@@ -7,6 +7,7 @@ A vote looks up the word, then (words not in train) the word's predicted tag, th
 sorts first, so the same train always gives the same baseline.
 """
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -207,12 +208,55 @@ class FramesLearner:
         return tuple(sorted(spans))
 
 
+class LabelLearner:
+    """The most frequent label of all sentences."""
+
+    def __init__(self) -> None:
+        self._labels: Votes[str] = Votes()
+
+    def add(self, words: Sequence[str], tags: Sequence[str], value: Any) -> None:
+        self._labels.add("", "", value)
+
+    def predict(self, words: Sequence[str], tags: Sequence[str]) -> str:
+        return self._labels.ranked("", "")[0]
+
+
+class NumberLearner:
+    """The mean of all sentences."""
+
+    def __init__(self) -> None:
+        self._values: list[float] = []
+
+    def add(self, words: Sequence[str], tags: Sequence[str], value: Any) -> None:
+        self._values.append(value)
+
+    def predict(self, words: Sequence[str], tags: Sequence[str]) -> float:
+        return math.fsum(self._values) / len(self._values)
+
+
+class LabelsLearner:
+    """The labels that at least half of all sentences have, which mostly are none."""
+
+    def __init__(self) -> None:
+        self._counts, self._sentences = Counter[str](), 0
+
+    def add(self, words: Sequence[str], tags: Sequence[str], value: Any) -> None:
+        self._counts.update(value)
+        self._sentences += 1
+
+    def predict(self, words: Sequence[str], tags: Sequence[str]) -> tuple[str, ...]:
+        return tuple(sorted(label for label, times in self._counts.items() if 2 * times >= self._sentences))
+
+
 LEARNERS: dict[str, Callable[[], Any]] = {
     "tags": TagsLearner,
     "spans": SpansLearner,
     "tree": TreesLearner,
     "brackets": BracketsLearner,
     "frames": FramesLearner,
+    "label": LabelLearner,
+    "number": NumberLearner,
+    "labels": LabelsLearner,
 }
 """The baseline of each kind of layer: ``add`` counts a sentence of train, ``predict`` gives a value for one; every word
 comes with its predicted tag (of the layer pos)."""

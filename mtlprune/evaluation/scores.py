@@ -15,10 +15,13 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import Any
 
+import numpy as np
+
 from mtlprune.layers import kind_of, tags_named
 from mtlprune.sentence import NOT_ARGUMENTS, Predicate, Sentence, SentenceError, Span
 
-Counts = dict[str, int]
+Counts = dict[str, Any]
+"""Name → a whole number; of layers of numbers also sums of numbers and of their products."""
 
 # EVALB's new.prm: words with such a tag are deleted, and so are brackets with such a label
 DELETED = frozenset({"TOP", "S1", "-NONE-", ",", ":", "``", "''", ".", "?", "!"})
@@ -103,6 +106,14 @@ def _count_frames(gold_frames: Any, predicted_frames: Any, gold: Sentence, kind:
             "conll05_",
         ),
     }
+
+
+def _count_numbers(mine: Any, theirs: Any, gold: Sentence, kind: str) -> Counts:
+    """The number of sentences and the sums of x (gold), y (predicted), x², y² and xy.
+
+    Pearson's r of any set of sentences is a function of these six sums, so a resample needs no predictions.
+    """
+    return {"sentences": 1, "x": mine, "y": theirs, "xx": mine * mine, "yy": theirs * theirs, "xy": mine * theirs}
 
 
 def _overlap(gold: set, predicted: set, prefix: str = "") -> Counts:
@@ -230,6 +241,15 @@ def _precision_recall_f1(prefix: str = "") -> dict[str, Callable[[Mapping[str, A
     }
 
 
+def _pearson(sums: Mapping[str, Any]) -> Any:
+    """100 · r from summed counts; 0 where gold or predictions do not vary, because r is undefined there."""
+    n, x, y = sums["sentences"], sums["x"], sums["y"]
+    shared, by_x, by_y = n * sums["xy"] - x * y, n * sums["xx"] - x * x, n * sums["yy"] - y * y
+    # Sums of equal numbers cancel up to rounding errors, which would pass for a tiny variance.
+    varied = (by_x > 1e-12 * n * sums["xx"]) & (by_y > 1e-12 * n * sums["yy"])
+    return np.where(varied, 100 * shared / np.sqrt(np.where(varied, by_x * by_y, 1.0)), 0.0)[()]
+
+
 COUNT: dict[str, Callable[[Any, Any, Sentence, str], Counts]] = {
     "tags": lambda gold_tags, predicted_tags, *_: {
         "correct": sum(map(operator.eq, gold_tags, predicted_tags)),
@@ -239,9 +259,13 @@ COUNT: dict[str, Callable[[Any, Any, Sentence, str], Counts]] = {
     "tree": _count_trees,
     "brackets": _count_brackets,
     "frames": _count_frames,
+    "label": lambda mine, theirs, *_: {"correct": int(mine == theirs), "sentences": 1},
+    "number": _count_numbers,
+    "labels": lambda mine, theirs, *_: _overlap(set(mine), set(theirs)),
 }
 """By kind: the counts of a gold and a predicted value, given the gold sentence and the kind as it was declared. Tags
-count ``correct`` of ``words``; spans ``correct`` (same start, end and type), ``gold`` and ``predicted``."""
+count ``correct`` of ``words``; spans ``correct`` (same start, end and type), ``gold`` and ``predicted``, and so do sets
+of labels; a label counts ``correct`` of ``sentences``."""
 
 SCORES: dict[str, dict[str, Callable[[Mapping[str, Any]], Any]]] = {
     "tags": {"accuracy": _percent("correct", "words")},
@@ -261,6 +285,9 @@ SCORES: dict[str, dict[str, Callable[[Mapping[str, Any]], Any]]] = {
         "filled_f1": _percent("filled_correct", "filled_gold", "filled_predicted"),
         **_precision_recall_f1("conll05_"),
     },
+    "label": {"accuracy": _percent("correct", "sentences")},
+    "number": {"pearson": _pearson},
+    "labels": _precision_recall_f1(),
 }
 
 NAMES = {
@@ -270,10 +297,14 @@ NAMES = {
     "las_no_punct": "LAS without punctuation",
     "brackets": "bracket F1",
     "frames": "end-to-end F1",
+    "label": "accuracy",
+    "number": "Pearson's r × 100",
+    "labels": "micro-F1",
 }
 """What readers know the main score of a kind by; under its own name where a setting chooses another."""
 
 MAIN = {"tags": "accuracy", "spans": "f1", "tree": "las", "brackets": "f1", "frames": "f1"}
+MAIN |= {"label": "accuracy", "number": "pearson", "labels": "f1"}
 
 
 def main_score(layer: str, decoders: Mapping[str, Mapping[str, Any]]) -> str:
@@ -294,6 +325,30 @@ def count_names(kind: str, score: str) -> tuple[str, ...]:
     used: defaultdict[str, float] = defaultdict(float)
     SCORES[kind][score](used)
     return tuple(sorted(used))
+
+
+def scores_of_values(layer: str, gold: Sequence[Sentence], predicted: Sequence[Sentence]) -> dict[str, float]:
+    """Scores (× 100) of a layer of whole sentences that no sum of counts gives: ``macro_f1`` of labels, the unweighted
+    mean over the labels of gold and predictions; ``spearman`` of numbers, r of their ranks (ties have their mean rank).
+    Nothing for other kinds."""
+    known = [pair for pair in zip(gold, predicted, strict=True) if pair[0].get(layer) is not None]
+    kind = kind_of(known[0][0].kind(layer) or "") if known else ""
+    if kind not in ("label", "number"):
+        return {}
+    mine, theirs = ([sentence.get(layer) for sentence in side] for side in zip(*known, strict=True))
+    if kind == "label":
+        right = Counter(x for x, y in zip(mine, theirs, strict=True) if x == y)
+        both = Counter(mine) + Counter(theirs)
+        return {"macro_f1": 100 * sum(2 * right[label] / both[label] for label in both) / len(both)}
+    ranks = zip(_ranks(mine), _ranks(theirs), strict=True)
+    return {"spearman": float(_pearson(add(_count_numbers(x, y, known[0][0], kind) for x, y in ranks)))}
+
+
+def _ranks(values: Sequence[float]) -> list[float]:
+    """The rank of each value, from 1; equal values share the mean of their ranks."""
+    _, place, times = np.unique(values, return_inverse=True, return_counts=True)
+    rank: list[float] = (times.cumsum() - (times - 1) / 2)[place].tolist()
+    return rank
 
 
 def add(counts: Iterable[Mapping[str, int] | None]) -> Counts:

@@ -206,7 +206,7 @@ def prepare(config: PretrainConfig, folder: RunFolder, corpora: Mapping[str, Cor
     _check_trees(config, train, dev)
     pairs = _pairs(config, train)
     check_lengths(MaskedLanguageModel.of(model.full_model, tokenizer), pairs)
-    pieces, trees = model.encoder.tokenize_all([sentence.words for sentence in train]), [s.dep for s in train]
+    pieces, trees = model.encoder.tokenize_sentences(train), [s.dep for s in train]
     lengths = [len(p.ids) + model.encoder.frame.size for p in pieces]
     callbacks: list[Callback] = []
     if config.syntax.strength:
@@ -244,7 +244,7 @@ def _pairs(config: PretrainConfig, train: Sequence[Sentence]) -> list[Paradigm]:
 
 def _short(encoder: Encoder, sentences: Sequence[Sentence]) -> list[Sentence]:
     """Those that the model sees whole."""
-    pieces = encoder.tokenize_all([sentence.words for sentence in sentences])
+    pieces = encoder.tokenize_sentences(sentences)
     capacity = encoder.frame.capacity
     short_sentences = [s for s, p in zip(sentences, pieces, strict=True) if capacity is None or len(p.ids) <= capacity]
     if not short_sentences:
@@ -356,6 +356,6 @@ def _dimensions(run: Pretraining, sentences: Sequence[Sentence]) -> dict[str, An
 def _batches(run: Pretraining, sentences: Sequence[Sentence]) -> Iterator[tuple[EncoderBatch, list[Sentence]]]:
     """Batches with their sentences, of similar length, longest first; on the CPU."""
     encoder = run.model.encoder
-    pieces = encoder.tokenize_all([sentence.words for sentence in sentences])
+    pieces = encoder.tokenize_sentences(sentences)
     for rows in by_length([len(p.ids) for p in pieces], lambda longest: ROWS):
         yield encoder.collate([pieces[row] for row in rows]), [sentences[row] for row in rows]

@@ -68,6 +68,9 @@ _ITEMS: dict[str, Callable[[Any, list[int]], Any]] = {
     "tree": lambda tree, _: zip(range(len(tree.heads)), *tree, strict=True),
     "brackets": brackets,
     "frames": lambda frames, _: argument_places(frames),
+    "label": lambda label, _: [(label,)],
+    "number": lambda number, _: (),
+    "labels": lambda labels, _: [(label,) for label in labels],
 }
 """By kind: what the score counts, each with its label last, of a value and the fenceposts of brackets."""
 

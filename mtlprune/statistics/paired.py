@@ -31,7 +31,7 @@ class RunCounts:
 
     path: str
     ids: tuple[str, ...]
-    rows: NDArray[np.int32]
+    rows: NDArray[Any]
     """(N, K)"""
 
 
@@ -65,10 +65,11 @@ class PairedCounts:
             anew = f"`{command('evaluate', run.path, '--split', split.partition('.')[0])}` writes them"
             raise CountsError(f"{run.path} has no counts of {task} on {split}; {anew}")
         order = sorted((i for i in range(len(ids)) if columns[names[0]][i] is not None), key=ids.__getitem__)
-        rows = np.array([[columns[name][i] for i in order] for name in names], np.int32).T
+        counted = np.float64 if self.columns.kind(task) == "number" else np.int32
+        rows = np.array([[columns[name][i] for i in order] for name in names], counted).T
         return RunCounts(run.path, tuple(ids[i] for i in order), rows)
 
-    def system(self, rows: Sequence[NDArray[np.integer]], task: str, seeds: tuple[int, ...]) -> System:
+    def system(self, rows: Sequence[NDArray[Any]], task: str, seeds: tuple[int, ...]) -> System:
         """The counts (N, K) of S runs as the system of their seeds."""
         score = SCORES[self.columns.kind(task)][self.columns.name(task)]
         return System(np.stack(rows), self.names(task), score, seeds)

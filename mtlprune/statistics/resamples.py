@@ -29,13 +29,14 @@ class System:
     """The runs of one setting on one task.
 
     Attributes:
-        counts: (S, N, K) whole numbers, the same sentences in the same order for every run.
+        counts: (S, N, K) whole numbers (floats where the layer is of numbers), the same sentences in the same order for
+            every run.
         names: the K names of the counts.
         score: sums by name, each of any shape → scores of that shape (one of ``mtlprune.evaluation.scores.SCORES``).
         seeds: of the S runs, where they are known: two systems with the same ones are resampled seed by seed.
     """
 
-    counts: NDArray[np.integer]
+    counts: NDArray[np.integer] | NDArray[np.float64]
     names: tuple[str, ...]
     score: Score
     seeds: tuple[int, ...] = ()
@@ -50,7 +51,7 @@ class System:
         return self.score({name: sums[..., k] for k, name in enumerate(self.names)})
 
 
-def flat(counts: NDArray[np.integer]) -> NDArray[np.integer]:
+def flat(counts: NDArray[Any]) -> NDArray[Any]:
     """(S, N, K) → (N, SK)"""
     return counts.transpose(1, 0, 2).reshape(counts.shape[1], counts.shape[0] * counts.shape[2])
 

@@ -161,7 +161,8 @@ def _drawn(
     Counts of all systems lie side by side, so that a chunk costs two matrix products, (C, N) by (N, ΣSK).
     """
     largest = max(float(system.counts.max(initial=0)) for system in systems.values())
-    exact = np.float32 if sentences * largest < EXACT_IN_FLOAT32 else np.float64
+    whole = all(np.issubdtype(system.counts.dtype, np.integer) for system in systems.values())
+    exact = np.float32 if whole and sentences * largest < EXACT_IN_FLOAT32 else np.float64
     parts = _side_by_side(systems, sentences, exact)
     scores = {place: np.empty((resamples, len(system.counts))) for place, system in systems.items()}
     swapped = {pair: np.empty(resamples) for pair in pairs}

@@ -16,7 +16,7 @@ from mtlprune.config import ConfigError, apply_override, nearest
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.formats import whole_number
 from mtlprune.corpora.formats.conllu import TAGS
-from mtlprune.layers import LAYERS, kind_of
+from mtlprune.layers import LAYERS, decoder_of
 from mtlprune.sweeps.cells import Cell
 from mtlprune.sweeps.times import FP32, START, forward_operations, scoring_operations, sentences_in
 
@@ -115,9 +115,8 @@ def parse_seeds(seeds_option: str) -> list[int]:
 
 def settings_of(path: Path, info: Mapping[str, Any], tasks: Sequence[str], overrides: Sequence[str]) -> dict[str, Any]:
     """Settings of all runs, over the base. Raises ConfigError: an override of what runs differ in."""
-    decoders = {kind_of(kind): name for name, kind in LAYERS.items()}
     kinds = info.get("layers", LAYERS)
-    decoder_types = {name: {"type": decoders[kind_of(kinds[name])]} for name in tasks if name not in LAYERS}
+    decoder_types = {name: {"type": decoder_of(kinds[name])} for name in tasks if name not in LAYERS}
     tree: dict[str, Any] = {
         "data": {"path": str(path)},
         "tasks": list(tasks),

@@ -7,9 +7,10 @@ from mtlprune.tasks.con import CON
 from mtlprune.tasks.dep import DEP
 from mtlprune.tasks.linear import BIO, POS
 from mtlprune.tasks.ner import NER
+from mtlprune.tasks.sentence import LABEL, LABELS, NUMBER
 from mtlprune.tasks.srl import SRL
 
-TASKS: dict[str, type[Task]] = {task.name: task for task in (POS, NER, DEP, CON, SRL, BIO)}
+TASKS: dict[str, type[Task]] = {task.name: task for task in (POS, NER, DEP, CON, SRL, BIO, LABEL, NUMBER, LABELS)}
 """Our decoders by name."""
 
 

@@ -213,7 +213,7 @@ def measure_evaluation(
 ) -> None:
     """The bare forward pass over dev beside predicting and counting every task on it."""
     model = run.model.eval()
-    pieces = model.encoder.tokenize_all([sentence.words for sentence in run.dev])
+    pieces = model.encoder.tokenize_sentences(run.dev)
     cut = list(evaluation_batches([len(p.ids) for p in pieces]))
     bare, full = [], []
     for _ in range(rounds):

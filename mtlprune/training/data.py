@@ -34,7 +34,7 @@ def read_splits(config: Config, corpus: Corpus) -> tuple[list[Sentence], list[Se
 
 def load_data(config: Config, model: MultiTaskModel, train: Sequence[Sentence], dev: list[Sentence]) -> Run:
     """Tokenise and make targets, once."""
-    pieces = model.encoder.tokenize_all([sentence.words for sentence in train])
+    pieces = model.encoder.tokenize_sentences(train)
     lengths = [len(row.ids) + model.encoder.frame.size for row in pieces]
     targets: dict[str, list[Any]] = {}
     is_annotated: dict[str, list[bool]] = {}

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from mtlprune.config.config import Config, build_config
+from mtlprune.config.decoders import DECODERS
 from mtlprune.corpora.store import Corpus, load_corpus
 from mtlprune.corpora.tables import collector_paused
 from mtlprune.evaluation import scores
@@ -56,7 +57,8 @@ def evaluate(model: MultiTaskModel, sentences: Sequence[Sentence], precision: to
             rows = [scores.count(task, gold, predicted) for gold, predicted in zip(sentences, predictions, strict=True)]
             counted_rows = [row for row in rows if row is not None]
             if counted_rows:
-                counts[task], table[task] = rows, scores.score(kind_of(task, decoders), counted_rows)
+                value_scores = scores.scores_of_values(task, sentences, predictions)
+                counts[task], table[task] = rows, scores.score(kind_of(task, decoders), counted_rows) | value_scores
     names = {task: scores.main_score(task, decoders) for task in table}
     return Evaluation(predictions, counts, table, names)
 
@@ -99,6 +101,8 @@ def check_labels(config: Config, folder: RunFolder, gold: Sequence[Sentence], lo
     another set of tags, which would only look like a bad score."""
     vocabularies = folder.read_vocabularies()
     for task in config.tasks:
+        if DECODERS[config.decoder(task)].kind == "number":  # has no labels, and its vocabulary is the scale of train
+            continue
         for kind, names in decoder_class(config.decoder(task)).collect(gold, task).items():
             labels = set(names) - {"O", ""}
             unknown = sorted(labels - set(vocabularies[task].get(kind, ())))

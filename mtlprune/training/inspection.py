@@ -63,7 +63,7 @@ def inspect(config: Config, corpus: Corpus) -> Inspection:
     train = list(train)  # it is gone through often
     splits: dict[str, Sequence[Sentence]] = {config.data.train: train, config.data.dev: dev}
     model, vocabularies = build_model(config, train, dev)
-    pieces = {name: model.encoder.tokenize_all([s.words for s in content]) for name, content in splits.items()}
+    pieces = {name: model.encoder.tokenize_sentences(content) for name, content in splits.items()}
     windows = {name: count_windows(rows, model.encoder.frame.capacity) for name, rows in pieces.items()}
     unknown = model.encoder.word_pieces.unknown
     is_annotated = {task: [model.tasks[task].is_annotated(s) for s in train] for task in config.tasks}  # type: ignore[operator]

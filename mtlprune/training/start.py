@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from mtlprune.config.config import Config, ConfigError, build_config
+from mtlprune.config.decoders import DECODERS
 from mtlprune.encoder.removal import GATED, WEIGHTS
 from mtlprune.io.files import RunError, file_sha256, reading
 from mtlprune.model import MultiTaskModel
@@ -85,7 +86,7 @@ def read_labels(
     for task, kinds in collect_labels(config, train).items():
         for kind, labels in kinds.items():
             unknown = [label for label in labels if label not in set(known_labels[task].get(kind, ()))]
-            if unknown:
+            if unknown and DECODERS[config.decoder(task)].kind != "number":  # its vocabulary is train's scale
                 remaining = f" and {len(unknown) - MAX_LABELS_LISTED} more" if len(unknown) > MAX_LABELS_LISTED else ""
                 raise ConfigError(
                     f"train.start: {config.data.path} has {kind} of {task} that {start} never learnt: "

@@ -105,7 +105,7 @@ class AblatableRun:
             order = np.random.default_rng([seed, 37]).permutation(len(sentences))[:SENTENCES]
             chosen = [sentences[row] for row in order.tolist()]
             encoder = self.model.encoder
-            constants = measure_means(encoder, encoder.tokenize_all([sentence.words for sentence in chosen]))
+            constants = measure_means(encoder, encoder.tokenize_sentences(chosen))
             if kind == "optimal":
                 batches = self._batches(chosen)
                 turns = range(max(len(masks), len(batches)) if batches else 0)
@@ -152,7 +152,7 @@ class AblatableRun:
     def _batches(self, sentences: Sequence[Sentence]) -> list[Batch]:
         """Mini-batches of sentences that have a layer of the model's tasks, with known labels."""
         model = self.model
-        pieces = model.encoder.tokenize_all([sentence.words for sentence in sentences])
+        pieces = model.encoder.tokenize_sentences(sentences)
         targets = {
             name: [known_target(cast(Task, task), sentence) for sentence in sentences]
             for name, task in model.tasks.items()

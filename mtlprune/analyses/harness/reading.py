@@ -222,7 +222,7 @@ def batches(
     encoder: Encoder, sentences: Sequence[Sentence], device: str = "cpu"
 ) -> Iterator[tuple[list[int], EncoderBatch]]:
     """Rows of ``sentences`` and their batch, of similar length, longest first."""
-    pieces = encoder.tokenize_all([sentence.words for sentence in sentences])
+    pieces = encoder.tokenize_sentences(sentences)
     for rows in observation_batches([len(p.ids) for p in pieces]):
         yield rows, encoder.collate([pieces[row] for row in rows]).to(device)
 
@@ -254,7 +254,7 @@ def too_long(sources: Sequence[Source], sentences: Sequence[Sentence]) -> NDArra
     for source in {source.kind: source for source in sources}.values():
         encoder = next(source.open()).encoder
         if encoder.frame.capacity is not None:
-            pieces = encoder.tokenize_all([sentence.words for sentence in sentences])
+            pieces = encoder.tokenize_sentences(sentences)
             out |= np.array([len(p.ids) > encoder.frame.capacity for p in pieces], bool)
     return out
 

@@ -20,7 +20,7 @@ TRUE, SHUFFLED = "none", "shuffled_labels"
 RANDOM, OFFSET, CHANCE = "random_encoder", "offset", "chance"
 CONTROLS = {RANDOM: "random encoder", SHUFFLED: "shuffled labels", OFFSET: "best offset", CHANCE: "chance"}
 """Control → what readers call it."""
-ATTENTION, CENTROID = ("tree", "frames"), ("tags", "spans", "brackets")
+ATTENTION, CENTROID = ("tree", "frames"), ("tags", "spans", "brackets", "label")
 """The kinds of layers that either probe reads."""
 RESULT = ["encoder", "run", "seed", "mode", "task"]
 """Columns that say which heads were probed, how, and on what."""

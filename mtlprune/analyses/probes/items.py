@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mtlprune.analyses.probes import ATTENTION
-from mtlprune.layers import LAYERS, kind_of
+from mtlprune.layers import LAYERS, OF_SENTENCES, kind_of
 from mtlprune.sentence import NOT_ARGUMENTS, Sentence, Span, declared
 
 Ints = NDArray[np.int64]
@@ -31,6 +31,7 @@ COLUMNS = {
     "tree": ("head", "dependent"),  # places: 0 is [CLS], word i (from 0) is i + 1
     "brackets": ("start", "end"),
     "frames": ("start", "end", "predicate"),
+    **dict.fromkeys(OF_SENTENCES, ("start", "end")),
 }
 
 
@@ -90,7 +91,7 @@ def read_items(splits: Mapping[str, Sequence[Sentence]], seed: int) -> dict[str,
     for task, kind in declared(sentence for content in splits.values() for sentence in content).items():
         items = _BY_KIND[kind_of(kind)]
         raw = {
-            split: [[] if (value := s.get(task)) is None else list(items(value)) for s in content]
+            split: [[] if (value := s.get(task)) is None else list(items(value, len(s))) for s in content]
             for split, content in splits.items()
         }
         tally = Counter(item[-1] for sentences in raw.values() for items in sentences for item in items)
@@ -136,13 +137,17 @@ def lowest(brackets: Sequence[Span]) -> Iterator[Span]:
             yield span
 
 
-_BY_KIND: dict[str, Callable[[Any], Iterable[tuple]]] = {
-    "tags": lambda tags: ((i, i + 1, tag) for i, tag in enumerate(tags)),
-    "spans": lambda spans: spans,
-    "tree": lambda tree: ((head, i, relation) for i, (head, relation) in enumerate(zip(*tree, strict=True), 1)),
-    "brackets": lowest,
-    "frames": _arguments,
+_BY_KIND: dict[str, Callable[[Any, int], Iterable[tuple]]] = {
+    "tags": lambda tags, _: ((i, i + 1, tag) for i, tag in enumerate(tags)),
+    "spans": lambda spans, _: spans,
+    "tree": lambda tree, _: ((head, i, relation) for i, (head, relation) in enumerate(zip(*tree, strict=True), 1)),
+    "brackets": lambda brackets, _: lowest(brackets),
+    "frames": lambda frames, _: _arguments(frames),
+    "label": lambda label, words: [(0, words, label)],  # a head is read by its mean output over all words
+    "number": lambda number, _: (),  # has no classes, so there is no centroid
+    "labels": lambda labels, _: (),  # is no single class
 }
+"""By kind: the items of a value, given the number of words; numbers and sets of labels have none and are not probed."""
 
 
 # -- controls without an encoder ---------------------------------------------------------------------------------------

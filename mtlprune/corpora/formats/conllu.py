@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from mtlprune.corpora import CorpusError, formats
 from mtlprune.corpora.formats.columns import FileColumn, Notation
-from mtlprune.layers import LAYERS, Layer, LayerError, check_layer
+from mtlprune.layers import LAYERS, OF_SENTENCES, Layer, LayerError, check_layer
 from mtlprune.sentence import Dependencies, Sentence, Span
 
 COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
@@ -53,6 +53,7 @@ def read_conllu(
     pos: str = "xpos",
     keep_other_tags: bool = False,
     misc: Mapping[str, FileColumn] | None = None,
+    comments: Mapping[str, FileColumn] | None = None,
     repair: bool = False,
     tell: Tell = lambda line: None,
     skip: formats.Skip | None = None,
@@ -69,6 +70,8 @@ def read_conllu(
             words have one.
         misc: key in MISC → the layer that it holds, of tags or spans. What MISC says of a multiword token is said of
             its words. Words without the key are outside of spans in files that never write O; elsewhere unknown.
+        comments: key of a comment ``# KEY = VALUE`` → the layer of whole sentences that it holds. ``meta::KEY`` holds
+            for all sentences up to the next ``# newdoc``; without a value, or with ``_``, the layer is unknown.
         repair: read tags of spans as conlleval does: what continues no span opens one.
         tell: is given what was left out or converted.
         skip, unread_layers: as in ``read_columns``.
@@ -83,10 +86,14 @@ def read_conllu(
     keyed = _Keyed(
         path, {key: column for key, column in (misc or {}).items() if column.name not in unread_layers}, repair
     )
+    commented = _Comments(
+        path, {key: column for key, column in (comments or {}).items() if column.name not in unread_layers}
+    )
     extra_columns = [column for column in TAGS if keep_other_tags and column != pos and column not in unread_layers]
     tags, trees = "pos" not in unread_layers, "dep" not in unread_layers
     partly, count, tagged = Counter[str](), 0, not keep_other_tags or not tags or pos == "upos"
-    for count, block in enumerate(read_blocks(path, formats.read_lines(path, skip), skip, tell), 1):  # noqa: B007 (told below)
+    lines = commented.watch(formats.read_lines(path, skip))
+    for count, block in enumerate(read_blocks(path, lines, skip, tell), 1):  # noqa: B007 (told below)
         with formats.skipping(skip):
             words = block.words()
             layers: dict[str, Any] = {"dep": _dependencies(path, block)} if trees else {}
@@ -98,7 +105,7 @@ def read_conllu(
                     partly[column] += len(_untagged(words, column)) < len(words)
                 else:
                     layers[column] = Layer("tags", tuple(row.cells[column] for row in words))
-            layers |= keyed.layers(block)
+            layers |= keyed.layers(block) | commented.layers(block)
             with formats.on_lines(path, [row.line for row in words]):
                 yield block.sentence.with_layers(**layers).validate()
     if not tagged:
@@ -106,6 +113,7 @@ def read_conllu(
     for column in filter(partly.get, extra_columns):
         tell(f"{path}: {column}: left out in {partly[column]} of {count} sentences, where some words have none")
     keyed.tell(tell)
+    commented.check()
 
 
 def read_blocks(
@@ -284,6 +292,58 @@ def _dependencies(path: Path, block: ConlluBlock) -> Dependencies | None:
         return formats.tree([int(head) for head, _ in pairs], [relation for _, relation in pairs])
 
 
+# -- comments ----------------------------------------------------------------------------------------------------------
+
+
+class _Comments:
+    """Layers of whole sentences that stand in comments."""
+
+    DOCUMENT = "meta::"
+
+    def __init__(self, path: Path, columns: Mapping[str, FileColumn]) -> None:
+        self._path, self._columns = path, columns
+        self._of_document: dict[str, str] = {}
+        self._lacking = set(columns)
+
+    def watch(self, lines: Iterable[formats.NumberedLine]) -> Iterator[formats.NumberedLine]:
+        """Pass lines on and remember what they say of their document. Lines are watched before sentences are made of
+        them, so that a document whose first sentence cannot be read does not take the values of the one before."""
+        for line in lines:
+            if line.text.startswith("#"):
+                if re.match(r"#[ \t]*newdoc\b", line.text):
+                    self._of_document = {}
+                for key, value in _comment(line.text).items():
+                    if key.startswith(self.DOCUMENT):
+                        self._of_document[key] = value
+            yield line
+
+    def layers(self, block: ConlluBlock) -> dict[str, Layer]:
+        """The layers of one sentence, by name; without those that are unknown."""
+        said, layers = dict(self._of_document), {}
+        for line in block.sentence.source.split("\n") if self._columns else ():
+            said |= _comment(line)
+        for key, column in self._columns.items():
+            try:
+                value = OF_SENTENCES[column.kind].read(said.get(key, "_"))
+            except ValueError as error:
+                raise formats.malformed(self._path, block.first, f"comment {key}: {error}") from None
+            if value is not None:
+                layers[column.name] = Layer(column.kind, value)
+                self._lacking.discard(key)
+        return layers
+
+    def check(self) -> None:
+        """Raise CorpusError where a key stood at no sentence."""
+        if lacking := [key for key in self._columns if key in self._lacking]:
+            what = f"expected # {lacking[0]} = ... at some sentence, found it at none; check the key"
+            raise CorpusError(f"{self._path}: {what}")
+
+
+def _comment(line: str) -> dict[str, str]:
+    match = re.fullmatch(r"#[ \t]*([^ \t=]+)[ \t]*=[ \t]*(.*?)[ \t]*", line)
+    return {match[1]: match[2]} if match else {}
+
+
 # -- MISC --------------------------------------------------------------------------------------------------------------
 
 
@@ -302,21 +362,37 @@ def with_key(misc: str, key: str, value: str) -> str:
 
 def parse_misc(texts: Iterable[str]) -> dict[str, FileColumn]:
     """Read ``name=ner`` or ``chunk=chunk:spans``: key → layer. Raises CorpusError."""
-    misc: dict[str, FileColumn] = {}
+    misc = _keys("--misc", texts, ("tags", "spans"), "", "KEY=ner, or KEY=LAYER:spans, KEY=LAYER:tags")
+    for column in misc.values():
+        if column.name in (*TAGS, "pos"):
+            what = "expected a layer of spans or tags beside pos, upos and xpos"
+            raise CorpusError(f"--misc: {what}, found {column.name}; choose another name")
+    return misc
+
+
+def parse_comments(texts: Iterable[str]) -> dict[str, FileColumn]:
+    """Read ``s_type=sentence_type`` or ``s_prominence=prominence:number``: key → layer. Raises CorpusError."""
+    return _keys("--comment", texts, tuple(OF_SENTENCES), "label", "KEY=LAYER, or KEY=LAYER:number, KEY=LAYER:labels")
+
+
+def _keys(option: str, texts: Iterable[str], kinds: Sequence[str], usual: str, form: str) -> dict[str, FileColumn]:
+    """Key → layer of the values ``KEY=LAYER[:KIND]`` of an option, of one of some kinds. Raises CorpusError."""
+    columns: dict[str, FileColumn] = {}
     for text in texts:
-        key, _, layer = text.partition("=")
+        key, _, layer = text.rpartition("=")
         name, _, kind = layer.partition(":")
-        kind = kind or LAYERS.get(name, "")
+        kind = kind or LAYERS.get(name, usual)
         try:
             check_layer(name, kind)
         except LayerError as error:
-            raise CorpusError(f"--misc {text}: {error}; write KEY=ner, or KEY=LAYER:spans, KEY=LAYER:tags") from None
-        if not key or kind not in ("tags", "spans") or name in (*TAGS, "pos"):
-            raise CorpusError(f"--misc {text}: expected a key and a layer of spans or tags beside pos, upos and xpos")
-        if key in misc or name in {column.name for column in misc.values()}:
-            raise CorpusError(f"--misc {text}: found the key or the layer twice; name each once")
-        misc[key] = FileColumn(name, kind)
-    return misc
+            raise CorpusError(f"{option} {text}: {error}; write {form}") from None
+        if not key or kind not in kinds:
+            what = f"expected a key and a layer of the kind {' or '.join(kinds)}, found {text!r}"
+            raise CorpusError(f"{option}: {what}; write {form}")
+        if key in columns or name in {column.name for column in columns.values()}:
+            raise CorpusError(f"{option} {text}: found the key or the layer twice; name each once")
+        columns[key] = FileColumn(name, kind)
+    return columns
 
 
 def _silent(problem: object) -> None:

@@ -20,6 +20,7 @@ from mtlprune.corpora.formats.columns import (
     mark_unread_columns,
     parse_columns,
 )
+from mtlprune.corpora.formats.rows import of_rows, parse_row_columns, row_sentence
 from mtlprune.errors import MtlpruneError, out_of_memory
 from mtlprune.io.files import read_json, read_yaml
 from mtlprune.sentence import Sentence
@@ -74,6 +75,9 @@ def read_dataset(
             sentences: list[Sentence] = []
             for name in names:
                 table = tables[name]
+                if of_rows(columns):
+                    sentences += _whole_rows(f"{source}, split {name}", name, table, columns or "", skip, unread_layers)
+                    continue
                 columns_read = _choose(source, table.column_names, columns)
                 columns_read = dict(
                     zip(columns_read, mark_unread_columns(list(columns_read.values()), unread_layers), strict=True)
@@ -334,6 +338,21 @@ def _sentences(
             yield assemble(source, places, row_id or f"{split}-{number}", plain, notation, "row")
     for line in notation.converted():
         tell(f"{source}: {line}")
+
+
+def _whole_rows(
+    source: str, split: str, table: Any, columns: str, skip: formats.Skip | None, unread_layers: Container[str]
+) -> Iterator[Sentence]:
+    """Sentences or pairs of a data set with a text a row, and what ``--columns`` names of them."""
+    holds = parse_row_columns(columns)
+    if wrong := sorted(set(holds) - set(table.column_names)):
+        have = ", ".join(table.column_names)
+        raise CorpusError(f"{source}: found no column {wrong[0]!r}; it has {have}; correct --columns")
+    own = {name: names for name, feature in table.features.items() if (names := getattr(feature, "names", None))}
+    names = _label_names(source, table.features) | own
+    for number, row in enumerate(_rows(source, table, list(holds))):
+        with formats.skipping(skip):
+            yield row_sentence(source, number, "row", row, holds, f"{split}-{number}", unread_layers, names)
 
 
 def _cells(row: Mapping[str, Any], name: str, labels: Sequence[str] | None, column: FileColumn) -> list[str]:

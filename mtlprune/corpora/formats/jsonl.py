@@ -2,7 +2,8 @@
 
     {"id": "s1", "words": ["a", "b"], "pos": ["X", "Y"], "chunk": {"kind": "spans", "value": [[0, 2, "NP"]]}}
 
-A layer that is unknown is left out. Layers other than the five stand with their kind.
+A pair of texts says where its second one begins ("split": the number of words of the first). A layer that is unknown is
+left out. Layers other than the five stand with their kind.
 """
 
 from collections.abc import Callable, Container, Iterator, Mapping
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter, ValidationError
-from typing_extensions import TypedDict
+from typing_extensions import NotRequired, TypedDict
 
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.formats import Skip, check_text, on_lines, read_lines, skipping
@@ -19,6 +20,7 @@ from mtlprune.io.strict import in_words
 from mtlprune.layers import KINDS, LAYERS, Layer, check_layer, kind_of
 from mtlprune.sentence import Sentence
 
+KEYS = ("id", "words", "split")
 EXAMPLE = 'a sentence is a line such as {"id": "s1", "words": ["a", "b"], "pos": ["X", "Y"]}'
 
 Place = Annotated[int, Field(strict=True, ge=0, lt=2**31)]
@@ -28,6 +30,7 @@ Spans = list[tuple[Place, Place, str]]
 class _Sentence(TypedDict):
     id: str
     words: list[str]
+    split: NotRequired[Place]
 
 
 class _Tree(TypedDict):
@@ -49,6 +52,9 @@ _VALUES: dict[str, TypeAdapter[Any]] = {
     "tree": TypeAdapter(_Tree),
     "brackets": TypeAdapter(Spans),
     "frames": TypeAdapter(list[_Predicate]),
+    "label": TypeAdapter(str),
+    "number": TypeAdapter(Annotated[float, Field(strict=True, allow_inf_nan=False)]),
+    "labels": TypeAdapter(list[str]),
 }
 """Values of layers, by kind."""
 
@@ -56,6 +62,8 @@ _VALUES: dict[str, TypeAdapter[Any]] = {
 def to_json(sentence: Sentence) -> dict[str, Any]:
     """A sentence as plain JSON."""
     tree: dict[str, Any] = {"id": sentence.id, "words": list(sentence.words)}
+    if sentence.split is not None:
+        tree["split"] = sentence.split
     for name, kind in sentence.kinds().items():
         value = KINDS[kind_of(kind)].to_json(sentence.get(name))
         tree[name] = value if name in LAYERS else {"kind": kind, "value": value}
@@ -65,7 +73,7 @@ def to_json(sentence: Sentence) -> dict[str, Any]:
 def from_json(tree: Mapping[str, Any]) -> Sentence:
     """The reverse of to_json."""
     layers = {name: Layer(kind, KINDS[kind_of(kind)].from_json(value)) for name, kind, value in _layers_of(tree)}
-    return Sentence(tree["id"], tuple(tree["words"])).with_layers(**layers)
+    return Sentence(tree["id"], tuple(tree["words"]), split=tree.get("split")).with_layers(**layers)
 
 
 def _layers_of(tree: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
@@ -132,11 +140,11 @@ def read_jsonl(
         with skipping(skip), reading(location, CorpusError, EXAMPLE):
             check_text(path, [line])
             tree = as_sentence(parse_json_line(line.text, location, CorpusError), f"{path.stem}-{line.number}")
-            tree = {key: value for key, value in tree.items() if key in ("id", "words") or key not in unread_layers}
+            tree = {key: value for key, value in tree.items() if key in KEYS or key not in unread_layers}
             check_sentence(tree)
             with on_lines(path, [line]):
                 sentence = from_json(tree).validate()
-            ignored |= dict.fromkeys(tree.keys() - {"id", "words"} - {name for name, _, _ in _layers_of(tree)})
+            ignored |= dict.fromkeys(tree.keys() - {*KEYS} - {name for name, _, _ in _layers_of(tree)})
             yield sentence
     if ignored:
         example = '"chunk": {"kind": "spans", "value": [[0, 2, "NP"]]}'

@@ -182,7 +182,7 @@ def word_vectors(
 ) -> Tensor:
     """Vectors of all words, (N, H), in float32 with the autocast off; with the task's clones, where there are some."""
     encoder = model.encoder
-    pieces = encoder.tokenize_all([sentence.words for sentence in sentences])
+    pieces = encoder.tokenize_sentences(sentences)
     batches = [encoder.collate([row]).to(model.device) for row in pieces]
     if encoder.clones is None:
         return torch.cat([encoder(batch, gates).words for batch in batches])

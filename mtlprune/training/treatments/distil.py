@@ -192,6 +192,6 @@ class Distil(Treatment[DistilConfig]):
     def read(self, task: str, rows: Sequence[int]) -> Read:
         """The decoder of a task's teacher, and training sentences as its encoder reads them."""
         model = self.teachers[task]
-        pieces = model.encoder.tokenize_all([self.sentences[row].words for row in rows])
+        pieces = model.encoder.tokenize_sentences([self.sentences[row] for row in rows])
         [(encoded, _)] = model.encodings(model.encoder.collate(pieces).to(model.device), [task])
         return model.tasks[task], encoded

@@ -84,7 +84,7 @@ class Judge:
             pairs = [(one, target) for one in self.train if (target := known_target(self.task, one)) is not None]
             run, parts = self.run, [torch.zeros(0, *heads.shape)]
             for some in batched(sorted(pairs, key=lambda pair: len(pair[0])), BATCH):
-                pieces = run.model.encoder.tokenize_all([sentence.words for sentence, _ in some])
+                pieces = run.model.encoder.tokenize_sentences([sentence for sentence, _ in some])
                 targets = {self.name: [target for _, target in some]}
                 with run.ablated(~heads):
                     parts.append(derivatives(run.model, pieces, targets, run.precision, lambda batch: run.constants))

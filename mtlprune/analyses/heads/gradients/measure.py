@@ -78,7 +78,7 @@ def _gradients(reading: Reading, subject: Subject, request: Request) -> SubjectR
             f"{len(known)} of the sentences have its layers ({', '.join(kept)}) with known labels; expected 2 or more"
         )
     chosen = [sentence for sentence, _ in known]
-    pieces = model.encoder.tokenize_all([sentence.words for sentence in chosen])
+    pieces = model.encoder.tokenize_sentences(chosen)
     targets = {name: [labels[name] for _, labels in known] for name in kept}
     half = np.random.default_rng([request.seed, 8]).permutation(len(chosen)) % 2
     signed: dict[str, NDArray[np.float64]] = {}

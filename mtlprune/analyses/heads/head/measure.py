@@ -185,7 +185,7 @@ def _attention(
     if not order:
         return
     encoder = subject.encoder
-    batch = encoder.collate(encoder.tokenize_all([sentences[k].words for k in order]))
+    batch = encoder.collate(encoder.tokenize_sentences([sentences[k] for k in order]))
     seen = observe(encoder, batch, subject.gates, {"attention"}).word_attention(layer - 1)[:, place]
     for k, matrix in zip(order, seen, strict=True):
         words = sentences[k].words

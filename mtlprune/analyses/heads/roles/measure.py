@@ -151,7 +151,7 @@ def _fitted(study: _Study, run: AblatableRun, name: str) -> dict[str, NDArray[np
     known = [(sentence, target) for sentence in study.train if (target := known_target(task, sentence)) is not None]
     if not known:
         return None
-    pieces, scores = model.encoder.tokenize_all([sentence.words for sentence, _ in known]), []
+    pieces, scores = model.encoder.tokenize_sentences([sentence for sentence, _ in known]), []
     for selection in range(options.selections):
         generator = np.random.default_rng([study.request.seed, 13, selection])
         size = min(options.batch, len(known))

@@ -64,7 +64,7 @@ def _kinds(
 ) -> dict[str, Work]:
     """What is timed on a batch, by name. The full model makes no whole predictions: without its gates it predicts
     other structures, which take other times to decode."""
-    pieces = masked.encoder.tokenize_all([sentence.words for sentence in sentences])
+    pieces = masked.encoder.tokenize_sentences(sentences)
     batch = masked.encoder.collate(pieces).to(masked.device)
     return {
         "full": partial(masked.encoder, batch),

@@ -127,6 +127,9 @@ _ITEMS: dict[str, tuple[int, Callable[[Any, int], Iterator[Item]]]] = {
     "tree": (2, _arcs),
     "brackets": (2, _brackets),
     "frames": (2, _arguments),
+    "label": (1, lambda label, words: iter([(((0, words),), label)])),
+    "number": (1, lambda number, words: iter(())),
+    "labels": (1, lambda labels, words: iter(())),
     SENSES: (1, _senses),
 }
 """By kind: k, and spans of words and a label for each item of a value."""

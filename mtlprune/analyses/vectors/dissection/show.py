@@ -24,6 +24,7 @@ SCORES = {
     "tree": "relation accuracy",
     "brackets": "label accuracy",
     "frames": "role accuracy",
+    "label": "accuracy",
 }
 BESIDE = {SENSES: "rolesets, learned net", NEAREST: "rolesets, 5 neighbours"}
 BESIDE |= {MASKED: "masked words, own head", LEARNT: "masked words, learnt projection"}

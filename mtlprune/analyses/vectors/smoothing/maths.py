@@ -31,7 +31,7 @@ from torch.nn import functional
 from mtlprune.encoder.batch import table
 from mtlprune.encoder.observe import Observation
 from mtlprune.encoder.post_norm import LayerNorms
-from mtlprune.layers import kind_of
+from mtlprune.layers import OF_SENTENCES, kind_of
 from mtlprune.sentence import NOT_ARGUMENTS, Sentence, Span
 
 
@@ -141,14 +141,16 @@ ROOM = 2**24
 
 
 def word_labels(sentence: Sentence, task: str) -> list[str] | None:
-    """A label a word; None where the layer is unknown.
+    """A label a word; None where the layer is unknown, or belongs to the whole sentence.
 
     tags: its tag. spans: the type of the entity it is in, or O. tree: its relation. brackets: the label of the smallest
     bracket around it, or O. frames: the role of the smallest argument around it, of whatever predicate; V for a
     predicate that is in no argument; else O.
     """
     kind = sentence.kind(task)
-    return None if kind is None else _WORD_LABELS[kind_of(kind)](sentence.get(task), len(sentence))
+    if kind is None or kind_of(kind) in OF_SENTENCES:
+        return None
+    return _WORD_LABELS[kind_of(kind)](sentence.get(task), len(sentence))
 
 
 def _roles(frames: Any, words: int) -> list[str]:

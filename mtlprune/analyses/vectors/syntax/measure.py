@@ -244,7 +244,7 @@ def _distinct(encoder: Encoder, sentences: Sequence[Sentence], seed: int) -> set
     Copies would lie apart by rounding alone, which no comparison of vectors tells from a small distance.
     """
     first: dict[bytes, int] = {}
-    for row, pieces in enumerate(encoder.tokenize_all([sentence.words for sentence in sentences])):
+    for row, pieces in enumerate(encoder.tokenize_sentences(sentences)):
         first.setdefault(pieces.ids.tobytes(), row)
     rows = np.array(sorted(first.values()))
     return set(np.random.default_rng([seed, 25]).permutation(rows)[:CLOUD].tolist())

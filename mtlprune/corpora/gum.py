@@ -1,0 +1,118 @@
+"""GUM and GENTLE: English of 24 genres, whose sentences carry tags, trees, names and four layers of whole sentences.
+
+layer          kind     from
+pos, xpos      tags     the columns UPOS and XPOS
+dep            tree     the columns HEAD and DEPREL
+ner            spans    mentions of ``Entity=`` in MISC whose head is a proper noun; of nested ones the outermost
+sentence_type  label    the comment s_type (11 labels, such as decl and wh)
+prominence     number   the comment s_prominence, from 1
+transition     label    the comment transition of centering theory (7 labels, null among them)
+genre          label    the comment meta::genre of the document
+
+Amir Zeldes (2017): The GUM corpus: creating multilayer resources in the classroom.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from mtlprune.corpora import CorpusError
+from mtlprune.corpora.build import Splits
+from mtlprune.corpora.formats import files_below, malformed, read_lines
+from mtlprune.corpora.formats.brackets import flat
+from mtlprune.corpora.formats.conllu import keys_of, parse_comments, read_conllu
+from mtlprune.corpora.tables import source_digest
+from mtlprune.sentence import Sentence, Span
+
+LICENCE = "CC BY 4.0; texts by source, some CC BY-NC-SA"
+COMMENTS = ("s_type=sentence_type", "s_prominence=prominence:number", "transition=transition", "meta::genre=genre")
+SPLITS = "splits.md"
+PROPER = "PROPN"
+_PART = re.compile(r"\(([^()]+)(\)?)|([^()]+)\)")
+
+
+def build_gum(folder: Path, tell: Callable[[str], None]) -> tuple[Splits, dict[str, str]]:
+    """The sentences of each official split, and the SHA-256 of each file.
+
+    Args:
+        folder: holds ``splits.md`` and, in it or below, a file DOCUMENT.conllu of each document, as ``dep`` of the
+            repository does. Documents without a file, such as those of Reddit, are left out, and their number is told.
+
+    Raises:
+        CorpusError: no such list, no file of a split, or a malformed file.
+    """
+    documents = {path.stem: path for path in files_below(folder) if path.suffix == ".conllu"}
+    splits: dict[str, list[Sentence]] = {}
+    digests: dict[str, str] = {}
+    lacking: list[str] = []
+    for split, names in _official_splits(folder / SPLITS).items():
+        splits[split] = []
+        for name in names:
+            if name not in documents:
+                lacking.append(name)
+                continue
+            digests[documents[name].relative_to(folder).as_posix()] = source_digest(documents[name])
+            sentences = read_conllu(documents[name], "upos", True, comments=parse_comments(COMMENTS))
+            splits[split] += [sentence.with_layers(ner=names_of(documents[name], sentence)) for sentence in sentences]
+        if not splits[split]:
+            raise CorpusError(f"{folder}: expected files of {split} such as {names[0]}.conllu, found none; unpack them")
+    if lacking:
+        tell(f"{folder}: left out {len(lacking)} documents of {SPLITS} that have no file, such as {lacking[0]}")
+    return dict(splits), digests
+
+
+def _official_splits(path: Path) -> dict[str, list[str]]:
+    """Split → names of documents. Raises CorpusError: there are none."""
+    splits: dict[str, list[str]] = {}
+    names: list[str] | None = None
+    for _, text in read_lines(path):
+        if heading := re.fullmatch(r"##[ \t]*(\w+)[ \t]*", text):
+            names = splits.setdefault(heading[1], [])
+        elif names is not None and (item := re.fullmatch(r"[ \t]*[*-][ \t]+(\w+)[ \t]*", text)):
+            names.append(item[1])
+    if not {"train", "dev", "test"} <= {split for split, documents in splits.items() if documents}:
+        raise CorpusError(
+            f"{path}: expected documents under ## train, ## dev and ## test, found others; take GUM's own"
+        )
+    return splits
+
+
+class _Mention(NamedTuple):
+    """A mention that has begun: its id, first word, type and the places of its head's words, from 1 within it."""
+
+    group: str
+    start: int
+    type: str
+    head: tuple[int, ...]
+
+
+def names_of(path: Path, sentence: Sentence) -> tuple[Span, ...]:
+    """The names of a sentence that was read from GUM. Raises CorpusError: mentions that do not open and close."""
+    rows = [row for line in sentence.source.split("\n") if (row := line.split("\t"))[0].isdecimal()]
+    found: list[Span] = []
+    begun: list[_Mention] = []
+    for place, row in enumerate(rows):
+        for mention in _closed(keys_of(row[9]).get("Entity", ""), place, begun):
+            if mention is None:
+                what = f"sentence {sentence.id}, word {place + 1}: expected mentions that open before they close"
+                raise malformed(path, 1, f"{what}, found {row[9][:60]}; correct the file", "sentence")
+            head = [row[3] for number in mention.head for row in rows[mention.start + number - 1 : place + 1][:1]]
+            if PROPER in head:
+                found.append(Span(mention.start, place + 1, mention.type))
+    return flat(sorted(found, key=lambda span: (span.start, -span.end)))
+
+
+def _closed(entity: str, place: int, begun: list[_Mention]) -> Iterator[_Mention | None]:
+    """The mentions that a value of Entity closes, those that it opens put into ``begun``; None for one never opened."""
+    for opening, closes, closing in _PART.findall(entity):
+        if opening:
+            group, type_, *fields = opening.split("-")
+            head = next((field for field in fields if re.fullmatch(r"\d+(,\d+)*", field)), "1")
+            begun.append(_Mention(group, place, type_, tuple(map(int, head.split(",")))))
+        if closes or closing:
+            group = closing or begun[-1].group
+            mention = next((one for one in reversed(begun) if one.group == group), None)
+            if mention is not None:
+                begun.remove(mention)
+            yield mention

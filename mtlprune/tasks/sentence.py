@@ -1,0 +1,141 @@
+"""Whole sentences: a label, a number or a set of labels, by one linear layer on a vector of the sentence.
+
+Letters: B sentences, N words of all of them, H the encoder's width, K labels.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from mtlprune.config.decoders import SentenceOptions
+from mtlprune.encoder.batch import Encoded
+from mtlprune.sentence import Sentence
+from mtlprune.tasks.base import Dropout, LabelRows, SteppedTask, Steps, Target, joined, owners
+from mtlprune.tasks.products import Linear
+
+
+class SentenceTask(SteppedTask):
+    """Dropout and a linear layer with ``outputs`` rows on the vector of a sentence."""
+
+    Options = SentenceOptions
+
+    def __init__(self, labels: dict[str, list[str]], hidden_size: int, options: Any, outputs: int) -> None:
+        super().__init__(labels, hidden_size, options)
+        self.dropout = Dropout(options.dropout)
+        self.scores = Linear(hidden_size, outputs)
+
+    def logits(self, encoded: Encoded) -> Tensor:
+        """(B, outputs), fp32"""
+        return self.scores(self.dropout(self.pooled(encoded))).float()
+
+    def pooled(self, encoded: Encoded) -> Tensor:
+        """The vector of each sentence. (B, H)"""
+        if self.options.pooling == "first":
+            return encoded.cls
+        sums = torch.zeros_like(encoded.cls).index_add(0, encoded.owner, encoded.words)
+        return sums / encoded.lengths[:, None]
+
+
+class LABEL(SentenceTask):
+    """One label a sentence. Loss: mean cross-entropy. Decoding: the best label."""
+
+    name, kind = "label", "label"
+
+    def __init__(self, labels: dict[str, list[str]], hidden_size: int, options: Any) -> None:
+        super().__init__(labels, hidden_size, options, len(labels["labels"]))
+
+    def loss(self, encoded: Encoded, target: dict[str, Tensor]) -> Tensor:
+        return nn.functional.cross_entropy(self.logits(encoded), target["label"])
+
+    def steps(self, encoded: Encoded) -> Steps:
+        [best] = yield [self.logits(encoded).argmax(-1)]
+        return [self.labels["labels"][place] for place in best.tolist()]
+
+    @classmethod
+    def collect(cls, sentences: Iterable[Sentence], layer: str = name) -> dict[str, list[str]]:
+        return {"labels": sorted({label for s in sentences if (label := s.get(layer)) is not None})}
+
+    def target(self, sentence: Sentence) -> Target:
+        return {"label": np.array([self.index["labels"][sentence.get(self.layer)]], dtype=np.int32)}
+
+    def collate(self, targets: Sequence[Target], sizes: Sequence[int]) -> dict[str, Tensor]:
+        return {"label": joined(targets, "label")}  # (B,)
+
+    def label_rows(self) -> LabelRows:
+        return LabelRows(self.labels["labels"], self.scores.weight)
+
+    def label_places(self, target: Target) -> np.ndarray:
+        return target["label"]
+
+
+class NUMBER(SentenceTask):
+    """One number a sentence, learnt in units of train's standard deviation. Loss: mean squared error in these units.
+
+    The vocabulary holds train's mean and standard deviation as text, because a run keeps vocabularies and nothing else
+    of its training sentences.
+    """
+
+    name, kind = "number", "number"
+
+    def __init__(self, labels: dict[str, list[str]], hidden_size: int, options: Any) -> None:
+        super().__init__(labels, hidden_size, options, 1)
+        self.mean, self.deviation = map(float, labels["scale"])
+
+    def loss(self, encoded: Encoded, target: dict[str, Tensor]) -> Tensor:
+        return nn.functional.mse_loss(self.logits(encoded).squeeze(1), target["number"])
+
+    def steps(self, encoded: Encoded) -> Steps:
+        [numbers] = yield [self.logits(encoded).squeeze(1)]
+        return [self.mean + self.deviation * number for number in numbers.tolist()]
+
+    @classmethod
+    def collect(cls, sentences: Iterable[Sentence], layer: str = name) -> dict[str, list[str]]:
+        numbers = [number for s in sentences if (number := s.get(layer)) is not None]
+        mean = math.fsum(numbers) / max(1, len(numbers))
+        variance = math.fsum((number - mean) ** 2 for number in numbers) / max(1, len(numbers))
+        return {"scale": [repr(mean), repr(math.sqrt(variance) or 1.0)]}  # equal numbers have no unit
+
+    def target(self, sentence: Sentence) -> Target:
+        return {"number": np.array([(sentence.get(self.layer) - self.mean) / self.deviation], dtype=np.float32)}
+
+    def collate(self, targets: Sequence[Target], sizes: Sequence[int]) -> dict[str, Tensor]:
+        return {"number": torch.from_numpy(np.concatenate([target["number"] for target in targets]))}  # (B,)
+
+
+class LABELS(SentenceTask):
+    """Several labels a sentence, or none. Loss: mean binary cross-entropy. Decoding: labels of a positive score."""
+
+    name, kind = "labels", "labels"
+
+    def __init__(self, labels: dict[str, list[str]], hidden_size: int, options: Any) -> None:
+        super().__init__(labels, hidden_size, options, len(labels["labels"]))
+
+    def loss(self, encoded: Encoded, target: dict[str, Tensor]) -> Tensor:
+        return nn.functional.binary_cross_entropy_with_logits(self.logits(encoded), target["labels"])
+
+    def steps(self, encoded: Encoded) -> Steps:
+        [positive] = yield [self.logits(encoded) > 0]
+        names = self.labels["labels"]
+        return [tuple(name for name, has in zip(names, row, strict=True) if has) for row in positive.tolist()]
+
+    @classmethod
+    def collect(cls, sentences: Iterable[Sentence], layer: str = name) -> dict[str, list[str]]:
+        return {"labels": sorted({label for s in sentences for label in s.get(layer) or ()})}
+
+    def target(self, sentence: Sentence) -> Target:
+        return {"labels": np.array([self.index["labels"][x] for x in sentence.get(self.layer)], dtype=np.int32)}
+
+    def collate(self, targets: Sequence[Target], sizes: Sequence[int]) -> dict[str, Tensor]:
+        hot = torch.zeros(len(targets), len(self.labels["labels"]))
+        hot[owners(targets, "labels"), joined(targets, "labels")] = 1
+        return {"labels": hot}  # (B, K)
+
+    def label_rows(self) -> LabelRows:
+        return LabelRows(self.labels["labels"], self.scores.weight)
+
+    def label_places(self, target: Target) -> np.ndarray:
+        return target["labels"]
