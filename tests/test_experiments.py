@@ -15,6 +15,7 @@ from conll2012_files import small_corpus
 from mtlprune.config.config import PRESETS, Config, digest, load_config
 from mtlprune.corpora.ontonotes5 import build_ontonotes5
 from mtlprune.corpora.store import save_corpus
+from mtlprune.layers import Layer
 from mtlprune.runs.folder import RunFolder
 from mtlprune.sweeps.cells import narrowed, resolve
 from mtlprune.sweeps.folder import state
@@ -46,10 +47,20 @@ TRAININGS = [shlex.split(line)[2:] for line in README.splitlines() if line.start
 
 @pytest.fixture(scope="module")
 def ontonotes(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All five layers, read from files in the formats of CoNLL-2012; do not write into it."""
+    """All five layers, read from files in the formats of CoNLL-2012, and layers of whole sentences by length; do not
+    write into it."""
     folder = tmp_path_factory.mktemp("ontonotes")
     files, dependencies = small_corpus(folder)
-    splits = build_ontonotes5(files, dep=dependencies)
+    splits = {
+        split: [
+            sentence.with_layers(
+                **dict.fromkeys(("genre", "sentence_type", "transition"), Layer("label", f"l{len(sentence) % 3}")),
+                prominence=Layer("number", float(len(sentence))),
+            )
+            for sentence in sentences
+        ]
+        for split, sentences in build_ontonotes5(files, dep=dependencies).items()
+    }
     save_corpus(splits, folder / "corpus", name="ontonotes5", licence="none", sources={})
     return folder / "corpus"
 

@@ -13,7 +13,7 @@ from mtlprune.corpora import CorpusError
 from mtlprune.corpora.formats import Skip, files_below, whole_number
 from mtlprune.corpora.tables import LABELS, source_digest
 from mtlprune.errors import MtlpruneError, plural
-from mtlprune.layers import Layer, in_order, kind_of
+from mtlprune.layers import OF_SENTENCES, Layer, in_order, kind_of
 from mtlprune.sentence import Sentence, declared
 
 Splits = dict[str, Sequence[Sentence]]
@@ -244,6 +244,7 @@ def remarks(splits: Mapping[str, Iterable[Sentence]]) -> list[str]:
     trained = {hash(sentence.words) for sentence in splits.get("train", ())}
     warnings, layers, labelled = [], defaultdict[str, set[str]](set), set[str]()
     tags, types = defaultdict[str, set[str]](set), defaultdict[str, set[str]](set)
+    labels: dict[str, dict[str, set[str | None]]] = defaultdict(lambda: defaultdict(set))
     for split, sentences in splits.items():
         oddities: dict[str, list[str]] = defaultdict(list)
         size = 0
@@ -255,6 +256,8 @@ def remarks(splits: Mapping[str, Iterable[Sentence]]) -> list[str]:
                     tags[layer].update(sentence.get(layer))
                 elif kind_of(kind) == "spans":
                     types[layer].update(span.label for span in sentence.get(layer))
+                elif kind in OF_SENTENCES:
+                    labels[layer][split].update(LABELS[kind](sentence.get(layer)))
             trees = [sentence.get(layer) for layer, kind in sentence.kinds().items() if kind == "tree"]
             if split != "train" and hash(sentence.words) in trained:
                 oddities["have the words of one of train"].append(sentence.id)
@@ -274,6 +277,10 @@ def remarks(splits: Mapping[str, Iterable[Sentence]]) -> list[str]:
         warnings.append(f"warning: {layer} has spans of the type O, from tags such as B-O; write O outside of spans")
     for layer in sorted(layers["train"] - labelled):
         warnings.append(f"warning: train has no label of {layer}, so nothing can be predicted; check its column")
+    for layer, by_split in labels.items():
+        for split, names_of_split in by_split.items():
+            if by_split["train"] and (unseen := sorted(map(str, names_of_split - by_split["train"]))):
+                warnings.append(f"warning: {split} has labels of {layer} that train never has: {', '.join(unseen[:5])}")
     all_layers = set[str]().union(*layers.values())
     for split, layers_of_split in layers.items():
         if missing_layers := all_layers - layers_of_split:

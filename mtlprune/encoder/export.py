@@ -12,7 +12,13 @@ import torch
 from tokenizers.pre_tokenizers import ByteLevel
 from tokenizers.processors import TemplateProcessing
 from torch import Tensor, nn
-from transformers import AutoModelForTokenClassification, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
 from mtlprune.encoder.families import PROJECTIONS, by_layer, family_of, matrix
 from mtlprune.encoder.heads import HeadHooks
@@ -183,6 +189,73 @@ def with_classifier(transformer: PreTrainedModel, scores: nn.Linear, labels: Seq
     return model.eval()
 
 
+HIDDEN_AND_LAST = (
+    ("{base}.pooler.dense", "classifier"),  # BERT
+    ("{base}.pooler", "classifier"),  # ALBERT
+    ("classifier.dense", "classifier.out_proj"),  # RoBERTa, ELECTRA, MPNet
+    ("pre_classifier", "classifier"),  # DistilBERT
+    ("pooler.dense", "classifier"),  # DeBERTa
+)
+"""The hidden and the last layer of a model for sequence classification, which reads the first token."""
+SCALE = 2.0**-20
+
+
+@torch.no_grad()
+def with_sequence_classifier(
+    transformer: PreTrainedModel, scores: nn.Linear, labels: Sequence[str], problem: Any
+) -> PreTrainedModel:
+    """A model for sequence classification that computes a linear layer on the state of the first token.
+
+    Between the state and the scores of transformers stands a hidden layer with an activation f. It gets every score s
+    twice, as +s and as −s: f(s) − f(−s) is s for ReLU and GELU, and nearly 2 s for tanh where s is small, so scores are
+    scaled by a power of two, which costs no digit, and scaled back by the last layer.
+
+    Args:
+        scores: H to K.
+        labels: of the K rows.
+        problem: ``problem_type`` of the config.
+
+    Raises:
+        EncoderError: transformers has no such model of this family, or one that computes something else, or the hidden
+            layer has no room for 2 K scores.
+    """
+    config = copy.deepcopy(transformer.config)
+    config.id2label = dict(enumerate(labels))
+    config.label2id = {label: place for place, label in enumerate(labels)}
+    config.problem_type = problem
+    options = {"attn_implementation": transformer.config._attn_implementation, "dtype": torch.float32}
+    try:
+        with quiet():
+            model = AutoModelForSequenceClassification.from_config(config, **options).eval()
+    except ValueError as error:
+        raise EncoderError(f"transformers has no sequence classification for {config.model_type!r}: {error}") from error
+    model.base_model.load_state_dict(transformer.state_dict(), strict=False)
+    modules = dict(model.named_modules())
+    pairs = [[modules.get(n.format(base=model.base_model_prefix)) for n in names] for names in HIDDEN_AND_LAST]
+    hidden, last = next(
+        ([a, b] for a, b in pairs if isinstance(a, nn.Linear) and isinstance(b, nn.Linear)), (None, None)
+    )
+    count = scores.out_features
+    if not isinstance(hidden, nn.Linear) or not isinstance(last, nn.Linear) or 2 * count > hidden.out_features:
+        raise EncoderError(
+            f"the sequence classification of {config.model_type!r} in transformers is no hidden layer, with room for "
+            f"{2 * count} scores, and a linear layer on the first token, so --head cannot be had; export the encoder"
+        )
+    for layer in (hidden, last):
+        layer.weight.zero_()
+        layer.bias.zero_()
+    hidden.bias[:2] = torch.tensor([SCALE, -SCALE])
+    last.weight[0, :2] = torch.tensor([1 / SCALE, -1 / SCALE])
+    slope = float(model(input_ids=torch.zeros(1, 4, dtype=torch.long)).logits[0, 0])  # 2 for tanh, else 1
+    hidden.weight[: 2 * count] = SCALE * torch.cat([scores.weight, -scores.weight])
+    hidden.bias[: 2 * count] = SCALE * torch.cat([scores.bias, -scores.bias])
+    places = torch.arange(count)
+    last.weight.zero_()
+    last.weight[places, places] = 1 / (SCALE * slope)
+    last.weight[places, places + count] = -1 / (SCALE * slope)
+    return model
+
+
 # Model cards print the code below as it stands here; with plain transformers and torch it needs nothing else.
 
 
@@ -216,6 +289,42 @@ def label_words(
     window = [min(max(0, first - half_room // 2) // half_room, len(starts) - 1) for first in firsts]
     best = [scores[w][first - starts[w]].max(-1) for w, first in zip(window, firsts, strict=True)]
     return [(model.config.id2label[int(label)], float(score)) for score, label in best]
+
+
+@torch.no_grad()
+def score_text(
+    first: list[str],
+    second: list[str],
+    tokenizer: Any,
+    model: Any,
+    lead: str,
+    before: list[int],
+    between: list[int],
+    after: list[int],
+    unknown: int,
+    second_type: int,
+    room: int,
+) -> torch.Tensor:
+    """The scores of a text, or of a pair of texts, each given as words; ``second`` is empty where there is one text.
+
+    Words are tokenized one by one, after ``lead``; special tokens stand ``before``, ``between`` and ``after``. Of texts
+    with more sub-words than there is ``room`` for, the end of the longer one is cut.
+    """
+    special = set(tokenizer.all_special_ids) - {unknown}
+    texts: list[list[int]] = []
+    for words in (first, second):
+        rows = tokenizer([lead + word for word in words], add_special_tokens=False, split_special_tokens=True)
+        ids = [[unknown if piece in special else piece for piece in row] or [unknown] for row in rows["input_ids"]]
+        texts.append([piece for row in ids for piece in row])
+    middle = between if second else []
+    while len(texts[0]) + len(texts[1]) > room - len(middle):
+        texts[0 if len(texts[0]) > len(texts[1]) else 1].pop()
+    head = [*before, *texts[0], *middle]
+    tail = [*texts[1], *after]
+    types = [0] * len(head) + [second_type] * len(tail)
+    more = {"token_type_ids": torch.tensor([types])} if second and second_type else {}
+    scores: torch.Tensor = model(input_ids=torch.tensor([head + tail]), **more).logits[0]
+    return scores
 
 
 def join_tags(tags: list[str]) -> list[tuple[int, int, str]]:

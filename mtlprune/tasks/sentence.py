@@ -28,6 +28,10 @@ class SentenceTask(SteppedTask):
         self.dropout = Dropout(options.dropout)
         self.scores = Linear(hidden_size, outputs)
 
+    def linear_of_sentence(self) -> tuple[nn.Linear, list[str]]:
+        """The linear layer that gives a value to the vector of a sentence, and the names of its outputs."""
+        return self.scores, self.labels["labels"]
+
     def logits(self, encoded: Encoded) -> Tensor:
         """(B, outputs), fp32"""
         return self.scores(self.dropout(self.pooled(encoded))).float()
@@ -91,6 +95,14 @@ class NUMBER(SentenceTask):
     def steps(self, encoded: Encoded) -> Steps:
         [numbers] = yield [self.logits(encoded).squeeze(1)]
         return [self.mean + self.deviation * number for number in numbers.tolist()]
+
+    def linear_of_sentence(self) -> tuple[nn.Linear, list[str]]:
+        """The layer that gives numbers in the units of the corpus: mean and deviation of train are in its weights."""
+        layer = nn.Linear(self.scores.in_features, 1)
+        with torch.no_grad():
+            layer.weight.copy_(self.deviation * self.scores.weight)
+            layer.bias.copy_(self.deviation * self.scores.bias + self.mean)
+        return layer, [self.layer]
 
     @classmethod
     def collect(cls, sentences: Iterable[Sentence], layer: str = name) -> dict[str, list[str]]:

@@ -14,6 +14,7 @@ from huggingface_hub import EvalResult, ModelCardData
 from torch import Tensor, nn
 from transformers import (
     AutoModel,
+    AutoModelForSequenceClassification,
     AutoModelForTextEncoding,
     AutoModelForTokenClassification,
     AutoTokenizer,
@@ -26,7 +27,16 @@ from mtlprune.config.config import Config, build_config
 from mtlprune.config.decoders import DECODERS
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.store import read_info
-from mtlprune.encoder.export import fold_gates, join_tags, label_words, text_tokenizer, with_all_heads, with_classifier
+from mtlprune.encoder.export import (
+    fold_gates,
+    join_tags,
+    label_words,
+    score_text,
+    text_tokenizer,
+    with_all_heads,
+    with_classifier,
+    with_sequence_classifier,
+)
 from mtlprune.encoder.families import ENCODER_DECODERS
 from mtlprune.encoder.gates import Gates
 from mtlprune.encoder.interventions import fold_means
@@ -35,10 +45,13 @@ from mtlprune.encoder.removal import KeptHeads
 from mtlprune.encoder.sources import base_of, quiet
 from mtlprune.errors import printable
 from mtlprune.evaluation.scores import main_score, name_of
+from mtlprune.layers import OF_SENTENCES
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs.folder import RunError, RunFolder
+from mtlprune.sentence import Sentence
 from mtlprune.tasks import decoder_class
 from mtlprune.tasks.base import Task
+from mtlprune.tasks.sentence import SentenceTask
 from mtlprune.training.pruning.head_removal import TOLERANCE
 
 ROWS, SLOTS = 4, 32
@@ -135,10 +148,18 @@ def request(run: str | Path, task: str | None, head: str | None, licence: str | 
 def _check_head(config: Config, path: Path, head: str) -> None:
     if head not in config.tasks:
         raise RunError(f"{path} has no task {head!r} for --head; it has {', '.join(config.tasks)}")
+    decoder = DECODERS[config.decoder(head)]
+    if decoder.kind in OF_SENTENCES:
+        if getattr(config.decoders, head).pooling != "first":
+            raise RunError(
+                f"--head: {path} reads the sentences of {head} as the mean of their words, but models of transformers "
+                f"read the first special token; expected a run with decoders.{head}.pooling: first"
+            )
+        return
     if decoder_class(config.decoder(head)).linear is Task.linear:
         raise RunError(
             f"--head: the decoder of {head} is more than a linear layer on each word; expected a task of tags (type "
-            "pos), or one of spans (type bio)"
+            "pos), of spans (type bio) or of whole sentences (types label, number and labels)"
         )
     if config.encoder.pooling != "first":
         raise RunError(
@@ -157,6 +178,8 @@ def export(request: ExportRequest, folder: Path) -> Exported:
     if request.gate_set is not None:
         gates = cast(Gates, model.gates[request.gate_set]).evaluated().detach()
     task: Any = model.tasks[request.head] if request.head is not None else None
+    if isinstance(task, SentenceTask):
+        return _export_sentence_task(request, folder, model, task, gates)
     linear = task.linear() if task is not None else None
     sentences = _checked_sentences(request) if linear else []
     before, labels = _computed(encoder, gates, request.clones, linear, sentences)
@@ -185,6 +208,57 @@ def export(request: ExportRequest, folder: Path) -> Exported:
         pooling=encoder.pooling,
         pooler="add_pooling_layer" in inspect.signature(type(transformer).__init__).parameters,
         reading=reading if linear else None,
+        compared=sum(map(len, sentences)),
+    )
+
+
+PROBLEMS = {
+    "label": "single_label_classification",
+    "number": "regression",
+    "labels": "multi_label_classification",
+}
+"""Kind of a layer of whole sentences → the ``problem_type`` by which transformers know it."""
+
+
+def _export_sentence_task(
+    request: ExportRequest, folder: Path, model: MultiTaskModel, task: SentenceTask, gates: Tensor | None
+) -> Exported:
+    """The same of a task of whole sentences: a model for sequence classification, whose scores are compared with the
+    run's on sentences of dev. Raises RunError where they are others."""
+    encoder, (linear, labels) = model.encoder, task.linear_of_sentence()
+    path = request.run.path / "predictions" / "dev.jsonl"
+    dev = request.run.read_predictions("dev")[:SENTENCES] if path.is_file() else []
+    sentences = [Sentence("hard", tuple(HARD.split())), *dev]
+    with torch.no_grad(), contextlib.ExitStack() as stack:
+        if gates is not None:
+            stack.enter_context(encoder.gated(gates))
+        if request.clones is not None and encoder.clones is not None:
+            stack.enter_context(encoder.clones.serving([request.clones]))
+        batches = [encoder.collate([pieces]) for pieces in encoder.tokenize_sentences(sentences)]
+        before = torch.cat([linear(encoder(batch).cls) for batch in batches])
+    transformer = _folded(model, gates, request.clones)
+    with quiet():
+        tokenizer, advice = text_tokenizer(encoder, request.run.encoder_path)
+        tokenizer.save_pretrained(folder)
+        with_sequence_classifier(transformer, linear, labels, PROBLEMS[task.kind]).save_pretrained(folder)
+        again = AutoModelForSequenceClassification.from_pretrained(folder, trust_remote_code=False).eval()
+        tokenizer_again = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    names = "lead", "before", "between", "after", "unknown", "second_type"
+    reading = {name: getattr(encoder.word_pieces, name) for name in names} | {"room": encoder.frame.capacity}
+    score: Any = partial(score_text, tokenizer=tokenizer_again, model=again, **reading)
+    texts = [(list(s.words[: s.split]), list(s.words[s.split :]) if s.split else []) for s in sentences]
+    after = torch.stack([score(first, second) for first, second in texts])
+    return Exported(
+        gates,
+        request.clones,
+        encoder.head_map,
+        _check_states(request, before, after),
+        encoder.limit,
+        advice,
+        auto="AutoModelForSequenceClassification",
+        pooling="first",
+        pooler=False,
+        reading=reading,
         compared=sum(map(len, sentences)),
     )
 
@@ -323,6 +397,27 @@ model = AutoModelForTokenClassification.from_pretrained(folder)
 
 label = partial(label_words, tokenizer=tokenizer, model=model, {reading})
 labels = label("{hard}".split())"""
+SEQUENCE = """from functools import partial
+from typing import Any
+
+import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+folder = "."  # this folder, or its name on the hub
+tokenizer = AutoTokenizer.from_pretrained(folder)
+model = AutoModelForSequenceClassification.from_pretrained(folder)
+
+
+{function}
+
+score = partial(score_text, tokenizer=tokenizer, model=model, {reading})
+scores = score("{hard}".split(), [])
+{answer}"""
+ANSWERS = {
+    "label": "label = model.config.id2label[int(scores.argmax())]",
+    "number": "number = float(scores[0])",
+    "labels": "labels = [model.config.id2label[place] for place in (scores > 0).nonzero().flatten().tolist()]",
+}
 SPANS = """
 spans = join_tags([tag for tag, _ in labels])"""
 PIPELINE = """The pipeline of transformers gives other labels: it takes parts of words (U.S., O'Brien) for words, and \
@@ -376,7 +471,7 @@ def model_card(request: ExportRequest, exported: Exported) -> str:
         license=request.licence,
         base_model=None if part.random else hub,
         library_name="transformers",
-        pipeline_tag="token-classification" if request.head else "feature-extraction",
+        pipeline_tag=_pipeline(request),
         tags=["mtlprune"],
         **_results(request, data, scores),
     )
@@ -393,7 +488,7 @@ def model_card(request: ExportRequest, exported: Exported) -> str:
         loader=_loader(request, exported),
         pooling=f"the {exported.pooling} of a word's sub-words",
         limit=f"At most {exported.limit} sub-words are seen at once. " if exported.limit else "",
-        texts=PIPELINE if request.head else exported.advice,
+        texts=PIPELINE if _pipeline(request) == "token-classification" else exported.advice,
         transformers=transformers_version,
         heads=account(exported),
         decoders="" if request.head else ", which are not part of this folder",
@@ -404,6 +499,14 @@ def model_card(request: ExportRequest, exported: Exported) -> str:
     )
 
 
+def _pipeline(request: ExportRequest) -> str:
+    """The task of the hub that the folder serves."""
+    if request.head is None:
+        return "feature-extraction"
+    whole = DECODERS[request.config.decoder(request.head)].kind in OF_SENTENCES
+    return "text-classification" if whole else "token-classification"
+
+
 def _markdown(text: str) -> str:
     """Text of others as Markdown shows it: nothing in it is markup."""
     return re.sub(r"[\\`*<>\[\]|&~]", r"\\\g<0>", printable(text))
@@ -412,7 +515,10 @@ def _markdown(text: str) -> str:
 def _loader(request: ExportRequest, exported: Exported) -> str:
     if request.head is None:
         return PLAIN.format(auto=exported.auto, pooler=", add_pooling_layer=False" if exported.pooler else "")
-    spans = DECODERS[request.config.decoder(request.head)].kind == "spans"
+    if (kind := DECODERS[request.config.decoder(request.head)].kind) in OF_SENTENCES:
+        reading = ", ".join(f"{name}={value!r}" for name, value in (exported.reading or {}).items())
+        return SEQUENCE.format(function=inspect.getsource(score_text), reading=reading, hard=HARD, answer=ANSWERS[kind])
+    spans = kind == "spans"
     functions = inspect.getsource(label_words) + ("\n\n" + inspect.getsource(join_tags) if spans else "")
     reading = ", ".join(f"{name}={value!r}" for name, value in (exported.reading or {}).items())
     return CLASSIFIER.format(functions=functions, hard=HARD, reading=reading) + SPANS * spans
@@ -433,11 +539,11 @@ def _results(request: ExportRequest, data: str, scores: list[tuple[str, str, str
     """Scores of the task that goes along, as the hub shows them."""
     results = [
         EvalResult(
-            task_type="token-classification",
+            task_type=_pipeline(request),
             dataset_type=data,
             dataset_name=data,
             dataset_split=split,
-            metric_type="f1" if name.endswith("F1") else "accuracy",
+            metric_type="f1" if name.endswith("F1") else "pearsonr" if name.startswith("Pearson") else "accuracy",
             metric_name=name,
             metric_value=round(value / 100, 4),
         )

@@ -96,3 +96,59 @@ def test_first_is_refused_where_there_is_no_such_token(mtlprune: Callable, run: 
     answer = mtlprune("train", "minilm-ewt5", *settings, "--out", run.parent / "refused")
     answer.refuses("decoders.sentence_type.pooling: expected mean")
     assert not (run.parent / "refused").exists()
+
+
+SIDES = ("the old dog", "two cats", "she saw it", "he walked"), ("a river", "the park", "the old dog", "two new dogs")
+
+
+def test_a_pair_task_is_trained_and_exported(mtlprune: Callable, tiny_encoder: Callable, tmp_path: Path) -> None:
+    """60 pairs and 3 labels from a folder of a data set; the export gives the run's labels in plain transformers."""
+    datasets, hf = pytest.importorskip("datasets"), pytest.importorskip("transformers")
+    names = ["same", "other", "short"]
+    pairs = [(first, second) for first in SIDES[0] for second in SIDES[1]]
+    rows = [(*pairs[k % 16], 0 if k % 16 == 2 else 1 if len(pairs[k % 16][1]) > 8 else 2) for k in range(60)]
+    table = dict(zip(("premise", "hypothesis", "label"), map(list, zip(*rows, strict=True)), strict=True))
+    features = datasets.Features(
+        {
+            **dict.fromkeys(("premise", "hypothesis"), datasets.Value("string")),
+            "label": datasets.ClassLabel(names=names),
+        }
+    )
+    datasets.Dataset.from_dict(table, features=features).save_to_disk(tmp_path / "d")
+    columns = "premise=words,hypothesis=words,label=entails"
+    mtlprune("data", "build", tmp_path / "d", "--columns", columns, "--out", tmp_path / "c").done()
+    settings = [f"data.path={tmp_path / 'c'}", "tasks=entails", "decoders.entails.type=label"]
+    settings += [
+        f"encoder.name={tiny_encoder('bert')}",
+        "train.epochs=20",
+        "train.batch_sentences=12",
+        "train.threads=1",
+    ]
+    settings += ["train.encoder_rate=3e-3", "train.decoder_rate=8e-3", "train.device=cpu", "train.epochs=20"]
+    mean = mtlprune("train", "minilm-ewt5", *settings, "train.epochs=1", "--out", tmp_path / "mean").done()
+    assert "entails" in mean.out + mean.err
+    again = mtlprune("export", tmp_path / "mean", "--head", "entails", "--out", tmp_path / "e")
+    again.refuses("expected a run with decoders.entails.pooling: first", 1)
+    mtlprune("train", "minilm-ewt5", *settings, "decoders.entails.pooling=first", "--out", tmp_path / "run").done()
+    mtlprune("evaluate", tmp_path / "run", "--split", "test").done()
+    answer = mtlprune("export", tmp_path / "run", "--head", "entails", "--out", tmp_path / "e").done()
+    assert "checked" in answer.out and "pipeline_tag: text-classification" in (tmp_path / "e/README.md").read_text()
+    model = hf.AutoModelForSequenceClassification.from_pretrained(tmp_path / "e").eval()
+    tokenizer = hf.AutoTokenizer.from_pretrained(tmp_path / "e")
+    for sentence in RunFolder(tmp_path / "run").read_predictions("test"):
+        texts = " ".join(sentence.words[: sentence.split]), " ".join(sentence.words[sentence.split :])
+        scores = model(**tokenizer(*texts, return_tensors="pt")).logits[0]
+        assert model.config.id2label[int(scores.argmax())] == sentence.get("entails")
+
+
+def test_numbers_and_label_sets_are_exported(mtlprune: Callable, run: Path, tmp_path: Path) -> None:
+    settings = [f"data.path={RunFolder(run).corpus_path()}", "tasks=prominence,topics", "train.epochs=1"]
+    for task, kind in (("prominence", "number"), ("topics", "labels")):
+        settings += [f"decoders.{task}.type={kind}", f"decoders.{task}.pooling=first"]
+    name = RunFolder(run).read_config()["encoder"]["name"]
+    mtlprune(
+        "train", "minilm-ewt5", *settings, f"encoder.name={name}", "train.device=cpu", "--out", tmp_path / "r"
+    ).done()
+    for task in ("prominence", "topics"):
+        mtlprune("export", tmp_path / "r", "--head", task, "--out", tmp_path / task).done()
+        assert "score_text" in (tmp_path / task / "README.md").read_text()

@@ -86,9 +86,15 @@ def read_settings(
         on_chunk: called after each chunk of resamples.
 
     Raises:
-        RunError: runs that cannot be compared sentence by sentence.
+        RunError: runs that cannot be compared sentence by sentence; correlations beside percentages have no mean.
     """
     columns, counts = comparison.columns, PairedCounts(comparison)
+    numbers = [task for task in tasks if comparison.kind(task) == "number"]
+    if 0 < len(numbers) < len(tasks):
+        raise RunError(
+            f"the mean over tasks is taken over scores of one kind, and {', '.join(numbers)} is scored by r × 100, the "
+            "others by the percentage that is right; compare them task by task (mtlprune table)"
+        )
     shared = {
         place: tuple(sorted(set.intersection(*({run.seed for run in columns[place].runs_of(t)} for t in tasks))))
         for place in order
