@@ -278,8 +278,9 @@ def remarks(splits: Mapping[str, Iterable[Sentence]]) -> list[str]:
     for layer in sorted(layers["train"] - labelled):
         warnings.append(f"warning: train has no label of {layer}, so nothing can be predicted; check its column")
     for layer, by_split in labels.items():
+        trained_labels = by_split.get("train", set())
         for split, names_of_split in by_split.items():
-            if by_split["train"] and (unseen := sorted(map(str, names_of_split - by_split["train"]))):
+            if trained_labels and (unseen := sorted(map(str, names_of_split - trained_labels))):
                 warnings.append(f"warning: {split} has labels of {layer} that train never has: {', '.join(unseen[:5])}")
     all_layers = set[str]().union(*layers.values())
     for split, layers_of_split in layers.items():

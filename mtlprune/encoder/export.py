@@ -313,9 +313,11 @@ def score_text(
     special = set(tokenizer.all_special_ids) - {unknown}
     texts: list[list[int]] = []
     for words in (first, second):
-        rows = tokenizer([lead + word for word in words], add_special_tokens=False, split_special_tokens=True)
-        ids = [[unknown if piece in special else piece for piece in row] or [unknown] for row in rows["input_ids"]]
-        texts.append([piece for row in ids for piece in row])
+        ids: list[int] = []
+        for word in words:
+            pieces = tokenizer(lead + word, add_special_tokens=False, split_special_tokens=True)["input_ids"]
+            ids += [unknown if piece in special else piece for piece in pieces] or [unknown]
+        texts.append(ids)
     middle = between if second else []
     while len(texts[0]) + len(texts[1]) > room - len(middle):
         texts[0 if len(texts[0]) > len(texts[1]) else 1].pop()

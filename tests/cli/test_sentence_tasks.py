@@ -48,7 +48,7 @@ def test_comments_become_layers(mtlprune: Callable, tmp_path: Path) -> None:
         ("never=x", "expected # never = ... at some sentence"),
         ("s_type=x:number", "a.conllu, line 1: comment s_type: expected a number such as 3.5, found 'q'"),
         ("s_type=x:tags", "expected a key and a layer of the kind label or number or labels"),
-        ("s_type=pos", "the layer pos is of the kind tags"),
+        ("s_type=pos", "expected a key and a layer of the kind label"),
     ):
         files = tmp_path / "a.conllu", "--out", tmp_path / "d"
         mtlprune("data", "build", "conllu", *files, "--comment", says).refuses(why)
@@ -128,7 +128,7 @@ def test_a_pair_task_is_trained_and_exported(mtlprune: Callable, tiny_encoder: C
     mean = mtlprune("train", "minilm-ewt5", *settings, "train.epochs=1", "--out", tmp_path / "mean").done()
     assert "entails" in mean.out + mean.err
     again = mtlprune("export", tmp_path / "mean", "--head", "entails", "--out", tmp_path / "e")
-    again.refuses("expected a run with decoders.entails.pooling: first", 1)
+    again.refuses("expected a run with decoders.entails.pooling: first")
     mtlprune("train", "minilm-ewt5", *settings, "decoders.entails.pooling=first", "--out", tmp_path / "run").done()
     mtlprune("evaluate", tmp_path / "run", "--split", "test").done()
     answer = mtlprune("export", tmp_path / "run", "--head", "entails", "--out", tmp_path / "e").done()
