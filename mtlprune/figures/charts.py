@@ -74,14 +74,18 @@ class Chart(NamedTuple):
     alt: str
     caption: str
 
-    @classmethod
-    def of(cls, make: Callable[[Any], Spec | None], caption: str, frame: str = "") -> "Chart":
-        """A figure whose caption also tells those who do not see it; none of a Result without rows of ``frame``."""
 
+def captioned(caption: str, frame: str = "") -> Callable[[Callable[[Any], Spec | None]], Chart]:
+    """Make a figure of a function from a Result to a specification: its caption also tells those who do not see it, and
+    a Result without rows of ``frame`` has no such figure."""
+
+    def chart(make: Callable[[Any], Spec | None]) -> Chart:
         def spec_or_none(result: Any) -> Spec | None:
             return make(result) if len(result.frames.get(frame, ())) else None
 
-        return cls(spec_or_none if frame else make, caption.removesuffix("."), caption)
+        return Chart(spec_or_none if frame else make, caption.removesuffix("."), caption)
+
+    return chart
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import pandas as pd
 from mtlprune.analyses.analysis import HeadColumn
 from mtlprune.analyses.heads.claims.maths import claim_columns
 from mtlprune.analyses.heads.claims.stability import COMMON, MODES, OVER_TASKS, RELIABILITIES
-from mtlprune.figures.charts import INK, SOFT, Chart, Spec, cells, data, figure, head_map
+from mtlprune.figures.charts import INK, SOFT, Spec, captioned, cells, data, figure, head_map
 from mtlprune.figures.grid import Grid, number, probability, seen_from
 from mtlprune.runs.claims import Claim
 from mtlprune.runs.results import Result
@@ -425,6 +425,7 @@ TABLES = (
 )
 
 
+@captioned("Matrix of settings by settings: correlations of gates.")
 def _correlations(result: Result) -> Spec | None:
     names = list(result.frames["labels"]["encoder"])
     if len(names) < 2:
@@ -434,6 +435,7 @@ def _correlations(result: Result) -> Spec | None:
     return figure(cells(table, "other", "one", (-1.0, 1.0), size=(46, 30)), "Correlation of gates", [CORRELATION])
 
 
+@captioned("A row a pair of settings: heads shared, and heads expected from depth.")
 def _shared(result: Result) -> Spec | None:
     pairs = _named_pairs(result)
     if not len(pairs):
@@ -451,6 +453,7 @@ def _shared(result: Result) -> Spec | None:
     return figure(chart, "Heads shared by two settings", explained)
 
 
+@captioned("Map of layers by heads: tasks that claim each head.")
 def _map(result: Result) -> Spec | None:
     heads = result.frame("groups")
     if not len(heads):
@@ -461,11 +464,7 @@ def _map(result: Result) -> Spec | None:
     return figure(chart, "Tasks that claim each head", explained)
 
 
-FIGURES = {
-    "correlation": Chart.of(_correlations, "Matrix of settings by settings: correlations of gates."),
-    "shared": Chart.of(_shared, "A row a pair of settings: heads shared, and heads expected from depth."),
-    "heads": Chart.of(_map, "Map of layers by heads: tasks that claim each head."),
-}
+FIGURES = {"correlation": _correlations, "shared": _shared, "heads": _map}
 
 # -- heads by claims in other analyses ---------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ import pandas as pd
 from mtlprune.analyses.heads.cross import ALL_TASKS
 from mtlprune.errors import plural
 from mtlprune.evaluation.ablations import SENTENCES
-from mtlprune.figures.charts import Chart, Spec, figure, matrix
+from mtlprune.figures.charts import Spec, captioned, figure, matrix
 from mtlprune.figures.grid import Grid, difference, number, probability, with_interval
 from mtlprune.runs.groups import label_order
 from mtlprune.runs.results import Result
@@ -126,6 +126,7 @@ def _own(result: Result) -> Grid:
 TABLES = (_own, _table)
 
 
+@captioned("Matrix of closed heads by scored tasks: claimed minus random heads closed.", frame="cells")
 def _matrix(result: Result) -> Spec:
     claimed = _cells(result).query("mode == 'claimed'").assign(value=lambda frame: frame["delta"])
     own = claimed["encoder"] == claimed["other"]
@@ -140,6 +141,4 @@ def _matrix(result: Result) -> Spec:
     )
 
 
-FIGURES = {
-    "matrix": Chart.of(_matrix, "Matrix of closed heads by scored tasks: claimed minus random heads closed.", "cells")
-}
+FIGURES = {"matrix": _matrix}

@@ -6,7 +6,7 @@ import altair as alt
 import pandas as pd
 
 from mtlprune.errors import plural
-from mtlprune.figures.charts import Chart, Spec, band, colours, figure, lines, panels
+from mtlprune.figures.charts import Spec, band, captioned, colours, figure, lines, panels
 from mtlprune.figures.grid import DETECTABLE, Grid, difference, number, probability, seen_from, with_interval
 from mtlprune.runs.results import Result
 from mtlprune.statistics.significance import only_not_shown
@@ -93,6 +93,9 @@ def _sets(result: Result) -> Grid:
 TABLES = (_areas, _sets)
 
 
+@captioned(
+    "Score over the number of open heads, a panel for each task and a line for each order; random orders as a band."
+)
 def _curves(result: Result) -> Spec:
     curve = _named(result.frames["curve"])
     means = curve[curve["control"] != "random"].groupby(["scored", "order", "mode", "control", "heads"], sort=False)
@@ -113,10 +116,4 @@ def _curves(result: Result) -> Spec:
     return figure(panels(charts, 3), "Scores with only some heads open", [band_is])
 
 
-FIGURES = {
-    "curves": Chart.of(
-        _curves,
-        "Score over the number of open heads, a panel for each task and a line for each order; random orders "
-        "as a band.",
-    )
-}
+FIGURES = {"curves": _curves}

@@ -4,7 +4,7 @@ from typing import Any
 
 from mtlprune.analyses.heads.exchange import STEM
 from mtlprune.errors import plural
-from mtlprune.figures.charts import Chart, Spec, by_task, figure, head_map, matrix
+from mtlprune.figures.charts import Spec, by_task, captioned, figure, head_map, matrix
 from mtlprune.figures.grid import DETECTABLE, Grid, difference, number, probability, seen_from, with_interval
 from mtlprune.runs.results import Result
 from mtlprune.statistics.significance import LEVEL, only_not_shown
@@ -86,6 +86,7 @@ def _table(result: Result) -> Grid:
 TABLES = (_table,)
 
 
+@captioned("Matrix of sets of heads by changed layer.")
 def _matrix(result: Result) -> Spec:
     rows = result.frames["cells"]
     several = rows["encoder"].nunique() > 1
@@ -110,6 +111,7 @@ def _matrix(result: Result) -> Spec:
     )
 
 
+@captioned("Share of the change that passes through each head.", frame="heads")
 def _heads(result: Result) -> Spec:
     heads = by_task(result.with_names("heads")).rename(columns={"value": "share"})
     return figure(
@@ -119,7 +121,4 @@ def _heads(result: Result) -> Spec:
     )
 
 
-FIGURES = {
-    "matrix": Chart.of(_matrix, "Matrix of sets of heads by changed layer."),
-    "heads": Chart.of(_heads, "Share of the change that passes through each head.", "heads"),
-}
+FIGURES = {"matrix": _matrix, "heads": _heads}

@@ -4,7 +4,7 @@ import pandas as pd
 
 from mtlprune.analyses.analysis import HeadColumn
 from mtlprune.analyses.heads.gradients import EVERY
-from mtlprune.figures.charts import Chart, Spec, figure, head_map
+from mtlprune.figures.charts import Spec, captioned, figure, head_map
 from mtlprune.figures.grid import Grid, number, probability
 from mtlprune.runs.results import Result
 from mtlprune.statistics.significance import LEVEL
@@ -174,6 +174,7 @@ def _pulls(result: Result) -> Grid | None:
 TABLES = (_alike, _across, _pulls)
 
 
+@captioned("Importance of every head for each task: mean |∂L/∂ξ| over the norm of its layer, all sentences.")
 def _maps(result: Result) -> Spec | None:
     heads = result.with_names("heads")
     heads = heads[(heads["measure"] == "relative") & (heads["mode"] == "")]
@@ -189,6 +190,10 @@ def _maps(result: Result) -> Spec | None:
     )
 
 
+@captioned(
+    "Mean cosine of tasks' gradients on a head's weights: its query, key and value rows and its output columns.",
+    frame="joint",
+)
 def _joint(result: Result) -> Spec:
     cosines = result.with_names("joint")
     cosines = cosines[cosines["measure"] == "cosine"].rename(columns={"value": "cosine"})
@@ -199,13 +204,4 @@ def _joint(result: Result) -> Spec:
     )
 
 
-FIGURES = {
-    "maps": Chart.of(
-        _maps, "Importance of every head for each task: mean |∂L/∂ξ| over the norm of its layer, all sentences."
-    ),
-    "cosine": Chart.of(
-        _joint,
-        "Mean cosine of tasks' gradients on a head's weights: its query, key and value rows and its output columns.",
-        "joint",
-    ),
-}
+FIGURES = {"maps": _maps, "cosine": _joint}

@@ -7,7 +7,7 @@ import pandas as pd
 from mtlprune.analyses.heads.roles import GAIN, MEAN, ROLES, STL
 from mtlprune.errors import plural
 from mtlprune.evaluation.ablations import SENTENCES
-from mtlprune.figures.charts import Chart, Spec, by_task, figure, head_map
+from mtlprune.figures.charts import Spec, by_task, captioned, figure, head_map
 from mtlprune.figures.grid import DETECTABLE, Grid, difference, number, probability, seen_from, with_interval
 from mtlprune.runs.results import Result
 from mtlprune.statistics.significance import LEVEL, only_not_shown
@@ -171,6 +171,10 @@ def _gains(result: Result) -> Grid | None:
 TABLES = (_alone, _conflicts, _gains, _counts)
 
 
+@captioned(
+    "Facilitating minus interfering score of every head for each task, mean of selections; or what closing it "
+    "gains, mean of halves."
+)
 def _maps(result: Result) -> Spec:
     rows = result.with_names("heads").pivot_table(
         "value", ["name", "task", "layer", "head"], "measure", sort=False, observed=True
@@ -189,10 +193,4 @@ def _maps(result: Result) -> Spec:
     return figure(chart, title, explained)
 
 
-FIGURES = {
-    "maps": Chart.of(
-        _maps,
-        "Facilitating minus interfering score of every head for each task, mean of selections; or what "
-        "closing it gains, mean of halves.",
-    )
-}
+FIGURES = {"maps": _maps}

@@ -7,7 +7,7 @@ import pandas as pd
 
 from mtlprune.analyses.heads.scarcity import MEAN
 from mtlprune.errors import plural
-from mtlprune.figures.charts import Chart, Interval, Spec, figure, forest, panels
+from mtlprune.figures.charts import Interval, Spec, captioned, figure, forest, panels
 from mtlprune.figures.grid import DETECTABLE, Grid, difference, number, probability, seen_from, with_interval
 from mtlprune.runs.results import Result
 from mtlprune.statistics.significance import LEVEL, only_not_shown
@@ -109,6 +109,9 @@ def _named(frame: pd.DataFrame) -> pd.DataFrame:
 TABLES = (_levels, _changes)
 
 
+@captioned(
+    "A row for the mean and each task: the gap of each level to the left, the change that is tested to the right."
+)
 def _gaps(result: Result) -> Spec:
     levels, changes, charts = _named(result.frames["levels"]), _named(result.frames["changes"]), []
     levels["called"], changes["called"] = levels["term"], changes["term"] + " − " + changes["other"]
@@ -131,9 +134,4 @@ def _gaps(result: Result) -> Spec:
     )
 
 
-FIGURES = {
-    "gaps": Chart.of(
-        _gaps,
-        "A row for the mean and each task: the gap of each level to the left, the change that is tested to the right.",
-    )
-}
+FIGURES = {"gaps": _gaps}

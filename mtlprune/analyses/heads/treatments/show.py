@@ -5,7 +5,7 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from mtlprune.figures.charts import INK, RULE, WIDTH, Chart, Spec, data, figure
+from mtlprune.figures.charts import INK, RULE, WIDTH, Spec, captioned, data, figure
 from mtlprune.figures.grid import DETECTABLE, Grid, difference, number, percent, probability, seen_from
 from mtlprune.runs.results import Result
 from mtlprune.statistics.significance import LEVEL, only_not_shown
@@ -137,6 +137,7 @@ def _pairs(result: Result) -> Grid:
 TABLES = (_table, _gains, _pairs)
 
 
+@captioned("Rows of treatments and other settings: share of the gap closed (or points gained) and cost.")
 def _costs(result: Result) -> Spec | None:
     rows = _settings(result, "treated", "other")
     shared = rows["share"].notna().any()
@@ -168,8 +169,4 @@ def _costs(result: Result) -> Spec | None:
     )
 
 
-FIGURES = {
-    "costs": Chart.of(
-        _costs, "Rows of treatments and other settings: share of the gap closed (or points gained) and cost."
-    )
-}
+FIGURES = {"costs": _costs}

@@ -9,7 +9,7 @@ import pandas as pd
 
 from mtlprune.analyses.heads.claims.show import by_claims, tests_table
 from mtlprune.evaluation.head_masks import OPEN_ABOVE
-from mtlprune.figures.charts import Chart, Spec, colours, dots, figure, head_map, lines, mark, panels
+from mtlprune.figures.charts import Spec, captioned, colours, dots, figure, head_map, lines, mark, panels
 from mtlprune.figures.grid import Grid, number, probability
 from mtlprune.layers import in_order
 from mtlprune.runs.results import Result
@@ -300,6 +300,7 @@ def _clouds_drawn(result: Result, frame: str) -> Iterator[tuple[str, pd.DataFram
         yield f"labels of {task.upper()}", points[points["task"] == task]
 
 
+@captioned("Lines by rank: singular values of embeddings, of the last layer and of label weights.")
 def _spectrum(result: Result) -> Spec:
     everything = result.with_names("spectra")
     look = colours(result.dashed(everything), "closed")
@@ -317,6 +318,7 @@ def _spectrum(result: Result) -> Spec:
     return figure(panels(charts, 3), "Spectra", explained)
 
 
+@captioned("Dots: rows on their two top directions, panels by encoder and by decoder.")
 def _projection(result: Result) -> Spec:
     look = colours(result.with_names("points"), symbol="circle")
     charts = []
@@ -333,6 +335,7 @@ def _projection(result: Result) -> Spec:
     return figure(panels(charts, 3), "Rows on their two top directions", explained)
 
 
+@captioned("Dots, one a piece: cosine to the mean row against frequency, panels by encoder.")
 def _against_pieces(result: Result) -> Spec | None:
     sample = result.with_names("sample")
     if not len(sample):
@@ -350,6 +353,7 @@ def _against_pieces(result: Result) -> Spec | None:
     return figure(panels(charts, 4), "Embeddings against the frequency of their pieces", explained)
 
 
+@captioned("Lines by layer, one an encoder: mean cosine, IsoScore, ranks, angles, dimension.", frame="layers")
 def _isotropy(result: Result) -> Spec:
     frame = result.dashed(result.wide("layers"))
     charts = [lines(frame, "layer", key, title=title, y_title=y, dashed="closed") for key, (title, y) in CURVES.items()]
@@ -360,6 +364,7 @@ def _isotropy(result: Result) -> Spec:
     return figure(panels(charts, 3), "Cones and isotropy, layer by layer", explained)
 
 
+@captioned("Maps of layers by heads: mean cosine, IsoScore and dimension, a row an encoder.")
 def _maps(result: Result) -> Spec | None:
     frame = result.wide("heads")
     shown = {key: title for key, title in MAPS.items() if key in frame and frame[key].abs().max() > 0}
@@ -378,6 +383,7 @@ def _maps(result: Result) -> Spec | None:
     return figure(chart, "How isotropic heads are", explained)
 
 
+@captioned("Dots, one a label: cosine to the mean row and norm against frequency, a row of panels a task.")
 def _against_frequency(result: Result) -> Spec | None:
     labels = _by_task(result, "labels")
     labels = labels[labels["frequency"] > 0] if len(labels) else labels
@@ -395,6 +401,7 @@ def _against_frequency(result: Result) -> Spec | None:
     return figure(panels(charts, 2), "Label weights against frequency", explained)
 
 
+@captioned("Dots, one a label: F1 lost against the change of its cosine to the mean row.", frame="pairs")
 def _against_change(result: Result) -> Spec | None:
     labels, both = _by_task(result, "labels"), _by_task(result, "pairs")
     own = labels[["run", "task", "label", "cosine", "f1"]].rename(columns={"run": "other_run"})
@@ -421,22 +428,11 @@ def _against_change(result: Result) -> Spec | None:
 
 
 FIGURES = {
-    "spectrum": Chart.of(
-        _spectrum, "Lines by rank: singular values of embeddings, of the last layer and of label weights."
-    ),
-    "projection": Chart.of(_projection, "Dots: rows on their two top directions, panels by encoder and by decoder."),
-    "pieces": Chart.of(
-        _against_pieces, "Dots, one a piece: cosine to the mean row against frequency, panels by encoder."
-    ),
-    "isotropy": Chart.of(
-        _isotropy, "Lines by layer, one an encoder: mean cosine, IsoScore, ranks, angles, dimension.", "layers"
-    ),
-    "heads": Chart.of(_maps, "Maps of layers by heads: mean cosine, IsoScore and dimension, a row an encoder."),
-    "labels": Chart.of(
-        _against_frequency,
-        "Dots, one a label: cosine to the mean row and norm against frequency, a row of panels a task.",
-    ),
-    "lost": Chart.of(
-        _against_change, "Dots, one a label: F1 lost against the change of its cosine to the mean row.", "pairs"
-    ),
+    "spectrum": _spectrum,
+    "projection": _projection,
+    "pieces": _against_pieces,
+    "isotropy": _isotropy,
+    "heads": _maps,
+    "labels": _against_frequency,
+    "lost": _against_change,
 }

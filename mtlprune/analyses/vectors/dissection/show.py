@@ -10,7 +10,7 @@ import pandas as pd
 
 from mtlprune.analyses.vectors.dissection import LEARNT, MASKED, NEAREST, SENSES, SUBSETS, TERMS
 from mtlprune.evaluation.head_masks import OPEN_ABOVE
-from mtlprune.figures.charts import HEIGHT, Chart, Spec, cells, colours, data, figure, lines, panels, seeds_behind
+from mtlprune.figures.charts import HEIGHT, Spec, captioned, cells, colours, data, figure, lines, panels, seeds_behind
 from mtlprune.figures.grid import Grid, number, probability
 from mtlprune.layers import LAYERS, kind_of
 from mtlprune.runs.results import Result
@@ -281,6 +281,7 @@ def _compositions(result: Result) -> Grid | None:
 TABLES = (_importance, _linearity, _scores, _losses, _across, _kept, _compositions)
 
 
+@captioned("Stacked bars by layer, a panel an encoder: mean importance of the four terms.")
 def _bars(result: Result) -> Spec:
     frame = result.with_names("layers").query("measure == 'importance'")[["name", "layer", "term", "value"]]
     frame = frame.assign(place=frame["term"].map(TERMS.index), term=[f"{term}: {LONG[term]}" for term in frame["term"]])
@@ -309,6 +310,7 @@ def _bars(result: Result) -> Spec:
     return figure(panels(charts, 4), "Of what are vectors made: input, heads, feed-forward, correction", explained)
 
 
+@captioned("Maps of layers by heads, one an encoder: mean importance of each head in the last layer.")
 def _maps(result: Result) -> Spec:
     frame = result.wide("heads")
     limit = frame["importance"].abs().max() or 1.0
@@ -336,6 +338,7 @@ def _percent(frame: pd.DataFrame, digits: int) -> pd.DataFrame:
     return shown.assign(value=100 * shown["value"], words=[number(100 * value, digits) for value in shown["value"]])
 
 
+@captioned("A table in colours: score of each subset of terms, by task and encoder.", frame="scores")
 def _subsets(result: Result) -> Spec:
     frame = result.with_names("scores").query("measure == 'score'")
     frame = _by_table(_percent(frame, 1).sort_values("name", kind="stable"))
@@ -352,6 +355,9 @@ def _subsets(result: Result) -> Spec:
     return figure(_panels(charts, len(charts)), "What each subset of terms is worth", explained)
 
 
+@captioned(
+    "A table in colours: single-task minus joint score of each subset of terms, a column a task.", frame="losses"
+)
 def _lost(result: Result) -> Spec:
     frame = _differences(result)
     marks = np.where((frame["low"] <= 0) & (frame["high"] >= 0), "", "*")
@@ -367,6 +373,11 @@ def _lost(result: Result) -> Spec:
     return figure(chart, "Which term carries the loss of multi-task learning", explained)
 
 
+@captioned(
+    "Matrices of subsets by subsets, one a task: how often their decoders answer alike; of spans those of the "
+    "pretrained and of the task's own encoder in one matrix.",
+    frame="agreement",
+)
 def _alike(result: Result) -> Spec:
     every, charts = result.with_names("agreement"), []
     first = every["name"].iloc[0]
@@ -410,6 +421,11 @@ def _both(result: Result, task: str) -> pd.DataFrame:
     return frame.assign(term=names["one"] + frame["term"], other=names["partner"] + frame["other"])
 
 
+@captioned(
+    "Panels by term, Spearman above and Pearson below: correlation of importance with that in the first encoder, "
+    "by layer; a line an encoder, mean over seeds, which are dots.",
+    frame="across",
+)
 def _shifts(result: Result) -> Spec | None:
     frame = _correlations(result)
     frame = frame[(frame["encoder"] == result.about["encoders"][0]["encoder"]) & (frame["encoder"] != frame["partner"])]
@@ -433,24 +449,10 @@ def _shifts(result: Result) -> Spec | None:
 
 
 FIGURES = {
-    "importance": Chart.of(_bars, "Stacked bars by layer, a panel an encoder: mean importance of the four terms."),
-    "heads": Chart.of(
-        _maps, "Maps of layers by heads, one an encoder: mean importance of each head in the last layer."
-    ),
-    "across": Chart.of(
-        _shifts,
-        "Panels by term, Spearman above and Pearson below: correlation of importance with that in the first "
-        "encoder, by layer; a line an encoder, mean over seeds, which are dots.",
-        "across",
-    ),
-    "subsets": Chart.of(_subsets, "A table in colours: score of each subset of terms, by task and encoder.", "scores"),
-    "agreement": Chart.of(
-        _alike,
-        "Matrices of subsets by subsets, one a task: how often their decoders answer alike; of spans those of "
-        "the pretrained and of the task's own encoder in one matrix.",
-        "agreement",
-    ),
-    "losses": Chart.of(
-        _lost, "A table in colours: single-task minus joint score of each subset of terms, a column a task.", "losses"
-    ),
+    "importance": _bars,
+    "heads": _maps,
+    "across": _shifts,
+    "subsets": _subsets,
+    "agreement": _alike,
+    "losses": _lost,
 }

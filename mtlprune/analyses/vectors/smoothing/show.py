@@ -7,7 +7,7 @@ import altair as alt
 import pandas as pd
 
 from mtlprune.analyses.heads.claims.show import by_claims, tests_table
-from mtlprune.figures.charts import Chart, Spec, dots, figure, head_map, lines, mark, panels, task_colours
+from mtlprune.figures.charts import Spec, captioned, dots, figure, head_map, lines, mark, panels, task_colours
 from mtlprune.figures.grid import Grid, probability
 from mtlprune.runs.results import Result
 
@@ -248,6 +248,7 @@ CURVES = {
 }
 
 
+@captioned("Lines by layer, one an encoder: CosSim, d_M and their variants.")
 def _curves(result: Result) -> Spec:
     frame = result.dashed(result.wide("layers"))
     charts = [
@@ -262,6 +263,7 @@ def _curves(result: Result) -> Spec:
     return figure(panels(charts, 3), "How alike tokens are, layer by layer", explained)
 
 
+@captioned("Dots, one a sentence and layer: σ₁σ₂ across, CosSim upwards, a panel an encoder.", frame="points")
 def _deviations(result: Result) -> Spec:
     frame = result.with_names("points")
     greys = alt.Scale(scheme=alt.SchemeParams("greys", extent=[0.3, 1.0]))  # hues mean tasks
@@ -279,6 +281,10 @@ def _deviations(result: Result) -> Spec:
     return figure(panels(charts, 3), "Deviations before LayerNorm against similarity of tokens", explained)
 
 
+@captioned(
+    "Dots, a panel an encoder: σ₁σ₂ of sentences across, CosSim after the last layer upwards, one colour a corpus.",
+    frame="points",
+)
 def _across(result: Result) -> Spec | None:
     rows, points = _by_corpus(result), result.with_names("points")
     if not len(rows):
@@ -302,12 +308,14 @@ def _across(result: Result) -> Spec | None:
     return figure(panels(charts, 3), "Deviations before LayerNorm and similarity of tokens, by corpus", explained)
 
 
+@captioned("Lines by layer, one an encoder: the weight that its fusion gives the layer.", frame="fused")
 def _layer_weights(result: Result) -> Spec:
     frame = result.rows_with_measure("layers", "fusion")
     chart = lines(frame, "layer", "fusion", y_title="weight", zero=True)
     return figure(chart, "How fusion weighs layers", [f"Means over tokens of {result.source}."])
 
 
+@captioned("Lines by layer, a panel a task: share of spread between labels over chance.", frame="labels")
 def _between(result: Result) -> Spec:
     frame = result.dashed(result.wide("labels"))
     charts = [
@@ -321,6 +329,7 @@ def _between(result: Result) -> Spec:
     return figure(panels(charts, 3), "What spread is left between labels", explained)
 
 
+@captioned("Maps of layers by heads: λ and the effects of closing a head, a row an encoder.")
 def _maps(result: Result) -> Spec | None:
     frame = result.wide("heads")
     if not frame[["mixing", "effect", "effect_last"]].abs().max().max() > 0:
@@ -341,20 +350,10 @@ def _maps(result: Result) -> Spec | None:
 
 
 FIGURES = {
-    "layers": Chart.of(_curves, "Lines by layer, one an encoder: CosSim, d_M and their variants."),
-    "fusion": Chart.of(
-        _layer_weights, "Lines by layer, one an encoder: the weight that its fusion gives the layer.", "fused"
-    ),
-    "sigma": Chart.of(
-        _deviations, "Dots, one a sentence and layer: σ₁σ₂ across, CosSim upwards, a panel an encoder.", "points"
-    ),
-    "corpora": Chart.of(
-        _across,
-        "Dots, a panel an encoder: σ₁σ₂ of sentences across, CosSim after the last layer upwards, one colour a corpus.",
-        "points",
-    ),
-    "labels": Chart.of(
-        _between, "Lines by layer, a panel a task: share of spread between labels over chance.", "labels"
-    ),
-    "heads": Chart.of(_maps, "Maps of layers by heads: λ and the effects of closing a head, a row an encoder."),
+    "layers": _curves,
+    "fusion": _layer_weights,
+    "sigma": _deviations,
+    "corpora": _across,
+    "labels": _between,
+    "heads": _maps,
 }

@@ -6,7 +6,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from mtlprune.figures.charts import DIVERGING, RULE, Chart, Spec, data, figure, head_map, panels
+from mtlprune.figures.charts import DIVERGING, RULE, Spec, captioned, data, figure, head_map, panels
 from mtlprune.figures.grid import Grid, number, probability
 from mtlprune.runs.results import Result
 
@@ -149,6 +149,10 @@ ROW, PANEL, ACROSS = 18, 118, 7
 """Pixels from one relation to the next, and of a panel; how many panels stand side by side at most."""
 
 
+@captioned(
+    "Dots beside ticks, a row a relation, a panel an encoder: UAS of the best head and of the best offset.",
+    frame="offsets",
+)
 def _best_heads(result: Result) -> Spec:
     offsets = _offsets(result)
     words = offsets["label"] + " (" + offsets["n"].astype(int).astype(str) + ")"
@@ -175,6 +179,7 @@ def _best_heads(result: Result) -> Spec:
     return figure(chart, "Best attention head of each relation beside the best offset", explained)
 
 
+@captioned("Maps of layers by heads, one an encoder: percent of words whose gold head each head finds.")
 def _maps(result: Result) -> Spec:
     frame = result.wide("heads")
     most = max(10.0, np.nan_to_num(frame["uas"].max()))
@@ -197,13 +202,4 @@ def _maps(result: Result) -> Spec:
     return figure(panels(maps, 4, spacing=30), "Words whose head each attention head finds", explained)
 
 
-FIGURES = {
-    "relations": Chart.of(
-        _best_heads,
-        "Dots beside ticks, a row a relation, a panel an encoder: UAS of the best head and of the best offset.",
-        "offsets",
-    ),
-    "heads": Chart.of(
-        _maps, "Maps of layers by heads, one an encoder: percent of words whose gold head each head finds."
-    ),
-}
+FIGURES = {"relations": _best_heads, "heads": _maps}
