@@ -28,7 +28,7 @@ from transformers import PreTrainedModel
 
 from mtlprune.encoder.gates import OPEN
 from mtlprune.encoder.model import Encoder
-from mtlprune.encoder.observe import Observation, evaluating, observation_batches, observe
+from mtlprune.encoder.observe import Observation, evaluating, observations
 from mtlprune.errors import MtlpruneError
 from mtlprune.sentence import Sentence
 
@@ -362,7 +362,6 @@ def uas_of(encoder: Encoder, sentences: Sequence[Sentence], gates: Tensor | None
         EncoderError: a family whose heads are unknown, or an encoder without context.
     """
     places = encoder.places
-    device = next(encoder.parameters()).device
     parsed = with_trees(sentences)
     pieces = encoder.tokenize_sentences(parsed)
     capacity = encoder.frame.capacity
@@ -373,8 +372,6 @@ def uas_of(encoder: Encoder, sentences: Sequence[Sentence], gates: Tensor | None
     counter = ArcCounter(relations_of(parsed), places.kept_heads, places.heads, gates)
     half_numbers = halves(len(parsed))
     with _as_observed(encoder):
-        for rows in observation_batches([len(p.ids) for p in pieces]):
-            batch = encoder.collate([pieces[row] for row in rows]).to(device)
-            observation = observe(encoder, batch, gates, {"attention"})
+        for rows, observation in observations(encoder, pieces, gates, {"attention"}):
             counter.add(observation, [parsed[row] for row in rows], half_numbers[rows].tolist())
     return counter.counts

@@ -26,7 +26,7 @@ from transformers import PreTrainedModel
 from mtlprune.encoder.batch import EncoderBatch, by_length
 from mtlprune.encoder.families import by_layer, family_of
 from mtlprune.encoder.model import Encoder
-from mtlprune.encoder.pieces import EncoderError
+from mtlprune.encoder.pieces import EncoderError, Pieces
 
 SENTENCES, SLOTS, SQUARES = 64, 2048, 2**19
 """The limits of an observed batch: rows, rows · width, rows · width² (attention maps grow with the width squared)."""
@@ -184,6 +184,17 @@ def observe(
     if "attention" in want:
         observation.attention = list(output.attentions)
     return observation
+
+
+def observations(
+    encoder: Encoder, pieces: Sequence[Pieces], gates: Tensor | None, want: Collection[str]
+) -> Iterator[tuple[list[int], Observation]]:
+    """Observe an encoder on tokenised sentences, of which each fits into one window: rows of ``pieces``, of similar
+    length and longest first, with their observation. The body of a loop over these is what an analysis sees; only one
+    observation is held at a time."""
+    device = next(encoder.parameters()).device
+    for rows in observation_batches([len(p.ids) for p in pieces]):
+        yield rows, observe(encoder, encoder.collate([pieces[row] for row in rows]).to(device), gates, want)
 
 
 @contextmanager

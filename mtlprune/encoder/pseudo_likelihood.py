@@ -81,6 +81,21 @@ class MaskedLanguageModel:
         return cls(model, tokenizer, positions(model, tokenizer))
 
 
+def masked_language_models(names: Sequence[str], purpose: str) -> tuple[dict[str, MaskedLanguageModel], dict[str, str]]:
+    """The masked language models among some names, and why each other name is none. ``purpose``: how a sentence begins
+    that says what none of them can do. Raises EncoderError: none is one."""
+    models: dict[str, MaskedLanguageModel] = {}
+    refusals: dict[str, str] = {}
+    for name in names:
+        try:
+            models[name] = MaskedLanguageModel.load(name)
+        except EncoderError as error:
+            refusals[name] = str(error)
+    if refusals and not models:
+        raise EncoderError(f"{purpose}: {next(iter(refusals.values()))}")
+    return models, refusals
+
+
 def check_lengths(lm: MaskedLanguageModel, paradigms: Sequence[Paradigm]) -> None:
     """Raises EncoderError: a sentence of the pairs is longer than what the model sees."""
     if texts := [text for paradigm in paradigms for pair in paradigm.pairs for text in pair]:

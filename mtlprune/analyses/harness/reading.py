@@ -3,14 +3,14 @@
     reading = read_request(Request(["minilm", "runs/pos"], Path("data/ewt5"), options, sentences=1000))
     for source in reading.sources:
         for subject in source.open():
-            for rows, batch in reading.batches(subject):
-                seen = observe(subject.encoder, batch, subject.gates, want={"hidden"})
+            for rows, seen in reading.observations(subject, {"hidden"}, request):
+                seen.word_vectors(seen.hidden[-1])
 
 All encoders see the same sentences: what is too long for one of them is left out for all.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from mtlprune.analyses.analysis import Request
 from mtlprune.corpora.store import load_corpus
 from mtlprune.encoder.batch import EncoderBatch
 from mtlprune.encoder.model import Encoder
-from mtlprune.encoder.observe import observation_batches, use_eager
+from mtlprune.encoder.observe import Observation, observation_batches, observations, use_eager
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.evaluation.head_masks import OPEN_ABOVE
 from mtlprune.model import SHARED, MultiTaskModel
@@ -216,6 +216,15 @@ class Reading:
     def batches(self, subject: Subject, device: str = "cpu") -> Iterator[tuple[list[int], EncoderBatch]]:
         """Rows of ``sentences`` and their batch, of similar length, longest first."""
         yield from batches(subject.encoder, self.sentences, device)
+
+    def observations(
+        self, subject: Subject, want: Collection[str], request: Request
+    ) -> Iterator[tuple[list[int], Observation]]:
+        """Rows of ``sentences`` and what the subject does with them, under its gates."""
+        pieces = subject.encoder.tokenize_all([sentence.words for sentence in self.sentences])
+        for rows, observation in observations(subject.encoder, pieces, subject.gates, want):
+            yield rows, observation
+            request.on_batch()
 
 
 def batches(

@@ -22,7 +22,6 @@ from mtlprune.analyses.harness.reading import (
     ProbeError,
     Source,
     Subject,
-    batches,
     entry,
     find_sources,
     remarks,
@@ -60,7 +59,7 @@ from mtlprune.analyses.probes.published import read_published
 from mtlprune.corpora.store import Corpus, load_corpus
 from mtlprune.encoder.gates import OPEN
 from mtlprune.encoder.model import Encoder
-from mtlprune.encoder.observe import Observation, observe
+from mtlprune.encoder.observe import Observation, observations
 from mtlprune.runs.results import Result
 from mtlprune.sentence import Sentence
 
@@ -188,8 +187,9 @@ class ProbeSurvey:
         self, sentences: Sequence[Sentence], want: Sequence[str]
     ) -> Iterator[tuple[list[int], Observation]]:
         """Batch by batch: the sentences and what the encoder does with them."""
-        for rows, batch in batches(self.encoder, sentences, str(self._device)):
-            yield rows, observe(self.encoder, batch, self.gates, want)
+        pieces = self.encoder.tokenize_all([sentence.words for sentence in sentences])
+        for rows, observation in observations(self.encoder, pieces, self.gates, want):
+            yield rows, observation
             self.on_batch(len(rows))
 
     # -- small parts -------------------------------------------------------------------------------------------------

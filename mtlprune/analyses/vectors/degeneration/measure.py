@@ -52,7 +52,6 @@ from mtlprune.analyses.vectors.dissection import maths as dissection
 from mtlprune.analyses.vectors.dissection.maths import refusal, trace
 from mtlprune.corpora.store import load_corpus
 from mtlprune.encoder.model import Encoder, input_embeddings
-from mtlprune.encoder.observe import observe
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.evaluation.head_masks import OPEN_ABOVE
 from mtlprune.runs.folder import RunFolder
@@ -187,8 +186,7 @@ class DegenerationSurvey:
     def _observe(self) -> tuple[list[Kept], list[Kept]]:
         """Moments and kept vectors of L + 1 hidden states, (H,) each, and of the heads of L layers, (n, d) each."""
         observed: list[Kept] = []
-        for rows, batch in self.reading.batches(self.subject, self.request.device):
-            seen = observe(self.subject.encoder, batch, self.subject.gates, {"hidden", "heads"})
+        for rows, seen in self.reading.observations(self.subject, {"hidden", "heads"}, self.request):
             here, slots = self.sample.of(rows)
             states = [*seen.hidden, *seen.heads]
             observed = observed or [
@@ -199,7 +197,6 @@ class DegenerationSurvey:
                     words = seen.word_vectors(state)
                     moments.add(words)
                     kept[slots] = words[here].float().cpu()
-            self.request.on_batch()
         return observed[: len(seen.hidden)], observed[len(seen.hidden) :]
 
     def _heads(self, observed: list[Kept]) -> dict[str, Floats]:

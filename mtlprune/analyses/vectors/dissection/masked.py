@@ -57,19 +57,6 @@ class MaskedItems:
     part: Tensor
 
 
-def masked_models(request: Request) -> dict[str, MaskedLanguageModel | str]:
-    """The masked language models among the names, or why a name is none. Raises EncoderError where none is one."""
-    models: dict[str, MaskedLanguageModel | str] = {}
-    for name in request.names:
-        try:
-            models[name] = MaskedLanguageModel.load(name)
-        except EncoderError as error:
-            models[name] = str(error)
-    if models and all(isinstance(model, str) for model in models.values()):
-        raise EncoderError(f"tasks={MASKED}: none of these predicts masked words: {next(iter(models.values()))}")
-    return models
-
-
 def masked_items(subject: Subject, sentences: Sequence[Sentence], request: Request) -> MaskedItems:
     """Choose, hide and take apart; which sub-words follows from the seed and the tokenizer alone."""
     encoder, draws = subject.encoder, np.random.default_rng([request.seed, 14])

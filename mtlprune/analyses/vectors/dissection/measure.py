@@ -34,9 +34,10 @@ from mtlprune.analyses.harness.reading import (
 from mtlprune.analyses.vectors.dissection import MASKED, SENSES, maths
 from mtlprune.analyses.vectors.dissection.comparison import frames, linearity, moments, side_by_side
 from mtlprune.analyses.vectors.dissection.decoders import Material, NetSettings, score
-from mtlprune.analyses.vectors.dissection.masked import masked_models, score_masked
+from mtlprune.analyses.vectors.dissection.masked import score_masked
 from mtlprune.analyses.vectors.dissection.maths import refusal, trace
 from mtlprune.encoder.pieces import EncoderError
+from mtlprune.encoder.pseudo_likelihood import masked_language_models
 from mtlprune.layers import in_order
 from mtlprune.runs.results import Result
 from mtlprune.sentence import Sentence, declared
@@ -70,7 +71,9 @@ def measure(request: Request) -> Result:
         RunError, CorpusError: a damaged run or corpus.
     """
     options = request.options
-    language_models = masked_models(request) if MASKED in options.asked else {}
+    purpose = f"tasks={MASKED}: none of these predicts masked words"
+    names = request.names if MASKED in options.asked else ()
+    language_models, refusals = masked_language_models(names, purpose)
     reading = read_request(request)
     layers = declared(reading.sentences)
     asked = _asked(options.asked, layers)
@@ -92,12 +95,12 @@ def measure(request: Request) -> Result:
             material = Material(training.sentences, terms), Material(reading.sentences, last)
             for task in sorted(mine, key=lambda task: task == SENSES):
                 scores += score(task, *material, nets)
-        lm = language_models.get(subject.name)
-        if lm is not None and not isinstance(lm, str):
+        if (lm := language_models.get(subject.name)) is not None:
             seeds = range(nets.seed, nets.seed + nets.seeds)
             scores += score_masked(subject, lm, reading.sentences, seeds, request)
         encoder = {**parts, **_named(subject), "tasks": trained, "scores": scores}
-        notes = [f"{subject.label}: no masked words: {lm}."] if isinstance(lm, str) else []
+        why_unmasked = refusals.get(subject.name)
+        notes = [] if why_unmasked is None else [f"{subject.label}: no masked words: {why_unmasked}."]
         return SubjectResult(frames(encoder), {"tasks": trained}, notes, encoder)
 
     surveyed = survey("dissection", reading, request, measure_subject)

@@ -146,13 +146,11 @@ class SmoothingSurvey:
         """(L + 1, H) each, L + 2 of a fusion: the mean over all tokens of their vectors, and of these at length 1."""
         sums = units = torch.zeros(())
         tokens = 0
-        for _, batch in self.reading.batches(self.subject, self.request.device):
-            seen = observe(self.subject.encoder, batch, self.subject.gates, {"hidden"})
-            here = torch.stack(self._vectors(seen))[:, batch.attention_mask.bool()].double()  # (L + 1, tokens, H)
+        for _, seen in self.reading.observations(self.subject, {"hidden"}, self.request):
+            here = torch.stack(self._vectors(seen))[:, seen.batch.attention_mask.bool()].double()  # (L + 1, tokens, H)
             sums = here.sum(1) + sums
             units = torch.nn.functional.normalize(here, dim=-1).sum(1) + units
             tokens += here.shape[1]
-            self.request.on_batch()
         return sums / tokens, units / tokens
 
     def _all_sentences(self) -> Columns:
@@ -168,19 +166,18 @@ class SmoothingSurvey:
             for task in declared(self.reading.sentences)
         ]
         want = {"hidden", "attention"} | (set() if self.refused else {"norms"})
-        for rows, batch in self.reading.batches(self.subject, self.request.device):
-            seen = observe(self.subject.encoder, batch, self.subject.gates, want)
+        for rows, seen in self.reading.observations(self.subject, want, self.request):
+            mask = seen.batch.attention_mask
             for name, values in {**self._states(seen), **self._steps(seen)}.items():
                 columns[name][rows] = values.cpu().numpy().T
-            columns["tokens"][rows] = batch.attention_mask.sum(1).cpu().numpy()
+            columns["tokens"][rows] = mask.sum(1).cpu().numpy()
             distances = columns["distance"][rows, : self.layers + 1]
             columns["ratio"][rows] = distances[:, 1:] / distances[:, :-1]
             if self.fusion:
-                self.weights.append(self.fusion.weights(_joined(seen))[batch.attention_mask.bool()].double().cpu())
+                self.weights.append(self.fusion.weights(_joined(seen))[mask.bool()].double().cpu())
             grams = word_grams(seen)
             for split in self.splits:
                 split.add([self.reading.sentences[row] for row in rows], grams)
-            self.request.on_batch()
         return columns
 
     def _states(self, seen: Observation) -> dict[str, Tensor]:

@@ -16,7 +16,7 @@ from torch import Tensor
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.harness.reading import Reading, Subject, SubjectResult, gate_grid, read_request, survey
 from mtlprune.analyses.probes.maths import head_vectors, unit_vectors
-from mtlprune.corpora.blimp import read_blimp
+from mtlprune.corpora.blimp import Paradigm, read_blimp
 from mtlprune.encoder.arcs import (
     DIRECTIONS,
     MIN_RELATION_COUNT,
@@ -28,9 +28,8 @@ from mtlprune.encoder.arcs import (
     with_trees,
 )
 from mtlprune.encoder.model import Encoder
-from mtlprune.encoder.observe import Observation, observe
-from mtlprune.encoder.pieces import EncoderError
-from mtlprune.encoder.pseudo_likelihood import Judgements, MaskedLanguageModel, judge
+from mtlprune.encoder.observe import Observation
+from mtlprune.encoder.pseudo_likelihood import Judgements, MaskedLanguageModel, judge, masked_language_models
 from mtlprune.io.files import plain
 from mtlprune.runs.results import Grid, Result, head_rows, joined
 from mtlprune.sentence import Sentence
@@ -66,17 +65,19 @@ def measure(request: Request) -> Result:
         ArcError: no sentence has a tree.
         CorpusError, EncoderError, RunError: what cannot be loaded; no name can judge minimal pairs that are asked for.
     """
-    judges = _judges(request)
-    paradigms = read_blimp(request.options.blimp, request.options.pairs) if judges else []
+    judges, refusals, paradigms = dict[str, MaskedLanguageModel](), dict[str, str](), list[Paradigm]()
+    if request.options.blimp is not None:
+        purpose = f"blimp={request.options.blimp}: none of these can judge minimal pairs"
+        judges, refusals = masked_language_models(request.names, purpose)
+        paradigms = read_blimp(request.options.blimp, request.options.pairs)
     reading = read_request(request)
     with_trees(reading.sentences)
 
     def measure_subject(subject: Subject) -> SubjectResult:
         of_heads = findings(reading, subject, request)
-        lm = judges.get(subject.name)
-        if isinstance(lm, str):
-            return replace(of_heads, notes=[f"{subject.label}: no BLiMP: {lm}.", *of_heads.notes])
-        if lm is None:
+        if (why := refusals.get(subject.name)) is not None:
+            return replace(of_heads, notes=[f"{subject.label}: no BLiMP: {why}.", *of_heads.notes])
+        if (lm := judges.get(subject.name)) is None:
             return of_heads
         request.on_status(f"minimal pairs: {subject.name}")
         lm.model.to(request.device)  # type: ignore[arg-type]  # transformers annotates a device only
@@ -114,12 +115,10 @@ def findings(reading: Reading, subject: Subject, request: Request) -> SubjectRes
     half = halves(len(reading.sentences), reading.seed)
     wanted = _distinct(encoder, reading.sentences, reading.seed)
     kept: dict[str, dict[int, NDArray[np.float32]]] = {"cls": {}, "mean": {}, "heads": {}}
-    for rows, batch in reading.batches(subject, request.device):
-        seen = observe(encoder, batch, gates, {"attention", "heads"})
+    for rows, seen in reading.observations(subject, {"attention", "heads"}, request):
         counter.add(seen, [reading.sentences[row] for row in rows], half[rows].tolist())
         for name, vectors in _vectors(seen).items():
             kept[name] |= {row: vectors[place] for place, row in enumerate(rows) if row in wanted}
-        request.on_batch()
     cloud = {name: np.stack([vectors[row] for row in sorted(vectors)]) for name, vectors in kept.items()}
     counts = counter.counts
     uas, listed = counts.uas(), counts.frequent_relations()
@@ -204,20 +203,6 @@ def _baseline(counts: ArcCounts) -> tuple[dict[str, Any], pd.DataFrame]:
     offset = {measure: plain(round(value, DIGITS)) for measure, value in whole.items()}
     about = {"tokens": counts.size(), "arcs": int(counts.arcs.sum()), "least": MIN_RELATION_COUNT, "offset": offset}
     return about, pd.DataFrame(rows)
-
-
-def _judges(request: Request) -> dict[str, MaskedLanguageModel | str]:
-    """The models by name, or the reason that one cannot judge. Raises EncoderError where none can."""
-    judges: dict[str, MaskedLanguageModel | str] = {}
-    for name in request.names if request.options.blimp is not None else ():
-        try:
-            judges[name] = MaskedLanguageModel.load(name)
-        except EncoderError as error:
-            judges[name] = str(error)
-    if judges and all(isinstance(model, str) for model in judges.values()):
-        reason = next(iter(judges.values()))
-        raise EncoderError(f"blimp={request.options.blimp}: none of these can judge minimal pairs: {reason}")
-    return judges
 
 
 def _judged(judgements: Judgements) -> Rows:
