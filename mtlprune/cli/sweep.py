@@ -41,12 +41,6 @@ def sweep(
         bool, typer.Option("--dry-run", help="Show the state of each cell and estimated times; train nothing.")
     ] = False,
     slurm: Slurm = None,
-    adopt: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="RUN", help="Take finished runs into the sweep first. Repeatable.", rich_help_panel=ADVANCED
-        ),
-    ] = None,
     print_commands: Annotated[
         bool,
         typer.Option(
@@ -74,9 +68,6 @@ def sweep(
     )
     roots = [out or default_folder(specification) for specification in specifications]
     sweeps = [resolve(*specification, overrides, dry_run) for specification in zip(specifications, roots, strict=True)]
-    if adopt:
-        _adopt(sweeps[0], adopt, terminal)
-        sweeps = [resolve(specifications[0], roots[0], overrides)]  # with the folders of the adopted runs
     if dry_run:  # what other commands take the folder for stays as it was
         list_cells([(sweep_shown, narrowed(sweep_shown, patterns)) for sweep_shown in sweeps], at_once, terminal)
         return
@@ -90,18 +81,6 @@ def sweep(
         submit_cells(first_sweep, cells, slurm, jobs, terminal)
     else:
         run_cells(cells, at_once, terminal)
-
-
-def _adopt(sweep: Sweep, runs: list[Path], terminal: Console) -> None:
-    from mtlprune.sweeps.adopt import adopt
-
-    count = 0
-    for run, cell, note in adopt(sweep, runs):
-        count += cell is not None
-        words = f"is cell {cell}{f' ({note})' if note else ''}" if cell else f"is left alone: {note}"
-        terminal.print(f"{run} {words}")
-    terminal.print(f"cells of {sweep.root}: {plural(count, 'run')}")
-    sweep.write_index()
 
 
 def _print_commands(cells: Mapping[str, Cell]) -> None:

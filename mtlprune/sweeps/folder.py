@@ -1,7 +1,7 @@
 """The folder of a sweep: its cells' run folders, and beside them what their processes were given and said.
 
 sweep.json                 cell → run folder
-CELL-DIGEST/               a run folder, or a link to one that was adopted
+CELL-DIGEST/               a run folder
 cells/CELL-DIGEST.yaml     its configuration
 cells/CELL-DIGEST.log      what its last process said
 cells/CELL-DIGEST.failed   why it failed, in a sentence

@@ -74,7 +74,6 @@ def _train(place: Place, evaluate: Sequence[str], threads: int | None, stop: Sto
     from mtlprune.training.loop import train
 
     place.run.check_whole()
-    # A finished run is only scored: one that was adopted names other runs by the paths that they had then.
     if not place.finished() and not train(_config(place, threads), place.run, watch=_log, stop=stop).finished:
         return False
     with place.run.locked():

@@ -195,7 +195,6 @@ MISTAKES: list[tuple[str, str]] = [
     ("bench tiny.yaml data.path=nowhere train.epochs=no", "train.epochs"),
     ("table run --majority bare", "give --majority the corpus of the runs"),
     ("sweep sweep.yaml --out new --only nine", "has no cell nine"),
-    ("sweep sweep.yaml --out new --adopt nowhere", "nowhere is no run folder, and holds none"),
     ("train tiny.yaml train.device=cuda:77", "the device cuda:77 (train.device, --device) cannot"),
     ("train tiny.yaml --out thesis.yaml", "thesis.yaml"),
     ("train tiny.yaml train.seed=1 --seeds 1 --out new", "give one of them"),

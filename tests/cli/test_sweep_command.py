@@ -136,27 +136,6 @@ def test_other_commands_take_a_sweep_for_its_finished_runs(mtlprune, swept):
     mtlprune("table", f"{swept.out}:gates-*").refuses("the sweep has no cell gates-*")
 
 
-def test_a_finished_run_is_adopted_where_it_is_the_same_run(mtlprune, swept, tmp_path):
-    (offered := tmp_path / "runs").mkdir()
-    homes = {name: run_of(swept, f"{name}-pos-1").path for name in ("none", "static")}
-    text = swept.file.read_text().replace("regime:", "name_of: {x: {name: other}}\n  regime:")
-    (tmp_path / "mine.yaml").write_text(text.replace("@none-", "@x-none-"))
-    adopt = ("--out", tmp_path / "o", "--adopt", offered, "--dry-run")
-    for name, home in homes.items():
-        home.rename(offered / name)
-    try:
-        adopted = mtlprune("sweep", tmp_path / "mine.yaml", *adopt)
-        assert f"{offered / 'none'} is cell x-none-pos-1" in adopted.out
-        assert f"{offered / 'static'} is left alone: no cell has its configuration" in adopted.out  # its start is gone
-        (offered / "none").rename(offered / homes["none"].name)
-        mtlprune("sweep", tmp_path / "mine.yaml", *adopt)
-        assert [path.resolve().parent for path in found_runs(tmp_path / "o")] == [offered] * 2
-        assert "was read as" in next((tmp_path / "o" / "cells").glob("x-static-*.adopted")).read_text()
-    finally:
-        (offered / homes["none"].name).rename(homes["none"])
-        (offered / "static").rename(homes["static"])
-
-
 def test_commands_come_in_the_order_of_needs(mtlprune, swept, tmp_path):
     printed = mtlprune("sweep", swept.file, "--out", tmp_path / "o", "--print-commands", "--only", "static-*")
     commands = [shlex.split(line) for line in printed.out.splitlines()]
