@@ -22,13 +22,13 @@ import mtlprune
 from mtlprune.encoder.abilities import Abilities, table
 from mtlprune.figures.maps import GateMap
 from mtlprune.model import MultiTaskModel
-from mtlprune.reports.scores.comparisons import Comparison
+from mtlprune.reports.scores.tables import Comparison
 from mtlprune.runs.results import Result
 from mtlprune.sentence import Dependencies, Predicate, Span
 
 DOCS = Path(__file__).parent
 reference = runpy.run_path(str(DOCS / "reference.py"))
-READERS = ("existing", "read_config", "read_manifest", "read_best", "read_metrics", "gates", "splits")
+READERS = ("existing", "config", "read_manifest", "read_best", "read_metrics", "gates", "splits")
 CLASSES: dict[Any, tuple[str, ...]] = {
     mtlprune.RunFolder: (*READERS, "read_scores", "read_counts", "read_predictions"),
     MultiTaskModel: ("parse", "annotate"),
@@ -55,7 +55,8 @@ def api() -> str:
     lines += [entry(name, what) for name in mtlprune.__all__ if inspect.isfunction(what := getattr(mtlprune, name))]
     for kind, members in CLASSES.items():
         place = "mtlprune" if kind.__name__ in mtlprune.__all__ else kind.__module__
-        called = ", ".join(f"`{member}{signature(getattr(kind, member))[0]}`" for member in members)
+        found = [(name, getattr(kind, name)) for name in members]
+        called = ", ".join(f"`{name}{signature(it)[0] if callable(it) else ''}`" for name, it in found)
         lines += [f"- `{place}.{kind.__name__}`: {first(kind)}" + (f" Members: {called}" if called else "")]
     return "\n".join(lines) + "\n"
 

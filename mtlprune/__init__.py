@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mtlprune.figures.maps import GateMaps
     from mtlprune.model import MultiTaskModel
     from mtlprune.reports.analyses import ShownResult
-    from mtlprune.reports.scores.comparisons import Comparison
+    from mtlprune.reports.scores.tables import Comparison
     from mtlprune.runs.folder import RunFolder as RunFolder
     from mtlprune.sentence import Sentence as Sentence
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import PreTrainedModel
 
-from mtlprune.config.config import Config, build_config
+from mtlprune.config.config import Config
 from mtlprune.corpora.formats import BLANKS, words_of
 from mtlprune.encoder.batch import by_length, move_together
 from mtlprune.encoder.clones import Clones
@@ -133,7 +133,7 @@ class MultiTaskModel(nn.Module):
             RunError: no run, nothing kept yet, or files that are not those that the run wrote.
         """
         run = RunFolder.with_weights(path)
-        config = build_config(run.read_config(), str(run.config_path))
+        config = run.config
         best = run.read_best()
         key, repair = task or "joint", "it, config.yaml or vocabulary.json was changed or damaged"
         if key not in best:

@@ -94,7 +94,7 @@ def read(runs: Path) -> dict[str, dict[str, list[Mask]]]:
     found: dict[str, dict[str, list[Mask]]] = {}
     claims = [claim for path in runs.glob("stable-*") for claim in load_claims([path])]
     for claim in sorted(claims, key=lambda claim: str(claim.training)):
-        name = RunFolder(claim.run).read_config()["encoder"]["name"]
+        name = RunFolder(claim.run).config.encoder.name
         found.setdefault(name, {}).setdefault(claim.label, []).append(claim.open.flatten())
     tasks = {tuple(sorted(by_task)) for by_task in found.values()}
     if len(found) < 2 or len(tasks) != 1:

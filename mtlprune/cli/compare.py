@@ -22,6 +22,7 @@ from mtlprune.config import apply_override
 from mtlprune.corpora.store import read_info
 from mtlprune.errors import plural, refuse_launcher
 from mtlprune.io.files import RunError, halves, make_room, read_yaml, reading, remove, remove_halves, write_text
+from mtlprune.sweeps.compare import ANALYSES, FILE, PROBES, RUNS
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -33,8 +34,7 @@ MOST_JOBS, LEAST_MEMORY = 4, 2e9
 """Runs at once on a CPU, since more by a thread each make small batches hardly faster; bytes that each may take."""
 RUN_MEGABYTES = 3
 """Of a finished run without its weights."""
-FILE, RUNS, PAGE, TABLE = "sweep.yaml", "runs", "report.html", "table.md"
-ANALYSES, PROBES = "analyses", "probes"
+PAGE, TABLE = "report.html", "table.md"
 """Names in the folder of a comparison."""
 
 Jobs = Annotated[

@@ -70,7 +70,7 @@ Width = Annotated[
 
 
 def paper_style(width: float | None) -> Style:
-    """The look of figures: as they come; or for a paper, so many centimetres wide, words of 8 points, no titles."""
+    """The look of figures: as they come; or for a paper so many centimetres wide, untitled, with words of 8 points."""
     from mtlprune.figures.charts import PLAIN, Style
 
     return PLAIN if width is None else Style(width, PAPER_POINTS, title=False)
@@ -111,7 +111,7 @@ def the_same_command() -> str:
 
 def console(stderr: bool = False) -> Console:
     """The terminal; into files and pipes, lines are as long as they need to be."""
-    from mtlprune.cli.display import PlainConsole
+    from mtlprune.cli.terminal import PlainConsole
 
     terminal = PlainConsole(stderr=stderr, highlight=False, markup=False)
     if not terminal.is_terminal:

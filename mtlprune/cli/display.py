@@ -1,4 +1,4 @@
-"""Output of a terminal: text that cannot steer it, one sentence with all its layers, the answer to Ctrl-C; and while
+"""Output of a terminal: one sentence with all its layers, the answer to Ctrl-C; and while
 something runs a bar on a terminal, elsewhere a line an epoch or evaluation."""
 
 from __future__ import annotations
@@ -6,16 +6,14 @@ from __future__ import annotations
 import _thread
 import contextlib
 import math
-import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -26,35 +24,14 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
-from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 from mtlprune.cli.console import console
 from mtlprune.corpora.formats.brackets import format_tree, stars_from_spans
 from mtlprune.corpora.formats.iob2 import iob2_from_spans
-from mtlprune.errors import printable_lines
 from mtlprune.layers import LAYERS, OF_SENTENCES, kind_of, tags_named
 from mtlprune.sentence import Sentence, Span
-
-
-class PlainConsole(Console):
-    """A console of rich that replaces escape sequences in text."""
-
-    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        for segment in super().render(renderable, options):
-            text = segment.text if segment.control else printable_lines(segment.text)
-            yield segment if text == segment.text else Segment(text, segment.style)
-
-    def print(self, *objects: Any, **options: Any) -> None:  # type: ignore[override]
-        """Print as rich does; the terminal wraps text."""
-        super().print(*objects, **{"soft_wrap": all(isinstance(item, str) for item in objects), **options})
-
-    def on_broken_pipe(self) -> None:
-        """Go on without output, because a training need not end where whoever read its lines does."""
-        self.quiet = True
-        os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
-
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -160,6 +137,8 @@ def tree_lines(tree: str, depth: int = 1) -> list[str]:
 
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from mtlprune.config.blocks import TrainConfig
     from mtlprune.runs.forms import GateLine
     from mtlprune.training.updates import Event

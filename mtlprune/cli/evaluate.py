@@ -78,14 +78,14 @@ def _evaluate(
         make_folder(predictions)  # before the work, which would be lost if they had no place
     warn_unfinished(folder, terminal)
     result, gold, name = evaluate_run(folder, split, best=best, data=data, device=device)
-    settings = folder.read_config()
-    for task in settings["tasks"]:
+    config = folder.config
+    for task in config.tasks:
         if task not in result.scores:
             terminal.print(f"{task}: no sentence of {split} has this layer, so it has no score")
     table = new_table(f"{folder.path}: {name}", "task", "score", ">%")  # *the* score of each task first and in bold
     for task, values in result.scores.items():
         main = result.names[task]
-        table.add_row(task, name_of(task, main, settings.get("decoders", {})), f"{values[main]:.2f}", style="bold")
+        table.add_row(task, name_of(task, main, config.decoders.model_dump()), f"{values[main]:.2f}", style="bold")
         for score_name, value in values.items():
             if score_name != main:
                 table.add_row("", score_name, f"{value:.2f}")

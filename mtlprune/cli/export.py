@@ -140,12 +140,13 @@ def _layers_table(pruned: Pruned) -> Table:
 def _scores_table(removal_request: RemovalRequest, scored: Evaluation) -> Table:
     from mtlprune.evaluation.scores import name_of
 
-    split = removal_request.source.read_config()["data"]["dev"]
-    before = removal_request.source.read_scores(split) if split in removal_request.source.splits() else {}
+    source, config = removal_request.source, removal_request.source.config
+    split = config.data.dev
+    before = source.read_scores(split) if split in source.splits() else {}
     table = new_table(f"{split}, before and after", "task", "score", ">before", ">after")
     for task, value in scored.main().items():
         name = scored.names[task]
         old = before.get(task, {}).get(name)
-        score_title = name_of(task, name, removal_request.source.read_config().get("decoders", {}))
+        score_title = name_of(task, name, config.decoders.model_dump())
         table.add_row(task, score_title, "" if old is None else f"{old:.2f}", f"{value:.2f}")
     return table

@@ -265,10 +265,11 @@ def start_and_pruning(config: Config) -> str:
     """train.start, train.freeze, treatment and pruning in words; empty where a run trains all of the encoder."""
     from mtlprune.runs.groups import pruning_title, treatment_title
 
-    tree, train = config.model_dump(mode="json"), config.train
+    train = config.train
     start_text = f"starts from {train.start}, its best epoch" if train.start else ""
     frozen = f"frozen: {' and '.join(train.freeze)}" if train.freeze else ""
-    titles = {"treatment": treatment_title(tree), "pruning": pruning_title(tree)}
+    pruning = pruning_title(config.pruning, "decoders" in train.freeze)
+    titles = {"treatment": treatment_title(config.treatment), "pruning": pruning}
     return "; ".join(filter(None, [start_text, frozen, *(f"{key}: {title}" for key, title in titles.items() if title)]))
 
 

@@ -185,7 +185,7 @@ def _column_file(folder: RunFolder, file: Path, columns: str | None, other_optio
         return None
     if other_options:
         raise RunError("--columns decides what is read and written; leave out --format, --input and --skip-bad")
-    return ColumnFile(file, columns, folder.read_config()["tasks"])
+    return ColumnFile(file, columns, folder.config.tasks)
 
 
 def _left_out(folder: RunFolder, kind: str, in_place: ColumnFile | None, notes: Notes) -> list[str]:
@@ -193,8 +193,8 @@ def _left_out(folder: RunFolder, kind: str, in_place: ColumnFile | None, notes: 
     for none."""
     from mtlprune.corpora.export import in_comments, in_misc
 
-    settings = folder.read_config()
-    kinds = {task: kind_of(task, settings.get("decoders")) for task in settings["tasks"]}
+    decoders = folder.config.decoders.model_dump()
+    kinds = {task: kind_of(task, decoders) for task in folder.config.tasks}
     if in_place:
         fitting, place = in_place.layers, "--columns names"
     else:
@@ -212,12 +212,11 @@ def _annotator(
     folder: RunFolder, file: Path, left_out: Iterable[str], device: str | None, longest_con: int | None, notes: Notes
 ) -> Callable[[Group], list[Sentence]]:
     """A function that annotates sentences of the file by the run's model."""
-    from mtlprune.config.config import build_config
     from mtlprune.model import MultiTaskModel
     from mtlprune.tasks.con import LONGEST
     from mtlprune.training import hardware
 
-    config = build_config(folder.read_config(), str(folder.config_path))
+    config = folder.config
     longest = LONGEST if longest_con is None else longest_con
     model = MultiTaskModel.load(folder.path, device=hardware.choose_device(device or config.train.device))
     for task in left_out:
@@ -248,7 +247,8 @@ def _writer(
     out: Path | None, kind: str, files: contextlib.ExitStack, folder: RunFolder, in_place: ColumnFile | None
 ) -> Callable[[list[Sentence]], None]:
     """Writes sentences to the terminal, or to a file that takes its name when ``files`` are closed without an error."""
-    from mtlprune.cli.display import PlainConsole, print_sentence
+    from mtlprune.cli.display import print_sentence
+    from mtlprune.cli.terminal import PlainConsole
     from mtlprune.corpora.export import format_conllu
     from mtlprune.corpora.formats.conllu import COLUMNS, universal
     from mtlprune.corpora.formats.jsonl import to_json

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from mtlprune.cli.compare import ANALYSES, FILE, PROBES, RUNS
 from mtlprune.cli.console import (
     ADVANCED,
     Data,
@@ -27,6 +26,7 @@ from mtlprune.corpora.store import Corpus, load_corpus, read_info
 from mtlprune.errors import plural
 from mtlprune.io.files import json_text, make_room, read_json, write_bytes, write_json, write_text
 from mtlprune.runs.folder import CURVES, RunError, RunFolder
+from mtlprune.sweeps.compare import ANALYSES, FILE, PROBES, RUNS
 
 MAJORITY = "majority.json"
 """Beside the runs of a comparison or a study: fingerprint of the corpus → split → layer → majority baseline."""
@@ -120,8 +120,8 @@ def majority_scores(data: Path, run: RunFolder, split: str) -> dict[str, float]:
             f"{data} has the fingerprint {corpus.fingerprint[:16]}…, but {run.path} was trained on {trained[:16]}…; "
             "give --majority the corpus of the runs"
         )
-    settings = run.read_config()["data"]
-    train = corpus[settings["train"]].first(settings.get("train_sentences")).one_half(settings.get("half"))
+    config = run.config
+    train = corpus[config.data.train].first(config.data.train_sentences).one_half(config.data.half)
     baseline = Majority(list(train))
     gold = list(corpus[split])
     predicted = [baseline.predict(sentence) for sentence in gold]
@@ -129,7 +129,7 @@ def majority_scores(data: Path, run: RunFolder, split: str) -> dict[str, float]:
     for layer, kind in baseline.layers.items():
         counts = [count(layer, g, p) for g, p in zip(gold, predicted, strict=True)]
         if any(row is not None for row in counts):
-            decoders = {layer: {"kind": kind}} | run.read_config()["decoders"]
+            decoders = {layer: {"kind": kind}} | config.decoders.model_dump()
             scores[layer] = score(kind, counts)[main_score(layer, decoders)]
     return scores
 
@@ -165,7 +165,7 @@ def left_by_compare(folders: Sequence[RunFolder]) -> list[Path]:
 
 if TYPE_CHECKING:
     from mtlprune.reports.page.scores import Gold
-    from mtlprune.reports.scores.comparisons import Comparison
+    from mtlprune.reports.scores.tables import Comparison
     from mtlprune.sentence import Sentence
 
 

@@ -523,19 +523,3 @@ class TreatmentConfig(Block):
         """Name → settings of the treatments that there are."""
         names = [*type(self).model_fields, *(self.model_extra or {})]
         return {name: options for name in names if (options := getattr(self, name)) is not None}
-
-
-BLOCKS: dict[str, type[Block]] = {
-    "data": DataConfig,
-    "encoder": EncoderConfig,
-    "train": TrainConfig,
-    "pruning": PruningConfig,
-    "syntax": SyntaxConfig,
-    "treatment": TreatmentConfig,
-}
-
-
-def filled(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration with every setting but those of decoders; runs of earlier releases lack what came later."""
-    blocks = {name: kind.model_construct().model_dump(mode="json") for name, kind in BLOCKS.items()}
-    return {**tree, **{name: {**block, **tree.get(name, {})} for name, block in blocks.items()}}

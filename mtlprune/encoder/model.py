@@ -66,7 +66,7 @@ class Encoder(nn.Module):
         limit: tokens, special ones included, the model can see at once; None without context.
         head_map: which heads are left, where some were removed; else None.
         sees: causal where words see only those before them, as in decoder-only models, else full.
-        clones: of heads, where each task has some of its own; None without. Then only `of_tasks` encodes.
+        clones: of heads, where each task has some of its own; None without. Then only `encode_for_tasks` encodes.
         commit: of the hub, from which it was read; else None.
         fusion: joins all layers into word vectors; None where they are the last layer's.
         head_constants: (layers, heads, d), what closed heads contribute instead of nothing (their means, or constants

@@ -256,7 +256,7 @@ class Interval(NamedTuple):
 
 
 def forest(intervals: Sequence[Interval], *, title: str = "", x_title: str = "", width: int = WIDTH) -> Any:
-    """Differences below each other, the first dozen, each with its name: a dot with its interval, full where sure.
+    """Differences below each other, the first dozen, each with its name: a dot (full: significant) with its interval.
 
     Room is for all values, and for intervals unless much wider than most: those are cut off at the edge.
     """
@@ -276,7 +276,7 @@ def forest(intervals: Sequence[Interval], *, title: str = "", x_title: str = "",
     x = alt.X("value:Q", title=x_title, axis=axis, scale=scale)
     zero = alt.Chart(alt.InlineData(values=[{"value": 0}])).mark_rule(color=RULE).encode(alt.X("value:Q"))
     bars = base.mark_rule(strokeWidth=1.5, color=INK, clip=True).encode(alt.X("low:Q", scale=scale), alt.X2("high:Q"))
-    fill = alt.condition("datum.sure", alt.value(INK), alt.value("#ffffff"))
+    fill = alt.condition("datum.is_significant", alt.value(INK), alt.value("#ffffff"))
     dot = base.mark_point(size=55, filled=True, opacity=1, stroke=INK, strokeWidth=1.5)
     return alt.layer(zero, bars.transform_filter("isValid(datum.low)"), dot.encode(x, fill=fill))
 
@@ -513,7 +513,7 @@ def _list_names(names: Iterable[str]) -> str:
 
 def _marked(row: Mapping[str, Any]) -> bool | None:
     """Whether a figure marks a value as significant; None where nothing in it is tested."""
-    if keys := {"sure", "beyond"} & row.keys():
+    if keys := {"is_significant", "beyond"} & row.keys():
         return bool(row[keys.pop()])
     low, high = row.get("low"), row.get("high")
     if low is not None and high is not None and "value" in row:
@@ -561,8 +561,8 @@ def config(font_size: float) -> Spec:
 
 
 def render(spec: Spec, kind: str, style: Style = PLAIN) -> bytes:
-    """A figure as a file: one of FORMATS. Same specification, same bytes. Raises ChartError: its words leave too little
-    of ``style.width`` for its panels."""
+    """A figure as a file: one of FORMATS. Same specification, same bytes. Raises ChartError: ``style.width`` leaves too
+    little for its panels."""
     text = svg(spec, style)
     if kind == "svg":
         return text.encode()
@@ -580,35 +580,25 @@ def png(text: str, scale: float, colours: int = 0) -> bytes:
 
 
 def svg(spec: Spec, style: Style = PLAIN) -> str:
-    """A figure as SVG. For a width it is drawn with larger words, then made smaller as a whole, until both fit."""
+    """A figure as SVG. For a width it is drawn with larger words and shown smaller, so that they come out at about the
+    size that was asked for: exactly would take a search, because words take room of their own."""
+    natural = _draw_svg(json.dumps(styled(spec, style)))
     if style.width is None:
-        return _draw_svg(json.dumps(styled(spec, style)))
-    target_width, size, before = style.width * POINT, style.font_size, (0.0, 0.0)
-    for _ in range(8):
-        text = _draw_svg(json.dumps(styled(spec, style, size)))
-        width, height = drawn_size(text)
-        zoom = target_width / width
-        if abs(zoom * size / style.font_size - 1) < 0.02:
-            scaled = f'width="{target_width:.2f}" height="{height * zoom:.2f}"'
-            return _SIZE.sub(rf"\g<1>{scaled}", text, count=1)
-        columns, rows_are_whole = spec.get("columns", 1), any("facet" in part for part in spec.get("concat", ()))
-        # Panels are put below each other where they would become too small beside each other; maps of one row stay
-        # together in any case.
-        if zoom < CRAMPED and columns > 1 and not rows_are_whole:
-            return svg({**spec, "columns": columns - 1}, style)
-        # By how much a point of font size widens the picture: two renderings at different sizes give the slope.
-        words = (width - before[1]) / (size - before[0]) if before[0] else 0.0
-        if zoom < NARROWEST or target_width <= words * style.font_size:
-            break
-        before, size = (
-            (size, width),
-            style.font_size * (width - words * size) / (target_width - words * style.font_size),
+        return natural
+    target_width = style.width * POINT
+    zoom = target_width / drawn_size(natural)[0]
+    columns, rows_are_whole = spec.get("columns", 1), any("facet" in part for part in spec.get("concat", ()))
+    if zoom < CRAMPED and columns > 1 and not rows_are_whole:  # maps beside each other belong together
+        return svg({**spec, "columns": columns - 1}, style)
+    if zoom < NARROWEST:
+        raise ChartError(
+            f"--width {style.width:g}: with words of {style.font_size:g} points this figure does not fit into so few "
+            "cm; name a greater width or a smaller --font-size"
         )
-        size = max(size, 1.0)
-    raise ChartError(
-        f"--width {style.width:g}: with words of {style.font_size:g} points this figure does not fit into so few cm; "
-        "name a greater width or a smaller --font-size"
-    )
+    text = _draw_svg(json.dumps(styled(spec, style, style.font_size / zoom)))
+    width, height = drawn_size(text)
+    size = f'width="{target_width:.2f}" height="{height * target_width / width:.2f}"'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {size} viewBox="0 0 {width:g} {height:g}">{text}</svg>'
 
 
 def notebook(spec: Spec) -> str:
@@ -644,7 +634,7 @@ def _with_broken_titles(part: Any, font_size: float) -> Any:
     return wrapped
 
 
-_SIZE = re.compile(r'(<svg [^>]*?)\bwidth="([\d.]+)" height="([\d.]+)"')
+_SIZE = re.compile(r'<svg [^>]*?\bwidth="([\d.]+)" height="([\d.]+)"')
 _ID = re.compile(r'(?<=["#])(?:clip|gradient_)\d+(?=[")])')
 
 
@@ -661,4 +651,4 @@ def drawn_size(text: str) -> tuple[float, float]:
     """Width and height of an SVG of ``svg``."""
     size = _SIZE.search(text)
     assert size is not None
-    return float(size[2]), float(size[3])
+    return float(size[1]), float(size[2])

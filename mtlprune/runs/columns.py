@@ -47,7 +47,7 @@ class ScoredRun(DescribedRun):
     @classmethod
     def of(cls, run: DescribedRun, split: str, by_corpus: bool = False) -> "ScoredRun":
         """Read the scores of a run. Raises RunError where it is not scored on ``split``."""
-        folder, decoders = run.folder, run.tree.get("decoders", {})
+        folder, decoders = run.folder, run.config.decoders.model_dump()
         if split not in folder.splits():
             scored = ", ".join(folder.splits()) or "none"
             how = f"run: {command('evaluate', folder.path, '--split', split.partition('.')[0])}"
@@ -58,7 +58,7 @@ class ScoredRun(DescribedRun):
         names = {task: main_score(task, decoders) for task in scores}
         return cls(
             folder,
-            run.tree,
+            run.config,
             run.manifest,
             scores={task: values[names[task]] for task, values in scores.items()},
             names=names,

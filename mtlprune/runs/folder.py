@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from pydantic import TypeAdapter
 
-from mtlprune.config.blocks import filled
+from mtlprune.config import ConfigError
+from mtlprune.config.config import Config, build_config
 from mtlprune.corpora.formats.jsonl import from_json, to_json
 from mtlprune.corpora.store import INFO, read_info
 from mtlprune.errors import command
@@ -110,8 +111,17 @@ class RunFolder:
     def write_text(self, name: str, text: str) -> None:
         write_text(self.path / name, text)
 
+    @property
+    def config(self) -> Config:
+        """The checked settings of a run of tasks. Raises RunError where the file is damaged, or of a pretraining."""
+        try:
+            return build_config(self.read_config(), str(self.config_path))
+        except ConfigError as error:
+            raise RunError(str(error)) from None
+
     def read_config(self) -> dict[str, Any]:
-        """Keys and values. Raises RunError where the file is damaged, or only half of one."""
+        """Keys and values as they were written, also those of a pretraining. Raises RunError where the file is damaged,
+        or only half of one."""
         tree = read_yaml(self.config_path)
         if not isinstance(tree, dict):
             raise forms.damaged(self.config_path)
@@ -125,7 +135,7 @@ class RunFolder:
         """joint and each task → "epoch", "score" and "sha256" of its best weights on dev. Raises RunError where the
         file is damaged."""
         best: dict[str, dict[str, Any]] = self.read_json("best.json", forms.BEST)
-        if not best and self.read_config().get("pruning", {}).get("method") == "gates":
+        if not best and self.config.pruning.method == "gates":
             raise RunError(f"{self.path}: no epoch counts as the best yet: its gates are not at their number; train on")
         if "joint" not in best:
             raise forms.damaged(self.file("best.json"))
@@ -250,7 +260,7 @@ class RunFolder:
     def corpus_path(self) -> Path:
         """The corpus at ``data.path``, from here or where the run was started; one with its fingerprint first. Raises
         RunError: there is none at either place, or the run's files are damaged."""
-        data_path, data = Path(str(self.read_config()["data"].get("path", ""))), self.read_manifest()["data"]
+        data_path, data = Path(self.config.data.path), self.read_manifest()["data"]
         places = [data_path, *([self.path / data["started"] / data_path] if "started" in data else [])]
         infos = {place: read_info(place) for place in places if (place / INFO).is_file()}
         if not infos:
@@ -488,13 +498,12 @@ class RunFolder:
 
     def score_rows(self) -> Iterator[dict[str, Any]]:
         """A row for each split, task and score, with every setting by its path; RunError where a file is damaged."""
-        tree = filled(self.read_config())
-        decoders = tree.get("decoders", {})
+        tree = self.config.model_dump(mode="json")
         settings = {path: ",".join(map(str, v)) if isinstance(v, list | tuple) else v for path, v in flat(tree)}
         for split in self.splits():
             for task, values in self.read_scores(split).items():
                 for score, value in values.items():
-                    main = score == main_score(task, decoders)
+                    main = score == main_score(task, tree["decoders"])
                     keys = {"run": str(self.path), "split": split, "task": task, "score": score, "main": main}
                     yield {**keys, "value": value, **settings}
 

@@ -15,8 +15,10 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mtlprune.config.blocks import filled
+from mtlprune.config.blocks import HeadsConfig, PruningConfig, TreatmentConfig
+from mtlprune.config.config import Config, build_config
 from mtlprune.errors import plural
+from mtlprune.io.block import Block
 from mtlprune.io.files import from_here, reading
 from mtlprune.layers import in_order, layer_order
 from mtlprune.runs.folder import RunError, RunFolder
@@ -66,49 +68,48 @@ def label_order(label: str) -> tuple[bool, int, str, int, str]:
     return is_joint(label), size, shared if task else "", layer, own
 
 
-def pruning_title(tree: Mapping[str, Any]) -> str:
-    """The pruning of a run's heads in a few words, such as "36 heads by gates"; "" where there is none. ``tree``: a
-    configuration with the blocks train and pruning filled in."""
-    settings, static = tree["pruning"], "decoders" in tree["train"]["freeze"]
-    method, keep = settings["method"], settings["keep"]
+def pruning_title(settings: PruningConfig, static: bool) -> str:
+    """The pruning of a run's heads in a few words, such as "36 heads by gates"; "" where there is none. ``static``: the
+    decoders are frozen, so that gates alone are trained, on a finished run."""
+    method, keep = settings.method, settings.keep
     if method == "none":
-        return "heads removed" if "heads removed" in tree else ""
+        return ""
     if method == "random":
         return "random heads" if keep is None else plural(keep, "random head")
     if method == "given":
-        return "own given heads a task" if settings["sets"] == "per_task" else "given heads"
+        return "own given heads a task" if settings.sets == "per_task" else "given heads"
     if method == "stable":
-        return f"stable heads by {settings['selector']}, {keep} a half"
-    how = method
+        return f"stable heads by {settings.selector}, {keep} a half"
+    how: str = method
     if method in ("gates", "topk"):
         how = "gates" if method == "gates" else "top-K gates"
-        how = ("static " if static else "") + (f"own {how} a task" if settings["sets"] == "per_task" else how)
+        how = ("static " if static else "") + (f"own {how} a task" if settings.sets == "per_task" else how)
     many = f"{plural(keep, 'head')} by " if keep is not None else "heads by "
-    penalty = f", λ {settings['strength']:g}" if method == "gates" and settings["penalty"] == "lambda" else ""
+    penalty = f", λ {settings.strength:g}" if method == "gates" and settings.penalty == "lambda" else ""
     return many + how + penalty
 
 
-def treatment_title(tree: Mapping[str, Any]) -> str:
-    """The treatments of a run in a few words, such as "clone of random heads"; "" where there are none. ``tree``: a
-    configuration with the block treatment filled in."""
-    ways = {"named": "named", "per_task": "each task's", "claims": "claimed"}
+def treatment_title(treatment: TreatmentConfig) -> str:
+    """The treatments of a run in a few words, such as "clone of random heads"; "" where there are none."""
     titles = []
-    for name, options in tree["treatment"].items():
-        if isinstance(options, Mapping):
-            heads = options.get("heads") or {}
-            way = next((words for key, words in ways.items() if heads.get(key)), heads.get("rule") or "")
-            of = f" of {way} heads" if way and options.get("at") != "features" else ""
-            titles.append(name + treatment_way(options) + of)
+    for name, options in treatment.chosen_treatments.items():
+        heads = getattr(options, "heads", None)
+        way = _choice(heads) if isinstance(heads, HeadsConfig) and getattr(options, "at", "") != "features" else ""
+        titles.append(name + treatment_way(options) + (f" of {way} heads" if way else ""))
     return ", ".join(titles)
 
 
-def treatment_way(options: Mapping[str, Any]) -> str:
-    """The settings of a treatment but its heads, in words: " by pcgrad at heads", " of rank 8", " from POS+NER"."""
-    words = f" by {options['method']}" if "method" in options else ""
-    words += f" at {options['at']}" if options.get("at") else ""
-    words += f" of rank {options['rank']}" if options.get("rank") else ""
-    tasks = options.get("tasks")
-    return words + (f" from {'+'.join(map(str, tasks)).upper()}" if isinstance(tasks, list) and tasks else "")
+def _choice(heads: HeadsConfig) -> str:
+    ways = {"named": "named", "per_task": "each task's", "claims": "claimed"}
+    return next((words for key, words in ways.items() if getattr(heads, key)), heads.rule or "")
+
+
+def treatment_way(options: Block) -> str:
+    """The settings of a treatment but its heads, in words: " by ties", " at heads", " of rank 8", " from POS+NER"."""
+    words = {"method": " by {}", "at": " at {}", "rank": " of rank {}"}
+    text = "".join(form.format(value) for name, form in words.items() if (value := getattr(options, name, None)))
+    tasks = getattr(options, "tasks", None)
+    return text + (f" from {'+'.join(tasks).upper()}" if tasks else "")
 
 
 # -- the settings that matter ------------------------------------------------------------------------------------------
@@ -136,23 +137,29 @@ class DescribedRun:
     """A run as its configuration and manifest describe it; each file is read once.
 
     Attributes:
-        tree: config.yaml with defaults filled in; of a run without the heads it removed that of its source, which
-            its seeds share, with "heads removed".
+        config: its configuration; of a run without the heads it removed that of its source, which its seeds share.
         manifest: manifest.json.
     """
 
     folder: RunFolder
-    tree: Mapping[str, Any]
+    config: Config
     manifest: Mapping[str, Any]
 
     @classmethod
     def read(cls, folder: RunFolder) -> DescribedRun:
         """Read both files. Raises RunError where one is missing or damaged."""
-        tree, manifest = folder.read_config(), folder.read_manifest()
+        config, manifest = folder.config, folder.read_manifest()
         if pruned := manifest.get("pruned"):
-            kept = {"heads removed": pruned["most_open"] or "closed"}
-            tree = {**pruned["config"], "name": tree["name"], "tasks": tree["tasks"], **kept}
-        return cls(folder, filled(tree), manifest)
+            source = build_config(pruned["config"], f"{folder.file('manifest.json')}, pruned.config")
+            config = source.model_copy(update={"name": config.name, "tasks": config.tasks})
+        return cls(folder, config, manifest)
+
+    @property
+    def heads_removed(self) -> int | str:
+        """The largest number of open heads of the runs whose closed heads were removed, or "closed" where the manifest
+        names none; "" of a run with all its heads."""
+        pruned = self.manifest.get("pruned")
+        return "" if pruned is None else pruned["most_open"] or "closed"
 
     @property
     def path(self) -> str:
@@ -161,15 +168,15 @@ class DescribedRun:
     @property
     def name(self) -> str:
         """The run's own name in its configuration."""
-        return str(self.tree.get("name", "run"))
+        return self.config.name
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        return tuple(map(str, self.tree["tasks"]))
+        return self.config.tasks
 
     @property
     def seed(self) -> int:
-        return int(self.tree["train"]["seed"])
+        return self.config.train.seed
 
     @property
     def fingerprint(self) -> str:
@@ -179,7 +186,7 @@ class DescribedRun:
     @property
     def corpus(self) -> str:
         """The corpus' name, or where it lies."""
-        return str(self.manifest["data"].get("name", self.tree["data"].get("path", "data")))
+        return str(self.manifest["data"].get("name", self.config.data.path))
 
     @property
     def finished(self) -> bool:
@@ -189,44 +196,44 @@ class DescribedRun:
     @property
     def architecture(self) -> str:
         """The encoder's name, whatever was done to it."""
-        return from_here(str(self.tree["encoder"].get("name", "")))
+        return from_here(self.config.encoder.name)
 
     @property
     def encoder(self) -> str:
         """The encoder's name, and what was done to it."""
-        encoder = self.tree["encoder"]
-        return encoder_name(self.architecture, encoder["random"], encoder["context"])
+        return encoder_name(self.architecture, self.config.encoder.random, self.config.encoder.context)
 
     @property
     def encoder_title(self) -> str:
         """The same, of a local one with the last folder only."""
-        encoder, name = self.tree["encoder"], str(self.tree["encoder"].get("name", ""))
-        name = Path(name).name if name.startswith(("/", "~", ".")) else name
-        return encoder_name(name, encoder["random"], encoder["context"])
+        encoder = self.config.encoder
+        name = Path(encoder.name).name if encoder.name.startswith(("/", "~", ".")) else encoder.name
+        return encoder_name(name, encoder.random, encoder.context)
 
     @property
     def kind(self) -> str:
         """The kind of baseline it is: "" (none), no encoder, or random encoder."""
-        encoder = self.tree["encoder"]
-        return "no encoder" if not encoder["context"] else "random encoder" if encoder["random"] else ""
+        encoder = self.config.encoder
+        return "no encoder" if not encoder.context else "random encoder" if encoder.random else ""
 
     @cached_property
     def pruning(self) -> str:
         """The pruning of heads in words, such as "36 heads by gates"; "" where there is none."""
-        return pruning_title(self.tree)
+        title = pruning_title(self.config.pruning, "decoders" in self.config.train.freeze)
+        return title or ("heads removed" if self.heads_removed else "")
 
     @cached_property
     def treatment(self) -> str:
         """The treatments in words, such as "clone of random heads"; "" where there are none."""
-        return treatment_title(self.tree)
+        return treatment_title(self.config.treatment)
 
     @property
     def regime(self) -> str:
         """Mixing and fusion in a word each, as far as they are not the plain ones: "sampled"."""
-        fusion, chosen = self.tree["encoder"]["fusion"], self.tree["encoder"]["fusion_layers"] or ()
+        fusion, chosen = self.config.encoder.fusion, self.config.encoder.fusion_layers or ()
         layers = f" of layers {','.join(map(str, chosen))}" if chosen else ""
         words = [
-            "sampled" if self.tree["train"]["mixing"] == "sampled" and len(self.tasks) > 1 else "",
+            "sampled" if self.config.train.mixing == "sampled" and len(self.tasks) > 1 else "",
             f"fusion {fusion}{layers}" if fusion != "none" else "",
         ]
         return ", ".join(filter(None, words))
@@ -234,36 +241,39 @@ class DescribedRun:
     @property
     def variant(self) -> str:
         """Pruning in a word, and the regime, as far as they are not the plain ones: "gates, sampled"."""
-        train, pruning = self.tree["train"], self.tree["pruning"]
-        removed = "heads removed" in self.tree
-        static = "static " if train["start"] and pruning["method"] in ("gates", "topk") else ""
+        pruning = self.config.pruning
+        static = "static " if self.config.train.start and pruning.learns else ""
         words = [
-            static + pruning["method"] if pruning["method"] != "none" and not removed else "",
-            "heads removed" if removed or (self.folder.encoder_path / "heads.json").is_file() else "",
+            static + pruning.method if pruning.method != "none" and not self.heads_removed else "",
+            "heads removed" if self.heads_removed or (self.folder.encoder_path / "heads.json").is_file() else "",
             self.regime,
         ]
         return ", ".join(filter(None, words))
+
+    @cached_property
+    def every_setting(self) -> dict[str, Any]:
+        """Path → value of every setting; and "heads removed", where they were."""
+        removed = {"heads removed": self.heads_removed} if self.heads_removed else {}
+        return dict(flat(self.config.model_dump(mode="json"))) | removed
 
     @cached_property
     def settings(self) -> dict[str, Any]:
         """Path → value of the settings in which runs of one group do not differ, beside their encoder."""
         return {
             path: from_here(value) if isinstance(value, str) else value
-            for path, value in flat(self.tree)
+            for path, value in self.every_setting.items()
             if path != "encoder.name" and not is_aside(path)
         }
 
     @property
     def half(self) -> str:
         """The part of the data it was trained on: the setting called ``half``, else the split ``data.train``."""
-        named = [value for path, value in flat(self.tree) if path.rpartition(".")[2] == "half" and value is not None]
-        return str(named[0] if named else self.tree["data"].get("train", "train"))
+        return str(self.config.data.half or self.config.data.train)
 
     @property
     def source(self) -> str | None:
         """Path of the finished run whose weights chose its heads, or from which it started."""
-        path = self.tree["pruning"]["importance_of"] or self.tree["train"]["start"]
-        return None if path is None else str(path)
+        return self.config.pruning.importance_of or self.config.train.start
 
     @property
     def training(self) -> int | str | None:
@@ -271,22 +281,22 @@ class DescribedRun:
         if self.source is None:
             return None
         other = self.folder.referenced_run(self.source)
-        return self.source if other is None else int(filled(other.read_config())["train"]["seed"])
+        return self.source if other is None else other.config.train.seed
 
     @cached_property
     def updates(self) -> int:
         """Updates of its encoder's weights, those of the run it started from included; 0 where manifests do not say."""
-        return updates_of(self.manifest) + updates_before(self.folder, self.tree["train"]["start"])
+        return updates_of(self.manifest) + updates_before(self.folder, self.config.train.start)
 
     @cached_property
     def help_of_others(self) -> str:
         """The use it made of a finished run (train.start, pruning.importance_of), in words; "" where it made none."""
-        start = self.tree["train"]["start"]
-        if (source := start or self.tree["pruning"]["importance_of"]) is None:
+        start = self.config.train.start
+        if (source := start or self.config.pruning.importance_of) is None:
             return ""
         before, own = updates_before(self.folder, source), updates_of(self.manifest)
         updates = f" ({before:,} updates)" if before else ""
-        if start is None or {"encoder", "decoders"} <= set(self.tree["train"]["freeze"]):
+        if start is None or {"encoder", "decoders"} <= set(self.config.train.freeze):
             return f"a finished run{updates} chose its heads"
         return f"starts from a finished run{updates} and trains on{f' for {own:,} more' if own else ''}"
 
@@ -325,7 +335,7 @@ def updates_before(run: RunFolder, start: str | None) -> int:
     folder = run.referenced_run(start) if start is not None else None
     if folder is None or folder.path.resolve() == run.path.resolve():
         return 0
-    before = filled(folder.read_config())["train"]["start"]
+    before = folder.config.train.start
     return updates_of(folder.read_manifest()) + (updates_before(folder, before) if before != start else 0)
 
 

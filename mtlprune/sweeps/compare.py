@@ -20,6 +20,8 @@ from mtlprune.layers import LAYERS, decoder_of
 from mtlprune.sweeps.cells import Cell
 from mtlprune.sweeps.times import FP32, START, forward_operations, scoring_operations, sentences_in
 
+FILE, RUNS, ANALYSES, PROBES = "sweep.yaml", "runs", "analyses", "probes"
+"""Names in the folder of a comparison: its sweep, and the folders of runs and of what is measured on them."""
 SPLITS = ("train", "dev", "test")
 SET_BY_COMPARE = (
     "name",

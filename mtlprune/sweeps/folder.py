@@ -57,7 +57,7 @@ class Place:
 
     def unscored(self, splits: Iterable[str]) -> list[str]:
         """The splits among these, and dev where its results are damaged, that a finished cell has no results of."""
-        dev = [split for split in self.run.splits() if split == self.run.read_config()["data"].get("dev", "dev")]
+        dev = [split for split in self.run.splits() if split == self.run.config.data.dev]
         return [split for split in dict.fromkeys([*dev, *splits]) if self.run.why_damaged(split)]
 
     def why_unusable(self) -> str | None:
@@ -126,11 +126,9 @@ def _progress(place: Place, trained: bool) -> str:
         return "scoring"
     if not place.run.config_path.is_file():
         return "beginning"
-    train = place.run.read_config().get("train", {})
-    count = len(place.run.read_metrics())
-    if train.get("evaluate_every"):
-        return f"{plural(count, 'evaluation')} done"
-    return f"{count} of {train.get('epochs', '?')} epochs done"
+    train, count = place.run.config.train, len(place.run.read_metrics())
+    by_epoch = train.evaluate_every is None
+    return f"{count} of {train.epochs} epochs done" if by_epoch else f"{plural(count, 'evaluation')} done"
 
 
 def folders_by_digest(root: Path) -> dict[str, str]:

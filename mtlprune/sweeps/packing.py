@@ -40,9 +40,9 @@ def pack(runs: Iterable[str | Path], out: Path, gold: Gold, labels: bool = True)
         if name in rows:
             raise RunError(f"two of the runs have the name {name}; pack them into two studies")
         if (packed := packed_run(out / name)) is None:
-            tree = folder.read_config()
+            config = folder.config
             files |= dict(_labels(folder, gold)) if labels else {}
-            rows[name] = {"tasks": list(tree["tasks"]), "seed": int(tree["train"]["seed"]), **files}
+            rows[name] = {"tasks": list(config.tasks), "seed": config.train.seed, **files}
         elif any(packed.file(file).content != text for file, text in files.items()):
             raise RunError(f"{out} has another run of the name {name} than {folder.path}; choose another --out")
     cells = {name: name for name in rows} if sweep is None else _cells(sweep, out, rows)

@@ -92,8 +92,8 @@ def _config(place: Place, threads: int | None) -> Config:
     config = load_config(place.path_of("yaml"))
     settings = config.train
     if place.run.config_path.is_file():
-        begun_train = place.run.read_config()["train"]
-        fixed = {"threads": begun_train["threads"], "device": begun_train["device"]}
+        begun_train = place.run.config.train
+        fixed = {"threads": begun_train.threads, "device": begun_train.device}
     else:
         fixed = {"threads": settings.threads or threads, "device": settings.device}
     return config.model_copy(update={"train": settings.model_copy(update=fixed)})

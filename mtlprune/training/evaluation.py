@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from mtlprune.config.config import Config, build_config
+from mtlprune.config.config import Config
 from mtlprune.config.decoders import DECODERS
 from mtlprune.corpora.store import Corpus, load_corpus
 from mtlprune.corpora.tables import collector_paused
@@ -72,7 +72,7 @@ def evaluate_run(
     Results of a task's own best weights are called SPLIT.best-TASK, those on other data SPLIT.on-NAME-FINGERPRINT, so
     that no result takes the place of another.
     """
-    config = build_config(folder.read_config(), str(folder.config_path))
+    config = folder.config
     corpus = load_corpus(data or folder.corpus_path())
     name = _name(folder, corpus, split, best, data is not None)
     gold = list(corpus[split])

@@ -23,7 +23,7 @@ from transformers import (
 from transformers import __version__ as transformers_version
 
 from mtlprune import __version__
-from mtlprune.config.config import Config, build_config
+from mtlprune.config.config import Config
 from mtlprune.config.decoders import DECODERS
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.store import read_info
@@ -112,7 +112,7 @@ def request(run: str | Path, task: str | None, head: str | None, licence: str | 
     """Check what is asked for. Nothing is written. Raises RunError: no run, an encoder that plain transformers cannot
     compute, a task or a head that it has not."""
     folder = RunFolder.with_weights(run)
-    config = build_config(folder.read_config(), str(folder.config_path))
+    config = folder.config
     part, pruning, path = config.encoder, config.pruning, folder.path
     if not part.context:
         raise RunError(f"{path} has an encoder without context (encoder.context: false): there is nothing to export")
@@ -526,7 +526,7 @@ def _loader(request: ExportRequest, exported: Exported) -> str:
 
 def _main_scores(request: ExportRequest) -> Iterator[tuple[str, str, str, float]]:
     """Split, task, name of its main score, and value in percent."""
-    decoders = request.run.read_config().get("decoders", {})
+    decoders = request.config.decoders.model_dump()
     for split in request.run.splits():
         if "." in split:  # a task's own best weights, or another corpus
             continue

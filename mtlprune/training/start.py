@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mtlprune.config.config import Config, ConfigError, build_config
+from mtlprune.config.config import Config, ConfigError
 from mtlprune.config.decoders import DECODERS
 from mtlprune.encoder.removal import GATED, WEIGHTS
 from mtlprune.io.files import RunError, file_sha256, reading
@@ -40,7 +40,7 @@ def check_compatible(config: Config, path: str, key: str, own_folder: RunFolder 
     """Refuse a run whose encoder, tasks or decoders do not fit the configuration, or whose weights are gone."""
     folder = check_finished(path, key, own_folder)
     folder.check_weights_kept()
-    other_config = build_config(folder.read_config(), str(folder.config_path))
+    other_config = folder.config
     for name in EQUAL_SETTINGS:
         own_value, other_value = getattr(config.encoder, name), getattr(other_config.encoder, name)
         if own_value != other_value:

@@ -336,9 +336,9 @@ def table(settings: argparse.Namespace) -> None:
             record = json.loads((path / "peer.json").read_text())
             peers[record["task"]][record["seed"]] = RunFolder(path)
     for path in settings.built_in:
-        config = RunFolder(path).read_config()
-        if len(config["tasks"]) == 1:
-            ours[config["tasks"][0]][config["train"]["seed"]] = RunFolder(path)
+        config = RunFolder(path).config
+        if len(config.tasks) == 1:
+            ours[config.tasks[0]][config.train.seed] = RunFolder(path)
     print(HEADER)
     print("| task | peer | seeds | peer's score | ours | ours minus the peer's | within 0.3 or better |")
     print("|:--|:--|:--|--:|--:|:--|:--|")

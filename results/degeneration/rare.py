@@ -32,14 +32,14 @@ def runs_of(folders: list[str]) -> Table:
     table: Table = {}
     for folder in folders:
         if (Path(folder) / "config.yaml").is_file():
-            tree = RunFolder(folder).read_config()
-            regime, tasks = tree["name"].split("-")
+            config = RunFolder(folder).config
+            regime, tasks = config.name.split("-")
             for task in TASKS if tasks == "mtl5" else (tasks,):
-                table[regime, "mtl5" if tasks == "mtl5" else "alone", task, tree["train"]["seed"]] = folder
+                table[regime, "mtl5" if tasks == "mtl5" else "alone", task, config.train.seed] = folder
     return table
 
 
-def rare_labels(corpus: Path, sentences: int) -> dict[str, dict[str, int]]:
+def rare_labels(corpus: Path, sentences: int | None) -> dict[str, dict[str, int]]:
     """Task → rare label → its items in test."""
     stored, rare = load_corpus(corpus), {}
     train, test = list(stored["train"])[:sentences], list(stored["test"])
@@ -81,7 +81,7 @@ def row(label: str, words: str, first: Resampled, second: Resampled) -> str:
 def main(corpus: str, *folders: str) -> None:
     """Print the labels, R, and the differences of rare labels and of main scores."""
     table, gold = runs_of(list(folders)), list(load_corpus(Path(corpus))["test"])
-    sizes = {RunFolder(folder).read_config()["data"]["train_sentences"] for folder in table.values()}
+    sizes = {RunFolder(folder).config.data.train_sentences for folder in table.values()}
     rare = rare_labels(Path(corpus), *sizes)
     print("Rare labels, with their items in test:\n")
     for task in TASKS:

@@ -125,7 +125,7 @@ def measure(out: str, corpus: str, name: str, sentences: str = "test") -> None:
     dev, test = list(splits["dev"]), read_request(request).sentences
     few = Scorer(run, dev[:: len(dev) // CALIBRATED])
     if sentences == "fresh":
-        dev, test = dev + test, list(splits["train"])[RunFolder(Path(name)).read_config()["data"]["train_sentences"] :]
+        dev, test = dev + test, list(splits["train"])[RunFolder(Path(name)).config.data.train_sentences :]
     scorers = [Scorer(run, dev), Scorer(run, test)]
     nothing = np.zeros(run.size, bool)
     for scorer in (few, *scorers):

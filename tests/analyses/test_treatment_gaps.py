@@ -119,7 +119,7 @@ def test_without_a_gap_there_is_no_share_and_without_joint_runs_nothing(tmp_path
     names = {f"none-{min(TASKS)}-1": 1, "none-mtl5": 1, "long-mtl5": 1, "merge-mtl5": 1}
     names |= {"clone-stem-mtl5": 4.5, "famo-mtl5": 1.4}
     costs.write_text(json.dumps({"ratios": names}))
-    owed = {"merge": {"sources": {"pos": "gone", "ner": "gone"}, "method": "ties"}}
+    owed = {"merge": {"sources": dict.fromkeys(TASKS, "gone"), "method": "ties"}}
     write(tmp_path, "merge", 0.9, treatment=owed)
     write(tmp_path, "long", 0.9, train={"epochs": 15})
     write(tmp_path, "famo", 0.9, train={"balance": "famo"})

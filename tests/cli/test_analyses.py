@@ -19,7 +19,8 @@ import mtlprune as package
 from mtlprune.analyses.analysis import Request, find, read
 from mtlprune.analyses.harness.ablation import AblatableRun
 from mtlprune.cli import display
-from mtlprune.cli.display import PlainConsole, count_steps, duration, working
+from mtlprune.cli.display import count_steps, duration, working
+from mtlprune.cli.terminal import PlainConsole
 from mtlprune.corpora.store import load_corpus, save_corpus
 from mtlprune.encoder.arcs import uas_of
 from mtlprune.encoder.interventions import Closed

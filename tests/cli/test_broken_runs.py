@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from report_runs import gold_sentences, write_study_run
+from run_folders import change_config
 from safetensors.torch import load_file, save_file
 
 from mtlprune.config.config import load_config
@@ -422,7 +423,8 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], Path]:
     runs = []
     for tasks, pruned in product((("pos",), ("dep",), ("pos", "dep")), (False, True)):
         path = root / NAME.format(f"{'-'.join(tasks)}-{pruned}")
-        runs.append(write_study_run(path, tasks, 1, pruned, 0.8, gold).path)
+        run = write_study_run(path, tasks, 1, pruned, 0.8, gold)
+        runs.append(change_config(run, name=f"<script>x|{'-'.join(tasks)}-{pruned}").path)
     return runs, root / "corpus"
 
 

@@ -125,8 +125,8 @@ def test_no_table_and_no_claims_tell_how_the_machine_is_laid_out(mtlprune, tmp_p
     monkeypatch.chdir(tmp_path)
     runs = [run.path for run in write_study(tmp_path / "mine", seeds=(1, 2))]
     for run in map(RunFolder, runs):
-        cache = {"distil": {"teachers": {"pos": str(tmp_path / "pos")}}}
-        change_config(run, encoder={"name": str(tmp_path / "encoder")}, treatment=cache)
+        teachers = {task: str(tmp_path / "pos") for task in run.config.tasks}
+        change_config(run, encoder={"name": str(tmp_path / "encoder")}, treatment={"distil": {"teachers": teachers}})
     gated = [run for run in runs if run.name.startswith("gates")]
     (runs[0] / "counts/test.json").write_text("{}")  # why there is no test of it
     shown = mtlprune("claims", *gated, "--permutations", 10, "--out", "claims").done().out

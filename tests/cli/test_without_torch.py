@@ -35,10 +35,10 @@ def test_commands_on_committed_records_need_no_torch(tmp_path):
     run = write_study_run(tmp_path / "run", ("pos",), 1, False, 0.9, gold)
     data = {"fingerprint": load_corpus(tmp_path / "gold").fingerprint, "name": "x"}
     run.write_json("manifest.json", run.read_manifest() | {"data": data})
-    commands = f"""table results/fusion/records --resamples 20
+    commands = f"""table results/fusion/records --split dev --resamples 20
 report results/fusion/records --resamples 20 --out {tmp_path}/page.html
 sweep experiments/fusion/sweep.yaml --dry-run --out {tmp_path}/sweep
-plan experiments/ewt5-minilm/sweep.yaml results/ewt5-minilm/records:none-*
+plan experiments/ewt5-minilm/sweep.yaml results/ewt5-minilm/records:none-???-?,none-mtl5-?
 runs pack {run.path} --out {tmp_path}/study --corpus {tmp_path}/gold"""
     done = subprocess.run(
         [sys.executable, "-c", REFUSING],

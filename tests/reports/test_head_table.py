@@ -85,11 +85,9 @@ def test_tables_hold_what_the_frames_hold():
     assert list(matrix.header) == ["", "POS", "DEP", "SRL", "MTL-5", "MTL-5:POS"]
     cells = {(row[0], name): cell for row in matrix.rows for name, cell in zip(matrix.header[1:], row[1:], strict=True)}
     for pair in pairs.itertuples():
-        assert (
-            cells[pair.encoder, pair.referenced_run] == cells[pair.referenced_run, pair.encoder] == number(pair.pearson)
-        )
+        assert cells[pair.encoder, pair.other] == cells[pair.other, pair.encoder] == number(pair.pearson)
     assert [(row[0], row[3], row[6], row[7]) for row in made["Heads shared by two settings"].rows] == [
-        (f"{p.encoder} – {p.referenced_run}", number(p.shared, 1), probability(p.p), probability(p.q))
+        (f"{p.encoder} – {p.other}", number(p.shared, 1), probability(p.p), probability(p.q))
         for p in pairs.itertuples()
     ]
     assert sum(float(row[2]) for row in made["Variance of gates"].rows) == pytest.approx(100, abs=0.3)

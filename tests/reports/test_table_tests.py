@@ -11,8 +11,8 @@ from run_folders import SENTENCES, write_counts, write_run, write_runs
 
 from mtlprune.figures.grid import probability
 from mtlprune.reports.page.scores import Scored, part
-from mtlprune.reports.scores.comparisons import Comparison, compare, with_tests
-from mtlprune.reports.scores.tables import details, latex, markdown, to_csv, to_json
+from mtlprune.reports.scores.comparisons import compare, with_tests
+from mtlprune.reports.scores.tables import Comparison, details, latex, markdown, to_csv, to_json
 from mtlprune.runs.folder import RunFolder
 
 STL, MTL = 0, 1

@@ -16,8 +16,8 @@ from run_folders import write_run, write_runs
 
 from mtlprune.evaluation.scores import main_score
 from mtlprune.figures.grid import LONG, Grid, Strong, escape, number, probability
-from mtlprune.reports.scores.comparisons import Comparison, compare, with_tests
-from mtlprune.reports.scores.tables import grids, markdown, records, to_csv, to_json
+from mtlprune.reports.scores.comparisons import compare, with_tests
+from mtlprune.reports.scores.tables import Comparison, grids, markdown, records, to_csv, to_json
 from mtlprune.runs.folder import RunError, RunFolder
 
 

@@ -8,7 +8,10 @@ import pytest
 from markup import Markup, markdown_rows
 
 from mtlprune.reports.page import Choices, Sources, report
-from mtlprune.reports.scores.comparisons import Comparison, compare, with_tests
+from mtlprune.reports.page.first_screen import largest_joint, plot
+from mtlprune.reports.page.scores import Scored
+from mtlprune.reports.scores.comparisons import compare, with_tests
+from mtlprune.reports.scores.tables import Comparison
 from mtlprune.reports.scores.tables import tests_legend as legend_of_tests
 from mtlprune.runs.folder import RunFolder
 from mtlprune.sweeps.folder import expanded
@@ -68,10 +71,12 @@ def test_no_difference_has_two_verdicts_on_one_page(whole):
     text = report(Sources(runs(ALL)), Choices(resamples=RESAMPLES, permutations=20), lambda *_: [])
     expected, seen = verdicts(whole), defaultdict(set)
     full_name = {name.partition(" − ")[0]: name for _, name in expected}
-    names = {"equal": "MTL-5 − STL", "more": "MTL-5, sampled − STL"}
-    dots = r'<g class="(equal|more)"><title>(\w+): .*?<circle [^>]*?( class="full")?/></g>'
-    for kind, task, full in re.findall(dots, text):
-        seen[task, names[kind]].add(("first screen", bool(full)))
+    joint = largest_joint(Scored("", False, whole))
+    figure = plot(joint) if joint is not None else None
+    assert figure is not None
+    for row in (row for rows in figure.spec["datasets"].values() for row in rows if "is_significant" in row):
+        task, _, more = row["name"].partition(", ")
+        seen[task, f"MTL-5{', sampled' if more else ''} − STL"].add(("first screen", row["is_significant"]))
     page = Markup(text)
     header: list[str] = []
     for row in ([" ".join(cell.split()) for cell in cells] for cells in page.rows):

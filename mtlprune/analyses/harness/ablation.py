@@ -73,10 +73,10 @@ class AblatableRun:
             raise SubjectError("an encoder without decoders has no task; name a run")
         if fingerprint and folder.read_manifest()["data"]["fingerprint"] != fingerprint:
             raise SubjectError("it was trained on another corpus than is read")
-        model, config = subject.model(device), folder.read_config()
+        model, config = subject.model(device), folder.config
         if not has_all_heads(model):
             raise SubjectError("some of its heads are closed already; name a run whose heads are all open")
-        return cls(model, hardware.dtype(config["train"]["precision"]))
+        return cls(model, hardware.dtype(config.train.precision))
 
     @property
     def size(self) -> tuple[int, int]:
@@ -236,7 +236,7 @@ def ablation_costs(
     """
     folder = RunFolder.with_weights(run)
     model = MultiTaskModel.load(run, device=request.device)
-    data, corpus = folder.read_config()["data"], load_corpus(folder.corpus_path())
+    data, corpus = folder.config.data, load_corpus(folder.corpus_path())
     if not has_all_heads(model):
         raise RunError(f"closed={kind}: heads of {run} are closed or cloned; name a run whose heads are all open")
     open_run = AblatableRun(model)
@@ -244,8 +244,8 @@ def ablation_costs(
     masks = np.eye(math.prod(shape), dtype=bool).reshape(-1, *shape)
     masks = masks if head is None else masks[[np.ravel_multi_index(head, shape)]]
     request.on_status(f"{run}, each of {len(masks)} heads closed alone, batch")
-    ablatable = open_run.contributing(kind, list(corpus[data["train"]]), list(masks), request.seed)
-    sentences = list(corpus[data["dev"]])
+    ablatable = open_run.contributing(kind, list(corpus[data.train]), list(masks), request.seed)
+    sentences = list(corpus[data.dev])
     drawn = np.sort(np.random.default_rng([request.seed, 38]).permutation(len(sentences))[:SENTENCES])
     losses = ablatable.losses(
         [sentences[row] for row in drawn], [np.zeros(shape, bool), *masks], request.on_batch

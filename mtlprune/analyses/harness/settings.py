@@ -46,7 +46,7 @@ class Setting:
 
     def draws(self, seeds: Sequence[int]) -> list[int | None]:
         """The draw of random heads of the runs of these seeds (``pruning.draw``); None where heads are not drawn."""
-        of = {run.seed: run.tree["pruning"].get("draw") if run.pruning else None for run in self.runs}
+        of = {run.seed: run.config.pruning.draw if run.pruning else None for run in self.runs}
         return [of[seed] for seed in seeds]
 
     @property

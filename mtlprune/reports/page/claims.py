@@ -112,7 +112,7 @@ def claim_sets(runs: Sequence[DescribedRun]) -> tuple[list[tuple[str, tuple[Clai
     for run in runs:
         if not run.folder.gates_path.is_file():
             continue
-        if run.tree["pruning"]["method"] == "given":
+        if run.config.pruning.method == "given":
             notes_of_missing.append(
                 f"No map of {run.path}: its heads were given (pruning.heads), so no task claimed them"
             )
@@ -124,7 +124,7 @@ def claim_sets(runs: Sequence[DescribedRun]) -> tuple[list[tuple[str, tuple[Clai
     methods = get_args(PruningConfig.model_fields["method"].annotation)
     kinds: dict[tuple[str, int, str], list[DescribedRun]] = {}
     for run in claims:
-        kind = run.encoder_title, methods.index(run.tree["pruning"]["method"]), run.pruning
+        kind = run.encoder_title, methods.index(run.config.pruning.method), run.pruning
         kinds.setdefault(kind, []).append(run)
     encoders = {encoder for encoder, _, _ in kinds}
     sets = []

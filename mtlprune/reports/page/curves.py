@@ -9,7 +9,7 @@ from mtlprune.figures.charts import colours, figure, lines, panels, seeds_behind
 from mtlprune.reports.analyses import Figure
 from mtlprune.reports.page.render import Part
 from mtlprune.reports.page.scores import Scored
-from mtlprune.reports.scores.comparisons import Comparison
+from mtlprune.reports.scores.tables import Comparison
 
 Reading = Callable[[dict[str, Any], str], float | None]
 Line = Sequence[tuple[float, float]]

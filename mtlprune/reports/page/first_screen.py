@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 
 from mtlprune.config import find_config, merged, read_tree
+from mtlprune.config.config import build_config
 from mtlprune.errors import command
-from mtlprune.figures.charts import task_colours
+from mtlprune.figures.charts import Interval, figure, forest, task_colours
 from mtlprune.figures.grid import number
 from mtlprune.io.files import from_here
 from mtlprune.layers import in_order
+from mtlprune.reports.analyses import Figure
 from mtlprune.reports.page import answers
 from mtlprune.reports.page.answers import Gap, Joint
 from mtlprune.reports.page.claims import Selection
@@ -25,10 +27,8 @@ from mtlprune.runs.settings import flat, is_aside
 QUESTION = "Which heads does each task claim, and does multi-task learning fail because tasks fight over them?"
 PRESET, NOT_SHARED = "minilm-ewt5", (*PRUNING, *TRAINED_WITH[::2], TREATMENT, "encoder.context", "encoder.name")
 """What `mtlprune compare` begins from, and prefixes of settings in which its runs differ."""
-WIDTH, ROW, LEFT, RIGHT = 430, 46, 104, 16
-"""Of the plot of differences: its width, the height of a task's row, and what stands beside its axis."""
-TICKS, ROWS = 5, 12
-"""Steps of its axis at most, and rows."""
+ROWS = 12
+"""Tasks of the plot of differences at the most."""
 
 
 def first_screen(
@@ -71,7 +71,7 @@ def first_screen(
 def _describe_study(title: str, runs: Sequence[DescribedRun], splits: Sequence[str]) -> str:
     """The runs, in one line."""
     seeds = sorted({run.seed for run in runs})
-    sizes = sorted({run.tree["data"]["train_sentences"] or 0 for run in runs})
+    sizes = sorted({run.config.data.train_sentences or 0 for run in runs})
     parts = [title, f"{len(runs)} run{'s' * (len(runs) > 1)}"]
     parts += [f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}", *splits]
     if sizes[0]:
@@ -201,54 +201,25 @@ def _gaps(scored: Scored, places: Sequence[int]) -> Iterator[Gap]:
                 yield Gap(name, delta, np.nan, np.nan, False, False)
 
 
-def plot(joint: Joint) -> dict[str, Any] | None:
-    """Dots with their intervals, in pixels, a row a task: at equal updates above, with more of them below."""
-    names = list(dict.fromkeys(gap.name for gap in (*joint.gaps, *joint.gaps_with_more_updates)))
-    if not names:
-        return None
-    values = [
-        v
-        for gap in (*joint.gaps, *joint.gaps_with_more_updates)
-        for v in (gap.value, gap.low, gap.high)
-        if not np.isnan(v)
-    ]
-    low, high = min(0.0, *values), max(0.0, *values)
-    step = next(s for s in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50) if (high - low) / s <= TICKS or s == 50)
-    low, high = min(low, -step), max(high, step)
-
-    def x_position(value: float) -> float:
-        return round(LEFT + (value - low) / (high - low) * (WIDTH - LEFT - RIGHT), 1)
-
+def plot(joint: Joint) -> Figure | None:
+    """Differences with their intervals, a row a task: at equal updates, and right below it with more of them."""
     has_both = bool(joint.gaps and joint.gaps_with_more_updates)
-    dots = [
-        {
-            "y": names.index(gap.name) * ROW + ROW // 2 + shift * has_both,
-            "x": x_position(gap.value),
-            "line": None if np.isnan(gap.low) else (x_position(gap.low), x_position(gap.high)),
-            "full": gap.significant,
-            "kind": kind,
-            "words": f"{gap.name}: {number(gap.value)}{answers.interval_text(gap.low, gap.high)}",
-        }
-        for kind, gaps, shift in (("equal", joint.gaps, -7), ("more", joint.gaps_with_more_updates, 8))
-        for gap in gaps
-    ]
-    marks = np.arange(np.ceil(low / step), np.floor(high / step) + 1) * step
-    ticks = [(x_position(mark), f"{mark:+g}".replace("-", "−") if mark else "0") for mark in marks.tolist()]
-    seeds = any(gap.seeds for gap in (*joint.gaps, *joint.gaps_with_more_updates))
-    keys = [("equal", joint.training_budget.removeprefix("at "))] * bool(joint.gaps)
-    keys += [("more", joint.own_budget.removeprefix("with "))] * bool(joint.gaps_with_more_updates)
-    return {
-        "title": f"{joint.title}, points",
-        "legend": keys,
-        "about": "95 % over "
-        + ("seeds and sentences; filled: p < 0.05 (Holm by colour); hollow: no evidence" if seeds else "sentences"),
-        "rows": list(zip(names, range(ROW // 2, len(names) * ROW, ROW), strict=True)),
-        "dots": dots,
-        "ticks": ticks,
-        "zero": x_position(0.0),
-        "width": WIDTH,
-        "height": len(names) * ROW,
-    }
+    sides = (joint.gaps, ""), (joint.gaps_with_more_updates, ", more updates" * has_both)
+    names = list(dict.fromkeys(gap.name for gaps, _ in sides for gap in gaps))
+    rows = []
+    for name in names:
+        for gap, suffix in ((gap, suffix) for gaps, suffix in sides for gap in gaps if gap.name == name):
+            words = f"{name}{suffix}: {number(gap.value)}{answers.interval_text(gap.low, gap.high)}"
+            rows.append(Interval(name + suffix, gap.value, gap.low, gap.high, gap.significant, words))
+    if not rows:
+        return None
+    seeds = any(gap.seeds for gaps, _ in sides for gap in gaps)
+    budgets = [joint.training_budget] * bool(joint.gaps) + [joint.own_budget] * bool(joint.gaps_with_more_updates)
+    caption = f"Joint training {', and '.join(budgets)}; 95 % over " + (
+        "seeds and sentences; filled: p < 0.05 (Holm); hollow: no evidence." if seeds else "sentences."
+    )
+    title, chart = f"{joint.title}, points", forest(rows, x_title="joint is worse ← → better", width=240)
+    return Figure(figure(chart, title), f"{title}. {'; '.join(row.words for row in rows)}", caption)
 
 
 # -- what to do next ---------------------------------------------------------------------------------------------------
@@ -257,29 +228,23 @@ def plot(joint: Joint) -> dict[str, Any] | None:
 def asking(runs: Sequence[DescribedRun]) -> str:
     """A command that asks all questions of the tasks and the corpus of these runs, each with three seeds, with the
     settings in which they differ from the preset of `mtlprune compare`."""
-    from mtlprune.config.config import build_config  # imports torch, which nothing else that shows needs
-
-    plain = [run for run in runs if not (run.kind or run.pruning or run.treatment or run.tree["train"]["start"])]
-    tree, tasks = (plain or runs)[0].tree, in_order({task for run in runs for task in run.tasks})
-    types = {
-        name: {"type": decoder_options["type"]}
-        for name, decoder_options in tree.get("decoders", {}).items()
-        if "type" in decoder_options
-    }
+    plain = [run for run in runs if not (run.kind or run.pruning or run.treatment or run.config.train.start)]
+    run, tasks = (plain or runs)[0], in_order({task for run in runs for task in run.tasks})
+    decoders = run.config.decoders.model_dump()
+    types = {name: {"type": settings["type"]} for name, settings in decoders.items() if "type" in settings}
     preset = build_config(merged(read_tree(find_config(PRESET)), {"tasks": tasks, "decoders": types}))
     base = dict(flat(preset.model_dump(mode="json")))
     differing = {
         path: value
-        for path, value in flat(tree)
+        for path, value in run.every_setting.items()
         if value != base.get(path, value) and not (is_aside(path) or path.startswith(NOT_SHARED))
     }
-    differing["encoder.name"] = _short_path(str(tree["encoder"].get("name", "")))
+    differing["encoder.name"] = _short_path(run.config.encoder.name)
     words = [f"{path}={value if isinstance(value, str) else json.dumps(value)}" for path, value in differing.items()]
     pairs = ["--pairs"] * (len(tasks) > 2 and any(len(run.tasks) == 2 for run in plain))
     options = ["--tasks", ",".join(tasks)] * (len(tasks) > 1) + pairs
-    return command(
-        "compare", _short_path(tree["data"]["path"]), *words, *options, "--seeds", "1,2,3", "--out", "compared"
-    )
+    data_path = _short_path(run.config.data.path)
+    return command("compare", data_path, *words, *options, "--seeds", "1,2,3", "--out", "compared")
 
 
 def _short_path(path: str) -> str:
@@ -290,7 +255,7 @@ def _short_path(path: str) -> str:
 
 def _following(runs: Sequence[DescribedRun], unasked: Sequence[str], ask: str) -> Iterator[tuple[str, str]]:
     """A question that these runs leave open, and the command that answers it."""
-    seeds = {run.seed for run in runs if not run.tree["train"]["start"]}
+    seeds = {run.seed for run in runs if not run.config.train.start}
     if 0 < len(seeds) < 3:
         words = "one seed cannot" if len(seeds) == 1 else "two seeds can hardly"
         yield f"{words} tell training's chance from tasks; this repeats everything with three and makes a page", ask

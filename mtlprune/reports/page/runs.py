@@ -26,7 +26,7 @@ def _seconds(run: DescribedRun) -> float:
 
 def _subset(run: DescribedRun) -> int | None:
     """So many training sentences at most."""
-    return run.tree["data"]["train_sentences"]  # type: ignore[no-any-return]
+    return run.config.data.train_sentences
 
 
 def duration(seconds: float) -> str:
@@ -54,10 +54,9 @@ def _treated(runs: Sequence[DescribedRun]) -> Iterator[str]:
         heads = run.folder.treated()
         parts = [
             f"{name}{treatment_way(options)}{_of_heads(**heads.get(name, {}))}"
-            for name, options in run.tree["treatment"].items()
-            if options is not None
+            for name, options in run.config.treatment.chosen_treatments.items()
         ]
-        has_given_heads = run.tree["pruning"]["method"] == "given" and run.folder.gates_path.is_file()  # evaluated once
+        has_given_heads = run.config.pruning.method == "given" and run.folder.gates_path.is_file()  # evaluated once
         for line in run.folder.read_gates()[-1:] if has_given_heads else ():
             sets = line["gates"].items()
             open_heads = {task: head_names(np.array(gates)) for task, gates in sets}
@@ -121,7 +120,7 @@ COLUMNS: dict[str, Callable[[DescribedRun], Any]] = {
     "data": lambda run: run.fingerprint[:8],
     "seed": lambda run: run.seed,
     "best epoch": lambda run: run.manifest.get("finished", {}).get("best", {}).get("joint", {}).get("epoch", "–"),
-    "epochs": lambda run: run.tree["train"].get("epochs", "–"),
+    "epochs": lambda run: run.config.train.epochs,
     "training sentences": lambda run: f"≤ {_subset(run):,}" if _subset(run) else "all",
     "time": lambda run: duration(_seconds(run)) if _seconds(run) else "–",
 }
@@ -134,7 +133,7 @@ def _table(runs: Sequence[DescribedRun]) -> Grid:
 
 def _settings(runs: Sequence[DescribedRun]) -> dict[str, Grid]:
     """Settings that all runs share, and those that differ with their values."""
-    trees = [dict(flat(run.tree)) for run in runs]
+    trees = [run.every_setting for run in runs]
     shared: list[list[str]] = []
     differing: list[list[str]] = []
     for path in sorted({path for tree in trees for path in tree} - set(_SHOWN_ELSEWHERE)):

@@ -11,18 +11,19 @@ from typing import Any, NamedTuple
 
 from mtlprune.errors import plural
 from mtlprune.figures.charts import DOZEN, Interval, figure, forest, panels
-from mtlprune.figures.grid import Grid, Strong, mean_sd, number, probability, shown_label
+from mtlprune.figures.grid import Grid, number, probability, shown_label
 from mtlprune.reports.analyses import Figure
 from mtlprune.reports.page.render import Part, forest_figure
-from mtlprune.reports.scores.comparisons import Comparison, compare, with_tests
+from mtlprune.reports.scores.comparisons import compare, with_tests
 from mtlprune.reports.scores.tables import (
     MORE_TRAINING_MARK,
-    best,
+    Comparison,
     details,
-    difference,
     heads,
     notes,
+    score,
     span,
+    tested_difference,
     tests_legend,
 )
 from mtlprune.reports.scores.tables import legend as table_legend
@@ -68,14 +69,13 @@ def compared(
         baselines: scores that come from no run, for the first table.
 
     Raises:
-        RunError: runs that cannot stand side by side (tables.compare says why), damaged files.
+        RunError: runs that cannot stand side by side (`in_columns` says why), damaged files.
     """
     groups: dict[tuple[str, str], list[DescribedRun]] = {}
     unscored: dict[str, list[DescribedRun]] = {}
     for run in runs:
         splits = [name for name in run.folder.splits() if "." not in name]
-        dev = str(run.tree.get("data", {}).get("dev", "dev"))
-        chosen_split = split if split is not None else "test" if "test" in splits else dev
+        chosen_split = split if split is not None else "test" if "test" in splits else run.config.data.dev
         if chosen_split in splits:
             groups.setdefault((run.fingerprint, chosen_split), []).append(run)
         else:
@@ -89,7 +89,7 @@ def compared(
         comparison = compare(group, name, None if tables else baselines)
         if resamples and comparison.against:
             comparison = with_tests(comparison, resamples)
-        chose = any(run.tree.get("data", {}).get("dev", "dev") == name for run in group)
+        chose = any(run.config.data.dev == name for run in group)
         tables.append(Scored(group[0].corpus, chose, comparison))
     return tables, left_out
 
@@ -161,9 +161,9 @@ def _scores(comparison: Comparison, places: Sequence[int], name: str) -> Grid:
     for place in places:
         column = comparison.columns[place]
         numbers = [len(column.values(task)) for task in tasks if column.values(task)]
-        heads_text = str(numbers[0]) if len(set(numbers)) == 1 else f"{min(numbers)}–{max(numbers)}" if numbers else "–"
+        seeds_text = str(numbers[0]) if len(set(numbers)) == 1 else f"{min(numbers)}–{max(numbers)}" if numbers else "–"
         row = [*([column.encoder] if has_encoders else []), column.title, *([_heads(column, tasks)] if pruned else [])]
-        rows.append([*row, heads_text, *(_cell(comparison, place, task) for task in tasks)])
+        rows.append([*row, seeds_text, *(_cell(comparison, place, task) for task in tasks)])
     return Grid(columns, rows, 1 + has_encoders + pruned, f"Scores, {name}")
 
 
@@ -173,22 +173,15 @@ def _heads(column: ScoreColumn, tasks: Sequence[str]) -> str:
 
 
 def _cell(comparison: Comparison, place: int, task: str) -> str:
-    """The mean, in bold where it is the best, its spread, and on a second line the difference."""
-    column = comparison.columns[place]
-    values = column.values(task)
-    if not values:
+    """The score, and on a second line the difference."""
+    columns = comparison.columns
+    if not columns[place].values(task):
         return "–"
-    text = mean_sd(values)
-    rivals = {p for p, c in enumerate(comparison.columns) if c.values(task) and c.encoder in ("", column.encoder)}
-    marker = MORE_TRAINING_MARK if comparison.more_training(place, task) else ""
-    bold = place in best(comparison, task, rivals)
-    if marker and not bold:
-        mean, sign, deviation = text.partition(" ± ")
-        text = f"{mean}{marker}{sign}{deviation}"
-    if place in comparison.against and (reference_values := comparison.columns[comparison.against[place]].values(task)):
-        mark = comparison.tests[place, task].mark if (place, task) in comparison.tests else ""
-        text += f"\n{difference(values, reference_values)}{mark}{marker}".replace("-", "−")
-    return Strong(text) if bold else text
+    rivals = {p for p, c in enumerate(columns) if c.values(task) and c.encoder in ("", columns[place].encoder)}
+    text = score(comparison, rivals, place, task)
+    if place not in comparison.against or not columns[comparison.against[place]].values(task):
+        return text
+    return type(text)(f"{text}\n{tested_difference(comparison, place, task, interval=False)}".replace("-", "−"))
 
 
 def _differences(comparison: Comparison) -> Iterator[Interval]:

@@ -3,108 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from mtlprune.figures.grid import html
-from mtlprune.runs.columns import Columns, ScoreColumn, in_columns
+from mtlprune.reports.scores.tables import MARGIN, Comparison, Tested
+from mtlprune.runs.columns import ScoreColumn, in_columns
 from mtlprune.runs.folder import RunFolder
 from mtlprune.runs.groups import TRAINED_WITH, DescribedRun
 from mtlprune.statistics.paired import CountsError, PairedCounts
 from mtlprune.statistics.resamples import System
-from mtlprune.statistics.significance import LEVEL, Difference, differences, holm, sign_flip
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
-
-MARGIN = 1.0
-"""In points: differences smaller than this are called equivalent."""
-
-
-@dataclass(frozen=True)
-class Tested:
-    """A difference of a table and its test."""
-
-    difference: Difference
-    question: str
-    """The question that it is one of the answers to, such as MTL-5 − STL; p are corrected over its differences."""
-    p_holm: float
-    """p of these runs, over sentences; corrected within the question."""
-    wide_p_holm: float
-    """Over seeds and sentences; corrected within the question. NaN without two seeds on either side, or where no error
-    can be estimated."""
-    equivalence_p: float
-    """That the difference is smaller than the table's margin, over seeds and sentences; NaN as above."""
-    seeds: float | None
-    """p of a sign-flip test over the seeds alone, where both settings have the same ones, two or more."""
-
-    @property
-    def significant(self) -> bool:
-        """Beyond seeds and sentences; never with one run on a side."""
-        return self.wide_p_holm < LEVEL
-
-    @property
-    def of_these_runs(self) -> bool:
-        """Beyond sentences only: these very runs differ, their settings are not shown to."""
-        return not self.significant and self.p_holm < LEVEL
-
-    @property
-    def detectable(self) -> float:
-        """Minimum detectable effect in points where the difference is not shown, else NaN."""
-        is_significant = self.significant if self.difference.has_seeds else self.of_these_runs
-        return math.nan if is_significant else self.difference.detectable
-
-    @property
-    def mark(self) -> str:
-        """* beyond seeds and sentences; † beyond sentences only."""
-        return "*" if self.significant else "†" if self.of_these_runs else ""
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """Over seeds and sentences, or over sentences where there are no two seeds on either side."""
-        difference = self.difference
-        wide = difference.wide_low, difference.wide_high
-        return wide if difference.has_seeds else (difference.low, difference.high)
-
-
-@dataclass
-class Comparison(Columns):
-    """Columns side by side, with the tests of their differences."""
-
-    tests: dict[tuple[int, str], Tested] = field(default_factory=dict)
-    """Column and task → the test of that difference."""
-    untested: dict[tuple[int, str], str] = field(default_factory=dict)
-    """Column and task → why there is no test of that difference."""
-    resamples: int = 0
-    """Resamples of each test; 0 where none was asked for."""
-    seed: int = 0
-    margin: float = MARGIN
-    """Margin of the tests of equivalence, in points."""
-    left_out: tuple[str, ...] = ()
-    """Sentences on cells of a sweep that are not in it, and why."""
-    speeds: Mapping[str, float] = field(default_factory=dict)
-    """Name of a run's folder → sentences a second without its closed heads, over those with a mask."""
-
-    def __repr__(self) -> str:
-        from mtlprune.reports.scores import tables
-
-        return tables.markdown(self)
-
-    def _repr_html_(self) -> str:
-        from mtlprune.reports.scores import tables
-
-        return html([*tables.blocks(self), *tables.notes(self)])
-
-    def frame(self) -> DataFrame:
-        """A row for each number of the table, unrounded: column, task, score, n, mean, sd and, where a difference was
-        tested, its size, intervals and p-values; what ``mtlprune table --format csv`` writes."""
-        from pandas import DataFrame
-
-        from mtlprune.reports.scores import tables
-
-        return DataFrame(tables.records(self))
+from mtlprune.statistics.significance import differences, holm, sign_flip
 
 
 def compare(

@@ -10,18 +10,107 @@ import re
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from mtlprune.errors import printable_lines
-from mtlprune.figures.grid import DETECTABLE, Grid, Strong, latex_document, markdown_document, mean_sd, probability
+from mtlprune.figures.grid import (
+    DETECTABLE,
+    Grid,
+    Strong,
+    html,
+    latex_document,
+    markdown_document,
+    mean_sd,
+    probability,
+)
 from mtlprune.io.files import json_text, plain
 from mtlprune.layers import in_order, layer_order
-from mtlprune.reports.scores.comparisons import Comparison
-from mtlprune.runs.columns import ScoreColumn, ScoredRun, column_order, unlike
+from mtlprune.runs.columns import Columns, ScoreColumn, ScoredRun, column_order, unlike
 from mtlprune.runs.groups import differing_settings, family_suffix
+from mtlprune.statistics.significance import LEVEL, Difference
+
+MARGIN = 1.0
+"""In points: differences smaller than this are called equivalent."""
+
+
+@dataclass(frozen=True)
+class Tested:
+    """A difference of a table and its test."""
+
+    difference: Difference
+    question: str
+    """The question that it is one of the answers to, such as MTL-5 − STL; p are corrected over its differences."""
+    p_holm: float
+    """p of these runs, over sentences; corrected within the question."""
+    wide_p_holm: float
+    """Over seeds and sentences; corrected within the question. NaN without two seeds on either side, or where no error
+    can be estimated."""
+    equivalence_p: float
+    """That the difference is smaller than the table's margin, over seeds and sentences; NaN as above."""
+    seeds: float | None
+    """p of a sign-flip test over the seeds alone, where both settings have the same ones, two or more."""
+
+    @property
+    def significant(self) -> bool:
+        """Beyond seeds and sentences; never with one run on a side."""
+        return self.wide_p_holm < LEVEL
+
+    @property
+    def of_these_runs(self) -> bool:
+        """Beyond sentences only: these very runs differ, their settings are not shown to."""
+        return not self.significant and self.p_holm < LEVEL
+
+    @property
+    def detectable(self) -> float:
+        """Minimum detectable effect in points where the difference is not shown, else NaN."""
+        is_significant = self.significant if self.difference.has_seeds else self.of_these_runs
+        return math.nan if is_significant else self.difference.detectable
+
+    @property
+    def mark(self) -> str:
+        """* beyond seeds and sentences; † beyond sentences only."""
+        return "*" if self.significant else "†" if self.of_these_runs else ""
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Over seeds and sentences, or over sentences where there are no two seeds on either side."""
+        difference = self.difference
+        wide = difference.wide_low, difference.wide_high
+        return wide if difference.has_seeds else (difference.low, difference.high)
+
+
+@dataclass
+class Comparison(Columns):
+    """Columns side by side, with the tests of their differences."""
+
+    tests: dict[tuple[int, str], Tested] = field(default_factory=dict)
+    """Column and task → the test of that difference."""
+    untested: dict[tuple[int, str], str] = field(default_factory=dict)
+    """Column and task → why there is no test of that difference."""
+    resamples: int = 0
+    """Resamples of each test; 0 where none was asked for."""
+    seed: int = 0
+    margin: float = MARGIN
+    """Margin of the tests of equivalence, in points."""
+    left_out: tuple[str, ...] = ()
+    """Sentences on cells of a sweep that are not in it, and why."""
+    speeds: Mapping[str, float] = field(default_factory=dict)
+    """Name of a run's folder → sentences a second without its closed heads, over those with a mask."""
+
+    def __repr__(self) -> str:
+        return markdown(self)
+
+    def _repr_html_(self) -> str:
+        return html([*blocks(self), *notes(self)])
+
+    def frame(self) -> pd.DataFrame:
+        """A row for each number of the table, unrounded: column, task, score, n, mean, sd and, where a difference was
+        tested, its size, intervals and p-values; what ``mtlprune table --format csv`` writes."""
+        return pd.DataFrame(records(self))
 
 
 @markdown_document
@@ -155,7 +244,6 @@ def to_json(comparison: Comparison) -> str:
     return json_text(tree)
 
 
-LEVEL = 0.05  # that of statistics.significance, which needs numpy
 MAX_DIFFERENCES_BESIDE = 3  # so many differences at most stand beside their scores
 MORE_TRAINING_MARK = "‡"
 """Marks what has seen more training than its neighbours."""
@@ -229,7 +317,7 @@ def narrow(comparison: Comparison) -> list[Grid]:
             )
             p = test.wide_p_holm if test.difference.has_seeds else test.p_holm
             row = [comparison.row_title(task), *map("{:.2f}".format, scores)]
-            rows.append([*row, _marked(comparison, place, task, interval=True), probability(p)])
+            rows.append([*row, tested_difference(comparison, place, task, interval=True), probability(p)])
         title = f"{column.title} − {reference.title}" + f", {column.encoder}" * (len(comparison.encoders()) > 1)
         grids.append(Grid(["task", reference.title, column.title, "Δ [95 %]", "p (Holm)"], rows, title=title))
     return [grid for grid in grids if grid.rows]
@@ -258,16 +346,23 @@ def _grid(comparison: Comparison, printed: Slots, scores: bool, differences: boo
             cells += [_score(comparison, rivals, place, row[1])] * scores
             cells += ["–" if place is None else heads(comparison.columns[place], row[1])] * headed
             cells += [mean_sd(_speeds(comparison, runs))] * timed
-            cells += ["–" if place is None else _marked(comparison, place, row[1], scores)] * compared
+            cells += ["–" if place is None else tested_difference(comparison, place, row[1], scores)] * compared
         rows.append(cells)
     return Grid(header, rows, texts=1 + has_encoders)
 
 
 def _score(comparison: Comparison, rivals: set[int], place: int | None, task: str) -> str:
-    values = comparison.columns[place].values(task) if place is not None else []
-    numbered = len(values) > 1 and (seeds_of_all(comparison) is None or not has_triangle(comparison))
-    text = mean_sd(values) + f" (n={len(values)})" * numbered
-    if place is not None and comparison.more_training(place, task):
+    if place is None:
+        return mean_sd([])
+    number = len(comparison.columns[place].values(task))
+    is_numbered = number > 1 and (seeds_of_all(comparison) is None or not has_triangle(comparison))
+    return score(comparison, rivals, place, task, f" (n={number})" * is_numbered)
+
+
+def score(comparison: Comparison, rivals: set[int], place: int, task: str, suffix: str = "") -> str:
+    """Mean and spread of a cell with its mark: bold where it is the best of its ``rivals``."""
+    text = mean_sd(comparison.columns[place].values(task)) + suffix
+    if comparison.more_training(place, task):
         return f"{text}{MORE_TRAINING_MARK}"
     return Strong(text) if place in best(comparison, task, rivals) else text
 
@@ -311,7 +406,8 @@ def _speeds(comparison: Comparison, runs: Iterable[ScoredRun]) -> list[float]:
     return [comparison.speeds[name] for name in names if name in comparison.speeds]
 
 
-def _marked(comparison: Comparison, place: int, task: str, interval: bool) -> str:
+def tested_difference(comparison: Comparison, place: int, task: str, interval: bool) -> str:
+    """The difference of a cell with the marks of its test, and with its interval where asked for; – without one."""
     if place not in comparison.against:
         return "–"
     column, reference = comparison.columns[place], comparison.columns[comparison.against[place]]
@@ -353,7 +449,7 @@ def details(comparison: Comparison) -> Grid:
         gap = test.difference
         row = [*[column.encoder] * has_encoders, task.upper(), f"{column.title} − {reference.title}"]
         detectable = "–" if math.isnan(test.detectable) else f"{test.detectable:.2f}"
-        row += [_marked(comparison, place, task, interval=False), detectable]
+        row += [tested_difference(comparison, place, task, interval=False), detectable]
         if with_seeds:
             row.append(span(gap.wide_low, gap.wide_high))
             row += map(probability, (gap.wide_p, test.wide_p_holm, test.equivalence_p))

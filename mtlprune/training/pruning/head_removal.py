@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from mtlprune import __version__
-from mtlprune.config.config import build_config
+from mtlprune.config.config import Config, build_config
 from mtlprune.corpora.store import Corpus, load_corpus
 from mtlprune.encoder.gates import OPEN, Gates
 from mtlprune.encoder.interventions import fold_means
@@ -57,7 +57,7 @@ class RemovalRequest:
     @property
     def tasks(self) -> list[str]:
         """The tasks that the pruned run serves."""
-        return list(self.source.read_config()["tasks"]) if self.task is None else [self.task]
+        return list(self.source.config.tasks) if self.task is None else [self.task]
 
 
 @dataclass
@@ -82,7 +82,7 @@ def request(run: str | Path, task: str | None, most_open: int | None) -> Removal
     """Check what is asked for. Nothing is written. Raises RunError."""
     source = RunFolder.with_weights(run)
     sets = {claim.label.partition(":")[2].lower() or SHARED: claim.gates for claim in load_claims([source.path])}
-    config = build_config(source.read_config(), str(source.config_path))
+    config = source.config
     cloned = config.treatment.clone is not None
     if task is None and (cloned or SHARED not in sets):
         obstacle = "clones of heads" if cloned else "a gate set for each task, so each task lost other heads"
@@ -133,7 +133,7 @@ def prune(request: RemovalRequest, folder: RunFolder, out: Path) -> Pruned:
         RunError: the result does not compute what the masked model computes.
         EncoderError: heads of this encoder cannot be removed.
     """
-    config = build_config(request.source.read_config(), str(request.source.config_path))
+    config = request.source.config
     hardware.configure_process(config.train.threads)
     model = MultiTaskModel.load(request.source.path, device=hardware.choose_device(config.train.device))
     gates = chosen_gates(model, request, seeded(config, 9))
@@ -198,7 +198,7 @@ def write(
 ) -> None:
     """All files of the run but its results; config.yaml last. Nothing has a SHA-256 before `score`."""
     source, heads = request.source, cast(KeptHeads, model.encoder.head_map)
-    tree, manifest, best = source.read_config(), source.read_manifest(), source.read_best()
+    config, manifest, best = source.config, source.read_manifest(), source.read_best()
     vocabularies = source.read_vocabularies()
     epoch = best["joint"]["epoch"]
     try:
@@ -227,33 +227,34 @@ def write(
         "made": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "mtlprune": __version__,
         "command": sys.argv,
-        "config": tree,
+        "config": config.model_dump(mode="json"),
     }
     manifest |= {"files": {}, "parameters": parameter_counts["after"], "pruned": record}
     folder.write_json("manifest.json", manifest)
-    folder.write_config(pruned_config(tree, request.tasks, out))
+    folder.write_config(pruned_config(config, request.tasks, out).model_dump(mode="json"))
 
 
-def pruned_config(tree: dict[str, Any], tasks: list[str], out: Path) -> dict[str, Any]:
+def pruned_config(config: Config, tasks: list[str], out: Path) -> Config:
     """The configuration of the pruned run: the source's, but for the encoder, which is now in the run's own folder.
 
     So `mtlprune bench` measures the smaller encoder, and `mtlprune train` begins from it.
     """
+    tree = config.model_dump(mode="json")
     changes = {
-        "name": f"{tree['name']}-pruned",
+        "name": f"{config.name}-pruned",
         "tasks": tasks,
-        "encoder": {**tree["encoder"], "name": str((out / "encoder").resolve()), "random": False},
-        "train": {**tree["train"], "start": None, "freeze": []},
+        "encoder": tree["encoder"] | {"name": str((out / "encoder").resolve()), "random": False},
+        "train": tree["train"] | {"start": None, "freeze": []},
         "pruning": {"method": "none"},
-        "treatment": {**tree.get("treatment", {}), "clone": None},
+        "treatment": tree["treatment"] | {"clone": None},
     }
-    return build_config({**tree, **changes}, str(out)).model_dump(mode="json")
+    return build_config(tree | changes, str(out))
 
 
 def score(folder: RunFolder, model: MultiTaskModel, corpus: Corpus, source: RunFolder) -> Evaluation:
     """Evaluate on dev, as training does after an epoch; write best.json, results, and the SHA-256 of all files.
     ``source``: the run before; of dev, the sentences that its scores are of are taken, so that both can be compared."""
-    config = build_config(folder.read_config(), str(folder.config_path))
+    config = folder.config
     split, best = config.data.dev, folder.read_best()["joint"]
     dev = list(corpus[split].first(config.data.dev_sentences))
     if source.has_counts(split):

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from mtlprune.config.blocks import DistilConfig
-from mtlprune.config.config import ConfigError, build_config
+from mtlprune.config.config import ConfigError
 from mtlprune.corpora.store import load_corpus
 from mtlprune.encoder.batch import Encoded
 from mtlprune.io.files import verify_file
@@ -156,7 +156,7 @@ class Distil(Treatment[DistilConfig]):
                 raise ConfigError(f"{key}: the decoder of {task} can neither teach nor be taught{reason}")
             teacher_folder = check_finished(path, key, run.folder)
             teacher_folder.refuse_packed("weights")
-            teacher_config = build_config(teacher_folder.read_config(), str(teacher_folder.config_path))
+            teacher_config = teacher_folder.config
             if task not in teacher_config.tasks:
                 raise ConfigError(
                     f"{key}: expected a run with the task {task}, found {', '.join(teacher_config.tasks)}"

@@ -105,7 +105,7 @@ def _candidates(name: str, request: Request) -> tuple[list[Sentence], str]:
             raise RunError("text: expected words apart by blanks, found none")
         return [Sentence("text", words).validate()], ""
     if place is None and (Path(name) / "config.yaml").is_file():
-        place = Path(RunFolder.with_weights(name).read_config().get("data", {}).get("path", ""))
+        place = Path(RunFolder.with_weights(name).config.data.path)
     if place is None:
         return [], "No sentences: name a corpus (--corpus DIR) or give one (text='...')."
     fit = (sentence for sentence in load_corpus(place)[request.split] if SHORTEST <= len(sentence) <= LONGEST)

@@ -144,7 +144,7 @@ def _unlike(levels: Sequence[Level]) -> list[str]:
 def _open(runs: Sequence[ScoredRun]) -> int:
     """Heads that are open; 0 where all are. Raises RunError where they are not fixed at random, or differ."""
     for run in runs:
-        if run.pruning and run.tree["pruning"]["method"] != "random":
+        if run.pruning and run.config.pruning.method != "random":
             raise RunError(
                 f"{run.path}: expected all heads, or random ones (pruning.method: random), found {run.pruning}"
             )

@@ -202,7 +202,7 @@ def _cost(one: Setting) -> dict[str, float]:
         if all(clock in end for end in ends)
     }
     sizes = [sum(run.manifest.get("parameters", {"": math.nan}).values()) for run in runs]
-    owes = any(run.tree["treatment"].get(name) for run in runs for name in ("distil", "merge"))
+    owes = any(run.config.treatment.distil or run.config.treatment.merge for run in runs)
     missing = {"seconds": math.nan, "cpu_seconds": 0.0}
     updates = sum(run.updates for run in runs)
     cost["updates"] = updates / len(one.seeds) if updates else math.nan

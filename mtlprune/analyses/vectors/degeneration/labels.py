@@ -55,8 +55,7 @@ class Frequencies:
         folder = RunFolder.existing(run)
         if folder.read_manifest().get("data", {}).get("fingerprint") != self.fingerprint:
             return None
-        data = folder.read_config()["data"]
-        number, split = data.get("train_sentences"), data.get("train", "train")
+        number, split = folder.config.data.train_sentences, folder.config.data.train
         key = (task.name, tuple(rows.names), number)
         if key not in self.known:
             if number not in self.sentences:
