@@ -2,13 +2,15 @@
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import EntryPoint
 from typing import Annotated, Any, Literal, cast
 
 from pydantic import (
     ConfigDict,
+    Discriminator,
     Field,
+    Tag,
     ValidationError,
     ValidatorFunctionWrapHandler,
     field_validator,
@@ -96,6 +98,15 @@ class EncoderConfig(Block):
         return self
 
 
+Rate = Annotated[float, Field(gt=0)]
+Rates = Annotated[
+    Annotated[Rate, Tag("number")] | Annotated[dict[str, Rate], Tag("each")],
+    Discriminator(lambda rates: "each" if isinstance(rates, dict) else "number"),
+]
+SINGLE, JOINT = "single", "joint"
+"""Keys of rates that differ between runs of one task (or of the task that is named) and runs of several tasks."""
+
+
 class TrainConfig(Block):
     """Settings of training."""
 
@@ -126,10 +137,11 @@ class TrainConfig(Block):
     shuffle: bool = True
     """false: batches from the longest sentences to the shortest, the same in every epoch (the original's released
     code, by mistake)."""
-    encoder_rate: float = Field(default=1e-4, gt=0)
-    """Peak learning rate of the encoder."""
-    decoder_rate: float = Field(default=1e-3, gt=0)
-    """Peak learning rate of the decoders."""
+    encoder_rate: Rates = 1e-4
+    """Peak learning rate of the encoder: a number, or one for each side of a comparison, such as {single: 2e-4,
+    dep: 4e-4, joint: 4e-4} for runs of one task, of DEP alone, and of several tasks."""
+    decoder_rate: Rates = 1e-3
+    """Peak learning rate of the decoders, a number or a mapping as for encoder_rate."""
     weight_decay: float = Field(default=0.0, ge=0)
     """AdamW's weight decay."""
     embedding_rows: Literal["used", "all"] = "used"
@@ -161,6 +173,13 @@ class TrainConfig(Block):
     """Also write, at every evaluation, how often each head attends from a word to its head in dev's trees."""
     seed: int = Field(default=1, ge=0, lt=2**63)
     """Everything random follows from it."""
+
+    def rate(self, setting: Literal["encoder_rate", "decoder_rate"], tasks: Sequence[str]) -> float:
+        """The peak rate of a run of these tasks."""
+        rates: float | dict[str, float] = getattr(self, setting)
+        if not isinstance(rates, dict):
+            return rates
+        return rates[JOINT] if len(tasks) > 1 else rates.get(tasks[0], rates[SINGLE])
 
     def evaluations(self, epochs: int, updates: int) -> int:
         """The number (from 1) of the evaluation after so many epochs or, with evaluate_every, so many updates."""

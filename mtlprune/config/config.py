@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
@@ -27,6 +27,8 @@ from mtlprune.config import merged as merged
 from mtlprune.config import read_tree as read_tree
 from mtlprune.config.blocks import (
     ADDED_TREATMENTS,
+    JOINT,
+    SINGLE,
     DataConfig,
     EncoderConfig,
     PruningConfig,
@@ -186,7 +188,16 @@ class Config(Block):
         if not self.tasks or len(set(self.tasks)) != len(self.tasks):
             raise ValueError(f"tasks: expected one or more different tasks, found {list(self.tasks)}")
         known_tasks = self.decoders.model_dump()
-        for setting, names in (("tasks", self.tasks), ("train.weights", self.train.weights)):
+        named: dict[str, Iterable[str]] = {"tasks": self.tasks, "train.weights": self.train.weights}
+        for setting in ("encoder_rate", "decoder_rate"):
+            if isinstance(rates := getattr(self.train, setting), dict):
+                if not rates.keys() >= {SINGLE, JOINT}:
+                    raise ValueError(
+                        f"train.{setting}: expected a number, or a rate for {SINGLE} and one for {JOINT} (and for "
+                        f"tasks that differ from {SINGLE}), found {', '.join(rates)} only"
+                    )
+                named[f"train.{setting}"] = rates.keys() - {SINGLE, JOINT}
+        for setting, names in named.items():
             for task in names:
                 if task not in known_tasks:
                     raise ValueError(

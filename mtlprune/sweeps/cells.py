@@ -33,10 +33,12 @@ def digest(config: Config, fingerprint: str, digests_of_runs: Mapping[str, str])
     """A SHA-256: the same for configurations that give the same run, and for no others. ``others``: ``train.start`` and
     the like → digest of the run they name.
 
-    The data count by their fingerprint, not by their path; other runs by their own digest; decoders of tasks that are
-    not trained do not count. Only what differs from the defaults does, so that settings which later releases add
-    change no digest.
+    The data count by their fingerprint, not by their path; other runs by their own digest; of rates that differ between
+    tasks those of this run; decoders of tasks that are not trained do not count. Only what differs from the defaults
+    does, so that settings which later releases add change no digest.
     """
+    rates = {name: config.train.rate(name, config.tasks) for name in ("encoder_rate", "decoder_rate")}
+    config = config.model_copy(update={"train": config.train.model_copy(update=rates)})
     tree = config.model_dump(mode="json", exclude={"name"}, exclude_defaults=True)
     tree = {part: settings for part, settings in tree.items() if settings != {}}
     tree |= {part: tree.get(part, {}) for part in ALWAYS_HASHED} | {"tasks": list(config.tasks)}

@@ -130,9 +130,8 @@ class Trainer(BaseTrainer):
         self.clipped = [parameter for group in clipped for parameter in group["params"]]
         self.total = sum(len(self.plan(epoch)) for epoch in range(config.train.epochs))
         settings = config.train
-        self.balance = Balance(
-            settings.balance, settings.weights, settings.balance_window, settings.decoder_rate, self.recompute_losses
-        )
+        rate = settings.rate("decoder_rate", config.tasks)
+        self.balance = Balance(settings.balance, settings.weights, settings.balance_window, rate, self.recompute_losses)
         self.balance.restore(progress.balance)
         self.penalty = GatePenalty(config, run.model, self.total) if config.pruning.moves else None
         if self.penalty is not None:

@@ -15,6 +15,7 @@ def make_optimizer(model: MultiTaskModel, config: Config) -> torch.optim.AdamW:
     is one. What is frozen is left out.
     """
     settings = config.train
+    encoder_rate, decoder_rate = (settings.rate(name, config.tasks) for name in ("encoder_rate", "decoder_rate"))
     gates = model.gates if config.pruning.learns else nn.ModuleDict()
     fusion = list(model.encoder.fusion.parameters()) if model.encoder.fusion is not None else []
     constants = [model.encoder.head_constants] if isinstance(model.encoder.head_constants, nn.Parameter) else []
@@ -22,8 +23,8 @@ def make_optimizer(model: MultiTaskModel, config: Config) -> torch.optim.AdamW:
     groups = [
         {"params": [p for p in parameters if p.requires_grad], "lr": rate, "peak": rate, "gates": last}
         for parameters, rate, last in (
-            ([p for p in model.encoder.parameters() if id(p) not in new], settings.encoder_rate, False),
-            ([*model.tasks.parameters(), *fusion], settings.decoder_rate, False),
+            ([p for p in model.encoder.parameters() if id(p) not in new], encoder_rate, False),
+            ([*model.tasks.parameters(), *fusion], decoder_rate, False),
             ([*gates.parameters(), *constants], config.pruning.rate, True),
         )
     ]

@@ -14,6 +14,7 @@ from mtlprune.io.block import Block
 from mtlprune.io.files import read_yaml
 from mtlprune.layers import LAYERS
 from mtlprune.pretraining.config import PretrainConfig
+from mtlprune.sweeps.cells import digest
 
 MINIMAL = {"data": {"path": "corpus"}}
 MERGE = {"sources": {"pos": "a", "ner": "b"}, "method": "ties"}
@@ -202,3 +203,17 @@ def test_a_pruning_method_alone_may_be_followed_by_its_settings(tmp_path):
     ):
         pruning = load_config(path, settings).pruning
         assert (pruning.method, pruning.penalty, pruning.keep) == expected
+
+
+def test_a_rate_can_differ_between_runs_of_one_task_and_of_several() -> None:
+    rates = "train.encoder_rate={single: 2e-4, dep: 4e-4, joint: 8e-4}"
+    for tasks, rate in (("pos", 2e-4), ("dep", 4e-4), ("dep,pos", 8e-4)):
+        config = load_config("minilm-ewt5", [rates, f"tasks={tasks}"])
+        assert config.train.rate("encoder_rate", config.tasks) == rate
+        same = load_config("minilm-ewt5", [f"train.encoder_rate={rate}", f"tasks={tasks}"])
+        assert digest(config, "", {}) == digest(same, "", {})  # the same run
+    overridden = load_config("minilm-ewt5", [rates, "train.encoder_rate=1e-5"])
+    assert overridden.train.encoder_rate == 1e-5  # a number replaces all of them
+    for wrong in ("{joint: 1e-4}", "{single: 1e-4, joint: -1}", "{single: 1e-4, joint: 1e-4, pox: 1}", "-1"):
+        with pytest.raises(ConfigError, match="encoder_rate"):
+            load_config("minilm-ewt5", [f"train.encoder_rate={wrong}"])
