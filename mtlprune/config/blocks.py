@@ -100,8 +100,8 @@ class EncoderConfig(Block):
 
 Rate = Annotated[float, Field(gt=0)]
 Rates = Annotated[
-    Annotated[Rate, Tag("number")] | Annotated[dict[str, Rate], Tag("each")],
-    Discriminator(lambda rates: "each" if isinstance(rates, dict) else "number"),
+    Annotated[Rate, Tag("@number")] | Annotated[dict[str, Rate], Tag("@each")],
+    Discriminator(lambda rates: "@each" if isinstance(rates, dict) else "@number"),
 ]
 SINGLE, JOINT = "single", "joint"
 """Keys of rates that differ between runs of one task (or of the task that is named) and runs of several tasks."""

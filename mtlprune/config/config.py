@@ -334,7 +334,7 @@ def _blamed(explained: str, source: str, overrides: Sequence[str]) -> str:
 
 
 def _explain(model: type[Block], error: dict[str, Any]) -> str:
-    path = ".".join(map(str, error["loc"]))
+    path = ".".join(str(part) for part in error["loc"] if not str(part).startswith("@"))  # @: one form of a setting
     if error["type"] == "extra_forbidden":
         known_fields = list(_fields(model, error["loc"][:-1]))
         hint = nearest(str(error["loc"][-1]), known_fields) or _suggest_block(model, path, error["input"])
