@@ -30,7 +30,7 @@ from mtlprune.runs.folder import ANEW, RunError, RunFolder
 from mtlprune.runs.groups import SHARED as SHARED
 from mtlprune.sentence import Sentence
 from mtlprune.tasks import Task, decoder_class
-from mtlprune.tasks.base import Steps, Target, read_together
+from mtlprune.tasks.base import Target
 from mtlprune.tasks.con import LONGEST
 
 log = logging.getLogger(__name__)
@@ -258,8 +258,7 @@ class MultiTaskModel(nn.Module):
         def decode(rows: Sequence[int], encodings: Mapping[str, Encoded]) -> None:
             # Both modes are local to the thread, and decoding may run in threads of its own.
             with torch.no_grad(), autocast(self.device, precision):
-                steps = [self._steps(name, encoded, longest_con) for name, encoded in encodings.items()]
-                values = dict(zip(encodings, read_together(steps), strict=True))
+                values = {name: self._decode(name, encoded, longest_con) for name, encoded in encodings.items()}
             for place, row in enumerate(rows):
                 layers = {name: Layer(kinds[name], column[place]) for name, column in values.items()}
                 annotated[row] = sentences[row].bare().with_layers(**layers)
@@ -282,14 +281,15 @@ class MultiTaskModel(nn.Module):
                 before.result()
         return (annotated[row] for row in range(len(sentences)))
 
-    def _steps(self, name: str, encoded: Encoded, longest: int | None) -> Steps:
-        """Decode a task's layer of each sentence; None where the sentence is too long for a decoder of cubic time."""
+    def _decode(self, name: str, encoded: Encoded, longest: int | None) -> list[Any]:
+        """A task's layer of each sentence; None where the sentence is too long for a decoder of cubic time."""
         task: Any = self.tasks[name]
         fits = [place for place, size in enumerate(encoded.sizes) if longest is None or size <= longest]
         if not task.cubic or len(fits) == len(encoded.sizes):
-            return (yield from task.steps(encoded))
+            values: list[Any] = task.decode(encoded)
+            return values
         values = [None] * len(encoded.sizes)
-        for place, value in zip(fits, (yield from task.steps(encoded.select(fits))) if fits else (), strict=True):
+        for place, value in zip(fits, task.decode(encoded.select(fits)) if fits else (), strict=True):
             values[place] = value
         return values
 

@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
@@ -25,9 +26,13 @@ def start(target: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
 class ForkedWorker:
     """A worker of a sweep, started and used as `subprocess.Popen` is. The fork server is its parent, not the pool."""
 
-    def __init__(self, command: list[str], *, env: dict[str, str], stdout: IO[bytes], **_: Any) -> None:
+    def __init__(self, command: list[str], *, env: dict[str, str], stderr: IO[bytes], **_: Any) -> None:
         parent = command.index("--parent")
-        self.process = start(_work, [*command[3:parent], *command[parent + 2 :]], env, stdout.name)
+        cells, self.stdin = FORKS.Pipe(duplex=False)
+        self.stdout, answers = FORKS.Pipe(duplex=False)
+        self.process = start(_work, command[3:parent], env, stderr.name, cells, answers)
+        cells.close()
+        answers.close()
         self.pid, self.terminate, self.kill = self.process.pid, self.process.terminate, self.process.kill
 
     def poll(self) -> int | None:
@@ -39,12 +44,16 @@ class ForkedWorker:
             raise subprocess.TimeoutExpired("worker", timeout or 0)
 
 
-def _work(arguments: list[str], environment: dict[str, str], log: str) -> None:
+def _work(arguments: list[str], environment: dict[str, str], log: str, cells: Any, answers: Any) -> None:
     from mtlprune.sweeps.worker import main
 
     os.setsid()
     os.environ.update(environment)
+    os.dup2(cells.fileno(), 0)
+    os.dup2(answers.fileno(), 1)
+    cells.close()
+    answers.close()
+    sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)  # multiprocessing has closed it
     with Path(log).open("ab") as file:
-        os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
     raise SystemExit(main(arguments))

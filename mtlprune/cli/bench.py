@@ -15,14 +15,14 @@ from mtlprune.io.files import write_json
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from mtlprune.training.benchmark import Measured
+    from mtlprune.training.benchmark import Measured, Ratio
 
 
 def bench(
     config: Annotated[str, typer.Argument(help="Configuration file, preset, or a finished run.")],
     overrides: Overrides = None,
     batches: Annotated[int, typer.Option(min=1, help="Training batches, spread over an epoch.")] = 20,
-    rounds: Annotated[int, typer.Option(min=1, help="Repetitions; the fastest of each batch counts.")] = 3,
+    rounds: Annotated[int, typer.Option(min=1, help="Repetitions; medians count.")] = 3,
     memory: Annotated[bool, typer.Option(help="Also train in a fresh process and report its peak memory.")] = True,
     out: Annotated[Path | None, typer.Option(help="Also write the figures as JSON.")] = None,
 ) -> None:
@@ -30,6 +30,10 @@ def bench(
 
     A step of plain fine-tuning trains the whole encoder, all embedding rows included, with hardly a head on top.
     Evaluation is compared with a forward pass of the encoder.
+
+    Ratios are of processor seconds on a CPU, so that other work on the machine disturbs them little. In brackets
+    stand the lowest and the highest ratio of a single round. Where these differ by more than a fifth, only they are
+    printed.
 
     Decoding new weights costs more than decoding trained ones, whose predictions hang together: for the speed of
     evaluation give a finished run.
@@ -46,23 +50,39 @@ def bench(
     console().print(_table(result, f"{settings.encoder.name} on {settings.data.path}"))
     if result.memory:
         console().print(f"peak memory of MTL training in a fresh process: {result.memory / 1e9:.2f} GB")
+    ratios = result.ratios()
+    if disturbed_kinds := [kind for kind, ratio in ratios.items() if not ratio.is_steady]:
+        console().print(
+            f"{len(disturbed_kinds)} of {len(ratios)} ratios differ by more than a fifth between rounds: other work "
+            "disturbs this machine; repeat with more --rounds, with train.threads=1, or when the machine is quiet"
+        )
     if out is not None:
-        ratios = result.ratios()
-        figures = {"settings": result.settings, "ratios": ratios, "steps": result.steps, "memory": result.memory}
-        write_json(out, figures)
+        seconds = {kind: result.steps.seconds(kind) for kind in result.steps.clock}
+        ratio_fields = {kind: ratio._asdict() for kind, ratio in ratios.items()}
+        write_json(
+            out, {"settings": result.settings, "ratios": ratio_fields, "steps": seconds, "memory": result.memory}
+        )
 
 
 def _table(result: Measured, title: str) -> Table:
-    """Seconds, sentences a second and ratios of steps and of evaluation."""
+    """Seconds, processor seconds, sentences a second and ratios of steps and of evaluation."""
+    from mtlprune.training.benchmark import BARE, EVALUATION
+
     settings = ", ".join(f"{key} {value}" for key, value in result.settings.items())
-    table = new_table(f"{title}: {settings}", "", ">seconds", ">sentences/s", ">ratio")
-    ratios = result.ratios()
-    for kind, seconds in result.steps.items():
-        table.add_row(kind, f"{seconds:.2f}", f"{result.sentences / seconds:.0f}", f"{ratios[kind]:.3f}")
-    for kind in (kind for kind in ratios if kind.endswith("gated / ungated")):
-        table.add_row(kind, "", "", f"{ratios[kind]:.3f}")
-    table.add_section()
-    for kind, seconds in (("bare forward over dev", result.bare_forward), ("evaluation, all tasks", result.evaluation)):
-        ratio = seconds / result.bare_forward
-        table.add_row(kind, f"{seconds:.2f}", f"{result.dev_sentences / seconds:.0f}", f"{ratio:.3f}")
+    columns = ">seconds", ">processor seconds", ">sentences/s", ">ratio (rounds)"
+    table = new_table(f"{title}: {settings}", "", *columns)
+    ratios = {kind: _in_words(ratio) for kind, ratio in result.ratios().items()}
+    rows = [(kind, result.steps) for kind in result.steps.clock]
+    for kind, times in [*rows, (BARE, result.evaluation), (EVALUATION, result.evaluation)]:
+        seconds, processor = times.seconds(kind)
+        speed = f"{times.sentences / seconds:.0f}"
+        table.add_row(kind, f"{seconds:.2f}", f"{processor:.2f}", speed, ratios.pop(kind, ""))
+    for kind, ratio in ratios.items():
+        table.add_row(kind, "", "", "", ratio)
     return table
+
+
+def _in_words(ratio: Ratio) -> str:
+    if not ratio.is_steady:
+        return f"unsteady: {ratio.lowest_round:.1f} to {ratio.highest_round:.1f}"
+    return f"{ratio.value:.2f} ({ratio.lowest_round:.2f} to {ratio.highest_round:.2f})"

@@ -274,7 +274,7 @@ def run_cells(cells: Mapping[str, Cell], jobs: int, terminal: Console) -> None:
             raise typer.Exit(INTERRUPTED) from None
     for name, end in outcome.items():
         if end.kind in ("failed", "blocked"):
-            log = cells[name].place.path_of("log")  # one that follows another has none of its own
+            log = cells[name].place.path_of("log")  # none where the process ended before it began the cell
             log_note = f" (log: {log})" if end.kind == "failed" and log.is_file() else ""
             terminal.print(f"{end.kind}: {name}: {end.note}{log_note}")
     terminal.print(f"{plural(len(outcome), 'cell')}: {_count_states(outcome.values())}")

@@ -35,6 +35,7 @@ from mtlprune.encoder.sources import (
     quiet,
 )
 from mtlprune.io.files import replacing_folder, write_sums
+from mtlprune.io.reuse import reuse_or_make
 from mtlprune.sentence import Sentence
 
 log = logging.getLogger(__name__)
@@ -111,7 +112,8 @@ class Encoder(nn.Module):
         self.hidden_size: int = config.hidden_size if self.context else table.embedding_dim
         depth = config.num_hidden_layers
         self.fusion = None if fusion == "none" else Fusion(fusion, depth, self.hidden_size, fusion_layers)
-        self.word_pieces = WordPieces(tokenizer, table.num_embeddings)
+        rows = table.num_embeddings
+        self.word_pieces = reuse_or_make("word pieces", (tokenizer, rows), lambda: WordPieces(tokenizer, rows))
         before, after = self.word_pieces.before, self.word_pieces.after
         capacity = None if limit is None else limit - len(before) - len(after)
         if capacity is not None and capacity < 2:

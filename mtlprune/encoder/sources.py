@@ -37,6 +37,7 @@ from mtlprune.encoder.mpnet import MPNET, MPNET_HUB, MPNET_LICENCE, mpnet
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.errors import MtlpruneError, out_of_memory
 from mtlprune.io.files import SUMS, read_json, reading, refuse_pointer, refuse_special, verify_file, verify_sums
+from mtlprune.io.reuse import reuse_copy_or_make, reuse_or_make
 
 
 def read_weights(path: Path, error: type[MtlpruneError], remedy: str) -> dict[str, Tensor]:
@@ -263,11 +264,22 @@ def load_config(name: str, revision: str | None = None, attention: Attention | N
 def load_tokenizer(name: str, revision: str | None = None) -> PreTrainedTokenizerBase:
     """The tokenizer of an encoder."""
     source = locate(name)
-    with _in_words(name, "tokenizer"):
-        tokenizer = AutoTokenizer.from_pretrained(source, revision=revision or MAIN, trust_remote_code=False)
-    # This option describes our machine and would otherwise be saved with the tokenizer.
-    tokenizer.init_kwargs.pop("local_files_only", None)
-    return tokenizer
+
+    def load() -> PreTrainedTokenizerBase:
+        with _in_words(name, "tokenizer"):
+            tokenizer = AutoTokenizer.from_pretrained(source, revision=revision or MAIN, trust_remote_code=False)
+        # This option describes our machine and would otherwise be saved with the tokenizer.
+        tokenizer.init_kwargs.pop("local_files_only", None)
+        return tokenizer
+
+    return reuse_or_make("tokenizer", (source, revision, _stamps(source)), load)
+
+
+def _stamps(source: str) -> tuple[tuple[str, int, int, int], ...]:
+    """What tells whether a file of a folder was replaced: its name, number, size and time; nothing of a hub name."""
+    paths = sorted(Path(source).iterdir()) if Path(source).is_dir() else []
+    facts = ((path.name, path.stat()) for path in paths)
+    return tuple((name, stat.st_ino, stat.st_size, stat.st_mtime_ns) for name, stat in facts)
 
 
 def commit_of(name: str, revision: str | None = None) -> str | None:
@@ -291,6 +303,30 @@ def load_transformer(
     Raises:
         EncoderError: the checkpoint lacks weights of the encoder, or has some of other shapes than the config says.
     """
+    if random:
+        return _load_transformer(name, config, True, seed, attention, revision)
+    source = locate(name)
+    # loading may draw random numbers, and what is made next draws on from there
+    key = (
+        source,
+        config.to_json_string(use_diff=False),
+        attention,
+        revision,
+        _stamps(source),
+        torch.get_rng_state().numpy().tobytes(),
+    )
+
+    def load() -> tuple[PreTrainedModel, Tensor]:
+        return _load_transformer(name, config, False, None, attention, revision), torch.get_rng_state()
+
+    model, state = reuse_copy_or_make("transformer", key, load)
+    torch.set_rng_state(state)
+    return model
+
+
+def _load_transformer(
+    name: str, config: PreTrainedConfig, random: bool, seed: int | None, attention: str, revision: str | None
+) -> PreTrainedModel:
     family, auto = _family(config)
     options: dict[str, Any] = {"attn_implementation": attention, "dtype": torch.float32}
     if attention == "sdpa" and not getattr(family, "_supports_sdpa", False):

@@ -1,5 +1,7 @@
 """Cells by several processes of this machine at once: start, wait, stop, and say what became of each."""
 
+import contextlib
+import json
 import os
 import shutil
 import signal
@@ -7,14 +9,13 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from subprocess import DEVNULL, Popen, run
+from subprocess import PIPE, Popen, run
 
 import yaml
 
 from mtlprune.io.files import remove, write_text
 from mtlprune.sweeps.cells import Cell
 from mtlprune.sweeps.folder import State, state
-from mtlprune.sweeps.times import only_selects
 from mtlprune.sweeps.worker import STOPPED
 
 POLL = 0.2
@@ -27,12 +28,27 @@ Watch = Callable[[str, Cell, str], None]
 
 @dataclass
 class Worker:
-    """A process that works on a cell, and then on one that only selects heads on that run."""
+    """A process that works on one cell after another."""
 
-    cells: list[Cell]
     process: Popen[bytes]
-    slot: int
-    started_at: float
+    threads: int
+    cell: Cell | None = None
+    """The cell that it works on; None while it waits for one."""
+    started_at: float = 0.0
+
+    def assign(self, cell: Cell) -> None:
+        """Let it begin a cell."""
+        self.cell, self.started_at = cell, time.monotonic()
+        line = json.dumps([cell.place.label, cell.evaluate]) + "\n"
+        with contextlib.suppress(BrokenPipeError):  # it has ended, as the pool is about to see
+            os.write(self.process.stdin.fileno(), line.encode())  # type: ignore[union-attr]
+
+    def is_done(self) -> bool:
+        """True, once a cell, where the process says that it is done."""
+        try:
+            return bool(os.read(self.process.stdout.fileno(), 1))  # type: ignore[union-attr]
+        except BlockingIOError:
+            return False
 
 
 def cores() -> int:
@@ -58,13 +74,13 @@ def write_config(cell: Cell) -> None:
     write_text(cell.place.path_of("yaml"), yaml.safe_dump(tree, sort_keys=False, allow_unicode=True))
 
 
-def worker_command(cell: Cell, threads: int | None, parent: int | None = None, *following: Cell) -> list[str]:
-    """The command line of a process for a cell, and others after it."""
-    command = [sys.executable, "-m", "mtlprune.sweeps.worker", str(cell.place.root), cell.place.label]
-    command += [follower.place.label for follower in following]
-    command += ["--evaluate", ",".join(cell.evaluate)] if cell.evaluate else []
+def worker_command(cell: Cell, threads: int | None, parent: int | None = None) -> list[str]:
+    """The command line of a process for a cell; with the number of a parent, of one that takes cells from it."""
+    command = [sys.executable, "-m", "mtlprune.sweeps.worker", str(cell.place.root)]
     command += ["--threads", str(threads)] if threads else []
-    return command + (["--parent", str(parent)] if parent else [])
+    if parent:
+        return [*command, "--parent", str(parent)]
+    return [*command, cell.place.label, *(["--evaluate", ",".join(cell.evaluate)] if cell.evaluate else [])]
 
 
 def states(cells: Iterable[Cell]) -> dict[str, State]:
@@ -85,7 +101,8 @@ class Pool:
         self.cells, self.jobs, self.watch, self.stop = cells, jobs, watch, stop
         self.threads = max(1, cores() // jobs)
         self.gpus = visible_gpus()
-        self.workers: dict[str, Worker] = {}
+        self.workers: dict[int, Worker] = {}
+        """Slot, from 0 to jobs − 1 → its process."""
         self.ends = {
             name: cell_state for name, cell_state in states(cells.values()).items() if cell_state.kind == "done"
         }
@@ -114,9 +131,10 @@ class Pool:
 
     def _start_cells(self) -> None:
         """Fill free slots with cells that have what they need; block those that will never have it."""
-        free = sorted(set(range(self.jobs)) - {worker.slot for worker in self.workers.values()})
+        running_cells = {slot: worker.cell.name for slot, worker in self.workers.items() if worker.cell is not None}
+        free = sorted(set(range(self.jobs)) - set(running_cells))
         for name, cell in self.cells.items():
-            if name in self.ends or name in self.workers or time.monotonic() < self.retry_at.get(name, 0.0):
+            if name in self.ends or name in running_cells.values() or time.monotonic() < self.retry_at.get(name, 0.0):
                 continue
             bad = [needed for needed in cell.needs if needed in self.ends and not self.ends[needed].trained]
             if bad:
@@ -128,31 +146,35 @@ class Pool:
                     self._start(cell, free.pop(0))
 
     def _start(self, cell: Cell, slot: int) -> None:
+        """Give a cell to the slot's process; to a new one, where it has ended or began with other threads."""
+        write_config(cell)
+        cell.place.path_of("failed").unlink(missing_ok=True)
+        worker = self.workers.get(slot)
+        if worker is not None and (worker.process.poll() is not None or worker.threads != self.threads_of(cell)):
+            self._end_idle_worker(slot)
+            worker = None
+        if worker is None:
+            worker = self.workers[slot] = self._new_worker(cell, slot)
+        worker.assign(cell)
+        self.watch("started", cell, "")
+
+    def _new_worker(self, cell: Cell, slot: int) -> Worker:
         """Start a process in a session of its own, which Ctrl-C on the terminal does not reach: we ask it to stop."""
-        cells = [cell, *self._following(cell)]
-        for follower in cells:
-            write_config(follower)
-            follower.place.path_of("failed").unlink(missing_ok=True)
         environment = {**os.environ, "OMP_NUM_THREADS": str(self.threads_of(cell))}
         if len(self.gpus) > 1:
             environment["CUDA_VISIBLE_DEVICES"] = self.gpus[slot % len(self.gpus)]
-        command = worker_command(cell, self.threads, os.getpid(), *cells[1:])
-        with cell.place.path_of("log").open("ab") as log:
-            process = Popen(command, env=environment, stdin=DEVNULL, stdout=log, stderr=log, start_new_session=True)
-        self.workers[cell.name] = Worker(cells, process, slot, time.monotonic())
-        self.watch("started", cell, "")
+        command = worker_command(cell, self.threads, os.getpid())
+        with cell.place.path_of("log").open("ab") as log:  # what is said before the process opens the logs of its cells
+            process = Popen(command, env=environment, stdin=PIPE, stdout=PIPE, stderr=log, start_new_session=True)
+        os.set_blocking(process.stdout.fileno(), False)  # type: ignore[union-attr]
+        return Worker(process, self.threads_of(cell))
 
-    def _following(self, cell: Cell) -> list[Cell]:
-        """A cell that selects heads on this one's run and learns nothing: loading all anew would take longer."""
-        for candidate in self.cells.values():
-            if (
-                only_selects(candidate.config)
-                and candidate.needs == (cell.name,)
-                and candidate.name not in self.ends
-                and not candidate.place.run.in_use()
-            ):
-                return [candidate]
-        return []
+    def _end_idle_worker(self, slot: int) -> None:
+        """Let a process that waits for a cell end."""
+        worker = self.workers.pop(slot)
+        for stream in (worker.process.stdin, worker.process.stdout):
+            stream.close()  # type: ignore[union-attr]
+        worker.process.wait()
 
     def _wait_for_other(self, cell: Cell) -> None:
         if cell.name not in self.retry_at:
@@ -164,15 +186,14 @@ class Pool:
         self.watch(cell_state.kind, cell, cell_state.note)
 
     def _collect(self) -> None:
-        """Note what became of the cells whose processes have ended."""
-        for name, worker in list(self.workers.items()):
-            code = worker.process.poll()
+        """Note what became of the cells that processes worked on."""
+        for slot, worker in list(self.workers.items()):
+            cell, code = worker.cell, worker.process.poll()
+            if cell is not None and (worker.is_done() or code is not None):
+                worker.cell = None
+                self._collect_one(cell, worker, code or 0)
             if code is not None:
-                del self.workers[name]
-                first, *following = worker.cells
-                self._collect_one(first, worker, code)
-                for cell in following if first.name in self.ends and self.ends[first.name].kind == "done" else ():
-                    self._collect_one(cell, worker, code)
+                self._end_idle_worker(slot)
 
     def _collect_one(self, cell: Cell, worker: Worker, code: int) -> None:
         cell_state = state(cell.place, cell.evaluate)
@@ -193,15 +214,16 @@ class Pool:
 
     def _stop_workers(self) -> None:
         """Have all processes write a checkpoint and end; kill them where we are asked a second time."""
-        processes = [worker.process for worker in self.workers.values()]
-        for process in processes:
-            process.terminate()
+        for worker in self.workers.values():
+            worker.process.stdin.close()  # type: ignore[union-attr]  # ends those that wait for a cell
+            if worker.cell is not None:
+                worker.process.terminate()
         try:
-            for process in processes:
-                process.wait()
+            for worker in self.workers.values():
+                worker.process.wait()
         except KeyboardInterrupt:
-            for process in processes:
-                process.kill()
+            for worker in self.workers.values():
+                worker.process.kill()
             raise
         self._collect()
 

@@ -1,6 +1,12 @@
-"""One cell in a process of its own, or several that follow each other: train it, score it.
+"""Train and score a cell, or one cell after another in the same process.
 
-python -m mtlprune.sweeps.worker SWEEP_FOLDER CELL-DIGEST ... [--threads N] [--evaluate SPLIT,...] [--parent PID]
+python -m mtlprune.sweeps.worker SWEEP_FOLDER CELL-DIGEST [--threads N] [--evaluate SPLIT,...] [--parent PID]
+python -m mtlprune.sweeps.worker SWEEP_FOLDER [--threads N] [--parent PID]
+
+The second form reads from its standard input a line for each cell, ``["CELL-DIGEST", ["SPLIT", ...]]``, answers each
+that is done with an empty line, and writes what else is said into the log of the cell. Libraries are imported once, and
+sentences, tokenizer and encoder read once, for all cells that share them. A cell that does not end well ends the
+process too, because what a failure leaves behind (memory, half-made objects) is not known; the pool starts another.
 
 Ends with 0 (done), FAILED (the reason is kept beside the run folder), BUSY (another process works on the cell) or
 STOPPED (asked to; it can go on).
@@ -9,6 +15,7 @@ STOPPED (asked to; it can go on).
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import os
 import signal
@@ -48,11 +55,10 @@ class Stop:
         self.is_requested = True
 
 
-def work(place: Place, evaluate: Sequence[str], threads: int | None, parent: int | None) -> int:
+def work(place: Place, evaluate: Sequence[str], threads: int | None, stop: Stop) -> int:
     """Run a cell; returns the exit code of the process."""
     if place.run.in_use():
         return BUSY
-    stop = Stop(parent)
     try:
         if not _train(place, evaluate, threads, stop):
             return STOPPED
@@ -71,18 +77,20 @@ def work(place: Place, evaluate: Sequence[str], threads: int | None, parent: int
 def _train(place: Place, evaluate: Sequence[str], threads: int | None, stop: Stop) -> bool:
     """Train and score; False where it was stopped before."""
     from mtlprune.training.evaluation import evaluate_run
+    from mtlprune.training.hardware import like_new_process
     from mtlprune.training.loop import train
 
-    place.run.check_whole()
-    if not place.finished() and not train(_config(place, threads), place.run, watch=_log, stop=stop).finished:
-        return False
-    with place.run.locked():
-        for split in place.unscored(evaluate):
-            if stop():
-                return False
-            evaluate_run(place.run, split)
-            log.info("scored on %s", split)
-    return True
+    with like_new_process():
+        place.run.check_whole()
+        if not place.finished() and not train(_config(place, threads), place.run, watch=_log, stop=stop).finished:
+            return False
+        with place.run.locked():
+            for split in place.unscored(evaluate):
+                if stop():
+                    return False
+                evaluate_run(place.run, split)
+                log.info("scored on %s", split)
+        return True
 
 
 def _config(place: Place, threads: int | None) -> Config:
@@ -105,22 +113,40 @@ def _log(event: Event) -> None:
         log.info("epoch %d: dev %s", event.progress.epoch, dev)
 
 
+def work_on_many(root: Path, threads: int | None, stop: Stop) -> int:
+    """Run the cells that standard input names, until it ends or one does not end well; returns the exit code."""
+    from mtlprune.io.reuse import objects_kept
+
+    answers = os.dup(sys.stdout.fileno())
+    with objects_kept():
+        for line in sys.stdin:
+            label, splits = json.loads(line)
+            place = Place(root, label)
+            with place.path_of("log").open("ab") as cell_log:
+                for stream in (sys.stdout, sys.stderr):  # also for what libraries in C write
+                    os.dup2(cell_log.fileno(), stream.fileno())
+            if code := work(place, splits, threads, stop):
+                return code
+            os.write(answers, b"\n")
+    return 0
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Read the command line, and do the cells, until one of them does not end well."""
+    """Read the command line, and do the cell, or those that standard input names."""
     parser = argparse.ArgumentParser(prog="mtlprune.sweeps.worker")
     parser.add_argument("root", type=Path)
-    parser.add_argument("labels", nargs="+")
+    parser.add_argument("label", nargs="?")
     parser.add_argument("--threads", type=int)
     parser.add_argument("--evaluate", default="")
     parser.add_argument("--parent", type=int)
     options = parser.parse_args(arguments)
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(message)s")
     logging.getLogger("mtlprune").setLevel(logging.INFO)
+    stop = Stop(options.parent)
+    if options.label is None:
+        return work_on_many(options.root, options.threads, stop)
     splits = [split for split in options.evaluate.split(",") if split]
-    for label in options.labels:
-        if code := work(Place(options.root, label), splits, options.threads, options.parent):
-            return code
-    return 0
+    return work(Place(options.root, options.label), splits, options.threads, stop)
 
 
 if __name__ == "__main__":

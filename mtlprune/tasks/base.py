@@ -5,8 +5,7 @@ Letters: B sentences, N = all their words one after another, T the longest sente
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterable, Sequence
-from itertools import islice
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -14,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from mtlprune.config.decoders import DecoderOptions
-from mtlprune.encoder.batch import HOST, Encoded, move_together
+from mtlprune.encoder.batch import HOST, Encoded
 from mtlprune.sentence import Sentence
 from mtlprune.tasks.products import Linear
 
@@ -28,26 +27,6 @@ class LabelRows(NamedTuple):
     """K labels; "" is the class of items that carry none."""
     rows: Tensor
     """(K, D): weights of a linear layer without its bias, or whole biaffine forms one after another."""
-
-
-Steps = Generator[list[Tensor], list[Tensor], list[Any]]
-"""Decoding that yields tensors of the device, is sent them on the host, and returns a value for each sentence."""
-
-
-def read_together(steps: Sequence[Steps]) -> list[list[Any]]:
-    """The values of several decodings side by side: what all of them ask for in a round, the host waits for once."""
-    values: list[Any] = [None] * len(steps)
-    answers: dict[int, Any] = dict.fromkeys(range(len(steps)))
-    while answers:
-        questions = {}
-        for place, answer in answers.items():
-            try:
-                questions[place] = steps[place].send(answer)
-            except StopIteration as end:
-                values[place] = end.value
-        host = iter(move_together([tensor for tensors in questions.values() for tensor in tensors], HOST))
-        answers = {place: list(islice(host, len(tensors))) for place, tensors in questions.items()}
-    return values
 
 
 class Task(nn.Module, ABC):
@@ -84,11 +63,6 @@ class Task(nn.Module, ABC):
     def decode(self, encoded: Encoded) -> list[Any]:
         """One value of the layer for each sentence."""
 
-    def steps(self, encoded: Encoded) -> Steps:
-        """`decode` in steps, none by itself: see `SteppedTask`."""
-        yield []
-        return self.decode(encoded)
-
     @classmethod
     @abstractmethod
     def collect(cls, sentences: Iterable[Sentence], layer: str = "") -> dict[str, list[str]]:
@@ -122,18 +96,7 @@ class Task(nn.Module, ABC):
         return sentence.get(self.layer) is not None
 
 
-class SteppedTask(Task):
-    """A decoder with a ``yield`` wherever the host has to read the device: it then waits once for all decoders."""
-
-    @abstractmethod
-    def steps(self, encoded: Encoded) -> Steps:
-        """Yield tensors, be sent them on the host, return one value of the layer for each sentence."""
-
-    def decode(self, encoded: Encoded) -> list[Any]:
-        return read_together([self.steps(encoded)])[0]
-
-
-class WordLabels(SteppedTask):
+class WordLabels(Task):
     """One label a word out of ``labels["tags"]``, by a linear layer and argmax; loss: mean token cross-entropy."""
 
     def __init__(self, labels: dict[str, list[str]], hidden_size: int, options: Any) -> None:
@@ -143,8 +106,8 @@ class WordLabels(SteppedTask):
     def loss(self, encoded: Encoded, target: dict[str, Tensor]) -> Tensor:
         return nn.functional.cross_entropy(self.scores(encoded.words).float(), target["tags"])
 
-    def steps(self, encoded: Encoded) -> Steps:
-        [best] = yield [self.scores(encoded.words).argmax(-1)]
+    def decode(self, encoded: Encoded) -> list[Any]:
+        best = self.scores(encoded.words).argmax(-1).to(HOST)
         tags = self.labels["tags"]
         return [self.value(tuple(tags[place] for place in row.tolist())) for row in best.split(encoded.sizes)]
 

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from mtlprune.config.decoders import CONOptions
-from mtlprune.encoder.batch import Encoded, move_together, slots
+from mtlprune.encoder.batch import HOST, Encoded, move_together, slots
 from mtlprune.sentence import Sentence, Span
 from mtlprune.tasks import inference
-from mtlprune.tasks.base import LabelRows, SharedMLP, SteppedTask, Steps, Target, joined, offsets, owners
+from mtlprune.tasks.base import LabelRows, SharedMLP, Target, Task, joined, offsets, owners
 from mtlprune.tasks.products import form_table, table_side
 from mtlprune.tasks.spans import pair_scorer
 
@@ -21,7 +21,7 @@ DUMMY = "|<>"  # the mark of nodes that binarisation made
 TOP = "TOP"  # stands for the root where no bracket covers the whole sentence
 
 
-class CON(SteppedTask):
+class CON(Task):
     """A tree CRF over unlabelled binary spans, and a label for each span of the tree.
 
     Loss: (log partition − gold score) / words of the batch, plus the mean label cross-entropy over gold spans.
@@ -47,15 +47,15 @@ class CON(SteppedTask):
         labels = self.label.score(vectors, target["left"], target["right"], target["sentence"], len(encoded.sizes))
         return crf + nn.functional.cross_entropy(labels, target["labels"])
 
-    def steps(self, encoded: Encoded) -> Steps:
+    def decode(self, encoded: Encoded) -> list[Any]:
         scores, vectors = self.features(encoded)
         marginals = inference.constituency_marginals(scores, encoded.lengths)
-        [splits] = yield [inference.best_splits(marginals, encoded.lengths)]
+        splits = inference.best_splits(marginals, encoded.lengths).to(HOST)
         trees = [inference.bracketing(row, size) for row, size in zip(splits, encoded.sizes, strict=True)]
         sentence = torch.arange(len(trees)).repeat_interleave(torch.tensor([len(tree) for tree in trees]))
         ends = torch.tensor([span for tree in trees for span in tree]) + post_offsets(encoded.sizes)[sentence, None]
         of_span, left, right = move_together([sentence, ends[:, 0], ends[:, 1]], scores.device)
-        [best] = yield [self.label.score(vectors, left, right, of_span, len(trees)).argmax(-1)]
+        best = self.label.score(vectors, left, right, of_span, len(trees)).argmax(-1).to(HOST)
         names = iter([self.labels["labels"][place] for place in best.tolist()])
         return [debinarise([(i, j, next(names)) for i, j in tree]) for tree in trees]
 

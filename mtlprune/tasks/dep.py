@@ -8,15 +8,15 @@ import torch
 from torch import Tensor, nn
 
 from mtlprune.config.decoders import DEPOptions
-from mtlprune.encoder.batch import Encoded, move_together, slots, to_device
+from mtlprune.encoder.batch import HOST, Encoded, move_together, slots, to_device
 from mtlprune.sentence import Dependencies, Sentence
 from mtlprune.tasks import inference
-from mtlprune.tasks.base import LabelRows, SharedMLP, SteppedTask, Steps, Target, joined, offsets
+from mtlprune.tasks.base import LabelRows, SharedMLP, Target, Task, joined, offsets
 from mtlprune.tasks.products import form_table, table_side
 from mtlprune.tasks.spans import pair_scorer
 
 
-class DEP(SteppedTask):
+class DEP(Task):
     """Heads by a biaffine form with a bias on the dependent's side, relations by one with both biases.
 
     Loss: mean cross-entropy of heads plus that of relations at the gold head, punctuation included.
@@ -41,16 +41,16 @@ class DEP(SteppedTask):
         heads = cross_entropy(self.is_word(encoded, arcs), target["heads"])
         return heads + cross_entropy(relations, target["relations"])
 
-    def steps(self, encoded: Encoded) -> Steps:
+    def decode(self, encoded: Encoded) -> list[Any]:
         arcs, vectors = self.features(encoded)
-        [arcs] = yield [arcs]
+        arcs = arcs.to(HOST)
         # (B, T + 1, T + 1): a row is put in front, so that rows and columns both count the root as position 0, as
         # decoding expects.
         square = nn.functional.pad(arcs, (0, 0, 1, 0))
         heads = inference.mst(square, torch.tensor(encoded.sizes), projective=self.options.projective)
         flat = torch.cat([row[1 : size + 1] for row, size in zip(heads, encoded.sizes, strict=True)])  # (N,)
         (rows,) = move_together([head_rows(flat, encoded.sizes)], encoded.words.device)
-        [relations] = yield [self.relation_scores(encoded, vectors, rows).argmax(-1)]
+        relations = self.relation_scores(encoded, vectors, rows).argmax(-1).to(HOST)
         names = self.labels["relations"]
         return [
             Dependencies(tuple(h.tolist()), tuple(names[place] for place in r.tolist()))

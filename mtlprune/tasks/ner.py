@@ -8,15 +8,15 @@ import torch
 from torch import Tensor, nn
 
 from mtlprune.config.decoders import NEROptions
-from mtlprune.encoder.batch import Encoded
+from mtlprune.encoder.batch import HOST, Encoded, move_together
 from mtlprune.sentence import Sentence, Span
-from mtlprune.tasks.base import LabelRows, SteppedTask, Steps, Target, joined, owners
+from mtlprune.tasks.base import LabelRows, Target, Task, joined, owners
 from mtlprune.tasks.products import Linear, biaffine_table
 
 NO_SPAN = -100  # marks cells of a chart that are no span of their sentence
 
 
-class NER(SteppedTask):
+class NER(Task):
     """Every span (start ≤ end, no length limit) gets a type or none; label 0 is none.
 
     Loss: cross-entropy over all candidate spans of the batch, summed, per word or per span. Decoding: spans whose best
@@ -39,10 +39,10 @@ class NER(SteppedTask):
         total = nn.functional.cross_entropy(scores, chart, ignore_index=NO_SPAN, reduction="sum")
         return total / (len(encoded.words) if self.options.loss_per == "word" else (chart != NO_SPAN).sum())
 
-    def steps(self, encoded: Encoded) -> Steps:
+    def decode(self, encoded: Encoded) -> list[Any]:
         scores = self.span_scores(encoded)
         best, label = scores.max(2)  # (B, T, T)
-        best, label = yield [best, label * self.candidates(encoded.lengths, scores.shape[1])]
+        best, label = move_together([best, label * self.candidates(encoded.lengths, scores.shape[1])], HOST)
         is_entity = label > 0
         sentence, start, end = is_entity.nonzero(as_tuple=True)
         rows = zip(

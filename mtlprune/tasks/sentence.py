@@ -12,13 +12,13 @@ import torch
 from torch import Tensor, nn
 
 from mtlprune.config.decoders import SentenceOptions
-from mtlprune.encoder.batch import Encoded
+from mtlprune.encoder.batch import HOST, Encoded
 from mtlprune.sentence import Sentence
-from mtlprune.tasks.base import Dropout, LabelRows, SteppedTask, Steps, Target, joined, owners
+from mtlprune.tasks.base import Dropout, LabelRows, Target, Task, joined, owners
 from mtlprune.tasks.products import Linear
 
 
-class SentenceTask(SteppedTask):
+class SentenceTask(Task):
     """Dropout and a linear layer with ``outputs`` rows on the vector of a sentence."""
 
     Options = SentenceOptions
@@ -55,8 +55,8 @@ class LABEL(SentenceTask):
     def loss(self, encoded: Encoded, target: dict[str, Tensor]) -> Tensor:
         return nn.functional.cross_entropy(self.logits(encoded), target["label"])
 
-    def steps(self, encoded: Encoded) -> Steps:
-        [best] = yield [self.logits(encoded).argmax(-1)]
+    def decode(self, encoded: Encoded) -> list[Any]:
+        best = self.logits(encoded).argmax(-1).to(HOST)
         return [self.labels["labels"][place] for place in best.tolist()]
 
     @classmethod
@@ -92,8 +92,8 @@ class NUMBER(SentenceTask):
     def loss(self, encoded: Encoded, target: dict[str, Tensor]) -> Tensor:
         return nn.functional.mse_loss(self.logits(encoded).squeeze(1), target["number"])
 
-    def steps(self, encoded: Encoded) -> Steps:
-        [numbers] = yield [self.logits(encoded).squeeze(1)]
+    def decode(self, encoded: Encoded) -> list[Any]:
+        numbers = self.logits(encoded).squeeze(1).to(HOST)
         return [self.mean + self.deviation * number for number in numbers.tolist()]
 
     def linear_of_sentence(self) -> tuple[nn.Linear, list[str]]:
@@ -129,8 +129,8 @@ class LABELS(SentenceTask):
     def loss(self, encoded: Encoded, target: dict[str, Tensor]) -> Tensor:
         return nn.functional.binary_cross_entropy_with_logits(self.logits(encoded), target["labels"])
 
-    def steps(self, encoded: Encoded) -> Steps:
-        [positive] = yield [self.logits(encoded) > 0]
+    def decode(self, encoded: Encoded) -> list[Any]:
+        positive = (self.logits(encoded) > 0).to(HOST)
         names = self.labels["labels"]
         return [tuple(name for name, has in zip(names, row, strict=True) if has) for row in positive.tolist()]
 

@@ -14,7 +14,7 @@ from mtlprune.config.decoders import SRLOptions
 from mtlprune.encoder.batch import HOST, Encoded, move_together
 from mtlprune.sentence import NOT_ARGUMENTS, Predicate, Sentence, Span
 from mtlprune.tasks import base, inference
-from mtlprune.tasks.base import Dropout, LabelRows, SteppedTask, Steps, Target, joined, owners
+from mtlprune.tasks.base import Dropout, LabelRows, Target, Task, joined, owners
 from mtlprune.tasks.products import Linear
 from mtlprune.tasks.spans import (
     Candidates,
@@ -37,7 +37,7 @@ class Ranked(NamedTuple):
     predicate: Tensor  # (N,)
 
 
-class SRL(SteppedTask):
+class SRL(Task):
     """score(p, a, l) = argument(a) + predicate(p) + label(p, a, l), none = 0; arguments of a predicate do not overlap.
 
     Loss, ranked: mean cross-entropy over all kept pairs. Loss, classified: binary cross-entropy of words (mean), plus
@@ -103,9 +103,9 @@ class SRL(SteppedTask):
         pairs_and_spans = (spans + nn.functional.cross_entropy(scores, role, reduction="sum")) / len(encoded.words)
         return words + pairs_and_spans
 
-    def steps(self, encoded: Encoded) -> Steps:
+    def decode(self, encoded: Encoded) -> list[Any]:
         ranked = self.rank(encoded)
-        kept_spans, kept_predicates = yield [*self.keep(encoded, ranked)]
+        kept_spans, kept_predicates = move_together(self.keep(encoded, ranked), HOST)
         rows, total = self.selected(encoded, kept_spans, kept_predicates)
         kept_predicates = rows[1]
         layers: list[list[Predicate]] = [[] for _ in encoded.sizes]
@@ -117,7 +117,7 @@ class SRL(SteppedTask):
         if not self.labels["roles"]:
             scores = scores.new_zeros(len(scores), 1)
         spans = ranked.spans.take(span)
-        best, *candidates = yield [*scores.max(1), word, spans.start, spans.end]
+        best, *candidates = move_together([*scores.max(1), word, spans.start, spans.end], HOST)
         positive = best > 0
         role, word, start, end = (column[positive] for column in candidates)
         columns = (word, start, end, best[positive], role)

@@ -1,7 +1,9 @@
 """Costs of training and evaluation, as multiples of plain fine-tuning and of a bare forward pass on the same batches.
 
-Everything is interleaved in one run: batch by batch, each kind of step once, round after round; of the rounds the
-fastest time of each (kind, batch) counts, so that a busy machine disturbs less. Ratios are of sums over batches.
+Everything is interleaved in one process: batch by batch each kind of step once, round after round, so that what other
+processes do meanwhile meets all kinds alike. Of the rounds the median of each (kind, batch) counts. Ratios are of sums
+over batches, and the ratios of single rounds say how far to trust them. On a CPU they are of processor seconds, which
+do not pass while another process has the core; what others do to caches and to the clock rate remains.
 """
 
 import copy
@@ -12,11 +14,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from mtlprune.config.blocks import PruningConfig
@@ -39,31 +43,68 @@ from mtlprune.training.run import Run
 log = logging.getLogger(__name__)
 
 PLAIN, GATED = "plain fine-tuning", ", gated"
+BARE, EVALUATION = "bare forward over dev", "evaluation, all tasks"
+MAX_SPREAD = 0.2
+"""Spread of a ratio, relative to it, from which on its digits say nothing."""
 STEPS = 1000  # of the run that a gated step pretends to belong to
+
+
+class Ratio(NamedTuple):
+    """The time of one kind of step over that of another."""
+
+    value: float
+    lowest_round: float
+    """Smallest ratio of a single round."""
+    highest_round: float
+
+    @property
+    def is_steady(self) -> bool:
+        return self.highest_round - self.lowest_round <= MAX_SPREAD * self.value
+
+
+@dataclass
+class Times:
+    """Seconds by kind of step, in the order measured; each array is (rounds, batches)."""
+
+    clock: dict[str, NDArray[np.float64]]
+    processor: dict[str, NDArray[np.float64]]
+    sentences: int
+    """Of all batches."""
+    on_cpu: bool
+
+    def seconds(self, kind: str) -> tuple[float, float]:
+        """Seconds by the clock and of the processor for all batches: sums of the medians of the rounds."""
+        return _medians(self.clock[kind]), _medians(self.processor[kind])
+
+    def ratio(self, kind: str, base: str) -> Ratio:
+        """One kind over another; of processor seconds on a CPU, else of seconds."""
+        times = self.processor if self.on_cpu else self.clock
+        by_round = times[kind].sum(1) / times[base].sum(1)
+        return Ratio(_medians(times[kind]) / _medians(times[base]), float(by_round.min()), float(by_round.max()))
+
+
+def _medians(times: NDArray[np.float64]) -> float:
+    return float(np.median(times, axis=0).sum())
 
 
 @dataclass
 class Measured:
-    """Seconds over the batches measured, by kind of step."""
+    """Times of training and of evaluation."""
 
     settings: dict[str, Any]
-    sentences: int
-    steps: dict[str, float] = field(default_factory=dict)
-    dev_sentences: int = 0
-    bare_forward: float = 0.0
-    evaluation: float = 0.0
-    memory: int = 0
+    steps: Times
+    evaluation: Times
+    memory: int
     """Peak resident bytes of a fresh process that trains MTL for the batches measured (0: not measured)."""
 
-    def ratios(self) -> dict[str, float]:
+    def ratios(self) -> dict[str, Ratio]:
         """Each kind of step over that of plain fine-tuning, and evaluation over the bare forward pass."""
-        plain_step = self.steps[PLAIN]
-        steps = {kind: seconds / plain_step for kind, seconds in self.steps.items()}
-        gated = [(kind, kind.removesuffix(GATED)) for kind in steps if kind.endswith(GATED)]
+        kinds = self.steps.clock
+        gated = [(kind, kind.removesuffix(GATED)) for kind in kinds if kind.endswith(GATED)]
         return {
-            **steps,
-            **{f"{plain}: gated / ungated": steps[kind] / steps[plain] for kind, plain in gated},
-            "evaluation, all tasks / bare forward": self.evaluation / self.bare_forward,
+            **{kind: self.steps.ratio(kind, PLAIN) for kind in kinds},
+            **{f"{plain}: gated / ungated": self.steps.ratio(kind, plain) for kind, plain in gated},
+            EVALUATION: self.evaluation.ratio(EVALUATION, BARE),
         }
 
 
@@ -78,7 +119,8 @@ def measure(
     """Measure a configuration.
 
     Args:
-        rounds: repetitions; the fastest counts.
+        rounds: repetitions; medians count.
+        on_batch: called after each batch of each round; of dev after each round.
         trained: a run of this configuration, whose weights are measured; new ones, if not given.
 
     Raises:
@@ -104,17 +146,13 @@ def measure(
     # All kinds of step share one model and its optimizer, so that Adam's moments are held once.
     for stepper in steppers.values():
         stepper.optimizer.state = steppers[PLAIN].optimizer.state
-    result = Measured(
-        {
-            **{"precision": settings.precision, "device": settings.device, "threads": settings.threads},
-            "largest batch": _largest(timed_batches, run.lengths),
-        },
-        sum(len(batch.rows) for batch in timed_batches),
-        memory=peak,
+    facts = {"precision": settings.precision, "device": settings.device, "threads": settings.threads}
+    facts["largest batch"] = _largest(timed_batches, run.lengths)
+    rows = [batch.rows for batch in timed_batches]
+    steps = interleaved(
+        {kind: stepper.step for kind, stepper in steppers.items()}, rows, rounds, run, lambda _: on_batch()
     )
-    result.steps = seconds_of(steppers, timed_batches, rounds, on_batch)
-    measure_evaluation(run, precision, rounds, result, on_batch)
-    return result
+    return Measured(facts, steps, measure_evaluation(run, precision, rounds, on_batch), peak)
 
 
 def _largest(batches: Sequence[mixing.MiniBatch], lengths: Sequence[int]) -> str:
@@ -192,54 +230,69 @@ class Stepper:
             return self.run.model.encoder(batch.pieces).words.square().mean()
         return torch.stack(list(self.run.model.losses(batch).values())).sum()
 
-    def step(self, rows: list[int]) -> float:
-        """Seconds of one update."""
+    def step(self, rows: list[int]) -> None:
+        """One update."""
         self.run.model.train()
-        with clock(self.run.model.device) as seconds:
-            with autocast(self.run.model.device, self.precision):
-                loss = self.loss(rows)
-            if loss.requires_grad:  # nothing does where encoder and decoders are frozen and the gates fixed
-                loss.backward()
-            nn.utils.clip_grad_norm_(self.parameters, self.run.config.train.clip)
-            if self.penalty is not None:
-                self.penalty.before_step(self.tasks)
-            self.optimizer.step()
-            self.optimizer.zero_grad(set_to_none=True)
-        return seconds[0]
+        with autocast(self.run.model.device, self.precision):
+            loss = self.loss(rows)
+        if loss.requires_grad:  # nothing does where encoder and decoders are frozen and the gates fixed
+            loss.backward()
+        nn.utils.clip_grad_norm_(self.parameters, self.run.config.train.clip)
+        if self.penalty is not None:
+            self.penalty.before_step(self.tasks)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
 
 
-def measure_evaluation(
-    run: Run, precision: torch.dtype, rounds: int, result: Measured, on_batch: Callable[[], None]
-) -> None:
-    """The bare forward pass over dev beside predicting and counting every task on it."""
+def measure_evaluation(run: Run, precision: torch.dtype, rounds: int, on_batch: Callable[[], None]) -> Times:
+    """The bare forward pass over batches of dev beside predicting and counting every task on them."""
     model = run.model.eval()
     pieces = model.encoder.tokenize_sentences(run.dev)
-    cut = list(evaluation_batches([len(p.ids) for p in pieces]))
-    bare, full = [], []
-    for _ in range(rounds):
-        with clock(model.device) as seconds, torch.no_grad(), autocast(model.device, precision):
-            for rows in cut:
-                model.encoder(model.encoder.collate([pieces[row] for row in rows]).to(model.device))
-        bare.append(seconds[0])
-        with clock(model.device) as seconds:
-            evaluate(model, run.dev, precision)
-        full.append(seconds[0])
-        on_batch()
-    result.dev_sentences, result.bare_forward, result.evaluation = len(run.dev), min(bare), min(full)
+    batches = list(evaluation_batches([len(p.ids) for p in pieces]))
+
+    def bare_forward(rows: list[int]) -> None:
+        with torch.no_grad(), autocast(model.device, precision):
+            model.encoder(model.encoder.collate([pieces[row] for row in rows]).to(model.device))
+
+    def evaluation(rows: list[int]) -> None:
+        evaluate(model, [run.dev[row] for row in rows], precision)
+
+    last = batches[-1]
+    return interleaved(
+        {BARE: bare_forward, EVALUATION: evaluation},
+        batches,
+        rounds,
+        run,
+        lambda rows: on_batch() if rows is last else None,
+    )
 
 
-def seconds_of(
-    steppers: Mapping[str, Stepper], mini_batches: Sequence[mixing.MiniBatch], rounds: int, on_batch: Callable[[], None]
-) -> dict[str, float]:
-    """Kind → seconds over the batches, of each batch the fastest of the rounds."""
-    for stepper in steppers.values():  # the first steps allocate
-        stepper.step(mini_batches[0].rows)
-    fastest = {kind: [float("inf")] * len(mini_batches) for kind in steppers}
-    for _, (place, batch) in itertools.product(range(rounds), enumerate(mini_batches)):
-        for kind, stepper in steppers.items():
-            fastest[kind][place] = min(fastest[kind][place], stepper.step(batch.rows))
-        on_batch()
-    return {kind: sum(times) for kind, times in fastest.items()}
+def interleaved(
+    kinds: Mapping[str, Callable[[list[int]], None]],
+    batches: Sequence[list[int]],
+    rounds: int,
+    run: Run,
+    on_batch: Callable[[list[int]], None],
+) -> Times:
+    """Do each kind of work on each batch in turn, round after round."""
+    device, shape = run.model.device, (rounds, len(batches))
+    times = Times(
+        {kind: np.zeros(shape) for kind in kinds},
+        {kind: np.zeros(shape) for kind in kinds},
+        sum(map(len, batches)),
+        device.type == "cpu",
+    )
+    for work in kinds.values():  # the first time allocates memory
+        work(batches[0])
+    for turn, (place, rows) in itertools.product(range(rounds), enumerate(batches)):
+        for kind, work in kinds.items():
+            processor = time.process_time()
+            with clock(device) as seconds:
+                work(rows)
+            times.processor[kind][turn, place] = time.process_time() - processor
+            times.clock[kind][turn, place] = seconds[0]
+        on_batch(rows)
+    return times
 
 
 def peak_memory(config: Config, batches: int) -> int:

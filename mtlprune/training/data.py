@@ -5,6 +5,7 @@ from typing import Any
 
 from mtlprune.config.config import Config, ConfigError
 from mtlprune.corpora.store import Corpus
+from mtlprune.io.reuse import reuse_or_make
 from mtlprune.model import MultiTaskModel
 from mtlprune.sentence import Sentence
 from mtlprune.training.run import Run
@@ -15,8 +16,8 @@ def read_splits(config: Config, corpus: Corpus) -> tuple[list[Sentence], list[Se
     for name in (config.data.train, config.data.dev):
         if name not in corpus.splits:
             raise ConfigError(f"{config.data.path} has no split {name!r}; it has {', '.join(corpus.splits)}")
-    train = list(corpus[config.data.train].first(config.data.train_sentences).one_half(config.data.half))
-    dev = list(corpus[config.data.dev].first(config.data.dev_sentences))
+    train = _decoded(corpus, config.data.train, config.data.train_sentences, config.data.half)
+    dev = _decoded(corpus, config.data.dev, config.data.dev_sentences)
     splits = [(config.data.train, train), (config.data.dev, dev)]
     for name, sentences in splits:
         missing = [task for task in config.tasks if all(sentence.get(task) is None for sentence in sentences)]
@@ -30,6 +31,11 @@ def read_splits(config: Config, corpus: Corpus) -> tuple[list[Sentence], list[Se
                 f"{'them' if len(missing) > 1 else 'it'}"
             )
     return train, dev
+
+
+def _decoded(corpus: Corpus, split: str, first: int | None, half: int | None = None) -> list[Sentence]:
+    key = corpus.info["files"][split], first, half  # the SHA-256 of its file, and which of its sentences
+    return reuse_or_make(f"sentences of {split}", key, lambda: list(corpus[split].first(first).one_half(half)))
 
 
 def load_data(config: Config, model: MultiTaskModel, train: Sequence[Sentence], dev: list[Sentence]) -> Run:

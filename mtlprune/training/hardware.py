@@ -1,8 +1,12 @@
 """The precision, device and threads of a run, decided once, and how much memory its process took."""
 
+import gc
 import os
 import resource
 import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -69,6 +73,30 @@ def configure_process(threads: int | None) -> None:
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # slow, and we never read uninitialised memory
+
+
+FIRST_SEED = torch.initial_seed()
+"""Seed of torch's generators in a new process."""
+
+
+@contextmanager
+def like_new_process() -> Iterator[None]:
+    """Within it, what an earlier run of the same process left behind changes nothing: random numbers and warnings
+    begin as in a new process, and the peak of memory is counted anew. Threads, precision and hooks belong to a run
+    (`configure_process`, autocast and the model's modules), so nothing is left of them."""
+    torch.manual_seed(FIRST_SEED)
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+    peak = Path("/proc/self/clear_refs")
+    if peak.exists():
+        peak.write_text("5", encoding="utf-8")  # sets VmHWM, which `peak_memory` reads, to what is held now
+    try:
+        with warnings.catch_warnings():
+            yield
+    finally:
+        gc.collect()  # models are held by cycles
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
 
 
 def resolve_auto(config: Decided, folder: RunFolder | None = None) -> Decided:

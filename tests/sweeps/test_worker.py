@@ -182,6 +182,55 @@ def test_a_cell_whose_process_is_killed_has_failed_and_blocks_others(cells, monk
     assert state(cells["one"].place) == outcome["one"]
 
 
+MIXED = """
+cells:
+  fused: {encoder: {fusion: gate}, train: {threads: 1, precision: bf16}}
+  gated: {pruning: gates, train: {threads: 1}}
+  last: {train: {threads: 1, seed: 3}}
+  wrong: {encoder: {name: ./nowhere}, train: {threads: 1}}
+  next: {train: {threads: 1, seed: 4}}
+"""
+
+
+def written(cell: Cell) -> dict[str, bytes]:
+    """The weights and measurements of a run."""
+    run = cell.place.run
+    return {path.name: path.read_bytes() for path in [*run.path.glob("weights/*"), run.metrics_path]}
+
+
+def test_a_cell_after_others_in_the_same_process_is_as_one_alone_to_the_last_bit(specification):
+    cells = sweep_of(specification(MIXED)).cells
+    _, outcome = pooled(cells)
+    assert [end.kind for end in outcome.values()] == ["done", "done", "done", "failed", "done"]
+    processes = {name: (cell.place.run.path / ".lock") for name, cell in cells.items() if name != "wrong"}
+    numbers = {name: lock.read_text() for name, lock in processes.items()}
+    assert numbers["fused"] == numbers["gated"] == numbers["last"] != numbers["next"]
+    for name, cell in cells.items():
+        log = cell.place.path_of("log").read_text()
+        assert ("no such folder" if name == "wrong" else "precision") in log
+        assert all(other.place.label not in log for other in cells.values() if other is not cell)
+    for name in ("gated", "last"):
+        together = written(cells[name])
+        shutil.rmtree(cells[name].place.run.path)
+        assert work(cells[name]) == 0 and written(cells[name]) == together
+
+
+@pytest.mark.slow
+def test_memory_of_a_process_stays_the_same_over_thirty_cells(specification):
+    cells = sweep_of(specification("grid: {seed: [" + ", ".join(map(str, range(30))) + "]}\n")).cells
+    held: dict[str, list[int]] = {}
+
+    def watch(event: str, cell: Cell, _: str) -> None:
+        if event == "done":
+            number = (cell.place.run.path / ".lock").read_text()
+            pages = int(Path(f"/proc/{number}/statm").read_text().split()[1])
+            held.setdefault(number, []).append(pages)
+
+    assert all(end.kind == "done" for end in Pool(cells, 1, watch, lambda: False).run().values())
+    [pages] = held.values()
+    assert len(pages) == 30 and max(pages[3:]) <= 1.05 * pages[3]
+
+
 def test_a_cell_has_its_own_number_of_threads_or_its_share(specification):
     cells = sweep_of(specification("cells: {own: {train: {threads: 3}}, shared: {train: {seed: 2}}}\n")).cells
     both = Pool(cells, 2, lambda *_: None, lambda: True)

