@@ -1,6 +1,7 @@
 """Training of a run: begun or taken up again, evaluated, and written into its folder; updates.py has the updates."""
 
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import cast
@@ -185,8 +186,9 @@ class Trainer(BaseTrainer):
         number = settings.evaluations(progress.epoch, progress.step)
         evaluation = evaluate(self.model, self.dev, self.precision)
         current = {"joint": evaluation.joint(), **evaluation.main()}
-        # Strictly greater, so that of equal scores the earliest evaluation stays the best.
-        better = [key for key, value in current.items() if value > progress.best.get(key, {}).get("score", -1.0)]
+        # Strictly greater, so that of equal scores the earliest evaluation stays the best. A correlation may be
+        # negative, and so may a joint score: the first evaluation always is the best so far.
+        better = [key for key, value in current.items() if value > progress.best.get(key, {}).get("score", -math.inf)]
         if not self.may_be_best(last=progress.epoch >= settings.epochs):
             better = []
         progress.best.update({key: {"epoch": number, "score": current[key]} for key in better})
