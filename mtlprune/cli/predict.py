@@ -19,7 +19,7 @@ from mtlprune.corpora import CorpusError
 from mtlprune.corpora.formats import Skip, decode_line, malformed, separator_of, split_row, words_of
 from mtlprune.errors import MtlpruneError, plural, printable
 from mtlprune.io.files import RunError, parse_json_line, reading
-from mtlprune.layers import kind_of
+from mtlprune.layers import OF_SENTENCES, kind_of
 from mtlprune.sentence import Sentence, SentenceError
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 PLUS = (".conllup", ".cupt")
 FORMS = {**dict.fromkeys((".conllu", ".conll", *PLUS), "conllu"), ".jsonl": "jsonl", ".ndjson": "jsonl"}
 FORMS |= {".txt": "text", "": "text"}
+WRITTEN = FORMS | {".tsv": "tsv"}
 """Suffix of a file → the form of its content."""
 LOOKS = {
     "conllu": re.compile(r"#\s*(sent_id|global\.columns|newdoc id)\s*=|[1-9][0-9]*(-[0-9]+)?(\t[^\t]+){7}"),
@@ -60,7 +61,7 @@ def predict(
     ],
     out: Annotated[Path | None, typer.Option(help="A file to write to, not the terminal.")] = None,
     format_: Annotated[
-        Literal["jsonl", "conllu", "text"] | None,
+        Literal["jsonl", "conllu", "text", "tsv"] | None,
         typer.Option(
             "--format", help="Output format (if not given: text on a terminal, conllu for a .conllu file, else jsonl)."
         ),
@@ -170,10 +171,11 @@ def _annotate_all(
 def _kind_of_output(out: Path | None, format_: str | None, on_terminal: bool) -> str:
     """The form to write in: the one asked for, else by the suffix of the file. Raises RunError for other suffixes."""
     suffix = "" if out is None else out.suffix.lower()
-    if format_ is None and suffix not in FORMS:
-        raise RunError(f"{out}: expected a file .jsonl, .conllu or .txt, found {suffix}; rename it, or give --format")
-    if format_ is not None or FORMS[suffix] == "conllu":
-        return format_ or "conllu"
+    if format_ is None and suffix not in WRITTEN:
+        problem = f"expected a file .jsonl, .conllu, .tsv or .txt, found {suffix}"
+        raise RunError(f"{out}: {problem}; rename it, or give --format")
+    if format_ is not None or WRITTEN[suffix] in ("conllu", "tsv"):
+        return format_ or WRITTEN[suffix]
     return "text" if out is None and on_terminal else "jsonl"
 
 
@@ -197,12 +199,15 @@ def _left_out(folder: RunFolder, kind: str, in_place: ColumnFile | None, notes: 
     kinds = {task: kind_of(task, decoders) for task in folder.config.tasks}
     if in_place:
         fitting, place = in_place.layers, "--columns names"
+    elif kind == "tsv":
+        fitting, place = set(in_comments(kinds)), "a table of sentences has"
     else:
         fitting, place = {"pos", "dep", "upos", "xpos", *in_misc(kinds), *in_comments(kinds)}, "CoNLL-U has"
-    left_out = [task for task in kinds if task not in fitting] if in_place or kind == "conllu" else []
+    left_out = [task for task in kinds if task not in fitting] if in_place or kind in ("conllu", "tsv") else []
     if len(left_out) == len(kinds):
-        unsupported = "holds tags, the tree dep, names or other spans, and what whole sentences have"
-        raise RunError(f"--format conllu {unsupported}, but this run predicts {', '.join(kinds)}; use jsonl")
+        held = "" if kind == "tsv" else "tags, the tree dep, names or other spans, and "
+        problem = f"--format {kind} holds {held}what whole sentences have"
+        raise RunError(f"{problem}, but this run predicts {', '.join(kinds)}; use jsonl")
     if left_out:
         notes.warn(f"left out: {', '.join(left_out)}; {place} no place for them, jsonl has")
     return left_out
@@ -263,6 +268,11 @@ def _writer(
         if kind == "conllu" and out.suffix.lower() in PLUS:
             stream.write(f"# global.columns = {' '.join(COLUMNS).upper()}\n")
 
+    settings = folder.read_config()
+    columns = {task: kind_of(task, settings.get("decoders")) for task in settings["tasks"]} if kind == "tsv" else {}
+    columns = {task: of for task, of in columns.items() if of in OF_SENTENCES}
+    if columns:
+        stream.write("\t".join(["id", "text", *columns]) + "\n")
     if in_place:
         files.callback(in_place.finish, stream)
         return partial(in_place.write, stream=stream)
@@ -273,6 +283,9 @@ def _writer(
                 print_sentence(page, sentence, "predicted")
             elif kind == "conllu":
                 stream.write(format_conllu(sentence, in_upos, predicted=True))
+            elif kind == "tsv":
+                values = (OF_SENTENCES[of].text(sentence.get(task)) for task, of in columns.items())
+                stream.write("\t".join([sentence.id, " ".join(sentence.words), *values]) + "\n")
             else:
                 stream.write(json.dumps(to_json(sentence), ensure_ascii=False) + "\n")
         stream.flush()

@@ -85,6 +85,10 @@ def test_a_run_learns_and_predicts_them(mtlprune: Callable, run: Path, tmp_path:
     assert (
         sum(line.startswith("# sentence_type = ") for line in lines) == 4 == sum("# prominence =" in x for x in lines)
     )
+    table = mtlprune("predict", run, tmp_path / "in.conllu", "--format", "tsv").done()
+    header, *rows = [row.split("\t") for row in table.out.strip("\n").split("\n")]
+    assert header == ["id", "text", "prominence", "sentence_type", "topics"] and "left out: pos" in table.err
+    assert len(rows) == 4 and {len(row) for row in rows} == {5}
     first = json.loads(mtlprune("predict", run, tmp_path / "in.conllu", "--format", "jsonl").done().out.split("\n")[0])
     assert first["sentence_type"]["kind"] == "label" and isinstance(first["prominence"]["value"], float)
 
