@@ -131,7 +131,7 @@ def _dataset(config: Path, name: str, settings: Mapping[str, Any], tell: Tell) -
 
 def _texts(config: Path, name: str, settings: Mapping[str, Any], left_out: list[str], tell: Tell) -> Dataset | None:
     """A data set with a text or a pair of texts a line; None where it has no task that can be read."""
-    places = settings["sent_idxs"]
+    places = [settings["sent_idxs"]] if isinstance(settings["sent_idxs"], int) else settings["sent_idxs"]
     if not isinstance(places, list) or len(places) not in (1, 2) or not all(map(_is_place, places)):
         raise CorpusError(
             f"{config}: {name}: expected sent_idxs of one column or two, such as [0, 1], found {places!r}"

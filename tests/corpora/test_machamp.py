@@ -25,7 +25,7 @@ CONFIG = """{
   },
   "NAMES": {"train_data_path": "data/names", "dev_data_path": "data/names", "word_idx": 0, "max_sents": 9,
             "tasks": {"ner": {"task_type": "seq_bio", "column_idx": 1}}},
-  "RTE": {"train_data_path": "x", "sent_idxs": [0], "tasks": {"rte": {"task_type": "classification", "column_idx": 1}}}
+  "RTE": {"train_data_path": "x", "sent_idxs": [0], "tasks": {"rte": {"task_type": "seq2seq", "column_idx": 1}}}
 }"""
 ROWS = ["1\tDogs\tdog\tNOUN\tNNS\tNumber=Plur\t3\tnsubj\t_\t_", "2-3\tdon't\t_\t_\t_\t_\t_\t_\t_\t_"]
 ROWS += ["2\tdo\tdo\tAUX\tVBP\t_\t3\taux\t_\t_", "3\tn't\tnot\tPART\tRB\t_\t0\troot\t_\t_"]
@@ -58,7 +58,7 @@ def test_data_sets_are_read_and_the_rest_is_named(config: Path) -> None:
     assert len(about["sources"]) == 3
     text = "\n".join(lines)
     assert "EWT: left out: lemma (string2string)" in text and f"EWT: the columns are {COLUMNS}" in text
-    assert "NAMES: left out: max_sents" in text and "RTE: left out, as it has no word_idx" in text
+    assert "NAMES: left out: max_sents" in text and "RTE: left out: rte (seq2seq)" in text
 
 
 @pytest.mark.parametrize(
