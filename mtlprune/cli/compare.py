@@ -297,7 +297,8 @@ def _requests(
     """Analysis → folder of its Result, and its Request in parts; those that take longest first."""
     from mtlprune.analyses.heads.claims import ClaimsOptions
     from mtlprune.analyses.heads.cross import CrossOptions
-    from mtlprune.analyses.probes import ProbeOptions
+    from mtlprune.analyses.probes import ATTENTION, CENTROID, ProbeOptions
+    from mtlprune.config.decoders import DECODERS
     from mtlprune.runs.claims import group, load_claims
     from mtlprune.sweeps.compare import HEADS, NO_ENCODER
 
@@ -327,10 +328,15 @@ def _requests(
         *joint,
         *(single_task_runs if effort.probe_alone else []),
     ]
-    probed = ProbeOptions(
-        train_sentences=effort.probes, layers=",".join(sweep.cells[NO_ENCODER].config.tasks), random_encoder=False
-    )
-    yield "probes", (request.out / PROBES, {"names": names, "options": probed})
+    whole = sweep.cells[NO_ENCODER].config
+    probed = [task for task in whole.tasks if DECODERS[whole.decoder(task)].kind in (*ATTENTION, *CENTROID)]
+    if unprobed := [task for task in whole.tasks if task not in probed]:
+        notes.append(
+            f"Heads are not probed for {', '.join(unprobed)}, because numbers and sets of labels are no classes."
+        )
+    if probed:
+        options = ProbeOptions(train_sentences=effort.probes, layers=",".join(probed), random_encoder=False)
+        yield "probes", (request.out / PROBES, {"names": names, "options": options})
     yield "claims", (request.out / ANALYSES, {"names": selected, "options": ClaimsOptions()})
 
 
@@ -366,7 +372,8 @@ def _show(sweep: Sweep, request: ComparisonRequest, notes: Sequence[str]) -> str
     text = markdown(comparison)
     if not (table.is_file() and page.is_file()):
         write_text(table, text)
-        probes, analyses = [request.out / PROBES], [request.out / ANALYSES]
+        analyses = [request.out / ANALYSES]
+        probes = [request.out / PROBES] if (request.out / PROBES).is_dir() else []
         sources = Sources(list(runs.values()), probes, analyses, notes, baselines)
         write_text(page, report(sources, Choices(request.title), gold_of(None)))
     return with_narrow_tables(comparison, text)
