@@ -79,7 +79,7 @@ def read_runs(*runs: str | Path | RunFolder) -> DataFrame:
     """
     from pandas import DataFrame
 
-    return DataFrame([row for run in _found(runs) for row in run.score_rows()])
+    return DataFrame([row for run in _run_folders(runs) for row in run.score_rows()])
 
 
 def table(
@@ -102,7 +102,7 @@ def table(
     """
     from mtlprune.reports.scores.comparisons import compare, with_tests
 
-    comparison = compare(_found(runs), split, reference=against)
+    comparison = compare(_run_folders(runs), split, reference=against)
     return with_tests(comparison, resamples, seed) if resamples and comparison.against else comparison
 
 
@@ -124,8 +124,8 @@ def maps(*runs: str | Path | RunFolder, palette: Literal["colourblind", "rgb"] =
     from mtlprune.figures.maps import GateMaps, claim_maps
     from mtlprune.runs.claims import group, load_claims
 
-    claims = load_claims(run.path for run in _found(runs, "gates.jsonl"))
-    return GateMaps({one.name: one for one in claim_maps(group(claims), palette)})
+    claims = load_claims(run.path for run in _run_folders(runs, "gates.jsonl"))
+    return GateMaps({gate_map.name: gate_map for gate_map in claim_maps(group(claims), palette)})
 
 
 def read_results(folder: str | Path) -> dict[str, ShownResult]:
@@ -144,10 +144,10 @@ def read_results(folder: str | Path) -> dict[str, ShownResult]:
     from mtlprune.reports.analyses import ShownResult
 
     results = results_in(Path(folder))
-    return {name: ShownResult(one.analysis, one.about, one.frames) for name, one in results.items()}
+    return {name: ShownResult(result.analysis, result.about, result.frames) for name, result in results.items()}
 
 
-def _found(runs: Iterable[str | Path | RunFolder], having: str = "") -> list[RunFolder]:
+def _run_folders(runs: Iterable[str | Path | RunFolder], having: str = "") -> list[RunFolder]:
     """Runs that are named or match a pattern; of those that match, with a file in them."""
     from mtlprune.runs.folder import RunFolder
     from mtlprune.sweeps.folder import expanded

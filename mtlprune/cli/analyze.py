@@ -202,7 +202,7 @@ def run(
     seed: int = 0,
 ) -> Result:
     """Measure, write the Result into ``out``, and say what was found; without ``out`` say all of the Markdown.
-    ``given``: options that were given, of those that a Request has."""
+    ``given_options``: options that were given, of those that a Request has."""
     if unused := [option for option in given_options if option not in options_taken(analysis)]:
         raise RunError(f"analyze {analysis.name}: --{unused[0]} has no effect; leave it out")
     corpora = given_options.pop("corpus", [])

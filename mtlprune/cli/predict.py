@@ -303,7 +303,7 @@ def read_sentences(
         kind: conllu; jsonl; or text, a sentence a line, its words between blanks and tabs, empty lines skipped.
         skip: gets the error of what cannot be read, which is then left out; None has it raised.
         tell: is given what is read in another way than usual.
-        sure: text is text, whatever its first line looks like.
+        format_given: text is text, whatever its first line looks like.
 
     Raises:
         CorpusError: not UTF-8, not of this kind, no sentence; the message names the line.

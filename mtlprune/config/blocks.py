@@ -233,7 +233,7 @@ class HeadsConfig(Block):
             return {"rule": "all"}
         return {"named": value} if isinstance(value, str | list | tuple) else value
 
-    _named = field_validator("named", mode="before")(_as_heads)
+    _parse_named = field_validator("named", mode="before")(_as_heads)
 
     @field_validator("per_task", mode="before")
     @classmethod

@@ -225,7 +225,7 @@ class Config(Block):
     def _treatments_fit(self) -> "Config":
         """The combinations that are allowed (docs/methods/treatments.md); refuses what would be ignored."""
         treatment, joint = self.treatment, self.train.mixing == "joint"
-        chosen, heads = (
+        treatments_chosen, heads = (
             treatment.chosen_treatments,
             {"dispatch", "clone", "protect"} & treatment.chosen_treatments.keys(),
         )
@@ -248,7 +248,7 @@ class Config(Block):
             ("project", ["pruning.sets: per_task"]),
             ("merge", ["train.start"]),
         ):
-            for excluded_setting in excluded if name in chosen else ():
+            for excluded_setting in excluded if name in treatments_chosen else ():
                 if self._asks_for(excluded_setting):
                     raise ValueError(f"treatment.{name} does not go with {excluded_setting}; leave one of them out")
         if treatment.project is not None and not joint:

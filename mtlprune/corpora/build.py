@@ -89,8 +89,8 @@ def read_files(
     """Read every file with ``read``.
 
     Args:
-        together: paths, folders or patterns, to be split by chance.
-        apart: split → its own.
+        unsplit_paths: paths, folders or patterns, to be split by chance.
+        paths_by_split: split → its own.
 
     Returns:
         the sentences of each split, with ids that differ; and what corpus.json says of the files: ``sources``, the

@@ -12,7 +12,15 @@ from mtlprune.corpora import CorpusError
 from mtlprune.corpora.build import Splits, merge, read_files, with_own_ids
 from mtlprune.corpora.formats import join_row, read_lines
 from mtlprune.corpora.formats.brackets import stars_from_spans
-from mtlprune.corpora.formats.columns import REST, SKIP, WORD, ColumnTable, FileColumn, parse_columns, read_columns
+from mtlprune.corpora.formats.columns import (
+    ALL_FURTHER,
+    SKIP,
+    WORD,
+    ColumnTable,
+    FileColumn,
+    parse_columns,
+    read_columns,
+)
 from mtlprune.corpora.formats.iob2 import iob2_from_spans
 from mtlprune.corpora.formats.rows import WORDS, parse_row_columns, read_rows
 from mtlprune.io.files import reading
@@ -124,9 +132,9 @@ def _dataset(config: Path, name: str, settings: Mapping[str, Any], tell: Tell) -
         problem = f"expected word_idx and column_idx below {MOST_COLUMNS}, found {str(max(columns))[:20]}"
         raise CorpusError(f"{config}: {name}: {problem}; correct it")
     texts = [columns.get(place, SKIP) for place in range(max(columns) + 1)]
-    tell(f"{name}: the columns are {','.join([*texts, REST])}")
+    tell(f"{name}: the columns are {','.join([*texts, ALL_FURTHER])}")
     paths = {split: str(settings[key]) for split, key in PATHS.items() if key in settings}
-    return Dataset(name, paths, ",".join([*texts, REST]))
+    return Dataset(name, paths, ",".join([*texts, ALL_FURTHER]))
 
 
 def _texts(config: Path, name: str, settings: Mapping[str, Any], left_out: list[str], tell: Tell) -> Dataset | None:

@@ -132,7 +132,7 @@ def _sentences(
     first_paths: dict[str, Path],
     tell: Callable[[str], None],
 ) -> Iterator[Sentence]:
-    """The sentences of one split, layers unknown where a document lacks them; ``seen`` grows by their ids."""
+    """The sentences of one split, layers unknown where a document lacks them; ``first_paths`` grows by their ids."""
     counts = dict.fromkeys(("documents", "without ner", "without srl", "nested entities", "unparsed sentences"), 0)
     for document in documents:
         document_names = {document.name, str(document.path.with_suffix(""))}

@@ -207,7 +207,7 @@ def guesses(attention: Tensor, is_word: Tensor) -> Tensor:
 
     Args:
         attention: (B, n, T, T) between words, rows attend.
-        real: (B, T) bool, which words exist.
+        is_word: (B, T) bool, which words exist.
 
     Returns:
         (2, B, n, T) int64, 1 for the first word; 0 where no other word exists.
@@ -248,7 +248,7 @@ class ArcCounter:
 
     Args:
         relations: all that may occur.
-        kept: of each layer the heads that are there, in original numbering (``encoder.places.kept``).
+        kept_heads: of each layer the heads that are there, in original numbering (``encoder.places.kept``).
         heads: A, heads a layer had.
         gates: (L, A); heads at or below :data:`mtlprune.encoder.gates.OPEN` count as not there.
     """
@@ -273,9 +273,9 @@ class ArcCounter:
         """Count a batch.
 
         Args:
-            seen: with attention.
+            observation: with attention.
             sentences: the same; those without a tree count nothing.
-            half: 0 or 1 for each, on which side it chooses heads.
+            half_numbers: 0 or 1 for each, on which side it chooses heads.
         """
         is_word, gold, labels = gold_trees(sentences, self._rows, observation.last.device)
         has_label, size = labels >= 0, len(self.relations)

@@ -92,7 +92,8 @@ class EncoderBatch:
 
 
 def by_length(lengths: Sequence[int], rows_that_fit: Callable[[int], int]) -> Iterator[list[int]]:
-    """Rows of similar length, longest first, equal ones in their order; ``most``: longest of a batch → rows in it."""
+    """Rows of similar length, longest first, equal ones in their order; ``rows_that_fit``: longest of a batch → rows in
+    it."""
     order = sorted(range(len(lengths)), key=lambda row: (-lengths[row], row))
     start = 0
     while start < len(order):
@@ -104,6 +105,8 @@ def by_length(lengths: Sequence[int], rows_that_fit: Callable[[int], int]) -> It
 def slots(sizes: Sequence[int], width: int) -> Tensor:
     """The place of each of Σ sizes rows in a (B · width) table that has one line a sentence. int64, on the CPU"""
     lengths = np.array(sizes, np.int64)
+    # Row r of sentence b lies at b · width + r − (rows before b), so adding a shift by sentence to the running number
+    # gives all places at once.
     shift = np.arange(len(lengths)) * width - (np.cumsum(lengths) - lengths)
     return torch.from_numpy(np.arange(lengths.sum()) + np.repeat(shift, lengths))
 
@@ -112,9 +115,10 @@ def table(flat: Tensor, sizes: Sequence[int], side: int, table_slots: Tensor | N
     """Lay rows out by sentence: (M, ...) → (B, side, ...), zero elsewhere.
 
     Args:
-        where: ``slots(sizes, side)`` on the device, or other places in the table; made here, if not given.
+        table_slots: ``slots(sizes, side)`` on the device, or other places in the table; made here, if not given.
     """
     table_slots = move_together([slots(sizes, side)], flat.device)[0] if table_slots is None else table_slots
+    # Zeros and not arbitrary memory: products read the padding, and a NaN in it would spread.
     empty = flat.new_zeros((len(sizes) * side, *flat.shape[1:]))
     return empty.index_copy(0, table_slots, flat).view(len(sizes), side, *flat.shape[1:])
 
@@ -181,6 +185,8 @@ def _split(windows: _Windows, capacity: int) -> _Windows:
     stride = capacity // 2
     extra = further_windows(windows.size, capacity)  # (B,)
     last = extra == 0
+    # The first window of every sentence, at row b; for long sentences it gives the pieces up to the middle of its
+    # overlap with the second.
     head = _Windows(
         windows.sentence,
         windows.start,
@@ -189,6 +195,8 @@ def _split(windows: _Windows, capacity: int) -> _Windows:
         np.where(last, windows.size, stride // 2 + stride),
     )
     sentence = np.repeat(windows.sentence, extra)
+    # The further windows, numbered from 1 within each sentence. Each gives the middle of what it shows, where both
+    # contexts are long; the last one gives everything up to the end.
     rank = np.arange(len(sentence)) - np.repeat(np.cumsum(extra) - extra, extra) + 1
     size = np.minimum(windows.size[sentence] - rank * stride, capacity)
     tail = _Windows(

@@ -77,7 +77,7 @@ def fold_gates(transformer: PreTrainedModel, gates: Tensor, kept_heads: Sequence
 
     Args:
         gates: (L, A) in [0, 1], in original numbering.
-        kept: for each layer the heads it has.
+        kept_heads: for each layer the heads it has.
 
     Raises:
         EncoderError: layers that share a module (ALBERT) have different gates. The model is untouched.

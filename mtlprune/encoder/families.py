@@ -92,7 +92,7 @@ class Family:
 
         Args:
             heads: numbers of heads in the layer as it is now, in the wanted order.
-            now: n, how many heads the layer has now.
+            head_count: n, how many heads the layer has now.
             width: d.
             group: g; with more than 1 the rows of a key or a value are not the head's alone.
 

@@ -80,9 +80,10 @@ class Ablation:
                     "heads under gates are ablated to zero or scaled only; name a run whose heads are all open"
                 )
             return gates * self.factors
-        if not isinstance(self.instead, Tensor | None) and (other := self.instead[0].shape[:2]) != shape:
+        if not isinstance(self.instead, Tensor | None) and (found_shape := self.instead[0].shape[:2]) != shape:
             raise EncoderError(
-                f"outputs are exchanged slot by slot: expected (rows, slots) {tuple(shape or ())}, found {tuple(other)}"
+                f"outputs are exchanged slot by slot: expected (rows, slots) {tuple(shape or ())}, found "
+                f"{tuple(found_shape)}"
             )
         return self.factors
 

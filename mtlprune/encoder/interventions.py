@@ -70,8 +70,8 @@ def ablated(
         ValueError: a setting that the kind needs is missing, or one is given that it does not need.
         EncoderError: heads are ablated already.
     """
-    given = {"constants": constants, "outputs": outputs, "factor": factor, "seed": seed}
-    if (names := [name for name, value in given.items() if value is not None]) != NEEDS[kind]:
+    options = {"constants": constants, "outputs": outputs, "factor": factor, "seed": seed}
+    if (names := [name for name, value in options.items() if value is not None]) != NEEDS[kind]:
         raise ValueError(f"{kind}: expected {NEEDS[kind]}, found {names}")
     if encoder.ablation is not None:
         raise EncoderError("heads are ablated already; expected one ablated() at a time: join their masks instead")

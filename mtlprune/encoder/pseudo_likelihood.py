@@ -159,15 +159,15 @@ def _sums(lm: MaskedLanguageModel, texts: Sequence[_Text]) -> NDArray[np.float64
     lengths = np.array([len(text.ids) for text in texts])
     of, target = np.nonzero(plain)  # (R,) each
     column = np.arange(width)
-    shown = np.where(column == target[:, None], lm.tokenizer.mask_token_id, ids[of])  # (R, L)
+    masked_ids = np.where(column == target[:, None], lm.tokenizer.mask_token_id, ids[of])  # (R, L)
     device = lm.model.device
-    given, inside, at, gold = (
+    input_ids, inside, at, gold = (
         torch.from_numpy(part).to(device)
-        for part in (shown, (column < lengths[of, None]).astype(np.int64), target, ids[of, target])
+        for part in (masked_ids, (column < lengths[of, None]).astype(np.int64), target, ids[of, target])
     )
     slots = torch.arange(len(at), device=device) * width + at
-    with head_at(lm.model, slots, given.shape):
-        logits = cast(Tensor, lm.model(input_ids=given, attention_mask=inside).logits)
+    with head_at(lm.model, slots, input_ids.shape):
+        logits = cast(Tensor, lm.model(input_ids=input_ids, attention_mask=inside).logits)
     logits = logits.flatten(0, 1)[slots] if logits.ndim == 3 else logits  # (R, V)
     scores = logits.float().log_softmax(-1).gather(1, gold[:, None])[:, 0]
     sums = np.zeros(len(texts))

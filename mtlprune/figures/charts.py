@@ -184,7 +184,7 @@ def lines(
 
     Args:
         zero: whether 0 is on the vertical axis.
-        whole: whether x counts (layers): ticks at whole numbers.
+        integer_axis: whether x counts (layers): ticks at whole numbers.
         dashed: a column of truths: which lines are dashed.
         look: ``colours`` of the rows of all panels, where panels have different names.
     """
@@ -346,7 +346,7 @@ BOX: dict[str, Any] = {"stroke": RULE, "strokeWidth": 1}
 def _by_value(
     base: alt.Chart, value: str, limit_value: float, diverging: bool, ramp: Sequence[str], above: Mapping[str, Any]
 ) -> alt.Chart:
-    """Cells in colours from 0, or from −most, to ``most``; ``above``: of the legend."""
+    """Cells in colours from 0, or from −most, to ``limit_value``; ``above``: of the legend."""
     colours = list(ramp or (DIVERGING if diverging else SEQUENTIAL))
     scale = alt.Scale(
         domain=[-limit_value, 0, limit_value] if diverging else [0, limit_value],

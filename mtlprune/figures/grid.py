@@ -213,7 +213,8 @@ def with_interval(row: Any) -> str:
 
 
 def difference(name: str, *extra_columns: str, digits: int = 2) -> dict[str, Any]:
-    """Columns (`Grid.of`) of a difference called ``name``, its interval and p; ``more``: also Holm, detectable."""
+    """Columns (`Grid.of`) of a difference called ``name``, its interval and p; ``extra_columns``: also Holm,
+    detectable."""
     numbers = {name: ("delta", digits), "low": ("low", digits), "high": ("high", digits), "p": ("p", probability)}
     optional = {"Holm": ("holm", probability), "detectable": ("detectable", digits)}
     return {**numbers, **{name: optional[name] for name in extra_columns}}

@@ -414,7 +414,7 @@ def read_json_lines(path: Path) -> Iterator[tuple[int, Any]]:
 
 
 def parse_json_line(line: str, location: str, error: type[MtlpruneError] = RunError) -> Any:
-    """The JSON of one line, which stands ``where``."""
+    """The JSON of one line, which stands ``location``."""
     with reading(location, error):
         try:
             return parse_json(line)

@@ -40,7 +40,7 @@ class MaskedWords(MultiTaskModel):
     shown as the mask token, 10 % as any other piece, the rest as it is (Devlin et al. 2019).
 
     Args:
-        whole: the model with its head, which `encoder` reads without it.
+        full_model: the model with its head, which `encoder` reads without it.
 
     Raises:
         EncoderError: the tokenizer has no mask token.

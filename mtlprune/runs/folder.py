@@ -534,7 +534,7 @@ class RunFolder:
         return [from_json(tree) for _, tree in read_json_lines(path)]
 
     def refuse_packed(self, content: str) -> None:
-        """Raises RunError where this is a run of a study, which does not have ``what`` is needed."""
+        """Raises RunError where this is a run of a study, which does not have ``content`` is needed."""
         if self.packed is not None:
             raise RunError(f"{self.path} is a run of a study, without {content}; name the run folder itself")
 

@@ -85,7 +85,7 @@ def damaged(location: Path | str) -> RunError:
 
 
 def check(schema: TypeAdapter[Any], value: Any, location: Path | str) -> None:
-    """Raise RunError, naming ``where`` a value stands, unless it is of a schema."""
+    """Raise RunError, naming ``location`` a value stands, unless it is of a schema."""
     try:
         schema.validate_python(value, strict=True)
     except ValidationError:

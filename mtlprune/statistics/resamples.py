@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy import optimize
 
 from mtlprune.statistics.permutation import tail
-from mtlprune.statistics.standard_errors import LEVEL, NOTHING, Floats, StandardError
+from mtlprune.statistics.standard_errors import LEVEL, ROUNDING, Floats, StandardError
 
 CHUNK = 4_000_000  # weights drawn at a time
 
@@ -72,7 +72,7 @@ def drawn_times(generator: np.random.Generator, rows: int, sentences: int) -> ND
 def percentiles(booted: Floats) -> tuple[float, float]:
     """(C,) → ends of the 95 % interval; NaN where all are the same, as there is nothing to estimate an error from."""
     low, high = np.percentile(booted, [2.5, 97.5])
-    return (float(low), float(high)) if np.ptp(booted) > NOTHING else (math.nan, math.nan)
+    return (float(low), float(high)) if np.ptp(booted) > ROUNDING else (math.nan, math.nan)
 
 
 def resampled_sums(systems: Sequence[System], resamples: int, seed: int) -> Iterator[list[Floats]]:

@@ -23,7 +23,7 @@ LEVEL = 0.05
 POWER = 0.8
 """Share of studies that show a detectable effect."""
 CONSTANT = "no resample of the sentences changes it"
-NOTHING = 1e-9
+ROUNDING = 1e-9
 """Differences between resamples or seeds up to here are rounding."""
 POINTS = 48  # Q; so many meet scipy's t to three digits with one degree of freedom, to six with more
 
@@ -53,7 +53,9 @@ def detectable(error: ArrayLike, free: ArrayLike = math.inf) -> Floats:
     sentences vary, so that it is known. Bloom (1995) takes t(0.975, df) + t(0.8, df) standard errors, as if the error
     were known; of three seeds, 60 of 100 studies then show the effect.
     """
-    multiple = np.vectorize(lambda one: math.nan if math.isnan(one) else seen_at(one, one), otypes=[float])
+    multiple = np.vectorize(
+        lambda degrees: math.nan if math.isnan(degrees) else seen_at(degrees, degrees), otypes=[float]
+    )
     return np.asarray(error) * multiple(free)
 
 
@@ -87,16 +89,19 @@ class StandardError:
         means = np.sum([group.mean(1) for group in booted], 0)
         # Equal means (up to rounding) have no spread that could be split; this also catches resamples without a
         # value.
-        if not np.ptp(means) > NOTHING:
+        if not np.ptp(means) > ROUNDING:
             return cls((), (), (), math.nan, CONSTANT)
-        groups = [(values, drawn) for values, drawn in zip(observed, booted, strict=True) if len(values) > 1]
+        groups = [(values, draws) for values, draws in zip(observed, booted, strict=True) if len(values) > 1]
         free = [len(values) - 1 for values, _ in groups]
-        apart = [(drawn - drawn.mean(1, keepdims=True)).var(0).sum() for _, drawn in groups]
-        noise = [math.sqrt(own / number / (number + 1)) for own, number in zip(apart, free, strict=True)]
+        draw_variances = [(draws - draws.mean(1, keepdims=True)).var(0).sum() for _, draws in groups]
+        noise = [
+            math.sqrt(draw_variance / number / (number + 1))
+            for draw_variance, number in zip(draw_variances, free, strict=True)
+        ]
         seeds = [float(values.std(ddof=1)) / math.sqrt(len(values)) for values, _ in groups]
-        if groups and max(*seeds, *noise) <= NOTHING:
+        if groups and max(*seeds, *noise) <= ROUNDING:
             return cls((), (), (), math.nan, "it is the same with every seed")
-        shared = math.sqrt(max(0.0, float(means.var()) - math.fsum(one * one for one in noise)))
+        shared = math.sqrt(max(0.0, float(means.var()) - math.fsum(deviation * deviation for deviation in noise)))
         return cls(tuple(seeds), tuple(free), tuple(noise), shared)
 
     def upper_tail(self, value: float) -> float:
@@ -111,16 +116,16 @@ class StandardError:
         """Half of the interval of 1 − LEVEL."""
         return self.quantile(LEVEL / 2)
 
-    def with_draws(self, drawn: Floats) -> "StandardError":
+    def with_draws(self, draws: Floats) -> "StandardError":
         """With the error of sets that were drawn at random, as one more t (of Satterthwaite's degrees of freedom).
 
         Args:
-            drawn: (U, D), what each of D draws of U sets adds to the figure, which has the mean of the draws.
+            draws: (U, D), what each of D draws of U sets adds to the figure, which has the mean of the draws.
         """
-        variances = drawn.var(1, ddof=1) / drawn.shape[1]
-        if self.unknown or not len(drawn) or not (total := float(variances.sum())) > NOTHING**2:
+        variances = draws.var(1, ddof=1) / draws.shape[1]
+        if self.unknown or not len(draws) or not (total := float(variances.sum())) > ROUNDING**2:
             return self
-        free = int((drawn.shape[1] - 1) * total**2 / float((variances**2).sum()) + NOTHING)
+        free = int((draws.shape[1] - 1) * total**2 / float((variances**2).sum()) + ROUNDING)
         return replace(self, seeds=(*self.seeds, math.sqrt(total)), free=(*self.free, free), noise=(*self.noise, 0.0))
 
     def detectable(self, number: int | None = None) -> float:
@@ -128,28 +133,35 @@ class StandardError:
         quantiles of this error, which has parts of seeds and sentences, in the place of those of t; the same where
         either part is all of it. NaN where none can be estimated."""
         study, ends = self.of_seeds(number) if number else self, (LEVEL / 2, 1 - POWER)
-        whole = math.hypot(*study.seeds, study.sentences) or 1.0
+        total_error = math.hypot(*study.seeds, study.sentences) or 1.0
         # With few seeds the variance itself is uncertain. Each group's error is enlarged by its part in the whole
         # error, so as to make up for that.
         uncertain = [
-            one + one * (one / whole) * (seen_at(free, known or math.inf) / sum(stats.t.isf(ends, free)) - 1)
-            for one, free, known in zip(study.seeds, study.free, self.free, strict=True)
+            seed_error
+            + seed_error
+            * (seed_error / total_error)
+            * (seen_at(free, free_of_variance or math.inf) / sum(stats.t.isf(ends, free)) - 1)
+            for seed_error, free, free_of_variance in zip(study.seeds, study.free, self.free, strict=True)
         ]
         return math.fsum(map(replace(study, seeds=tuple(uncertain)).quantile, ends))
 
     def of_seeds(self, number: int) -> "StandardError":
         """The error, without draws, with ``number`` seeds in each group, whose variances are those of these ones."""
         shrink = [math.sqrt((free + 1) / number) for free in self.free]
-        seeds, noise = ([one * by for one, by in zip(part, shrink, strict=True)] for part in (self.seeds, self.noise))
+        seeds, noise = (
+            [deviation * by for deviation, by in zip(part, shrink, strict=True)] for part in (self.seeds, self.noise)
+        )
         return StandardError(tuple(seeds), (number - 1,) * len(shrink), tuple(noise), self.sentences, self.unknown)
 
     def quantile(self, tail: float) -> float:
         """The error that is reached with a probability of ``tail``, LEVEL / 2 or more; NaN where none is known."""
         if self.unknown:
             return math.nan
-        parts = [one * stats.t.isf(LEVEL / 2, free) for one, free in zip(self.seeds, self.free, strict=True)]
-        most = 1.01 * (math.fsum(parts) + math.fsum([*self.noise, self.sentences]) * stats.norm.isf(LEVEL / 2))
-        return float(optimize.brentq(lambda value: self.upper_tail(value) - tail, 0.0, most, rtol=1e-9))
+        parts = [
+            deviation * stats.t.isf(LEVEL / 2, free) for deviation, free in zip(self.seeds, self.free, strict=True)
+        ]
+        upper_bound = 1.01 * (math.fsum(parts) + math.fsum([*self.noise, self.sentences]) * stats.norm.isf(LEVEL / 2))
+        return float(optimize.brentq(lambda value: self.upper_tail(value) - tail, 0.0, upper_bound, rtol=1e-9))
 
 
 def upper_tail(
@@ -167,11 +179,11 @@ def upper_tail(
     if not seeds:
         return np.asarray(special.ndtr(-np.asarray(value) / sentences))
     ratios, weights = _variance_ratios(free[0])
-    parts = (value, sentences, *seeds, *(noise or (np.zeros_like(one) for one in seeds)))
-    value, sentences, *rest = (np.asarray(part)[..., None] for part in parts)
-    others, least = rest[1 : len(seeds)], rest[len(seeds) :]
-    widened = np.hypot(sentences, np.maximum(rest[0] / np.sqrt(ratios), least[0]))
-    return np.asarray(upper_tail(value, others, free[1:], widened, least[1:]) @ weights)
+    parts = (value, sentences, *seeds, *(noise or (np.zeros_like(seed_error) for seed_error in seeds)))
+    value, sentences, *errors = (np.asarray(part)[..., None] for part in parts)
+    other_errors, least = errors[1 : len(seeds)], errors[len(seeds) :]
+    widened = np.hypot(sentences, np.maximum(errors[0] / np.sqrt(ratios), least[0]))
+    return np.asarray(upper_tail(value, other_errors, free[1:], widened, least[1:]) @ weights)
 
 
 @functools.cache

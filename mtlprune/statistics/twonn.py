@@ -82,7 +82,7 @@ def likelihood(points: ArrayLike) -> float:
 
 
 def _distinct(points: NDArray[np.float64], min_distance: float) -> NDArray[np.float64]:
-    """One of each group of points no further apart than ``least``, the first; the order is kept."""
+    """One of each group of points no further apart than ``min_distance``, the first; the order is kept."""
     neighbours = _neighbours(points).radius_neighbors(points, min_distance, return_distance=False)
     return points[[int(neighbour_rows.min()) == place for place, neighbour_rows in enumerate(neighbours)]]
 

@@ -78,10 +78,13 @@ def pairs(left: Tensor, right: Tensor, sentences: int, total: int) -> tuple[Tens
     Returns:
         For each pair the row of its left and of its right item, left-major.
     """
+    # Right items of sentence s lie from bounds[s] to bounds[s + 1], because they are sorted by sentence.
     bounds = torch.searchsorted(right, torch.arange(sentences + 1, device=right.device))
     first = bounds[left]  # (K,)
     per_left = bounds[left + 1] - first
     row = torch.arange(len(left), device=left.device).repeat_interleave(per_left, output_size=total)
+    # The pairs of a left item are numbered consecutively; adding its shift turns the running number into the row of
+    # the right item.
     shift = first - (per_left.cumsum(0) - per_left)
     return row, torch.arange(len(row), device=left.device) + shift[row]
 
@@ -90,8 +93,10 @@ class SplitSpanLayer(nn.Module):
     """The first layer of a span network: W [start; end; width; pooled] + b, pooled = sum over the span / max_width.
 
     Args:
-        inputs: H. size: of the layer. max_width, width_size: the width embedding. beside: inputs that another part of
-        the same (unsplit) layer has, for Xavier's bound.
+        inputs: H.
+        size: of the layer.
+        widths: the embedding of widths.
+        extra_inputs: inputs that another part of the same (unsplit) layer has, for Xavier's bound.
     """
 
     def __init__(self, inputs: int, size: int, widths: nn.Embedding, extra_inputs: int = 0) -> None:
@@ -113,6 +118,8 @@ class SplitSpanLayer(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The parts of layers of one size beside each other: three matrices of ``size`` columns for each layer."""
         by_kind = [layer.words.weight.unflatten(0, (3, -1)) for layer in layers]
+        # Several layers read the same words, so their matrices are joined and multiplied at once. The order is by
+        # kind first, so that a chunk of the product holds one kind for all layers.
         weight = torch.cat(by_kind, dim=1).flatten(0, 1)  # all starts, all ends, all pooled
         bias = torch.cat([layer.words.bias.unflatten(0, (3, -1)) for layer in layers], dim=1).flatten()
         start, end, pooled = linear(encoded.words, weight, bias).chunk(3, dim=1)
@@ -125,6 +132,8 @@ class SplitSpanLayer(nn.Module):
         base = before.index_select(0, encoded.starts.index_select(0, encoded.owner))
         kind = start.dtype
         by_width = linear(widths, torch.cat([layer.width.weight for layer in layers])).to(kind)
+        # The pooled part of a span is prefix(end) − before(start), so one half of it is added to the end's part and
+        # the other subtracted from the start's: a span then needs three lookups and two additions.
         return (start - (before - base)).to(kind), (end + (prefix - base)).to(kind), by_width
 
     @staticmethod
@@ -160,6 +169,7 @@ class SpanScorerBiaffine(nn.Module):
     def __init__(self, inputs: int, size: int, max_width: int) -> None:
         super().__init__()
         self.ends = Linear(inputs, 2 * size)
+        # Zero, so that in the beginning all spans score alike and the gradient alone tells them apart.
         self.weight = nn.Parameter(torch.zeros(1, size + 1, size + 1))
         self.width = nn.Parameter(torch.zeros(max_width))
 
@@ -234,6 +244,7 @@ class MLPPairs(nn.Module):
         first = vectors[0][: len(right)] if left is None else gather(left, vectors[0])
         hidden = nn.functional.leaky_relu(first + gather(right, vectors[1]), negative_slope=0.1)
         if self.training and self.dropout:
+            # One mask a sentence, shared by all of its pairs, as in variational dropout.
             hidden = hidden * dropout_mask((sentences, self.size), self.dropout, hidden).index_select(0, owner)
         return self.last(hidden).float()
 

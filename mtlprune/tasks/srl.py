@@ -84,6 +84,8 @@ class SRL(Task):
         # The same numbering of spans as in `collate`; it rises, so that targets can be looked up by bisection.
         place = start * longest + ranked.spans.end - ranked.spans.start
         if not self.ranked:
+            # In training the gold spans and gold predicates always go on to labelling, whatever their scores, because
+            # otherwise the labels of missed ones would never be learned.
             is_argument = torch.zeros_like(kept_spans)
             is_argument[torch.searchsorted(place, target["span"])] = True
             is_predicate = torch.zeros_like(kept_predicates)
@@ -94,12 +96,15 @@ class SRL(Task):
         )  # the one time that the host waits
         scores, span, word = self.pair_scores(encoded, ranked, move_together(rows, kept_spans.device), total)
         role = looked_up(word * (len(encoded.words) * longest) + place[span], target["pair"], target["role"])
+        # Class 0 is no role. Its score is fixed at 0, so a role is chosen where its own score is above 0.
         scores = nn.functional.pad(scores, (1, 0))
         if self.ranked:
             return nn.functional.cross_entropy(scores, role)
         binary = nn.functional.binary_cross_entropy_with_logits
         words = binary(ranked.predicate, is_predicate.float())
         spans = binary(ranked.argument, is_argument.float(), reduction="sum")
+        # Both sums are divided by the number of words, so that the loss does not depend on how many spans the maximum
+        # width allows.
         pairs_and_spans = (spans + nn.functional.cross_entropy(scores, role, reduction="sum")) / len(encoded.words)
         return words + pairs_and_spans
 
@@ -126,7 +131,9 @@ class SRL(Task):
             arguments[row].append((start, end + 1, score, self.labels["roles"][label]))
         first, owner = base.offsets(encoded.sizes).tolist(), np.arange(len(encoded.sizes)).repeat(encoded.sizes)
         for row, scored in arguments.items():
+            # From a row of the batch to a position in its sentence.
             index = row - first[owner[row]]
+            # A predicate is no part of its own arguments.
             free = [candidate for candidate in scored if not candidate[0] <= index < candidate[1]]
             chosen_spans = tuple(Span(start, end, label) for start, end, _, label in inference.nonoverlapping(free))
             if chosen_spans or not self.ranked:
@@ -152,6 +159,9 @@ class SRL(Task):
         """The rows of the kept spans, of M, and of the chosen words, of N, on the host; and the number of pairs."""
         ends = [np.cumsum(candidate_counts(encoded.sizes, self.options.max_width)), np.cumsum(encoded.sizes)]
         numbers = [
+            # Kept items a sentence: differences of the running count at the sentences' ends. The product over spans
+            # and predicates, summed over sentences, is the number of pairs, which the device then need not be asked
+            # for.
             np.diff(np.cumsum(mask.numpy())[end - 1], prepend=0)
             for mask, end in zip((kept_spans, kept_predicates), ends, strict=True)
         ]
@@ -176,6 +186,8 @@ class SRL(Task):
         embedding = nn.functional.embedding
         scores = self.label(embedding(row, hidden_span) + embedding(column, hidden_predicate)).float()
         span, word = kept_spans[row], kept_predicates[column]
+        # As in He et al. (2018): the score of a role of a pair is the sum of what the span, the predicate and the
+        # pair say.
         scores = scores + ranked.argument[span, None]
         if self.options.affinity:
             queries = self.match_predicate(predicates)  # (P, size)
@@ -212,6 +224,8 @@ class SRL(Task):
         longest = max(sizes)
         arguments, row_start = joined(targets, "arguments"), offset[owners(targets, "arguments")]
         span = (row_start + arguments[:, 1]) * longest + arguments[:, 2] - arguments[:, 1]
+        # A pair is one number too: predicate row · (rows · longest) + span number. Sorted, so that `looked_up` can
+        # search in it.
         pair = (row_start + arguments[:, 0]) * (sum(sizes) * longest) + span
         pair, order = pair.sort()
         return {
@@ -229,8 +243,10 @@ class SRL(Task):
 
 
 def looked_up(keys: Tensor, known_keys: Tensor, values: Tensor) -> Tensor:
-    """The value of each key; 0 where it is not among the sorted ``known``."""
+    """The value of each key; 0 where it is not among the sorted ``known_keys``."""
     if not len(known_keys):
         return torch.zeros_like(keys)
+    # The position where the key would be inserted holds the key itself if it is there; the clamp serves keys behind
+    # the last one, which then compare unequal.
     place = torch.searchsorted(known_keys, keys).clamp(max=len(known_keys) - 1)
     return torch.where(known_keys[place] == keys, values[place], torch.zeros_like(keys))

@@ -98,7 +98,7 @@ def batch_arcs(
 
 def arc_weights(attention: Sequence[Tensor], arcs: DirectedArcs, heads: Masks | None = None) -> Tensor:
     """The attention that every head puts on every directed arc, in float32. (M, H). ``attention``: (B, n, L, L) a
-    layer; ``counted``: heads that count; all, if not given."""
+    layer; ``heads``: heads that count; all, if not given."""
     layers = []
     for layer, maps in enumerate(attention):
         counted_maps = maps if heads is None else maps[:, list(heads[layer])]
@@ -142,7 +142,7 @@ class SyntaxPenalty(Callback):
 
     Args:
         transformer: gets eager attention, the only kind that shows its maps.
-        kept: of each layer the heads that are there, in original numbering.
+        kept_heads: of each layer the heads that are there, in original numbering.
 
     Raises:
         ConfigError: a named head is not there.

@@ -58,12 +58,16 @@ class Balance(Callback):
             return losses
         if self.mode == "fixed":
             return {task: loss * self.weights.get(task, 1.0) for task, loss in losses.items()}
+        # From here on the factors are plain numbers, so no gradient flows through them: they scale the losses and are
+        # not part of what is minimised.
         self.before = values = _numbers(losses)
         if self.mode in WAYS:
             factors = WAYS[self.mode](self.history, values, epoch if self.mode == "dwa" else self.rate)
             return {task: loss * factors[task] for task, loss in losses.items()}
         for task, value in values.items():
             self.history.setdefault(task, deque(maxlen=self.window)).append(value)
+        # Each loss is divided by its running mean and multiplied by the sum of all means, so that the tasks' losses
+        # have the same size and their sum keeps its own.
         means = {task: sum(losses) / len(losses) or 1.0 for task, losses in self.history.items()}
         total = sum(means.values())
         return {task: loss * (total / means[task]) for task, loss in losses.items()}
@@ -74,9 +78,12 @@ class Balance(Callback):
         Source: Liu et al. (2023), algorithm 1; rate 0.025 and decay 0.001 as there.
         """
         share = shares(self.history)
+        # How much the step lowered the logarithm of each task's loss, on the same mini-batch and with the same
+        # dropout. The slope compares each task's gain with the mean, so that tasks which lag behind get more weight.
         gains = {task: math.log(max(self.before[task], TINY) / max(values[task], TINY)) for task in values}
         mean = sum(share[task] * gain for task, gain in gains.items())
         for task, gain in gains.items():
+            # The derivative of the softmax, weighted by gains, plus weight decay of ξ.
             slope = share[task] * (gain - mean) + 1e-3 * self.history[task][0]
             self.history[task] = adam(self.history[task], slope, 0.025)
 
@@ -112,6 +119,8 @@ def learnt_factors(
     for task, value in values.items():
         state = history.setdefault(task, deque([0.0, 0.0, 0.0, 0.0]))
         factors[task] = 0.5 * math.exp(-state[0]) if halved else math.exp(state[0])
+        # The derivative of the objective in the docstring by s. It is 0 where factor · loss is constant, that is,
+        # where all tasks contribute equally.
         slope = 0.5 - factors[task] * value if halved else factors[task] * value - 1
         history[task] = adam(state, slope, rate)
     return factors
@@ -123,6 +132,8 @@ def dwa_factors(history: dict[str, deque[float]], values: Mapping[str, float], e
     where there was none; changed."""
     for task, value in values.items():
         state = history.setdefault(task, deque([epoch, 0.0, 0.0, 0.0, 0.0]))
+        # A new epoch begins: the sums become the mean of the epoch that ended, and that epoch's mean becomes the one
+        # before.
         if state[0] < epoch:
             history[task] = state = deque([epoch, 0.0, 0.0, state[1] / state[2], state[3]])
         state[1], state[2] = state[1] + value, state[2] + 1

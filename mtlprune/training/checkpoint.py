@@ -73,6 +73,8 @@ class Progress:
         the disk refuses."""
         for path in paths:
             text = self.logs.get(path.name, "")
+            # The checkpoint holds the text of the logs. Lines that were written after it belong to updates that will
+            # be done again, and would otherwise stand there twice.
             if (path.read_bytes() if path.is_file() else b"") != text.encode():
                 write_text(path, text)
 
@@ -107,8 +109,11 @@ def seed_step(seed: int, step: int, tasks: Sequence[str] = ()) -> None:
 
 def step_seed(seed: int, step: int, tasks: Sequence[str], *salts: int) -> int:
     """A seed of one update: a function of its arguments."""
+    # Python's own hash of strings differs from process to process, so the tasks enter by a checksum that is the same
+    # everywhere.
     salt = zlib.crc32(",".join(tasks).encode())
     state = np.random.SeedSequence([seed, step, salt, 1, *salts]).generate_state(1, np.uint64)
+    # torch takes seeds below 2^63, hence one bit less.
     return int(state[0] >> np.uint64(1))
 
 
@@ -126,6 +131,8 @@ def save_weights(path: Path, model: nn.Module) -> str:
 def save_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, progress: Progress) -> None:
     """Write weights, moments and progress as one file, beside first, then in place. Raises RunError."""
     tensors = {f"model.{name}": tensor.contiguous() for name, tensor in model.state_dict().items()}
+    # Moments are stored by the position of their parameter in the optimizer. Positions are the same after a restart,
+    # because the optimizer is made anew from the same model and settings.
     for place, parameter in enumerate(_parameters(optimizer)):
         for name, value in optimizer.state.get(parameter, {}).items():
             tensors[f"optimizer.{place}.{name}"] = torch.as_tensor(value).contiguous()
@@ -136,6 +143,7 @@ def save_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Optimiz
 def _sha256(progress: str, tensors: Mapping[str, torch.Tensor]) -> str:
     """The SHA-256 of progress, and of names and bytes of tensors; safetensors has no check of its own."""
     digest = hashlib.sha256(progress.encode())
+    # In sorted order, because safetensors gives no promise about the order of names in a file.
     for name in sorted(tensors):
         digest.update(name.encode())
         digest.update(tensors[name].detach().cpu().reshape(-1).view(torch.uint8).numpy().data)
@@ -168,6 +176,8 @@ def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Optimiz
         raise RunError(f"{path} does not hold this run's state ({reason}); {HINT_REMOVE_CHECKPOINT}") from error
     for place, values in state.items():
         device = parameters[place].device
+        # The count of steps stays on the CPU for parameters on the CPU, where Adam reads it; everything else follows
+        # its parameter's device.
         optimizer.state[parameters[place]] = {
             key: value if key == "step" and device.type == "cpu" else value.to(device) for key, value in values.items()
         }

@@ -23,7 +23,7 @@ EQUAL_SETTINGS = ("name", "random", "context", "attention", "pooling", "fusion",
 
 def check_finished(path: str, key: str, own_folder: RunFolder | None) -> RunFolder:
     """The folder of another run that is trained to the end: what is read of it must not change meanwhile. ``key``: the
-    setting that names it, for messages; ``own``: the folder of the run that asks."""
+    setting that names it, for messages; ``own_folder``: the folder of the run that asks."""
     folder = RunFolder(path)
     if own_folder is not None and own_folder.path.resolve() == folder.path.resolve():
         raise ConfigError(f"{key}: expected another run than the one to be trained, found its own folder {path}")

@@ -14,8 +14,16 @@ from mtlprune.corpora.formats.propbank import read_predicates
 from mtlprune.layers import LAYERS, Layer, LayerError, check_layer
 from mtlprune.sentence import Predicate, Sentence, Span
 
-WORD, SKIP, REST = "word", "_", "..."
-_PARTS = {WORD: WORD, SKIP: SKIP, REST: REST, "head": "head", "relation": "relation", "lemma": "lemma", "id": "id"}
+WORD, SKIP, ALL_FURTHER = "word", "_", "..."
+_PARTS = {
+    WORD: WORD,
+    SKIP: SKIP,
+    ALL_FURTHER: ALL_FURTHER,
+    "head": "head",
+    "relation": "relation",
+    "lemma": "lemma",
+    "id": "id",
+}
 _STAR = re.compile(r"[^*]*\*[^*]*")
 _OF_SENTENCES = re.compile(r"sent(ence)?([-_ ]?(#|id|no|number|index))?", re.I)
 _KEY_AND_VALUE = re.compile(r"#[ \t]*[^ \t]+([ \t]+[^ \t]+)?[ \t]+=[ \t]")
@@ -44,8 +52,8 @@ def parse_columns(text: str) -> list[FileColumn]:
         if kind == "tree":
             raise CorpusError(f"--columns: {name}: a tree stands in two columns; name them head and relation")
         columns.append(FileColumn(name, kind))
-    if REST in [column.name for column in columns[:-1]]:
-        raise CorpusError(f"--columns: {REST} stands for further columns, so it comes last; found {text!r}")
+    if ALL_FURTHER in [column.name for column in columns[:-1]]:
+        raise CorpusError(f"--columns: {ALL_FURTHER} stands for further columns, so it comes last; found {text!r}")
     names = [column.name for column in columns if column.name != SKIP]
     double = [name for name in names if names.count(name) > 1]
     if names.count(WORD) != 1 or double:
@@ -170,7 +178,7 @@ def mark_unread_columns(columns: Sequence[FileColumn], unread_layers: Container[
         layer = "dep" if column.name in ("head", "relation") else column.name
         is_unread = column.name not in _PARTS or layer == "dep"
         is_unread = is_unread and layer in unread_layers
-        left = FileColumn(REST, REST) if column.kind == "frames" else FileColumn(SKIP, SKIP)
+        left = FileColumn(ALL_FURTHER, ALL_FURTHER) if column.kind == "frames" else FileColumn(SKIP, SKIP)
         columns_to_read.append(left if is_unread else column)
     return columns_to_read
 
@@ -207,7 +215,7 @@ def read_columns(
         CorpusError: with file, line and column.
     """
     columns = mark_unread_columns(columns, unread_layers)
-    plain = [place for place, column in enumerate(columns) if column.name not in (SKIP, REST)]
+    plain = [place for place, column in enumerate(columns) if column.name not in (SKIP, ALL_FURTHER)]
     place_of = {column: place for place, column in enumerate(columns)}
     table = ColumnTable(path, columns)
     tell(f"{path}: columns stand between {formats.SEPARATORS[table.separator]}")
@@ -244,8 +252,8 @@ class ColumnTable:
 
     def __init__(self, path: Path, columns: Sequence[FileColumn]) -> None:
         self.path, self.columns, self.numbered = path, columns, ""
-        self.has_open_end = columns[-1].kind == "frames" or columns[-1].name == REST
-        self.width = len(columns) - (columns[-1].name == REST)
+        self.has_open_end = columns[-1].kind == "frames" or columns[-1].name == ALL_FURTHER
+        self.width = len(columns) - (columns[-1].name == ALL_FURTHER)
         self.separator = formats.separator_of(path, (line.text for line in self._rows()))
         first = next(self._rows(), formats.NumberedLine(0, ""))
         names = formats.split_row(first.text, self.separator)
@@ -300,7 +308,7 @@ class ColumnTable:
         if not fits:
             names = ",".join(column.name for column in self.columns)
             problem = f"expected {self.width} columns ({names}) between {formats.SEPARATORS[self.separator]}"
-            advice = f"_ for those to leave out, a last {REST} for those that not every line has"
+            advice = f"_ for those to leave out, a last {ALL_FURTHER} for those that not every line has"
             actual = f"found {len(row)}: {line.text[:60]!r}; name every column of the file in --columns, {advice}"
             raise formats.malformed(self.path, line.number, f"{problem}, {actual}")
         for place, cell in enumerate(row[: self.width]):

@@ -66,8 +66,8 @@ def read_conllu(
     ``# sent_id`` are named after the file and their place in it. Words without the feature have the tag ``-``.
 
     Args:
-        beside: keep the other of the two columns as a layer ``upos`` or ``xpos`` of tags, in the sentences where all
-            words have one.
+        keep_other_tags: keep the other of the two columns as a layer ``upos`` or ``xpos`` of tags, in the sentences
+            where all words have one.
         misc: key in MISC → the layer that it holds, of tags or spans. What MISC says of a multiword token is said of
             its words. Words without the key are outside of spans in files that never write O; elsewhere unknown.
         comments: key of a comment ``# KEY = VALUE`` → the layer of whole sentences that it holds. ``meta::KEY`` holds

@@ -53,7 +53,8 @@ def read_dataset(
         columns: ``tokens=word,labels=ner``; the usual ones, if not given. Numbers with names (ClassLabel) become those.
         repair, skip, unread_layers: as in ``read_columns``.
         tell: is given what was taken for what, and what was converted.
-        wanted: train, dev and test → the dataset's splits that make it; if none is named, all, validation as dev.
+        names_by_split: train, dev and test → the dataset's splits that make it; if none is named, all, validation as
+            dev.
 
     Returns:
         split → sentences.

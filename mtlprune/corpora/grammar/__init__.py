@@ -69,7 +69,7 @@ def fill(
     forms_used: set[bytes],
     allowed: Callable[[set[tuple[str, str]]], bool] | None = None,
 ) -> Iterator[Sentence]:
-    """Take ``size`` sentences whose words have no digest in ``taken`` yet, to which it is added.
+    """Take ``size`` sentences whose words have no digest in ``forms_used`` yet, to which it is added.
 
     Args:
         draws: without end; each is a sentence still without its id.

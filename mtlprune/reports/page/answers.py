@@ -80,7 +80,7 @@ class Joint:
 
     Attributes:
         title: such as MTL-5 − STL.
-        gaps, where: at as many updates as single tasks (or fewer), as ``where`` says.
+        gaps, training_budget: at as many updates as single tasks (or fewer), as ``training_budget`` says.
         more, own: with more updates, and how.
     """
 

@@ -42,7 +42,7 @@ def first_screen(
 
     Args:
         selections: the one whose seeds agree most comes first.
-        found: folders, each with its Results by the names of their analyses.
+        results_by_folder: folders, each with its Results by the names of their analyses.
     """
     ask = asking(runs)
     joint = next(filter(None, map(largest_joint, tables)), Joint())

@@ -22,7 +22,7 @@ from mtlprune.training.treatments.base import HeadGradients, Treatment, Treatmen
 from mtlprune.training.treatments.distil import Distil
 from mtlprune.training.treatments.merge import Merge
 
-OURS: dict[str, type[Treatment[Any]]] = {
+BUILT_IN: dict[str, type[Treatment[Any]]] = {
     "distil": Distil,
     "dispatch": Dispatch,
     "clone": Clone,
@@ -34,7 +34,7 @@ OURS: dict[str, type[Treatment[Any]]] = {
 
 def find(name: str) -> type[Treatment[Any]]:
     """The treatment of that name."""
-    kind: type[Treatment[Any]] = OURS[name] if name in OURS else ADDED_TREATMENTS[name]
+    kind: type[Treatment[Any]] = BUILT_IN[name] if name in BUILT_IN else ADDED_TREATMENTS[name]
     return kind
 
 
@@ -42,42 +42,43 @@ def attach_treatments(run: NewRun) -> None:
     """Write into the model which heads are treated, chosen now or when the run began, and add the treatments'
     parameters. Raises ConfigError, EncoderError, RunError: what cannot be treated so."""
     config, model = run.config, run.model
-    begun = run.folder.treated() if run.folder is not None and run.folder.config_path.exists() else None
+    recorded = run.folder.treated() if run.folder is not None and run.folder.config_path.exists() else None
     for name, options in config.treatment.chosen_treatments.items():
         kind, entry = find(name), {}
         if kind.factors is not Treatment.factors:
             _check_gradients(name, config)
-        if (wanted := kind.heads_of(options)) is not None:
+        if (heads_config := kind.heads_of(options)) is not None:
             kind.check_model(model)
-            if begun is None:
+            if recorded is None:
                 key = f"treatment.{name}.heads"
-                sets = {"heads": choose(wanted, config, model, kind.one_set, key)}
-                if wanted.like is not None:
-                    sets["like"] = choose(wanted.like, config, model, kind.one_set, f"{key}.like")
+                sets = {"heads": choose(heads_config, config, model, kind.one_set, key)}
+                if heads_config.like is not None:
+                    sets["like"] = choose(heads_config.like, config, model, kind.one_set, f"{key}.like")
                 entry = {
-                    what: {task: head_names(mask.numpy()) for task, mask in of.items()} for what, of in sets.items()
+                    kind_of_sets: {task: head_names(mask.numpy()) for task, mask in of.items()}
+                    for kind_of_sets, of in sets.items()
                 }
             else:
-                entry = begun[name]
+                entry = recorded[name]
         kind.check(run, options)
         model.treated[name] = entry
-        kind.shape(model, chosen(model, name), options)
+        kind.shape(model, chosen_heads(model, name), options)
 
 
 def _check_gradients(name: str, config: Config) -> None:
     """Refuse settings that gradients of heads, weighed task by task, do not go with. Raises ConfigError."""
     joint, projects = config.train.mixing == "joint", name != "project" and config.treatment.project is not None
-    for given, setting in (
+    for is_set, setting in (
         ("encoder" in config.train.freeze, "train.freeze: encoder"),
         (joint and config.encoder.checkpointing, "encoder.checkpointing"),
         (config.syntax.strength > 0, "syntax"),
         (projects, "treatment.project"),
     ):
-        if given:
+        if is_set:
             raise ConfigError(f"treatment.{name} does not go with {setting}; leave one of them out")
 
 
-def chosen(model: MultiTaskModel, name: str) -> Sets:
+def chosen_heads(model: MultiTaskModel, name: str) -> Sets:
     """The sets of heads, (L, A) of bool each, of one treatment of a model: a set for each task, or one, "shared"."""
     if "heads" not in model.treated[name]:
         return {}
@@ -94,10 +95,10 @@ def begin_treatments(run: Run, folder: RunFolder, precision: torch.dtype) -> Non
 def treatment_callbacks(run: Run, folder: RunFolder, total: int) -> list[Callback]:
     """The treatments of a run of so many updates, and first what weighs gradients of heads for them."""
     treatments = [
-        find(name)(TreatmentContext(options, run, folder, total, chosen(run.model, name)))
+        find(name)(TreatmentContext(options, run, folder, total, chosen_heads(run.model, name)))
         for name, options in run.config.treatment.chosen_treatments.items()
     ]
-    of_heads = [one for one in treatments if type(one).factors is not Treatment.factors]
+    of_heads = [treatment for treatment in treatments if type(treatment).factors is not Treatment.factors]
     return [*([HeadGradients(run.model, of_heads)] if of_heads else []), *treatments]
 
 
