@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from mtlprune.analyses.probes import RESULT, TRUE, labels_of
+from mtlprune.analyses.probes import RESULT, TRUE_LABELS, labels_of
 from mtlprune.layers import LAYERS, in_order, kind_of
 from mtlprune.runs.results import Result, write_result
 
@@ -58,7 +58,7 @@ def write_rows(
     accuracy.attrs["exact"] = True
     kinds = {task: kind_of(LAYERS.get(task, "tags")) for task in in_order(accuracy["task"].unique())}
     labels, notes = labels_of(accuracy.round({"test": 4}), few, kinds)
-    probe = accuracy[accuracy["control"] == TRUE]
+    probe = accuracy[accuracy["control"] == TRUE_LABELS]
     size = {"layers": int(probe["layer"].max()), "heads": int(probe["head"].max())}
     encoders = [
         {**dict(zip(RESULT[:3], map(str, keys[:2]), strict=False)), "seed": int(keys[2]), **size}

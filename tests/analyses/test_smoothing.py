@@ -22,7 +22,14 @@ from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.harness.reading import of_corpora, survey
 from mtlprune.analyses.heads.claims.groups import Groups, compare, compared, difference
 from mtlprune.analyses.vectors.smoothing import SmoothingOptions, maths
-from mtlprune.analyses.vectors.smoothing.measure import BOUNDS, CHANGED, COMPARED, EFFECTS, STATES, SmoothingSurvey
+from mtlprune.analyses.vectors.smoothing.measure import (
+    BOUNDS,
+    CHANGED_MEASURES,
+    COMPARED,
+    EFFECTS,
+    STATES,
+    SmoothingSurvey,
+)
 from mtlprune.analyses.vectors.smoothing.show import FIGURES, TABLES
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import observe
@@ -187,7 +194,7 @@ def test_fused_vectors_of_one_layer_are_those_of_the_layer(tiny_encoder: Callabl
     fused = values_of(found.result, "fused")
     for name in STATES:
         assert fused[name] == pytest.approx(layers.loc[1, name], rel=1e-5), name
-    for name in CHANGED:
+    for name in CHANGED_MEASURES:
         assert fused[f"{name}_change"] == pytest.approx(layers.loc[1, name] - layers.loc[2, name], abs=1e-5)
     weights = found.result.rows_with_measure("layers", "fusion")
     assert weights["fusion"].tolist() == pytest.approx([1.0, 0.0] if chosen is None else [1.0])

@@ -175,10 +175,12 @@ def test_p_is_uniform_where_tasks_mean_nothing():
     for k in range(200):
         for kind, test in by_kind(runs_of(generator, own=0, trained=1.5, tasks=3), 199, k).items():
             every.setdefault(kind, []).append((test.p, test.nearest_p))
-    assert set(every) == set(itertools.product(("all", "unequal seeds"), stability.COUNTED))
+    assert set(every) == set(itertools.product(("all", "unequal seeds"), stability.MEASURES_OF_SHARING))
     for (_, counted), found in every.items():
         gap, nearest = np.array(found).T
-        either = "greater" if counted == stability.COUNTED[2] else "two-sided"  # the larger of two p is never too small
+        either = (
+            "greater" if counted == stability.MEASURES_OF_SHARING[2] else "two-sided"
+        )  # the larger of two p is never too small
         assert stats.kstest(gap, "uniform", alternative=either).pvalue > 0.01
         known = nearest[~np.isnan(nearest)]  # NaN: each run is nearest to one of its finished run, whatever the labels
         assert len(known) > 150  # a share of few runs has ties, which count as reached: p may be too large, never small
@@ -333,7 +335,7 @@ def test_runs_of_one_task_and_of_two_by_enumeration():
             np.mean([np.mean([same[i, j] for _, j in shared if _ == i and shared[i, j] == best[i]]) for i in best])
         )
     found = by_kind(claims)
-    assert set(found) == {("all", counted) for counted in stability.COUNTED}  # no two runs have one seed
+    assert set(found) == {("all", counted) for counted in stability.MEASURES_OF_SHARING}  # no two runs have one seed
     test = found["all", "shared heads"]
     assert test.exact and test.labellings == 20 and test.within - test.between == pytest.approx(gaps[0])
     assert test.p == pytest.approx(np.mean(np.array(gaps) >= gaps[0] - 1e-9))

@@ -18,7 +18,17 @@ from tiny import CONTRACT_FAMILIES, make_tiny
 import mtlprune
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.harness.reading import ProbeError, find_sources, variant
-from mtlprune.analyses.probes import ANALYSIS, AS_RELEASED, CONTROLS, MODES, SHUFFLED, SOUND, TRUE, ProbeOptions, maths
+from mtlprune.analyses.probes import (
+    ANALYSIS,
+    AS_RELEASED,
+    CONTROLS,
+    MODES,
+    SHUFFLED,
+    SOUND,
+    TRUE_LABELS,
+    ProbeOptions,
+    maths,
+)
 from mtlprune.analyses.probes.items import Items, chance, lowest, offset_hits, read_items
 from mtlprune.analyses.probes.measure import Data, Findings, ProbeSurvey
 from mtlprune.analyses.probes.show import findings
@@ -207,20 +217,20 @@ def test_attention_probes_by_double_loops(bert, data, found):
             rows = list(zip(sentences_of(items), items.columns.tolist(), strict=True))
             for layer, head in np.ndindex(LAYERS, HEADS):
                 hits = [finds(items, row, seen[s][layer, head]) for s, row in rows]
-                for labelling, labels in ((TRUE, items.label), (SHUFFLED, items.shuffled)):
+                for labelling, labels in ((TRUE_LABELS, items.label), (SHUFFLED, items.shuffled)):
                     expected = accuracies(hits, labels, len(items.labels))
                     assert grids[SOUND, labelling, items.task][:, layer, head] == pytest.approx(expected, nan_ok=True)
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("labelling", [TRUE, SHUFFLED])
+@pytest.mark.parametrize("labelling", [TRUE_LABELS, SHUFFLED])
 def test_centroid_probes_by_double_loops(bert, data, found, mode, labelling):
     source = "train" if mode == SOUND else "test"
     vectors = {split: [alone(bert, s)[1] for s in data.sentences[split]] for split in {source, "test"}}
     for other, items in zip(data.items[source], data.items["test"], strict=True):
         if items.task not in ("pos", "ner", "con"):
             continue
-        train, test = (i.label if labelling == TRUE else i.shuffled for i in (other, items))
+        train, test = (i.label if labelling == TRUE_LABELS else i.shuffled for i in (other, items))
         for layer, head in np.ndindex(LAYERS, HEADS):
             learning = np.array(units(other, vectors[source], layer, head))
             centroids = {int(k): learning[train == k].mean(0) for k in np.unique(train)}
@@ -235,7 +245,7 @@ def test_items_of_the_chosen_head_are_those_counted(data, found):
             for layer, head in np.ndindex(LAYERS, HEADS):
                 hits = found.hits(mode, items.task, layer, head)
                 expected = accuracies(hits, items.label, len(items.labels))
-                assert found.test[mode, TRUE, items.task][:, layer, head] == pytest.approx(expected, nan_ok=True)
+                assert found.test[mode, TRUE_LABELS, items.task][:, layer, head] == pytest.approx(expected, nan_ok=True)
 
 
 def test_batches_keep_to_their_budget():

@@ -13,7 +13,7 @@ from probe_results import FEW, LABELS, read_rows, row, write_probes, write_rows
 
 from mtlprune.analyses.probes import labels_of
 from mtlprune.analyses.probes.published import read_published
-from mtlprune.analyses.probes.reading import ProbePanel, kind, known, panels, read_probes, shape
+from mtlprune.analyses.probes.reading import ProbePanel, kind, panels, probe_table, read_probes, shape
 from mtlprune.analyses.probes.show import FIGURES, best_layers_figure, differences_figure, layers_figure, tables
 from mtlprune.figures.grid import Grid, Strong
 from mtlprune.io.files import RunError
@@ -62,7 +62,7 @@ def test_what_was_written_is_read(folder, found):
         result = next(one for one in panel.of("STL" if encoder == "DEP" else encoder, label) if one["seed"] == seed)
         assert (result["layer"], result["head"]) == (best["layer"], best["head"])
         assert result["test"] == pytest.approx(best["test"], abs=1e-4)
-        heads = known(found, mode, encoder, seed).query("task == 'dep' and label == @label")
+        heads = probe_table(found, mode, encoder, seed).query("task == 'dep' and label == @label")
         assert heads["best"].sum() == 1 and {(r.layer, r.head): r.test for r in heads.itertuples()} == {
             (r["layer"], r["head"]): r["test"] for r in mine if r["control"] == "none"
         }
@@ -185,7 +185,9 @@ def test_dots_are_best_heads_and_differences_to_stl(found):
     assert drawn.keys() == set(panel.labels)
     for label, one in drawn.items():
         gain = panel.mean("pretrained", label, "gain")
-        assert one["value"] - one["reference"] == pytest.approx(gain, abs=1e-2) and one["few"] == (label in panel.few)
+        assert one["value"] - one["reference"] == pytest.approx(gain, abs=1e-2) and one["few"] == (
+            label in panel.rare_labels
+        )
 
 
 def test_ticks_are_best_heads_by_layer_and_differences_to_stl(found):
@@ -201,9 +203,9 @@ def test_ticks_are_best_heads_by_layer_and_differences_to_stl(found):
     for one in shown(differences_figure(found, panel), "start"):
         marks.setdefault(one["x"], {}).setdefault(one["label"], one)
     for x, title in zip(sorted(marks), panel.compared, strict=True):
-        gaps = [panel.gap(title, label) for label in panel.sure]
-        assert [marks[x][label]["value"] for label in panel.sure] == pytest.approx(gaps, abs=1e-2)
-        lengths = [marks[x][label]["end"] - marks[x][label]["start"] for label in panel.sure]
+        gaps = [panel.gap(title, label) for label in panel.reliable_labels]
+        assert [marks[x][label]["value"] for label in panel.reliable_labels] == pytest.approx(gaps, abs=1e-2)
+        lengths = [marks[x][label]["end"] - marks[x][label]["start"] for label in panel.reliable_labels]
         assert lengths == sorted(lengths, reverse=True)  # labels are in the order of their frequency
 
 

@@ -69,9 +69,9 @@ class Subject:
     architecture: str
     task: str | None = None
 
-    def part(self, task: str, what: str) -> str:
+    def part(self, task: str, problem: str) -> str:
         """Name what is under way of one task."""
-        return f"{self.label}, seed {self.seed}, {task.upper()}: {what}"
+        return f"{self.label}, seed {self.seed}, {task.upper()}: {problem}"
 
     def size(self) -> tuple[str, int, int, int]:
         """The facts that have to agree between encoders whose heads are set side by side."""
@@ -123,9 +123,9 @@ class Source:
             if cloned and model.encoder.clones is None:  # it has become the model of the task before
                 model = MultiTaskModel.load(self.name, device=device)
             model.fold_clones(key)
-            own = model.gates[SHARED if SHARED in model.gates else key] if model.gates else None
+            gate_module = model.gates[SHARED if SHARED in model.gates else key] if model.gates else None
             with torch.no_grad():
-                gates = None if own is None else own().detach()
+                gates = None if gate_module is None else gate_module().detach()
             label, task = (self.label, None) if key == SHARED else (f"{self.label}:{key.upper()}", key)
             yield Subject(label, self.name, self.seed, use_eager(model.encoder), gates, architecture, task)
 
@@ -145,7 +145,7 @@ def find_sources(names: Iterable[str]) -> list[Source]:
     runs = [DescribedRun.read(RunFolder.with_weights(name)) if name in folders else None for name in names]
     if not runs:
         raise ProbeError("expected a run folder or an encoder to probe, found none")
-    several = len({run.variant for run in runs if run}) > 1  # else it goes without saying
+    has_variants = len({run.variant for run in runs if run}) > 1  # else it goes without saying
     sources = []
     one_alone = runs.count(None) == 1
     for name, run, label in zip(names, runs, task_labels([run.tasks if run else () for run in runs]), strict=True):
@@ -153,17 +153,21 @@ def find_sources(names: Iterable[str]) -> list[Source]:
             label, seed = (PRETRAINED, 0) if one_alone else _encoder_label(name)
             sources.append(Source(name, label, seed, encoder_name(name)))
         else:
-            kind = f" ({run.variant})" if several and run.variant else ""
+            kind = f" ({run.variant})" if has_variants and run.variant else ""
             sources.append(Source(name, f"{label}{kind}", run.seed, run.encoder, run))
     for label in {label for label, _ in _repeated(sources)}:
-        of_label = [one for one in sources if one.label == label]
-        if len({one.run.name for one in of_label if one.run}) > 1:
-            named = {one.name: f"{label} ({one.run.name})" for one in of_label if one.run}
-            sources = [replace(one, label=named[one.name]) if one in of_label else one for one in sources]
+        of_label = [source for source in sources if source.label == label]
+        if len({source.run.name for source in of_label if source.run}) > 1:
+            names_by_source = {source.name: f"{label} ({source.run.name})" for source in of_label if source.run}
+            sources = [
+                replace(source, label=names_by_source[source.name]) if source in of_label else source
+                for source in sources
+            ]
     for label, seed in _repeated(sources):
-        same = [one.name for one in sources if (one.label, one.seed) == (label, seed)]
+        duplicates = [source.name for source in sources if (source.label, source.seed) == (label, seed)]
         raise ProbeError(
-            f"{same[0]} and {same[1]} are both {label}, seed {seed}, so their results could not be told apart; name "
+            f"{duplicates[0]} and {duplicates[1]} are both {label}, seed {seed}, so their results could not be "
+            "told apart; name "
             "them in calls and folders (--out) of their own; runs that differ in `name` can go together"
         )
     return sources
@@ -181,7 +185,7 @@ def _encoder_label(name: str) -> tuple[str, int]:
 
 def _repeated(sources: Iterable[Source]) -> list[tuple[str, int]]:
     """Labels and seeds that more than one source has."""
-    return [key for key, count in Counter((one.label, one.seed) for one in sources).items() if count > 1]
+    return [key for key, count in Counter((source.label, source.seed) for source in sources).items() if count > 1]
 
 
 def variant(label: str) -> str:
@@ -248,13 +252,17 @@ def read_request(request: Request) -> Reading:
         raise ProbeError(f"{stored.path}: expected a split of {', '.join(stored.splits)}, found {split!r}")
     sentences = list(stored[split])
     out = too_long(sources, sentences)
-    kept = np.flatnonzero(~out)
-    if request.sentences is not None and request.sentences < len(kept):
-        kept = np.sort(np.random.default_rng([request.seed, 6]).permutation(kept)[: request.sentences])
-    if not len(kept):
+    rows_that_fit = np.flatnonzero(~out)
+    if request.sentences is not None and request.sentences < len(rows_that_fit):
+        rows_that_fit = np.sort(
+            np.random.default_rng([request.seed, 6]).permutation(rows_that_fit)[: request.sentences]
+        )
+    if not len(rows_that_fit):
         raise ProbeError(f"{stored.path}: no sentence of {split} is short enough for the encoder to see it at once")
-    chosen = [sentences[row] for row in kept]
-    return Reading(stored.info["name"], stored.fingerprint, split, chosen, int(out.sum()), sources, request.seed)
+    sentences_read = [sentences[row] for row in rows_that_fit]
+    return Reading(
+        stored.info["name"], stored.fingerprint, split, sentences_read, int(out.sum()), sources, request.seed
+    )
 
 
 def too_long(sources: Sequence[Source], sentences: Sequence[Sentence]) -> NDArray[np.bool_]:
@@ -278,9 +286,9 @@ def training_sentences(reading: Reading, request: Request, number: int) -> list[
     if "train" not in stored.splits:
         raise ProbeError(f"{stored.path}: training sentences are needed, too; expected a split train, found none")
     sentences = list(stored["train"])
-    kept = np.flatnonzero(~too_long(reading.sources, sentences))
-    drawn = np.random.default_rng([request.seed, 12]).permutation(kept)[:number]
-    return [sentences[row] for row in np.sort(drawn)]
+    rows_that_fit = np.flatnonzero(~too_long(reading.sources, sentences))
+    sampled_rows = np.random.default_rng([request.seed, 12]).permutation(rows_that_fit)[:number]
+    return [sentences[row] for row in np.sort(sampled_rows)]
 
 
 # -- one Result from all of them ---------------------------------------------------------------------------------------
@@ -328,18 +336,20 @@ def survey(analysis: str, reading: Reading, request: Request, measure: Callable[
     refused: list[str] = []
     parts: list[Part] = []
     sources = enumerate(reading.sources, 1)
-    for number, source, subject in ((n, one_of, each) for n, one_of in sources for each in one_of.open(request.device)):
+    for number, source, subject in (
+        (n, one_of, opened_subject) for n, one_of in sources for opened_subject in one_of.open(request.device)
+    ):
         request.on_status(f"{subject.label}, seed {subject.seed} ({number} of {len(reading.sources)}), batch")
         try:
-            found = measure(subject)
+            measured_subject = measure(subject)
         except SubjectError as why:
             refused.append(f"{subject.name}: {why}")
             continue
         keys = {"encoder": subject.label, "run": subject.name, "seed": subject.seed}
-        encoders.append({**entry(subject, source.kind), **found.about})
-        notes += [*remarks(subject), *found.notes]
-        parts.append((keys, found.frames))
-        measured[subject.label, subject.seed] = found.measured
+        encoders.append({**entry(subject, source.kind), **measured_subject.about})
+        notes += [*remarks(subject), *measured_subject.notes]
+        parts.append((keys, measured_subject.frames))
+        measured[subject.label, subject.seed] = measured_subject.measured
     if not encoders:
         raise EncoderError("; ".join(refused))
     notes = [*(f"Left out: {line}." for line in refused), *notes]
@@ -357,12 +367,14 @@ def of_corpora(results: Sequence[Result]) -> Result:
     encoders, notes, parts = [], [], []
     for result in results:
         about, on = result.about, f" on {result.about['corpus']}"
-        encoders += [{**one, "encoder": one["encoder"] + on, "corpus": about["corpus"]} for one in about["encoders"]]
+        encoders += [
+            {**entry, "encoder": entry["encoder"] + on, "corpus": about["corpus"]} for entry in about["encoders"]
+        ]
         notes += [f"{about['corpus']}: {line}" for line in (result.origin, *about["notes"])]
         parts.append({name: frame.assign(encoder=frame["encoder"] + on) for name, frame in result.frames.items()})
-    every: dict[str, Any] = {key: [result.about[key] for result in results] for key in results[0].about}
-    about = {**results[0].about, "corpus": ", ".join(every["corpus"]), "fingerprint": "".join(every["fingerprint"])}
-    about |= {"sentences": sum(every["sentences"]), "too_long": sum(every["too_long"])}
+    merged: dict[str, Any] = {key: [result.about[key] for result in results] for key in results[0].about}
+    about = {**results[0].about, "corpus": ", ".join(merged["corpus"]), "fingerprint": "".join(merged["fingerprint"])}
+    about |= {"sentences": sum(merged["sentences"]), "too_long": sum(merged["too_long"])}
     frames = joined(({}, part) for part in parts)
     return Result(results[0].analysis, {**about, "encoders": encoders, "notes": notes}, frames)
 
@@ -388,6 +400,6 @@ def gate_grid(subject: Subject) -> Grid:
     """(L, A): the gate of each head, 1 where the run has none, 0 where the head was removed."""
     places = subject.encoder.places
     grid = np.zeros((places.layers, places.heads))
-    for layer, kept in enumerate(map(list, places.kept_heads)):
-        grid[layer, kept] = 1.0 if subject.gates is None else subject.gates[layer, kept].cpu().numpy()
+    for layer, kept_heads in enumerate(map(list, places.kept_heads)):
+        grid[layer, kept_heads] = 1.0 if subject.gates is None else subject.gates[layer, kept_heads].cpu().numpy()
     return grid

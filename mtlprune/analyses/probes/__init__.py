@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 SOUND, AS_RELEASED = "sound", "as-released"
 MODES = (SOUND, AS_RELEASED)
-TRUE, SHUFFLED = "none", "shuffled_labels"
+TRUE_LABELS, SHUFFLED = "none", "shuffled_labels"
 """Labels of the items, true or shuffled: in results also the names of the probe itself and of a control."""
 RANDOM, OFFSET, CHANCE = "random_encoder", "offset", "chance"
 CONTROLS = {RANDOM: "random encoder", SHUFFLED: "shuffled labels", OFFSET: "best offset", CHANCE: "chance"}
@@ -63,7 +63,7 @@ ANALYSIS = Analysis(
 )
 
 
-def labels_of(accuracy: DataFrame, few: int, kinds: Mapping[str, str]) -> tuple[DataFrame, list[str]]:
+def labels_of(accuracy: DataFrame, min_items: int, kinds: Mapping[str, str]) -> tuple[DataFrame, list[str]]:
     """The head chosen for each label, and what is left out.
 
     Args:
@@ -77,18 +77,20 @@ def labels_of(accuracy: DataFrame, few: int, kinds: Mapping[str, str]) -> tuple[
     """
     keys = [*RESULT, "label"]
     best = accuracy[accuracy["best"] & accuracy["test"].notna()]
-    probe, rest = best[best["control"] == TRUE], best[best["control"] != TRUE]
-    reached = rest.pivot(index=keys, columns="control", values="test").reindex(columns=list(CONTROLS))
-    distances = rest.loc[rest["control"] == OFFSET].set_index(keys)["distance"]
-    chosen = probe.drop(columns=["control", "dev", "best", "distance"]).join(reached, on=keys)
-    chosen = chosen.join(distances, on=keys).assign(few=chosen["items"] < few)
-    chosen["gain"] = (chosen["test"] - chosen[list(CONTROLS)].max(axis=1)).round(4)
-    roots = chosen["task"].map(lambda task: kinds.get(task) == "tree") & (chosen["label"].str.lower() == "root")
-    probed = accuracy.loc[accuracy["control"] == TRUE, keys].drop_duplicates()
-    lost = probed[probed.merge(probe[keys], how="left", indicator=True)["_merge"].to_numpy() == "left_only"]
+    probe, controls = best[best["control"] == TRUE_LABELS], best[best["control"] != TRUE_LABELS]
+    reached = controls.pivot(index=keys, columns="control", values="test").reindex(columns=list(CONTROLS))
+    distances = controls.loc[controls["control"] == OFFSET].set_index(keys)["distance"]
+    best_heads = probe.drop(columns=["control", "dev", "best", "distance"]).join(reached, on=keys)
+    best_heads = best_heads.join(distances, on=keys).assign(few=best_heads["items"] < min_items)
+    best_heads["gain"] = (best_heads["test"] - best_heads[list(CONTROLS)].max(axis=1)).round(4)
+    roots = best_heads["task"].map(lambda task: kinds.get(task) == "tree") & (best_heads["label"].str.lower() == "root")
+    probed = accuracy.loc[accuracy["control"] == TRUE_LABELS, keys].drop_duplicates()
+    labels_without_head = probed[
+        probed.merge(probe[keys], how="left", indicator=True)["_merge"].to_numpy() == "left_only"
+    ]
     why = "no item to choose a head on, or none to test it on"
     notes = [
         f"{task.upper()}: left out are {', '.join(labels.unique())} ({why})."
-        for task, labels in lost.groupby("task", sort=False)["label"]
+        for task, labels in labels_without_head.groupby("task", sort=False)["label"]
     ]
-    return chosen.assign(apart=roots).reset_index(drop=True), notes
+    return best_heads.assign(apart=roots).reset_index(drop=True), notes

@@ -72,9 +72,9 @@ class Items:
 
     def of(self, sentences: Sequence[int]) -> tuple[Ints, Ints]:
         """The items of these sentences, in their order, and for each the place of its sentence among them. (I,)"""
-        chosen = np.asarray(sentences, np.int64)
-        sizes = self.offsets[chosen + 1] - self.offsets[chosen]
-        return ranges(self.offsets[chosen], sizes), np.repeat(np.arange(len(chosen)), sizes)
+        sentence_numbers = np.asarray(sentences, np.int64)
+        sizes = self.offsets[sentence_numbers + 1] - self.offsets[sentence_numbers]
+        return ranges(self.offsets[sentence_numbers], sizes), np.repeat(np.arange(len(sentence_numbers)), sizes)
 
 
 def ranges(starts: Ints, sizes: Ints) -> Ints:
@@ -184,12 +184,12 @@ def chance(items: Items) -> Floats:
     if items.kind not in ATTENTION:
         return np.where(items.counts() > 0, 1 / max(1, len(items.labels)), np.nan)
     if items.kind == "tree":
-        missed = (1 - 1 / (items.lengths + 1)) ** 2  # both the dependent and the head choose another
+        miss_probability = (1 - 1 / (items.lengths + 1)) ** 2  # both the dependent and the head choose another
     else:
         start, end, predicate = (items.column(name) for name in ("start", "end", "predicate"))
         size = end - start
         # a predicate within its own argument chooses once only
-        others = size - ((predicate >= start) & (predicate < end))
-        missed = (1 - 1 / items.lengths) ** others * (1 - size / items.lengths)
+        other_words = size - ((predicate >= start) & (predicate < end))
+        miss_probability = (1 - 1 / items.lengths) ** other_words * (1 - size / items.lengths)
     with np.errstate(invalid="ignore"):
-        return np.bincount(items.label, 1 - missed, len(items.labels)) / items.counts()
+        return np.bincount(items.label, 1 - miss_probability, len(items.labels)) / items.counts()

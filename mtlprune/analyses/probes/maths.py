@@ -38,21 +38,21 @@ class AttendedPlaces:
     side: int
 
 
-def choose(seen: Observation) -> AttendedPlaces:
+def choose(observation: Observation) -> AttendedPlaces:
     """The choices of all places in all heads; [SEP] is never chosen.
 
     Of equal ones the first counts. Rows are averaged over the sub-words that attend, columns summed over those attended
     to. Columns that a sentence does not have get −1 (minus the row's sum), so that nothing chooses them.
     """
-    side = max(seen.batch.sizes) + 1
-    place = torch.arange(side, device=seen.last.device)
-    own = seen.places[..., None] == place  # (B, L, S); a sentence's [SEP] lies at its length + 1
-    own = own & (place <= seen.batch.lengths[:, None])[:, None]
-    counts = own.sum(1)  # (B, S), sub-words
-    columns = own.to(seen.last) - (counts == 0)[:, None].to(seen.last)
-    rows = (own / counts.clamp(min=1)[:, None]).to(seen.last).transpose(1, 2)  # (B, S, L)
+    side = max(observation.batch.sizes) + 1
+    place = torch.arange(side, device=observation.last.device)
+    is_own_place = observation.places[..., None] == place  # (B, L, S); a sentence's [SEP] lies at its length + 1
+    is_own_place = is_own_place & (place <= observation.batch.lengths[:, None])[:, None]
+    counts = is_own_place.sum(1)  # (B, S), sub-words
+    columns = is_own_place.to(observation.last) - (counts == 0)[:, None].to(observation.last)
+    rows = (is_own_place / counts.clamp(min=1)[:, None]).to(observation.last).transpose(1, 2)  # (B, S, L)
     anywhere, words = [], []
-    for attention in seen.attention:
+    for attention in observation.attention:
         weights = rows[:, None] @ (attention.flatten(1, 2) @ columns).unflatten(1, attention.shape[1:3])  # (B, n, S, S)
         word = weights[..., 1:].argmax(-1, keepdim=True)  # (B, n, S, 1)
         highest = weights[..., 1:].gather(-1, word)
@@ -81,8 +81,8 @@ def arguments_found(choices: AttendedPlaces, row: Tensor, start: Tensor, end: Te
     bool. ``row``: (U,), sentence of the batch; ``start``, ``end``: (U,), words of the argument, from 0, half-open;
     ``predicate``: (U,), word of the predicate, from 0."""
     base = row * choices.side + 1  # of word 0
-    chosen = choices.words[base + predicate] - 1  # (U, H), as words
-    inside = (chosen >= start[:, None]) & (chosen < end[:, None])
+    attended_words = choices.words[base + predicate] - 1  # (U, H), as words
+    inside = (attended_words >= start[:, None]) & (attended_words < end[:, None])
     sizes = end - start
     item = torch.repeat_interleave(sizes)  # (P,)
     word = torch.arange(len(item), device=row.device) - (sizes.cumsum(0) - sizes)[item] + start[item]
@@ -102,9 +102,9 @@ def by_label(hits: Tensor, label: Tensor, labels: int) -> Tensor:
 # -- centroids ---------------------------------------------------------------------------------------------------------
 
 
-def head_vectors(seen: Observation) -> Tensor:
+def head_vectors(observation: Observation) -> Tensor:
     """Outputs of every head for every word: (N, H, d), mean over sub-words."""
-    return torch.cat([seen.word_vectors(heads) for heads in seen.heads], 1)
+    return torch.cat([observation.word_vectors(heads) for heads in observation.heads], 1)
 
 
 def unit_vectors(words: Tensor, first: Tensor, sizes: Tensor) -> Tensor:
@@ -113,8 +113,8 @@ def unit_vectors(words: Tensor, first: Tensor, sizes: Tensor) -> Tensor:
     if not len(first):
         return words.new_zeros(0, *words.shape[1:])
     offsets = sizes.cumsum(0) - sizes
-    which = torch.arange(int(sizes.sum()), device=words.device) + torch.repeat_interleave(first - offsets, sizes)
-    return functional.embedding_bag(which, words.flatten(1), offsets, mode="mean").view(-1, *words.shape[1:])
+    word_index = torch.arange(int(sizes.sum()), device=words.device) + torch.repeat_interleave(first - offsets, sizes)
+    return functional.embedding_bag(word_index, words.flatten(1), offsets, mode="mean").view(-1, *words.shape[1:])
 
 
 class Centroids:
@@ -138,12 +138,12 @@ class Centroids:
         return functional.normalize(self.sums, dim=-1).permute(1, 2, 0).float()
 
     @property
-    def known(self) -> Tensor:
+    def is_known(self) -> Tensor:
         """(K,) bool: labels that have units."""
         return self.counts > 0
 
 
-def nearest_found(units: Tensor, label: Tensor, directions: Tensor, known: Tensor) -> Tensor:
+def nearest_found(units: Tensor, label: Tensor, directions: Tensor, is_known: Tensor) -> Tensor:
     """True where the centroid of the own label is the nearest; of equally near ones the first label counts. (U, H)
     bool.
 
@@ -153,20 +153,20 @@ def nearest_found(units: Tensor, label: Tensor, directions: Tensor, known: Tenso
         units: (U, H, d); their lengths do not matter.
         label: (U,) int64.
         directions: (H, d, K), of :meth:`Centroids.directions`.
-        known: (K,) bool.
+        is_known: (K,) bool.
     """
     near = torch.bmm(units.transpose(0, 1), directions.to(units))  # (H, U, K)
-    if not known.all():
-        near.masked_fill_(~known, -torch.inf)
+    if not is_known.all():
+        near.masked_fill_(~is_known, -torch.inf)
     says = torch.linalg.vector_norm(units, dim=-1) > 0  # (U, H)
     predicted = near.argmax(-1).T  # (U, H)
-    return (predicted == label[:, None]) & says & known[label][:, None]
+    return (predicted == label[:, None]) & says & is_known[label][:, None]
 
 
 # -- what is chosen, and how sure differences are ----------------------------------------------------------------------
 
 
-def chosen(dev: NDArray[np.float64]) -> NDArray[np.int64]:
+def best_places(dev: NDArray[np.float64]) -> NDArray[np.int64]:
     """The best head of each label, (K, L, A), the lowest of equal ones: (K,) places in L · A, −1 where there is nothing
     to choose by."""
     flat = dev.reshape(len(dev), -1)
@@ -180,10 +180,10 @@ def paired_interval(gap: NDArray[np.float64], sentence: NDArray[np.int64], seed:
     multinomial draw of how often each pair is met: exactly the bootstrap over sentences, at a cost that does not grow
     with their number.
     """
-    _, which = np.unique(sentence, return_inverse=True)
-    sums, sizes = np.bincount(which, gap), np.bincount(which)
+    _, sentence_index = np.unique(sentence, return_inverse=True)
+    sums, sizes = np.bincount(sentence_index, gap), np.bincount(sentence_index)
     pairs, counts = np.unique(np.stack([sums.round(12), sizes], 1), axis=0, return_counts=True)
     generator = np.random.default_rng([BOOTSTRAP, seed])
-    drawn = generator.multinomial(len(sums), counts / len(sums), size=RESAMPLES) @ pairs  # (resamples, 2)
-    low, high = np.quantile(drawn[:, 0] / drawn[:, 1], [0.025, 0.975])
+    resampled_gaps = generator.multinomial(len(sums), counts / len(sums), size=RESAMPLES) @ pairs  # (resamples, 2)
+    low, high = np.quantile(resampled_gaps[:, 0] / resampled_gaps[:, 1], [0.025, 0.975])
     return float(low), float(high)

@@ -38,7 +38,7 @@ from mtlprune.analyses.probes import (
     RESULT,
     SHUFFLED,
     SOUND,
-    TRUE,
+    TRUE_LABELS,
     labels_of,
 )
 from mtlprune.analyses.probes.items import Items, chance, offset_hits, read_items
@@ -47,9 +47,9 @@ from mtlprune.analyses.probes.maths import (
     Centroids,
     arcs_found,
     arguments_found,
+    best_places,
     by_label,
     choose,
-    chosen,
     head_vectors,
     nearest_found,
     paired_interval,
@@ -95,7 +95,7 @@ class Findings:
 
     def hits(self, mode: str, task: str, layer: int, head: int) -> NDArray[np.bool_]:
         """(U,): which test items one head (from 0) finds."""
-        heads = self.test[mode, TRUE, task].shape[2]
+        heads = self.test[mode, TRUE_LABELS, task].shape[2]
         byte, bit = divmod(layer * heads + head, 8)
         return (self.bits[mode, task][:, byte] >> (7 - bit) & 1).astype(bool)
 
@@ -118,7 +118,8 @@ class ProbeSurvey:
         self.bytes = -(-places.layers * places.heads // 8)
         self.width, self.count = places.width, sum(map(len, places.kept_heads))
         present = np.array(
-            [layer * places.heads + h for layer, kept in enumerate(places.kept_heads) for h in kept], np.int64
+            [layer * places.heads + h for layer, kept_heads in enumerate(places.kept_heads) for h in kept_heads],
+            np.int64,
         )
         self.present = present  # (H,): places in L · A
         self.open = np.ones(self.count, bool) if gates is None else gates.cpu().numpy().reshape(-1)[present] > OPEN
@@ -138,15 +139,15 @@ class ProbeSurvey:
             (items.task, labelling): Centroids(len(items.labels), self.count, self.width, self._device)
             for items in data.items[split]
             if items.kind in CENTROID
-            for labelling in (TRUE, SHUFFLED)
+            for labelling in (TRUE_LABELS, SHUFFLED)
         }
-        for rows, seen in self.observations(data.sentences[split], ("heads",)):
-            words = head_vectors(seen)
+        for rows, observation in self.observations(data.sentences[split], ("heads",)):
+            words = head_vectors(observation)
             for items in data.items[split]:
                 if items.kind in CENTROID:
-                    which, units = self._units(words, seen, items, rows)
-                    for labelling in (TRUE, SHUFFLED):
-                        centroids[items.task, labelling].add(units, self._labels(items, labelling, which))
+                    item_rows, units = self._units(words, observation, items, rows)
+                    for labelling in (TRUE_LABELS, SHUFFLED):
+                        centroids[items.task, labelling].add(units, self._labels(items, labelling, item_rows))
         return centroids
 
     def score(
@@ -156,30 +157,30 @@ class ProbeSurvey:
         centroids; ``keep``: also return every item's hits."""
         counts: dict[tuple[str, str, str], Tensor] = {}
         bits: dict[tuple[str, str], NDArray[np.uint8]] = {}
-        ready = {
-            (mode, *key): (centroids.directions(), centroids.known)
+        directions = {
+            (mode, *key): (centroids.directions(), centroids.is_known)
             for mode, by_key in learnt.items()
             for key, centroids in by_key.items()
         }
-        for rows, seen in self.observations(data.sentences[split], ("attention", "heads")):
-            choices, words = choose(seen), head_vectors(seen)
+        for rows, observation in self.observations(data.sentences[split], ("attention", "heads")):
+            choices, words = choose(observation), head_vectors(observation)
             for items in data.items[split]:
                 attended = items.kind in ATTENTION
                 if attended:
-                    which, hits = self._attended(choices, items, rows)
+                    item_rows, hits = self._attended(choices, items, rows)
                 else:
-                    which, units = self._units(words, seen, items, rows)
-                for mode, labelling in product(learnt, (TRUE, SHUFFLED)):
-                    key, labels = (mode, labelling, items.task), self._labels(items, labelling, which)
+                    item_rows, units = self._units(words, observation, items, rows)
+                for mode, labelling in product(learnt, (TRUE_LABELS, SHUFFLED)):
+                    key, labels = (mode, labelling, items.task), self._labels(items, labelling, item_rows)
                     if not attended:
-                        hits = nearest_found(units, labels, *ready[mode, items.task, labelling])
+                        hits = nearest_found(units, labels, *directions[mode, items.task, labelling])
                     part = by_label(hits, labels, len(items.labels))
                     counts[key] = counts[key] + part if key in counts else part
-                    if keep and labelling == TRUE:
+                    if keep and labelling == TRUE_LABELS:
                         room = bits.setdefault((mode, items.task), np.zeros((len(items), self.bytes), np.uint8))
                         everywhere = np.zeros((len(hits), self.shape[0] * self.shape[1]), bool)
                         everywhere[:, self.present] = hits.cpu().numpy()
-                        room[which] = np.packbits(everywhere, axis=1)
+                        room[item_rows] = np.packbits(everywhere, axis=1)
         tasks = {items.task: items for items in data.items[split]}
         return {key: self._grid(part, tasks[key[2]].counts()) for key, part in counts.items()}, bits
 
@@ -201,22 +202,22 @@ class ProbeSurvey:
     def _tensor(self, values: NDArray[np.int64]) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(values)).to(self._device)
 
-    def _labels(self, items: Items, labelling: str, which: NDArray[np.int64]) -> Tensor:
-        return self._tensor((items.label if labelling == TRUE else items.shuffled)[which])
+    def _labels(self, items: Items, labelling: str, item_rows: NDArray[np.int64]) -> Tensor:
+        return self._tensor((items.label if labelling == TRUE_LABELS else items.shuffled)[item_rows])
 
     def _attended(self, choices: AttendedPlaces, items: Items, rows: Sequence[int]) -> tuple[NDArray[np.int64], Tensor]:
-        which, row = items.of(rows)
-        columns = (self._tensor(column) for column in items.columns[which].T)
+        item_rows, row = items.of(rows)
+        columns = (self._tensor(column) for column in items.columns[item_rows].T)
         finder = arcs_found if items.kind == "tree" else arguments_found
-        return which, finder(choices, self._tensor(row), *columns)
+        return item_rows, finder(choices, self._tensor(row), *columns)
 
     def _units(
-        self, words: Tensor, seen: Observation, items: Items, rows: Sequence[int]
+        self, words: Tensor, observation: Observation, items: Items, rows: Sequence[int]
     ) -> tuple[NDArray[np.int64], Tensor]:
-        which, row = items.of(rows)
-        start, end = items.columns[which].T
-        first = np.cumsum(seen.batch.sizes) - seen.batch.sizes
-        return which, unit_vectors(words, self._tensor(first[row] + start), self._tensor(end - start))
+        item_rows, row = items.of(rows)
+        start, end = items.columns[item_rows].T
+        first = np.cumsum(observation.batch.sizes) - observation.batch.sizes
+        return item_rows, unit_vectors(words, self._tensor(first[row] + start), self._tensor(end - start))
 
     def _grid(self, counts: Tensor, items: NDArray[np.int64]) -> Grid:
         """(K, H) hits to (K, L, A) percent."""
@@ -259,7 +260,7 @@ def measure(request: Request) -> Result:
     sources, corpus = find_sources(request.names), load_corpus(request.corpus)
     sentences = _read(corpus, modes, options.train_sentences, request.seed)
     data = _fitting(sentences, sources, corpus, request)
-    encoders, probed, rows, seen = [], [], [], list[str]()
+    encoders, probed, rows, remarks_made = [], [], [], list[str]()
     controls: dict[Any, Findings] = {}
     first: tuple[str, tuple] = ("", ())
     for number, source in enumerate(sources, 1):
@@ -272,12 +273,12 @@ def measure(request: Request) -> Result:
             probed.append(Probed(subject.label, subject.name, subject.seed, findings, untrained))
             rows += list(_rows(probed[-1], data, modes))
             encoders.append(entry(subject, source.kind))
-            seen += remarks(subject)
+            remarks_made += remarks(subject)
     about = _about(request, corpus, sentences, data)
     accuracy = pd.concat(rows, ignore_index=True)
     accuracy.attrs["exact"] = True
     labels, notes = labels_of(accuracy.round({"test": 4}), options.few, about["kinds"])
-    about |= {"encoders": encoders, "notes": [*seen, *notes]}
+    about |= {"encoders": encoders, "notes": [*remarks_made, *notes]}
     frames = {"accuracy": accuracy, "labels": labels}
     if compared := list(differences(probed, modes, data.items["test"])):
         frames["differences"] = pd.DataFrame(compared)
@@ -331,14 +332,15 @@ def _specials(kinds: Mapping[str, str]) -> str:
 
 
 def _read(corpus: Corpus, modes: Sequence[str], train_sentences: int | None, seed: int) -> dict[str, list[Sentence]]:
-    wanted = ("train", "dev", "test") if SOUND in modes else ("test",)
-    missing = [split for split in wanted if split not in corpus.splits]
+    splits_needed = ("train", "dev", "test") if SOUND in modes else ("test",)
+    missing = [split for split in splits_needed if split not in corpus.splits]
     if missing:
         raise ProbeError(
-            f"{corpus.path}: expected the splits {', '.join(wanted)}, found {', '.join(corpus.splits)}; centroids come "
+            f"{corpus.path}: expected the splits {', '.join(splits_needed)}, found {', '.join(corpus.splits)}; "
+            "centroids come "
             f"from train, heads are chosen on dev; with test alone there is mode={AS_RELEASED}"
         )
-    by_split = {split: list(corpus[split]) for split in wanted}
+    by_split = {split: list(corpus[split]) for split in splits_needed}
     if train_sentences is not None and "train" in by_split and train_sentences < len(by_split["train"]):
         generator = np.random.default_rng([seed, 5])
         rows = np.sort(generator.permutation(len(by_split["train"]))[:train_sentences])
@@ -351,17 +353,22 @@ def _fitting(
 ) -> Data:
     """The sentences that every encoder sees at once, with their items. Raises ProbeError where there are none."""
     request.on_status("looking for sentences that do not fit")
-    gone = iter(too_long(sources, list(chain(*sentences.values()))))
-    kept = {split: [sentence for sentence in content if not next(gone)] for split, content in sentences.items()}
-    for split in (split for split, content in kept.items() if not content):
+    is_too_long = iter(too_long(sources, list(chain(*sentences.values()))))
+    fitting = {
+        split: [sentence for sentence in content if not next(is_too_long)] for split, content in sentences.items()
+    }
+    for split in (split for split, content in fitting.items() if not content):
         raise ProbeError(f"no sentence of {split} is short enough for the encoder to see it at once")
-    items = read_items(kept, request.seed)
-    found = [of_task.task for of_task in items["test"]]
-    asked = found if request.options.layers is None else request.options.layers.split(",")
-    if lacking := [name for name in asked if name not in found]:
-        raise ProbeError(f"{corpus.path}: expected layers among {', '.join(found)}, found {lacking[0]!r}")
-    items = {split: [of_task for of_task in several if of_task.task in asked] for split, several in items.items()}
-    data = Data(kept, items)
+    items = read_items(fitting, request.seed)
+    tasks_found = [of_task.task for of_task in items["test"]]
+    tasks_requested = tasks_found if request.options.layers is None else request.options.layers.split(",")
+    if missing_tasks := [name for name in tasks_requested if name not in tasks_found]:
+        raise ProbeError(f"{corpus.path}: expected layers among {', '.join(tasks_found)}, found {missing_tasks[0]!r}")
+    items = {
+        split: [of_task for of_task in items_of_split if of_task.task in tasks_requested]
+        for split, items_of_split in items.items()
+    }
+    data = Data(fitting, items)
     if not data.items["test"]:
         raise ProbeError(
             f"{corpus.path}: no sentence of {', '.join(sentences)} has any layer, so nothing can be probed"
@@ -407,26 +414,26 @@ def _rows(probed: Probed, data: Data, modes: Sequence[str]) -> Iterator[pd.DataF
     """The frame ``accuracy`` of one encoder, by mode and task: the probe, then its controls."""
     splits, longest = data.items, max(map(len, chain(*data.sentences.values())))
     for mode, items in product(modes, splits["test"]):
-        named = dict(zip(RESULT, (probed.label, probed.run, probed.seed, mode, items.task), strict=True))
+        keys = dict(zip(RESULT, (probed.label, probed.run, probed.seed, mode, items.task), strict=True))
         sources = [
-            (probed.findings, TRUE, TRUE),
-            (probed.untrained, TRUE, RANDOM),
+            (probed.findings, TRUE_LABELS, TRUE_LABELS),
+            (probed.untrained, TRUE_LABELS, RANDOM),
             (probed.findings, SHUFFLED, SHUFFLED),
         ]
         for findings, labelling, name in sources:
             if findings is not None:
                 key = mode, labelling, items.task
-                yield _table(name, items, findings.dev[key], findings.test[key]).assign(**named)[COLUMNS]
+                yield _table(name, items, findings.dev[key], findings.test[key]).assign(**keys)[COLUMNS]
         parts = [next(p for p in splits["dev" if mode == SOUND else "test"] if p.task == items.task), items]
         if items.kind in ATTENTION:
             with np.errstate(invalid="ignore"):
                 dev, test = (100 * offset_hits(part, longest) / part.counts()[:, None] for part in parts)  # (K, D)
             best = np.where(np.isnan(dev).all(1), 0, np.nan_to_num(dev, nan=-1).argmax(1))[:, None]
             dev, test = (np.take_along_axis(part, best, 1)[..., None] for part in (dev, test))
-            yield _table(OFFSET, items, dev, test, best[:, 0] + 1.0).assign(**named)[COLUMNS]
+            yield _table(OFFSET, items, dev, test, best[:, 0] + 1.0).assign(**keys)[COLUMNS]
         # the label's own counts are enough: nothing is chosen by chance
         dev, test = (100 * chance(part)[:, None, None] for part in parts)
-        yield _table(CHANCE, items, dev, test).assign(**named)[COLUMNS]
+        yield _table(CHANCE, items, dev, test).assign(**keys)[COLUMNS]
 
 
 def _table(control: str, items: Items, dev: Grid, test: Grid, distance: Any = np.nan) -> pd.DataFrame:
@@ -441,7 +448,7 @@ def _table(control: str, items: Items, dev: Grid, test: Grid, distance: Any = np
         head=(head + 1) * of_heads,
         dev=dev.ravel(),
         test=test.ravel(),
-        best=layer * heads + head == chosen(dev)[label],
+        best=layer * heads + head == best_places(dev)[label],
         distance=np.broadcast_to(distance, count)[label],
     )
     return table[table["items"] > 0]
@@ -454,38 +461,44 @@ def differences(probed: Sequence[Probed], modes: Sequence[str], tasks: Sequence[
     Accuracies are means over seeds of the head chosen for each; of the same items, so the interval is a paired one.
     """
     by_encoder: dict[str, list[Probed]] = {}
-    for one in probed:
-        by_encoder.setdefault(one.label, []).append(one)
+    for probed_encoder in probed:
+        by_encoder.setdefault(probed_encoder.label, []).append(probed_encoder)
     for mode, items in product(modes, tasks):
-        alone = items.task.upper()
-        if alone not in by_encoder:
+        single_label = items.task.upper()
+        if single_label not in by_encoder:
             continue
-        base = item_scores(by_encoder[alone], mode, items)
+        base = item_scores(by_encoder[single_label], mode, items)
         sentence = np.repeat(np.arange(len(items.offsets) - 1), np.diff(items.offsets))
-        for name in (name for name in by_encoder if name != alone):
-            own = item_scores(by_encoder[name], mode, items)
+        for name in (name for name in by_encoder if name != single_label):
+            own_scores = item_scores(by_encoder[name], mode, items)
             for k in np.flatnonzero(items.counts()):
                 here = items.label == k
-                gap = own[here] - base[here]
+                gap = own_scores[here] - base[here]
                 if np.isnan(gap).any():
                     continue  # no head was chosen for the label
                 low, high = paired_interval(gap, sentence[here], int(k))
-                keys = {"encoder": name, "other": alone, "mode": mode, "task": items.task, "label": items.labels[k]}
+                keys = {
+                    "encoder": name,
+                    "other": single_label,
+                    "mode": mode,
+                    "task": items.task,
+                    "label": items.labels[k],
+                }
                 counts = {"items": int(here.sum()), "seeds": len(by_encoder[name])}
                 values = {"difference": float(gap.mean()), "low": low, "high": high}
                 percent = {key: round(100 * value, 4) for key, value in values.items()}
-                yield {**keys, **counts, "other_seeds": len(by_encoder[alone]), **percent}
+                yield {**keys, **counts, "other_seeds": len(by_encoder[single_label]), **percent}
 
 
 def item_scores(probed: Sequence[Probed], mode: str, items: Items) -> NDArray[np.float64]:
     """(U of the task,): the share of the seeds whose chosen head finds the item; NaN where no head was chosen."""
     total = np.zeros(len(items))
-    for one in probed:
-        dev = one.findings.dev[mode, TRUE, items.task]
-        best = chosen(dev)
+    for probed_encoder in probed:
+        dev = probed_encoder.findings.dev[mode, TRUE_LABELS, items.task]
+        best = best_places(dev)
         scores = np.full(len(items), np.nan)
         for place in np.unique(best[best >= 0]):
             here = np.isin(items.label, np.flatnonzero(best == place))
-            scores[here] = one.findings.hits(mode, items.task, *divmod(int(place), dev.shape[2]))[here]
+            scores[here] = probed_encoder.findings.hits(mode, items.task, *divmod(int(place), dev.shape[2]))[here]
         total += scores
     return total / len(probed)

@@ -32,8 +32,8 @@ def read_published(against: str) -> tuple[dict[str, str], pd.DataFrame]:
             f"{path}: expected a CSV table with the columns {', '.join(KEYS)}, found {', '.join(table)[:80]}"
         )
     names = list(table["encoder"].unique())
-    chosen = next((name for name in names if name.lower() == (encoder or names[0]).lower()), None)
-    if chosen is None:
+    table_name = next((name for name in names if name.lower() == (encoder or names[0]).lower()), None)
+    if table_name is None:
         raise RunError(f"{path}: expected one of {', '.join(names)}, found {encoder!r}")
-    rows = table[table["encoder"] == chosen].drop(columns="encoder")
-    return {"encoder": chosen, "remarks": " ".join(remarks)}, rows
+    rows = table[table["encoder"] == table_name].drop(columns="encoder")
+    return {"encoder": table_name, "remarks": " ".join(remarks)}, rows

@@ -18,7 +18,7 @@ from typing import Any
 import pandas as pd
 
 from mtlprune.analyses.analysis import read
-from mtlprune.analyses.probes import CHANCE, CONTROLS, MODES, OFFSET, RANDOM, RESULT, TRUE, labels_of
+from mtlprune.analyses.probes import CHANCE, CONTROLS, MODES, OFFSET, RANDOM, RESULT, TRUE_LABELS, labels_of
 from mtlprune.io.files import RunError
 from mtlprune.layers import LAYERS, in_order, layer_order
 from mtlprune.runs.results import Result, joined
@@ -26,7 +26,7 @@ from mtlprune.runs.results import Result, joined
 PRETRAINED, STL = "pretrained", "STL"
 OF_NO_WEIGHTS = (RANDOM, OFFSET, CHANCE)
 """Controls that do not depend on what the encoder has learnt, so that all encoders of one corpus share them."""
-_OTHERS = 5
+_FIRST_OF_OTHERS = 5
 _ROW = [*RESULT, "control", "label", "layer", "head"]
 
 
@@ -37,48 +37,51 @@ def read_probes(folders: Iterable[str | Path]) -> Result:
     paths = list(dict.fromkeys(map(Path, folders)))
     if not paths:
         raise RunError("no folder with probe results is named; `mtlprune analyze probes` makes one")
-    return together(paths, [read(path, "probes") for path in paths])
+    return joined_results(paths, [read(path, "probes") for path in paths])
 
 
-def together(paths: Sequence[Path], each: Sequence[Result]) -> Result:
+def joined_results(paths: Sequence[Path], results: Sequence[Result]) -> Result:
     """The panels of the Results in folders, from ``read_probes``."""
-    for path, one in zip(paths, each, strict=True):
+    for path, result in zip(paths, results, strict=True):
         for name in ("fingerprint", "specials", "few"):
-            if one.about[name] != each[0].about[name]:
+            if result.about[name] != results[0].about[name]:
                 raise RunError(
-                    f"{paths[0]} and {path} differ in {name} ({each[0].about[name]} and {one.about[name]}), so their "
+                    f"{paths[0]} and {path} differ in {name} ({results[0].about[name]} and "
+                    f"{result.about[name]}), so their "
                     "numbers do not belong side by side; plot them apart"
                 )
-    if len(sizes := {shape(one) for one in each}) > 1:
-        listed = ", ".join(sorted(f"{layers} × {heads}" for layers, heads in sizes))
+    if len(sizes := {shape(result) for result in results}) > 1:
+        shapes = ", ".join(sorted(f"{layers} × {heads}" for layers, heads in sizes))
         raise RunError(
-            f"{', '.join(map(str, paths))}: expected encoders with equally many layers and heads, found {listed}; "
+            f"{', '.join(map(str, paths))}: expected encoders with equally many layers and heads, found {shapes}; "
             "heads of different encoders do not correspond, so plot them apart"
         )
-    frames = joined(({}, one.frames) for one in each)
-    same = [key for key in _ROW if key != "run"]
-    probe = frames["accuracy"][frames["accuracy"]["control"] == TRUE].drop_duplicates([*same, "test"])
-    if (twice := probe[probe.duplicated(same)]).size:
+    frames = joined(({}, result.frames) for result in results)
+    identifying = [key for key in _ROW if key != "run"]
+    probe = frames["accuracy"][frames["accuracy"]["control"] == TRUE_LABELS].drop_duplicates([*identifying, "test"])
+    if (twice := probe[probe.duplicated(identifying)]).size:
         row = twice.iloc[0]
         raise RunError(
             f"{' and '.join(map(str, paths))} hold different results of {row['encoder']}, seed {row['seed']}, "
             f"{row['mode']}, {row['task']}; one encoder and seed is one result, so name one of the folders"
         )
-    frames["accuracy"] = frames["accuracy"].drop_duplicates(same, ignore_index=True)
-    kinds = {task: kind for one in each for task, kind in one.about["kinds"].items()}
-    exact, _ = labels_of(frames["accuracy"], each[0].about["few"], kinds)
+    frames["accuracy"] = frames["accuracy"].drop_duplicates(identifying, ignore_index=True)
+    kinds = {task: kind for result in results for task, kind in result.about["kinds"].items()}
+    exact, _ = labels_of(frames["accuracy"], results[0].about["few"], kinds)
     frames["labels"], notes = _shared(exact)
     if "published" in frames:
         frames["published"] = frames["published"].drop_duplicates(["task", "label"])
     if "differences" in frames:  # of the most seeds
         sorted_ = frames["differences"].sort_values(["seeds", "other_seeds"], ascending=False, kind="stable")
         frames["differences"] = sorted_.drop_duplicates(["encoder", "mode", "task", "label"])
-    encoders = {(one["encoder"], one["seed"]): one for result in reversed(each) for one in result.about["encoders"]}
+    encoders = {
+        (entry["encoder"], entry["seed"]): entry for result in reversed(results) for entry in result.about["encoders"]
+    }
     about = {
-        **each[0].about,
+        **results[0].about,
         "kinds": kinds,
         "encoders": list(reversed(encoders.values())),
-        "notes": list(dict.fromkeys([*(note for one in each for note in one.about["notes"]), *notes])),
+        "notes": list(dict.fromkeys([*(note for result in results for note in result.about["notes"]), *notes])),
         "folders": list(map(str, paths)),
     }
     return Result("probes", about, frames)
@@ -97,8 +100,10 @@ def _shared(labels: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     shared = [control for control, mean in means.items() if (labels[control].isna() & mean.notna()).any()]
     labels = labels.assign(**{control: labels[control].fillna(mean) for control, mean in means.items()})
     labels["gain"] = (labels["test"] - labels[list(CONTROLS)].max(axis=1)).round(4)
-    listed = ", ".join(CONTROLS[control] for control in shared)
-    return labels, [f"Controls that no fine-tuning changes ({listed}) are shared by all encoders."] if shared else []
+    control_names = ", ".join(CONTROLS[control] for control in shared)
+    return labels, [
+        f"Controls that no fine-tuning changes ({control_names}) are shared by all encoders."
+    ] if shared else []
 
 
 # -- labels by task and encoder ----------------------------------------------------------------------------------------
@@ -123,27 +128,32 @@ class ProbePanel:
     def items(self) -> dict[str, int]:
         """Test items of each label, the most frequent first; equally frequent ones by name."""
         counts = self.rows.groupby("label")["items"].max()
-        return dict(sorted(((str(k), int(n)) for k, n in counts.items()), key=lambda one: (-one[1], one[0])))
+        return dict(
+            sorted(
+                ((str(k), int(n)) for k, n in counts.items()),
+                key=lambda label_and_count: (-label_and_count[1], label_and_count[0]),
+            )
+        )
 
     @cached_property
-    def few(self) -> frozenset[str]:
+    def rare_labels(self) -> frozenset[str]:
         """Labels of which little can be said."""
         return frozenset(self.rows.loc[self.rows["few"], "label"])
 
     @cached_property
-    def apart(self) -> list[str]:
+    def set_apart(self) -> list[str]:
         """The root: found by attention to the first special token, it stands in no mean."""
         return sorted(set(self.rows.loc[self.rows["apart"], "label"]))
 
     @property
     def labels(self) -> list[str]:
         """All but the root."""
-        return [label for label in self.items if label not in self.apart]
+        return [label for label in self.items if label not in self.set_apart]
 
     @property
-    def sure(self) -> list[str]:
+    def reliable_labels(self) -> list[str]:
         """Those with enough items."""
-        return [label for label in self.labels if label not in self.few]
+        return [label for label in self.labels if label not in self.rare_labels]
 
     @cached_property
     def _cells(self) -> dict[tuple[str, str], list[dict[str, Any]]]:
@@ -156,13 +166,13 @@ class ProbePanel:
         """The entries of the frame for each seed that has the label."""
         return self._cells.get((title, label), [])
 
-    def values(self, title: str, label: str, what: str = "test") -> list[float]:
+    def values(self, title: str, label: str, measure: str = "test") -> list[float]:
         """A number a seed that has the label."""
-        return [row[what] for row in self.of(title, label) if not math.isnan(row[what])]
+        return [row[measure] for row in self.of(title, label) if not math.isnan(row[measure])]
 
-    def mean(self, title: str, label: str, what: str = "test") -> float:
+    def mean(self, title: str, label: str, measure: str = "test") -> float:
         """Over seeds; NaN where no seed has the label."""
-        return statistics.mean(values) if (values := self.values(title, label, what)) else math.nan
+        return statistics.mean(values) if (values := self.values(title, label, measure)) else math.nan
 
     def gap(self, title: str, label: str) -> float:
         """Mean accuracy minus that of STL."""
@@ -183,16 +193,20 @@ def panels(result: Result, mode: str) -> list[ProbePanel]:
     """A panel a task, without encoders that were trained for other tasks only."""
     labels = result.frames["labels"]
     tasks = {task.upper() for task in (*LAYERS, *labels["task"].unique())}
-    shown = []
+    all_panels = []
     for task in in_order(labels.loc[labels["mode"] == mode, "task"].unique()):
         here = labels[(labels["mode"] == mode) & (labels["task"] == task)].sort_values("seed", kind="stable")
         kinds = {encoder: kind(encoder, task, tasks) for encoder in here["encoder"].unique()}
-        wanted = sorted(place for place in {_place(*one) for one in kinds.values()} if place[0] < _OTHERS)
-        titles = tuple(title for _, _, title in wanted)
+        places = sorted(
+            place
+            for place in {_place(*layer_and_head) for layer_and_head in kinds.values()}
+            if place[0] < _FIRST_OF_OTHERS
+        )
+        titles = tuple(title for _, _, title in places)
         rows = here.assign(title=here["encoder"].map({encoder: title for encoder, (_, title) in kinds.items()}))
         if titles:
-            shown.append(ProbePanel(task, mode, rows[rows["title"].isin(titles)], titles))
-    return shown
+            all_panels.append(ProbePanel(task, mode, rows[rows["title"].isin(titles)], titles))
+    return all_panels
 
 
 def _place(place: int, title: str) -> tuple[int, int, str]:
@@ -212,29 +226,29 @@ def kind(encoder: str, task: str, tasks: Collection[str]) -> tuple[int, str]:
     parts = plain.split("+")
     if len(parts) == 2 and name in parts:
         return 2, "+" + next(part for part in parts if part != name) + (f" ({variant}" if variant else "")
-    joint, _, own = encoder.partition(":")
-    if own and own != name:
-        return _OTHERS + 1, encoder
+    joint, _, task_name = encoder.partition(":")
+    if task_name and task_name != name:
+        return _FIRST_OF_OTHERS + 1, encoder
     if joint.startswith("MTL-") or (len(parts) > 2 and name in parts):
-        return 3, joint if not own else f"{joint}, own gates"
+        return 3, joint if not task_name else f"{joint}, own gates"
     if encoder in tasks:
-        return _OTHERS, f"STL-{encoder}"
-    return (_OTHERS + 1 if len(parts) > 1 and set(parts) <= set(tasks) else 4), encoder
+        return _FIRST_OF_OTHERS, f"STL-{encoder}"
+    return (_FIRST_OF_OTHERS + 1 if len(parts) > 1 and set(parts) <= set(tasks) else 4), encoder
 
 
-def known(result: Result, mode: str, encoder: str | None = None, seed: int | None = None) -> pd.DataFrame:
+def probe_table(result: Result, mode: str, encoder: str | None = None, seed: int | None = None) -> pd.DataFrame:
     """The labels that heads tell: a row a head and label, with ``test``, ``gain`` over the label's best control (NaN
     where there is none), ``rank`` among ``there`` heads (1 is the best), whether the head is ``best`` (was chosen for
     it), ``items``, ``few`` and ``apart``; for each head first what it beats every control on, then by its rank.
     """
     keys = [*RESULT, "label"]
     labels, heads = result.frames["labels"], result.frames["accuracy"]
-    wanted = (heads["mode"] == mode) & (heads["control"] == TRUE) & heads["test"].notna()
+    is_wanted = (heads["mode"] == mode) & (heads["control"] == TRUE_LABELS) & heads["test"].notna()
     for name, value in (("encoder", encoder), ("seed", seed)):
-        wanted &= True if value is None else heads[name] == value
+        is_wanted &= True if value is None else heads[name] == value
     control = labels[list(CONTROLS)].max(axis=1)
     beside = labels[[*keys, "few", "apart"]].assign(reached=control)
-    table = heads[wanted].merge(beside, on=keys).drop(columns=["control", "dev", "distance"])
+    table = heads[is_wanted].merge(beside, on=keys).drop(columns=["control", "dev", "distance"])
     table["gain"] = table["test"] - table["reached"]
     groups = table.groupby(keys)["test"]
     table["rank"], table["there"] = groups.rank(method="min", ascending=False).astype(int), groups.transform("size")

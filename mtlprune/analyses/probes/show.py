@@ -15,13 +15,22 @@ from scipy.optimize import isotonic_regression
 
 from mtlprune.analyses.analysis import HeadColumn
 from mtlprune.analyses.probes import AS_RELEASED, CONTROLS, SOUND
-from mtlprune.analyses.probes.reading import PRETRAINED, STL, ProbePanel, known, modes, panels, shape, together
+from mtlprune.analyses.probes.reading import (
+    PRETRAINED,
+    STL,
+    ProbePanel,
+    joined_results,
+    modes,
+    panels,
+    probe_table,
+    shape,
+)
 from mtlprune.figures.charts import ABOVE, DIVERGING, RULE, SOFT, Chart, Spec, data, figure, head_map
 from mtlprune.figures.grid import Grid, Strong, mean_sd, number, shown_label
 from mtlprune.layers import in_order
 from mtlprune.runs.results import Result
 
-FEW = "°"
+RARE_MARK = "°"
 MEAN = "mean over labels"
 _MEANS = ("accuracy", "best control", "gain", "beyond every control")
 
@@ -38,19 +47,20 @@ def about(result: Result) -> str:
 def findings(result: Result) -> list[str]:
     """The main numbers, in sentences: first of the pretrained encoder, then means over labels of each encoder."""
     sentences = beyond_controls(panels(result, modes(result)[0]))
-    few = result.about["few"]
+    min_items = result.about["few"]
     labels = result.frames["labels"]
-    counted = labels[~labels["few"] & ~labels["apart"] & labels["gain"].notna()]
-    for (mode, encoder, seed), rows in counted.groupby(["mode", "encoder", "seed"], sort=False):
-        each = [
+    counted_labels = labels[~labels["few"] & ~labels["apart"] & labels["gain"].notna()]
+    for (mode, encoder, seed), rows in counted_labels.groupby(["mode", "encoder", "seed"], sort=False):
+        task_figures = [
             f"{task.upper()} {here['test'].mean():.2f} ({(here['test'] - here['gain']).mean():.2f}, "
             f"{here['gain'].mean():+.2f}; {(here['gain'] > 0).sum()} of {len(here)})"
             for task, here in rows.groupby("task", sort=False)
         ]
-        sentences.append(f"{mode}, {encoder}, seed {seed}: {', '.join(each)}.")
-    if len(counted):
+        sentences.append(f"{mode}, {encoder}, seed {seed}: {', '.join(task_figures)}.")
+    if len(counted_labels):
         sentences.append(
-            f"The numbers are percent, means over labels of at least {few} test items: the best head (in brackets the "
+            f"The numbers are percent, means over labels of at least {min_items} test items: the best head (in "
+            "brackets the "
             "best control, the gain over it, and how many labels have one)."
         )
     for split, numbers in result.about.get("splits", {}).items():
@@ -66,11 +76,11 @@ def findings(result: Result) -> list[str]:
     ]
 
 
-def beyond_controls(shown: Sequence[ProbePanel]) -> list[str]:
+def beyond_controls(panels_shown: Sequence[ProbePanel]) -> list[str]:
     """A sentence with the number of labels that heads of the pretrained encoder tell beyond every control, or none."""
     parts = []
-    for panel in shown:
-        gains = [gain for label in panel.sure for gain in panel.values(PRETRAINED, label, "gain")]
+    for panel in panels_shown:
+        gains = [gain for label in panel.reliable_labels for gain in panel.values(PRETRAINED, label, "gain")]
         parts += [f"{panel.task.upper()} {sum(gain > 0 for gain in gains)} of {len(gains)}"] if gains else []
     sentence = f"Labels that a head of the pretrained encoder tells beyond every control: {', '.join(parts)}."
     return [sentence] if parts else []
@@ -78,21 +88,28 @@ def beyond_controls(shown: Sequence[ProbePanel]) -> list[str]:
 
 def setting(result: Result) -> str:
     """The pretrained encoder, where it was probed, and the corpus."""
-    untouched = [Path(one["run"]).name for one in result.about["encoders"] if one["encoder"] == PRETRAINED]
+    untouched = [Path(entry["run"]).name for entry in result.about["encoders"] if entry["encoder"] == PRETRAINED]
     return ", ".join(word for word in (*untouched[:1], Path(result.about["corpus"]).name) if word)
 
 
-def lacking(shown: Sequence[ProbePanel]) -> list[str]:
+def missing_kinds(panels_shown: Sequence[ProbePanel]) -> list[str]:
     """The parts that are missing for a comparison, in words."""
-    wanted = (
+    kinds_expected = (
         (STL, "single-task run", "no differences to STL"),
         (PRETRAINED, "pretrained encoder", "no scatter of best layers"),
     )
-    without = [([panel.task.upper() for panel in shown if title not in panel.titles], *more) for title, *more in wanted]
-    return [f"No {who} was probed for {', '.join(tasks)}: {lost}." for tasks, who, lost in without if tasks]
+    without = [
+        ([panel.task.upper() for panel in panels_shown if title not in panel.titles], *more)
+        for title, *more in kinds_expected
+    ]
+    return [
+        f"No {kind_name} was probed for {', '.join(tasks)}: {consequence}."
+        for tasks, kind_name, consequence in without
+        if tasks
+    ]
 
 
-TOLD = 3
+MAX_LABELS_LISTED = 3
 """Labels named for a head in the table of heads."""
 
 
@@ -102,29 +119,31 @@ def head_columns(result: Result, of: str) -> tuple[list[HeadColumn], list[str]]:
     Labels with few items and root are left out; where an encoder has several seeds the first is read. A best of many
     labels is above 0 more often than one label is.
     """
-    probed, size = together([Path()], [result]), shape(result)
+    probed, size = joined_results([Path()], [result]), shape(result)
     labels = probed.frames["labels"]
-    own = labels[labels["encoder"] == of]
-    mode = next(mode for mode in modes(probed) if mode in set(own["mode"]))
-    seeds = sorted(own.loc[own["mode"] == mode, "seed"].unique())
-    listed = ", ".join(map(str, seeds))
-    notes = [f"Probes of {of}: seed {seeds[0]} of {listed}."] if len(seeds) > 1 else []
-    rows = known(probed, mode, of, seeds[0])
-    sure = rows[~rows["few"] & ~rows["apart"] & rows["gain"].notna()]
-    if not len(sure):
+    own_labels = labels[labels["encoder"] == of]
+    mode = next(mode for mode in modes(probed) if mode in set(own_labels["mode"]))
+    seeds = sorted(own_labels.loc[own_labels["mode"] == mode, "seed"].unique())
+    seed_list = ", ".join(map(str, seeds))
+    notes = [f"Probes of {of}: seed {seeds[0]} of {seed_list}."] if len(seeds) > 1 else []
+    rows = probe_table(probed, mode, of, seeds[0])
+    reliable_rows = rows[~rows["few"] & ~rows["apart"] & rows["gain"].notna()]
+    if not len(reliable_rows):
         why = f"No label of {of} has a control and enough items, so there is no gain of probes."
         return [], [*notes, why]
     columns = []
     meaning = "of the task's label that the head tells best: accuracy minus the best control, in points"
-    for task in in_order(sure["task"].unique()):
+    for task in in_order(reliable_rows["task"].unique()):
         grid = np.full(size, np.nan)
-        best = sure[sure["task"] == task].groupby(["layer", "head"], as_index=False)["gain"].max()
+        best = reliable_rows[reliable_rows["task"] == task].groupby(["layer", "head"], as_index=False)["gain"].max()
         grid[best["layer"] - 1, best["head"] - 1] = best["gain"]
         columns.append(HeadColumn(f"probe gain {task.upper()}", "probes", grid, meaning=meaning))
     words = np.full(size, "", dtype=object)
-    beyond = sure[sure["gain"] > 0].assign(name=sure["task"].str.upper() + " " + sure["label"])
-    for (layer, head), mine in beyond.sort_values(["gain", "name"], ascending=False).groupby(["layer", "head"]):
-        first = mine[["name", "gain"]].head(TOLD).itertuples(index=False)
+    beyond = reliable_rows[reliable_rows["gain"] > 0].assign(
+        name=reliable_rows["task"].str.upper() + " " + reliable_rows["label"]
+    )
+    for (layer, head), rows_of_head in beyond.sort_values(["gain", "name"], ascending=False).groupby(["layer", "head"]):
+        first = rows_of_head[["name", "gain"]].head(MAX_LABELS_LISTED).itertuples(index=False)
         words[layer - 1, head - 1] = ", ".join(f"{name} {gain:+.1f}" for name, gain in first)
     return [*columns, HeadColumn("best labels over control", "probes", words, tested=False)], notes
 
@@ -132,11 +151,13 @@ def head_columns(result: Result, of: str) -> tuple[list[HeadColumn], list[str]]:
 def tables(result: Result) -> list[Grid]:
     """A summary; for each task encoders beside STL, each encoder beside its controls, and published numbers."""
     here, *more = modes(result)
-    shown, few = panels(result, here), result.about["few"]
-    grids = [_summary(shown, few, [panel for other in more for panel in panels(result, other)])]
-    for panel in shown:
+    panels_shown, min_items = panels(result, here), result.about["few"]
+    grids = [
+        _summary(panels_shown, min_items, [panel for further_mode in more for panel in panels(result, further_mode)])
+    ]
+    for panel in panels_shown:
         grids += [_beside_stl(panel, result)] if panel.compared else []
-        grids += [_controls(panel, title, few) for title in panel.titles]
+        grids += [_controls(panel, title, min_items) for title in panel.titles]
         grids += _beside_paper(panel, result)
     return grids
 
@@ -144,28 +165,28 @@ def tables(result: Result) -> list[Grid]:
 TABLES = (tables,)
 
 
-def _summary(shown: Sequence[ProbePanel], few: int, other: Sequence[ProbePanel]) -> Grid:
+def _summary(panels_shown: Sequence[ProbePanel], min_items: int, further_panels: Sequence[ProbePanel]) -> Grid:
     """One row per task and encoder: means over its labels with enough items, and how many exceed every control."""
-    beside = {(panel.task, title): _means(panel, title)[1:] for panel in other for title in panel.titles}
+    beside = {(panel.task, title): _means(panel, title)[1:] for panel in further_panels for title in panel.titles}
     header = ["task", "encoder", "seeds", "labels", *_MEANS]
-    header += [f"{other[0].mode}: {name}" for name in _MEANS] if other else []
+    header += [f"{further_panels[0].mode}: {name}" for name in _MEANS] if further_panels else []
     rows = [
         [panel.task.upper(), title, str(panel.seeds[title]), *_means(panel, title)]
-        + (beside.get((panel.task, title), ["–"] * 4) if other else [])
-        for panel in shown
+        + (beside.get((panel.task, title), ["–"] * 4) if further_panels else [])
+        for panel in panels_shown
         for title in panel.titles
     ]
     caption = (
-        f"Unweighted means over labels with {few} test items or more, root left aside. Best control: a mean over "
+        f"Unweighted means over labels with {min_items} test items or more, root left aside. Best control: a mean over "
         "labels of each label's best one. Beyond: labels whose mean over seeds exceeds every control."
-        + (f" Last columns: the same in the mode {other[0].mode}." if other else "")
+        + (f" Last columns: the same in the mode {further_panels[0].mode}." if further_panels else "")
     )
-    return Grid(header, rows, 2, f"Summary, {shown[0].mode}", caption, "summary")
+    return Grid(header, rows, 2, f"Summary, {panels_shown[0].mode}", caption, "summary")
 
 
 def _means(panel: ProbePanel, title: str) -> list[str]:
     """Number of labels, and _MEANS of them."""
-    labels = [label for label in panel.sure if panel.values(title, label)]
+    labels = [label for label in panel.reliable_labels if panel.values(title, label)]
     gains = [gain for label in labels if not math.isnan(gain := panel.mean(title, label, "gain"))]
     reached = _mean([panel.mean(title, label) for label in labels])
     gained = _mean(gains) if len(gains) == len(labels) else math.nan
@@ -195,21 +216,27 @@ def _beside_stl(panel: ProbePanel, result: Result) -> Grid:
     """STL, then every other encoder with its difference to STL and, where it is known, the paired interval of that."""
     bounds = _intervals(panel, result)
     rows = []
-    for label in (*panel.labels, MEAN, *panel.apart):
+    for label in (*panel.labels, MEAN, *panel.set_apart):
         if label == MEAN:
-            means = [number(_mean([panel.mean(title, one) for one in panel.sure])) for title in (STL, *panel.compared)]
-            gaps = [signed(_mean([panel.gap(title, one) for one in panel.sure])) for title in panel.compared]
-            cells = [MEAN, str(sum(panel.items[one] for one in panel.sure)), means[0]]
+            means = [
+                number(_mean([panel.mean(title, label) for label in panel.reliable_labels]))
+                for title in (STL, *panel.compared)
+            ]
+            gaps = [
+                signed(_mean([panel.gap(title, label) for label in panel.reliable_labels])) for title in panel.compared
+            ]
+            cells = [MEAN, str(sum(panel.items[label] for label in panel.reliable_labels)), means[0]]
             rows.append([*cells, *(part for pair in zip(means[1:], gaps, strict=True) for part in pair)])
             continue
-        cells = [*_named(panel, label), mean_sd(panel.values(STL, label))]
+        cells = [*_label_cells(panel, label), mean_sd(panel.values(STL, label))]
         for title in panel.compared:
             low, high = bounds.get((title, label), (math.nan, math.nan))
             change = signed(panel.gap(title, label)) + ("" if math.isnan(low) else f" [{number(low)}, {number(high)}]")
             cells += [mean_sd(panel.values(title, label)), Strong(change) if low > 0 or high < 0 else change]
         rows.append(cells)
     caption = (
-        f"Accuracy in percent, {_spread(panel, panel.titles)}. Δ: minus STL, in points; in brackets its 95 % interval "
+        f"Accuracy in percent, {_spread_words(panel, panel.titles)}. Δ: minus STL, in points; in brackets its "
+        "95 % interval "
         "(paired bootstrap over sentences), bold where it lies on one side of 0."
         f"{_marks(panel, result.about['few'])}"
     )
@@ -217,31 +244,31 @@ def _beside_stl(panel: ProbePanel, result: Result) -> Grid:
     return Grid(header, rows, 1, f"{panel.task.upper()}: encoders beside STL", caption, f"{panel.task}-changes")
 
 
-def _controls(panel: ProbePanel, title: str, few: int) -> Grid:
+def _controls(panel: ProbePanel, title: str, min_items: int) -> Grid:
     """Each label's chosen head, its accuracy, every control, and the gain over the best of them."""
-    own = panel.rows[panel.rows["title"] == title]
-    present = [name for name in CONTROLS if own[name].notna().any()]
+    rows_of_title = panel.rows[panel.rows["title"] == title]
+    present = [name for name in CONTROLS if rows_of_title[name].notna().any()]
     rows = []
-    for label in (*panel.labels, *panel.apart):
+    for label in (*panel.labels, *panel.set_apart):
         if values := panel.values(title, label):
             gain = panel.mean(title, label, "gain")
             heads = ", ".join(f"{row['layer']}-{row['head']}" for row in panel.of(title, label))
             controls = [number(panel.mean(title, label, name)) for name in present]
             gained = Strong(signed(gain)) if gain > 0 else signed(gain)
-            rows.append([*_named(panel, label), heads, mean_sd(values), *controls, gained])
+            rows.append([*_label_cells(panel, label), heads, mean_sd(values), *controls, gained])
     caption = (
-        f"Accuracy in percent, {_spread(panel, [title])}; {_CHOICE[panel.mode]}. Head: LAYER-HEAD, counted from 1"
+        f"Accuracy in percent, {_spread_words(panel, [title])}; {_CHOICE[panel.mode]}. Head: LAYER-HEAD, counted from 1"
         f"{', one a seed' if panel.seeds[title] > 1 else ''}. Gain: over the best control, bold where above 0."
-        f"{_marks(panel, few)}"
+        f"{_marks(panel, min_items)}"
     )
     header = ["label", "items", "head", "accuracy", *(CONTROLS[name] for name in present), "gain"]
     key = f"{panel.task}-{title.replace('+', 'with-').replace(', ', '-').replace(' ', '-')}-controls"
     return Grid(header, rows, 1, f"{panel.task.upper()}, {title}: beside the controls", caption, key)
 
 
-def _named(panel: ProbePanel, label: str) -> list[str]:
+def _label_cells(panel: ProbePanel, label: str) -> list[str]:
     """A label with its marks, and its items."""
-    marks = FEW * (label in panel.few) + " (apart)" * (label in panel.apart)
+    marks = RARE_MARK * (label in panel.rare_labels) + " (apart)" * (label in panel.set_apart)
     return [label + marks, str(panel.items[label])]
 
 
@@ -251,17 +278,21 @@ _CHOICE = {
 }
 
 
-def _marks(panel: ProbePanel, few: int) -> str:
-    apart = " root is found by attention to the first special token, a common resting place: apart, in no mean."
-    mark = f" {FEW}: fewer than {few} test items; not in means."
-    return mark * bool(panel.few) + apart * bool(panel.apart)
+def _marks(panel: ProbePanel, min_items: int) -> str:
+    set_apart_note = (
+        " root is found by attention to the first special token, a common resting place: apart, in no mean."
+    )
+    mark = f" {RARE_MARK}: fewer than {min_items} test items; not in means."
+    return mark * bool(panel.rare_labels) + set_apart_note * bool(panel.set_apart)
 
 
-def _spread(panel: ProbePanel, titles: Collection[str]) -> str:
-    many = sum(panel.seeds[title] > 1 for title in titles)
-    if not many:
+def _spread_words(panel: ProbePanel, titles: Collection[str]) -> str:
+    titles_with_seeds = sum(panel.seeds[title] > 1 for title in titles)
+    if not titles_with_seeds:
         return "one seed"
-    return "mean ± sample standard deviation over seeds" + "; one seed where none stands" * (many < len(titles))
+    return "mean ± sample standard deviation over seeds" + "; one seed where none stands" * (
+        titles_with_seeds < len(titles)
+    )
 
 
 def signed(value: float) -> str:
@@ -279,30 +310,38 @@ def _beside_paper(panel: ProbePanel, result: Result) -> list[Grid]:
     """Published and own numbers in pairs of columns; none where labels or columns have nothing in common."""
     published = result.frame("published", "task")
     rows = published[published["task"] == panel.task].set_index("label").to_dict("index") if len(published) else {}
-    every = [label for label in (*panel.labels, *panel.apart) if label in rows]
-    theirs = [rows[label] for label in every]
-    titles = [title for title in panel.titles if any(row.get(title) for row in theirs)]
+    labels_in_both = [label for label in (*panel.labels, *panel.set_apart) if label in rows]
+    published_rows = [rows[label] for label in labels_in_both]
+    titles = [title for title in panel.titles if any(row.get(title) for row in published_rows)]
     if not titles:
         return []
     pairs = [  # heading, published, ours
-        (f"{title}, paper", [row[title] for row in theirs], [mean_sd(panel.values(title, one)) for one in every])
+        (
+            f"{title}, paper",
+            [row[title] for row in published_rows],
+            [mean_sd(panel.values(title, label)) for label in labels_in_both],
+        )
         for title in titles
     ]
-    if any(row.get("layer") for row in theirs) and PRETRAINED in panel.titles:
-        layers = [f"{panel.mean(PRETRAINED, label, 'layer'):g}".replace("nan", "–") for label in every]
-        pairs.append(("best layer, paper", [row["layer"] or "–" for row in theirs], layers))
+    if any(row.get("layer") for row in published_rows) and PRETRAINED in panel.titles:
+        layers = [f"{panel.mean(PRETRAINED, label, 'layer'):g}".replace("nan", "–") for label in labels_in_both]
+        pairs.append(("best layer, paper", [row["layer"] or "–" for row in published_rows], layers))
     header = ["label", "items", *(part for heading, *_ in pairs for part in (heading, "ours"))]
-    named = [label + FEW * (label in panel.few) for label in every]
-    cells = [named, [str(panel.items[label]) for label in every], *(part for _, *pair in pairs for part in pair)]
+    marked_labels = [label + RARE_MARK * (label in panel.rare_labels) for label in labels_in_both]
+    cells = [
+        marked_labels,
+        [str(panel.items[label]) for label in labels_in_both],
+        *(part for _, *pair in pairs for part in pair),
+    ]
     only = {
         "Only ours": [label for label in panel.labels if label not in rows],
-        "Only the paper's": [label for label in rows if label not in every],
+        "Only the paper's": [label for label in rows if label not in labels_in_both],
     }
     caption = [
         result.about["published"]["remarks"],
         "Corpora, label sets and encoders differ: a label of the same name need not mean the same, so compare the "
         "pattern, and numbers of the mode as-released only.",
-        *(f"{whose}: {', '.join(labels)}." for whose, labels in only.items() if labels),
+        *(f"{source_name}: {', '.join(labels)}." for source_name, labels in only.items() if labels),
     ]
     title = f"{panel.task.upper()}: beside the published numbers of {result.about['published']['encoder']}"
     return [Grid(header, [*zip(*cells, strict=True)], 1, title, " ".join(caption), f"{panel.task}-paper")]
@@ -314,7 +353,7 @@ ROW, WIDTH = 13, 220
 """From one label to the next, and of a panel."""
 SPAN = 50.0
 """Gains of so many points and more have the full colour: few heads exceed it, and fainter ones can still be seen."""
-_APART = "is found by attention to the first special token and stands apart"
+_SET_APART = "is found by attention to the first special token and stands apart"
 
 
 def FIGURES(result: Result) -> dict[str, Chart]:
@@ -341,15 +380,16 @@ def FIGURES(result: Result) -> dict[str, Chart]:
 
 def layers_figure(result: Result, panel: ProbePanel, title: str) -> Spec:
     """Each label with its chosen head beside its best control; of several seeds the first is shown."""
-    own = panel.rows[panel.rows["title"] == title]
-    own = own[(own["seed"] == own["seed"].iloc[0]) & ~own["apart"]]
-    rows = own.assign(reference=own["test"] - own["gain"], value=own["test"])
+    rows_of_title = panel.rows[panel.rows["title"] == title]
+    rows_of_title = rows_of_title[(rows_of_title["seed"] == rows_of_title["seed"].iloc[0]) & ~rows_of_title["apart"]]
+    rows = rows_of_title.assign(reference=rows_of_title["test"] - rows_of_title["gain"], value=rows_of_title["test"])
     rows = rows.assign(beyond=rows["gain"] > 0)
     rows["words"] = rows["layer"].astype(str) + "-" + rows["head"].astype(str)
-    sure = rows[~rows["few"] & rows["gain"].notna()]
+    reliable_rows = rows[~rows["few"] & rows["gain"].notna()]
     lines = [
         f"{setting(result)}; {panel.mode}: {_CHOICE[panel.mode]}. Beside each dot: layer-head; red tick: best control. "
-        f"Blue: beyond every control ({(sure['gain'] > 0).sum()} of {len(sure)} labels with enough items)."
+        f"Blue: beyond every control ({(reliable_rows['gain'] > 0).sum()} of {len(reliable_rows)} labels with "
+        "enough items)."
     ]
     chart = _by_label(panel, rows, "accuracy of the best head (%)", [0, 100])
     return figure(chart, f"{panel.task.upper()}, {title}: the best head of each label", [*lines, *_rings(panel)])
@@ -360,9 +400,13 @@ def best_layers_figure(result: Result, panel: ProbePanel) -> Spec:
     3); of several seeds the first is shown, since a head cannot be averaged over seeds."""
     layers, charts = [str(layer) for layer in range(1, shape(result)[0] + 1)], []
     for title in (title for title in (PRETRAINED, STL) if title in panel.titles):
-        own = panel.rows[panel.rows["title"] == title]
-        own = own[(own["seed"] == own["seed"].iloc[0]) & ~own["apart"]]
-        marks = own.assign(column=own["layer"].astype(str), value=own["test"], beyond=own["gain"] > 0)
+        rows_of_title = panel.rows[panel.rows["title"] == title]
+        rows_of_title = rows_of_title[
+            (rows_of_title["seed"] == rows_of_title["seed"].iloc[0]) & ~rows_of_title["apart"]
+        ]
+        marks = rows_of_title.assign(
+            column=rows_of_title["layer"].astype(str), value=rows_of_title["test"], beyond=rows_of_title["gain"] > 0
+        )
         y = f"{title}: accuracy of the best head (%)"
         charts.append(_in_columns(panel, marks, layers, y, [0, 100], below="layer of the best head"))
     lines = [
@@ -381,12 +425,18 @@ def differences_figure(result: Result, panel: ProbePanel) -> Spec:
         gaps = {label: gap for label in panel.labels if not math.isnan(gap := panel.gap(title, label))}
         ends = {label: bounds.get((title, label), (math.nan, math.nan)) for label in gaps}
         rows += [(title, label, gap, ends[label][0] > 0 or ends[label][1] < 0) for label, gap in gaps.items()]
-        sure = [gaps[label] for label in panel.sure if label in gaps]
-        heads[title] = f"{title}: {signed(_mean(sure))}; {sum(gap < 0 for gap in sure)} of {len(sure)} below"
+        reliable_gaps = [gaps[label] for label in panel.reliable_labels if label in gaps]
+        heads[title] = (
+            f"{title}: {signed(_mean(reliable_gaps))}; {sum(gap < 0 for gap in reliable_gaps)} of "
+            f"{len(reliable_gaps)} below"
+        )
     frame = pd.DataFrame(rows, columns=["column", "label", "value", "beyond"])
-    frame = frame.assign(few=frame["label"].isin(panel.few), column=frame["column"].map(heads))
-    sure = frame[~frame["few"]] if not frame["few"].all() else frame
-    span = [5 * math.floor(min(0, sure["value"].min()) / 5 - 0.2), 5 * math.ceil(max(0, sure["value"].max()) / 5 + 0.2)]
+    frame = frame.assign(few=frame["label"].isin(panel.rare_labels), column=frame["column"].map(heads))
+    reliable_gaps = frame[~frame["few"]] if not frame["few"].all() else frame
+    span = [
+        5 * math.floor(min(0, reliable_gaps["value"].min()) / 5 - 0.2),
+        5 * math.ceil(max(0, reliable_gaps["value"].max()) / 5 + 0.2),
+    ]
     seeds = ", ".join(f"{title} {panel.seeds[title]}" for title in (STL, *panel.compared))
     lines = [
         f"{setting(result)}; {panel.mode}: {_CHOICE[panel.mode]}. Means over seeds ({seeds}); above each column the "
@@ -397,10 +447,10 @@ def differences_figure(result: Result, panel: ProbePanel) -> Spec:
     return figure(chart, f"{panel.task.upper()}: accuracy minus STL", lines)
 
 
-NAMED, COLUMN, TALL, LONGEST = 20, 118, 420, 34
+MAX_NAMED, COLUMN, TALL, LONGEST = 20, 118, 420, 34
 """Labels with names beside their ticks, the most frequent; pixels of a column, of a panel's height, and of a tick."""
 _LONGER = (
-    f"A longer tick is a more frequent label (by the root of its test items); the {NAMED} most frequent are named."
+    f"A longer tick is a more frequent label (by the root of its test items); the {MAX_NAMED} most frequent are named."
 )
 
 
@@ -410,15 +460,29 @@ def _in_columns(
     """A tick a label, in columns, with names beside them that are moved apart by the least squared shifts that keep
     their order. ``marks``: ``column``, ``label``, ``value``, ``beyond`` and ``few``; ``below``: the title of columns,
     which are narrow and below the ticks then."""
-    most, named = max(panel.items.values()), panel.labels[:NAMED]
-    shown = marks[marks["value"].between(*ends)].assign(x=lambda of: COLUMN * of["column"].map(columns.index) + LONGEST)
-    half = LONGEST * (0.15 + 0.85 * (shown["label"].map(panel.items) / most) ** 0.5) / 2
-    ink = shown["beyond"].map({True: ABOVE, False: FAINT}).mask(shown["few"], PALEST)
-    shown = shown.assign(start=shown["x"] - half, end=shown["x"] + half, ink=ink, at=shown["value"])
-    tags = shown[shown["label"].isin(named)].assign(name=lambda of: of["label"].map(shown_label))
-    for _, some in tags.groupby("column"):
-        order, gaps = np.argsort(some["value"]), np.arange(len(some)) * 12 * (ends[1] - ends[0]) / TALL
-        tags.loc[some.index[order], "at"] = isotonic_regression(some["value"].to_numpy()[order] - gaps).x + gaps
+    largest_count, named_labels = max(panel.items.values()), panel.labels[:MAX_NAMED]
+    marks_in_range = marks[marks["value"].between(*ends)].assign(
+        x=lambda of: COLUMN * of["column"].map(columns.index) + LONGEST
+    )
+    half_length = LONGEST * (0.15 + 0.85 * (marks_in_range["label"].map(panel.items) / largest_count) ** 0.5) / 2
+    ink = marks_in_range["beyond"].map({True: ABOVE, False: FAINT}).mask(marks_in_range["few"], PALEST)
+    marks_in_range = marks_in_range.assign(
+        start=marks_in_range["x"] - half_length,
+        end=marks_in_range["x"] + half_length,
+        ink=ink,
+        at=marks_in_range["value"],
+    )
+    tags = marks_in_range[marks_in_range["label"].isin(named_labels)].assign(
+        name=lambda of: of["label"].map(shown_label)
+    )
+    for _, tags_of_column in tags.groupby("column"):
+        order, gaps = (
+            np.argsort(tags_of_column["value"]),
+            np.arange(len(tags_of_column)) * 12 * (ends[1] - ends[0]) / TALL,
+        )
+        tags.loc[tags_of_column.index[order], "at"] = (
+            isotonic_regression(tags_of_column["value"].to_numpy()[order] - gaps).x + gaps
+        )
     labels = [COLUMN * place + LONGEST for place in range(len(columns))]
     words = [column.replace(": ", "\n").replace("; ", "\n").split("\n") for column in columns]
     axis = alt.Axis(
@@ -434,12 +498,12 @@ def _in_columns(
     size = alt.Scale(domain=[0, COLUMN * len(columns)], nice=False)
     across = alt.X("start:Q", scale=size, axis=axis, title=below or None)
     upright = alt.Y("value:Q", scale=alt.Scale(domain=list(ends), nice=False), title=y)
-    kept = ["x", "end", "value", "label"]
+    columns_kept = ["x", "end", "value", "label"]
     ticks = alt.Chart(
-        data(shown[[*kept, "start", "ink", "beyond"]]), width=COLUMN * len(columns), height=TALL
+        data(marks_in_range[[*columns_kept, "start", "ink", "beyond"]]), width=COLUMN * len(columns), height=TALL
     ).mark_rule(strokeWidth=2)
     ticks = ticks.encode(across, upright, alt.X2("end:Q"), alt.Color("ink:N", scale=None))
-    base = alt.Chart(data(tags.assign(beside=tags["x"] + LONGEST - 4)[[*kept, "at", "beside", "name"]]))
+    base = alt.Chart(data(tags.assign(beside=tags["x"] + LONGEST - 4)[[*columns_kept, "at", "beside", "name"]]))
     leads = base.mark_rule(color=RULE, strokeWidth=0.6).encode(
         alt.X("end:Q"), upright, alt.X2("beside:Q"), alt.Y2("at:Q")
     )
@@ -450,8 +514,12 @@ def _in_columns(
 
 def _rings(panel: ProbePanel, marks: str = "Rings") -> list[str]:
     """Remarks on labels that are drawn otherwise."""
-    few = [f"{marks}: few test items; beyond the axis they are not drawn."] if panel.few & set(panel.labels) else []
-    return [*few, *(f"{label} {_APART}." for label in panel.apart)]
+    rare_note = (
+        [f"{marks}: few test items; beyond the axis they are not drawn."]
+        if panel.rare_labels & set(panel.labels)
+        else []
+    )
+    return [*rare_note, *(f"{label} {_SET_APART}." for label in panel.set_apart)]
 
 
 def _by_label(panel: ProbePanel, rows: pd.DataFrame, x: str, ends: Sequence[float]) -> Any:
@@ -459,11 +527,11 @@ def _by_label(panel: ProbePanel, rows: pd.DataFrame, x: str, ends: Sequence[floa
     (colour and ring), ``words`` beside the dot; ``x``, ``ends``: title and ends of the horizontal axis."""
     names = {label: f"{shown_label(label)}  {panel.items[label]:,}" for label in panel.labels}
     ink = rows["beyond"].map({True: ABOVE, False: FAINT})
-    shown = rows.assign(name=rows["label"].map(names), ink=ink, fill=ink.mask(rows["few"], "#ffffff"))
-    kept = ["name", "value", "reference", "words", "ink", "fill", "label", "few"]
-    shown = shown[shown["value"].between(*ends)]
+    labelled_rows = rows.assign(name=rows["label"].map(names), ink=ink, fill=ink.mask(rows["few"], "#ffffff"))
+    columns_kept = ["name", "value", "reference", "words", "ink", "fill", "label", "few"]
+    labelled_rows = labelled_rows[labelled_rows["value"].between(*ends)]
     scale = alt.Scale(domain=list(ends), nice=False, padding=22)  # room for words beside the last dot
-    base = alt.Chart(data(shown[kept]), width=WIDTH, height=ROW * max(1, len(names))).encode(
+    base = alt.Chart(data(labelled_rows[columns_kept]), width=WIDTH, height=ROW * max(1, len(names))).encode(
         alt.Y("name:N", sort=list(names.values()), title=None, axis=alt.Axis(domain=False, ticks=False)),
     )
     value = alt.X("value:Q", scale=scale, title=x)
@@ -480,31 +548,34 @@ def _by_label(panel: ProbePanel, rows: pd.DataFrame, x: str, ends: Sequence[floa
 def _heads(result: Result, panel: ProbePanel, title: str) -> pd.DataFrame:
     """A row a label and head: ``gain`` (mean over seeds that have the head), and ``best``: whether any chose it."""
     encoder = panel.rows.loc[panel.rows["title"] == title, "encoder"].iloc[0]
-    rows = known(result, panel.mode, encoder)
+    rows = probe_table(result, panel.mode, encoder)
     rows = rows[rows["task"] == panel.task]
     gain = rows["gain"].fillna(rows["test"])  # without any control the accuracy
     groups = rows.assign(gain=gain).groupby(["label", "layer", "head"])
     means = groups.agg(gain=("gain", "mean"), best=("best", "any"))
     sizes = [rows["label"].unique(), *(range(1, size + 1) for size in shape(result))]
-    whole = means.reindex(pd.MultiIndex.from_product(sizes, names=["label", "layer", "head"])).reset_index()
-    return whole.assign(best=whole["best"].fillna(False).astype(bool))
+    all_heads = means.reindex(pd.MultiIndex.from_product(sizes, names=["label", "layer", "head"])).reset_index()
+    return all_heads.assign(best=all_heads["best"].fillna(False).astype(bool))
 
 
 def _atlas(result: Result, panel: ProbePanel, title: str) -> Spec:
     """A small map for each label, the most frequent first; the root is last."""
     heads = _heads(result, panel, title)
-    labels = [label for label in (*panel.labels, *panel.apart) if panel.values(title, label)]
-    names = {label: f"{shown_label(label)}{FEW * (label in panel.few)}  {panel.items[label]:,}" for label in labels}
-    named = pd.Categorical([names[label] for label in heads["label"]], list(names.values()), ordered=True)
+    labels = [label for label in (*panel.labels, *panel.set_apart) if panel.values(title, label)]
+    names = {
+        label: f"{shown_label(label)}{RARE_MARK * (label in panel.rare_labels)}  {panel.items[label]:,}"
+        for label in labels
+    }
+    label_names = pd.Categorical([names[label] for label in heads["label"]], list(names.values()), ordered=True)
     across = max(1, min(len(labels), 900 // (9 * shape(result)[1] + 30)))
     look: dict[str, Any] = {"limit": SPAN, "diverging": True, "ramp": DIVERGING[::-1], "across": across, "cell": 9}
-    chart = head_map(heads.assign(name=named), "gain", framed="best", **look)
-    many, few = panel.seeds[title] > 1, f" ({FEW}: few)" * bool(panel.few & set(labels))
-    seeds, dash = f"; mean of {panel.seeds[title]} seeds" * many, " A dash: removed or closed."
+    chart = head_map(heads.assign(name=label_names), "gain", framed="best", **look)
+    has_seeds, rare_note = panel.seeds[title] > 1, f" ({RARE_MARK}: few)" * bool(panel.rare_labels & set(labels))
+    seeds, dash = f"; mean of {panel.seeds[title]} seeds" * has_seeds, " A dash: removed or closed."
     lines = [
         f"{setting(result)}; {panel.mode}{seeds}. Rows are layers, 1 at the top; columns are heads. Behind each label: "
-        f"its test items{few}. Blue: better than the best control; red: worse. Framed: the head chosen."
-        f"{dash * bool(heads['gain'].isna().any())}{' One frame a seed.' * many}"
+        f"its test items{rare_note}. Blue: better than the best control; red: worse. Framed: the head chosen."
+        f"{dash * bool(heads['gain'].isna().any())}{' One frame a seed.' * has_seeds}"
     ]
-    lines += [f"{label}, last, is found by attention to the first special token." for label in panel.apart]
+    lines += [f"{label}, last, is found by attention to the first special token." for label in panel.set_apart]
     return figure(chart, f"{panel.task.upper()}, {title}: gain over the best control of every head", lines)

@@ -13,7 +13,7 @@ from mtlprune.analyses import ANALYSES
 from mtlprune.analyses.analysis import find, results_in
 from mtlprune.analyses.heads.claims import ANALYSIS as CLAIMS
 from mtlprune.analyses.probes import show as probes
-from mtlprune.analyses.probes.reading import PRETRAINED, ProbePanel, known, modes, panels, read_probes, shape
+from mtlprune.analyses.probes.reading import PRETRAINED, ProbePanel, modes, panels, probe_table, read_probes, shape
 from mtlprune.figures.grid import Grid
 from mtlprune.figures.maps import diverging, hexes
 from mtlprune.io.files import RunError, reading
@@ -91,7 +91,8 @@ def probes_part(folders: Sequence[Path], data: Collection[str] = ()) -> Part | N
     mode, size = modes(result)[0], shape(result)
     panels_shown = panels(result, mode)
     subjects = [
-        (name, _by_head(known(result, mode, encoder, seed), size)) for name, encoder, seed in _subjects(result, mode)
+        (name, _by_head(probe_table(result, mode, encoder, seed), size))
+        for name, encoder, seed in _subjects(result, mode)
     ]
     first, *task_tables = probes.tables(result)
     tasks = [
@@ -110,9 +111,11 @@ def probes_part(folders: Sequence[Path], data: Collection[str] = ()) -> Part | N
         "heads": _heads(heads, subject_title),
         "tasks": tasks,
     }
-    caveats = [*result.about["notes"], *probes.lacking(panels_shown)]
+    caveats = [*result.about["notes"], *probes.missing_kinds(panels_shown)]
     if rare_labels := [
-        f"{panel.task.upper()} {len(panel.few)} of {len(panel.items)}" for panel in panels_shown if panel.few
+        f"{panel.task.upper()} {len(panel.rare_labels)} of {len(panel.items)}"
+        for panel in panels_shown
+        if panel.rare_labels
     ]:
         caveats.append(
             f"Labels with fewer than {result.about['few']} test items say little and are marked: "
@@ -129,7 +132,7 @@ def probes_part(folders: Sequence[Path], data: Collection[str] = ()) -> Part | N
 
 def _figures(result: Result, panel: ProbePanel) -> list[Figure]:
     title = PRETRAINED if PRETRAINED in panel.titles else panel.titles[0]
-    labels = [panel.of(title, label)[0] for label in panel.sure if panel.of(title, label)]
+    labels = [panel.of(title, label)[0] for label in panel.reliable_labels if panel.of(title, label)]
     best = sorted((row for row in labels if not math.isnan(row["gain"])), key=lambda row: -row["gain"])[:5]
     text = ", ".join(f"{row['label']} {row['gain']:+.1f} (layer {row['layer']}, head {row['head']})" for row in best)
     words = (

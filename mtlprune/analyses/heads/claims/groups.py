@@ -107,12 +107,12 @@ def claimed_heads(claims: Sequence[str | Path], sources: Sequence[Source]) -> di
     """
     if groups_of(claims, sources) is None:
         raise ClaimError("whose heads are meant? name runs with gates or with stable claims (--claims)")
-    claimed = {one.label: one.claimed_by_most for one in group(load_claims(claims))}
-    for label, heads in claimed.items():
+    claimed_by_label = {run_group.label: run_group.claimed_by_most for run_group in group(load_claims(claims))}
+    for label, heads in claimed_by_label.items():
         if heads.all() or not heads.any():
             number = "all heads" if heads.any() else "no head"
             raise ClaimError(f"{label} claims {number}, so there are no others to compare with; name other runs")
-    return claimed
+    return claimed_by_label
 
 
 def compared(
@@ -140,9 +140,9 @@ def compared(
         return replace(result, about=about)
     tests: list[dict[str, Any]] = []
     notes = []
-    for one in result.about["encoders"]:
-        grids, name = result.grids(one), f"{one['encoder']} ({one['run']})"
-        if not groups.fit(one):
+    for entry in result.about["encoders"]:
+        grids, name = result.grids(entry), f"{entry['encoder']} ({entry['run']})"
+        if not groups.fit(entry):
             notes.append(f"{name} is not compared with claims: they are of {groups.encoder}'s heads.")
             continue
         if closed := int((grids["gate"] <= OPEN_ABOVE).sum()):
@@ -150,15 +150,15 @@ def compared(
                 f"{name} has {closed} heads closed; they take no part in its comparison with claims, so free heads may "
                 "be missing."
             )
-        keys = {key: one[key] for key in ("encoder", "run", "seed")}
+        keys = {key: entry[key] for key in ("encoder", "run", "seed")}
         tests += [{**keys, **test} for test in compare(groups, grids, measures, permutations, seed, salt, gates)]
     if len(groups.labels) < STEM_TASKS:
         notes.append(
             f"Claims are of {', '.join(groups.labels)} only, and a stem head is claimed by {STEM_TASKS} single tasks "
             "or more, so there are none."
         )
-    each = [head_rows({"gate": gate}).assign(task=label) for label, gate in groups.gates.items()]
-    claims = [*each, head_rows({"tasks": groups.counts.astype(np.float64)}).assign(task=None)]
+    claim_frames = [head_rows({"gate": gate}).assign(task=label) for label, gate in groups.gates.items()]
+    claims = [*claim_frames, head_rows({"tasks": groups.counts.astype(np.float64)}).assign(task=None)]
     about["claims"] = {
         "encoder": groups.encoder,
         "tasks": list(groups.labels),
@@ -201,11 +201,11 @@ def compare(
         for first, second in combinations(GROUPS, 2):
             value, p, n = difference(values, groups.of(first), groups.of(second), permutations, (seed, salt))
             tests.append({"measure": measure, "term": f"{first} - {second}", "n": n, "value": value, "p": p})
-        known = int((~np.isnan(values)).sum())
-        for term, other in against.items():
-            ranks = layered_rank_test(values, other, permutations, (seed, salt))
-            test = {"measure": measure, "term": term, "n": known, "value": ranks.value, "p": ranks.p}
-            tests.append({**test, "pooled": spearman(values, other)})
+        known_count = int((~np.isnan(values)).sum())
+        for term, variable in against.items():
+            ranks = layered_rank_test(values, variable, permutations, (seed, salt))
+            test = {"measure": measure, "term": term, "n": known_count, "value": ranks.value, "p": ranks.p}
+            tests.append({**test, "pooled": spearman(values, variable)})
     return tests
 
 
@@ -218,9 +218,9 @@ def difference(
     take no part. Values are permuted within layers, among the heads of the two groups.
     """
     members = [(group & ~np.isnan(values)).astype(np.float64) for group in (first, second)]
-    one, two = (member.sum(1, keepdims=True) for member in members)  # (L, 1)
-    weights = one * two / np.maximum(one + two, 1)
-    contrast = weights * (members[0] / np.maximum(one, 1) - members[1] / np.maximum(two, 1))
+    first_count, two = (member.sum(1, keepdims=True) for member in members)  # (L, 1)
+    weights = first_count * two / np.maximum(first_count + two, 1)
+    contrast = weights * (members[0] / np.maximum(first_count, 1) - members[1] / np.maximum(two, 1))
     used = contrast != 0
     if not used.any():
         return math.nan, math.nan, 0

@@ -42,8 +42,12 @@ def spreads(**figures: Iterable[float]) -> Row:
     The pairs are not independent: the spread describes, it is no standard error.
     """
     parts = {"mean": "mean", "sd": "std", "least": "min", "most": "max", "number": "count"}
-    each = {name: pd.Series([*values], dtype=float) for name, values in figures.items()}
-    return {f"{name}_{part}": getattr(series, how)() for name, series in each.items() for part, how in parts.items()}
+    series_by_name = {name: pd.Series([*values], dtype=float) for name, values in figures.items()}
+    return {
+        f"{name}_{part}": getattr(series, how)()
+        for name, series in series_by_name.items()
+        for part, how in parts.items()
+    }
 
 
 def compare_pairs(run_groups: Sequence[RunGroup], null: NDArray[np.float64]) -> pd.DataFrame:
@@ -61,19 +65,19 @@ def compare_pairs(run_groups: Sequence[RunGroup], null: NDArray[np.float64]) -> 
         numbers, one a layer).
     """
     rows = []
-    for (i, one), (j, other) in itertools.combinations(enumerate(run_groups), 2):
-        seeds = [(a, b) for a in one.open for b in other.open]
+    for (i, run_group), (j, second) in itertools.combinations(enumerate(run_groups), 2):
+        seeds = [(a, b) for a in run_group.open for b in second.open]
         rows.append(
             {
-                "encoder": one.label,
-                "other": other.label,
-                "pearson": pearson(one.mean.ravel(), other.mean.ravel()),
+                "encoder": run_group.label,
+                "other": second.label,
+                "pearson": pearson(run_group.mean.ravel(), second.mean.ravel()),
                 **spreads(
                     jaccard=(jaccard(a, b) for a, b in seeds),
                     overlap_coefficient=(overlap_coefficient(a, b) for a, b in seeds),
                 ),
-                **_sharing([(one.times, other.times, len(seeds))], null[:, i, j] / len(seeds)),
-                **_claimed_by_both(one.claimed_by_most, other.claimed_by_most),
+                **_sharing([(run_group.times, second.times, len(seeds))], null[:, i, j] / len(seeds)),
+                **_claimed_by_both(run_group.claimed_by_most, second.claimed_by_most),
             }
         )
     if not rows:
@@ -93,25 +97,25 @@ def share_by_seed(run_groups: Sequence[RunGroup], permutations: int, generator: 
     if len(run_groups) < 2:
         return UNKNOWN, UNKNOWN
     runs = Runs.of(run_groups)
-    flat, by_layer = runs.opened.reshape(len(runs.labels), -1), runs.opened.sum(2)
-    same = runs.levels[:, None, :2] == runs.levels[None, :, :2]  # (M, M, 2)
+    flat, by_layer = runs.open_heads.reshape(len(runs.labels), -1), runs.open_heads.sum(2)
+    equal_level = runs.levels[:, None, :2] == runs.levels[None, :, :2]  # (M, M, 2)
 
     def products(values: NDArray[np.float64], used: NDArray[np.bool_]) -> dict[tuple[int, int], NDArray[np.float64]]:
         """(M, H) → by pair of labels (H, H): products of all heads, their mean over used pairs of the runs."""
         means = {}
         for a, b in itertools.combinations(range(len(run_groups)), 2):
-            one, other = runs.labels == a, runs.labels == b
-            if (weights := used[np.ix_(one, other)].astype(np.float64)).any():
-                means[a, b] = values[one].T @ (weights / weights.sum()) @ values[other]
+            rows_of_first, rows_of_second = runs.labels == a, runs.labels == b
+            if (weights := used[np.ix_(rows_of_first, rows_of_second)].astype(np.float64)).any():
+                means[a, b] = values[rows_of_first].T @ (weights / weights.sum()) @ values[rows_of_second]
         return means
 
     def shared(products: dict[tuple[int, int], NDArray[np.float64]]) -> float:
         """The mean over pairs of labels of the heads that two runs share."""
         return float(np.mean([np.trace(product) for product in products.values()])) if products else math.nan
 
-    strangers, shape = ~same.any(2), runs.opened.shape[1:]
+    strangers, shape = ~equal_level.any(2), runs.open_heads.shape[1:]
     between = products(flat, strangers)
-    equal, unequal = shared(products(flat, same.all(2))), shared(between)
+    equal, unequal = shared(products(flat, equal_level.all(2))), shared(between)
     if math.isnan(unequal):
         return {**UNKNOWN, "shared": equal}, UNKNOWN
     expected = shared(products(by_layer, strangers)) / shape[1]
@@ -137,7 +141,7 @@ def share_over_pairs(run_groups: Sequence[RunGroup], null: NDArray[np.float64]) 
     first, second = np.triu_indices(len(run_groups), 1)
     scaled = (null / np.outer(seeds, seeds))[:, first, second]  # (P, pairs)
     pairs = itertools.combinations(run_groups, 2)
-    sides = [(one.times, other.times, len(one.claims) * len(other.claims)) for one, other in pairs]
+    sides = [(first.times, second.times, len(first.claims) * len(second.claims)) for first, second in pairs]
     return _sharing(sides, scaled.mean(1))
 
 
@@ -148,7 +152,7 @@ def share_within(run_group: RunGroup, permutations: int, generator: np.random.Ge
         return UNKNOWN
     first, second = np.triu_indices(len(seeds), 1)
     null = shared_null(seeds, permutations, generator)[:, first, second]
-    return _sharing([(one, other, 1) for one, other in itertools.combinations(seeds, 2)], null.mean(1))
+    return _sharing([(first, second, 1) for first, second in itertools.combinations(seeds, 2)], null.mean(1))
 
 
 def _sharing(sides: Sequence[tuple[NDArray[np.int64], NDArray[np.int64], int]], null: NDArray[np.floating]) -> Row:
@@ -157,7 +161,7 @@ def _sharing(sides: Sequence[tuple[NDArray[np.int64], NDArray[np.int64], int]], 
     Under permutation the numbers that two different pairs share are uncorrelated, even where the pairs have a label in
     common (whatever its permutation, the other label's spreads evenly over it), so that their variances add up.
     """
-    observed = [float((one * other).sum()) / weight for one, other, weight in sides]
+    observed = [float((first * second).sum()) / weight for first, second, weight in sides]
     moments = [(mean / weight, sd / weight) for mean, sd, weight in ((*shared_moments(a, b), w) for a, b, w in sides)]
     heads, expected = float(np.mean(observed)), float(np.mean([mean for mean, _ in moments]))
     sd = math.sqrt(sum(sd**2 for _, sd in moments)) / len(sides)
@@ -165,16 +169,16 @@ def _sharing(sides: Sequence[tuple[NDArray[np.int64], NDArray[np.int64], int]], 
     return {"shared": heads, "expected": expected, "z": z, "p": p}
 
 
-def _claimed_by_both(one: NDArray[np.bool_], other: NDArray[np.bool_]) -> Row:
-    layers, heads = one.shape
-    first, second, both = int(one.sum()), int(other.sum()), int((one & other).sum())
-    by_layer = one.sum(1), other.sum(1)
+def _claimed_by_both(first_set: NDArray[np.bool_], second_set: NDArray[np.bool_]) -> Row:
+    layers, heads = first_set.shape
+    first, second, shared_count = int(first_set.sum()), int(second_set.sum()), int((first_set & second_set).sum())
+    by_layer = first_set.sum(1), second_set.sum(1)
     return {
-        "claimed": both,
+        "claimed": shared_count,
         "claimed_layers": float((by_layer[0] * by_layer[1]).sum() / heads),
-        "p_layers": hypergeometric_p(*by_layer, heads, both),
+        "p_layers": hypergeometric_p(*by_layer, heads, shared_count),
         "claimed_anywhere": first * second / (layers * heads),
-        "p_anywhere": hypergeometric_p([first], [second], layers * heads, both),
+        "p_anywhere": hypergeometric_p([first], [second], layers * heads, shared_count),
     }
 
 
@@ -201,21 +205,21 @@ def claimed_by(
     """
     if not claims:
         return pd.DataFrame()
-    claimed = np.stack(claims)
-    tasks = len(claimed)
-    observed = _at_least(claimed.reshape(tasks, -1).sum(0)[None], tasks)[0]
+    stacked_claims = np.stack(claims)
+    tasks = len(stacked_claims)
+    observed = _at_least(stacked_claims.reshape(tasks, -1).sum(0)[None], tasks)[0]
     numbers = pd.DataFrame({"tasks": np.arange(1, tasks + 1), "heads": observed})
-    values = claimed[:, None].astype(np.float32)
-    rates = claimed.mean(2)  # (n, L)
-    everywhere = np.repeat(claimed.mean((1, 2))[:, None], rates.shape[1], axis=1)
+    values = stacked_claims[:, None].astype(np.float32)
+    rates = stacked_claims.mean(2)  # (n, L)
+    everywhere = np.repeat(stacked_claims.mean((1, 2))[:, None], rates.shape[1], axis=1)
     for name, generator, probabilities in (("layers", within, rates), ("uniform", uniform, everywhere)):
         chunks = [np.empty((0, tasks), dtype=np.int64)]
         for chunk in permuted(values, permutations, generator, name == "layers"):
             chunks.append(_at_least(chunk[:, :, 0].sum(1), tasks))
         null = np.concatenate(chunks).T
-        numbers[f"{name}_expected"] = [_expected(probabilities, k, claimed.shape[2]) for k in numbers["tasks"]]
-        numbers[f"{name}_more"] = [tail(x, one) for x, one in zip(observed, null, strict=True)]
-        numbers[f"{name}_fewer"] = [tail(-x, -one) for x, one in zip(observed, null, strict=True)]
+        numbers[f"{name}_expected"] = [_expected(probabilities, k, stacked_claims.shape[2]) for k in numbers["tasks"]]
+        numbers[f"{name}_more"] = [tail(x, null_of_count) for x, null_of_count in zip(observed, null, strict=True)]
+        numbers[f"{name}_fewer"] = [tail(-x, -null_of_count) for x, null_of_count in zip(observed, null, strict=True)]
     return numbers
 
 
@@ -257,7 +261,7 @@ def claim_probabilities(run_groups: Sequence[RunGroup]) -> NDArray[np.float64]:
     times = np.stack([run_group.times for run_group in run_groups])  # (n, L, A)
     if all(len(run_group.claims) < 2 for run_group in run_groups):
         return np.full((len(times) + 1, *times.shape[1:]), math.nan)
-    rates = np.stack([majority_probability(len(one.claims), one.times) for one in run_groups])
+    rates = np.stack([majority_probability(len(run_group.claims), run_group.times) for run_group in run_groups])
     return np.apply_along_axis(count_distribution, 0, rates)
 
 
@@ -271,11 +275,11 @@ def list_heads(run_groups: Sequence[RunGroup]) -> pd.DataFrame:
     """
     if not run_groups:
         return pd.DataFrame()
-    claimed = np.stack([run_group.claimed_by_most for run_group in run_groups])
+    claimed_heads = np.stack([run_group.claimed_by_most for run_group in run_groups])
     probabilities = claim_probabilities(run_groups)
     rows = []
-    for layer, head in np.ndindex(*claimed.shape[1:]):
-        labels = [c.label for c, mine in zip(run_groups, claimed[:, layer, head], strict=True) if mine]
+    for layer, head in np.ndindex(*claimed_heads.shape[1:]):
+        labels = [c.label for c, has_head in zip(run_groups, claimed_heads[:, layer, head], strict=True) if has_head]
         shares, tasks = probabilities[:, layer, head], len(labels)
         group = "stem" if tasks >= STEM_TASKS else {0: "free", 1: "exclusive"}.get(tasks, "")
         confidence = shares[STEM_TASKS:].sum() if group == "stem" else shares[tasks] if group else math.nan
@@ -293,8 +297,8 @@ def tails(open_: NDArray[np.bool_]) -> NDArray[np.float64]:
     open in map s with probability (open heads of the layer) / A, and their number is Poisson-binomial. Exact.
     """
     rates = open_.mean(2)  # (S, L)
-    each = np.stack([count_distribution(layer) for layer in rates.T])  # (L, S + 1)
-    return np.minimum(np.cumsum(each[:, ::-1], axis=1)[:, ::-1], 1.0)
+    distributions = np.stack([count_distribution(layer) for layer in rates.T])  # (L, S + 1)
+    return np.minimum(np.cumsum(distributions[:, ::-1], axis=1)[:, ::-1], 1.0)
 
 
 def by_maps(open_: NDArray[np.bool_]) -> NDArray[np.float64]:
@@ -304,8 +308,8 @@ def by_maps(open_: NDArray[np.bool_]) -> NDArray[np.float64]:
 
 def least(open_: NDArray[np.bool_]) -> float:
     """The smallest p that any head could have: open in every map that opens any of its layer, where that is rarest."""
-    most = open_.any(2).sum(0)  # (L,): maps that open a head of the layer
-    return float(np.take_along_axis(tails(open_), most[:, None], axis=1).min())
+    open_in_any = open_.any(2).sum(0)  # (L,): maps that open a head of the layer
+    return float(np.take_along_axis(tails(open_), open_in_any[:, None], axis=1).min())
 
 
 CLAIMED_FROM = 0.5
@@ -322,10 +326,15 @@ def claim_columns(claims: Sequence[Claim]) -> list[HeadColumn]:
     def add(name: str, values: NDArray[Any], meaning: str, tested: bool = True) -> None:
         columns.append(HeadColumn(name, "claims", values.astype(np.float64), tested, meaning))
 
-    for one in run_groups:
-        add(f"open {one.label} (of {len(one.claims)})", one.times, f"seeds of {one.label} with the head open", False)
-        add(f"gate {one.label}", one.mean, f"mean gate over seeds of {one.label}")
-    single = [one.mean >= CLAIMED_FROM for one in run_groups if not one.joint]
+    for run_group in run_groups:
+        add(
+            f"open {run_group.label} (of {len(run_group.claims)})",
+            run_group.times,
+            f"seeds of {run_group.label} with the head open",
+            False,
+        )
+        add(f"gate {run_group.label}", run_group.mean, f"mean gate over seeds of {run_group.label}")
+    single = [run_group.mean >= CLAIMED_FROM for run_group in run_groups if not run_group.joint]
     if len(single) > 1:
         add("tasks that claim", np.sum(single, axis=0), f"single tasks whose mean gate reaches {CLAIMED_FROM:g}")
     gates = np.array([claim.gates for claim in claims])

@@ -50,10 +50,10 @@ def overlap(claims: Iterable[Claim], permutations: int = 10_000, seed: int = 0) 
     """
     run_groups = group(claims)
     frames = _frames(run_groups, permutations, np.random.SeedSequence(seed))
-    kept = {name: frame.reset_index(drop=True) for name, frame in frames.items() if len(frame)}
+    filled_frames = {name: frame.reset_index(drop=True) for name, frame in frames.items() if len(frame)}
     settings = {"permutations": permutations, "seed": seed, "open_above": OPEN_ABOVE, "stem_tasks": STEM_TASKS}
     notes_of = [*notes(run_groups), *missing(run_groups), *explain(run_groups, permutations)]
-    return Result("claims", {**_about(run_groups, settings), "notes": notes_of}, kept)
+    return Result("claims", {**_about(run_groups, settings), "notes": notes_of}, filled_frames)
 
 
 def _frames(run_groups: Sequence[RunGroup], permutations: int, seed: np.random.SeedSequence) -> dict[str, pd.DataFrame]:
@@ -68,13 +68,13 @@ def _frames(run_groups: Sequence[RunGroup], permutations: int, seed: np.random.S
         "equal seeds": equal_seeds,
         "unequal seeds": unequal_seeds,
     }
-    every = [claim for run_group in run_groups for claim in run_group.claims]
+    all_claims = [claim for run_group in run_groups for claim in run_group.claims]
     return {
-        "heads": pd.concat([head_rows(_grids(claim)).assign(**_keys(claim)) for claim in every]),
+        "heads": pd.concat([head_rows(_grids(claim)).assign(**_keys(claim)) for claim in all_claims]),
         "layers": pd.DataFrame(
-            {"encoder": run_group.label, "layer": layer, "claimed": claimed}
+            {"encoder": run_group.label, "layer": layer, "claimed": heads_claimed}
             for run_group in run_groups
-            for layer, claimed in enumerate(run_group.claimed_by_most.sum(1), 1)
+            for layer, heads_claimed in enumerate(run_group.claimed_by_most.sum(1), 1)
         ),
         "labels": pd.DataFrame([_label(run_group, permutations, within) for run_group in run_groups]),
         "pairs": pairs,
@@ -100,17 +100,17 @@ def _about(run_groups: Sequence[RunGroup], settings: dict[str, float]) -> dict[s
     """The entries of a Result on its runs."""
     _, layers, heads = run_groups[0].gates.shape
     shape = {"layers": layers, "heads": heads}
-    every = [claim for run_group in run_groups for claim in run_group.claims]
+    all_claims = [claim for run_group in run_groups for claim in run_group.claims]
     return {
-        "encoder": every[0].encoder,
+        "encoder": all_claims[0].encoder,
         **shape,
         "settings": settings,
         "encoders": [
             {**_keys(claim), "kind": claim.encoder, **shape, "open": int(claim.open.sum())}
             | {"training": claim.training, "half": claim.half, "name": claim.name}
             | ({} if claim.frequencies is None else {"stable": _stable(claim)})
-            | ({"by_chance": drawn[0]} if (drawn := by_chance(claim))[0] else {})
-            for claim in every
+            | ({"by_chance": chance_counts[0]} if (chance_counts := by_chance(claim))[0] else {})
+            for claim in all_claims
         ],
         "single": [run_group.label for run_group in run_groups if not run_group.joint],
     }
@@ -132,7 +132,7 @@ def _stable(claim: Claim) -> dict[str, float | None]:
 
 def _label(run_group: RunGroup, permutations: int, generator: np.random.Generator) -> dict[str, object]:
     seeds = range(len(run_group.claims))
-    gates, opened = (each.reshape(len(seeds), -1) for each in (run_group.gates, run_group.open))
+    gates, open_flat = (grid.reshape(len(seeds), -1) for grid in (run_group.gates, run_group.open))
     pairs = list(itertools.combinations(seeds, 2))
     multiple = [multiple_correlation(gates[last], np.delete(gates, last, axis=0)) for last in seeds]
     return {
@@ -142,8 +142,8 @@ def _label(run_group: RunGroup, permutations: int, generator: np.random.Generato
         "multiple_mean": pd.Series(multiple, dtype=float).mean(),
         **spreads(
             pearson=(pearson(gates[i], gates[j]) for i, j in pairs),
-            jaccard=(jaccard(opened[i], opened[j]) for i, j in pairs),
-            overlap_coefficient=(overlap_coefficient(opened[i], opened[j]) for i, j in pairs),
+            jaccard=(jaccard(open_flat[i], open_flat[j]) for i, j in pairs),
+            overlap_coefficient=(overlap_coefficient(open_flat[i], open_flat[j]) for i, j in pairs),
         ),
         **share_within(run_group, permutations, generator),
     }
@@ -152,12 +152,12 @@ def _label(run_group: RunGroup, permutations: int, generator: np.random.Generato
 def explain(run_groups: Sequence[RunGroup], permutations: int) -> list[str]:
     """A sentence for every reason for which figures of these groups of runs are not defined."""
     single = [run_group for run_group in run_groups if not run_group.joint]
-    alone = [run_group.label for run_group in run_groups if len(run_group.claims) == 1]
+    one_seed_labels = [run_group.label for run_group in run_groups if len(run_group.claims) == 1]
     even = [run_group.label for run_group in run_groups if not np.ptp(run_group.times, axis=1).any()]
     flat = [run_group.label for run_group in run_groups if any(not np.ptp(gates) for gates in run_group.gates)]
     number = "one" if single else "no"
     reasons = {
-        f"{', '.join(alone)}: one seed, so nothing is known of the agreement within it.": alone,
+        f"{', '.join(one_seed_labels)}: one seed, so nothing is known of the agreement within it.": one_seed_labels,
         f"{', '.join(even)}: the heads of each layer are open equally often, so permuting heads within layers changes "
         "nothing and gives no p-value.": even,
         f"{', '.join(flat)}: all gates of a run are equal, so they correlate with nothing and have no variance.": flat,

@@ -45,13 +45,13 @@ class Runs:
 
     Attributes:
         labels: (M,), places of labels.
-        gates, opened: (M, L, A); ``opened`` is 0 or 1.
+        gates, open_heads: (M, L, A); ``open_heads`` is 0 or 1.
         levels: (M, 3), one column of each of FACTORS; equal numbers are equal seeds, or halves.
     """
 
     labels: Ints
     gates: Floats
-    opened: Floats
+    open_heads: Floats
     levels: Ints
 
     @classmethod
@@ -61,8 +61,8 @@ class Runs:
         columns = zip(*((f"{c.training!s:>20}", f"{c.seed:>20}", c.half) for c in claims), strict=True)  # in order
         levels = [np.unique(column, return_inverse=True)[1] for column in columns]
         labels = np.repeat(np.arange(len(run_groups)), [len(run_group.claims) for run_group in run_groups])
-        opened = np.stack([claim.open for claim in claims]).astype(np.float64)
-        return cls(labels, np.stack([claim.gates for claim in claims]), opened, np.stack(levels, axis=1))
+        open_stack = np.stack([claim.open for claim in claims]).astype(np.float64)
+        return cls(labels, np.stack([claim.gates for claim in claims]), open_stack, np.stack(levels, axis=1))
 
     @cached_property
     def units(self) -> Ints:
@@ -82,7 +82,7 @@ class Runs:
     @cached_property
     def shared(self) -> Floats:
         """(M, M): open heads that two runs share."""
-        flat = self.opened.reshape(len(self.labels), -1)
+        flat = self.open_heads.reshape(len(self.labels), -1)
         return np.asarray(flat @ flat.T)
 
     @cached_property
@@ -94,7 +94,7 @@ class Runs:
 # -- runs of one task and of two ---------------------------------------------------------------------------------------
 
 
-COUNTED = ("shared heads", "beyond depth", "beyond depth and ranking")
+MEASURES_OF_SHARING = ("shared heads", "beyond depth", "beyond depth and ranking")
 
 
 def label_tests(run_groups: Sequence[RunGroup], permutations: int, generator: np.random.Generator) -> pd.DataFrame:
@@ -126,18 +126,18 @@ def label_tests(run_groups: Sequence[RunGroup], permutations: int, generator: np
         return pd.DataFrame()
     runs = Runs.of(run_groups)
     first, second = pairs = np.triu_indices(len(runs.labels), 1)
-    by_layer = runs.opened.sum(2)
-    depth = (by_layer @ by_layer.T)[pairs] / runs.opened.shape[2]
+    by_layer = runs.open_heads.sum(2)
+    depth = (by_layer @ by_layer.T)[pairs] / runs.open_heads.shape[2]
     kinds = list(_kinds_of_pairs(runs, runs.strangers[pairs]))
     ranked, swapped_gaps = _swapped_gaps(runs, pairs, [used for _, used, _ in kinds], permutations, generator)
-    explained = dict(zip(COUNTED, (np.zeros_like(depth), depth, ranked), strict=True))
+    explained = dict(zip(MEASURES_OF_SHARING, (np.zeros_like(depth), depth, ranked), strict=True))
     rows = []
     for (name, used, blocks), gaps in zip(kinds, swapped_gaps, strict=True):
         labellings, exact = _labellings(runs.unit_labels, blocks, permutations, generator)
-        for measure in COUNTED[: 2 + (permutations > 0)]:
+        for measure in MEASURES_OF_SHARING[: 2 + (permutations > 0)]:
             beyond = (runs.shared[pairs] - explained[measure])[used]
             row = _label_test(runs, (first[used], second[used]), beyond, labellings, exact)
-            if measure == COUNTED[2]:
+            if measure == MEASURES_OF_SHARING[2]:
                 swaps = gaps - gaps.mean()
                 row["p"] = max(row["p"], _p(row["within"] - row["between"], swaps, False))
                 row["least"] = max(row["least"], 1 / (1 + len(swaps)))
@@ -157,15 +157,17 @@ def _swapped_gaps(
     runs: Runs, pairs: Pairs, kinds: Sequence[Mask], permutations: int, generator: np.random.Generator
 ) -> tuple[Floats, Floats]:
     """(Q,), heads that pairs of swapped masks share on average, and (kinds, P), within − between of each swap."""
-    same = runs.labels[pairs[0]] == runs.labels[pairs[1]]
+    same_label = runs.labels[pairs[0]] == runs.labels[pairs[1]]
     with np.errstate(invalid="ignore"):  # where there is no pair of one kind
-        weights = np.array([(u & same) / (u & same).sum() - (u & ~same) / (u & ~same).sum() for u in kinds])
-    ranked, gaps = np.zeros(len(same)), np.empty((len(kinds), 0))
-    for masks in swapped(runs.opened, permutations, generator.spawn(1)[0]):
+        weights = np.array(
+            [(u & same_label) / (u & same_label).sum() - (u & ~same_label) / (u & ~same_label).sum() for u in kinds]
+        )
+    ranked, gaps = np.zeros(len(same_label)), np.empty((len(kinds), 0))
+    for masks in swapped(runs.open_heads, permutations, generator.spawn(1)[0]):
         flat = masks.reshape(*masks.shape[:2], -1).astype(np.float64)
-        both = (flat @ flat.swapaxes(1, 2))[:, pairs[0], pairs[1]]  # (C, Q)
-        ranked += both.sum(0) / permutations
-        gaps = np.append(gaps, weights @ both.T, axis=1)
+        products = (flat @ flat.swapaxes(1, 2))[:, pairs[0], pairs[1]]  # (C, Q)
+        ranked += products.sum(0) / permutations
+        gaps = np.append(gaps, weights @ products.T, axis=1)
     return ranked, gaps
 
 
@@ -178,9 +180,11 @@ def _label_test(runs: Runs, pairs: Pairs, values: Floats, labellings: Ints, exac
     units, strata = _units(runs)
     left_out = []
     for unit in range(len(strata)):
-        kept = (units[pairs[0]] != unit) & (units[pairs[1]] != unit)
-        one, two, _ = _gap(runs.labels[None], (pairs[0][kept], pairs[1][kept]), values[kept], near[kept])
-        left_out.append(one - two)
+        other_units = (units[pairs[0]] != unit) & (units[pairs[1]] != unit)
+        within_gap, two, _ = _gap(
+            runs.labels[None], (pairs[0][other_units], pairs[1][other_units]), values[other_units], near[other_units]
+        )
+        left_out.append(within_gap - two)
     low, high, *_ = jackknife(np.array([gap]), np.stack(left_out), strata)
     return {
         **{"within": within, "between": between, "p": _p(gap, gaps, exact)},
@@ -206,9 +210,9 @@ def _gap(labels: Ints, pair: Pairs, values: Floats, near: Floats) -> tuple[Float
     sides[:, pair[0], pair[1]] = np.ones_like(values), values, near
     number, inside, nearest = np.zeros((3, len(labels)))
     for label in np.unique(labels):
-        its = (labels == label).astype(np.float64)  # (P, M)
+        is_of_label = (labels == label).astype(np.float64)  # (P, M)
         for total, side in zip((number, inside, nearest), sides, strict=True):
-            total += np.einsum("pm,pm->p", its @ side, its)
+            total += np.einsum("pm,pm->p", is_of_label @ side, is_of_label)
     with np.errstate(divide="ignore", invalid="ignore"):
         return inside / number, (values.sum() - inside) / (len(values) - number), nearest
 
@@ -228,16 +232,16 @@ def _labellings(
         factorial(len(block)) // prod(factorial(int(n)) for n in np.bincount(labels[block])) for block in blocks
     )
     if number <= permutations:
-        every = itertools.product(*(list(_arrangements(sorted(labels[block].tolist()))) for block in blocks))
+        all_orders = itertools.product(*(list(_arrangements(sorted(labels[block].tolist()))) for block in blocks))
         order = np.concatenate(blocks)
-        orders = np.array([list(itertools.chain(*parts)) for parts in every], dtype=np.int64)
-        drawn = np.empty_like(orders)
-        drawn[:, order] = orders
-        return drawn, True
-    drawn = np.repeat(labels[None], permutations, axis=0)
+        orders = np.array([list(itertools.chain(*parts)) for parts in all_orders], dtype=np.int64)
+        inverse = np.empty_like(orders)
+        inverse[:, order] = orders
+        return inverse, True
+    inverse = np.repeat(labels[None], permutations, axis=0)
     for block in blocks:
-        drawn[:, block] = generator.permuted(drawn[:, block], axis=1)
-    return drawn, False
+        inverse[:, block] = generator.permuted(inverse[:, block], axis=1)
+    return inverse, False
 
 
 def _arrangements(values: Sequence[int]) -> Iterator[tuple[int, ...]]:
@@ -246,13 +250,15 @@ def _arrangements(values: Sequence[int]) -> Iterator[tuple[int, ...]]:
         yield ()
     for value in dict.fromkeys(values):
         place = values.index(value)
-        yield from ((value, *others) for others in _arrangements([*values[:place], *values[place + 1 :]]))
+        yield from (
+            (value, *remaining_values) for remaining_values in _arrangements([*values[:place], *values[place + 1 :]])
+        )
 
 
 # -- Φ -----------------------------------------------------------------------------------------------------------------
 
 
-def phi(runs: Runs, used: Mask, kept: Mask | None = None) -> Floats:
+def phi(runs: Runs, used: Mask, runs_kept: Mask | None = None) -> Floats:
     """Stability Φ within labels (diagonal) and between them (Nogueira, Sechidis and Brown 2018, definition 4).
 
     1 − D / E. D: mean over pairs of runs of the share of heads that one of them opens and the other does not, halved.
@@ -262,22 +268,22 @@ def phi(runs: Runs, used: Mask, kept: Mask | None = None) -> Floats:
 
     Args:
         used: (M, M), pairs that count, besides a run with itself.
-        kept: (M,), runs that count (all, if not given).
+        runs_kept: (M,), runs that count (all, if not given).
 
     Returns:
         (2, n, n): plain and layer-centred; 1 for identical masks, 0 expected of independent ones. NaN where there is no
         pair, or all heads or none are open.
     """
-    kept = np.ones_like(runs.labels, dtype=bool) if kept is None else kept
-    ones = ((runs.labels == np.arange(runs.labels.max() + 1)[:, None]) & kept).astype(np.float64)  # (n, M)
+    runs_kept = np.ones_like(runs.labels, dtype=bool) if runs_kept is None else runs_kept
+    membership = ((runs.labels == np.arange(runs.labels.max() + 1)[:, None]) & runs_kept).astype(np.float64)  # (n, M)
     number = np.diag(runs.shared)
-    apart = (number[:, None] + number - 2 * runs.shared) / (2 * runs.opened[0].size)
-    pairs = used & ~np.eye(len(kept), dtype=bool)
+    disagreement_of_runs = (number[:, None] + number - 2 * runs.shared) / (2 * runs.open_heads[0].size)
+    pairs = used & ~np.eye(len(runs_kept), dtype=bool)
     with np.errstate(divide="ignore", invalid="ignore"):
-        disagreement = ones @ (apart * pairs) @ ones.T / (ones @ pairs @ ones.T)
-        rates = ones @ runs.opened.mean(2) / ones.sum(1, keepdims=True)  # (n, L)
-        both = (rates.mean(1, keepdims=True), rates)
-        expected = np.stack([((r[:, None] + r) / 2 - r[:, None] * r).mean(2) for r in both])
+        disagreement = membership @ (disagreement_of_runs * pairs) @ membership.T / (membership @ pairs @ membership.T)
+        rates = membership @ runs.open_heads.mean(2) / membership.sum(1, keepdims=True)  # (n, L)
+        mean_rates = (rates.mean(1, keepdims=True), rates)
+        expected = np.stack([((r[:, None] + r) / 2 - r[:, None] * r).mean(2) for r in mean_rates])
         return np.where(expected > 0, 1 - disagreement / expected, math.nan)
 
 
@@ -295,28 +301,32 @@ def stability(run_groups: Sequence[RunGroup], single: int) -> pd.DataFrame:
         95 %; ``n``, pairs of runs.
     """
     runs, labels = Runs.of(run_groups), [run_group.label for run_group in run_groups]
-    one, other = np.triu_indices(len(runs.labels), 1)
+    first, second = np.triu_indices(len(runs.labels), 1)
     cells = [(i, j) for i in range(len(labels)) for j in range(i, len(labels))]
     names = [(labels[i], labels[j], "within" if i == j else "between") for i, j in cells]
     names += [(OVER_TASKS, OVER_TASKS, term) for term in ("within", "between", "within - between")]
     units, strata = _units(runs)
     lines: list[tuple[Any, ...]] = []
     for control, used in (("all pairs", np.ones_like(runs.strangers)), ("unequal seeds", runs.strangers)):
-        counted = Counter(zip(runs.labels[one][used[one, other]], runs.labels[other][used[one, other]], strict=True))
-        sums = [[cell for cell in cells if cell[1] < single and counted[cell] and (cell[0] == cell[1]) is same]
-                for same in (True, False)]  # fmt: skip
-        sizes = [counted[cell] for cell in cells] + [sum(counted[cell] for cell in some) for some in sums]
-        whole = _over_tasks(phi(runs, used), cells, sums)
+        pair_counts = Counter(
+            zip(runs.labels[first][used[first, second]], runs.labels[second][used[first, second]], strict=True)
+        )
+        sums = [[cell for cell in cells if cell[1] < single and pair_counts[cell] and (cell[0] == cell[1]) is is_same]
+                for is_same in (True, False)]  # fmt: skip
+        sizes = [pair_counts[cell] for cell in cells] + [
+            sum(pair_counts[cell] for cell in group_of_cells) for group_of_cells in sums
+        ]
+        full_values = _over_tasks(phi(runs, used), cells, sums)
         left_out = [_over_tasks(phi(runs, used, units != unit), cells, sums) for unit in range(len(strata))]
-        low_high = jackknife(whole, np.stack(left_out), strata)[:2]
-        for mode, *rows in zip(MODES, whole, *low_high, strict=True):
+        low_high = jackknife(full_values, np.stack(left_out), strata)[:2]
+        for mode, *rows in zip(MODES, full_values, *low_high, strict=True):
             for name, n, *values in zip(names, [*sizes, sum(sizes[-2:])], *rows, strict=True):
-                key, most = (*name[:2], mode, control, name[2]), 1 if name[2] in ("within", "between") else 2
-                value, low, high = np.clip(values, -most, most)
+                key, upper_limit = (*name[:2], mode, control, name[2]), 1 if name[2] in ("within", "between") else 2
+                value, low, high = np.clip(values, -upper_limit, upper_limit)
                 lines.append((*key, "phi", value, low, high, n))
-                for wanted in RELIABILITIES if name[2] == "within" else ():
-                    needed = (runs_needed(known, wanted) for known in (value, high, low))
-                    lines.append((*key, f"runs for {wanted}", *needed, n))
+                for reliability in RELIABILITIES if name[2] == "within" else ():
+                    needed = (runs_needed(estimate, reliability) for estimate in (value, high, low))
+                    lines.append((*key, f"runs for {reliability}", *needed, n))
     columns = ["encoder", "other", "mode", "control", "term", "measure", "value", "low", "high", "n"]
     frame = pd.DataFrame(lines, columns=columns).dropna(subset="value")
     return frame.drop_duplicates([name for name in columns if name not in ("control", "value", "low", "high")])
@@ -324,8 +334,11 @@ def stability(run_groups: Sequence[RunGroup], single: int) -> pd.DataFrame:
 
 def _over_tasks(phis: Floats, cells: Sequence[tuple[int, int]], sums: Sequence[Sequence[tuple[int, int]]]) -> Floats:
     """(2, n, n) Φ → (2, cells + 3): of the cells, means over two lists of them, and their difference."""
-    nothing = np.full(len(phis), math.nan)
-    means = [np.mean([phis[:, i, j] for i, j in some], axis=0) if some else nothing for some in sums]
+    undefined = np.full(len(phis), math.nan)
+    means = [
+        np.mean([phis[:, i, j] for i, j in group_of_cells], axis=0) if group_of_cells else undefined
+        for group_of_cells in sums
+    ]
     return np.column_stack([*(phis[:, i, j] for i, j in cells), *means, means[0] - means[1]])
 
 
@@ -353,25 +366,32 @@ def jackknife(value: Floats, left_out: Floats, strata: Ints) -> tuple[Floats, Fl
         low, high, effect and two-sided p of 0, (...); NaN where a statistic is not defined without some unit, or the
         same without any, or depends on a stratum of one unit, of whose variance nothing is known.
     """
-    total, spread = np.zeros_like(value), np.zeros_like(value)
+    total, variance_sum = np.zeros_like(value), np.zeros_like(value)
     for stratum in np.unique(strata):
-        some = left_out[strata == stratum]
-        variance = (len(some) - 1) / len(some) * ((some - some.mean(0)) ** 2).sum(0)
-        if len(some) == 1:
-            variance = np.where(np.abs(some[0] - value) > 1e-12, math.nan, variance)
-        total, spread = total + variance, spread + variance**2 / max(1, len(some) - 1)
+        values_of_stratum = left_out[strata == stratum]
+        variance = (
+            (len(values_of_stratum) - 1)
+            / len(values_of_stratum)
+            * ((values_of_stratum - values_of_stratum.mean(0)) ** 2).sum(0)
+        )
+        if len(values_of_stratum) == 1:
+            variance = np.where(np.abs(values_of_stratum[0] - value) > 1e-12, math.nan, variance)
+        total, variance_sum = total + variance, variance_sum + variance**2 / max(1, len(values_of_stratum) - 1)
     with np.errstate(divide="ignore", invalid="ignore"):
-        error, free = np.where(total > 1e-12, np.sqrt(total), math.nan), total**2 / spread
-    half = stats.t.ppf(0.975, free) * error
-    return value - half, value + half, detectable(error, free), 2 * stats.t.sf(np.abs(value) / error, free)
+        error, free = np.where(total > 1e-12, np.sqrt(total), math.nan), total**2 / variance_sum
+    half_width = stats.t.ppf(0.975, free) * error
+    return value - half_width, value + half_width, detectable(error, free), 2 * stats.t.sf(np.abs(value) / error, free)
 
 
-def runs_needed(reliability: float, wanted: float) -> float:
-    """The number of runs whose mean correlates by ``wanted`` with the mean of as many others (Spearman 1910, Brown
-    1910): w (1 − r) / (r (1 − w)), r the reliability of one; at least 1, not rounded, infinite for r ≤ 0."""
+def runs_needed(reliability: float, target_reliability: float) -> float:
+    """The number of runs whose mean correlates by ``target_reliability`` with the mean of as many others (Spearman
+    1910, Brown 1910): w (1 − r) / (r (1 − w)), r the reliability of one; at least 1, not rounded, infinite for r ≤
+    0."""
     if reliability <= 0:
         return math.inf
-    return float(np.maximum(1, wanted * (1 - reliability) / (reliability * (1 - wanted))))  # NaN of NaN
+    return float(
+        np.maximum(1, target_reliability * (1 - reliability) / (reliability * (1 - target_reliability)))
+    )  # NaN of NaN
 
 
 # -- variance by seeds -------------------------------------------------------------------------------------------------
@@ -398,30 +418,32 @@ def variance_split(run_groups: Sequence[RunGroup], single: int, generator: np.ra
     if single > 1:
         names[OVER_TASKS] = list(range(single))
     for name, places in names.items():
-        one, other = _pairs(runs, places)
-        if not len(one):
+        first, second = _pairs(runs, places)
+        if not len(first):
             continue
-        factors = list(merged(runs, one, other).items())
+        factors = list(merged(runs, first, second).items())
         columns = np.stack([column for _, column in factors], axis=1)
         patterns, kind = np.unique(columns, axis=0, return_inverse=True)  # (R, factors), (Q,)
         terms: dict[str, Mask] = {}
         for size in range(1, len(factors) + 1):
-            for some in itertools.combinations(range(len(factors)), size):
-                tried = [*terms.values(), np.asarray(patterns[:, some].any(1), dtype=bool)]
-                if np.linalg.matrix_rank(np.stack(tried)) == len(tried):
-                    terms[" × ".join(factors[place][0] for place in some)] = tried[-1]
+            for factor_set in itertools.combinations(range(len(factors)), size):
+                candidate_terms = [*terms.values(), np.asarray(patterns[:, factor_set].any(1), dtype=bool)]
+                if np.linalg.matrix_rank(np.stack(candidate_terms)) == len(candidate_terms):
+                    terms[" × ".join(factors[place][0] for place in factor_set)] = candidate_terms[-1]
         heads = runs.gates[0].size
         weights = np.vstack([np.ones(heads), generator.multinomial(heads, np.full(heads, 1 / heads), SAMPLES)]) / heads
         flat = runs.gates.reshape(len(runs.gates), heads)
-        halved = (flat[one] - flat[other]) ** 2 / 2  # (Q, H)
-        labels = runs.labels[one]
+        halved = (flat[first] - flat[second]) ** 2 / 2  # (Q, H)
+        labels = runs.labels[first]
         by_kind = []  # (R, H), every label with the same weight
         for number in range(len(patterns)):
-            mine = [halved[(kind == number) & (labels == label)] for label in np.unique(labels[kind == number])]
-            by_kind.append(np.mean([each.mean(0) for each in mine], axis=0))
+            values_of_label = [
+                halved[(kind == number) & (labels == label)] for label in np.unique(labels[kind == number])
+            ]
+            by_kind.append(np.mean([values_of_runs.mean(0) for values_of_runs in values_of_label], axis=0))
         components = weights @ np.stack(by_kind, axis=1) @ np.linalg.pinv(np.stack([*terms.values()], axis=1)).T
-        spread = weights @ (flat**2).T - (weights @ flat.T) ** 2  # (B, M)
-        total = np.mean([spread[:, runs.labels == label].mean(1) for label in np.unique(labels)], axis=0)
+        explained = weights @ (flat**2).T - (weights @ flat.T) ** 2  # (B, M)
+        total = np.mean([explained[:, runs.labels == label].mean(1) for label in np.unique(labels)], axis=0)
         common = total * heads / (heads - 1) - components.sum(1)
         parts = np.maximum(np.column_stack([common, components]), 0)
         sums = parts.sum(1, keepdims=True)
@@ -429,22 +451,22 @@ def variance_split(run_groups: Sequence[RunGroup], single: int, generator: np.ra
             shares = parts[sums[:, 0] > 0] / sums[sums[:, 0] > 0]
             bounds = np.quantile(shares[1:], (0.025, 0.975), axis=0)
             bounds[:, bounds[0] == bounds[1]] = math.nan  # samples that all give the same tell no error
-            each = zip((COMMON, *terms), shares[0], *bounds, strict=True)
-            rows += [(name, term, "share", *values, len(one)) for term, *values in each]
+            rows_of_terms = zip((COMMON, *terms), shares[0], *bounds, strict=True)
+            rows += [(name, term, "share", *values, len(first)) for term, *values in rows_of_terms]
     return pd.DataFrame(rows, columns=["encoder", "term", "measure", "value", "low", "high", "n"])
 
 
 def _pairs(runs: Runs, places: Sequence[int]) -> Pairs:
     """(Q,) and (Q,): pairs of runs of one label, of these labels."""
-    one, other = np.triu_indices(len(runs.labels), 1)
-    mine = (runs.labels[one] == runs.labels[other]) & np.isin(runs.labels[one], places)
-    return one[mine], other[mine]
+    first, second = np.triu_indices(len(runs.labels), 1)
+    same_label = (runs.labels[first] == runs.labels[second]) & np.isin(runs.labels[first], places)
+    return first[same_label], second[same_label]
 
 
-def merged(runs: Runs, one: NDArray[np.intp], other: NDArray[np.intp]) -> dict[str, Mask]:
+def merged(runs: Runs, first: NDArray[np.intp], second: NDArray[np.intp]) -> dict[str, Mask]:
     """Factors in which some of the pairs differ → (Q,), which do; those that always differ together under one name."""
     factors: dict[bytes, tuple[list[str], Mask]] = {}
-    for name, differ in zip(FACTORS, (runs.levels[one] != runs.levels[other]).T, strict=True):
+    for name, differ in zip(FACTORS, (runs.levels[first] != runs.levels[second]).T, strict=True):
         if differ.any():
             factors.setdefault(differ.tobytes(), ([], differ))[0].append(name)
     return {" and ".join(names): differ for names, differ in factors.values()}
@@ -457,21 +479,29 @@ DRAWING = {"gates", "topk", "random"}
 def _same_noise(claims: Sequence[Claim]) -> bool:
     """True where runs of one label have one selector seed, and a selector that draws by it."""
     settings = [claim.settings for claim in claims]
-    by = {one.get(f"pruning.{'selector' if one.get('pruning.method') == 'stable' else 'method'}") for one in settings}
+    by = {
+        setting.get(f"pruning.{'selector' if setting.get('pruning.method') == 'stable' else 'method'}")
+        for setting in settings
+    }
     return len(claims) > 1 and len({claim.seed for claim in claims}) == 1 and not by.isdisjoint(DRAWING)
 
 
 def missing(run_groups: Sequence[RunGroup]) -> Iterator[str]:
     """Sentences on what these runs cannot say of seeds and halves."""
-    lost = [claim for run_group in run_groups for claim in run_group.claims if isinstance(claim.start, str)]
-    if lost:
+    claims_without_start = [
+        claim for run_group in run_groups for claim in run_group.claims if isinstance(claim.start, str)
+    ]
+    if claims_without_start:
         yield (
-            f"{lost[0].start}, on which the heads of {lost[0].run} were chosen, is not there (nor that of "
-            f"{len(lost) - 1} more), so its path stands for its training seed: equal ones of two tasks are not known."
+            f"{claims_without_start[0].start}, on which the heads of {claims_without_start[0].run} were chosen, "
+            "is not there (nor that of "
+            f"{len(claims_without_start) - 1} more), so its path stands for its training seed: equal ones of "
+            "two tasks are not known."
         )
-    if alike := [one.label for one in run_groups if _same_noise(one.claims)]:
+    if labels_with_same_noise := [run_group.label for run_group in run_groups if _same_noise(run_group.claims)]:
         yield (
-            f"All runs of {', '.join(alike)} have one selector seed (train.seed), so their selectors drew the same "
+            f"All runs of {', '.join(labels_with_same_noise)} have one selector seed (train.seed), so their "
+            "selectors drew the same "
             "noise: they agree more than runs of other seeds would."
         )
     runs = Runs.of(run_groups)

@@ -7,7 +7,7 @@ from mtlprune.io.block import Block
 
 HALVES = ("half 1", "half 2")
 """Halves of the sentences, drawn by the seed: what differs between them is noise. They are no training seeds."""
-EVERY = "all tasks"
+ALL_TASKS = "all tasks"
 """The map of the sum of a joint run's losses, beside those of its tasks."""
 
 

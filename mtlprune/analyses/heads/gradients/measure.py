@@ -22,7 +22,7 @@ from mtlprune.analyses.harness.reading import (
     read_request,
     survey,
 )
-from mtlprune.analyses.heads.gradients import EVERY, HALVES
+from mtlprune.analyses.heads.gradients import ALL_TASKS, HALVES
 from mtlprune.corpora.tables import batched
 from mtlprune.errors import plural
 from mtlprune.runs.folder import RunFolder
@@ -90,7 +90,7 @@ def _gradients(reading: Reading, subject: Subject, request: Request) -> SubjectR
             signed[name][rows] = slopes.double().numpy()  # (B, L, A)
             request.on_batch()
     if len(kept) > 1:
-        signed[EVERY] = np.sum(list(signed.values()), axis=0)
+        signed[ALL_TASKS] = np.sum(list(signed.values()), axis=0)
     present = gate_grid(subject) > 0  # a closed head may still matter: its factor is 0, its derivative need not be
     frames, maps = [], dict[str, dict[str, Grid]]()
     for task, each in signed.items():
@@ -127,5 +127,5 @@ def _pairs(maps: Maps, request: Request) -> Iterator[dict[str, Any]]:
 
     for key, grids in maps.items():
         yield row(key, key, "halves", *(grids[name] for name in HALVES))
-    for one, other in combinations([key for key in maps if key[1] != EVERY], 2):
+    for one, other in combinations([key for key in maps if key[1] != ALL_TASKS], 2):
         yield row(one, other, "maps", maps[one][""], maps[other][""])

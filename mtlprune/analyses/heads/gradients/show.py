@@ -3,7 +3,7 @@
 import pandas as pd
 
 from mtlprune.analyses.analysis import HeadColumn
-from mtlprune.analyses.heads.gradients import EVERY
+from mtlprune.analyses.heads.gradients import ALL_TASKS
 from mtlprune.figures.charts import Spec, captioned, figure, head_map
 from mtlprune.figures.grid import Grid, number, probability
 from mtlprune.runs.results import Result
@@ -84,7 +84,7 @@ def _pairs(result: Result, mode: str) -> pd.DataFrame:
 
 def _called(name: str, task: str) -> str:
     """POS of the run POS; DEP in MTL-5; MTL-5, all tasks."""
-    if task == EVERY:
+    if task == ALL_TASKS:
         return f"{name}, {task}"
     return name if task.upper() == name.partition(",")[0].partition(" (")[0] else f"{task.upper()} in {name}"
 
@@ -105,7 +105,7 @@ def head_columns(result: Result, of: str) -> tuple[list[HeadColumn], list[str]]:
             part = Result("gradients", result.about, {"heads": heads[heads["task"] == task]})
             grid = part.grids(encoder)["importance"]
             title = f"importance {_called(encoder['encoder'], task)}"
-            columns.append(HeadColumn(title, "gradients", grid, task != EVERY, "mean of |∂L/∂ξ| over sentences"))
+            columns.append(HeadColumn(title, "gradients", grid, task != ALL_TASKS, "mean of |∂L/∂ξ| over sentences"))
         for measure, grid in result.grids(encoder, "joint").items():
             title, meaning = JOINT[measure]
             columns.append(

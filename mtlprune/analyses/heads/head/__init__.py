@@ -23,10 +23,10 @@ class HeadOptions(Block):
 
     @model_validator(mode="before")
     @classmethod
-    def _named(cls, given: Any) -> Any:
+    def _as_numbers(cls, value: Any) -> Any:
         """head=6-9 is a head as maps and tables name it."""
-        named = isinstance(given, dict) and re.fullmatch(r"(\d+)-(\d+)", str(given.get("head")))
-        return {**given, "layer": int(named[1]), "head": int(named[2])} if named and "layer" not in given else given
+        match = isinstance(value, dict) and re.fullmatch(r"(\d+)-(\d+)", str(value.get("head")))
+        return {**value, "layer": int(match[1]), "head": int(match[2])} if match and "layer" not in value else value
 
 
 ANALYSIS = Analysis(

@@ -15,7 +15,7 @@ from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.harness.ablation import ablation_costs
 from mtlprune.analyses.harness.reading import Subject, entry, find_sources, remarks
 from mtlprune.analyses.probes import ATTENTION
-from mtlprune.analyses.probes.reading import known, modes, read_probes, shape
+from mtlprune.analyses.probes.reading import modes, probe_table, read_probes, shape
 from mtlprune.corpora.formats import words_of
 from mtlprune.corpora.store import load_corpus
 from mtlprune.encoder.observe import observe
@@ -150,7 +150,7 @@ def _known(
     notes = [f"Probes: {folder}, {mode}."]
     if Path(probed).resolve() != Path(subject.name).resolve():
         notes.append(f"Probed was {probed}; is it the same as {subject.name}?")
-    rows = known(results, mode, subject.label, subject.seed)
+    rows = probe_table(results, mode, subject.label, subject.seed)
     return rows[(rows["layer"] == layer) & (rows["head"] == head)], results.about["kinds"], notes
 
 

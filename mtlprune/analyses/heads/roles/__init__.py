@@ -45,13 +45,13 @@ class RoleOptions(Block):
 
     @model_validator(mode="before")
     @classmethod
-    def _used(cls, given: Any) -> Any:
+    def _used(cls, value: Any) -> Any:
         """Refuse a setting of gates where there are none."""
-        if isinstance(given, dict) and given.get("closing") == "single":
+        if isinstance(value, dict) and value.get("closing") == "single":
             for name in GATES:
-                if name in given:
+                if name in value:
                     raise ValueError(f"closing=single fits no gates, so {name} would change nothing; leave it out")
-        return given
+        return value
 
 
 ANALYSIS = Analysis(

@@ -57,13 +57,13 @@ def two_sided(
 ) -> tuple[Tensor, Tensor]:
     """Gates G⁺, pushed open, and G⁻, pushed closed, each from where gates end without a push; (L, A) each."""
     free = fit_gates(loss, torch.full(size, START), 0.0, updates, rate)
-    opened, closed = (fit_gates(loss, free, sign * strength, updates, rate) for sign in (1, -1))
-    return torch.sigmoid(opened), torch.sigmoid(closed)
+    opening, closed = (fit_gates(loss, free, sign * strength, updates, rate) for sign in (1, -1))
+    return torch.sigmoid(opening), torch.sigmoid(closed)
 
 
-def role_scores(opened: NDArray[np.float64], closed: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
+def role_scores(opening: NDArray[np.float64], closed: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
     """Scores in [0, 1] of the roles of heads whose gates are G⁺ and G⁻ (Nam et al. 2025, section 3)."""
-    return {"facilitating": closed, "interfering": 1 - opened, "irrelevant": opened - closed}
+    return {"facilitating": closed, "interfering": 1 - opening, "irrelevant": opening - closed}
 
 
 def agreed(scores: NDArray[np.float64]) -> Mask:

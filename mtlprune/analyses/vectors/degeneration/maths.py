@@ -193,8 +193,8 @@ def negative_direction(rows: ArrayLike) -> tuple[NDArray[np.float64], float] | N
     v is −p / ‖p‖ for the point p of the hull of the rows at length 1 that is nearest to 0; ‖p‖ is the margin. By
     non-negative least squares: of the points Σ λ_i (h_i, 1), λ ≥ 0, the nearest to (0, 1) is a multiple of (p, 1).
     """
-    given = np.asarray(rows, np.float64)
-    units = given / np.linalg.norm(given, axis=1, keepdims=True)
+    vectors = np.asarray(rows, np.float64)
+    units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     lifted = np.vstack([units.T, np.ones(len(units))])  # (D + 1, M)
     goal = np.zeros(len(lifted))
     goal[-1] = 1.0
@@ -268,31 +268,33 @@ def draw(sizes: list[int], rows: int, seed: int) -> Sample:
     """A sample of sentences of so many words."""
     generator = np.random.default_rng([seed, 71])
     starts = np.concatenate([[0], np.cumsum(sizes)])
-    chosen = np.sort(generator.permutation(starts[-1])[:rows])
-    lone = starts[:-1] + (generator.random(len(sizes)) * np.diff(starts)).astype(np.int64)
-    kept = np.union1d(chosen, lone)
-    return Sample(starts, kept, np.searchsorted(kept, chosen), np.searchsorted(kept, lone))
+    sampled = np.sort(generator.permutation(starts[-1])[:rows])
+    one_a_sentence = starts[:-1] + (generator.random(len(sizes)) * np.diff(starts)).astype(np.int64)
+    rows_needed = np.union1d(sampled, one_a_sentence)
+    return Sample(
+        starts, rows_needed, np.searchsorted(rows_needed, sampled), np.searchsorted(rows_needed, one_a_sentence)
+    )
 
 
-def cloud(moments: Moments, rows: Tensor, lone: Tensor | None = None) -> dict[str, float]:
+def cloud(moments: Moments, rows: Tensor, one_a_sentence: Tensor | None = None) -> dict[str, float]:
     """Every measure of one cloud.
 
     Args:
         moments: of all its rows, (D,).
         rows: (M, D), a sample of them.
-        lone: (.., D), independent draws for TwoNN; none for no dimension.
+        one_a_sentence: (.., D), independent draws for TwoNN; none for no dimension.
     """
     doubles = rows.double().cpu()
     angles, singular, mean = angles_to_mean(doubles), moments.spectrum(), moments.mean()
-    middle, most = torch.quantile(angles, torch.tensor([0.5, 0.95], dtype=angles.dtype))
+    middle, upper_quantile = torch.quantile(angles, torch.tensor([0.5, 0.95], dtype=angles.dtype))
     measures: dict[str, Any] = {"rows": moments.rows, "features": rows.shape[1], "positive": positive_share(doubles)}
     measures |= {"mean_cosine": moments.mean_cosine(), "cosine": moments.cosine()}
-    measures |= {"angle": middle, "angle_q95": most, "angle_max": angles.max()}
+    measures |= {"angle": middle, "angle_q95": upper_quantile, "angle_max": angles.max()}
     measures |= {f"top{k}": top_share(singular, k) for k in (1, 2, 10)}
     measures |= {"rank": moments.effective_rank(), "rank_share": moments.effective_rank_share()}
     measures |= {"partition": partition_isotropy(doubles, moments.second), "isoscore": moments.isoscore()}
     measures |= {"common": mean.square().sum() / (moments.second.trace() / moments.rows), "margin": margin(doubles)}
-    measures |= {} if lone is None else {"dimension": twonn.likelihood(lone.double().cpu())}
+    measures |= {} if one_a_sentence is None else {"dimension": twonn.likelihood(one_a_sentence.double().cpu())}
     return {name: float(value) for name, value in measures.items()}
 
 

@@ -93,7 +93,7 @@ def measure(request: Request) -> Result:
     groups = groups_of(request.claims, find_sources(request.names))
     reading = read_request(request)
     training = _training(request)
-    static = [_static(path, training, request) for path in _listed(request.options.vectors)]
+    static = [_static(path, training, request) for path in _split_paths(request.options.vectors)]
     result = survey(
         "degeneration", reading, request, lambda subject: DegenerationSurvey(reading, subject, request, training).run()
     ).result
@@ -111,7 +111,7 @@ def measure(request: Request) -> Result:
     return compared(result, groups, HEAD_MEASURES, request.seed, salt=75, permutations=permutations, gates=True)
 
 
-Kept = tuple[Moments, Tensor]
+MomentsAndRows = tuple[Moments, Tensor]
 """Moments of all words, and the vectors of those of the sample that are kept."""
 
 
@@ -123,14 +123,14 @@ class DegenerationSurvey:
     ) -> None:
         self.reading, self.subject, self.request, self.training = reading, subject, request, training
         self.options: DegenerationOptions = request.options
-        self.sample = maths.draw([len(one) for one in reading.sentences], self.options.rows, request.seed)
+        self.sample = maths.draw([len(sentence) for sentence in reading.sentences], self.options.rows, request.seed)
 
     def run(self) -> SubjectResult:
         """All passes."""
         subject, encoder = self.subject, self.subject.encoder
         table = input_embeddings(encoder.transformer).weight.detach().double().cpu()
         moments, rows = _sampled(table, self.request)
-        kept = {"embeddings": (moments, rows)}
+        points = {"embeddings": (moments, rows)}
         frames, rising, more_notes = self._pieces(table)
         frames["embeddings"] = long_frame([maths.cloud(moments, rows) | rising])
         notes = []
@@ -138,7 +138,7 @@ class DegenerationSurvey:
             notes.append(f"{subject.label} ({subject.name}) has no layers; only its token embeddings are measured.")
         else:
             hidden, outputs = self._observe()
-            kept["last"] = hidden[-1][0], hidden[-1][1][self.sample.rows].double()
+            points["last"] = hidden[-1][0], hidden[-1][1][self.sample.rows].double()
             layers = [
                 {"layer": layer, **maths.cloud(moments, words[self.sample.rows], words[self.sample.lone])}
                 for layer, (moments, words) in enumerate(hidden)
@@ -153,7 +153,7 @@ class DegenerationSurvey:
                 for layer, norm, (_, words) in zip(layers[1:], norms, hidden[1:], strict=True):
                     layer |= maths.plane(norm.gain, norm.bias, words[self.sample.rows])
             frames |= {"layers": long_frame(layers, "layer"), "heads": head_rows(heads)}
-        return SubjectResult({**frames, **_drawn(kept)}, notes=[*notes, *more_notes])
+        return SubjectResult({**frames, **_drawing_frames(points)}, notes=[*notes, *more_notes])
 
     def _pieces(self, table: Tensor) -> tuple[dict[str, pd.DataFrame], dict[str, float], list[str]]:
         """Frames ``pieces``, ``sample`` and ``softmax``, a measure of ``embeddings`` that needs counts, and notes."""
@@ -183,28 +183,28 @@ class DegenerationSurvey:
             frames |= banded
         return frames, rising, notes
 
-    def _observe(self) -> tuple[list[Kept], list[Kept]]:
+    def _observe(self) -> tuple[list[MomentsAndRows], list[MomentsAndRows]]:
         """Moments and kept vectors of L + 1 hidden states, (H,) each, and of the heads of L layers, (n, d) each."""
-        observed: list[Kept] = []
-        for rows, seen in self.reading.observations(self.subject, {"hidden", "heads"}, self.request):
+        observed: list[MomentsAndRows] = []
+        for rows, observation in self.reading.observations(self.subject, {"hidden", "heads"}, self.request):
             here, slots = self.sample.of(rows)
-            states = [*seen.hidden, *seen.heads]
+            states = [*observation.hidden, *observation.heads]
             observed = observed or [
                 (Moments(*state.shape[2:]), torch.zeros(len(self.sample.kept), *state.shape[2:])) for state in states
             ]
-            for (moments, kept), state in zip(observed, states, strict=True):
+            for (moments, stored_rows), state in zip(observed, states, strict=True):
                 if state.shape[2]:
-                    words = seen.word_vectors(state)
+                    words = observation.word_vectors(state)
                     moments.add(words)
-                    kept[slots] = words[here].float().cpu()
-        return observed[: len(seen.hidden)], observed[len(seen.hidden) :]
+                    stored_rows[slots] = words[here].float().cpu()
+        return observed[: len(observation.hidden)], observed[len(observation.hidden) :]
 
-    def _heads(self, observed: list[Kept]) -> dict[str, Floats]:
+    def _heads(self, observed: list[MomentsAndRows]) -> dict[str, Floats]:
         """``gate`` and HEAD_MEASURES."""
         gate = gate_grid(self.subject)
         grids = {name: np.full(gate.shape, np.nan) for name in HEAD_MEASURES}
-        for layer, kept in enumerate(map(list, self.subject.encoder.places.kept_heads)):
-            if not kept:
+        for layer, kept_heads in enumerate(map(list, self.subject.encoder.places.kept_heads)):
+            if not kept_heads:
                 continue
             moments, words = observed[layer]
             columns = {
@@ -214,8 +214,8 @@ class DegenerationSurvey:
                 "top1": maths.top_share(moments.spectrum(), 1),
             }
             for name, values in columns.items():
-                grids[name][layer, kept] = values.numpy()
-            for place, head in enumerate(kept):
+                grids[name][layer, kept_heads] = values.numpy()
+            for place, head in enumerate(kept_heads):
                 if gate[layer, head] > OPEN_ABOVE:
                     rows = words[self.sample.rows, place].double()
                     grids["angle"][layer, head] = float(maths.angles_to_mean(rows).median())
@@ -224,12 +224,12 @@ class DegenerationSurvey:
         return {"gate": gate} | {name: np.where(gate > OPEN_ABOVE, values, np.nan) for name, values in grids.items()}
 
 
-Apart = tuple[list[dict[str, float]], Floats, list[dissection.Norm]]
+Decomposition = tuple[list[dict[str, float]], Floats, list[dissection.Norm]]
 """L + 1 times ``share_...``, the embeddings' output first; (L, A), μ(m, mean of a head's slot), m the last layer's; the
 last LayerNorm of each of L layers."""
 
 
-def take_apart(subject: Subject, reading: Reading, mean: Tensor, request: Request) -> Apart:
+def take_apart(subject: Subject, reading: Reading, mean: Tensor, request: Request) -> Decomposition:
     """One pass over the sentences with an encoder that dissection does not refuse: where its mean vectors come from.
     ``mean``: (H,), of the last layer's word vectors over the same sentences."""
     places, width = subject.encoder.places, subject.encoder.hidden_size
@@ -259,17 +259,17 @@ def take_apart(subject: Subject, reading: Reading, mean: Tensor, request: Reques
 # -- tables of embeddings, and words of static vectors -----------------------------------------------------------------
 
 
-def _listed(paths: str) -> list[Path]:
+def _split_paths(paths: str) -> list[Path]:
     return [Path(path.strip()) for path in paths.split(",") if path.strip()]
 
 
 def _training(request: Request) -> list[tuple[str, ...]]:
     """The words of the training sentences in which pieces are counted; none where nothing is asked for and the corpus
     has no split train. Raises ProbeError: a corpus that is named has none."""
-    named = _listed(request.options.counted)
-    corpora = [load_corpus(path) for path in named or [request.corpus]]
+    paths_named = _split_paths(request.options.counted)
+    corpora = [load_corpus(path) for path in paths_named or [request.corpus]]
     for corpus in corpora:
-        if "train" not in corpus.splits and named:
+        if "train" not in corpus.splits and paths_named:
             raise ProbeError(f"counted: {corpus.path} has no split train, in which pieces are counted; leave it out")
     return [sentence.words for corpus in corpora if "train" in corpus.splits for sentence in corpus["train"]]
 
@@ -285,33 +285,33 @@ def _static(path: Path, training: Sequence[Sequence[str]], request: Request) -> 
         frames, rising["spearman"] = by_frequency(table, names, np.array([counter[name] for name in names]), {})
     frames |= {
         "embeddings": long_frame([maths.cloud(moments, rows) | rising]),
-        **_drawn({"embeddings": (moments, rows)}),
+        **_drawing_frames({"embeddings": (moments, rows)}),
     }
     return {"encoder": path.stem, "run": str(path), "seed": 0}, frames
 
 
-def _sampled(table: Tensor, request: Request) -> Kept:
+def _sampled(table: Tensor, request: Request) -> MomentsAndRows:
     """Moments of a table (V, D), and rows that are drawn of it."""
     moments = Moments(table.shape[1])
     moments.add(table)
-    chosen = np.random.default_rng([request.seed, 72]).permutation(len(table))[: request.options.rows]
-    return moments, table[np.sort(chosen)]
+    sampled_rows = np.random.default_rng([request.seed, 72]).permutation(len(table))[: request.options.rows]
+    return moments, table[np.sort(sampled_rows)]
 
 
-def _drawn(kept: Mapping[str, Kept]) -> dict[str, pd.DataFrame]:
+def _drawing_frames(points: Mapping[str, MomentsAndRows]) -> dict[str, pd.DataFrame]:
     """``spectra`` and ``points`` by ``term``; points of every k-th row, for tables are sorted by frequency."""
     return joined(
         ({}, drawn(moments.spectrum(), maths.projection(rows[:: -(-len(rows) // POINTS)], moments.second), term))
-        for term, (moments, rows) in kept.items()
+        for term, (moments, rows) in points.items()
     )
 
 
 def _by_group(groups: Groups | None, result: Result) -> Iterator[Part]:
     """Means of HEAD_MEASURES over the heads of each group, and the sum of ``cone``; of "others" that alone."""
-    for one in result.about["encoders"]:
-        if groups is None or not groups.fit(one):
+    for entry in result.about["encoders"]:
+        if groups is None or not groups.fit(entry):
             continue
-        heads = result.grids(one)
+        heads = result.grids(entry)
         cone = heads.get("cone", np.full(groups.counts.shape, np.nan))
         members = {name: groups.of(name) for name in GROUPS}
         rows: list[dict[str, Any]] = [
@@ -320,7 +320,7 @@ def _by_group(groups: Groups | None, result: Result) -> Iterator[Part]:
             for name, member in members.items()
         ]
         rows.append({"term": "others", "cone": cone[~np.any([*members.values()], axis=0)].sum()})
-        keys = {key: one[key] for key in ("encoder", "run", "seed")}
+        keys = {key: entry[key] for key in ("encoder", "run", "seed")}
         yield keys, {"groups": long_frame(rows, "term").dropna()}
 
 

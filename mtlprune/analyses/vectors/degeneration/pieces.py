@@ -32,9 +32,9 @@ from mtlprune.training.cosreg import mean_cosine, unit_rows
 
 BANDS = {"never": 0, "1 to 9": 1, "10 to 99": 10, "100 to 999": 100, "1,000 or more": 1000}
 """How often a piece occurs in the training sentences, and the least number of each."""
-EVERY = 7
+STEPS_OF_ANGLE = 7
 """One piece in so many is hidden at a time: 14 %, about as many as in pretraining."""
-DRAWN = 400
+MAX_POINTS = 400
 """Pieces that occur, and half as many that never do, which a figure shows."""
 
 Measures = dict[str, Tensor]
@@ -78,9 +78,11 @@ def by_frequency(
             rows.append(row)
     generator, occur = np.random.default_rng(76), np.flatnonzero(counts > 0)
     never = np.flatnonzero(counts == 0)
-    shown = np.concatenate([generator.permutation(occur)[:DRAWN], generator.permutation(never)[: DRAWN // 2]])
-    sample = {"label": [names[place] for place in shown], "frequency": counts[shown]}
-    sample |= {name: measures[name].numpy()[shown] for name in ("cosine", "norm")}
+    points_shown = np.concatenate(
+        [generator.permutation(occur)[:MAX_POINTS], generator.permutation(never)[: MAX_POINTS // 2]]
+    )
+    sample = {"label": [names[place] for place in points_shown], "frequency": counts[points_shown]}
+    sample |= {name: measures[name].numpy()[points_shown] for name in ("cosine", "norm")}
     rising = float(spearmanr(measures["cosine"].numpy()[occur], counts[occur]).statistic) if len(occur) > 2 else np.nan
     return {"pieces": long_frame(rows, "term"), "sample": pd.DataFrame(sample)}, rising
 
@@ -105,32 +107,32 @@ class Softmax:
     def of(cls, name: str, mask: int, batches: Iterable[EncoderBatch], device: str) -> "Softmax":
         """Collect it from the model in a folder or of a hub name. ``mask``: the id of its mask token. Raises
         EncoderError: it is no masked language model, or one without its head."""
-        whole, missing = load_masked(name)
-        if missing or whole.get_output_embeddings() is None:
+        full_model, missing = load_masked(name)
+        if missing or full_model.get_output_embeddings() is None:
             raise EncoderError(f"{name} has no head that predicts pieces")
-        whole, states, used = whole.eval().to(device), list[Tensor](), list[nn.LayerNorm]()
+        full_model, states, used = full_model.eval().to(device), list[Tensor](), list[nn.LayerNorm]()
         parts: list[tuple[Tensor, ...]] = []
         with ExitStack() as hooks, torch.no_grad():
-            for norm in [module for module in whole.modules() if isinstance(module, nn.LayerNorm)]:
+            for norm in [module for module in full_model.modules() if isinstance(module, nn.LayerNorm)]:
                 hooks.enter_context(norm.register_forward_hook(lambda module, *_: used.append(module)))
-            before_softmax = lambda _, given: states.append(given[0])  # noqa: E731
-            hooks.enter_context(whole.get_output_embeddings().register_forward_pre_hook(before_softmax))
+            before_softmax = lambda _, arguments: states.append(arguments[0])  # noqa: E731
+            hooks.enter_context(full_model.get_output_embeddings().register_forward_pre_hook(before_softmax))
             for batch in batches:
                 column = torch.arange(batch.input_ids.shape[1], device=batch.input_ids.device)
-                for turn in range(EVERY):
-                    hidden = (batch.source >= 0) & (column % EVERY == turn)
+                for turn in range(STEPS_OF_ANGLE):
+                    hidden = (batch.source >= 0) & (column % STEPS_OF_ANGLE == turn)
                     slots = hidden.flatten().nonzero()[:, 0]
                     if not len(slots):
                         continue
                     gold = batch.input_ids.flatten()[slots]
-                    given = batch.input_ids.masked_fill(hidden, mask)
-                    with head_at(whole, slots, given.shape):
-                        logits = whole(input_ids=given, attention_mask=batch.attention_mask).logits  # (m, V)
+                    masked_ids = batch.input_ids.masked_fill(hidden, mask)
+                    with head_at(full_model, slots, masked_ids.shape):
+                        logits = full_model(input_ids=masked_ids, attention_mask=batch.attention_mask).logits  # (m, V)
                     losses = nn.functional.cross_entropy(logits.double(), gold, reduction="none")
                     parts.append((states.pop().double().cpu(), gold.cpu(), losses.cpu()))
-        given, gold, losses = (torch.cat(part) for part in zip(*parts, strict=True))
-        plane = maths.plane(used[-1].weight, used[-1].bias, given) if used else {}
-        return cls(given, gold, losses, plane)
+        masked_ids, gold, losses = (torch.cat(part) for part in zip(*parts, strict=True))
+        plane = maths.plane(used[-1].weight, used[-1].bias, masked_ids) if used else {}
+        return cls(masked_ids, gold, losses, plane)
 
     def measures(self, table: Tensor) -> Measures:
         """``loss`` and ``predicted``, sums over hidden pieces, and ``negative``, the share of states with which the row

@@ -10,7 +10,7 @@ from mtlprune.layers import LAYERS
 
 TERMS = ("i", "h", "f", "c")
 """Input, attention heads, feed-forward parts, correction (biases, and means that LayerNorms take away)."""
-SUBSETS = tuple("".join(chosen) for size in range(len(TERMS) + 1) for chosen in combinations(TERMS, size))
+SUBSETS = tuple("".join(subset) for size in range(len(TERMS) + 1) for subset in combinations(TERMS, size))
 """All 16, the empty one first, the whole one last."""
 SENSES, NEAREST = "wsd", "wsd-knn"
 """Tasks beside layers: rolesets by a net and by neighbours."""
@@ -38,14 +38,14 @@ class DissectionOptions(Block):
     )
 
     @property
-    def asked(self) -> tuple[str, ...]:
+    def requested_tasks(self) -> tuple[str, ...]:
         """The tasks named, none for "none"."""
         return tuple(dict.fromkeys(name.strip() for name in self.tasks.split(","))) if self.tasks != "none" else ()
 
     @model_validator(mode="after")
     def _trains_something(self) -> "DissectionOptions":
-        without: tuple[str, ...] = () if {*self.asked} - {MASKED} else ("train_sentences", "hidden")
-        without += () if self.asked else ("epochs", "decoder_seeds")
+        without: tuple[str, ...] = () if {*self.requested_tasks} - {MASKED} else ("train_sentences", "hidden")
+        without += () if self.requested_tasks else ("epochs", "decoder_seeds")
         for name in without:
             if getattr(self, name) != type(self).model_fields[name].default:
                 raise ValueError(f"{name} has no effect with tasks={self.tasks}; leave it out")

@@ -73,11 +73,15 @@ def r2(sums: Floats, coefficients: Floats) -> float:
     return float(np.where(constant, flat, moving).mean())
 
 
-def linearity(one: Floats, other: Floats, inputs: int) -> dict[str, float]:
+def linearity(first_moments: Floats, second_moments: Floats, inputs: int) -> dict[str, float]:
     """r² on the tokens that were fitted, and held out: each half's ``moments`` by the map of the other, averaged."""
-    whole = one + other
-    held_out = (r2(one, fit(other, inputs)) + r2(other, fit(one, inputs))) / 2
-    return {"in_sample": r2(whole, fit(whole, inputs)), "held_out": held_out, "tokens": int(whole[0, 0])}
+    all_moments = first_moments + second_moments
+    held_out = (r2(first_moments, fit(second_moments, inputs)) + r2(second_moments, fit(first_moments, inputs))) / 2
+    return {
+        "in_sample": r2(all_moments, fit(all_moments, inputs)),
+        "held_out": held_out,
+        "tokens": int(all_moments[0, 0]),
+    }
 
 
 def f1(counts: NDArray) -> Floats:
@@ -88,23 +92,28 @@ def f1(counts: NDArray) -> Floats:
 def macro_f1(answers: Ints, gold: Ints) -> float:
     """Mean F1 over the labels that occur on either side, as scikit-learn has it, without its checks of the input."""
     size = int(max(answers.max(), gold.max())) + 2  # −1 stands for a label that training lacks
-    correct, predicted, wanted = (
+    correct, predicted, gold_count = (
         np.bincount(labels + 1, minlength=size) for labels in (answers[answers == gold], answers, gold)
     )
-    occurring = predicted + wanted > 0
-    return float((2 * correct / np.maximum(predicted + wanted, 1))[occurring].mean())
+    occurring = predicted + gold_count > 0
+    return float((2 * correct / np.maximum(predicted + gold_count, 1))[occurring].mean())
 
 
-def agreement(one: Ints, other: Ints) -> dict[str, Floats]:
+def agreement(first: Ints, second: Ints) -> dict[str, Floats]:
     """``micro_agreement`` and ``macro_agreement``: F1 of one's answers against the other's by subset of each, (D, S, U)
     twice to (S, S), mean over seeds; answers of one seed are compared with those of the same seed."""
-    pairs = list(zip(one, other, strict=True))
+    pairs = list(zip(first, second, strict=True))
 
     def matrix(f1_of: Callable[[Ints, Ints], float]) -> Floats:
-        return np.mean([[[f1_of(a, b) for b in theirs] for a in mine] for mine, theirs in pairs], 0)
+        return np.mean(
+            [[[f1_of(a, b) for b in second_answers] for a in first_answers] for first_answers, second_answers in pairs],
+            0,
+        )
 
     return {
-        "micro_agreement": matrix(lambda mine, theirs: float((mine == theirs).mean())),
+        "micro_agreement": matrix(
+            lambda first_answers, second_answers: float((first_answers == second_answers).mean())
+        ),
         "macro_agreement": matrix(macro_f1),
     }
 
@@ -115,37 +124,41 @@ def tidy(measure: str, values: Any, **axes: Sequence[Any]) -> pd.DataFrame:
     return rows.assign(measure=measure, value=np.array(values, np.float64).ravel())
 
 
-def frames(one: Encoder) -> dict[str, pd.DataFrame]:
+def frames(encoder: Encoder) -> dict[str, pd.DataFrame]:
     """Measures of one encoder, as tables.
 
     Args:
-        one: ``error``, ``largest``, ``pieces``; ``mu`` and ``mu_sd`` (L + 1, T); ``gates`` and ``heads`` (L, A);
+        encoder: ``error``, ``largest``, ``pieces``; ``mu`` and ``mu_sd`` (L + 1, T); ``gates`` and ``heads`` (L, A);
             ``linearity``, an entry a layer; ``scores``, an entry a task: ``task``, ``train``, ``test``, ``unseen``,
             ``baseline``, and measures as ``decoders.entry`` makes them.
     """
-    lines, layers = one["linearity"], range(1, len(one["linearity"]) + 1)
+    lines, layers = encoder["linearity"], range(1, len(encoder["linearity"]) + 1)
     parts: dict[str, list[pd.DataFrame]] = {
-        "encoders": [tidy(name, one[name]) for name in ("error", "largest", "pieces")],
+        "encoders": [tidy(name, encoder[name]) for name in ("error", "largest", "pieces")],
         "layers": [
-            tidy(name, one[key], layer=range(len(lines) + 1), term=TERMS)
+            tidy(name, encoder[key], layer=range(len(lines) + 1), term=TERMS)
             for name, key in (("importance", "mu"), ("importance_sd", "mu_sd"))
         ],
         "linearity": [
             tidy(name, [line[name] for line in lines], layer=layers).assign(n=lines[0]["tokens"])
             for name in ("in_sample", "held_out")
         ],
-        "heads": [head_rows({"gate": np.array(one["gates"]), "importance": np.array(one["heads"])})],
+        "heads": [head_rows({"gate": np.array(encoder["gates"]), "importance": np.array(encoder["heads"])})],
         **{name: [] for name in ("tasks", "scores", "agreement")},
     }
-    for task in one["scores"]:
-        which = [task["task"]]
-        parts["tasks"] += [tidy(name, task[name], task=which) for name in ("train", "test", "unseen", "baseline")]
-        parts["scores"] += [tidy(name, task[name], task=which, term=SUBSETS) for name in SCORES if name in task]
+    for task in encoder["scores"]:
+        task_name = [task["task"]]
+        parts["tasks"] += [tidy(name, task[name], task=task_name) for name in ("train", "test", "unseen", "baseline")]
+        parts["scores"] += [tidy(name, task[name], task=task_name, term=SUBSETS) for name in SCORES if name in task]
         parts["agreement"] += [
-            tidy(name, task[f"{name}_agreement"], task=which, term=SUBSETS, other=SUBSETS)
+            tidy(name, task[f"{name}_agreement"], task=task_name, term=SUBSETS, other=SUBSETS)
             for name in ("micro", "macro")
         ]
-    return {name: pd.concat(each, ignore_index=True).dropna(subset="value") for name, each in parts.items() if each}
+    return {
+        name: pd.concat(frames_of_name, ignore_index=True).dropna(subset="value")
+        for name, frames_of_name in parts.items()
+        if frames_of_name
+    }
 
 
 # -- several encoders --------------------------------------------------------------------------------------------------
@@ -167,19 +180,19 @@ def side_by_side(encoders: Sequence[Encoder], seed: int) -> dict[str, pd.DataFra
         keyed = frame.assign(**more, **({} if second is None else {"other": second["name"]}))
         parts.setdefault(name, []).append(keyed[[column for column in (*KEYS, *VALUES) if column in keyed]])
 
-    for one, other in combinations(encoders, 2):
-        if one["word_mu"].shape == other["word_mu"].shape:
-            for name, values in mu_correlations(one["word_mu"], other["word_mu"]).items():
-                add("across", tidy(name, values, layer=range(len(values)), term=TERMS), one, other)
+    for first, second in combinations(encoders, 2):
+        if first["word_mu"].shape == second["word_mu"].shape:
+            for name, values in mu_correlations(first["word_mu"], second["word_mu"]).items():
+                add("across", tidy(name, values, layer=range(len(values)), term=TERMS), first, second)
     for pretrained, tuned in product(encoders, encoders):
-        for mine, theirs in product(pretrained["scores"], tuned["scores"]):
-            if tuned["tasks"] and not pretrained["tasks"] and mine["task"] == theirs["task"]:
-                for name, values in agreement(mine["answers"], theirs["answers"]).items():
+        for pretrained_scores, tuned_scores in product(pretrained["scores"], tuned["scores"]):
+            if tuned["tasks"] and not pretrained["tasks"] and pretrained_scores["task"] == tuned_scores["task"]:
+                for name, values in agreement(pretrained_scores["answers"], tuned_scores["answers"]).items():
                     frame = tidy(name.removesuffix("_agreement"), values, term=SUBSETS, label=SUBSETS)
-                    add("tuned_agreement", frame, pretrained, tuned, task=mine["task"])
-    for one, other in product(encoders, encoders):
-        if other["whole"] and not one["whole"] and one["gates"].shape == other["heads"].shape:
-            add("gates", _listed(gates_against_shares(one["gates"], other["heads"], seed)), one, other)
+                    add("tuned_agreement", frame, pretrained, tuned, task=pretrained_scores["task"])
+    for first, second in product(encoders, encoders):
+        if second["whole"] and not first["whole"] and first["gates"].shape == second["heads"].shape:
+            add("gates", _measure_rows(gates_against_shares(first["gates"], second["heads"], seed)), first, second)
     pairs = [
         (task, single, joint)
         for single, joint in product(encoders, encoders)
@@ -189,42 +202,48 @@ def side_by_side(encoders: Sequence[Encoder], seed: int) -> dict[str, pd.DataFra
         if all(single[key] == joint[key] for key in ("seed", "variant"))
     ]
     for task, single, joint in pairs:
-        for mine, theirs in product(single["scores"], joint["scores"]):
-            if mine["task"] == theirs["task"] == task:
-                lost = losses(mine["counts"], theirs["counts"], seed)
-                frame = tidy("loss", lost["difference"], term=SUBSETS).assign(low=lost["low"], high=lost["high"])
+        for pretrained_scores, tuned_scores in product(single["scores"], joint["scores"]):
+            if pretrained_scores["task"] == tuned_scores["task"] == task:
+                loss_values = losses(pretrained_scores["counts"], tuned_scores["counts"], seed)
+                frame = tidy("loss", loss_values["difference"], term=SUBSETS).assign(
+                    low=loss_values["low"], high=loss_values["high"]
+                )
                 add("losses", frame, single, joint, task=task)
-    for joint in (one for one in encoders if len(one["tasks"]) > 1):
-        alike = [one for one in encoders if one["added"].shape == joint["added"].shape]
-        rest = [one for one in alike if not one["tasks"] or (len(one["tasks"]), one["seed"]) == (1, joint["seed"])]
-        for layer, place in np.ndindex(joint["added"].shape[:2] if len(rest) > 1 else (0, 0)):
-            given = {other["name"]: other["added"][layer, place] for other in rest}
-            for mode, (weights, unexplained) in composition(joint["added"][layer, place], given).items():
+    for joint in (first for first in encoders if len(first["tasks"]) > 1):
+        same_shape = [entry for entry in encoders if entry["added"].shape == joint["added"].shape]
+        candidates = [
+            candidate
+            for candidate in same_shape
+            if not candidate["tasks"] or (len(candidate["tasks"]), candidate["seed"]) == (1, joint["seed"])
+        ]
+        for layer, place in np.ndindex(joint["added"].shape[:2] if len(candidates) > 1 else (0, 0)):
+            added_vectors = {candidate["name"]: candidate["added"][layer, place] for candidate in candidates}
+            for mode, (weights, unexplained) in composition(joint["added"][layer, place], added_vectors).items():
                 for frame in (tidy("weight", [*weights.values()], other=[*weights]), tidy("unexplained", unexplained)):
                     add("compositions", frame, joint, layer=layer + 1, term="hf"[place], mode=mode)
-    return {name: pd.concat(each, ignore_index=True) for name, each in parts.items()}
+    return {name: pd.concat(frames_of_name, ignore_index=True) for name, frames_of_name in parts.items()}
 
 
-def _listed(measures: Mapping[str, float]) -> pd.DataFrame:
+def _measure_rows(measures: Mapping[str, float]) -> pd.DataFrame:
     """Measures as rows; ``X_p`` is the p of ``X``."""
     names = [name for name in measures if not name.endswith("_p")]
     tested = [measures.get(f"{name}_p", math.nan) for name in names]
     return pd.DataFrame({"measure": names, "value": [measures[name] for name in names], "p": tested})
 
 
-def mu_correlations(one: NDArray, other: NDArray) -> dict[str, Floats]:
+def mu_correlations(first: NDArray, second: NDArray) -> dict[str, Floats]:
     """``spearman`` and ``pearson`` over the same words of μ in two encoders: (W, L + 1, T) twice to (L + 1, T).
 
     NaN where μ is constant, such as that of heads before the first layer.
     """
-    sides = [np.asarray(side, np.float64).reshape(len(side), -1) for side in (one, other)]
+    sides = [np.asarray(side, np.float64).reshape(len(side), -1) for side in (first, second)]
     flat = np.any([np.ptp(side, axis=0) == 0 for side in sides], axis=0)
     correlations = {}
     for name, values in (("spearman", [stats.rankdata(side, axis=0) for side in sides]), ("pearson", sides)):
         a, b = (side - side.mean(0) for side in values)
         norms = np.sqrt((a**2).sum(0) * (b**2).sum(0))
         value = np.where(flat, math.nan, (a * b).sum(0) / np.where(flat, 1, norms))
-        correlations[name] = value.reshape(one.shape[1:])
+        correlations[name] = value.reshape(first.shape[1:])
     return correlations
 
 
@@ -237,10 +256,10 @@ def gates_against_shares(gates: NDArray, shares: NDArray, seed: int = 0) -> dict
         ``expected`` by chance, ``shared_p``: upper tail.
     """
     ranks = layered_rank_test(gates, shares, PERMUTATIONS, (seed, 12))
-    opened = gates >= OPEN
-    numbers = opened.sum(1)
+    is_open = gates >= OPEN
+    numbers = is_open.sum(1)
     order = np.argsort(np.argsort(-shares, axis=1, kind="stable"), axis=1)
-    shared = int((opened & (order < numbers[:, None])).sum())
+    shared = int((is_open & (order < numbers[:, None])).sum())
     return {
         "rho": ranks.value,
         "rho_p": ranks.p,
@@ -266,13 +285,13 @@ def losses(single: NDArray[np.int64], joint: NDArray[np.int64], seed: int = 0) -
     generator = np.random.default_rng([seed, 13])
     times = generator.multinomial(sentences, np.full(sentences, 1 / sentences), RESAMPLES).astype(np.float64)  # (R, X)
     sums = [np.einsum("rx,dsxc->drsc", times, counts.astype(np.float64), optimize=True) for counts in (single, joint)]
-    drawn = [f1(counts).mean(0) for counts in sums]
-    low, high = np.percentile(drawn[0] - drawn[1], (2.5, 97.5), axis=0)
+    resampled_scores = [f1(counts).mean(0) for counts in sums]
+    low, high = np.percentile(resampled_scores[0] - resampled_scores[1], (2.5, 97.5), axis=0)
     difference = f1(single.sum(2)).mean(0) - f1(joint.sum(2)).mean(0)
     return {"difference": difference, "low": low, "high": high}
 
 
-def composition(target: NDArray, others: Mapping[str, NDArray]) -> dict[str, tuple[dict[str, float], float]]:
+def composition(target: NDArray, sources: Mapping[str, NDArray]) -> dict[str, tuple[dict[str, float], float]]:
     """A term of one encoder as a sum of the same term in others, with weights that are not negative, (M, H) each.
 
     Returns:
@@ -282,21 +301,21 @@ def composition(target: NDArray, others: Mapping[str, NDArray]) -> dict[str, tup
         map (Schönemann 1966): the control for encoders that differ by a rotation only.
     """
     goal = np.asarray(target, np.float64)
-    given = {name: np.asarray(values, np.float64) for name, values in others.items()}
-    turned = {name: values @ linalg.orthogonal_procrustes(values, goal)[0] for name, values in given.items()}
-    centred = {name: values - values.mean(0) for name, values in given.items()}
+    source_values = {name: np.asarray(values, np.float64) for name, values in sources.items()}
+    turned = {name: values @ linalg.orthogonal_procrustes(values, goal)[0] for name, values in source_values.items()}
+    centred = {name: values - values.mean(0) for name, values in source_values.items()}
     return {
-        "weights": _weights(goal, given),
+        "weights": _weights(goal, source_values),
         "centred": _weights(goal - goal.mean(0), centred),
         "rotated": _weights(goal, turned),
     }
 
 
-def _weights(goal: Floats, given: Mapping[str, Floats]) -> tuple[dict[str, float], float]:
-    whole = float((goal**2).sum())
-    if whole == 0:
-        return dict.fromkeys(given, math.nan), math.nan
-    columns = [*(values.ravel() for values in given.values()), goal.ravel()]
+def _weights(goal: Floats, source_values: Mapping[str, Floats]) -> tuple[dict[str, float], float]:
+    total_square = float((goal**2).sum())
+    if total_square == 0:
+        return dict.fromkeys(source_values, math.nan), math.nan
+    columns = [*(values.ravel() for values in source_values.values()), goal.ravel()]
     small = np.asarray(np.linalg.qr(np.column_stack(columns), mode="r"))  # the same sums of squares, in k + 1 rows
-    weights, rest = optimize.nnls(small[:, :-1], small[:, -1])
-    return dict(zip(given, weights.tolist(), strict=True)), float(rest**2 / whole)
+    weights, residual = optimize.nnls(small[:, :-1], small[:, -1])
+    return dict(zip(source_values, weights.tolist(), strict=True)), float(residual**2 / total_square)

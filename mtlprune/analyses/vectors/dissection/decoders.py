@@ -39,7 +39,7 @@ from mtlprune.layers import kind_of
 from mtlprune.sentence import NOT_ARGUMENTS, Sentence, declared
 
 NEIGHBOURS = 5
-UNSEEN = -1
+UNSEEN_LABEL = -1
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,10 +101,10 @@ def _arcs(tree: Any, words: int) -> Iterator[Item]:
 
 
 def _brackets(brackets: Any, words: int) -> Iterator[Item]:
-    seen = set()
+    spans_seen = set()
     for start, end, label in brackets:
-        if end - start > 1 and (start, end) not in seen:
-            seen.add((start, end))
+        if end - start > 1 and (start, end) not in spans_seen:
+            spans_seen.add((start, end))
             yield ((start, start + 1), (end - 1, end)), label
 
 
@@ -149,19 +149,19 @@ class NetSettings:
 
 
 def net_answers(
-    known: Floats, learned: Ints, asked: Floats, allowed: NDArray[np.bool_] | None, settings: NetSettings
+    train_vectors: Floats, learned: Ints, test_vectors: Floats, allowed: NDArray[np.bool_] | None, settings: NetSettings
 ) -> Ints:
     """The class of every item by a two-layer net on z-scored features, (U', D) → (U',).
 
     Args:
-        known: (U, D), features of the training items.
+        train_vectors: (U, D), features of the training items.
         learned: (U,), their classes, 0 to C − 1, each of which occurs.
-        asked: (U', D).
+        test_vectors: (U', D).
         allowed: (U', C), classes that an item may get; all, if not given.
     """
     net = MLPClassifier(
         settings.hidden,
-        batch_size=min(settings.batch, len(known)),
+        batch_size=min(settings.batch, len(train_vectors)),
         learning_rate_init=settings.rate,
         max_iter=settings.epochs,
         n_iter_no_change=settings.epochs,
@@ -169,8 +169,8 @@ def net_answers(
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # passes are counted, not waited for
-        model = make_pipeline(StandardScaler(), net).fit(known, learned)
-    shares = model.predict_proba(asked)
+        model = make_pipeline(StandardScaler(), net).fit(train_vectors, learned)
+    shares = model.predict_proba(test_vectors)
     return (shares if allowed is None else np.where(allowed, shares, -1.0)).argmax(1)
 
 
@@ -180,18 +180,22 @@ def lemmas_of(rolesets: NDArray[np.str_]) -> NDArray[np.str_]:
 
 
 def nearest(
-    known: Floats, known_labels: NDArray[np.str_], learned: Ints, asked: Floats, asked_labels: NDArray[np.str_]
+    train_vectors: Floats,
+    known_labels: NDArray[np.str_],
+    learned: Ints,
+    test_vectors: Floats,
+    asked_labels: NDArray[np.str_],
 ) -> Ints:
     """The sense that most of the nearest training items of the same lemma have (cosine); of senses with equally many
     neighbours the one whose neighbours are nearer in sum. Fewer neighbours where the lemma has fewer items.
     ``known_labels``, ``asked_labels``: rolesets, whose lemma decides who may be a neighbour."""
     pools, lemmas = lemmas_of(known_labels), lemmas_of(asked_labels)
-    answers = np.zeros(len(asked), np.int64)
+    answers = np.zeros(len(test_vectors), np.int64)
     for lemma in np.unique(lemmas):
         pool, rows = pools == lemma, lemmas == lemma
         number = min(NEIGHBOURS, int(pool.sum()))
         neighbours = KNeighborsClassifier(number, metric="cosine", weights=_votes)
-        answers[rows] = neighbours.fit(known[pool], learned[pool]).predict(asked[rows])
+        answers[rows] = neighbours.fit(train_vectors[pool], learned[pool]).predict(test_vectors[rows])
     return answers
 
 
@@ -218,54 +222,62 @@ def score(task: str, train: Material, test: Material, settings: NetSettings) -> 
         Entries as ``entry`` makes them; ``baseline`` is the F1 of the majority label, or of each lemma's most frequent
         sense, and ``unseen`` counts test items whose label training lacks, which no decoder can predict.
     """
-    known, asked = term_items(task, train.sentences), term_items(task, test.sentences)
-    names, times = np.unique(known.labels, return_counts=True)
+    train_items, test_items = term_items(task, train.sentences), term_items(task, test.sentences)
+    names, times = np.unique(train_items.labels, return_counts=True)
     senses = task == SENSES
     if senses:
         lemmas = lemmas_of(names)
-        several = np.array([(lemmas == lemma).sum() > 1 for lemma in lemmas], bool)
-        names, times, lemmas = names[several], times[several], lemmas[several]
-        known, asked = (items.take(np.isin(lemmas_of(items.labels), lemmas)) for items in (known, asked))
-    if not len(known) or not len(asked):
+        has_senses = np.array([(lemmas == lemma).sum() > 1 for lemma in lemmas], bool)
+        names, times, lemmas = names[has_senses], times[has_senses], lemmas[has_senses]
+        train_items, test_items = (
+            items.take(np.isin(lemmas_of(items.labels), lemmas)) for items in (train_items, test_items)
+        )
+    if not len(train_items) or not len(test_items):
         return []
     number = {name: place for place, name in enumerate(names.tolist())}
     learned, gold = (
-        np.array([number.get(label, UNSEEN) for label in items.labels.tolist()], np.int64) for items in (known, asked)
+        np.array([number.get(label, UNSEEN_LABEL) for label in items.labels.tolist()], np.int64)
+        for items in (train_items, test_items)
     )
-    allowed = lemmas_of(asked.labels)[:, None] == lemmas if senses else None
-    frequent = np.full(len(asked), times.argmax()) if allowed is None else (allowed * times).argmax(1)
-    terms = [np.asarray(items.features(part.terms)) for items, part in ((known, train), (asked, test))]
+    allowed = lemmas_of(test_items.labels)[:, None] == lemmas if senses else None
+    frequent = np.full(len(test_items), times.argmax()) if allowed is None else (allowed * times).argmax(1)
+    terms = [np.asarray(items.features(part.terms)) for items, part in ((train_items, train), (test_items, test))]
     nets = [replace(settings, seed=seed) for seed in range(settings.seed, settings.seed + settings.seeds)]
     answers = {task: [[frequent] for _ in nets]} | ({NEAREST: [[frequent]]} if senses else {})
     for subset in SUBSETS[1:]:  # the empty one has nothing to go by
-        given, wanted = (part[[TERMS.index(term) for term in subset]].sum(0) for part in terms)
-        alone = len(names) == 1
+        train_terms, test_terms = (part[[TERMS.index(term) for term in subset]].sum(0) for part in terms)
+        has_one_label = len(names) == 1
         for net, of_seed in zip(nets, answers[task], strict=True):
-            of_seed.append(frequent if alone else net_answers(given, learned, wanted, allowed, net))
+            of_seed.append(frequent if has_one_label else net_answers(train_terms, learned, test_terms, allowed, net))
         if senses:
-            answers[NEAREST][0].append(nearest(given, known.labels, learned, wanted, asked.labels))
+            answers[NEAREST][0].append(nearest(train_terms, train_items.labels, learned, test_terms, test_items.labels))
     spans = not senses and kind_of(declared(train.sentences)[task]) == "spans"
 
-    def counted(row: Ints) -> Ints:
+    def count_row(row: Ints) -> Ints:
         if spans:
-            return _entity_counts(names[row], asked, len(test.sentences))
-        items = np.bincount(asked.sentence, minlength=len(test.sentences))
-        right = np.bincount(asked.sentence, row == gold, minlength=len(test.sentences)).astype(np.int64)
+            return _entity_counts(names[row], test_items, len(test.sentences))
+        items = np.bincount(test_items.sentence, minlength=len(test.sentences))
+        right = np.bincount(test_items.sentence, row == gold, minlength=len(test.sentences)).astype(np.int64)
         return np.stack([right, items, items], axis=1)
 
-    about: dict[str, Any] = {"train": len(known), "test": len(asked), "unseen": int((gold == UNSEEN).sum())}
-    about["baseline"] = float(f1(counted(frequent).sum(0)))
-    return [entry(name, about, np.array(rows), gold, counted) for name, rows in answers.items()]
+    about: dict[str, Any] = {
+        "train": len(train_items),
+        "test": len(test_items),
+        "unseen": int((gold == UNSEEN_LABEL).sum()),
+    }
+    about["baseline"] = float(f1(count_row(frequent).sum(0)))
+    return [entry(name, about, np.array(rows), gold, count_row) for name, rows in answers.items()]
 
 
 def entry(
-    task: str, about: Mapping[str, Any], answers: Ints, gold: Ints, counted: Callable[[Ints], Ints]
+    task: str, about: Mapping[str, Any], answers: Ints, gold: Ints, count_row: Callable[[Ints], Ints]
 ) -> dict[str, Any]:
     """Measures of answers (D, S, U) to the items of a task, means over seeds.
 
     Args:
         about: ``train`` and ``test``, numbers of items, ``unseen`` and ``baseline``.
-        counted: from answers (U,) to correct, predicted, gold of each sentence, (X, 3): entities of spans, else items.
+        count_row: from answers (U,) to correct, predicted, gold of each sentence, (X, 3): entities of spans, else
+            items.
 
     Returns:
         ``task``, ``answers`` and all of ``about``; ``counts`` (D, S, X, 3), and ``score`` (S,), their F1: accuracy
@@ -273,14 +285,14 @@ def entry(
         ``macro_agreement`` (S, S): F1 of one subset's answers against another's; of several seeds also ``score_sd`` and
         ``macro_f1_sd`` (S,), standard deviations.
     """
-    counts = np.stack([[counted(row) for row in of_seed] for of_seed in answers])
+    counts = np.stack([[count_row(row) for row in of_seed] for of_seed in answers])
     by_seed = {
         "score": f1(counts.sum(2)),
         "macro_f1": np.array([[macro_f1(row, gold) for row in of_seed] for of_seed in answers]),
     }
-    spread = {f"{name}_sd": values.std(0, ddof=1) for name, values in by_seed.items() if len(values) > 1}
+    deviations = {f"{name}_sd": values.std(0, ddof=1) for name, values in by_seed.items() if len(values) > 1}
     means = {name: values.mean(0) for name, values in by_seed.items()}
-    measures = {"counts": counts, **means, **spread, **agreement(answers, answers)}
+    measures = {"counts": counts, **means, **deviations, **agreement(answers, answers)}
     return {"task": task, **about, "answers": answers, **measures}
 
 
@@ -289,7 +301,9 @@ def _entity_counts(tags: NDArray[np.str_], items: TermItems, sentences: int) -> 
     bounds = np.searchsorted(items.sentence, np.arange(sentences + 1))
     counts = np.zeros((sentences, 3), np.int64)
     for row in range(sentences):
-        mine = slice(bounds[row], bounds[row + 1])
-        predicted, gold = (set(spans_from_tags(some[mine].tolist(), repair=True)) for some in (tags, items.labels))
+        slots_of_sentence = slice(bounds[row], bounds[row + 1])
+        predicted, gold = (
+            set(spans_from_tags(tag_list[slots_of_sentence].tolist(), repair=True)) for tag_list in (tags, items.labels)
+        )
         counts[row] = len(predicted & gold), len(predicted), len(gold)
     return counts

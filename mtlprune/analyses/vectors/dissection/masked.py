@@ -31,7 +31,7 @@ from mtlprune.encoder.pieces import EncoderError
 from mtlprune.encoder.pseudo_likelihood import MaskedLanguageModel
 from mtlprune.sentence import Sentence
 
-CHOSEN = 0.15
+CHOSEN_SHARE = 0.15
 """Share of the sub-words that are predicted."""
 HIDDEN, REPLACED = 0.8, 0.1
 """Shares of these that are shown as the mask token and as any other piece."""
@@ -47,12 +47,12 @@ IN_SUBSET = torch.tensor([[float(term in subset) for term in TERMS] for subset i
 @dataclass(frozen=True, eq=False)
 class MaskedItems:
     """Chosen sub-words: ``terms`` (4, N, H) of the last layer, ``gold`` (N,) ids of the pieces that stood there,
-    ``shown`` (N,) those that the model saw, ``sentence`` (N,) rows of sentences; ``part`` (N,): 0 to train on, 1 to
+    ``input_ids`` (N,) those that the model saw, ``sentence`` (N,) rows of sentences; ``part`` (N,): 0 to train on, 1 to
     choose by, 2 to score."""
 
     terms: Tensor
     gold: Tensor
-    shown: Tensor
+    input_ids: Tensor
     sentence: Ints
     part: Tensor
 
@@ -62,25 +62,27 @@ def masked_items(subject: Subject, sentences: Sequence[Sentence], request: Reque
     encoder, draws = subject.encoder, np.random.default_rng([request.seed, 14])
     special = {*encoder.tokenizer.all_special_ids}
     plain = np.array([piece for piece in range(len(encoder.tokenizer)) if piece not in special])
-    terms, gold, shown, rows_of_items = [], [], [], []
+    terms, gold, inputs_of_batches, rows_of_items = [], [], [], []
     for rows, batch in batches(encoder, sentences):
         slots = batch.piece_slot.numpy()
-        slots = slots[draws.random(len(slots)) < CHOSEN]
-        how, others = draws.random(len(slots)), draws.choice(plain, len(slots))
-        true = batch.input_ids.flatten().numpy()[slots]
-        seen = np.where(how < HIDDEN, encoder.word_pieces.mask, np.where(how < HIDDEN + REPLACED, others, true))
-        batch.input_ids.view(-1)[torch.from_numpy(slots)] = torch.from_numpy(seen)
+        slots = slots[draws.random(len(slots)) < CHOSEN_SHARE]
+        how, random_pieces = draws.random(len(slots)), draws.choice(plain, len(slots))
+        true_pieces = batch.input_ids.flatten().numpy()[slots]
+        pieces_seen = np.where(
+            how < HIDDEN, encoder.word_pieces.mask, np.where(how < HIDDEN + REPLACED, random_pieces, true_pieces)
+        )
+        batch.input_ids.view(-1)[torch.from_numpy(slots)] = torch.from_numpy(pieces_seen)
         traced, _, tokens = maths.trace(encoder, batch.to(request.device), subject.gates)
         *_, stack = maths.terms(traced)
         places = torch.searchsorted(tokens, torch.from_numpy(slots).to(tokens.device))
         terms.append(stack[:, places].cpu())
-        gold.append(true)
-        shown.append(seen)
+        gold.append(true_pieces)
+        inputs_of_batches.append(pieces_seen)
         rows_of_items.append(np.array(rows)[slots // batch.input_ids.shape[1]])
         request.on_batch()
     total = sum(map(len, gold))
     part = np.digitize(draws.permutation(total), [round(TRAIN * total), round((TRAIN + DEV) * total)])
-    ids, ids_shown = (torch.from_numpy(np.concatenate(values)) for values in (gold, shown))
+    ids, ids_shown = (torch.from_numpy(np.concatenate(values)) for values in (gold, inputs_of_batches))
     return MaskedItems(torch.cat(terms, 1), ids, ids_shown, np.concatenate(rows_of_items), torch.from_numpy(part))
 
 
@@ -120,7 +122,7 @@ def learnt_answers(items: MaskedItems, epochs: int, seed: int, device: str = "cp
         with torch.no_grad():
             return torch.cat([names[scores(rows, weights).argmax(-1).cpu()] for rows in stack.split(BATCH, 1)], 1)
 
-    best, chosen = torch.full((len(SUBSETS),), -1.0), torch.zeros(len(SUBSETS), terms[2].shape[1], dtype=torch.int64)
+    best, best_step = torch.full((len(SUBSETS),), -1.0), torch.zeros(len(SUBSETS), terms[2].shape[1], dtype=torch.int64)
     with torch.random.fork_rng():
         for rate in RATES:
             torch.manual_seed(seed)
@@ -134,9 +136,9 @@ def learnt_answers(items: MaskedItems, epochs: int, seed: int, device: str = "cp
                     (loss / len(rows)).backward()
                     optimizer.step()
                 right = (answers(terms[1], weights) == items.gold[items.part == 1]).float().mean(1)  # (S,)
-                chosen = torch.where((right > best)[:, None], answers(terms[2], weights), chosen)
+                best_step = torch.where((right > best)[:, None], answers(terms[2], weights), best_step)
                 best = torch.maximum(right, best)
-    return chosen
+    return best_step
 
 
 def score_masked(
@@ -163,14 +165,14 @@ def score_masked(
     gold, frequent = items.gold[test].numpy(), int(train.bincount().argmax())
     rows = items.sentence[test.numpy()]
 
-    def counted(answers: Ints) -> Ints:
-        chosen = np.bincount(rows, minlength=len(sentences))
+    def count_answers(answers: Ints) -> Ints:
+        words_chosen = np.bincount(rows, minlength=len(sentences))
         right = np.bincount(rows[answers == gold], minlength=len(sentences))
-        return np.stack([right, chosen, chosen], axis=1)
+        return np.stack([right, words_chosen, words_chosen], axis=1)
 
     about: dict[str, Any] = {"test": len(gold), "unseen": int((~np.isin(gold, train.numpy())).sum())}
     about["baseline"] = float((gold == frequent).mean())
     return [
-        entry(MASKED, {"train": 0, **about}, torch.stack(by_head)[None].numpy(), gold, counted),
-        entry(LEARNT, {"train": len(train), **about}, learnt.numpy(), gold, counted),
+        entry(MASKED, {"train": 0, **about}, torch.stack(by_head)[None].numpy(), gold, count_answers),
+        entry(LEARNT, {"train": len(train), **about}, learnt.numpy(), gold, count_answers),
     ]

@@ -102,20 +102,23 @@ class Trace:
 def normalised(stack: Tensor, norm: Norm) -> Tensor:
     """Push slots through a LayerNorm: (K, N, H) to the same; the last slot is the correction."""
     scale = norm.gain / norm.std  # (N, H)
-    moved = stack * scale
-    moved[-1] += norm.bias - scale * norm.mean
-    return moved
+    scaled = stack * scale
+    scaled[-1] += norm.bias - scale * norm.mean
+    return scaled
 
 
 def embedding_terms(trace: Trace) -> Tensor:
     """(4, N, H): the terms of what the first layer reads; h = f = 0."""
     norm = trace.norm
     scale = norm.gain / norm.std
-    given, correction = trace.embedded * scale, norm.bias - scale * norm.mean
+    scaled_embedding, correction = trace.embedded * scale, norm.bias - scale * norm.mean
     if trace.lift is not None:
-        given, correction = given @ trace.lift.weight.T, correction @ trace.lift.weight.T + trace.lift.bias
-    nothing = torch.zeros_like(given)
-    return torch.stack([given, nothing, nothing, correction])
+        scaled_embedding, correction = (
+            scaled_embedding @ trace.lift.weight.T,
+            correction @ trace.lift.weight.T + trace.lift.bias,
+        )
+    zeros = torch.zeros_like(scaled_embedding)
+    return torch.stack([scaled_embedding, zeros, zeros, correction])
 
 
 def terms(trace: Trace) -> Iterator[Tensor]:
@@ -133,20 +136,20 @@ def terms(trace: Trace) -> Iterator[Tensor]:
         yield stack
 
 
-def importance(parts: Tensor, whole: Tensor) -> Tensor:
+def importance(parts: Tensor, full: Tensor) -> Tensor:
     """μ(e, v) = e · v / ‖e‖²: (K, N, H) and (N, H) to (K, N). Sums to 1 over parts that sum to the whole.
 
     No share of norm or variance: it may be negative, or exceed 1. NaN where the whole is 0.
     """
-    return torch.einsum("knh,nh->kn", parts, whole) / whole.square().sum(-1)
+    return torch.einsum("knh,nh->kn", parts, full) / full.square().sum(-1)
 
 
-def head_importance(trace: Trace, whole: Tensor) -> list[Tensor]:
-    """μ of every head in the last layer's vectors ``whole`` (N, H): for each layer (N, n).
+def head_importance(trace: Trace, full: Tensor) -> list[Tensor]:
+    """μ of every head in the last layer's vectors ``full`` (N, H): for each layer (N, n).
 
     e · (K · W x) is taken as (Wᵀ (K · e)) · x, so that no slot of a head is ever held.
     """
-    pull = whole / whole.square().sum(-1, keepdim=True)  # (N, H)
+    pull = full / full.square().sum(-1, keepdim=True)  # (N, H)
     shares = []
     for layer in reversed(trace.layers):
         for norm in reversed(layer.norms):
@@ -198,15 +201,15 @@ def trace(encoder: Encoder, batch: EncoderBatch, gates: Tensor | None = None) ->
         raise EncoderError(why)
     modules = _modules(encoder)
     tokens = batch.attention_mask.flatten().nonzero().flatten()
-    with _seen(modules, tokens) as seen:
+    with _record_values(modules, tokens) as values_seen:
         observed = observe(encoder, batch, gates, want={"hidden"})
     hidden = [states.flatten(0, 1)[tokens] for states in observed.hidden]
     norm, lift = modules.pop("embeddings")[0], next(iter(modules.pop("lift", [])), None)
     layers = []
     for number in range(encoder.places.layers):
-        parts = {name: (of_layers[number], seen[name, number]) for name, of_layers in modules.items()}
+        parts = {name: (of_layers[number], values_seen[name, number]) for name, of_layers in modules.items()}
         layers.append(_layer(encoder, number, gates, parts))
-    embedded = seen["embeddings", 0][0]
+    embedded = values_seen["embeddings", 0][0]
     raised = None if lift is None else Lift(lift.weight.detach(), _bias(lift))
     return Trace(embedded, _norm(norm, embedded), raised, layers), hidden, tokens
 
@@ -228,17 +231,19 @@ def _modules(encoder: Encoder) -> dict[str, list[Any]]:
 
 
 @contextmanager
-def _seen(modules: dict[str, list[Any]], tokens: Tensor) -> Iterator[dict[tuple[str, int], tuple[Tensor, Tensor]]]:
+def _record_values(
+    modules: dict[str, list[Any]], tokens: Tensor
+) -> Iterator[dict[tuple[str, int], tuple[Tensor, Tensor]]]:
     """Record what modules read and gave, for tokens only: (name, number of the call) to (N, ...) twice."""
     records: dict[tuple[str, int], tuple[Tensor, Tensor]] = {}
 
-    def record(name: str, calls: Iterator[int], module: nn.Module, args: tuple[Tensor, ...], given: Tensor) -> None:
-        records[name, next(calls)] = (args[0].flatten(0, 1)[tokens], given.flatten(0, 1)[tokens])
+    def record(name: str, calls: Iterator[int], module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
+        records[name, next(calls)] = (args[0].flatten(0, 1)[tokens], output.flatten(0, 1)[tokens])
 
     handles = []
-    for name, listed in modules.items():
-        for module in dict.fromkeys(listed):
-            calls = iter([place for place, other in enumerate(listed) if other is module])
+    for name, modules_of_name in modules.items():
+        for module in dict.fromkeys(modules_of_name):
+            calls = iter([place for place, listed_module in enumerate(modules_of_name) if listed_module is module])
             handles.append(module.register_forward_hook(cast(Callable, partial(record, name, calls))))
     try:
         yield records
@@ -251,18 +256,18 @@ def _layer(
     encoder: Encoder, number: int, gates: Tensor | None, parts: dict[str, tuple[Any, tuple[Tensor, Tensor]]]
 ) -> LayerTrace:
     output, (read, _) = parts["output"]
-    kept, width = encoder.places.kept_heads[number], encoder.places.width
-    outer, (_, given) = parts["outer"]
+    kept_heads, width = encoder.places.kept_heads[number], encoder.places.width
+    outer, (_, outer_output) = parts["outer"]
     outer_bias = _bias(outer)
-    norms = [_norm(module, seen[0]) for module, seen in (parts["first_norm"], parts["second_norm"])]
+    norms = [_norm(module, values_seen[0]) for module, values_seen in (parts["first_norm"], parts["second_norm"])]
     return LayerTrace(
-        heads=read.unflatten(1, (len(kept), width)),
-        numbers=kept,
+        heads=read.unflatten(1, (len(kept_heads), width)),
+        numbers=kept_heads,
         value_bias=_value_bias(encoder, number, gates),
         weight=output.weight.detach(),
         bias=_bias(output),
         read=parts["inner"][1][0],
-        feed_forward=given - outer_bias,
+        feed_forward=outer_output - outer_bias,
         feed_forward_bias=outer_bias,
         norms=(norms[0], norms[1]),
     )
@@ -271,15 +276,17 @@ def _layer(
 def _value_bias(encoder: Encoder, number: int, gates: Tensor | None) -> Tensor:
     """(n, d): gate · bias of the values, for the heads that a layer has; with mean ablation + (1 − gate) · mean."""
     transformer, places = cast(PreTrainedModel, encoder.transformer), encoder.places
-    family, kept = places.family, places.kept_heads[number]
+    family, kept_heads = places.family, places.kept_heads[number]
     attention = by_layer(transformer, family.attention)[number]
     outputs = by_layer(transformer, family.output)
-    bias = outputs[number].weight.new_zeros(len(kept), places.width)
-    if not kept:
+    bias = outputs[number].weight.new_zeros(len(kept_heads), places.width)
+    if not kept_heads:
         return bias
     projection = getattr(attention, family.qkv[2])
     if projection.bias is not None:
-        rows = family.rows("value", range(len(kept)), len(kept), places.width, places.groups[number]).to(bias.device)
+        rows = family.rows("value", range(len(kept_heads)), len(kept_heads), places.width, places.groups[number]).to(
+            bias.device
+        )
         bias = bias + projection.bias[rows].view_as(bias)
     if family.value_bias and getattr(attention, family.value_bias, None) is not None:
         bias = bias + getattr(attention, family.value_bias).view_as(bias)
@@ -288,7 +295,7 @@ def _value_bias(encoder: Encoder, number: int, gates: Tensor | None) -> Tensor:
         bias = bias * outputs[number].layer_gates[call][:, None].to(bias)
     if gates is None:
         return bias
-    bias = bias * gates[number, list(kept)][:, None].to(bias)
+    bias = bias * gates[number, list(kept_heads)][:, None].to(bias)
     return (
         bias if encoder.head_constants is None else bias + places.shifts(gates, encoder.head_constants)[number].to(bias)
     )

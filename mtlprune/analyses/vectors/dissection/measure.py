@@ -72,13 +72,13 @@ def measure(request: Request) -> Result:
     """
     options = request.options
     purpose = f"tasks={MASKED}: none of these predicts masked words"
-    names = request.names if MASKED in options.asked else ()
+    names = request.names if MASKED in options.requested_tasks else ()
     language_models, refusals = masked_language_models(names, purpose)
     reading = read_request(request)
     layers = declared(reading.sentences)
-    asked = _asked(options.asked, layers)
+    tasks_requested = _requested_tasks(options.requested_tasks, layers)
     training = None
-    if asked:
+    if tasks_requested:
         training = read_request(replace(request, split="train", sentences=options.train_sentences))
     nets = NetSettings(options.hidden, options.epochs, seed=request.seed, seeds=options.decoder_seeds)
     trained_on = {source.name: source.tasks for source in reading.sources}  # nothing, of a pretrained encoder
@@ -88,17 +88,17 @@ def measure(request: Request) -> Result:
             raise SubjectError(why)
         parts = dissect(subject, reading.sentences, SAMPLE, request)
         trained, last = trained_on[subject.name], parts.pop("last")
-        mine = [task for task in asked if len(trained) != 1 or task in (*trained, SENSES)]
+        tasks_of_subject = [task for task in tasks_requested if len(trained) != 1 or task in (*trained, SENSES)]
         scores: list[dict[str, Any]] = []
-        if training is not None and mine:
+        if training is not None and tasks_of_subject:
             terms = last_terms(subject, training.sentences, request)
             material = Material(training.sentences, terms), Material(reading.sentences, last)
-            for task in sorted(mine, key=lambda task: task == SENSES):
+            for task in sorted(tasks_of_subject, key=lambda task: task == SENSES):
                 scores += score(task, *material, nets)
         if (lm := language_models.get(subject.name)) is not None:
             seeds = range(nets.seed, nets.seed + nets.seeds)
             scores += score_masked(subject, lm, reading.sentences, seeds, request)
-        encoder = {**parts, **_named(subject), "tasks": trained, "scores": scores}
+        encoder = {**parts, **_subject_names(subject), "tasks": trained, "scores": scores}
         why_unmasked = refusals.get(subject.name)
         notes = [] if why_unmasked is None else [f"{subject.label}: no masked words: {why_unmasked}."]
         return SubjectResult(frames(encoder), {"tasks": trained}, notes, encoder)
@@ -108,25 +108,25 @@ def measure(request: Request) -> Result:
     request.on_status("comparing")
     about = {
         "train_sentences": len(training.sentences) if training else 0,
-        "kinds": {task: layers[task] for task in asked if task in layers},
+        "kinds": {task: layers[task] for task in tasks_requested if task in layers},
         "nets": vars(nets),
         "sample": SAMPLE,
         "torch": torch.__version__,
     }
-    named = [one | {"name": name} for one, name in zip(encoders, result.names, strict=True)]
-    more = side_by_side(named, request.seed)
+    named_encoders = [encoder | {"name": name} for encoder, name in zip(encoders, result.names, strict=True)]
+    more = side_by_side(named_encoders, request.seed)
     return replace(result, about={**result.about, **about}, frames={**result.frames, **more})
 
 
-def _asked(named: Sequence[str], layers: Mapping[str, str]) -> tuple[str, ...]:
+def _requested_tasks(task_names: Sequence[str], layers: Mapping[str, str]) -> tuple[str, ...]:
     """The tasks of light decoders among those named. Raises ProbeError for one that is no task."""
-    if unknown := [name for name in named if name not in (*layers, SENSES, MASKED)]:
-        known = ", ".join((*in_order(layers), SENSES, MASKED))
-        raise ProbeError(f"--tasks: expected some of {known}, or none, found {', '.join(unknown)}")
-    return tuple(name for name in named if name != MASKED)
+    if unknown := [name for name in task_names if name not in (*layers, SENSES, MASKED)]:
+        names_known = ", ".join((*in_order(layers), SENSES, MASKED))
+        raise ProbeError(f"--tasks: expected some of {names_known}, or none, found {', '.join(unknown)}")
+    return tuple(name for name in task_names if name != MASKED)
 
 
-def _named(subject: Subject) -> dict[str, Any]:
+def _subject_names(subject: Subject) -> dict[str, Any]:
     """Label, run and seed of an encoder, as ``side_by_side`` takes them, and its gates."""
     gates = gate_grid(subject)
     names = {"label": subject.label, "run": subject.name, "seed": subject.seed, "variant": variant(subject.label)}
@@ -152,7 +152,7 @@ class Pass:
     trace: maths.Trace
     hidden: list[Tensor]
     pieces: Tensor
-    odd: NDArray[np.bool_]
+    is_odd: NDArray[np.bool_]
     first: Tensor
 
     def mean(self, values: Tensor) -> Tensor:
@@ -171,8 +171,8 @@ def passes(subject: Subject, sentences: Sequence[Sentence], device: str) -> Iter
     for rows, batch in batches(subject.encoder, sentences, device):
         traced, hidden, tokens = trace(subject.encoder, batch, subject.gates)
         words = np.concatenate([np.arange(starts[row], starts[row + 1]) for row in rows])
-        odd = np.repeat(np.array(rows), batch.sizes)[batch.piece_word.cpu().numpy()] % 2 == 1
-        yield Pass(words, traced, hidden, torch.searchsorted(tokens, batch.piece_slot), odd, batch.first_piece)
+        is_odd = np.repeat(np.array(rows), batch.sizes)[batch.piece_word.cpu().numpy()] % 2 == 1
+        yield Pass(words, traced, hidden, torch.searchsorted(tokens, batch.piece_slot), is_odd, batch.first_piece)
 
 
 def dissect(subject: Subject, sentences: Sequence[Sentence], sample: int, request: Request) -> dict[str, Any]:
@@ -193,20 +193,25 @@ def dissect(subject: Subject, sentences: Sequence[Sentence], sample: int, reques
     """
     places, width = subject.encoder.places, subject.encoder.hidden_size
     layers, words = places.layers, sum(map(len, sentences))
-    drawn = np.sort(np.random.default_rng([request.seed, 11]).permutation(words)[:sample])
-    place_in_sample = torch.full((words,), -1).index_put((torch.from_numpy(drawn),), torch.arange(len(drawn)))
+    sampled_words = np.sort(np.random.default_rng([request.seed, 11]).permutation(words)[:sample])
+    place_in_sample = torch.full((words,), -1).index_put(
+        (torch.from_numpy(sampled_words),), torch.arange(len(sampled_words))
+    )
     sums, squares = np.zeros((layers + 1, 4)), np.zeros((layers + 1, 4))
     word_mu, heads = np.zeros((words, layers + 1, 4), np.float32), np.zeros((layers, places.heads))
     halves = np.zeros((layers, 2, 1 + 2 * width, 1 + 2 * width))
-    last, added = torch.zeros(4, words, width), torch.zeros(layers, 2, len(drawn), width)
+    last, added = torch.zeros(4, words, width), torch.zeros(layers, 2, len(sampled_words), width)
     error = largest = 0.0
     pieces = 0
     for batch in passes(subject, sentences, request.device):
         keep = place_in_sample[batch.words]
-        for layer, (stack, whole) in enumerate(zip(maths.terms(batch.trace), batch.hidden, strict=True)):
-            stack, whole = stack[:, batch.pieces], whole[batch.pieces]
-            error, largest = max(error, _missed(stack, whole, subject)), max(largest, float(whole.abs().amax()))
-            mu = maths.importance(stack, whole)  # (4, N)
+        for layer, (stack, full_state) in enumerate(zip(maths.terms(batch.trace), batch.hidden, strict=True)):
+            stack, full_state = stack[:, batch.pieces], full_state[batch.pieces]
+            error, largest = (
+                max(error, _reconstruction_error(stack, full_state, subject)),
+                max(largest, float(full_state.abs().amax())),
+            )
+            mu = maths.importance(stack, full_state)  # (4, N)
             sums[layer] += mu.double().sum(1).cpu().numpy()
             squares[layer] += mu.double().square().sum(1).cpu().numpy()
             word_mu[batch.words, layer] = batch.mean(mu.T).cpu().numpy()
@@ -218,8 +223,8 @@ def dissect(subject: Subject, sentences: Sequence[Sentence], sample: int, reques
         for row, (traced, share) in enumerate(zip(batch.trace.layers, shares, strict=True)):
             heads[row, list(traced.numbers)] += share[batch.pieces].double().sum(0).cpu().numpy()
             x, y = (values[batch.pieces].cpu().double().numpy() for values in (traced.read, traced.feed_forward))
-            for half, chosen in enumerate((~batch.odd, batch.odd)):
-                halves[row, half] += moments(x[chosen], y[chosen])
+            for half_number, in_half in enumerate((~batch.is_odd, batch.is_odd)):
+                halves[row, half_number] += moments(x[in_half], y[in_half])
         pieces += len(batch.pieces)
         request.on_batch()
     mu_mean = sums / pieces
@@ -231,15 +236,15 @@ def dissect(subject: Subject, sentences: Sequence[Sentence], sample: int, reques
         "mu_sd": np.sqrt(np.maximum(squares / pieces - mu_mean**2, 0)),
         "word_mu": word_mu,
         "heads": heads / pieces,
-        "linearity": [linearity(even, odd, width) for even, odd in halves],
+        "linearity": [linearity(even, odd_half, width) for even, odd_half in halves],
         "last": last,
         "added": added.numpy(),
     }
 
 
-def _missed(stack: Tensor, whole: Tensor, subject: Subject) -> float:
+def _reconstruction_error(stack: Tensor, full_state: Tensor, subject: Subject) -> float:
     """The largest difference; raises EncoderError where it is more than rounding."""
-    error, largest = float((stack.sum(0) - whole).abs().amax()), float(whole.abs().amax())
+    error, largest = float((stack.sum(0) - full_state).abs().amax()), float(full_state.abs().amax())
     if not error <= TOLERANCE * max(1.0, largest):
         raise EncoderError(
             f"{subject.name}: i + h + f + c miss what the encoder says by {error:g} (largest value {largest:g}); it "

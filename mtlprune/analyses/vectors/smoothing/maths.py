@@ -135,7 +135,7 @@ def _masked(vectors: Tensor, mask: Tensor) -> Tensor:
 
 # -- spread between labels ---------------------------------------------------------------------------------------------
 
-NOTHING = "O"
+NO_ROLE = "O"
 ROOM = 2**24
 """Numbers held at a time while permuting."""
 
@@ -156,7 +156,7 @@ def word_labels(sentence: Sentence, task: str) -> list[str] | None:
 def _roles(frames: Any, words: int) -> list[str]:
     predicates = {predicate.index for predicate in frames}
     arguments = [a for predicate in frames for a in predicate.arguments if a.label not in NOT_ARGUMENTS]
-    return _smallest(arguments, ["V" if place in predicates else NOTHING for place in range(words)])
+    return _smallest(arguments, ["V" if place in predicates else NO_ROLE for place in range(words)])
 
 
 def _smallest(spans: Sequence[Span], otherwise: list[str]) -> list[str]:
@@ -168,9 +168,9 @@ def _smallest(spans: Sequence[Span], otherwise: list[str]) -> list[str]:
 
 _WORD_LABELS: dict[str, Callable[[Any, int], list[str]]] = {
     "tags": lambda tags, _: list(tags),
-    "spans": lambda spans, words: _smallest(spans, [NOTHING] * words),
+    "spans": lambda spans, words: _smallest(spans, [NO_ROLE] * words),
     "tree": lambda tree, _: list(tree.relations),
-    "brackets": lambda brackets, words: _smallest(brackets, [NOTHING] * words),
+    "brackets": lambda brackets, words: _smallest(brackets, [NO_ROLE] * words),
     "frames": _roles,
 }
 
@@ -185,8 +185,8 @@ def between_shares(grams: Tensor, labels: Tensor) -> Tensor:
     Returns:
         (B, P, L); 0 where all vectors are equal.
     """
-    same = (labels[..., :, None] == labels[..., None, :]) & (labels[..., None, :] >= 0)  # (B, P, T, T)
-    weights = same / same.sum(-1, keepdim=True).clamp(min=1)
+    same_label = (labels[..., :, None] == labels[..., None, :]) & (labels[..., None, :] >= 0)  # (B, P, T, T)
+    weights = same_label / same_label.sum(-1, keepdim=True).clamp(min=1)
     between = weights.to(grams).flatten(2) @ grams.flatten(2).transpose(1, 2)
     totals = grams.diagonal(dim1=-2, dim2=-1).sum(-1)[:, None]  # (B, 1, L)
     return between / torch.where(totals > 0, totals, 1.0)
@@ -200,13 +200,15 @@ def permuted(labels: Tensor, permutations: int, generator: torch.Generator) -> T
     return labels[:, None].expand_as(order).gather(2, order)
 
 
-def word_grams(seen: Observation) -> Tensor:
+def word_grams(observation: Observation) -> Tensor:
     """Inner products of word vectors, the sentence's mean removed, for each hidden state: (B, L + 1, T, T)."""
-    sizes = seen.batch.sizes
-    words = seen.word_vectors(torch.stack(seen.hidden, 2))  # (N, L + 1, H)
-    laid = table(words, sizes, max(sizes)).transpose(1, 2)  # (B, L + 1, T, H)
-    is_word = (torch.arange(max(sizes), device=laid.device) < seen.batch.lengths[:, None])[:, None, :, None]
-    off = (laid - laid.sum(2, keepdim=True) / seen.batch.lengths[:, None, None, None]) * is_word
+    sizes = observation.batch.sizes
+    words = observation.word_vectors(torch.stack(observation.hidden, 2))  # (N, L + 1, H)
+    word_table = table(words, sizes, max(sizes)).transpose(1, 2)  # (B, L + 1, T, H)
+    is_word = (torch.arange(max(sizes), device=word_table.device) < observation.batch.lengths[:, None])[
+        :, None, :, None
+    ]
+    off = (word_table - word_table.sum(2, keepdim=True) / observation.batch.lengths[:, None, None, None]) * is_word
     return off @ off.transpose(-1, -2)
 
 
@@ -246,8 +248,8 @@ class LabelSplit:
         step = max(1, ROOM // (len(rows) * width**2))
         for first in range(0, self.permutations, step):
             number = min(step, self.permutations - first)
-            drawn = between_shares(batch_grams, permuted(labels_of, number, self.generator))
-            self.null[first : first + number] += drawn.sum(0).cpu().double().numpy()
+            null_shares = between_shares(batch_grams, permuted(labels_of, number, self.generator))
+            self.null[first : first + number] += null_shares.sum(0).cpu().double().numpy()
 
     def records(self) -> Iterator[dict[str, Any]]:
         """Means over sentences by layer, as rows of a frame, and p of ``share``; none where no sentence counted."""

@@ -45,7 +45,7 @@ OUTLIERS = 3
 """Dimensions left out for ``cosine_without_outliers``: those that give most to the expected cosine."""
 STATES = ("cosine", "cosine_centred", "cosine_without_outliers", "cosine_pieces", "distance", "relative_distance")
 """Of hidden states: L + 1 a sentence, the embeddings first; of a fusion also of the vectors it makes of them."""
-CHANGED = ("cosine", "cosine_centred", "relative_distance")
+CHANGED_MEASURES = ("cosine", "cosine_centred", "relative_distance")
 """Measures of fused vectors that are compared with those of the last layer, sentence by sentence."""
 STEPS = ("ratio", "mixing")
 """Of layers: L a sentence."""
@@ -80,7 +80,7 @@ def measure(request: Request) -> Result:
     """
     groups = groups_of(request.claims, find_sources(request.names))
     corpora = [replace(request, corpus=corpus) for corpus in (request.corpus, *request.further)]
-    return compared(of_corpora([_of_one(one) for one in corpora]), groups, COMPARED, request.seed)
+    return compared(of_corpora([_of_one(corpus) for corpus in corpora]), groups, COMPARED, request.seed)
 
 
 def _of_one(request: Request) -> Result:
@@ -98,7 +98,7 @@ class SmoothingSurvey:
         self.reading, self.subject, self.request = reading, subject, request
         self.options: SmoothingOptions = request.options
         places = subject.encoder.places
-        self.layers, self.heads, self.kept = places.layers, places.heads, places.kept_heads
+        self.layers, self.heads, self.kept_heads = places.layers, places.heads, places.kept_heads
         self.refused = refusal(subject.encoder)
         self.norms = head_norms(subject.encoder, subject.gates)
         self.post_norm = None if self.refused else read_layers(subject.encoder, subject.gates)
@@ -124,7 +124,7 @@ class SmoothingSurvey:
             "sentences": self._sentences(columns, tokens),
         }
         if fused:
-            changes = {f"{name}_change": fused[name] - columns[name][:, -1] for name in CHANGED}
+            changes = {f"{name}_change": fused[name] - columns[name][:, -1] for name in CHANGED_MEASURES}
             frames["fused"] = pd.DataFrame(
                 [row for name, v in {**fused, **changes}.items() for row in quantile_rows(name, v)]
             )
@@ -146,8 +146,10 @@ class SmoothingSurvey:
         """(L + 1, H) each, L + 2 of a fusion: the mean over all tokens of their vectors, and of these at length 1."""
         sums = units = torch.zeros(())
         tokens = 0
-        for _, seen in self.reading.observations(self.subject, {"hidden"}, self.request):
-            here = torch.stack(self._vectors(seen))[:, seen.batch.attention_mask.bool()].double()  # (L + 1, tokens, H)
+        for _, observation in self.reading.observations(self.subject, {"hidden"}, self.request):
+            here = torch.stack(self._vectors(observation))[
+                :, observation.batch.attention_mask.bool()
+            ].double()  # (L + 1, tokens, H)
             sums = here.sum(1) + sums
             units = torch.nn.functional.normalize(here, dim=-1).sum(1) + units
             tokens += here.shape[1]
@@ -166,34 +168,41 @@ class SmoothingSurvey:
             for task in declared(self.reading.sentences)
         ]
         want = {"hidden", "attention"} | (set() if self.refused else {"norms"})
-        for rows, seen in self.reading.observations(self.subject, want, self.request):
-            mask = seen.batch.attention_mask
-            for name, values in {**self._states(seen), **self._steps(seen)}.items():
+        for rows, observation in self.reading.observations(self.subject, want, self.request):
+            mask = observation.batch.attention_mask
+            for name, values in {**self._states(observation), **self._steps(observation)}.items():
                 columns[name][rows] = values.cpu().numpy().T
             columns["tokens"][rows] = mask.sum(1).cpu().numpy()
             distances = columns["distance"][rows, : self.layers + 1]
             columns["ratio"][rows] = distances[:, 1:] / distances[:, :-1]
             if self.fusion:
-                self.weights.append(self.fusion.weights(_joined(seen))[mask.bool()].double().cpu())
-            grams = word_grams(seen)
+                self.weights.append(self.fusion.weights(_joined(observation))[mask.bool()].double().cpu())
+            grams = word_grams(observation)
             for split in self.splits:
                 split.add([self.reading.sentences[row] for row in rows], grams)
         return columns
 
-    def _states(self, seen: Observation) -> dict[str, Tensor]:
+    def _states(self, observation: Observation) -> dict[str, Tensor]:
         """STATES, (L + 1, B) each, (L + 2, B) of a fusion."""
-        mask, pieces = seen.batch.attention_mask.bool(), seen.batch.source >= 0
+        mask, pieces = observation.batch.attention_mask.bool(), observation.batch.source >= 0
         columns = []
-        for hidden, mean, inside in zip(self._vectors(seen), self.mean, self.inside, strict=True):
+        for hidden, mean, inside in zip(self._vectors(observation), self.mean, self.inside, strict=True):
             vectors = hidden.double()
-            cosines = [maths.cosine(each, mask) for each in (vectors, vectors - mean, vectors * inside)]
+            cosines = [maths.cosine(centred, mask) for centred in (vectors, vectors - mean, vectors * inside)]
             distances = maths.distance(vectors, mask), maths.relative_distance(vectors, mask)
             columns.append((*cosines, maths.cosine(vectors, pieces), *distances))
-        return {name: torch.stack(each) for name, each in zip(STATES, zip(*columns, strict=True), strict=True)}
+        return {
+            name: torch.stack(states_of_layers)
+            for name, states_of_layers in zip(STATES, zip(*columns, strict=True), strict=True)
+        }
 
-    def _vectors(self, seen: Observation) -> list[Tensor]:
+    def _vectors(self, observation: Observation) -> list[Tensor]:
         """Hidden states, and of a fusion the vectors that it makes of them, which decoders read."""
-        return seen.hidden if self.fusion is None else [*seen.hidden, self.fusion(_joined(seen)).to(seen.last)]
+        return (
+            observation.hidden
+            if self.fusion is None
+            else [*observation.hidden, self.fusion(_joined(observation)).to(observation.last)]
+        )
 
     def _weights(self) -> Iterator[dict[str, Any]]:
         """Yield rows of the weight that a fusion gives each layer; none without a fusion."""
@@ -202,20 +211,20 @@ class SmoothingSurvey:
             for layer, mean, deviation in zip(self.fusion.joined_layers, weights.mean(0), weights.std(0), strict=True):
                 yield from _measured(layer, fusion=float(mean), fusion_sd=float(deviation))
 
-    def _steps(self, seen: Observation) -> dict[str, Tensor]:
+    def _steps(self, observation: Observation) -> dict[str, Tensor]:
         """``mixing`` and BOUNDS, (L, B) each; λ of heads is summed on the way."""
-        mask = seen.batch.attention_mask.bool()
+        mask = observation.batch.attention_mask.bool()
         columns: dict[str, list[Tensor]] = {"mixing": []}
         for layer in range(self.layers):
-            mixings = maths.mixing(seen.attention[layer].double(), mask)  # (B, n)
-            self.sums[layer, list(self.kept[layer])] += mixings.sum(0).cpu().numpy()
+            mixings = maths.mixing(observation.attention[layer].double(), mask)  # (B, n)
+            self.sums[layer, list(self.kept_heads[layer])] += mixings.sum(0).cpu().numpy()
             strongest = mixings.masked_fill(self.norms[layer].to(mixings) == 0, 0.0)
             columns["mixing"].append(strongest.amax(1) if strongest.shape[1] else strongest.new_zeros(len(mask)))
             if self.post_norm is None:
                 continue
             part = self.post_norm[layer]
             names = POST_NORM[self.subject.encoder.config.model_type]
-            read = [seen.norms[layer, name].double() for name in (names.first_norm, names.second_norm)]
+            read = [observation.norms[layer, name].double() for name in (names.first_norm, names.second_norm)]
             plain = [maths.least_deviation(values, mask) for values in read]
             regularised = [maths.least_deviation(v, mask, e) for v, e in zip(read, part.epsilons, strict=True)]
             bound = maths.rigorous_bound(part, regularised[0], regularised[1], mixings)
@@ -228,9 +237,9 @@ class SmoothingSurvey:
     def _of_heads(self) -> Columns:
         shape = self.layers, self.heads
         norm, mixings = np.full(shape, np.nan), np.full(shape, np.nan)
-        for layer, kept in enumerate(map(list, self.kept)):
-            norm[layer, kept] = self.norms[layer].numpy()
-            mixings[layer, kept] = self.sums[layer, kept] / len(self.reading.sentences)
+        for layer, heads_of_layer in enumerate(map(list, self.kept_heads)):
+            norm[layer, heads_of_layer] = self.norms[layer].numpy()
+            mixings[layer, heads_of_layer] = self.sums[layer, heads_of_layer] / len(self.reading.sentences)
         amplification = np.sqrt(mixings) * norm
         return {"gate": gate_grid(self.subject), "mixing": mixings, "norm": norm, "amplification": amplification}
 
@@ -245,9 +254,9 @@ class SmoothingSurvey:
         layers, sizes = np.repeat(np.arange(depth), len(ids)), np.tile(tokens.astype(np.int32), depth)
         frame = pd.DataFrame({"layer": layers, "sentence": ids * depth, "tokens": sizes})
         for name, values in columns.items():
-            whole = np.full((depth, len(ids)), np.nan, np.float32)
-            whole[depth - values.shape[1] :] = values.T
-            frame[name] = whole.ravel()
+            all_depths = np.full((depth, len(ids)), np.nan, np.float32)
+            all_depths[depth - values.shape[1] :] = values.T
+            frame[name] = all_depths.ravel()
         return frame
 
     def _constants(self) -> Iterator[dict[str, Any]]:
@@ -261,8 +270,8 @@ class SmoothingSurvey:
     def _effects(self) -> tuple[Columns, int]:
         """EFFECTS of closing each head, and their standard errors, over a sample of sentences."""
         number = min(self.options.closing, len(self.reading.sentences))
-        drawn = np.random.default_rng([self.request.seed, 61]).permutation(len(self.reading.sentences))[:number]
-        sample = [self.reading.sentences[row] for row in sorted(drawn)]
+        sentence_rows = np.random.default_rng([self.request.seed, 61]).permutation(len(self.reading.sentences))[:number]
+        sample = [self.reading.sentences[row] for row in sorted(sentence_rows)]
         values: dict[tuple[int, int], list[NDArray[np.float64]]] = {}
         gates = torch.from_numpy(gate_grid(self.subject)).float().to(self.request.device)
         for _, batch in batches(self.subject.encoder, sample, self.request.device):
@@ -270,9 +279,9 @@ class SmoothingSurvey:
             mask = batch.attention_mask.bool()
             before = [_smoothness(state, mask) for state in hidden]
             for layer, head in (gates > OPEN).nonzero().tolist():
-                others = gates.clone()
-                others[layer, head] = 0
-                closed = observe(self.subject.encoder, batch, others, {"hidden"}).hidden
+                gates_without_head = gates.clone()
+                gates_without_head[layer, head] = 0
+                closed = observe(self.subject.encoder, batch, gates_without_head, {"hidden"}).hidden
                 after = before[layer + 1] - _smoothness(closed[layer + 1], mask)
                 last = before[-1] - _smoothness(closed[-1], mask)
                 values.setdefault((layer, head), []).append(
@@ -289,9 +298,9 @@ class SmoothingSurvey:
         return grids, number
 
 
-def _joined(seen: Observation) -> list[Tensor]:
+def _joined(observation: Observation) -> list[Tensor]:
     """The states after each layer, as a fusion reads them."""
-    return [*seen.hidden[1:-1], seen.last]
+    return [*observation.hidden[1:-1], observation.last]
 
 
 def _smoothness(hidden: Tensor, mask: Tensor) -> Tensor:

@@ -88,7 +88,7 @@ def measure(request: Request) -> Result:
     first = measured[0].counts
     about, offsets = _baseline(first)
     facts = (
-        {"encoders": _placed([*heads.facts, *_compared(first.by_head(), heads, seed)])}
+        {"encoders": _fact_frame([*heads.facts, *_compared(first.by_head(), heads, seed)])}
         for (_, seed), heads in surveyed.measured.items()
     )
     keys = ({key: encoder[key] for key in ("encoder", "run", "seed")} for encoder in result.about["encoders"])
@@ -112,47 +112,49 @@ def findings(reading: Reading, subject: Subject, request: Request) -> SubjectRes
     """The measures of the heads of one encoder."""
     encoder, gates, places = subject.encoder, subject.gates, subject.encoder.places
     counter = ArcCounter(relations_of(reading.sentences), places.kept_heads, places.heads, gates)
-    half = halves(len(reading.sentences), reading.seed)
-    wanted = _distinct(encoder, reading.sentences, reading.seed)
-    kept: dict[str, dict[int, NDArray[np.float32]]] = {"cls": {}, "mean": {}, "heads": {}}
-    for rows, seen in reading.observations(subject, {"attention", "heads"}, request):
-        counter.add(seen, [reading.sentences[row] for row in rows], half[rows].tolist())
-        for name, vectors in _vectors(seen).items():
-            kept[name] |= {row: vectors[place] for place, row in enumerate(rows) if row in wanted}
-    cloud = {name: np.stack([vectors[row] for row in sorted(vectors)]) for name, vectors in kept.items()}
+    half_of_sentence = halves(len(reading.sentences), reading.seed)
+    rows_needed = _distinct(encoder, reading.sentences, reading.seed)
+    vectors_kept: dict[str, dict[int, NDArray[np.float32]]] = {"cls": {}, "mean": {}, "heads": {}}
+    for rows, observation in reading.observations(subject, {"attention", "heads"}, request):
+        counter.add(observation, [reading.sentences[row] for row in rows], half_of_sentence[rows].tolist())
+        for name, vectors in _vectors(observation).items():
+            vectors_kept[name] |= {row: vectors[place] for place, row in enumerate(rows) if row in rows_needed}
+    cloud = {name: np.stack([vectors[row] for row in sorted(vectors)]) for name, vectors in vectors_kept.items()}
     counts = counter.counts
-    uas, listed = counts.uas(), counts.frequent_relations()
-    chosen = {
+    uas, frequent = counts.uas(), counts.frequent_relations()
+    best_arcs = {
         "uas_single": counts.best(),
-        "uas_single_listed": counts.best(listed),
-        "uas_best": counts.mean_best(listed),
+        "uas_single_listed": counts.best(frequent),
+        "uas_best": counts.mean_best(frequent),
         "weight_single": counts.best(weight=True),
-        "weight_best": counts.mean_best(listed, weight=True),
+        "weight_best": counts.mean_best(frequent, weight=True),
     }
-    facts = [row for measure, best in chosen.items() for row in _chosen(measure, best)]
+    facts = [row for measure, best in best_arcs.items() for row in _best_rows(measure, best)]
     notes = []
-    for which, called in (("cls", "[CLS]"), ("mean", "mean")):
+    for vector_kind, called in (("cls", "[CLS]"), ("mean", "mean")):
         try:
-            estimate = twonn(cloud[which])
+            estimate = twonn(cloud[vector_kind])
         except DimensionError as error:
             notes.append(f"{subject.label}: no TwoNN of {called} vectors: {error}.")
             continue
         values = {"": estimate.likelihood, "_dropped": estimate.dropped}
-        facts += [{"measure": f"twonn_{which}{key}", "value": v, "n": estimate.points} for key, v in values.items()]
+        facts += [
+            {"measure": f"twonn_{vector_kind}{key}", "value": v, "n": estimate.points} for key, v in values.items()
+        ]
     grids = {"gate": gate_grid(subject), "uas": uas.max(0), "weight": counts.weight().max(0)}
     grids |= {f"uas {direction}": part for direction, part in zip(DIRECTIONS, uas, strict=True)}
     grids["twonn"] = _by_head(cloud["heads"], places.kept_heads, counts.present)
     relations = [
         {"label": name, **row}
-        for name in listed
+        for name in frequent
         for measure in ("uas", "weight")
-        for row in _chosen(measure, counts.best([name], measure == "weight"))
+        for row in _best_rows(measure, counts.best([name], measure == "weight"))
     ]
-    frames = {"relations": _placed(relations), "heads": head_rows(grids), "arcs": _arcs(counts)}
+    frames = {"relations": _fact_frame(relations), "heads": head_rows(grids), "arcs": _arcs(counts)}
     return SubjectResult(frames, notes=notes, measured=MeasuredHeads(facts, counts, gates))
 
 
-def _chosen(measure: str, best: Best) -> Rows:
+def _best_rows(measure: str, best: Best) -> Rows:
     place: dict[str, Any] = dict.fromkeys(("layer", "head", "direction"))
     if best.layer >= 0:
         place = {"layer": best.layer + 1, "head": best.head + 1, "direction": DIRECTIONS[best.direction]}
@@ -160,16 +162,16 @@ def _chosen(measure: str, best: Best) -> Rows:
         yield {**place, "measure": key, "value": value}
 
 
-def _placed(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
+def _fact_frame(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
     """With whole numbers for layers and heads, which not every row has."""
     return pd.DataFrame(rows).astype({"layer": "Int64", "head": "Int64"} if rows else {})
 
 
 def _compared(first: Grid, heads: MeasuredHeads, seed: int) -> Rows:
     """With the UAS that heads have in the first encoder: their UAS here, and the gates of this run of that seed."""
-    other = heads.counts.by_head()
-    if first.shape == other.shape and not np.isnan(value := spearman(first, other)):
-        yield {"measure": "uas_like_first", "value": value, "n": int((~np.isnan(first + other)).sum())}
+    other_values = heads.counts.by_head()
+    if first.shape == other_values.shape and not np.isnan(value := spearman(first, other_values)):
+        yield {"measure": "uas_like_first", "value": value, "n": int((~np.isnan(first + other_values)).sum())}
     yield {"measure": "heads_there", "value": float(heads.counts.present.sum())}
     if heads.gates is not None and heads.gates.shape == first.shape:
         gates = heads.gates.detach().cpu().double().numpy()
@@ -183,24 +185,24 @@ def _arcs(counts: ArcCounts) -> pd.DataFrame:
     names = ["label", "direction", "layer", "head"]
     frame = pd.MultiIndex.from_product([counts.relations, DIRECTIONS, layers, heads], names=names).to_frame(index=False)
     frame["tokens"] = counts.tokens.sum(0).repeat(len(frame) // len(counts.relations))
-    for half in (0, 1):
-        frame[f"hits_{half + 1}"] = counts.hits[half].swapaxes(0, 1).ravel().astype(np.int64)
-        frame[f"weight_{half + 1}"] = counts.mass[half].swapaxes(0, 1).ravel()
+    for half_number in (0, 1):
+        frame[f"hits_{half_number + 1}"] = counts.hits[half_number].swapaxes(0, 1).ravel().astype(np.int64)
+        frame[f"weight_{half_number + 1}"] = counts.mass[half_number].swapaxes(0, 1).ravel()
     return frame[np.resize(counts.present.ravel(), len(frame))]
 
 
 def _baseline(counts: ArcCounts) -> tuple[dict[str, Any], pd.DataFrame]:
     """The best offset: for all words as a part of ``about``, and by relation."""
-    listed = counts.frequent_relations()
-    single, best = counts.best_offset(), counts.mean_best_offset(listed)
-    whole = {"uas_single": single.value, "uas_single_held_out": single.held_out, "offset_single": single.offset}
-    whole |= {"uas_best": best[0], "uas_best_held_out": best[1]}
+    frequent = counts.frequent_relations()
+    single, best = counts.best_offset(), counts.mean_best_offset(frequent)
+    overall = {"uas_single": single.value, "uas_single_held_out": single.held_out, "offset_single": single.offset}
+    overall |= {"uas_best": best[0], "uas_best_held_out": best[1]}
     rows = []
-    for name in listed:
+    for name in frequent:
         best_offset, n = counts.best_offset([name]), counts.size([name])
         values = {"uas": best_offset.value, "uas_held_out": best_offset.held_out, "offset": best_offset.offset}
         rows += [{"label": name, "measure": measure, "value": value, "n": n} for measure, value in values.items()]
-    offset = {measure: plain(round(value, DIGITS)) for measure, value in whole.items()}
+    offset = {measure: plain(round(value, DIGITS)) for measure, value in overall.items()}
     about = {"tokens": counts.size(), "arcs": int(counts.arcs.sum()), "least": MIN_RELATION_COUNT, "offset": offset}
     return about, pd.DataFrame(rows)
 
@@ -211,14 +213,14 @@ def _judged(judgements: Judgements) -> Rows:
         yield from ({"label": label, "measure": measure, "value": value} for label, value in values.items())
 
 
-def _vectors(seen: Observation) -> dict[str, NDArray[np.float32]]:
+def _vectors(observation: Observation) -> dict[str, NDArray[np.float32]]:
     """One vector a sentence of a batch: (B, H) the last layer's, (B, n, d) the heads'."""
-    sizes = torch.tensor(seen.batch.sizes, device=seen.last.device)
+    sizes = torch.tensor(observation.batch.sizes, device=observation.last.device)
     first = sizes.cumsum(0) - sizes
     points = {
-        "cls": seen.last.flatten(0, 1)[seen.batch.cls_slot],
-        "mean": unit_vectors(seen.word_vectors(seen.last)[:, None], first, sizes)[:, 0],
-        "heads": unit_vectors(head_vectors(seen), first, sizes),
+        "cls": observation.last.flatten(0, 1)[observation.batch.cls_slot],
+        "mean": unit_vectors(observation.word_vectors(observation.last)[:, None], first, sizes)[:, 0],
+        "heads": unit_vectors(head_vectors(observation), first, sizes),
     }
     return {name: values.float().cpu().numpy() for name, values in points.items()}
 
@@ -236,11 +238,11 @@ def _distinct(encoder: Encoder, sentences: Sequence[Sentence], seed: int) -> set
 
 
 def _by_head(
-    points: NDArray[np.float32], kept: Sequence[Sequence[int]], is_open: NDArray[np.bool_]
+    points: NDArray[np.float32], kept_heads: Sequence[Sequence[int]], is_open: NDArray[np.bool_]
 ) -> NDArray[np.float64]:
     """(P, H, d) to (L, A)."""
     grid = np.full(is_open.shape, np.nan)
-    places = [(layer, head) for layer, heads in enumerate(kept) for head in heads]
+    places = [(layer, head) for layer, heads in enumerate(kept_heads) for head in heads]
     for column, place in enumerate(places):
         grid[place] = likelihood(points[:, column]) if is_open[place] else np.nan
     return grid
