@@ -280,8 +280,10 @@ def remarks(splits: Mapping[str, Iterable[Sentence]]) -> list[str]:
     for layer, by_split in labels.items():
         trained_labels = by_split.get("train", set())
         for split, names_of_split in by_split.items():
-            if trained_labels and (unseen := sorted(map(str, names_of_split - trained_labels))):
-                warnings.append(f"warning: {split} has labels of {layer} that train never has: {', '.join(unseen[:5])}")
+            if trained_labels and (new_labels := sorted(map(str, names_of_split - trained_labels))):
+                warnings.append(
+                    f"warning: {split} has labels of {layer} that train never has: {', '.join(new_labels[:5])}"
+                )
     all_layers = set[str]().union(*layers.values())
     for split, layers_of_split in layers.items():
         if missing_layers := all_layers - layers_of_split:

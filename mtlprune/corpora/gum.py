@@ -45,20 +45,23 @@ def build_gum(folder: Path, tell: Callable[[str], None]) -> tuple[Splits, dict[s
     documents = {path.stem: path for path in files_below(folder) if path.suffix == ".conllu"}
     splits: dict[str, list[Sentence]] = {}
     digests: dict[str, str] = {}
-    lacking: list[str] = []
+    missing_documents: list[str] = []
     for split, names in _official_splits(folder / SPLITS).items():
         splits[split] = []
         for name in names:
             if name not in documents:
-                lacking.append(name)
+                missing_documents.append(name)
                 continue
             digests[documents[name].relative_to(folder).as_posix()] = source_digest(documents[name])
             sentences = read_conllu(documents[name], "upos", True, comments=parse_comments(COMMENTS))
             splits[split] += [sentence.with_layers(ner=names_of(documents[name], sentence)) for sentence in sentences]
         if not splits[split]:
             raise CorpusError(f"{folder}: expected files of {split} such as {names[0]}.conllu, found none; unpack them")
-    if lacking:
-        tell(f"{folder}: left out {len(lacking)} documents of {SPLITS} that have no file, such as {lacking[0]}")
+    if missing_documents:
+        tell(
+            f"{folder}: left out {len(missing_documents)} documents of {SPLITS} that have no file, such as "
+            f"{missing_documents[0]}"
+        )
     return dict(splits), digests
 
 
@@ -90,29 +93,29 @@ class _Mention(NamedTuple):
 def names_of(path: Path, sentence: Sentence) -> tuple[Span, ...]:
     """The names of a sentence that was read from GUM. Raises CorpusError: mentions that do not open and close."""
     rows = [row for line in sentence.source.split("\n") if (row := line.split("\t"))[0].isdecimal()]
-    found: list[Span] = []
-    begun: list[_Mention] = []
+    spans_found: list[Span] = []
+    open_mentions: list[_Mention] = []
     for place, row in enumerate(rows):
-        for mention in _closed(keys_of(row[9]).get("Entity", ""), place, begun):
+        for mention in _closed(keys_of(row[9]).get("Entity", ""), place, open_mentions):
             if mention is None:
-                what = f"sentence {sentence.id}, word {place + 1}: expected mentions that open before they close"
-                raise malformed(path, 1, f"{what}, found {row[9][:60]}; correct the file", "sentence")
+                problem = f"sentence {sentence.id}, word {place + 1}: expected mentions that open before they close"
+                raise malformed(path, 1, f"{problem}, found {row[9][:60]}; correct the file", "sentence")
             head = [row[3] for number in mention.head for row in rows[mention.start + number - 1 : place + 1][:1]]
             if PROPER in head:
-                found.append(Span(mention.start, place + 1, mention.type))
-    return flat(sorted(found, key=lambda span: (span.start, -span.end)))
+                spans_found.append(Span(mention.start, place + 1, mention.type))
+    return flat(sorted(spans_found, key=lambda span: (span.start, -span.end)))
 
 
-def _closed(entity: str, place: int, begun: list[_Mention]) -> Iterator[_Mention | None]:
+def _closed(entity: str, place: int, open_mentions: list[_Mention]) -> Iterator[_Mention | None]:
     """The mentions that a value of Entity closes, those that it opens put into ``begun``; None for one never opened."""
     for opening, closes, closing in _PART.findall(entity):
         if opening:
             group, type_, *fields = opening.split("-")
             head = next((field for field in fields if re.fullmatch(r"\d+(,\d+)*", field)), "1")
-            begun.append(_Mention(group, place, type_, tuple(map(int, head.split(",")))))
+            open_mentions.append(_Mention(group, place, type_, tuple(map(int, head.split(",")))))
         if closes or closing:
-            group = closing or begun[-1].group
-            mention = next((one for one in reversed(begun) if one.group == group), None)
+            group = closing or open_mentions[-1].group
+            mention = next((candidate for candidate in reversed(open_mentions) if candidate.group == group), None)
             if mention is not None:
-                begun.remove(mention)
+                open_mentions.remove(mention)
             yield mention

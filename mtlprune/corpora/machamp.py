@@ -81,7 +81,7 @@ def _reader(dataset: Dataset, repair: bool, tell: Tell) -> Callable[[Path], Iter
     """The function that reads a file of a data set."""
     if dataset.header is not None:
         texts = parse_row_columns(dataset.columns)
-        return lambda path: read_rows(path, texts, named=False, skip_first=bool(dataset.header))
+        return lambda path: read_rows(path, texts, has_header=False, skip_first=bool(dataset.header))
     columns = parse_columns(dataset.columns)
     return lambda path: read_columns(path, columns, repair, tell, unlabelled=UNLABELLED)
 

@@ -43,10 +43,10 @@ class Pieces:
         first, second = self.split, len(self.ids) - self.split
         while first + second > room:
             first, second = (first - 1, second) if first > second else (first, second - 1)
-        kept = np.r_[0:first, self.split : self.split + second]
-        word = np.repeat(np.arange(len(self.counts)), self.counts)[kept]
+        pieces_kept = np.r_[0:first, self.split : self.split + second]
+        word = np.repeat(np.arange(len(self.counts)), self.counts)[pieces_kept]
         counts = np.bincount(word, minlength=len(self.counts)).astype(np.int32)
-        return Pieces(self.ids[kept], counts, first)
+        return Pieces(self.ids[pieces_kept], counts, first)
 
 
 class WordPieces:

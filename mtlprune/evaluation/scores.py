@@ -108,12 +108,19 @@ def _count_frames(gold_frames: Any, predicted_frames: Any, gold: Sentence, kind:
     }
 
 
-def _count_numbers(mine: Any, theirs: Any, gold: Sentence, kind: str) -> Counts:
+def _count_numbers(gold_value: Any, predicted_value: Any, gold: Sentence, kind: str) -> Counts:
     """The number of sentences and the sums of x (gold), y (predicted), x², y² and xy.
 
     Pearson's r of any set of sentences is a function of these six sums, so a resample needs no predictions.
     """
-    return {"sentences": 1, "x": mine, "y": theirs, "xx": mine * mine, "yy": theirs * theirs, "xy": mine * theirs}
+    return {
+        "sentences": 1,
+        "x": gold_value,
+        "y": predicted_value,
+        "xx": gold_value * gold_value,
+        "yy": predicted_value * predicted_value,
+        "xy": gold_value * predicted_value,
+    }
 
 
 def _overlap(gold: set, predicted: set, prefix: str = "") -> Counts:
@@ -259,9 +266,9 @@ COUNT: dict[str, Callable[[Any, Any, Sentence, str], Counts]] = {
     "tree": _count_trees,
     "brackets": _count_brackets,
     "frames": _count_frames,
-    "label": lambda mine, theirs, *_: {"correct": int(mine == theirs), "sentences": 1},
+    "label": lambda gold_value, predicted_value, *_: {"correct": int(gold_value == predicted_value), "sentences": 1},
     "number": _count_numbers,
-    "labels": lambda mine, theirs, *_: _overlap(set(mine), set(theirs)),
+    "labels": lambda gold_values, predicted_values, *_: _overlap(set(gold_values), set(predicted_values)),
 }
 """By kind: the counts of a gold and a predicted value, given the gold sentence and the kind as it was declared. Tags
 count ``correct`` of ``words``; spans ``correct`` (same start, end and type), ``gold`` and ``predicted``, and so do sets
@@ -331,17 +338,19 @@ def scores_of_values(layer: str, gold: Sequence[Sentence], predicted: Sequence[S
     """Scores (× 100) of a layer of whole sentences that no sum of counts gives: ``macro_f1`` of labels, the unweighted
     mean over the labels of gold and predictions; ``spearman`` of numbers, r of their ranks (ties have their mean rank).
     Nothing for other kinds."""
-    known = [pair for pair in zip(gold, predicted, strict=True) if pair[0].get(layer) is not None]
-    kind = kind_of(known[0][0].kind(layer) or "") if known else ""
+    annotated_pairs = [pair for pair in zip(gold, predicted, strict=True) if pair[0].get(layer) is not None]
+    kind = kind_of(annotated_pairs[0][0].kind(layer) or "") if annotated_pairs else ""
     if kind not in ("label", "number"):
         return {}
-    mine, theirs = ([sentence.get(layer) for sentence in side] for side in zip(*known, strict=True))
+    gold_values, predicted_values = (
+        [sentence.get(layer) for sentence in side] for side in zip(*annotated_pairs, strict=True)
+    )
     if kind == "label":
-        right = Counter(x for x, y in zip(mine, theirs, strict=True) if x == y)
-        both = Counter(mine) + Counter(theirs)
-        return {"macro_f1": 100 * sum(2 * right[label] / both[label] for label in both) / len(both)}
-    ranks = zip(_ranks(mine), _ranks(theirs), strict=True)
-    return {"spearman": float(_pearson(add(_count_numbers(x, y, known[0][0], kind) for x, y in ranks)))}
+        right = Counter(x for x, y in zip(gold_values, predicted_values, strict=True) if x == y)
+        totals = Counter(gold_values) + Counter(predicted_values)
+        return {"macro_f1": 100 * sum(2 * right[label] / totals[label] for label in totals) / len(totals)}
+    ranks = zip(_ranks(gold_values), _ranks(predicted_values), strict=True)
+    return {"spearman": float(_pearson(add(_count_numbers(x, y, annotated_pairs[0][0], kind) for x, y in ranks)))}
 
 
 def _ranks(values: Sequence[float]) -> list[float]:

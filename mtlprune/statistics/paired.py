@@ -65,8 +65,8 @@ class PairedCounts:
             anew = f"`{command('evaluate', run.path, '--split', split.partition('.')[0])}` writes them"
             raise CountsError(f"{run.path} has no counts of {task} on {split}; {anew}")
         order = sorted((i for i in range(len(ids)) if columns[names[0]][i] is not None), key=ids.__getitem__)
-        counted = np.float64 if self.columns.kind(task) == "number" else np.int32
-        rows = np.array([[columns[name][i] for i in order] for name in names], counted).T
+        dtype = np.float64 if self.columns.kind(task) == "number" else np.int32
+        rows = np.array([[columns[name][i] for i in order] for name in names], dtype).T
         return RunCounts(run.path, tuple(ids[i] for i in order), rows)
 
     def system(self, rows: Sequence[NDArray[Any]], task: str, seeds: tuple[int, ...]) -> System:

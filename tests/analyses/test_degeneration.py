@@ -162,10 +162,12 @@ def measured(encoder: Encoder, gates: Tensor | None = None) -> SubjectResult:
 def test_the_sample_depends_on_sentences_only_and_has_one_word_of_each():
     sizes = [*map(len, SENTENCES)]
     sample = dg.draw(sizes, 40, seed=3)
-    assert len(set(sample.kept)) == len(sample.kept) and len(sample.rows) == 40
-    lone = sample.kept[sample.lone]
+    assert len(set(sample.stored_words)) == len(sample.stored_words) and len(sample.rows) == 40
+    lone = sample.stored_words[sample.one_a_sentence]
     assert (np.searchsorted(sample.starts, lone, side="right") - 1).tolist() == list(range(len(sizes)))
-    assert (dg.draw(sizes, 40, seed=3).kept == sample.kept).all() and len(dg.draw(sizes, 9999, 0).rows) == sum(sizes)
+    assert (dg.draw(sizes, 40, seed=3).stored_words == sample.stored_words).all() and len(
+        dg.draw(sizes, 9999, 0).rows
+    ) == sum(sizes)
 
 
 def words(encoder: Encoder) -> tuple[list[Tensor], list[Tensor]]:
@@ -186,10 +188,10 @@ def test_what_streams_is_what_whole_matrices_say(bert):
         isoscore = float(dg.isoscore(torch.cov(states.T)))
         assert column(found, "layers", "isoscore")[layer] == pytest.approx(isoscore, abs=1e-8)
     sample = dg.draw([len(sentence) for sentence in SENTENCES], 80, 0)
-    drawn = hidden[-1][sample.kept][sample.rows].float().double()
+    drawn = hidden[-1][sample.stored_words][sample.rows].float().double()
     assert column(found, "layers", "positive")[-1] == dg.positive_share(drawn)
     assert column(found, "layers", "dimension")[-1] == pytest.approx(
-        twonn.likelihood(hidden[-1][sample.kept][sample.lone].double()), 1e-4
+        twonn.likelihood(hidden[-1][sample.stored_words][sample.one_a_sentence].double()), 1e-4
     )
     for (layer, head), value in np.ndenumerate(grids(found)["cosine"]):
         outputs = heads[layer][:, head]

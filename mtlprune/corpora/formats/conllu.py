@@ -303,7 +303,7 @@ class _Comments:
     def __init__(self, path: Path, columns: Mapping[str, FileColumn]) -> None:
         self._path, self._columns = path, columns
         self._of_document: dict[str, str] = {}
-        self._lacking = set(columns)
+        self._keys_not_met = set(columns)
 
     def watch(self, lines: Iterable[formats.NumberedLine]) -> Iterator[formats.NumberedLine]:
         """Pass lines on and remember what they say of their document. Lines are watched before sentences are made of
@@ -319,24 +319,24 @@ class _Comments:
 
     def layers(self, block: ConlluBlock) -> dict[str, Layer]:
         """The layers of one sentence, by name; without those that are unknown."""
-        said, layers = dict(self._of_document), {}
+        values_now, layers = dict(self._of_document), {}
         for line in block.sentence.source.split("\n") if self._columns else ():
-            said |= _comment(line)
+            values_now |= _comment(line)
         for key, column in self._columns.items():
             try:
-                value = OF_SENTENCES[column.kind].read(said.get(key, "_"))
+                value = OF_SENTENCES[column.kind].read(values_now.get(key, "_"))
             except ValueError as error:
                 raise formats.malformed(self._path, block.first, f"comment {key}: {error}") from None
             if value is not None:
                 layers[column.name] = Layer(column.kind, value)
-                self._lacking.discard(key)
+                self._keys_not_met.discard(key)
         return layers
 
     def check(self) -> None:
         """Raise CorpusError where a key stood at no sentence."""
-        if lacking := [key for key in self._columns if key in self._lacking]:
-            what = f"expected # {lacking[0]} = ... at some sentence, found it at none; check the key"
-            raise CorpusError(f"{self._path}: {what}")
+        if missing_keys := [key for key in self._columns if key in self._keys_not_met]:
+            problem = f"expected # {missing_keys[0]} = ... at some sentence, found it at none; check the key"
+            raise CorpusError(f"{self._path}: {problem}")
 
 
 def _comment(line: str) -> dict[str, str]:
@@ -365,8 +365,8 @@ def parse_misc(texts: Iterable[str]) -> dict[str, FileColumn]:
     misc = _keys("--misc", texts, ("tags", "spans"), "", "KEY=ner, or KEY=LAYER:spans, KEY=LAYER:tags")
     for column in misc.values():
         if column.name in (*TAGS, "pos"):
-            what = "expected a layer of spans or tags beside pos, upos and xpos"
-            raise CorpusError(f"--misc: {what}, found {column.name}; choose another name")
+            problem = "expected a layer of spans or tags beside pos, upos and xpos"
+            raise CorpusError(f"--misc: {problem}, found {column.name}; choose another name")
     return misc
 
 
@@ -375,20 +375,20 @@ def parse_comments(texts: Iterable[str]) -> dict[str, FileColumn]:
     return _keys("--comment", texts, tuple(OF_SENTENCES), "label", "KEY=LAYER, or KEY=LAYER:number, KEY=LAYER:labels")
 
 
-def _keys(option: str, texts: Iterable[str], kinds: Sequence[str], usual: str, form: str) -> dict[str, FileColumn]:
+def _keys(option: str, texts: Iterable[str], kinds: Sequence[str], default: str, form: str) -> dict[str, FileColumn]:
     """Key → layer of the values ``KEY=LAYER[:KIND]`` of an option, of one of some kinds. Raises CorpusError."""
     columns: dict[str, FileColumn] = {}
     for text in texts:
         key, _, layer = text.rpartition("=")
         name, _, kind = layer.partition(":")
-        kind = kind or LAYERS.get(name, usual)
+        kind = kind or LAYERS.get(name, default)
         try:
             check_layer(name, kind)
         except LayerError as error:
             raise CorpusError(f"{option} {text}: {error}; write {form}") from None
         if not key or kind not in kinds:
-            what = f"expected a key and a layer of the kind {' or '.join(kinds)}, found {text!r}"
-            raise CorpusError(f"{option}: {what}; write {form}")
+            problem = f"expected a key and a layer of the kind {' or '.join(kinds)}, found {text!r}"
+            raise CorpusError(f"{option}: {problem}; write {form}")
         if key in columns or name in {column.name for column in columns.values()}:
             raise CorpusError(f"{option} {text}: found the key or the layer twice; name each once")
         columns[key] = FileColumn(name, kind)

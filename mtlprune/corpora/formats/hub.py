@@ -349,8 +349,10 @@ def _whole_rows(
     if wrong := sorted(set(holds) - set(table.column_names)):
         have = ", ".join(table.column_names)
         raise CorpusError(f"{source}: found no column {wrong[0]!r}; it has {have}; correct --columns")
-    own = {name: names for name, feature in table.features.items() if (names := getattr(feature, "names", None))}
-    names = _label_names(source, table.features) | own
+    label_names = {
+        name: names for name, feature in table.features.items() if (names := getattr(feature, "names", None))
+    }
+    names = _label_names(source, table.features) | label_names
     for number, row in enumerate(_rows(source, table, list(holds))):
         with formats.skipping(skip):
             yield row_sentence(source, number, "row", row, holds, f"{split}-{number}", unread_layers, names)

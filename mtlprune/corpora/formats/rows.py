@@ -43,17 +43,17 @@ def parse_row_columns(text: str) -> dict[str, FileColumn]:
         except LayerError as error:
             raise CorpusError(f"--columns {part.strip()}: {error}; {_FORM}") from None
         if not name or name in columns or kind not in (WORDS, ID, *OF_SENTENCES):
-            found = "it twice" if name in columns else repr(part.strip())
+            finding = "it twice" if name in columns else repr(part.strip())
             raise CorpusError(
-                f"--columns: expected the name of each column once and what it holds, found {found}; {_FORM}"
+                f"--columns: expected the name of each column once and what it holds, found {finding}; {_FORM}"
             )
         columns[name] = FileColumn(layer, kind)
     layers = [column.name for column in columns.values() if column.name != WORDS]
     texts = len(columns) - len(layers)
     if texts not in (1, 2) or len(set(layers)) < len(layers):
-        found = f"{texts} columns of words" if texts not in (1, 2) else f"a layer twice in {text!r}"
+        finding = f"{texts} columns of words" if texts not in (1, 2) else f"a layer twice in {text!r}"
         raise CorpusError(
-            f"--columns: expected one column of words or two, and each layer once, found {found}; {_FORM}"
+            f"--columns: expected one column of words or two, and each layer once, found {finding}; {_FORM}"
         )
     return columns
 
@@ -63,13 +63,14 @@ def read_rows(
     columns: Mapping[str, FileColumn],
     skip: formats.Skip | None = None,
     unread_layers: Container[str] = (),
-    named: bool = True,
+    has_header: bool = True,
     skip_first: bool = False,
 ) -> Iterator[Sentence]:
     """Read a table: tabs where the first line has one (quotes then are signs), else commas or semicolons.
 
     Args:
-        columns: name → what it holds; of a table without a header (``named`` is false) the number of a column from 0.
+        columns: name → what it holds; of a table without a header (``has_header`` is false) the number of a column
+            from 0.
         skip_first: pass over the first row of a table without names.
         skip, unread_layers: as in ``read_columns``; a layer that is unread is left out.
 
@@ -96,11 +97,11 @@ def read_rows(
         if not any(cell.strip() for cell in row):
             continue
         if header is None:
-            header = [cell.strip() for cell in row] if named else [str(place) for place in range(len(row))]
+            header = [cell.strip() for cell in row] if has_header else [str(place) for place in range(len(row))]
             if missing := [name for name in columns if name not in header]:
                 problem = f"expected the columns {', '.join(columns)}, found no {missing[0]} in {', '.join(header)}"
                 raise formats.malformed(path, start, f"{problem}; correct --columns")
-            if named or skip_first:
+            if has_header or skip_first:
                 continue
         with formats.skipping(skip):
             formats.check_text(path, lines[start - 1 : rows.line_num])
@@ -155,7 +156,7 @@ def _words(value: Any) -> tuple[str, ...]:
 def _value(value: Any, kind: str, names: Sequence[str] | None) -> Any:
     """The value of a layer, None where it is unknown. Raises ValueError."""
     if isinstance(value, list) and kind == "labels":
-        labels = [_value(one, "label", names) for one in value]
+        labels = [_value(label, "label", names) for label in value]
         return tuple(sorted({label for label in labels if label is not None}))
     if value is None or (names is not None and value == -1):
         return None

@@ -252,15 +252,15 @@ class Sample:
     """
 
     starts: NDArray[np.int64]
-    kept: NDArray[np.int64]
+    stored_words: NDArray[np.int64]
     rows: NDArray[np.int64]
-    lone: NDArray[np.int64]
+    one_a_sentence: NDArray[np.int64]
 
     def of(self, sentences: list[int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The words of a batch of sentences that are kept, and their places among the kept."""
         words = np.concatenate([np.arange(self.starts[row], self.starts[row + 1]) for row in sentences])
-        places = np.minimum(np.searchsorted(self.kept, words), len(self.kept) - 1)
-        inside = self.kept[places] == words
+        places = np.minimum(np.searchsorted(self.stored_words, words), len(self.stored_words) - 1)
+        inside = self.stored_words[places] == words
         return np.flatnonzero(inside), places[inside]
 
 

@@ -140,7 +140,7 @@ class DegenerationSurvey:
             hidden, outputs = self._observe()
             points["last"] = hidden[-1][0], hidden[-1][1][self.sample.rows].double()
             layers = [
-                {"layer": layer, **maths.cloud(moments, words[self.sample.rows], words[self.sample.lone])}
+                {"layer": layer, **maths.cloud(moments, words[self.sample.rows], words[self.sample.one_a_sentence])}
                 for layer, (moments, words) in enumerate(hidden)
             ]
             heads = self._heads(outputs)
@@ -190,7 +190,8 @@ class DegenerationSurvey:
             here, slots = self.sample.of(rows)
             states = [*observation.hidden, *observation.heads]
             observed = observed or [
-                (Moments(*state.shape[2:]), torch.zeros(len(self.sample.kept), *state.shape[2:])) for state in states
+                (Moments(*state.shape[2:]), torch.zeros(len(self.sample.stored_words), *state.shape[2:]))
+                for state in states
             ]
             for (moments, stored_rows), state in zip(observed, states, strict=True):
                 if state.shape[2]:
@@ -219,7 +220,7 @@ class DegenerationSurvey:
                 if gate[layer, head] > OPEN_ABOVE:
                     rows = words[self.sample.rows, place].double()
                     grids["angle"][layer, head] = float(maths.angles_to_mean(rows).median())
-                    grids["dimension"][layer, head] = likelihood(words[self.sample.lone, place].double())
+                    grids["dimension"][layer, head] = likelihood(words[self.sample.one_a_sentence, place].double())
                     grids["margin"][layer, head] = maths.margin(rows)
         return {"gate": gate} | {name: np.where(gate > OPEN_ABOVE, values, np.nan) for name, values in grids.items()}
 
