@@ -148,10 +148,15 @@ def test_the_library_is_silent():
 
 
 HEAVY = ("torch", "transformers", "datasets", "supar")
-LIGHT = dict.fromkeys(
-    ("cli", "sweeps", "sweeps.worker", "runs.folder", "runs.claims", "runs.results", "evaluation.scores"), HEAVY
-)
-LIGHT = {f"mtlprune.{name}": heavy for name, heavy in LIGHT.items()} | {
+WITHOUT_TORCH = {"config", "runs", "sweeps", "statistics"}
+LIGHT = {
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): HEAVY
+    for path in FILES
+    if room_of(path) in WITHOUT_TORCH
+}
+LIGHT |= {
+    "mtlprune.cli": HEAVY,
+    "mtlprune.evaluation.scores": HEAVY,
     "mtlprune": HEAVY,
     "mtlprune.sentence": (*HEAVY, "numpy"),
     "mtlprune.tasks.inference": ("supar",),
