@@ -26,7 +26,6 @@ from mtlprune.corpora.store import Corpus, load_corpus, read_info
 from mtlprune.errors import plural
 from mtlprune.io.files import json_text, make_room, read_json, write_bytes, write_json, write_text
 from mtlprune.runs.folder import CURVES, RunError, RunFolder
-from mtlprune.sweeps.compare import ANALYSES, FILE, PROBES, RUNS
 
 MAJORITY = "majority.json"
 """Beside the runs of a comparison or a study: fingerprint of the corpus → split → layer → majority baseline."""
@@ -156,6 +155,8 @@ def majority_of(run: RunFolder, split: str, data: Path | None = None) -> dict[st
 
 def left_by_compare(folders: Sequence[RunFolder]) -> list[Path]:
     """Folders of Results that `mtlprune compare` left next to the folder of its runs."""
+    from mtlprune.sweeps.compare import ANALYSES, FILE, PROBES, RUNS
+
     places = dict.fromkeys(run.path.parent.parent for run in folders if run.path.parent.name == RUNS)
     analysis_folders = [place / name for place in places if (place / FILE).is_file() for name in (PROBES, ANALYSES)]
     return [folder for folder in analysis_folders if any(folder.glob("*.json"))]

@@ -15,8 +15,6 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import Any
 
-import numpy as np
-
 from mtlprune.layers import kind_of, tags_named
 from mtlprune.sentence import NOT_ARGUMENTS, Predicate, Sentence, SentenceError, Span
 
@@ -250,6 +248,8 @@ def _precision_recall_f1(prefix: str = "") -> dict[str, Callable[[Mapping[str, A
 
 def _pearson(sums: Mapping[str, Any]) -> Any:
     """100 · r from summed counts; 0 where gold or predictions do not vary, because r is undefined there."""
+    import numpy as np  # takes a tenth of a second, and commands that are refused need none
+
     n, x, y = sums["sentences"], sums["x"], sums["y"]
     shared, by_x, by_y = n * sums["xy"] - x * y, n * sums["xx"] - x * x, n * sums["yy"] - y * y
     # Sums of equal numbers cancel up to rounding errors, which would pass for a tiny variance.
@@ -355,6 +355,8 @@ def scores_of_values(layer: str, gold: Sequence[Sentence], predicted: Sequence[S
 
 def _ranks(values: Sequence[float]) -> list[float]:
     """The rank of each value, from 1; equal values share the mean of their ranks."""
+    import numpy as np
+
     _, place, times = np.unique(values, return_inverse=True, return_counts=True)
     rank: list[float] = (times.cumsum() - (times - 1) / 2)[place].tolist()
     return rank
