@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from mtlprune.config.decoders import DecoderOptions
-from mtlprune.encoder.batch import HOST, Encoded
+from mtlprune.encoder.batch import Encoded
 from mtlprune.sentence import Sentence
 from mtlprune.tasks.products import Linear
 
@@ -107,7 +107,7 @@ class WordLabels(Task):
         return nn.functional.cross_entropy(self.scores(encoded.words).float(), target["tags"])
 
     def decode(self, encoded: Encoded) -> list[Any]:
-        best = self.scores(encoded.words).argmax(-1).to(HOST)
+        best = self.scores(encoded.words).argmax(-1).cpu()
         tags = self.labels["tags"]
         return [self.value(tuple(tags[place] for place in row.tolist())) for row in best.split(encoded.sizes)]
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from mtlprune.config.decoders import CONOptions
-from mtlprune.encoder.batch import HOST, Encoded, move_together, slots
+from mtlprune.encoder.batch import Encoded, move_together, slots
 from mtlprune.sentence import Sentence, Span
 from mtlprune.tasks import inference
 from mtlprune.tasks.base import LabelRows, SharedMLP, Target, Task, joined, offsets, owners
@@ -50,12 +50,12 @@ class CON(Task):
     def decode(self, encoded: Encoded) -> list[Any]:
         scores, vectors = self.features(encoded)
         marginals = inference.constituency_marginals(scores, encoded.lengths)
-        splits = inference.best_splits(marginals, encoded.lengths).to(HOST)
+        splits = inference.best_splits(marginals, encoded.lengths).cpu()
         trees = [inference.bracketing(row, size) for row, size in zip(splits, encoded.sizes, strict=True)]
         sentence = torch.arange(len(trees)).repeat_interleave(torch.tensor([len(tree) for tree in trees]))
         ends = torch.tensor([span for tree in trees for span in tree]) + post_offsets(encoded.sizes)[sentence, None]
         of_span, left, right = move_together([sentence, ends[:, 0], ends[:, 1]], scores.device)
-        best = self.label.score(vectors, left, right, of_span, len(trees)).argmax(-1).to(HOST)
+        best = self.label.score(vectors, left, right, of_span, len(trees)).argmax(-1).cpu()
         names = iter([self.labels["labels"][place] for place in best.tolist()])
         return [debinarise([(i, j, next(names)) for i, j in tree]) for tree in trees]
 

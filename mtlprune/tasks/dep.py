@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from mtlprune.config.decoders import DEPOptions
-from mtlprune.encoder.batch import HOST, Encoded, move_together, slots, to_device
+from mtlprune.encoder.batch import Encoded, move_together, slots, to_device
 from mtlprune.sentence import Dependencies, Sentence
 from mtlprune.tasks import inference
 from mtlprune.tasks.base import LabelRows, SharedMLP, Target, Task, joined, offsets
@@ -43,14 +43,14 @@ class DEP(Task):
 
     def decode(self, encoded: Encoded) -> list[Any]:
         arcs, vectors = self.features(encoded)
-        arcs = arcs.to(HOST)
+        arcs = arcs.cpu()
         # (B, T + 1, T + 1): a row is put in front, so that rows and columns both count the root as position 0, as
         # decoding expects.
         square = nn.functional.pad(arcs, (0, 0, 1, 0))
         heads = inference.mst(square, torch.tensor(encoded.sizes), projective=self.options.projective)
         flat = torch.cat([row[1 : size + 1] for row, size in zip(heads, encoded.sizes, strict=True)])  # (N,)
         (rows,) = move_together([head_rows(flat, encoded.sizes)], encoded.words.device)
-        relations = self.relation_scores(encoded, vectors, rows).argmax(-1).to(HOST)
+        relations = self.relation_scores(encoded, vectors, rows).argmax(-1).cpu()
         names = self.labels["relations"]
         return [
             Dependencies(tuple(h.tolist()), tuple(names[place] for place in r.tolist()))

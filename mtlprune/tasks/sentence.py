@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from mtlprune.config.decoders import SentenceOptions
-from mtlprune.encoder.batch import HOST, Encoded
+from mtlprune.encoder.batch import Encoded
 from mtlprune.sentence import Sentence
 from mtlprune.tasks.base import Dropout, LabelRows, Target, Task, joined, owners
 from mtlprune.tasks.products import Linear
@@ -56,7 +56,7 @@ class LABEL(SentenceTask):
         return nn.functional.cross_entropy(self.logits(encoded), target["label"])
 
     def decode(self, encoded: Encoded) -> list[Any]:
-        best = self.logits(encoded).argmax(-1).to(HOST)
+        best = self.logits(encoded).argmax(-1).cpu()
         return [self.labels["labels"][place] for place in best.tolist()]
 
     @classmethod
@@ -93,7 +93,7 @@ class NUMBER(SentenceTask):
         return nn.functional.mse_loss(self.logits(encoded).squeeze(1), target["number"])
 
     def decode(self, encoded: Encoded) -> list[Any]:
-        numbers = self.logits(encoded).squeeze(1).to(HOST)
+        numbers = self.logits(encoded).squeeze(1).cpu()
         return [self.mean + self.deviation * number for number in numbers.tolist()]
 
     def linear_of_sentence(self) -> tuple[nn.Linear, list[str]]:
@@ -130,7 +130,7 @@ class LABELS(SentenceTask):
         return nn.functional.binary_cross_entropy_with_logits(self.logits(encoded), target["labels"])
 
     def decode(self, encoded: Encoded) -> list[Any]:
-        positive = (self.logits(encoded) > 0).to(HOST)
+        positive = (self.logits(encoded) > 0).cpu()
         names = self.labels["labels"]
         return [tuple(name for name, has in zip(names, row, strict=True) if has) for row in positive.tolist()]
 
