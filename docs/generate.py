@@ -93,7 +93,7 @@ def papers() -> str:
 
 def cells(row: dict[str, Any]) -> list[str]:
     """The cells of a row of the coverage of papers; several commands or results stand one below the other."""
-    what = f"[{row['what']}]({os.path.relpath(row['page'], 'methods')})" if "page" in row else row["what"]
+    what = f"[{row['what']}]({os.path.relpath(row['page'], 'reference')})" if "page" in row else row["what"]
     commands = "<br>".join(f"`{command}`" for command in several(row.get("command")))
     results = "<br>".join(f"[{path.removeprefix('results/')}](../../{path})" for path in several(row.get("result")))
     return [what, commands or "–", results or "–", row.get("missing") or row["differs"]]
@@ -153,7 +153,7 @@ def inside(folder: Path) -> Iterator[None]:
 
 
 PAGES: dict[str, Callable[[], str]] = {
-    "methods/papers.md": papers,
+    "reference/papers.md": papers,
     "reference/api.md": api,
     "reference/commands.md": reference["commands"],
     "reference/encoder.md": families,

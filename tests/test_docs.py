@@ -15,7 +15,7 @@ from mtlprune.analyses.analysis import usable
 from mtlprune.analyses.probes import CHANCE, MODES, OFFSET, RANDOM, SHUFFLED
 from mtlprune.cli import COMMANDS, app
 from mtlprune.config import PRESETS
-from mtlprune.config.blocks import BLOCKS, DataConfig
+from mtlprune.config.blocks import BLOCKS
 from mtlprune.config.config import Config, load_config
 from mtlprune.io.block import explanations
 from mtlprune.pretraining.config import (
@@ -38,14 +38,14 @@ OWN = {"depth.yaml", "DIR/config.yaml"}
 """Files that a reader makes."""
 
 CARD_OF = {
-    "encoder.pooling": "training.md#settings",
+    "encoder.pooling": "settings.md",
     "encoder.fusion": "smoothing.md#the-remedy-fusion",
-    "train.embedding_rows": "training.md#settings",
+    "train.embedding_rows": "settings.md",
     "train.freeze": "regimes.md#what-is-frozen",
     "train.mixing": "training.md",
     "train.balance": "training.md",
-    "train.precision": "training.md#settings",
-    "train.schedule": "training.md#settings",
+    "train.precision": "settings.md",
+    "train.schedule": "settings.md",
     "pruning.method": "regimes.md",
     "pruning.sets": "regimes.md#one-gate-set-for-all-tasks-or-one-a-task",
     "pruning.closed": "gates.md#what-a-closed-head-contributes",
@@ -91,18 +91,12 @@ def test_every_setting_of_a_decoder_is_on_its_card(name: str) -> None:
     assert (blocks(card) or [{}]) == [TASKS[name].Options().model_dump()]
 
 
-@pytest.mark.parametrize(
-    ("page", "config", "left_out"),
-    [
-        ("training.md", Config(data=DataConfig(path="")), "decoders"),
-        ("pretraining.md", PretrainConfig(data=SourceConfig(corpora=("",))), "syntax"),
-    ],
-)
-def test_every_setting_of_a_run_is_on_its_card(page: str, config: Any, left_out: str) -> None:
-    [shown] = blocks(sections(page)["settings"])
-    expected = config.model_dump(mode="json", exclude={left_out})
-    required = {name: None for name, field in type(config.data).model_fields.items() if field.is_required()}
-    assert shown == expected | {"data": expected["data"] | required}
+def test_every_setting_of_pretraining_is_on_its_card() -> None:
+    """Those of other runs are on a page that is made from the code."""
+    [shown] = blocks(sections("pretraining.md")["settings"])
+    config = PretrainConfig(data=SourceConfig(corpora=("",)))
+    expected = config.model_dump(mode="json", exclude={"syntax"})
+    assert shown == expected | {"data": expected["data"] | {"corpora": None}}
 
 
 def test_every_training_command_is_a_run_that_can_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,3 +242,38 @@ def test_help_texts_are_sentences_about_something() -> None:
     assert len(texts) > 300
     wrong = [text for text in texts if re.match(r"(Of|For|Whose)\b|.*\b(says?|tells?|goes on|go on with)\b", text[1])]
     assert not wrong, "\n".join(map(str, wrong))
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page.parent.name != "reference"], ids=lambda page: page.name
+)
+def test_a_page_is_no_longer_than_one_reads(page: Path) -> None:
+    """1,500 words outside of code."""
+    assert len(re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.M | re.S).split()) <= 1500
+
+
+def test_options_and_files_that_pages_name_are_there() -> None:
+    """Each `--option` belongs to some command, and each path below a folder of the repository exists."""
+    options = {name for text in map(str.split, command_options(typer.main.get_command(app))) for name in text}
+    for page in PAGES:
+        text = re.sub(r"^```.*?^```$|^ {4}.*$", "", page.read_text("utf-8"), flags=re.M | re.S)
+        spans = re.findall(r"`([^`\n]+)`", text)
+        named = {
+            word for span in spans if span.startswith(("--", "mtlprune")) for word in re.findall(r"--[a-z-]+", span)
+        }
+        assert named <= options | FOREIGN_OPTIONS, f"{page}: {named - options - FOREIGN_OPTIONS}"
+        paths = {
+            path for path in spans if re.fullmatch(r"(mtlprune|tests|experiments|data_scripts|results)/[\w./-]+", path)
+        }
+        assert not (lost := {path for path in paths if not (ROOT / path).exists()}), f"{page}: {lost}"
+
+
+FOREIGN_OPTIONS = {"--strict", "--help", "--headless", "--converter"}
+"""Options of other programs, and of scripts."""
+
+
+def command_options(command: Any) -> Iterator[str]:
+    """The options of a command and of those below it, with blanks between."""
+    yield " ".join(name for part in command.params for name in [*part.opts, *part.secondary_opts])
+    for name in command.list_commands(None) if hasattr(command, "list_commands") else ():
+        yield from command_options(command.get_command(None, name))

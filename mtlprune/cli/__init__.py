@@ -37,7 +37,7 @@ COMMANDS = {
     },
     "Publish": {
         "export": "Write an encoder for Hugging Face, or remove closed heads.",
-        "runs": "Pack many runs into a small archive without weights.",
+        "runs": "Pack many runs into a few small files without weights.",
     },
 }
 """Panel of the help → command → one line. A command is the function, or ``app``, of the module of its name here, or of

@@ -1,6 +1,6 @@
 """How often tests over seeds and sentences reject a true null, and their intervals cover: simulated.
 
-    python tests/analyses/sizes.py                            # the tables of docs/methods/significance.md, half an hour
+    python tests/analyses/sizes.py  # tables of docs/reference/further_tests.md (half an hour)
 
 Scores drawn as numbers take the distribution of p as it is; counts go through everything that a table's do.
 """

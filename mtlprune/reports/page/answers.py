@@ -120,7 +120,7 @@ def claims_verdict(result: Result | None, tied: bool = False) -> Verdict:
     """
     if result is None or len(result.about["single"]) < 2 or "numbers" not in result.frames:
         return Verdict(CLAIMS, NOT_ASKED, "They choose no heads for two tasks.")
-    minimum, claimants = required_tasks(len(result.about["single"]))
+    minimum, claiming_tasks = required_tasks(len(result.about["single"]))
     numbers = result.frames["numbers"].set_index("tasks").loc[minimum]
     count, total, p = int(numbers["heads"]), result.about["layers"] * result.about["heads"], numbers["layers_more"]
     fraction = f"{count} of {total}"
@@ -145,7 +145,10 @@ def claims_verdict(result: Result | None, tied: bool = False) -> Verdict:
     unknown = "With one seed, nothing is known of others." if one_seed else "How far seeds agree is not defined."
     seeds = f"Seeds of a task agree: {phi}." if phi else unknown
     return Verdict(
-        CLAIMS, answer, f"{'' if fraction in answer else f'{fraction} '}by {claimants}; {chance}. {seeds}", "claims"
+        CLAIMS,
+        answer,
+        f"{'' if fraction in answer else f'{fraction} '}by {claiming_tasks}; {chance}. {seeds}",
+        "claims",
     )
 
 

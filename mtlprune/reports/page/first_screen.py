@@ -103,7 +103,7 @@ def claim_map(selection: Selection) -> dict[str, Any]:
     groups = selection.single_task_groups
     colours = task_colours([run_group.label for run_group in groups])
     claimed_heads = np.stack([run_group.claimed_by_most for run_group in groups])  # (T, L, A)
-    minimum, claimants = answers.required_tasks(len(groups))
+    minimum, claiming_tasks = answers.required_tasks(len(groups))
     rows = []
     for layer in range(claimed_heads.shape[1]):
         labels = [
@@ -120,7 +120,7 @@ def claim_map(selection: Selection) -> dict[str, Any]:
     elif phi[0] < answers.UNSTABLE:
         warnings.append("another seed would choose other heads")
     seeds = "in most seeds" if max(len(run_group.claims) for run_group in groups) > 1 else "with one seed"
-    outlined = f"; outlined: {claimants}" if len(groups) > 1 else ""
+    outlined = f"; outlined: {claiming_tasks}" if len(groups) > 1 else ""
     return {
         "rows": rows,
         "colours": colours,
