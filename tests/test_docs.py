@@ -15,7 +15,6 @@ from mtlprune.analyses.analysis import usable
 from mtlprune.analyses.probes import CHANCE, MODES, OFFSET, RANDOM, SHUFFLED
 from mtlprune.cli import COMMANDS, app
 from mtlprune.config import PRESETS
-from mtlprune.config.blocks import BLOCKS
 from mtlprune.config.config import Config, load_config
 from mtlprune.io.block import explanations
 from mtlprune.pretraining.config import (
@@ -32,6 +31,7 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
 PATHS = {page.name: page for page in PAGES}
+BLOCKS = {name: one.annotation for name, one in Config.model_fields.items() if hasattr(one.annotation, "model_fields")}
 PRETRAINING = SourceConfig, ModelConfig, StepsConfig, WatchConfig, PretrainConfig
 GENERATOR = runpy.run_path(str(DOCS / "generate.py"))
 OWN = {"depth.yaml", "DIR/config.yaml"}
@@ -262,12 +262,12 @@ def test_options_and_files_that_pages_name_are_there() -> None:
             word for span in spans if span.startswith(("--", "mtlprune")) for word in re.findall(r"--[a-z-]+", span)
         }
         assert named <= options | FOREIGN_OPTIONS, f"{page}: {named - options - FOREIGN_OPTIONS}"
-        paths = {
-            path for path in spans if re.fullmatch(r"(mtlprune|tests|experiments|data_scripts|results)/[\w./-]+", path)
-        }
+        paths = {path for path in spans if FILES.fullmatch(path)}
         assert not (lost := {path for path in paths if not (ROOT / path).exists()}), f"{page}: {lost}"
 
 
+FILES = re.compile(r"(mtlprune|tests|experiments|data_scripts|results)/[a-z\d_./-]+")
+"""A path in the repository; capitals stand for a name of the reader's."""
 FOREIGN_OPTIONS = {"--strict", "--help", "--headless", "--converter"}
 """Options of other programs, and of scripts."""
 
