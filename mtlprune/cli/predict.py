@@ -268,8 +268,9 @@ def _writer(
         if kind == "conllu" and out.suffix.lower() in PLUS:
             stream.write(f"# global.columns = {' '.join(COLUMNS).upper()}\n")
 
-    settings = folder.read_config()
-    columns = {task: kind_of(task, settings.get("decoders")) for task in settings["tasks"]} if kind == "tsv" else {}
+    config = folder.config
+    decoders = config.decoders.model_dump()
+    columns = {task: kind_of(task, decoders) for task in config.tasks} if kind == "tsv" else {}
     columns = {task: of for task, of in columns.items() if of in OF_SENTENCES}
     if columns:
         stream.write("\t".join(["id", "text", *columns]) + "\n")
