@@ -77,10 +77,12 @@ def write_config(cell: Cell) -> None:
 def worker_command(cell: Cell, threads: int | None, parent: int | None = None) -> list[str]:
     """The command line of a process for a cell; with the number of a parent, of one that takes cells from it."""
     command = [sys.executable, "-m", "mtlprune.sweeps.worker", str(cell.place.root)]
+    # The label follows the folder directly, because argparse takes an optional argument nowhere else.
+    command += [] if parent else [cell.place.label]
     command += ["--threads", str(threads)] if threads else []
     if parent:
         return [*command, "--parent", str(parent)]
-    return [*command, cell.place.label, *(["--evaluate", ",".join(cell.evaluate)] if cell.evaluate else [])]
+    return command + (["--evaluate", ",".join(cell.evaluate)] if cell.evaluate else [])
 
 
 def states(cells: Iterable[Cell]) -> dict[str, State]:

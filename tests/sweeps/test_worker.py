@@ -57,8 +57,8 @@ def long(specification: Callable[[str], Path]) -> Cell:
 
 
 def work(cell: Cell, *more: str) -> int:
-    """The cell in this process."""
-    return main([str(cell.place.root), cell.place.label, "--threads", "1", *more])
+    """The cell in this process, by the words after ``python -m mtlprune.sweeps.worker`` of its command."""
+    return main([*worker_command(cell, 1)[3:], *more])
 
 
 def test_a_cell_is_trained_and_scored_once(cells):
