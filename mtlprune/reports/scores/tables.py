@@ -29,6 +29,7 @@ from mtlprune.figures.grid import (
 )
 from mtlprune.io.files import json_text, plain
 from mtlprune.layers import in_order, layer_order
+from mtlprune.reports.scores import plain_heads
 from mtlprune.runs.columns import Columns, ScoreColumn, ScoredRun, column_order, unlike
 from mtlprune.runs.groups import differing_settings, family_suffix
 from mtlprune.statistics.significance import LEVEL, Difference
@@ -587,6 +588,7 @@ def notes(comparison: Comparison) -> list[str]:
     without_error = "The difference of {} has no interval: {}, so its error cannot be estimated."
     return [
         *comparison.left_out,
+        *plain_heads.warnings(comparison),
         *_reach(comparison),
         *_seeds(comparison),
         *(without_error.format(cells, reason) for reason, cells in _cells_by_reason(comparison, unknown)),
