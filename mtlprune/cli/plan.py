@@ -17,7 +17,8 @@ from mtlprune.cli.console import console, named_runs, new_table, say, seen_from_
 from mtlprune.corpora.store import load_corpus
 from mtlprune.errors import plural
 from mtlprune.figures.grid import number
-from mtlprune.runs.settings import flat, is_aside
+from mtlprune.runs.folder import RunFolder
+from mtlprune.runs.groups import DescribedRun, partners, pruning_title, treatment_title
 from mtlprune.sweeps.folder import default_folder
 from mtlprune.sweeps.specification import SweepError, SweepSpecification, read_specification
 
@@ -82,24 +83,21 @@ def _joint_settings(specification: SweepSpecification) -> tuple[Sequence[str], d
     from mtlprune.sweeps.cells import resolve
 
     cells = resolve(specification, default_folder(specification), planned=True).cells
-    tasks = max((cell.config.tasks for cell in cells.values()), key=len)
-    seeds = defaultdict[tuple[str, str], set[int]](set)  # of tasks and settings
-    titles: dict[str, str] = {}
-    for recipe in specification.recipes():
-        config = cells[recipe.name].config
-        settings = sorted((path, repr(value)) for path, value in flat(config.model_dump(mode="json")))
-        key = str([pair for pair in settings if not is_aside(pair[0])])
-        seeds["+".join(config.tasks), key].add(config.train.seed)
-        if config.tasks == tasks:
-            titles.setdefault(key, recipe.title or recipe.name)
+    trees = {recipe.name: cells[recipe.name].config.model_dump(mode="json") for recipe in specification.recipes()}
+    runs = [DescribedRun(RunFolder(name), tree, {}) for name, tree in trees.items()]
+    tasks = max((run.tasks for run in runs), key=len)
+    groups = dict[str, list[DescribedRun]]()
+    for run in runs:
+        if run.tasks == tasks:
+            groups.setdefault(repr((run.encoder, sorted(run.settings.items()))), []).append(run)
+    singles = [run for run in runs if len(run.tasks) == 1]
     shared = defaultdict[int, list[str]](list)
-    for key, title in titles.items():
-        of_tasks = [
-            seeds.get((task, key))
-            or set().union(*(seeds_of_split for (name, _), seeds_of_split in seeds.items() if name == task))
-            for task in tasks
-        ]
-        shared[len(seeds["+".join(tasks), key].intersection(*of_tasks))].append(title)
+    for group in groups.values():
+        alike, seeds = partners(group[0], singles), {run.seed for run in group}
+        for task in tasks:
+            of_task = [[run.seed for run in some if run.tasks == (task,)] for some in (alike, singles)]
+            seeds &= {*(of_task[0] or of_task[1])}
+        shared[len(seeds)].append(group[0].name)
     if len(tasks) < 2 or max(shared) < 2:
         raise SweepError(
             f"{specification.path}: expected tasks trained alone and jointly with the same two seeds or more, found "
@@ -263,8 +261,6 @@ CLOSED_GATE = 2.4
 
 def start_and_pruning(config: Config) -> str:
     """train.start, train.freeze, treatment and pruning in words; empty where a run trains all of the encoder."""
-    from mtlprune.runs.groups import pruning_title, treatment_title
-
     train = config.train
     start_text = f"starts from {train.start}, its best epoch" if train.start else ""
     frozen = f"frozen: {' and '.join(train.freeze)}" if train.freeze else ""

@@ -19,7 +19,7 @@ from mtlprune.runs.groups import (
     described_once,
     differing_settings,
     group_titles,
-    untreated,
+    partners,
 )
 
 MORE_UPDATES = 1.05
@@ -305,13 +305,11 @@ def _counterparts(columns: Sequence[ScoreColumn]) -> dict[int, int]:
     """
     trained = {place: column.runs[0] for place, column in enumerate(columns) if not column.runs[0].kind}
     alone = {place: run for place, run in trained.items() if len(run.tasks) == 1}
-    settings = {place: [untreated(stl) for stl in columns[place].runs] for place in alone}
     counterparts = {}
     for place, run in trained.items():
         if len(run.tasks) > 1:
             candidates = alone
-            mine = untreated(run)
-            equal = [o for o in alone if mine in settings[o]]
+            equal = [o for o in alone if partners(run, columns[o].runs)]
         elif run.pruning:
             candidates = {other: stl for other, stl in alone.items() if not stl.pruning}
             equal = [o for o in candidates if any(not unlike(run, stl) for stl in columns[o].runs)]

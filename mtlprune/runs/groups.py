@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mtlprune.config.blocks import HeadsConfig, PruningConfig, TreatmentConfig
 from mtlprune.config.config import Config, build_config
@@ -323,6 +323,21 @@ class DescribedRun:
             if epoch == best:
                 return step, sets
         raise RunError(f"{self.folder.gates_path}: expected the gates of epoch {best}; train the run anew")
+
+
+Run = TypeVar("Run", bound=DescribedRun)
+
+
+def partners(run: DescribedRun, others: Iterable[Run]) -> list[Run]:
+    """The single-task runs among others that a joint run is compared with, because nothing but the tasks and the joint
+    run's treatments tells their training apart: of the same encoder, with the same settings. Baselines without a
+    trained encoder are no partners."""
+    settings = untreated(run)
+    return [
+        other
+        for other in others
+        if len(other.tasks) == 1 and not other.kind and (other.encoder, untreated(other)) == (run.encoder, settings)
+    ]
 
 
 def updates_of(manifest: Mapping[str, Any]) -> int:

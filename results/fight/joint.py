@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from mtlprune.analyses.harness.settings import Setting, common_seeds, gap, have_all, read_settings
+from mtlprune.analyses.harness.settings import Setting, common_seeds, gap, read_settings
 from mtlprune.figures.grid import Grid, number, probability, with_interval
 from mtlprune.runs.columns import in_columns
 from mtlprune.runs.folder import RunFolder
@@ -32,8 +32,8 @@ def sides(runs: str) -> tuple[list[str], Setting, Setting]:
     """The tasks, the single-task runs and the joint runs of one setting."""
     comparison = in_columns([RunFolder(path) for path in expanded(runs.split())], "test")
     tasks = max((list(column.runs[0].tasks) for column in comparison.columns), key=len)
-    settings = read_settings(comparison, have_all(comparison, tasks), tasks, RESAMPLES, SEED, lambda: None)
-    [single], [joint] = ([one for one in settings if one.alone is alone] for alone in (True, False))
+    [(joint, single)] = comparison.against.items()
+    single, joint = read_settings(comparison, [single, joint], tasks, RESAMPLES, SEED, lambda: None)
     return tasks, single, joint
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from mtlprune.runs.columns import Columns, ScoreColumn, ScoredRun
 from mtlprune.runs.folder import RunError
-from mtlprune.runs.groups import short_names
+from mtlprune.runs.groups import partners, short_names
 from mtlprune.statistics.paired import PairedCounts, RunCounts
 from mtlprune.statistics.resamples import Resampled, System, resampled_scores, weighted
 
@@ -118,6 +118,19 @@ def read_settings(
     return [
         Setting(label, place, columns[place], [systems[place, t] for t in tasks], [scores[place, t] for t in tasks])
         for place, label in zip(order, labels, strict=True)
+    ]
+
+
+def joint_pairs(comparison: Columns) -> list[tuple[int, int]]:
+    """Places of single-task columns and of the untreated joint columns that they are compared with: `partners` for each
+    task of the joint runs."""
+    columns = comparison.columns
+    return [
+        (single, joint)
+        for joint, column in enumerate(columns)
+        for single, other in enumerate(columns)
+        if len((run := column.runs[0]).tasks) > 1 and not run.treatment
+        if {partner.tasks for partner in partners(run, other.runs)} >= {(task,) for task in run.tasks}
     ]
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from mtlprune.analyses.analysis import Request
-from mtlprune.analyses.harness.settings import Setting, common_seeds, gap, have_all, read_settings
+from mtlprune.analyses.harness.settings import Setting, common_seeds, gap, have_all, joint_pairs, read_settings
 from mtlprune.analyses.heads.scarcity import MEAN
 from mtlprune.evaluation.head_masks import OPEN_ABOVE
 from mtlprune.runs.columns import Columns, ScoredRun, in_columns
@@ -100,14 +100,7 @@ def measure(request: Request) -> Result:
 def _levels(comparison: Columns, tasks: Sequence[str], request: Request) -> list[Level]:
     """Joint columns with the single tasks of the same settings, many heads before few. Raises RunError as `measure`."""
     columns, places = comparison.columns, have_all(comparison, tasks)
-    alone = {place for place in places if len(columns[place].runs[0].tasks) == 1}
-    pairs = [
-        (single, joint)
-        for joint in places
-        for single in alone
-        if joint not in alone and columns[joint].encoder == columns[single].encoder
-        if all(run.settings == columns[joint].runs[0].settings for run in columns[single].runs)
-    ]
+    pairs = [pair for pair in joint_pairs(comparison) if {*pair} <= {*places}]
     open_heads = {joint: _open(columns[joint].runs) for _, joint in pairs}
     if len(set(open_heads.values())) < 2:
         raise RunError(

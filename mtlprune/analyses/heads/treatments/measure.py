@@ -13,11 +13,10 @@ import numpy as np
 import pandas as pd
 
 from mtlprune.analyses.analysis import Request
-from mtlprune.analyses.harness.settings import Setting, common_seeds, gap, have_all, read_settings
+from mtlprune.analyses.harness.settings import Setting, common_seeds, gap, have_all, joint_pairs, read_settings
 from mtlprune.io.files import read_json, reading
 from mtlprune.runs.columns import MORE_UPDATES, Columns, in_columns
 from mtlprune.runs.folder import RunError, RunFolder
-from mtlprune.runs.groups import untreated
 from mtlprune.runs.results import Result
 from mtlprune.statistics.resamples import Resampled, over_seeds, ratio_over_seeds, swapped_p, within_margin
 from mtlprune.statistics.significance import holm
@@ -85,22 +84,13 @@ def _baselines(comparison: Columns) -> tuple[int, int]:
     columns = comparison.columns
     if len(comparison.encoders()) != 1:
         raise RunError(f"expected runs of one encoder, found {', '.join(comparison.encoders())}; name those of one")
-    pairs = [
-        (joint.runs[0].updates, single_place, place)
-        for place, joint in enumerate(columns)
-        for single_place, single in enumerate(columns)
-        if len(joint.runs[0].tasks) > 1
-        and not joint.runs[0].treatment
-        and not single.runs[0].kind
-        and {run.tasks for run in single.runs} >= {(task,) for task in joint.runs[0].tasks}
-        and any(untreated(run) == untreated(joint.runs[0]) for run in single.runs)
-    ]
+    pairs = joint_pairs(comparison)
     if not pairs:
         raise RunError(
             "expected finished single-task runs of every task and untreated joint runs of the same settings, found no "
             "two that go together; name both"
         )
-    return min(pairs)[1:]
+    return min(pairs, key=lambda pair: (columns[pair[1]].runs[0].updates, *pair))
 
 
 def _settings(
