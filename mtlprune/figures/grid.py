@@ -209,14 +209,14 @@ def seen_from(*detectable: float, unit: str = "points", before: str = "; ") -> s
 
 def with_interval(row: Any) -> str:
     """The difference of a row with its interval."""
-    return f"{number(row.delta)} [{number(row.low)}, {number(row.high)}]"
+    return f"{number(row.estimate)} [{number(row.low)}, {number(row.high)}]"
 
 
 def difference(name: str, *extra_columns: str, digits: int = 2) -> dict[str, Any]:
     """Columns (`Grid.of`) of a difference called ``name``, its interval and p; ``extra_columns``: also Holm,
     detectable."""
-    numbers = {name: ("delta", digits), "low": ("low", digits), "high": ("high", digits), "p": ("p", probability)}
-    optional = {"Holm": ("holm", probability), "detectable": ("detectable", digits)}
+    numbers = {name: ("estimate", digits), "low": ("low", digits), "high": ("high", digits), "p": ("p", probability)}
+    optional = {"Holm": ("p_holm", probability), "detectable": ("detectable", digits)}
     return {**numbers, **{name: optional[name] for name in extra_columns}}
 
 

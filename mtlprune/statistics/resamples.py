@@ -9,14 +9,13 @@ Letters: C resamples, N sentences, S runs (seeds) of a setting, K counts a score
 import functools
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize
 
-from mtlprune.statistics.permutation import tail
 from mtlprune.statistics.standard_errors import LEVEL, ROUNDING, Floats, StandardError
 
 CHUNK = 4_000_000  # weights drawn at a time
@@ -120,57 +119,6 @@ def resampled_scores(
     ]
 
 
-NO_DRAWS: Floats = np.empty((0, 2))
-
-
-def error_over_seeds(observed: Floats, booted: Floats, drawn: Floats = NO_DRAWS, pooled: float = 0.0) -> StandardError:
-    """The error of any figure of several runs, over seeds and sentences.
-
-    Args:
-        observed: (S,), of each run on all sentences.
-        booted: (C, S), of each run on resampled sentences.
-        drawn: (U, D), what each of D draws of U random sets adds to the figure, where it has such.
-        pooled: standard deviation between seeds, below which that of these runs is not taken to be.
-    """
-    error = StandardError.of([observed], [booted])
-    least = tuple(max(one, pooled / math.sqrt(len(observed))) for one in error.noise)
-    return replace(error, noise=least).with_draws(drawn)
-
-
-def over_seeds(
-    observed: Floats, booted: Floats, one_run: bool = False, drawn: Floats = NO_DRAWS, pooled: float = 0.0
-) -> dict[str, float]:
-    """Any figure of several runs, its mean, interval, two-sided p and minimum detectable effect over seeds and
-    sentences (and draws), as of a Difference, and ``free``, the degrees of freedom of seeds; over sentences alone where
-    there is one run. NaN where no error can be estimated. The arguments are those of `error_over_seeds`.
-
-    Args:
-        one_run: also one run has a p, without draws by the share of resamples on the other side of 0.
-    """
-    delta, runs = float(observed.mean()), len(observed)
-    error = error_over_seeds(observed, booted, drawn, pooled)
-    least, wide, p = error.detectable(), error.half_width(), error.two_sided(delta)
-    low, high = delta - wide, delta + wide
-    if runs < 2 and not len(drawn):
-        low, high = percentiles(booted[:, 0])
-        p = min(1.0, 2 * min(tail(0.0, sign * booted[:, 0]) for sign in (1, -1))) if not error.unknown else math.nan
-    if runs < 2 and not one_run:
-        p = math.nan
-    free = runs - 1 if runs > 1 else math.nan
-    return {"delta": delta, "low": low, "high": high, "p": p, "free": free, "detectable": least}
-
-
-def within_margin(observed: Floats, booted: Floats, margin: float, pooled: float = 0.0) -> tuple[float, float]:
-    """p, one-sided, that a figure of several runs is above −margin, and the larger p of two that it is within ±margin.
-
-    NaN where there is one run, or no error can be estimated. The arguments are those of `error_over_seeds`.
-    """
-    if len(observed) < 2:
-        return math.nan, math.nan
-    error, delta = error_over_seeds(observed, booted, pooled=pooled), float(observed.mean())
-    return error.upper_tail(margin + delta), error.upper_tail(margin - abs(delta))
-
-
 def pooled_deviation(figures: Sequence[Floats]) -> float:
     """The standard deviation between seeds that several figures (S,) have in common; NaN where each has one seed."""
     free = sum(len(one) - 1 for one in figures)
@@ -186,13 +134,13 @@ def by_draw(figure: Resampled, draws: Sequence[Hashable]) -> Resampled:
 
 def ratio_over_seeds(top: tuple[Floats, Floats], bottom: tuple[Floats, Floats]) -> tuple[float, float]:
     """95 % interval of a ratio of two figures' means over the same runs (Fieller 1954): the ratios θ for which the mean
-    of top − θ · bottom is not shown to differ from 0, by the p of `over_seeds`.
+    of top − θ · bottom is not shown to differ from 0, by the p of `Contrast.of`.
 
     NaN where the mean of ``bottom`` is not shown to differ from 0: no ratio is then excluded on some side, or only
     those between two others are.
 
     Args:
-        top, bottom: (S,) and (C, S), as `over_seeds` takes them.
+        top, bottom: (S,) and (C, S) each, as of a `Resampled`.
     """
     if not StandardError.of([bottom[0]], [bottom[1]]).two_sided(float(bottom[0].mean())) < LEVEL:
         return math.nan, math.nan

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mtlprune.statistics.resamples import CHUNK, System, drawn_times, flat, percentiles, split
-from mtlprune.statistics.standard_errors import CONSTANT, LEVEL, Floats, StandardError
+from mtlprune.statistics.standard_errors import CONSTANT, Floats, StandardError
 
 SUMS = 8_000_000
 """Sums held at a time, so that memory does not grow with the number of runs."""
@@ -286,12 +286,6 @@ def sign_flip(values: ArrayLike) -> float:
     signs = np.array(list(itertools.product((1.0, -1.0), repeat=len(observed))))
     reached = np.abs(signs @ observed) >= abs(observed.sum()) - 1e-9
     return float(reached.mean())
-
-
-def only_not_shown(frame: Any, p: str = "holm") -> Any:
-    """A data frame with ``detectable`` only in rows whose p in column ``p`` shows nothing; NaN where it has none."""
-    frame = frame.reindex(columns=[*dict.fromkeys([*frame, "detectable"])])
-    return frame.assign(detectable=frame["detectable"].where(~(frame[p] < LEVEL)))
 
 
 def holm(p_values: ArrayLike) -> Floats:

@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 from worth import RESAMPLES, TASKS, systems
 
-from mtlprune.statistics.resamples import over_seeds, resampled_sums
+from mtlprune.statistics.contrast import Contrast
+from mtlprune.statistics.resamples import Resampled, resampled_sums
 
 HEADS = {"none": "72 heads", "random": "36 random", "gates": "36 by gates", "importance": "36 by importance"}
 
@@ -40,9 +41,9 @@ def main(study: str) -> None:
         each = [f"{gaps[kind, task][0].mean():+.2f}" for task in TASKS]
         mean = [np.mean([gaps[kind, task][part] for task in TASKS], 0) for part in (0, 1)]
         more = [mean[part] - np.mean([gaps["none", task][part] for task in TASKS], 0) for part in (0, 1)]
-        shown = [over_seeds(*both) for both in (mean, more)]
-        cells = [f"{one['delta']:+.2f} [{one['low']:+.2f}, {one['high']:+.2f}]" for one in shown]
-        cells += [f"{shown[1]['detectable']:.2f}" if shown[1]["low"] < 0 < shown[1]["high"] else "–"]
+        shown = [Contrast.of(Resampled(*both)) for both in (mean, more)]
+        cells = [f"{one.estimate:+.2f} [{one.low:+.2f}, {one.high:+.2f}]" for one in shown]
+        cells += [f"{shown[1].detectable:.2f}" if shown[1].low < 0 < shown[1].high else "–"]
         print(f"| {' | '.join([name, *each, *(cells if kind != 'none' else (cells[0], '', ''))])} |")
     same = "[scarcity](../fight/scarcity/scarcity.md)"
     print(f"\nSingle-task and joint runs lack different heads; with the same ones: {same}.")

@@ -20,7 +20,8 @@ from mtlprune.figures.grid import probability
 from mtlprune.layers import kind_of
 from mtlprune.runs.folder import RunFolder
 from mtlprune.runs.study import read_study
-from mtlprune.statistics.resamples import System, over_seeds, resampled_sums, within_margin
+from mtlprune.statistics.contrast import Contrast
+from mtlprune.statistics.resamples import Resampled, System, resampled_sums
 from mtlprune.statistics.significance import LEVEL, holm
 from mtlprune.statistics.standard_errors import Floats
 
@@ -47,14 +48,12 @@ def systems(study: Path, choices: dict[str, str]) -> dict[tuple[str, str], Syste
 
 def row(label: str, observed: Floats, booted: Floats, corrected: float = np.nan) -> str:
     """Of the table: three differences, and the same on resampled sentences (C, 3)."""
-    told = over_seeds(observed, booted)
-    below = within_margin(-observed, -booted, 1.0)[0]
-    within = within_margin(observed, booted, 1.0)[1]
-    ps = (told["p"], corrected, below, within)
-    between = f"[{told['low']:+.2f}, {told['high']:+.2f}]"
-    shown = (told["p"] if np.isnan(corrected) else corrected) < LEVEL
-    least = "–" if shown else f"{told['detectable']:.2f}"
-    return f"| {label} | {told['delta']:+.2f} | {between} | {' | '.join(map(probability, ps))} | {least} |"
+    contrast, negated = Contrast.of(Resampled(observed, booted)), Contrast.of(Resampled(-observed, -booted))
+    ps = (contrast.p, corrected, negated.p_at_most(-1.0), contrast.p_margin(1.0))
+    between = f"[{contrast.low:+.2f}, {contrast.high:+.2f}]"
+    shown = (contrast.p if np.isnan(corrected) else corrected) < LEVEL
+    least = "–" if shown else f"{contrast.detectable:.2f}"
+    return f"| {label} | {contrast.estimate:+.2f} | {between} | {' | '.join(map(probability, ps))} | {least} |"
 
 
 def main(study: str, *given: str) -> None:
@@ -81,7 +80,7 @@ def main(study: str, *given: str) -> None:
         rest = [part for task, part in zip(TASKS, apart, strict=True) if task != left]
         name = f"{one} − {other}, mean without {left.upper()}"
         print(row(name, *(np.mean(part, 0) for part in zip(*rest, strict=True))))
-        corrected = holm([float(over_seeds(*part)["p"]) for part in apart])
+        corrected = holm([Contrast.of(Resampled(*part)).p for part in apart])
         for task, part, p in zip(TASKS, apart, corrected, strict=True):
             print(row(f"{one} − {other}, {task.upper()}", *part, p))
 

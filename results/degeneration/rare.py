@@ -18,8 +18,9 @@ from mtlprune.evaluation.scores import MAIN, SCORES, count_names
 from mtlprune.layers import kind_of
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs.folder import RunFolder
+from mtlprune.statistics.contrast import Contrast
 from mtlprune.statistics.labels import count_labels
-from mtlprune.statistics.resamples import Resampled, System, over_seeds, resampled_scores, weighted
+from mtlprune.statistics.resamples import Resampled, System, resampled_scores, weighted
 from mtlprune.training.cosreg import mean_cosine
 
 TASKS, SETS, SEEDS, RESAMPLES, MOST = ("pos", "ner", "dep", "con", "srl"), ("alone", "mtl5"), (1, 2, 3), 10_000, 50
@@ -70,11 +71,11 @@ def main_counts(folder: str, task: str) -> np.ndarray:
 
 def row(label: str, words: str, first: Resampled, second: Resampled) -> str:
     """Scores of both and their difference, second minus first."""
-    told = over_seeds(*(second - first))
+    contrast = Contrast.of(second - first)
     seeds = ", ".join(f"{value:+.1f}" for value in (second - first).observed)
-    between = f"{told['delta']:+.2f}"
-    if np.isfinite(told["low"]):  # it is not where the score is 0 in every run
-        between += f" [{told['low']:+.2f}, {told['high']:+.2f}]"
+    between = f"{contrast.estimate:+.2f}"
+    if np.isfinite(contrast.low):  # it is not where the score is 0 in every run
+        between += f" [{contrast.low:+.2f}, {contrast.high:+.2f}]"
     return f"| {label} | {words} | {first.observed.mean():.2f} | {second.observed.mean():.2f} | {between} | {seeds} |"
 
 

@@ -111,7 +111,7 @@ def shared(folder: Path) -> None:
     print("Claimed minus random heads closed, means over the other tasks, points.\n")
     print(f"| heads of | {' | '.join(PARTS)} |\n|:--|--:|--:|--:|")
     for label in map(str.upper, TASKS):
-        mine = cells[cells["other"] == label].groupby("mode")["delta"].mean()
+        mine = cells[cells["other"] == label].groupby("mode")["estimate"].mean()
         parts = [f"{number(mine[part])} ({sizes[label, part]})" if part in mine else "–" for part in PARTS]
         print(f"| {label} | {' | '.join(parts)} |")
     print("\nIn brackets how many heads. CON shares all of its heads, so they are not taken apart.\n")

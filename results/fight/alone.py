@@ -26,8 +26,8 @@ from mtlprune.analyses.heads.cross import CrossOptions
 from mtlprune.evaluation.head_masks import Mask, random_sets
 from mtlprune.figures.grid import Grid, number, probability, with_interval
 from mtlprune.runs.results import Result, read_result, write_result
-from mtlprune.statistics.resamples import Resampled, over_seeds, resampled_scores, weighted
-from mtlprune.statistics.significance import holm
+from mtlprune.statistics.contrast import Contrast, contrast_frame
+from mtlprune.statistics.resamples import Resampled, resampled_scores, weighted
 from mtlprune.sweeps.folder import expanded
 
 SENTENCES, DRAWS, SEED = 500, 20, 0
@@ -81,7 +81,7 @@ def measure(folder: str, corpus: str, claims: str, *runs: str) -> None:
 
 def contrasts(tables: Mapping[tuple[Any, ...], AblatedCounts], resamples: int) -> pd.DataFrame:
     """CONTRASTS for each label and their mean, in points and SHARES, with interval, p and minimum detectable effect
-    over seeds and sentences, and ``holm`` over labels. ``tables``: label and set → counts."""
+    over seeds and sentences, and ``p_holm`` over labels. ``tables``: label and set → counts."""
     labels = list(dict.fromkeys(label for label, _ in tables))
     seeds = tuple(sorted(set.intersection(*(set(table.runs) for table in tables.values()))))
     systems = [tables[label, name].system(seeds) for label in labels for name in SETS]
@@ -97,10 +97,8 @@ def contrasts(tables: Mapping[tuple[Any, ...], AblatedCounts], resamples: int) -
         ]
         for term, figures in (("points", points), *([("share", shares)] if name in SHARES else [])):
             for label, figure in zip([*labels, MEAN], [*figures, weighted(figures)], strict=True):
-                rows.append({"encoder": label, "mode": name, "term": term, "n": len(seeds), **over_seeds(*figure)})
-    frame = pd.DataFrame(rows)
-    each = frame[frame["encoder"] != MEAN].groupby(["mode", "term"])["p"]
-    return frame.assign(holm=each.transform(lambda p: holm(p.to_numpy())))
+                rows.append(({"encoder": label, "mode": name, "term": term}, Contrast.of(figure)))
+    return contrast_frame(rows, ["mode", "term"], lambda frame: frame["encoder"] != MEAN)
 
 
 def show(*folders: str) -> None:
@@ -134,7 +132,7 @@ def differences(result: Result) -> Grid:
         "95 %": "shown",
         "p": ("p", probability),
     }
-    columns |= {"p (Holm)": ("holm", probability), "detectable": ("detectable", number)}
+    columns |= {"p (Holm)": ("p_holm", probability), "detectable": ("detectable", number)}
     return Grid.of("", frame, columns, "Shares are of all - none. Holm over tasks.", texts=3)
 
 

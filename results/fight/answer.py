@@ -28,12 +28,14 @@ from scipy import stats
 from mtlprune.analyses.analysis import read
 from mtlprune.analyses.heads.claims.stability import OVER_TASKS
 from mtlprune.analyses.heads.roles import GAIN
-from mtlprune.analyses.heads.scarcity.show import leaning
 from mtlprune.figures.grid import number, probability, with_interval
 from mtlprune.runs.results import Result
+from mtlprune.statistics.contrast import NOT_SUPPORTED, SUPPORTED
+from mtlprune.statistics.contrast import verdict as contrast_verdict
 from mtlprune.statistics.significance import holm
 from mtlprune.statistics.standard_errors import detectable
 
+IN_WORDS = {SUPPORTED: "for", NOT_SUPPORTED: "against"}
 WIDENS, SEEDS, HEADS, TWICE, CARRIED, CARRIERS, ACROSS = -1.0, 5, 3.0, 2.0, 0.1, 3, 0.2
 MASC = Path("results/fight/records/masc")
 CONTROL = (
@@ -88,18 +90,19 @@ def least(row: pd.Series) -> float:
 def scarcity(result: Result, _: Result | None = None) -> Row:
     changes = result.frames["changes"].query("task == 'mean'").set_index("term")
     row = changes.loc["18 heads"]
-    verdict = {"undecided": "not shown"}.get(found := leaning(row, -WIDENS), found)
+    verdict = IN_WORDS.get(row["verdict"], "not shown")
     if row["n"] < SEEDS:
         verdict = f"not finished, {int(row['n'])} of {SEEDS} seeds; by these: {verdict}"
-    levels = result.frames["levels"].query("task == 'mean'").set_index("term")["delta"]
-    beside = gaps([sides(CONTROL[0]), sides(CONTROL[1])], slice(None))
+    levels = result.frames["levels"].query("task == 'mean'").set_index("term")["estimate"]
+    doubt, control = gaps([sides(CONTROL[0]), sides(CONTROL[1])], slice(None))
+    beside = doubt | control.row()
     seen = (
         f"MTL-5 − STL is {number(levels['18 heads'])} with 18 heads, {number(levels['72 heads'])} with 72: a change of "
-        f"{number(row['delta'])} {interval(row['low'], row['high'])} points, {int(row['n'])} seeds (over "
-        f"{row['draws']:.0f} draws of heads instead of seeds {number(row['draws_delta'])} "
+        f"{number(row['estimate'])} {interval(row['low'], row['high'])} points, {int(row['n'])} seeds (over "
+        f"{row['draws']:.0f} draws of heads instead of seeds {number(row['draws_estimate'])} "
         f"{interval(row['draws_low'], row['draws_high'])}); 18 heads (fp32) minus all heads with a quarter of the "
-        f"feed-forward width (bf16; control, {beside['n']} seeds): {number(beside['delta'])} "
-        f"{interval(beside['low'], beside['high'])} (over draws {number(beside['draws_delta'])} "
+        f"feed-forward width (bf16; control, {beside['n']} seeds): {number(beside['estimate'])} "
+        f"{interval(beside['low'], beside['high'])} (over draws {number(beside['draws_estimate'])} "
         f"{interval(beside['draws_low'], beside['draws_high'])})"
     )
     if beside["low"] > WIDENS:
@@ -111,13 +114,16 @@ def scarcity(result: Result, _: Result | None = None) -> Row:
             verdict += f" (doubt of 28 November 2026: {name} is undecided over draws)"
     by_verdict: dict[str, list[str]] = {}
     for place, (few, all_) in FURTHER.items():
-        change = gaps([sides(few), sides(all_)], slice(None))
-        seen += f"; {place} ({change['n']} seeds): {number(change['delta'])} {interval(change['low'], change['high'])}"
-        found = {"undecided": "not decided"}.get(found := leaning(pd.Series(change), -WIDENS), found)
+        change = gaps([sides(few), sides(all_)], slice(None))[1].row()
+        seen += (
+            f"; {place} ({change['n']} seeds): {number(change['estimate'])} {interval(change['low'], change['high'])}"
+        )
+        ends = (change[name] for name in ("estimate", "low", "high", "p", "n"))
+        found = IN_WORDS.get(contrast_verdict(*ends, effect=WIDENS), "not decided")
         by_verdict.setdefault(found, []).append(place)
     verdict += "".join(f"; {found} {' and '.join(places)}" for found, places in by_verdict.items())
     points = f"{number(least(row))} points"
-    return Row("E1 scarcity", "−1 point or less", seen, verdict, row["p"], points, row["widens"])
+    return Row("E1 scarcity", "−1 point or less", seen, verdict, row["p"], points, row["p_widening"])
 
 
 def roles(result: Result, second: Result | None = None, *singles: Result) -> Row:
@@ -139,13 +145,13 @@ def roles(result: Result, second: Result | None = None, *singles: Result) -> Row
         )
         return Row("E2 roles", predicts, seen, "undecided: withdrawn on 28 November 2026 (*against* before)", 1.0)
     verdict = "not shown"
-    if low > 0 and more >= HEADS and gain["low"] > 0 and gain["delta"] >= GAIN:
+    if low > 0 and more >= HEADS and gain["low"] > 0 and gain["estimate"] >= GAIN:
         verdict = "for"
     elif gain["high"] < GAIN:
         verdict = "against"
     seen = (
         f"{', '.join(f'{count:.0f}' for count in conflicts['conflict'])} conflict heads, {number(more)} "
-        f"{interval(low, high)} beyond chance; closing them gains {number(gain['delta'])} "
+        f"{interval(low, high)} beyond chance; closing them gains {number(gain['estimate'])} "
         f"{interval(gain['low'], gain['high'])} points beyond random heads of their layers"
     )
     if singles:
@@ -158,7 +164,7 @@ def roles(result: Result, second: Result | None = None, *singles: Result) -> Row
     if second is not None:
         there = second.frames["gains"].query("task == 'mean'").iloc[0]
         counts = ", ".join(f"{count:.0f}" for count in second.frames["conflicts"]["conflict"])
-        seen += f"; on MPNet {counts} conflict heads, closing them gains {number(there['delta'])} "
+        seen += f"; on MPNet {counts} conflict heads, closing them gains {number(there['estimate'])} "
         seen += interval(there["low"], there["high"])
         verdict += "; on MPNet " + ("against" if there["high"] < GAIN else "not shown")
     both = max(p, float(gain["p"]))  # both must hold
@@ -190,15 +196,15 @@ def exchange(result: Result, second: Result | None = None) -> Row:
     if (random >= CARRIED).sum() >= CARRIERS:
         verdict += "; doubt of 26 November 2026: random heads of their layers meet the rule, too"
     seen = (
-        f"beyond random heads, {number(own['delta'])} of a task's change passes through its own claims, "
-        f"{number(others['delta'])} through other tasks': {number(apart['delta'])} "
+        f"beyond random heads, {number(own['estimate'])} of a task's change passes through its own claims, "
+        f"{number(others['estimate'])} through other tasks': {number(apart['estimate'])} "
         f"{interval(apart['low'], apart['high'])} more; stem heads carry {carried}, random heads of "
         f"{int((random >= CARRIED).sum())} tasks in the mean; stem minus random heads, mean of tasks (not planned): "
         f"{with_interval(stem)}, p {probability(stem['p'])}"
     )
     if second is not None:
         there, (for_or_against, carried) = second.frames["contrasts"].set_index("term"), carriers(second)
-        both = " and ".join(number(there.loc[term, "delta"]) for term in ("own", "others"))
+        both = " and ".join(number(there.loc[term, "estimate"]) for term in ("own", "others"))
         seen += f"; on MPNet {both}: {with_interval(there.loc['own minus others'])} more, {carried}, stem minus random "
         seen += with_interval(there.loc["stem"])
         verdict += f"; on MPNet {for_or_against} (precondition)"
@@ -223,7 +229,7 @@ def replication(mpnet: Path) -> Row:
         verdict = "not replicated"
     seen = f"Φ {one.shown} of a task across corpora, {two.shown} of two tasks: {apart.shown} more"
     phis = read(mpnet, "claims").frames["stability"].query("mode == 'plain' and measure == 'phi'")
-    phis = phis[phis["encoder"] == OVER_TASKS].rename(columns={"value": "delta"})
+    phis = phis[phis["encoder"] == OVER_TASKS].rename(columns={"value": "estimate"})
     phis = phis.drop_duplicates("term", keep="last").set_index("term")  # of unequal seeds, where it can be
     same, other, more = (with_interval(phis.loc[term]) for term in ("within", "between", "within - between"))
     seen += f"; of two runs on MPNet {same} of a task, {other} of two: {more} more"

@@ -14,14 +14,13 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-import pandas as pd
 from joint import MARGIN, sides
 
 from mtlprune.analyses.harness.settings import Setting, common_seeds, gap
-from mtlprune.analyses.heads.scarcity.measure import change
+from mtlprune.analyses.heads.scarcity.measure import doubts
 from mtlprune.figures.grid import Grid, number, probability, with_interval
+from mtlprune.statistics.contrast import Contrast, contrast_frame, only_not_shown
 from mtlprune.statistics.resamples import Resampled, pooled_deviation, weighted
-from mtlprune.statistics.significance import holm, only_not_shown
 
 CAPTION = (
     "Main scores on test, points. Holm over the tasks of a row of runs, else not corrected. Settings without (bf16) "
@@ -44,22 +43,25 @@ def difference(settings: Sequence[Sides], places: slice | Sequence[int]) -> tupl
     return seeds, weighted(parts, [1, -1][: len(settings)])
 
 
-def gaps(settings: Sequence[Sides], places: slice | Sequence[int], pooled: float = 0.0) -> dict[str, Any]:
+def gaps(
+    settings: Sequence[Sides], places: slice | Sequence[int], pooled: float = 0.0
+) -> tuple[dict[str, Any], Contrast]:
     """The same with interval, p and scores, over draws and with a ``pooled`` standard deviation between seeds."""
     seeds, figure = difference(settings, places)
     draws = list(zip(*(joint.draws(seeds) for _, _, joint in settings), strict=True))
-    row = {"n": len(seeds), **change(figure, draws, MARGIN, pooled)}
+    contrast = Contrast.of(figure)
+    row = doubts(figure, draws, MARGIN, pooled)
     for side, setting in zip(("single", "joint"), settings[0][1:], strict=True):
         row[side] = float(setting.of_seeds(seeds, places).observed.mean())
-    return row | {"each": ", ".join(number(value) for value in figure.observed)}
+    return row | {"each": ", ".join(number(value) for value in figure.observed)}, contrast
 
 
 def beside(row: dict[str, Any], prefix: str) -> str:
     """The difference over draws, or with the pooled error; – where there is none."""
     if math.isnan(row.get(f"{prefix}low", math.nan)):
         return "–"
-    delta, low, high = (number(row[prefix + name]) for name in ("delta", "low", "high"))
-    return f"{delta} [{low}, {high}], p {probability(row[f'{prefix}widens'])}"
+    delta, low, high = (number(row[prefix + name]) for name in ("estimate", "low", "high"))
+    return f"{delta} [{low}, {high}], p {probability(row[f'{prefix}p_widening'])}"
 
 
 def main(*arguments: str) -> None:
@@ -69,28 +71,27 @@ def main(*arguments: str) -> None:
     tasks = next(iter(read.values()))[0]
     chosen = {"mean": [*range(len(tasks))], "mean without SRL": [k for k, task in enumerate(tasks) if task != "srl"]}
     chosen |= {task.upper(): [place] for place, task in enumerate(tasks)}
-    rows: dict[bool, list[dict[str, Any]]] = {False: [], True: []}
+    rows: dict[bool, list[tuple[dict[str, Any], Contrast]]] = {False: [], True: []}
+    single = [task.upper() for task in tasks]
     pairs = [[read[term] for term in pair.split(",")] for pair in arguments[split + 1 :] if "first look" not in pair]
     pooled = {
         name: pooled_deviation([difference(pair, of)[1].observed for pair in pairs]) for name, of in chosen.items()
     }
     for terms in [[title] for title in read] + [pair.split(",") for pair in arguments[split + 1 :]]:
         for name, places in chosen.items():
-            row = gaps([read[term] for term in terms], places, pooled[name] if len(terms) > 1 else 0.0)
-            rows[len(terms) > 1].append({"of": " minus ".join(terms), "task": name, **row})
+            row, contrast = gaps([read[term] for term in terms], places, pooled[name] if len(terms) > 1 else 0.0)
+            rows[len(terms) > 1].append(({"of": " minus ".join(terms), "task": name, **row}, contrast))
     print("# The gap between joint and single-task training with fewer heads, and beside other settings\n")
     for apart, title in ((False, "Joint minus single tasks"), (True, "How the gap differs")):
-        frame = only_not_shown(pd.DataFrame(rows[apart]), "p")
-        single = frame[frame["task"].isin([task.upper() for task in tasks])]
-        frame["holm"] = single.groupby("of")["p"].transform(lambda p: holm(p.to_numpy()))
+        frame = only_not_shown(contrast_frame(rows[apart], ["of"], lambda frame: frame["task"].isin(single)), "p")
         frame["shown"] = [with_interval(row) for row in frame.itertuples()]
         columns: dict[str, Any] = {"runs": "of", "seeds": ("n", 0), "task": "task"}
         if not apart:
             columns |= {"single": ("single", 2), "joint": ("joint", 2)}
         columns |= {"gap, 95 %" if not apart else "difference, 95 %": "shown", "by seed": "each"}
-        columns |= {"p": ("p", probability), "p (Holm)": ("holm", probability)}
+        columns |= {"p": ("p", probability), "p (Holm)": ("p_holm", probability)}
         if apart:
-            columns |= {"detectable": ("detectable", number), f"p (wider by {MARGIN:g})": ("widens", probability)}
+            columns |= {"detectable": ("detectable", number), f"p (wider by {MARGIN:g})": ("p_widening", probability)}
             for prefix, title_of in {"draws_": "over draws", "pooled_": "pooled error"}.items():
                 frame[prefix] = [beside(row, prefix) for row in frame.to_dict("records")]
                 columns[title_of] = prefix

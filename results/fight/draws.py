@@ -67,7 +67,7 @@ def solved(row: pd.Series) -> StandardError:
     halves, powers = mixed(free)
     scales = half / halves
     if row["p"] < 0.5 or "detectable" not in row:
-        tails = 2 * upper_tail(np.full(len(MIXES), abs(row["delta"])), [scales], [free], MIXES * scales)
+        tails = 2 * upper_tail(np.full(len(MIXES), abs(row["estimate"])), [scales], [free], MIXES * scales)
         short = np.abs(np.log(tails / row["p"]))
     else:
         short = np.abs(powers * scales - (row["detectable"] - half))
@@ -77,9 +77,9 @@ def solved(row: pd.Series) -> StandardError:
 
 def mended(row: pd.Series, error: StandardError) -> dict[str, Any]:
     """The figures of a row by another error."""
-    half, delta = error.half_width(), row["delta"]
+    half, delta = error.half_width(), row["estimate"]
     new = {"low": delta - half, "high": delta + half, "p": error.two_sided(delta), "detectable": error.detectable()}
-    return new | ({"equal": error.upper_tail(1.0 - abs(delta))} if "equal" in row else {})
+    return new | ({"p_margin": error.upper_tail(1.0 - abs(delta))} if "p_margin" in row else {})
 
 
 def changed(frame: pd.DataFrame, error: Parts) -> pd.DataFrame:
@@ -151,14 +151,14 @@ def exchange(result: Result) -> Result:
     def of_cell(row: pd.Series) -> StandardError:
         return known(variance({(row["task"], row["other"]): 1.0}), solved(row))
 
-    new = changed(cells, of_cell).assign(holm=lambda frame: holm(frame["p"]))
+    new = changed(cells, of_cell).assign(p_holm=lambda frame: holm(frame["p"]))
     rows = changed(contrasts, lambda row: known(variance(weights[row["term"]]), solved(row)))
     stems = cells[cells["other"] == STEM]
     parts = [solved(row) for _, row in stems.iterrows()]
     seeds = float(np.mean([one.seeds[0] for one in parts]))  # the most it can be: tasks that vary alike
     pairs = math.hypot(*(one.sentences for one in parts)) / len(parts)
     least = StandardError((seeds,), parts[0].free, (0.0,), pairs)
-    stem_row = pd.Series({"delta": stems["delta"].mean()})
+    stem_row = pd.Series({"estimate": stems["estimate"].mean()})
     row = {"encoder": contrasts["encoder"].iloc[0], "term": "stem", "n": int(stems["n"].iloc[0]), **stem_row}
     row |= mended(stem_row, known(variance(weights["stem"]), least)) | {"free": least.free[0]}
     return result.with_frames(cells=new, contrasts=pd.concat([rows, pd.DataFrame([row])], ignore_index=True))
@@ -183,7 +183,7 @@ def cross(result: Result) -> Result:
 
     cells = changed(result.frames["cells"], of_cell)
     apart = cells[cells["encoder"] != cells["other"]]
-    cells["holm"] = apart.groupby("mode")["p"].transform(lambda p: holm(p.to_numpy()))
+    cells["p_holm"] = apart.groupby("mode")["p"].transform(lambda p: holm(p.to_numpy()))
     labels = [name for name in dict.fromkeys(own["encoder"]) if name != ALL_TASKS]
     tasks = dict(scores[["encoder", "task"]].drop_duplicates().to_numpy().tolist())
     added = {}
@@ -204,7 +204,7 @@ def cross(result: Result) -> Result:
 
     own = changed(own, of_own)
     each = own[own["encoder"] != ALL_TASKS].groupby(["mode", "term"])["p"]
-    return result.with_frames(cells=cells, own=own.assign(holm=each.transform(lambda p: holm(p.to_numpy()))))
+    return result.with_frames(cells=cells, own=own.assign(p_holm=each.transform(lambda p: holm(p.to_numpy()))))
 
 
 def alone(result: Result) -> Result:
@@ -224,7 +224,7 @@ def alone(result: Result) -> Result:
 
     frame = changed(frame, error)
     each = frame[frame["encoder"] != MEAN].groupby(["mode", "term"])["p"]
-    return result.with_frames(contrasts=frame.assign(holm=each.transform(lambda p: holm(p.to_numpy()))))
+    return result.with_frames(contrasts=frame.assign(p_holm=each.transform(lambda p: holm(p.to_numpy()))))
 
 
 def roles(result: Result) -> Result:
@@ -274,7 +274,7 @@ def main(*folders: str) -> None:
             p = "–" if before is None else probability(before["p"])
             name = ", ".join(str(part) for part in key if part not in (ALL_TASKS, MEAN))
             print(
-                f"| {folder} | {name} | {number(row['delta'])} | {shown} | {p} | [{number(row['low'])}, "
+                f"| {folder} | {name} | {number(row['estimate'])} | {shown} | {p} | [{number(row['low'])}, "
                 f"{number(row['high'])}] | {probability(row['p'])} | {number(row['detectable'])} |"
             )
         new.about["notes"].append(note)

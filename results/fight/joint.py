@@ -15,8 +15,7 @@ from mtlprune.analyses.harness.settings import Setting, common_seeds, gap, read_
 from mtlprune.figures.grid import Grid, number, probability, with_interval
 from mtlprune.runs.columns import in_columns
 from mtlprune.runs.folder import RunFolder
-from mtlprune.statistics.resamples import over_seeds, within_margin
-from mtlprune.statistics.significance import holm
+from mtlprune.statistics.contrast import Contrast, contrast_frame
 from mtlprune.sweeps.folder import expanded
 
 TASKS = ("pos", "ner", "con", "srl")
@@ -38,19 +37,19 @@ def sides(runs: str) -> tuple[list[str], Setting, Setting]:
 
 
 def gaps(runs: str) -> pd.DataFrame:
-    """A row for the mean of TASKS and for each; ``equal``: p of a true difference of MARGIN or more either way."""
+    """A row for the mean of TASKS and for each; ``p_margin``: p of a true difference of MARGIN or more either way."""
     tasks, single, joint = sides(runs)
     seeds = common_seeds(single, joint)
     rows = []
     for name, chosen in {MEAN: TASKS, **{task: (task,) for task in TASKS}}.items():
         places = [tasks.index(task) for task in chosen]
         figure = gap(joint, single, seeds, places)
-        row = {"task": name, "n": len(seeds), **over_seeds(*figure), "equal": within_margin(*figure, MARGIN)[1]}
+        contrast = Contrast.of(figure)
+        row = {"task": name, "p_margin": contrast.p_margin(MARGIN)}
         for side, setting in (("single", single), ("joint", joint)):
             row[side] = float(setting.of_seeds(seeds, places).observed.mean())
-        rows.append(row | {"each": ", ".join(number(value) for value in figure.observed)})
-    frame = pd.DataFrame(rows)
-    return frame.assign(holm=frame[frame["task"] != MEAN].groupby("n")["p"].transform(lambda p: holm(p.to_numpy())))
+        rows.append((row | {"each": ", ".join(number(value) for value in figure.observed)}, contrast))
+    return contrast_frame(rows, [], lambda frame: frame["task"] != MEAN)
 
 
 def main(*titled: str) -> None:
@@ -63,8 +62,8 @@ def main(*titled: str) -> None:
     frame["shown"] = [with_interval(row) for row in frame.itertuples()]
     columns: dict[str, Any] = {"runs": "title", "seeds": ("n", 0), "task": "task"}
     columns |= {"single": ("single", 2), "joint": ("joint", 2), "joint - single, 95 %": "shown", "by seed": "each"}
-    columns |= {"p": ("p", probability), "p (Holm)": ("holm", probability), "detectable": ("detectable", number)}
-    columns |= {f"p (within ±{MARGIN:g})": ("equal", probability)}
+    columns |= {"p": ("p", probability), "p (Holm)": ("p_holm", probability), "detectable": ("detectable", number)}
+    columns |= {f"p (within ±{MARGIN:g})": ("p_margin", probability)}
     grid = Grid.of("", frame, columns, CAPTION, texts=3)
     print(f"# Joint minus single-task training, by encoder and corpus\n\n{grid.markdown()}\n{grid.caption}")
 

@@ -11,15 +11,14 @@ seeds and not three of three to five. In points, and in logits of the scores, in
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from control import MARGIN
 from joint import sides
 from scipy import special
 
 from mtlprune.analyses.harness.settings import Setting, common_seeds
 from mtlprune.figures.grid import Grid, number, probability, with_interval
-from mtlprune.statistics.resamples import Resampled, over_seeds, weighted, within_margin
-from mtlprune.statistics.significance import holm
+from mtlprune.statistics.contrast import Contrast, contrast_frame
+from mtlprune.statistics.resamples import Resampled, weighted
 
 RECORDS = "results/fight/records"
 TRAININGS = {
@@ -57,11 +56,11 @@ def main() -> None:
                 by_seed.setdefault(seed, []).append((figure.observed[column], figure.booted[:, column]))
         means = [[np.mean(part, axis=0) for part in zip(*by_seed[seed], strict=True)] for seed in sorted(by_seed)]
         pooled = Resampled(np.array([one for one, _ in means]), np.stack([drawn for _, drawn in means], 1))
-        row = {"in": scale, "task": task.upper(), "n": len(means), **over_seeds(*pooled)}
-        row["widens"] = within_margin(*pooled, MARGIN)[0] if scale == "points" else np.nan
-        rows.append(row | {"each": ", ".join(number(value) for value in pooled.observed)})
-    frame = pd.DataFrame(rows)
-    frame["holm"] = frame.groupby("in")["p"].transform(lambda p: holm(p.to_numpy()))
+        contrast = Contrast.of(pooled)
+        row = {"in": scale, "task": task.upper()}
+        row |= {"p_widening": contrast.p_at_most(-MARGIN) if scale == "points" else np.nan}
+        rows.append((row | {"each": ", ".join(number(value) for value in pooled.observed)}, contrast))
+    frame = contrast_frame(rows, ["in"])
     frame["shown"] = [with_interval(row) for row in frame.itertuples()]
     columns: dict[str, Any] = {
         "in": "in",
@@ -70,8 +69,8 @@ def main() -> None:
         "change, 95 %": "shown",
         "by seed": "each",
     }
-    columns |= {"p": ("p", probability), "p (Holm)": ("holm", probability)}
-    columns |= {f"p (wider by {MARGIN:g})": ("widens", probability)}
+    columns |= {"p": ("p", probability), "p (Holm)": ("p_holm", probability)}
+    columns |= {f"p (wider by {MARGIN:g})": ("p_widening", probability)}
     print("# The change of the gap with 18 heads, by task, pooled by seed\n")
     print(Grid.of("", frame, columns, "", texts=2).markdown())
     print(CAPTION)

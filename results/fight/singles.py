@@ -69,7 +69,9 @@ def main(folder: str, name: str = "roles") -> None:
         print(f"| {name} | {', '.join(map(str, by_seed))} | {', '.join(number(value, 1) for value in chance)} |")
     print(f"\nJoint minus {STL}: {with_interval(apart.to_numpy(float))}.\n")
     for row in found[RANDOM][0].frames["gains"].query("task != 'mean'").itertuples() if RANDOM in found else ():
-        closed = f"With random weights, closing {row.task.upper()}'s conflict heads gains it {number(row.delta)} points"
+        closed = (
+            f"With random weights, closing {row.task.upper()}'s conflict heads gains it {number(row.estimate)} points"
+        )
         print(f"{closed} beyond random heads.\n")
     print("## How many heads have each role, by seed\n\n| runs | task |", " | ".join(ROLES), "|\n|:--|:--|--:|--:|--:|")
     every = {name: masks(results) for name, results in found.items()}

@@ -18,7 +18,8 @@ from mtlprune.runs.columns import ScoredRun
 from mtlprune.runs.folder import RunFolder
 from mtlprune.runs.groups import described_once
 from mtlprune.runs.study import read_study
-from mtlprune.statistics.resamples import System, over_seeds, resampled_scores
+from mtlprune.statistics.contrast import Contrast
+from mtlprune.statistics.resamples import System, resampled_scores
 
 TASKS, REGIMES, RESAMPLES = ("pos", "ner", "dep", "con", "srl"), ("none", "static", "dynamic", "dynamic-8"), 10_000
 FEWER = 3
@@ -76,10 +77,9 @@ def row(
         if regime not in every or "static" not in every:
             cells.append("–")
             continue
-        (observed, booted), (base, base_booted) = points[regime], points["static"]
-        told = over_seeds(observed - base, booted - base_booted, one_run=True)
-        against[regime] = (heads["static"] - heads[regime], told["low"], told["high"])
-        cells.append(f"{told['delta']:+.2f} [{told['low']:+.2f}, {told['high']:+.2f}]")
+        contrast = Contrast.of(points[regime] - points["static"], one_run=True)
+        against[regime] = (heads["static"] - heads[regime], contrast.low, contrast.high)
+        cells.append(f"{contrast.estimate:+.2f} [{contrast.low:+.2f}, {contrast.high:+.2f}]")
     return f"| {' | '.join(cells)} |", against
 
 

@@ -89,14 +89,16 @@ def test_planted_shares_are_found() -> None:
     cells = pd.DataFrame(_cells(shares, changes)).set_index(["task", "other"])
     row = cells.loc[("pos", "POS")]
     assert row["share"] == pytest.approx(0.5, abs=0.02) and row["random"] == pytest.approx(0.1, abs=0.02)
-    assert row["low"] < row["delta"] < row["high"] and row["p"] < 0.01 and row["decided"] == 1
+    assert row["low"] < row["estimate"] < row["high"] and row["p"] < 0.01 and row["decided"] == 1
     contrasts = pd.DataFrame(_contrasts(shares)).set_index("term")
-    assert contrasts.loc["own", "delta"] == pytest.approx(0.5, abs=0.02)  # beyond random heads
-    assert contrasts.loc["others", "delta"] == pytest.approx(1 / 15, abs=0.02)
+    assert contrasts.loc["own", "estimate"] == pytest.approx(0.5, abs=0.02)  # beyond random heads
+    assert contrasts.loc["others", "estimate"] == pytest.approx(1 / 15, abs=0.02)
     apart = contrasts.loc["own minus others"]
-    assert apart["delta"] == pytest.approx(0.5 - 1 / 15, abs=0.02) and apart["low"] < apart["delta"] < apart["high"]
+    assert (
+        apart["estimate"] == pytest.approx(0.5 - 1 / 15, abs=0.02) and apart["low"] < apart["estimate"] < apart["high"]
+    )
     stem = contrasts.loc["stem"]
-    assert stem["delta"] == pytest.approx(0.65 / 3 - 0.1, abs=0.02) and stem["p"] < 0.05
+    assert stem["estimate"] == pytest.approx(0.65 / 3 - 0.1, abs=0.02) and stem["p"] < 0.05
     assert [row["carried"] for row in _stems(shares)] == [2, 2, 2]
 
 
@@ -131,6 +133,6 @@ def test_others_are_all_single_tasks_that_have_claims_also_those_without_pairs()
         ("MTL-3", "srl"): planted({"POS": 0.5, "NER": 0.3, "SRL": 0.4, STEM: 0.9, "MTL-3": 0.9}, generator),
     }
     contrasts = pd.DataFrame(_contrasts(_shares(changes, Request([], Path(), ExchangeOptions(resamples=99)))))
-    means = contrasts.set_index("term")["delta"]
+    means = contrasts.set_index("term")["estimate"]
     assert means["own"] == pytest.approx(0.2, abs=0.02)
     assert means["others"] == pytest.approx((0.6 + 0.2 + 0.4 + 0.2) / 4, abs=0.02)

@@ -201,22 +201,25 @@ def test_a_planted_loss_in_the_own_task_is_found(planted):
     notes: list[str] = []
     scores = pd.DataFrame(rows)
     own = _own(held, scores, request, notes).set_index(["mode", "term", "encoder"]).sort_index()
-    assert len(own) == 2 * 2 * 4 and own["holm"].isna().sum() == 4
+    assert len(own) == 2 * 2 * 4 and own["p_holm"].isna().sum() == 4
     mean = own.loc["claimed", "points", ALL_TASKS]
     assert mean["low"] < -100 * planted < mean["high"] and (mean["p"] < 1e-3) == bool(planted)
     units = own.loc[("claimed", "units"), :].loc[[*labels, ALL_TASKS]]
     if planted:  # of three cells one loses: its root mean square is the loss by the square root of 3
-        assert units["delta"].to_numpy() == pytest.approx(-math.sqrt(3), abs=0.03) and (units["holm"][:3] < 0.05).all()
+        assert (
+            units["estimate"].to_numpy() == pytest.approx(-math.sqrt(3), abs=0.03)
+            and (units["p_holm"][:3] < 0.05).all()
+        )
     assert (own.loc["shared"]["p"] > 1e-3).all()
     cells = _cells(held, drawn_scores(scores), request)
-    assert cells["mode"].tolist() == ["claimed"] * 9 + ["shared"] * 9 and cells["holm"].isna().sum() == 6
+    assert cells["mode"].tolist() == ["claimed"] * 9 + ["shared"] * 9 and cells["p_holm"].isna().sum() == 6
     cells = cells.query("mode == 'claimed'").set_index(["encoder", "other"])
-    delta = cells["delta"].unstack().loc[[*labels], [*labels]].to_numpy()
-    assert np.isclose(mean["delta"], np.diag(delta).mean() - delta[~np.eye(3, dtype=bool)].mean())
+    delta = cells["estimate"].unstack().loc[[*labels], [*labels]].to_numpy()
+    assert np.isclose(mean["estimate"], np.diag(delta).mean() - delta[~np.eye(3, dtype=bool)].mean())
     for place, label in enumerate(labels):
         by_hand = delta[place, place] - np.delete(delta[place], place).mean()
-        assert np.isclose(own.loc[("claimed", "points", label), "delta"], by_hand)
-    assert (cells["equal"].drop([(label, label) for label in labels]) < 0.05).all()
+        assert np.isclose(own.loc[("claimed", "points", label), "estimate"], by_hand)
+    assert (cells["p_margin"].drop([(label, label) for label in labels]) < 0.05).all()
     for (label, *_), cell in held.items():
         if label == "DEP":
             others_seeds = {seed + 3: counts for seed, counts in cell.runs.items()}

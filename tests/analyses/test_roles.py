@@ -118,7 +118,7 @@ def test_heads_closed_alone_are_found_on_both_halves() -> None:
     gains[[3, 8]] = 0.8, 0.6
     frame, chosen, masks = interfering({"pos": planted_counts(gains, np.random.default_rng(4))}, (3, 4), 500, 0)
     assert masks["pos"].ravel().tolist() == (gains > 0).tolist()
-    confirmed = chosen[chosen["holm"] < 0.05]
+    confirmed = chosen[chosen["p_holm"] < 0.05]
     assert confirmed[["layer", "head"]].to_numpy().tolist() == [[1, 4], [3, 1]]
     second = frame[(frame["measure"] == "gain") & (frame["step"] == 1)].set_index(["layer", "head"])["value"]
     assert second[1, 4] == pytest.approx(confirmed["second"].iloc[0])
@@ -190,4 +190,4 @@ def test_mean_gains_are_over_the_tasks_of_each_run() -> None:
     runs = {("MTL-2", 1): [gain(1, noise[0]), gain(3, noise[1])], ("MTL-2", 2): [gain(2.4, noise[2])]}
     [row] = _mean_gains({**runs, ("MTL-3", 1): [gain(1, noise[0])]})
     assert (row["encoder"], row["task"], row["n"]) == ("MTL-2", MEAN, 2)
-    assert row["delta"] == pytest.approx(2.2) and row["high"] - row["low"] > 2 * 12.7 * 0.2 * 0.99
+    assert row["estimate"] == pytest.approx(2.2) and row["high"] - row["low"] > 2 * 12.7 * 0.2 * 0.99

@@ -62,16 +62,16 @@ def test_a_gap_that_widens_is_seen_and_one_that_does_not_is_not(tmp_path):
     changes = result.frames["changes"].set_index(["term", "task"])
     for (term, task), row in changes.iterrows():
         own, base = levels.loc[(term, task)], levels.loc[(row["other"], task)]
-        assert row["other"] == names[0] and own["delta"] == pytest.approx(own["joint"] - own["single"], abs=3e-4)
+        assert row["other"] == names[0] and own["estimate"] == pytest.approx(own["joint"] - own["single"], abs=3e-4)
         if term != names[2]:  # which has other seeds
-            assert row["delta"] == pytest.approx(own["delta"] - base["delta"], abs=3e-4) and row["n"] == 3
+            assert row["estimate"] == pytest.approx(own["estimate"] - base["estimate"], abs=3e-4) and row["n"] == 3
     scarce = changes.xs(MEAN, level="task")
-    assert scarce.loc[names[3], "high"] < -3 and scarce.loc[names[3], "widens"] > 0.95
-    assert scarce.loc[names[2], "n"] == 2 and abs(scarce.loc[names[2], "delta"]) < 3
+    assert scarce.loc[names[3], "high"] < -3 and scarce.loc[names[3], "p_widening"] > 0.95
+    assert scarce.loc[names[2], "n"] == 2 and abs(scarce.loc[names[2], "estimate"]) < 3
     assert scarce.loc[names[2], "low"] < 0 < scarce.loc[names[2], "high"]
-    tasks = [changes.loc[(names[3], task), "delta"] for task in TASKS]
-    assert scarce.loc[names[3], "delta"] == pytest.approx(np.mean(tasks), abs=3e-4)
-    others = changes.loc[(names[3], f"mean without {TASKS[0].upper()}"), "delta"]
+    tasks = [changes.loc[(names[3], task), "estimate"] for task in TASKS]
+    assert scarce.loc[names[3], "estimate"] == pytest.approx(np.mean(tasks), abs=3e-4)
+    others = changes.loc[(names[3], f"mean without {TASKS[0].upper()}"), "estimate"]
     assert others == pytest.approx(np.mean(tasks[1:]), abs=3e-4)
     shown = markdown(find("scarcity"), result)
     assert "the gap widens, as a fight over heads predicts (p " in shown and "other heads open" not in shown

@@ -17,7 +17,8 @@ from sizes import LEVELS, of_counts, of_scores, rejected
 from mtlprune.evaluation.scores import SCORES, count
 from mtlprune.sentence import LAYERS, Sentence, Span
 from mtlprune.statistics import labels, resamples, significance
-from mtlprune.statistics.resamples import Resampled, by_draw, over_seeds, pooled_deviation
+from mtlprune.statistics.contrast import NOT_SUPPORTED, SUPPORTED, UNDECIDED, Contrast, contrast_frame, verdict
+from mtlprune.statistics.resamples import Resampled, by_draw, pooled_deviation
 from mtlprune.statistics.standard_errors import StandardError, detectable, seen_at, upper_tail
 
 ACCURACY = ("correct", "words"), SCORES["tags"]["accuracy"]
@@ -235,12 +236,13 @@ def test_draws_and_pooled_errors_widen_and_nothing_else_does():
     generator = np.random.default_rng(3)
     observed = np.array([1.0, 2.0, 1.5, 2.5])
     booted = observed + generator.normal(0, 0.1, (500, 1)) + generator.normal(0, 0.01, (500, 4))
-    plain = over_seeds(observed, booted)
-    assert over_seeds(observed, booted, drawn=np.ones((2, 5))) == plain
-    wider = over_seeds(observed, booted, drawn=generator.normal(size=(2, 5)))
-    assert wider["low"] < plain["low"] and wider["p"] > plain["p"] and wider["detectable"] > plain["detectable"]
-    assert over_seeds(observed, booted, pooled=3.0)["low"] < plain["low"]
-    assert over_seeds(observed, booted, pooled=0.1)["low"] == pytest.approx(plain["low"], abs=0.01)
+    figure = Resampled(observed, booted)
+    plain = Contrast.of(figure)
+    assert Contrast.of(figure, drawn=np.ones((2, 5))) == plain
+    wider = Contrast.of(figure, drawn=generator.normal(size=(2, 5)))
+    assert wider.low < plain.low and wider.p > plain.p and wider.detectable > plain.detectable
+    assert Contrast.of(figure, pooled=3.0).low < plain.low
+    assert Contrast.of(figure, pooled=0.1).low == pytest.approx(plain.low, abs=0.01)
     assert pooled_deviation([observed, observed + 5, np.ones(1)]) == pytest.approx(observed.std(ddof=1))
     shared = by_draw(Resampled(observed, booted), ["a", "b", "a", "c"])
     assert shared.observed.tolist() == [1.25, 2.0, 2.5] and shared.booted[:, 0] == pytest.approx(
@@ -318,10 +320,11 @@ def test_without_variation_there_is_no_error_and_nothing_is_certain(case, seeds)
     apart = systems[0].scores(systems[0].totals) - systems[1].scores(systems[1].totals)
     for noise in (0.0, 1e-13):  # rounding is no error
         shaken = booted + noise * np.random.default_rng(1).normal(size=booted.shape)
-        told = resamples.over_seeds(apart + noise * np.arange(3), shaken)
-        assert np.isnan([told["low"], told["high"], told["p"], *resamples.within_margin(apart, shaken, 1.0)]).all()
-        lone = resamples.over_seeds(apart[:1], shaken[:, :1], one_run=True)
-        assert np.isnan([lone["low"], lone["p"]]).all() or said != "no resample"
+        contrast = Contrast.of(Resampled(apart + noise * np.arange(3), shaken))
+        numbers = [contrast.low, contrast.high, contrast.p, contrast.p_at_most(-1.0), contrast.p_margin(1.0)]
+        assert np.isnan(numbers).all()
+        single = Contrast.of(Resampled(apart[:1], shaken[:, :1]), one_run=True)
+        assert np.isnan([single.low, single.p]).all() or said != "no resample"
 
 
 def test_equivalence_is_two_one_sided_tests():
@@ -366,10 +369,42 @@ def test_a_ratio_to_what_may_be_nothing_has_no_interval():
     assert np.isnan(resamples.ratio_over_seeds(drawn_figure(1, 9.0), never)).all()
 
 
+@pytest.mark.parametrize(
+    ("estimate", "low", "high", "p", "runs", "effect", "expected"),
+    [
+        (-2.0, -3.0, -1.0, 0.01, 3, -1.0, SUPPORTED),
+        (-0.5, -0.9, -0.1, 0.01, 3, -1.0, NOT_SUPPORTED),  # shown, and smaller than was asked for
+        (-0.9, -1.5, -0.1, 0.01, 3, -1.0, UNDECIDED),
+        (2.0, 1.0, 3.0, 0.01, 3, -1.0, NOT_SUPPORTED),  # on the other side of 0
+        (2.0, 1.0, 3.0, 0.20, 3, 1.0, UNDECIDED),  # not after correction
+        (2.0, 1.0, 3.0, 0.01, 1, 1.0, UNDECIDED),
+        (0.1, -0.2, 0.4, 0.50, 3, 1.0, NOT_SUPPORTED),
+        (0.1, -0.2, 0.4, 0.50, 3, None, UNDECIDED),
+        (-0.3, -0.5, -0.1, 0.01, 3, None, SUPPORTED),
+        (0.0, math.nan, math.nan, math.nan, 3, 1.0, UNDECIDED),
+    ],
+)
+def test_three_verdicts(estimate, low, high, p, runs, effect, expected):
+    assert verdict(estimate, low, high, p, runs, effect) == expected
+
+
+def test_contrasts_are_corrected_apart_and_judged_by_the_corrected_p():
+    rows = [
+        ({"part": part, "task": task}, replace(Contrast.of(Resampled(*drawn_figure(seed, 9.0))), p=p))
+        for seed, (part, task, p) in enumerate(
+            [("a", "x", 0.04), ("a", "y", 0.03), ("b", "x", 0.04), ("b", "mean", 0.01)]
+        )
+    ]
+    frame = contrast_frame(rows, ["part"], lambda frame: frame["task"] != "mean", effect=1.0)
+    assert frame["p_holm"].tolist() == pytest.approx([0.06, 0.06, 0.04, math.nan], nan_ok=True)
+    assert frame["verdict"].tolist() == [UNDECIDED, UNDECIDED, SUPPORTED, SUPPORTED]
+    assert "p_holm" not in contrast_frame(rows) and contrast_frame([]).empty
+
+
 def test_margins_and_swaps_of_known_systems():
     top = np.array([1.0, 1.1, 0.9]) + 0.05 * np.random.default_rng(2).normal(size=(500, 1))
-    worse, equal = resamples.within_margin(top.mean(0), top, 2.0)
-    assert worse < equal < 0.05 < resamples.within_margin(top.mean(0), top, 1.0)[1]
+    contrast = Contrast.of(Resampled(top.mean(0), top))
+    assert contrast.p_at_most(-2.0) < contrast.p_margin(2.0) < 0.05 < contrast.p_margin(1.0)
     good, bad, same = ([system] for system in brackets(2, 80, 0.9, 0.5, 0.5, runs=(2, 2, 2)))
     assert resamples.swapped_p(good, bad, 199, 0) == pytest.approx(1 / 200)
     assert resamples.swapped_p(bad, same, 199, 0) > 0.05 and resamples.swapped_p(good, good, 199, 0) == 1

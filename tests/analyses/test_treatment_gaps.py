@@ -77,11 +77,11 @@ def test_planted_gaps_shares_controls_and_costs(tmp_path):
     assert rows.loc["none", "gap_low"] > 0
     for name, planted in (("clone-stem", 0.75), ("clone-random", 0.25), ("long", 0.75), ("distil", 1.0)):
         one = rows.loc[name]
-        assert one["gain"] == pytest.approx(one["mean"] - gap[0], abs=1e-3) and one["q"] < 0.05
+        assert one["estimate"] == pytest.approx(one["mean"] - gap[0], abs=1e-3) and one["p_holm"] < 0.05
         assert one["share"] == pytest.approx((one["mean"] - gap[0]) / (gap[1] - gap[0]), abs=1e-4)
         assert one["share_low"] < planted < one["share_high"] < one["share_low"] + 0.5
     assert math.isnan(rows.loc["protect", "share"]) and "protect has the seeds 1, 2 only." in result.about["notes"]
-    assert rows.loc["protect", "gain"] < 0 and rows.loc["protect", "reach"] > 0.9
+    assert rows.loc["protect", "estimate"] < 0 and rows.loc["protect", "p_reach"] > 0.9
     assert rows.loc["clone-stem", ["parameters", "cost", "total"]].tolist() == [200, 4.4, 4.4]
     assert rows.loc["distil", "total"] == pytest.approx(1 + 5 * 61 / 35, abs=1e-4)
     pairs = result.frames["pairs"].set_index("mode")
@@ -89,17 +89,17 @@ def test_planted_gaps_shares_controls_and_costs(tmp_path):
     assert pairs.loc["budget", "term"].tolist() == ["clone-stem", "clone-random", "distil"] and len(pairs) == 8
     assert set(pairs.loc["budget", "other"]) == {"long"}
     assert sorted(pairs.loc["tuned", "term"]) == ["clone-random", "clone-stem", "distil", "protect"]
-    assert set(pairs.loc["tuned", "other"]) == {"weights"} and pairs.loc["tuned", "delta"].gt(0).sum() == 2
-    assert pairs.loc["primary", "holm"] == pairs.loc["primary", "p"] < 0.05 < pairs.loc["primary", "equal"]
-    assert pairs.loc["primary", "swapped"] == pytest.approx(1 / 301, rel=1e-4)
+    assert set(pairs.loc["tuned", "other"]) == {"weights"} and pairs.loc["tuned", "estimate"].gt(0).sum() == 2
+    assert pairs.loc["primary", "p_holm"] == pairs.loc["primary", "p"] < 0.05 < pairs.loc["primary", "p_margin"]
+    assert pairs.loc["primary", "p_sentences"] == pytest.approx(1 / 301, rel=1e-4)
     shown, drawn = markdown(find("treatments"), result), figures(find("treatments"), result)["costs"].spec
     values = next(values for values in drawn["datasets"].values() if "total" in values[0])
     dots = {one["term"]: one["total"] for one in values}
     expected = {"long": 5, "weights": 1, "clone-stem": 4.4, "clone-random": 4.4, "distil": 1 + 5 * 61 / 35}
     assert dots == pytest.approx(expected, abs=1e-3)
     assert "clone of random heads" in shown and "clone-stem minus clone-random (primary)" in shown
-    assert rows["q"].max() < 0.05 and "of what is not shown" not in shown
-    settings = result.frames["settings"].assign(q=lambda frame: frame["q"].where(frame["term"] != "protect", 0.2))
+    assert rows["p_holm"].max() < 0.05 and "of what is not shown" not in shown
+    settings = result.frames["settings"].assign(q=lambda frame: frame["p_holm"].where(frame["term"] != "protect", 0.2))
     open_ = markdown(find("treatments"), Result("treatments", result.about, {**result.frames, "settings": settings}))
     least = number(rows.loc["protect", "detectable"], 1)
     assert f"; of what is not shown, a difference of {least} points or more would have been seen in" in open_

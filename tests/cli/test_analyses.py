@@ -157,8 +157,8 @@ def test_cross(measured, mtlprune, lab, single, trained, claims, encoder, tmp_pa
     assert sizes.loc["CON"].to_dict() == {"claimed": 2, "exclusive": 1, "shared": 1}
     assert sizes.drop("CON")["shared"].isna().all()  # all that the others claim, another one claims, too
     assert len(cells) == (1 + 5) * sizes.count().sum()
-    assert (cells["holm"].isna() == (cells.index.get_level_values(0) == cells.index.get_level_values(2))).all()
-    assert np.allclose(cells["delta"], cells["closed"] - cells["random"], atol=1e-3)
+    assert (cells["p_holm"].isna() == (cells.index.get_level_values(0) == cells.index.get_level_values(2))).all()
+    assert np.allclose(cells["estimate"], cells["closed"] - cells["random"], atol=1e-3)
     scores = result.frames["scores"]
     claimed = scores[(scores["mode"] != "") & (scores["control"] == "")].set_index(keys)["value"]
     assert np.allclose(claimed.sort_index(), cells["closed"].sort_index(), atol=1e-3)
@@ -170,8 +170,8 @@ def test_roles_by_closing_each_head_alone(measured, mtlprune, lab, trained, tmp_
     heads = result.frames["heads"]
     assert set(heads["measure"]) == {"gain", "detectable"} and set(heads["step"]) == {0, 1}
     assert len(heads) == 2 * 2 * LAYERS * HEADS * heads["task"].nunique()
-    chosen = result.frame("chosen", "task", "holm")
-    assert set(result.frame("gains", "task")["task"]) - {"mean"} == set(chosen[chosen["holm"] < 0.05]["task"])
+    chosen = result.frame("chosen", "task", "p_holm")
+    assert set(result.frame("gains", "task")["task"]) - {"mean"} == set(chosen[chosen["p_holm"] < 0.05]["task"])
     assert "closing alone raises the task's score" in text
     _, text = measured("roles", trained, "updates=2", "train_sentences=8", "batch=4", "permutations=9", tables=2)
     assert "lets through effects of 0.025 nats" in text  # 4 λ / 8 heads

@@ -11,6 +11,7 @@ from mtlprune.analyses.heads.claims.measure import overlap
 from mtlprune.reports.page.answers import NOT_ASKED, Gap, Joint, claims_verdict, on_scores, phi_of, sharing_verdict
 from mtlprune.runs.claims import Claim
 from mtlprune.runs.results import Result, read_result
+from mtlprune.statistics.contrast import with_verdict
 
 NAN = math.nan
 
@@ -90,8 +91,15 @@ def test_phi_is_that_of_the_seeds_of_a_task():
 def treated(delta: float, p: float, equal: float = 1.0, share: float = 0.33) -> Result:
     rows = {"term": ["clone", "other"], "label": ["MTL-5, clone of claimed heads", "MTL-5, clone of random heads"]}
     shares = {"share": [share, 0.23], "share_low": [-0.001, 0.01], "share_high": [0.52, 0.46]}
-    pair = {"term": ["clone"], "other": ["other"], "mode": ["primary"], "delta": [delta], "low": [-1.0], "high": [1.0]}
-    pair |= {"p": [p], "holm": [p], "equal": [equal], "detectable": [1.25]}
+    pair = {
+        "term": ["clone"],
+        "other": ["other"],
+        "mode": ["primary"],
+        "estimate": [delta],
+        "low": [-1.0],
+        "high": [1.0],
+    }
+    pair |= {"p": [p], "p_holm": [p], "p_margin": [equal], "detectable": [1.25]}
     return Result("treatments", {}, {"settings": pd.DataFrame(rows | shares), "pairs": pd.DataFrame(pair)})
 
 
@@ -106,7 +114,7 @@ def closed(*holm: float, encoder: str = "POS", seeds: int = 3) -> Result:
         "n": seeds,
         "detectable": 1.25,
     }
-    rows = [row | {"holm": p, "delta": -4.0 - place} for place, p in enumerate(holm)]
+    rows = [row | {"p_holm": p, "estimate": -4.0 - place} for place, p in enumerate(holm)]
     return Result("cross", {}, {"cells": pd.DataFrame(rows)})
 
 
@@ -115,14 +123,17 @@ def given(**results: Result | None) -> dict[str, Result]:
 
 
 def scarce(delta: float, low: float, high: float, seeds: int = 3) -> Result:
-    row = {"term": "18 heads", "other": "72 heads", "task": "mean", "delta": delta, "low": low, "high": high}
-    frame = pd.DataFrame([row | {"n": seeds}, row | {"task": "pos", "delta": -9.0, "n": seeds}])
-    return Result("scarcity", {"settings": {"margin": 1.0}, "notes": []}, {"changes": frame})
+    row = {"term": "18 heads", "other": "72 heads", "task": "mean", "estimate": delta, "low": low, "high": high}
+    row |= {"p": 0.01 if low * high > 0 else 0.5, "n": seeds}
+    frame = pd.DataFrame([row, row | {"task": "pos", "estimate": -9.0}])
+    about = {"settings": {"margin": 1.0}, "notes": []}
+    return Result("scarcity", about, {"changes": with_verdict(frame, effect=-1.0)})
 
 
 def roles(delta: float, low: float, high: float, *notes: str) -> Result:
-    row = {"encoder": "MTL-5", "task": "mean", "delta": delta, "low": low, "high": high, "n": 3}
-    return Result("roles", {"notes": list(notes)}, {"gains": pd.DataFrame([row])})
+    row = {"encoder": "MTL-5", "task": "mean", "estimate": delta, "low": low, "high": high, "n": 3}
+    frame = pd.DataFrame([row | {"p": 0.01 if low * high > 0 else 0.5}])
+    return Result("roles", {"notes": list(notes)}, {"gains": with_verdict(frame, effect=0.3)})
 
 
 WIDER, SAME_GAP, OPEN_GAP = scarce(-2.0, -3.0, -1.0), scarce(1.0, 0.2, 1.9), scarce(0.1, -1.4, 1.5)

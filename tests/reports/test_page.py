@@ -213,12 +213,12 @@ def test_sections_of_analyses(tmp_path, study):
     folders = [tmp_path / "one", tmp_path / "two"]
     for folder in folders:
         label = f"heads of {folder.name} {EVIL}"
-        numbers = {"open": 90.0, "closed": 80.0, "random": 85.0, "delta": -5.0, "low": -7.0, "high": -3.0, "p": 0.01}
+        numbers = {"open": 90.0, "closed": 80.0, "random": 85.0, "estimate": -5.0, "low": -7.0, "high": -3.0, "p": 0.01}
         cell = {"encoder": "POS", "task": "pos", "other": label, "mode": "claimed", **numbers}
         claimed = head_rows({"claimed": np.eye(3)}).assign(other=label)
         about = {"encoders": [], "notes": [EVIL], "corpus": "elsewhere", "fingerprint": "0" * 64, "split": "dev"}
         about |= {"sentences": 9, "too_long": 0, "seed": 0, "settings": {"draws": 5, "resamples": 9, "margin": 1.0}}
-        frames = {"cells": pd.DataFrame([{**cell, "n": 2, "equal": 0.5, "holm": 0.01}]), "claimed": claimed}
+        frames = {"cells": pd.DataFrame([{**cell, "n": 2, "p_margin": 0.5, "p_holm": 0.01}]), "claimed": claimed}
         write_result(folder, Result("cross", about, frames))
     text = report(Sources(study[:1], analyses=folders), Choices(resamples=0), gold)
     sections = Markup(text).sections

@@ -15,16 +15,17 @@ from mtlprune.analyses.heads.claims.stability import MODES, OVER_TASKS
 from mtlprune.analyses.heads.roles import GAIN
 from mtlprune.analyses.heads.roles import show as roles
 from mtlprune.analyses.heads.scarcity import MEAN
-from mtlprune.analyses.heads.scarcity import show as scarcity
 from mtlprune.analyses.heads.treatments.show import pairs_not_shown
 from mtlprune.figures.grid import number, probability, seen_from
 from mtlprune.runs.groups import is_joint
-from mtlprune.statistics.significance import LEVEL, only_not_shown
+from mtlprune.statistics.contrast import NOT_SUPPORTED, SUPPORTED, UNDECIDED, only_not_shown
+from mtlprune.statistics.significance import LEVEL
 
 if TYPE_CHECKING:
     from mtlprune.runs.results import Result
 
-NOT_ASKED, NOT_SHOWN, UNDECIDED, ONE_SEED = "Not asked by these runs", "Not shown", "Undecided", "One seed cannot say"
+NOT_ASKED, NOT_SHOWN, ONE_SEED = "Not asked by these runs", "Not shown", "One seed cannot say"
+UNDECIDED_ANSWER = "Undecided"
 CLAIMS, SCORES, SHARING = (
     "Do tasks claim the same heads?",
     "Does joint training cost points?",
@@ -205,16 +206,16 @@ def _combine_tests(tests: Sequence[tuple[str, str]], gap_verdict: Verdict | None
     Yes where one speaks for a fight and none against it, no where two tests or more were made and all speak against it,
     else undecided.
     """
-    of_answer = {"Yes, in part": "for", "No": "against"}
-    leanings = [leaning for leaning, _ in tests]
-    answer = UNDECIDED
-    if len(tests) > 1 and {*leanings} == {"against"}:
+    of_answer = {"Yes, in part": SUPPORTED, "No": NOT_SUPPORTED}
+    verdicts = [verdict for verdict, _ in tests]
+    answer = UNDECIDED_ANSWER
+    if len(tests) > 1 and {*verdicts} == {NOT_SUPPORTED}:
         answer = "No"
-    leaning_of_gap = (
+    verdict_of_gap = (
         [of_answer[gap_verdict.answer]] if gap_verdict is not None and gap_verdict.answer in of_answer else []
     )
-    if "for" in (all_leanings := [*leanings, *leaning_of_gap]):
-        answer = UNDECIDED if "against" in all_leanings else "Yes, in part"
+    if SUPPORTED in (all_verdicts := [*verdicts, *verdict_of_gap]):
+        answer = UNDECIDED_ANSWER if NOT_SUPPORTED in all_verdicts else "Yes, in part"
     return Verdict(
         SHARING,
         answer,
@@ -226,20 +227,19 @@ def _combine_tests(tests: Sequence[tuple[str, str]], gap_verdict: Verdict | None
 def _by_scarcity(result: Result) -> tuple[str, str]:
     """The largest change of the mean gap where heads are scarce, and what it speaks for."""
     changes, margin = result.frames["changes"], result.about["settings"]["margin"]
-    row = min(changes[changes["task"] == MEAN].itertuples(), key=lambda change: change.delta)
-    leaning = scarcity.leaning(row, margin)
+    row = min(changes[changes["task"] == MEAN].itertuples(), key=lambda change: change.estimate)
     fight = f"a fight's −{margin:g}"
-    words = {"for": f"{fight} or less is seen", "against": f"{fight} is excluded", "undecided": f"{fight} is possible"}
-    change = f"{signed(row.delta)}{interval_text(row.low, row.high, 1)}"
-    return leaning, f"With {row.term} instead of {row.other} the gap changes by {change}: {words[leaning]}."
+    words = {SUPPORTED: "or less is seen", NOT_SUPPORTED: "is excluded", UNDECIDED: "is possible"}[row.verdict]
+    change = f"{signed(row.estimate)}{interval_text(row.low, row.high, 1)}"
+    return row.verdict, f"With {row.term} instead of {row.other} the gap changes by {change}: {fight} {words}."
 
 
 def _by_roles(result: Result) -> tuple[str, str]:
-    leaning, row = roles.leaning(result)
+    verdict, row = roles.verdict(result)
     if row is None:
-        return leaning, "Roles of heads say nothing (withdrawn, or none)."
-    gain = f"{signed(row.delta)}{interval_text(row.low, row.high, 1)}"
-    return leaning, f"Closing heads that get in a task's way gains {gain} points (a fight: {GAIN:g} or more)."
+        return verdict, "Roles of heads say nothing (withdrawn, or none)."
+    gain = f"{signed(row.estimate)}{interval_text(row.low, row.high, 1)}"
+    return verdict, f"Closing heads that get in a task's way gains {gain} points (a fight: {GAIN:g} or more)."
 
 
 _DIRECT = {"scarcity": _by_scarcity, "roles": _by_roles}
@@ -255,8 +255,8 @@ def _by_copies(result: Result) -> Verdict | None:
             continue
         if math.isnan(clone_row["share"]):  # of a gap that is not shown
             return Verdict(SHARING, "No gap to close", _points(pair), "why")
-        answer = NOT_SHOWN if pair.last > LEVEL else "Yes, in part" if pair.delta > 0 else "No"
-        answer = "No" if pair.last > LEVEL and pair.equal < LEVEL else answer
+        answer = NOT_SHOWN if pair.p_decisive > LEVEL else "Yes, in part" if pair.estimate > 0 else "No"
+        answer = "No" if pair.p_decisive > LEVEL and pair.p_margin < LEVEL else answer
         kind = control["label"].rpartition("clone of ")[2]
         text = f"Copies of shared heads close {_share(clone_row)} of the gap, copies of {kind} of the same layers"
         return Verdict(SHARING, answer, f"{text} {_share(control)}{_seen_from(answer, pair.detectable)}.", "why")
@@ -277,26 +277,26 @@ def _share(row: Any) -> str:
 
 
 def _points(pair: Any) -> str:
-    change = f"{number(pair.delta)} points{interval_text(pair.low, pair.high)}"
+    change = f"{number(pair.estimate)} points{interval_text(pair.low, pair.high)}"
     return f"Copies of shared heads minus copies of others: {change}."
 
 
 def _by_closing(result: Result) -> Verdict | None:
     """Heads that another task claims closed, beside random ones of the same layers; None where no other task's were."""
     cells = result.frames["cells"]
-    cells = cells[(cells["encoder"] != cells["other"]) & (cells["mode"] == "claimed") & cells["holm"].notna()]
+    cells = cells[(cells["encoder"] != cells["other"]) & (cells["mode"] == "claimed") & cells["p_holm"].notna()]
     cells = only_not_shown(cells[~cells["encoder"].map(is_joint)])
     if cells.empty:
         return None
-    lower = cells[(cells["holm"] < LEVEL) & (cells["delta"] < 0)]
+    lower = cells[(cells["p_holm"] < LEVEL) & (cells["estimate"] < 0)]
     cases = lower if len(lower) else cells
-    worst = cases.loc[cases["delta"].idxmin()]
+    worst = cases.loc[cases["estimate"].idxmin()]
     answer = "Possible: tasks need each other's heads" if len(lower) else NOT_SHOWN
     answer = answer if cells["n"].max() > 1 else ONE_SEED
     text = (
         f"Closing what another task claims, instead of random heads of the same layers, costs a task points in "
         f"{len(lower)} of {len(cells)} cases, most {worst['encoder']} without {worst['other']}'s: "
-        f"{signed(worst['delta'])}{interval_text(worst['low'], worst['high'], 1)}"
+        f"{signed(worst['estimate'])}{interval_text(worst['low'], worst['high'], 1)}"
         f"{_seen_from(answer, worst['detectable'])}."
     )
     return Verdict(SHARING, answer, text, "why")

@@ -3,7 +3,6 @@
 Letters for shapes: S runs (seeds), N sentences, K counts a score is made of, L layers, A heads a layer, C resamples.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -29,8 +28,9 @@ from mtlprune.evaluation.head_masks import Mask, random_sets
 from mtlprune.runs.groups import is_joint
 from mtlprune.runs.results import Result, head_rows
 from mtlprune.sentence import Sentence
-from mtlprune.statistics.resamples import over_seeds, resampled_scores
-from mtlprune.statistics.significance import differences, holm
+from mtlprune.statistics.contrast import Contrast, contrast_frame
+from mtlprune.statistics.resamples import Resampled, resampled_scores
+from mtlprune.statistics.significance import differences
 from mtlprune.statistics.standard_errors import Floats
 
 Tables = dict[tuple[Any, ...], AblatedCounts]
@@ -47,12 +47,12 @@ def measure(request: Request) -> Result:
       the label ``other`` claims, or one of PARTS of them (``mode``): these heads (``step`` 0), and each draw of as many
       random heads of the same layers (``control`` random).
     - ``cells``, wide: for each label of runs, task, closed label and part the mean ``open``, ``closed`` and ``random``
-      score; ``delta`` = closed − random with interval and p over seeds, sentences and draws (over sentences alone with
-      one seed), ``holm``, p corrected over the cells of other tasks with this part, and ``equal``, p of a difference of
-      the margin or more.
-    - ``own``, wide: delta of a label's heads in its own runs minus the mean of those of other single tasks there, for
-      each label and their mean (ALL_TASKS); ``term`` is "units", of the root mean square of all delta of the label's
-      runs, which has no scale, or "points"; ``holm`` over the labels.
+      score; ``estimate`` = closed − random with interval and p over seeds, sentences and draws (over sentences alone
+      with one seed), ``p_holm``, p corrected over the cells of other tasks with this part, and ``p_margin``, p of a
+      difference of the margin or more.
+    - ``own``, wide: the estimate of a label's heads in its own runs minus the mean of those of other single tasks
+      there, for each label and their mean (ALL_TASKS); ``term`` is "units", of the root mean square of all estimates
+      of the label's runs, which has no scale, or "points"; ``p_holm`` over the labels.
     - ``claimed``: by PARTS 1 for the heads that are closed for the label ``other``.
 
     Raises:
@@ -128,21 +128,14 @@ def _cells(tables: Tables, drawn: pd.DataFrame, request: Request) -> pd.DataFram
     pairs = [(3 * place, 3 * place + 1) for place in range(len(keys))]
     tested = differences(systems, pairs, request.options.resamples, request.seed)
     means = np.reshape([system.scores(system.totals).mean() for system in systems], (-1, 3))
-    rows = []
+    rows, margin = [], request.options.margin
     for (label, task, mode, other, _), difference, (closed, random, open_) in zip(keys, tested, means, strict=True):
-        interval = {"low": difference.low, "high": difference.high, "p": difference.p}
-        interval["detectable"], delta = difference.detectable, difference.delta
-        if difference.has_seeds:
-            error = difference.wide_error.with_draws(-drawn.loc[[(label, task, mode, other)]].to_numpy())
-            wide, interval["equal"] = error.half_width(), error.upper_tail(request.options.margin - abs(delta))
-            interval |= {"low": delta - wide, "high": delta + wide, "p": error.two_sided(delta)}
-            interval["detectable"] = error.detectable()
-        row: dict[str, object] = {"encoder": label, "task": task, "other": other, "mode": mode}
-        row |= {"open": open_, "closed": closed, "random": random, "delta": delta, "n": difference.seeds[0]}
-        rows.append(row | {"equal": math.nan, **interval})
-    frame = pd.DataFrame(rows).sort_values("mode", key=lambda modes: modes.map(PARTS.index), kind="stable")
-    apart = frame[frame["encoder"] != frame["other"]]
-    return frame.assign(holm=apart.groupby("mode")["p"].transform(lambda p: holm(p.to_numpy())))
+        contrast = Contrast.between(difference, -drawn.loc[[(label, task, mode, other)]].to_numpy())
+        row = {"encoder": label, "task": task, "other": other, "mode": mode}
+        row |= {"open": open_, "closed": closed, "random": random}
+        rows.append((row | {"p_margin": contrast.p_margin(margin)}, contrast))
+    frame = contrast_frame(rows, ["mode"], lambda frame: frame["encoder"] != frame["other"], effect=-margin)
+    return frame.sort_values("mode", key=lambda modes: modes.map(PARTS.index), kind="stable")
 
 
 def _own(tables: Tables, scores: pd.DataFrame, request: Request, notes: list[str]) -> pd.DataFrame:
@@ -180,12 +173,10 @@ def _own(tables: Tables, scores: pd.DataFrame, request: Request, notes: list[str
     draws = by_draw.loc[keys].to_numpy().reshape(len(parts), len(labels), len(labels), -1)  # (parts, T, U, D)
     drawn = [own_of_draws(of[:, :, 0] - of[:, :, 1], random) for of, random in zip(delta, draws, strict=True)]
     for part, term, label in np.ndindex(observed.shape[:3]):
-        row = {"encoder": [*labels, ALL_TASKS][label], "mode": parts[part], "term": TERMS[term], "n": len(seeds)}
-        figure = observed[part, term, label], booted[part, term, label]
-        rows.append({**row, **over_seeds(*figure, drawn=drawn[part][term, label])})
-    own = pd.DataFrame(rows)
-    each = own[own["encoder"] != ALL_TASKS].groupby(["mode", "term"])["p"]
-    return own.assign(holm=each.transform(lambda p: holm(p.to_numpy())))
+        row = {"encoder": [*labels, ALL_TASKS][label], "mode": parts[part], "term": TERMS[term]}
+        figure = Resampled(observed[part, term, label], booted[part, term, label])
+        rows.append((row, Contrast.of(figure, drawn=drawn[part][term, label])))
+    return contrast_frame(rows, ["mode", "term"], lambda frame: frame["encoder"] != ALL_TASKS)
 
 
 TERMS = ("units", "points")

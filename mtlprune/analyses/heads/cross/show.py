@@ -35,13 +35,13 @@ def findings(result: Result) -> list[str]:
     sentences = []
     words = {"claimed": "", "exclusive": " and no other single task", "shared": " and another single task, too"}
     for part, of in apart.groupby("mode", sort=False):
-        lower, higher = (int(((of["holm"] < LEVEL) & (sign * of["delta"] < 0)).sum()) for sign in (1, -1))
-        equal = int((holm(of["equal"]) < LEVEL).sum())
+        lower, higher = (int(((of["p_holm"] < LEVEL) & (sign * of["estimate"] < 0)).sum()) for sign in (1, -1))
+        equal = int((holm(of["p_margin"]) < LEVEL).sum())
         sentences.append(
             f"Closing the heads that one task claims{words[part]}, instead of random ones of the same layers, lowers "
             f"the score of another task in {lower} of {len(of)} cells and raises it in {higher}; in {equal} the "
             f"difference is shown to be below {result.about['settings']['margin']:g} points (Holm, p < {LEVEL}). Mean "
-            f"difference {number(of['delta'].mean())} points."
+            f"difference {number(of['estimate'].mean())} points."
         )
     for row in () if len(apart) else all_cells.itertuples():
         sentences.append(
@@ -71,7 +71,7 @@ PARTS = {
 
 
 def _more(row: Any) -> str:
-    return f"{number(abs(row.delta))} {'more' if row.delta < 0 else 'less'}"
+    return f"{number(abs(row.estimate))} {'more' if row.estimate < 0 else 'less'}"
 
 
 def _in_order(frame: pd.DataFrame, *columns: str) -> pd.DataFrame:
@@ -103,7 +103,7 @@ def _table(result: Result) -> Grid:
     return Grid.of(
         "Scores with the heads of one setting closed",
         _cells(result),
-        {**columns, **difference("difference", "Holm"), "below margin: p": ("equal", probability)},
+        {**columns, **difference("difference", "Holm"), "below margin: p": ("p_margin", probability)},
         "Means over seeds. Difference: claimed minus random heads closed, with 95 % interval. Exclusive: of these "
         "heads those that no other single task claims; shared: those that another one claims, too.",
         texts=2,
@@ -128,9 +128,9 @@ TABLES = (_own, _table)
 
 @captioned("Matrix of closed heads by scored tasks: claimed minus random heads closed.", frame="cells")
 def _matrix(result: Result) -> Spec:
-    claimed = _cells(result).query("mode == 'claimed'").assign(value=lambda frame: frame["delta"])
+    claimed = _cells(result).query("mode == 'claimed'").assign(value=lambda frame: frame["estimate"])
     own = claimed["encoder"] == claimed["other"]
-    shown = claimed["p"].where(own, claimed["holm"]) < LEVEL
+    shown = claimed["p"].where(own, claimed["p_holm"]) < LEVEL
     return figure(
         matrix(claimed, "scored", "closed_for", shown, own, "points", BOUND),
         "What closing one task's heads costs every task",

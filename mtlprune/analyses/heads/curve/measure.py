@@ -33,9 +33,9 @@ from mtlprune.corpora.tables import batched
 from mtlprune.evaluation.head_masks import Mask
 from mtlprune.runs.results import Result, head_rows
 from mtlprune.sentence import Sentence
-from mtlprune.statistics.resamples import Resampled, System, over_seeds, resampled_scores
-from mtlprune.statistics.significance import LEVEL, holm
-from mtlprune.statistics.standard_errors import Floats
+from mtlprune.statistics.contrast import Contrast, corrected, with_verdict
+from mtlprune.statistics.resamples import Resampled, System, resampled_scores
+from mtlprune.statistics.standard_errors import LEVEL, Floats
 from mtlprune.tasks.base import Task
 from mtlprune.training.head_gradients import derivatives
 from mtlprune.training.pruning.selectors import BATCH, fisher_mask, importance
@@ -122,8 +122,9 @@ def measure(request: Request) -> Result:
 
     - ``curve``, wide: the ``score`` of each run's task with so many ``heads`` open, by order and draw (``step``).
     - ``areas``, wide: mean ``cpr`` over ``n`` runs and draws; ``enough``, the mean of the least number of
-      heads with a score within the margin of the whole; of rankings ``delta``, their CPR minus that of heads permuted
-      within layers, with interval and p over seeds and sentences (over sentences alone with one run), and ``holm``.
+      heads with a score within the margin of the whole; of rankings ``estimate``, their CPR minus that of heads
+      permuted within layers, with interval and p over seeds and sentences (over sentences alone with one run), and
+      ``p_holm``.
     - ``sets``, wide: of each run and task the disjoint sufficient sets of the first selector (``step``): how many
       ``heads``, the score with ``all`` heads open and with only these (``alone``); of the first one also `examine`. No
       row where all heads closed are within the margin of the whole.
@@ -230,8 +231,7 @@ def _areas(counts: Mapping[tuple[Any, ...], AblatedCounts], request: Request) ->
     for (label, task, order, keep), of_runs in counts.items():
         tables.setdefault((label, task), {})[order, keep] = of_runs
     rows = [{"encoder": key[0], "task": key[1], **row} for key, of in tables.items() for row in _rows(of, request)]
-    frame = pd.DataFrame(rows)
-    return frame.assign(holm=holm(frame["p"]))
+    return with_verdict(corrected(pd.DataFrame(rows), [], slice(None)))
 
 
 def _rows(table: Mapping[tuple[Order, int], AblatedCounts], request: Request) -> Iterator[dict[str, object]]:
@@ -254,5 +254,5 @@ def _rows(table: Mapping[tuple[Order, int], AblatedCounts], request: Request) ->
         row |= {"cpr": performance[own].mean(), "enough": least[own].mean()}
         if not control:
             mean, of_null = (Resampled(performance[some].mean(0), drawn[some].mean(0)) for some in (own, null))
-            row |= over_seeds(*(mean - of_null), one_run=True)
+            row |= Contrast.of(mean - of_null, one_run=True).row()
         yield row

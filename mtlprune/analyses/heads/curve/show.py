@@ -9,7 +9,7 @@ from mtlprune.errors import plural
 from mtlprune.figures.charts import Spec, band, captioned, colours, figure, lines, panels
 from mtlprune.figures.grid import DETECTABLE, Grid, difference, number, probability, seen_from, with_interval
 from mtlprune.runs.results import Result
-from mtlprune.statistics.significance import only_not_shown
+from mtlprune.statistics.contrast import only_not_shown
 
 NAMES = {"": "{}", "reverse": "{}, reversed", "random": "random in the layers of {}"}
 """Control → what an order is called, given what ranks heads."""
@@ -36,7 +36,7 @@ def findings(result: Result) -> list[str]:
         sentences.append(
             f"{_label(row)}: of the heads ranked by {selector} {row.enough:.0f} are enough for a score at most "
             f"{margin:g} below the whole. The area is {number(row.cpr)}, with random heads of the same layers it "
-            f"differs by {with_interval(row)} (Holm p {probability(row.holm)}{seen})."
+            f"differs by {with_interval(row)} (Holm p {probability(row.p_holm)}{seen})."
         )
     keys = ["encoder", "seed", "task"]
     for (_, seed, _), rows in result.frame("sets", *keys).groupby(keys, sort=False):

@@ -42,8 +42,8 @@ from mtlprune.model import MultiTaskModel, autocast
 from mtlprune.runs.groups import is_joint
 from mtlprune.runs.results import Result, head_rows
 from mtlprune.sentence import Sentence
-from mtlprune.statistics.resamples import Resampled, over_seeds, weighted
-from mtlprune.statistics.significance import holm
+from mtlprune.statistics.contrast import Contrast, contrast_frame
+from mtlprune.statistics.resamples import Resampled, weighted
 from mtlprune.statistics.standard_errors import Floats
 from mtlprune.tasks.base import Target, Task
 from mtlprune.training.head_gradients import sentence_loss
@@ -79,8 +79,9 @@ def measure(request: Request) -> Result:
     """All runs on the same pairs of sentences. Frames:
 
     - ``cells``, wide: for each label of runs, changed ``task`` and set of heads (``other``, a label of the claims or
-      STEM) the mean ``share`` over seeds, that of ``random`` heads of the same layers, and ``delta``, their difference
-      with interval and p over seeds, pairs and draws (without seeds where there is one), ``holm`` over all cells; how
+      STEM) the mean ``share`` over seeds, that of ``random`` heads of the same layers, and ``estimate``, their
+      difference with interval and p over seeds, pairs and draws (without seeds where there is one), ``p_holm`` over
+      all cells; how
       many ``pairs``, and which part of them is ``decided`` as gold has both sentences; of tasks with LEAST pairs or
       more.
     - ``contrasts``: means over tasks of the share beyond random heads (``term``): through the task's ``own`` claims,
@@ -102,9 +103,8 @@ def measure(request: Request) -> Result:
         for task, change in of_tasks.items():
             changes.setdefault((label, task), {})[seed] = change
     shares = _shares(changes, request)
-    cells = pd.DataFrame(_cells(shares, changes))
-    contrasts, stems = pd.DataFrame(_contrasts(shares)), pd.DataFrame(_stems(shares))
-    return exchanged.result.with_frames(cells=cells.assign(holm=holm(cells["p"])), contrasts=contrasts, stems=stems)
+    cells, contrasts = contrast_frame(_cells(shares, changes), []), contrast_frame(_contrasts(shares))
+    return exchanged.result.with_frames(cells=cells, contrasts=contrasts, stems=pd.DataFrame(_stems(shares)))
 
 
 def with_stem(claimed: Mapping[str, Mask]) -> dict[str, Mask]:
@@ -256,17 +256,17 @@ def _shares(changes: Changes, request: Request) -> Shares:
     return shares
 
 
-def _cells(shares: Shares, changes: Changes) -> Iterator[dict[str, object]]:
+def _cells(shares: Shares, changes: Changes) -> Iterator[tuple[dict[str, object], Contrast]]:
     """Rows of the frame ``cells``."""
     for (label, task, other), share in shares.items():
         runs = changes[label, task]
-        row = {"encoder": label, "task": task, "other": other, "n": len(runs), "share": share.own.mean()}
+        row = {"encoder": label, "task": task, "other": other, "share": share.own.mean()}
         row |= {"random": share.random.mean(), "pairs": len(runs[share.seeds[0]].whole)}
         row |= {"decided": np.mean([run.decided for run in runs.values()])}
-        yield row | over_seeds(*share.beyond, one_run=True, drawn=share.drawn[None])
+        yield row, Contrast.of(share.beyond, one_run=True, drawn=share.drawn[None])
 
 
-def _contrasts(shares: Shares) -> Iterator[dict[str, object]]:
+def _contrasts(shares: Shares) -> Iterator[tuple[dict[str, object], Contrast]]:
     """Rows of the frame ``contrasts``, of labels all of whose tasks claim heads and have the same seeds."""
     for label in dict.fromkeys(label for label, *_ in shares):
         of = {(task, other): share for (one, task, other), share in shares.items() if one == label}
@@ -284,8 +284,7 @@ def _contrasts(shares: Shares) -> Iterator[dict[str, object]]:
             by_set: dict[str, Floats] = {}  # a set's draws are the same for all tasks
             for key, weight in weights.items():
                 by_set[key[1]] = by_set.get(key[1], 0.0) + weight * of[key].drawn
-            row = {"encoder": label, "term": name, "n": len(figure.observed)}
-            yield row | over_seeds(*figure, drawn=np.stack([*by_set.values()]))
+            yield {"encoder": label, "term": name}, Contrast.of(figure, drawn=np.stack([*by_set.values()]))
 
 
 def _stems(shares: Shares) -> Iterator[dict[str, object]]:

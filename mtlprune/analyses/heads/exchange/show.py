@@ -7,7 +7,8 @@ from mtlprune.errors import plural
 from mtlprune.figures.charts import Spec, by_task, captioned, figure, head_map, matrix
 from mtlprune.figures.grid import DETECTABLE, Grid, difference, number, probability, seen_from, with_interval
 from mtlprune.runs.results import Result
-from mtlprune.statistics.significance import LEVEL, only_not_shown
+from mtlprune.statistics.contrast import only_not_shown
+from mtlprune.statistics.significance import LEVEL
 
 
 def about(result: Result) -> str:
@@ -54,7 +55,7 @@ def findings(result: Result) -> list[str]:
             f"{row.encoder}: beyond random heads a task's own claims carry {with_interval(row)} more of its change "
             f"than those of other tasks (p {probability(row.p)}, {plural(row.n, 'run')})."
         )
-    shown = int(((rows["holm"] < LEVEL) & (rows["delta"] > 0)).sum())
+    shown = int(((rows["p_holm"] < LEVEL) & (rows["estimate"] > 0)).sum())
     seen = seen_from(*only_not_shown(rows)["detectable"], unit="of the change", before="; of what is not shown, ")
     sentences.append(
         f"In {shown} of {len(rows)} cells claimed heads carry more than random ones (Holm, p < {LEVEL}){seen}."
@@ -99,7 +100,7 @@ def _matrix(result: Result) -> Spec:
             rows.assign(changed=names, value=rows["share"]),
             "changed",
             "other",
-            (rows["holm"] < LEVEL) & (rows["delta"] > 0),
+            (rows["p_holm"] < LEVEL) & (rows["estimate"] > 0),
             rows["task"].str.upper() == rows["other"].str.upper(),
             "share of the change",
         ),

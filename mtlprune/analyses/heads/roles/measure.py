@@ -31,7 +31,7 @@ from mtlprune.analyses.harness.reading import (
     survey,
     training_sentences,
 )
-from mtlprune.analyses.heads.roles import MEAN, ROLES, STL
+from mtlprune.analyses.heads.roles import GAIN, MEAN, ROLES, STL
 from mtlprune.analyses.heads.roles.maths import agreed, conflicts, least_effect, role_scores, two_sided
 from mtlprune.analyses.heads.roles.single import count_each, halves, interfering, one_by_one
 from mtlprune.encoder.interventions import CONSTANT
@@ -40,8 +40,8 @@ from mtlprune.model import autocast
 from mtlprune.runs.groups import is_joint
 from mtlprune.runs.results import Result, head_rows
 from mtlprune.sentence import Sentence
-from mtlprune.statistics.resamples import Resampled, over_seeds, resampled_scores, weighted
-from mtlprune.statistics.significance import holm
+from mtlprune.statistics.contrast import Contrast, contrast_frame
+from mtlprune.statistics.resamples import Resampled, resampled_scores, weighted
 from mtlprune.tasks.base import Task
 
 Roles = dict[tuple[str, int], dict[str, dict[str, Mask]]]
@@ -77,13 +77,13 @@ def measure(request: Request) -> Result:
     - ``conflicts``, wide: of each joint run, and of the single-task runs of a seed together (``encoder`` STL), the
       number of ``conflict`` heads, ``expected`` with heads permuted within layers, and p of so many.
     - ``gains``, wide: of each label and task with conflict heads that interfere with it: mean score with all heads
-      ``open``, with these ``closed`` for this task alone and with as many ``random`` ones of their layers; ``delta`` =
-      closed − random with interval and p over seeds, sentences and draws, ``holm`` over all tasks, ``n`` runs; of
+      ``open``, with these ``closed`` for this task alone and with as many ``random`` ones of their layers; ``estimate``
+      = closed − random with interval and p over seeds, sentences and draws, ``p_holm`` over all tasks, ``n`` runs; of
       several runs also MEAN, over the tasks of each run that have such heads.
 
     With ``closing`` single no gates are fitted, and ``heads`` has what closing each head alone gains, in points, and
     what could be detected (`interfering`; ``step`` 0: the half that chooses, 1: the one that confirms); ``chosen``,
-    wide, the heads that the first half chooses, with p and ``holm`` on the second; ``gains`` is of those confirmed,
+    wide, the heads that the first half chooses, with p and ``p_holm`` on the second; ``gains`` is of those confirmed,
     all closed at once, on the second half.
 
     Raises:
@@ -222,11 +222,11 @@ def _gains(study: _Study, counts: Mapping[tuple[Any, ...], AblatedCounts]) -> pd
         random = with_draws(draws, generator)
         gain, three = closed - random, zip(("open", "closed", "random"), (opened, closed, random), strict=True)
         means = {kind: float(one.observed.mean()) for kind, one in three}
-        rows.append({"encoder": label, "task": task, "n": len(seeds[place]), **over_seeds(*gain), **means})
+        rows.append(({"encoder": label, "task": task, **means}, Contrast.of(gain)))
         for run, seed in enumerate(seeds[place]):
             runs.setdefault((label, seed), []).append(Resampled(gain.observed[[run]], gain.booted[:, [run]]))
-    each = pd.DataFrame(rows, columns=None if rows else ["p"])
-    return pd.concat([each.assign(holm=holm(each["p"])), pd.DataFrame(_mean_gains(runs))], ignore_index=True)
+    rows += _mean_gains(runs)
+    return contrast_frame(rows, [], lambda frame: frame["task"] != MEAN, effect=GAIN)
 
 
 def with_draws(draws: Sequence[Resampled], generator: np.random.Generator) -> Resampled:
@@ -239,10 +239,10 @@ def with_draws(draws: Sequence[Resampled], generator: np.random.Generator) -> Re
     return Resampled(observed, np.take_along_axis(booted, again, axis=0).mean(0))
 
 
-def _mean_gains(runs: dict[tuple[str, int], list[Resampled]]) -> Iterator[dict[str, Any]]:
+def _mean_gains(runs: dict[tuple[str, int], list[Resampled]]) -> Iterator[tuple[dict[str, Any], Contrast]]:
     """Rows of the mean over the tasks of each run that have conflict heads, of labels with several runs."""
     for label in dict.fromkeys(label for label, _ in runs):
         means = [weighted(gains) for (one, _), gains in runs.items() if one == label]
         if len(means) > 1:
             observed, booted = (np.concatenate(parts, axis=-1) for parts in zip(*means, strict=True))
-            yield {"encoder": label, "task": MEAN, "n": len(means), **over_seeds(observed, booted)}
+            yield {"encoder": label, "task": MEAN}, Contrast.of(Resampled(observed, booted))

@@ -4,13 +4,14 @@ from typing import Any
 
 import pandas as pd
 
-from mtlprune.analyses.heads.roles import GAIN, MEAN, ROLES, STL
+from mtlprune.analyses.heads.roles import MEAN, ROLES, STL
 from mtlprune.errors import plural
 from mtlprune.evaluation.ablations import SENTENCES
 from mtlprune.figures.charts import Spec, by_task, captioned, figure, head_map
 from mtlprune.figures.grid import DETECTABLE, Grid, difference, number, probability, seen_from, with_interval
 from mtlprune.runs.results import Result
-from mtlprune.statistics.significance import LEVEL, only_not_shown
+from mtlprune.statistics.contrast import UNDECIDED, decisive_p, only_not_shown
+from mtlprune.statistics.significance import LEVEL
 
 
 def about(result: Result) -> str:
@@ -63,27 +64,25 @@ def findings(result: Result) -> list[str]:
         sentences.append(
             f"Closing the {'' if _single(result) else 'conflict '}heads that interfere with {whose} for it alone, "
             f"instead of random heads of the same layers, gains {row.encoder} {with_interval(row)} points ({name} "
-            f"{probability(row.holm)}{seen})."
+            f"{probability(row.p_holm)}{seen})."
         )
     return sentences
 
 
-def leaning(result: Result) -> tuple[str, Any]:
-    """Say whether closing heads that interfere speaks for a fight over heads, against it or leaves it undecided, and
-    give the row of the mean gain that says so; None where the Result is withdrawn, or no head interferes."""
+def verdict(result: Result) -> tuple[str, Any]:
+    """The verdict on a fight over heads, in which closing heads that interfere gains GAIN or more, and the row of the
+    mean gain; None where the Result is withdrawn, or no head interferes."""
     gains = result.frame("gains", "task")
     mean = next(gains[gains["task"] == MEAN].itertuples(), None)
     if mean is None or result.withdrawn:
-        return "undecided", None
-    if mean.n > 1 and mean.low > 0 and mean.delta >= GAIN:
-        return "for", mean
-    return "against" if mean.n > 1 and mean.high < GAIN else "undecided", mean
+        return UNDECIDED, None
+    return mean.verdict, mean
 
 
 def _known_gains(result: Result) -> pd.DataFrame:
     """Gains, of whose mean p needs no correction; ``detectable`` only where p shows nothing."""
-    gains = result.frame("gains", "holm", "p", "task")
-    return only_not_shown(gains.assign(holm=gains["holm"].fillna(gains["p"])).dropna(subset="holm"))
+    gains = result.frame("gains", "p_holm", "p", "task")
+    return only_not_shown(gains.assign(p_holm=decisive_p(gains)).dropna(subset="p_holm"))
 
 
 def _numbers(result: Result) -> pd.DataFrame:
@@ -91,8 +90,8 @@ def _numbers(result: Result) -> pd.DataFrame:
     keys, heads = ["encoder", "seed", "task"], result.frames["heads"]
     second = heads[(heads["measure"] == "detectable") & (heads["step"] == 1)]
     numbers = second.groupby(keys, sort=False)["value"].agg(heads="size", detectable="median")
-    chosen = result.frame("chosen", *keys, "holm")
-    for name, rows in (("chosen", chosen), ("confirmed", chosen[chosen["holm"] < LEVEL])):
+    chosen = result.frame("chosen", *keys, "p_holm")
+    for name, rows in (("chosen", chosen), ("confirmed", chosen[chosen["p_holm"] < LEVEL])):
         numbers[name] = rows.groupby(keys).size().reindex(numbers.index, fill_value=0)
     return numbers.reset_index()
 
@@ -103,7 +102,7 @@ def _alone(result: Result) -> list[Grid]:
     columns: dict[str, Any] = {"run": "encoder", "task": "task", "seed": ("seed", 0)}
     counts = {name: (name, 0) for name in ("heads", "chosen", "confirmed")} | {"detectable": ("detectable", 2)}
     points = {"first half": ("first", 2), "second half": ("second", 2), "p": ("p", probability)}
-    points = {"layer": ("layer", 0), "head": ("head", 0), **points, "Holm": ("holm", probability)}
+    points = {"layer": ("layer", 0), "head": ("head", 0), **points, "Holm": ("p_holm", probability)}
     how_many = (
         "Chosen on one half of the sentences, confirmed on the other. Detectable: the gain that the second half would "
         "show in four of five cases (two-sided 5 %, not corrected), median of heads."

@@ -86,9 +86,9 @@ def interfering(
             row = {"task": task, **place, "first": first["gain"][head], "second": second["gain"][head]}
             chosen.append({**row, "p": second["p"][head]})
     frame = pd.DataFrame(chosen, columns=None if chosen else ["task", "layer", "head", "p"])
-    frame = frame.assign(holm=holm(frame["p"]))
+    frame = frame.assign(p_holm=holm(frame["p"]))
     masks = {}
-    for task, rows in frame[frame["holm"] < LEVEL].groupby("task", sort=False):
+    for task, rows in frame[frame["p_holm"] < LEVEL].groupby("task", sort=False):
         masks[str(task)] = np.zeros(size, bool)
         masks[str(task)][rows["layer"] - 1, rows["head"] - 1] = True
     return pd.concat(parts, ignore_index=True), frame, masks

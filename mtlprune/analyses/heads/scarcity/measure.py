@@ -7,8 +7,6 @@ import itertools
 from collections.abc import Hashable, Mapping, Sequence
 from typing import NamedTuple
 
-import pandas as pd
-
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.harness.settings import Setting, common_seeds, gap, have_all, joint_pairs, read_settings
 from mtlprune.analyses.heads.scarcity import MEAN
@@ -17,7 +15,8 @@ from mtlprune.runs.columns import Columns, ScoredRun, in_columns
 from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.runs.groups import PRUNING, SHARED, untreated
 from mtlprune.runs.results import Result
-from mtlprune.statistics.resamples import Resampled, by_draw, over_seeds, pooled_deviation, weighted, within_margin
+from mtlprune.statistics.contrast import Contrast, contrast_frame
+from mtlprune.statistics.resamples import Resampled, by_draw, pooled_deviation, weighted
 
 FEW = 3
 """From so few seeds values can lie close by chance, so that an interval is too narrow."""
@@ -45,9 +44,10 @@ def measure(request: Request) -> Result:
     - ``levels``: the ``gap`` of a level (``term``), joint minus single tasks, with the interval over seeds and
       sentences; ``heads`` open (``all``: none closed), ``updates`` of joint runs, scores ``single`` and ``joint``.
     - ``changes``: the gap of ``term`` minus that of ``other``, which has all heads and else the same settings (or, of a
-      level with all heads, is the first such); paired by seed. ``widens``: p of a true change of −margin or less;
-      ``equal``: p of one of the margin or more either way. Where seeds share draws, the same with ``draws`` (so many)
-      in the place of seeds, after ``draws_``; where a change has FEW seeds or fewer, the same with an error not below
+      level with all heads, is the first such); paired by seed. ``p_widening``: p of a true change of −margin or
+      less; ``p_margin``: p of one of the margin or more either way. Where seeds share draws, the same with
+      ``draws`` (so many) in the place of seeds, after ``draws_``; where a change has FEW seeds or fewer, the same with
+      an error not below
       that of all changes of the task, after ``pooled_``.
 
     Raises:
@@ -71,19 +71,19 @@ def measure(request: Request) -> Result:
     bases |= dict.fromkeys(whole[1:], whole[0])
     gaps, changes = [], []
     for one, (name, places) in itertools.product(levels, means.items()):
-        figure, draws = _figure({one: 1}, places)
-        row = {"term": one.label, "heads": one.heads, "updates": one.joint.updates, "task": name, "n": len(draws)}
+        figure, _ = _figure({one: 1}, places)
+        row = {"term": one.label, "heads": one.heads, "updates": one.joint.updates, "task": name}
         seeds, sides = common_seeds(one.single, one.joint), {"single": one.single, "joint": one.joint}
         scores = {side: float(of.of_seeds(seeds, places).observed.mean()) for side, of in sides.items()}
-        gaps.append({**row, **over_seeds(*figure), **scores})
+        gaps.append((row | scores, Contrast.of(figure)))
     for name, places in means.items():
         figures = {one: _figure({one: 1, base: -1}, places) for one, base in bases.items()}
         pooled = pooled_deviation([figure.observed for figure, _ in figures.values()])
         for one, (figure, draws) in figures.items():
-            keys = {"term": one.label, "other": bases[one].label, "task": name, "n": len(draws)}
-            changes.append(keys | change(figure, draws, options.margin, pooled))
+            keys = {"term": one.label, "other": bases[one].label, "task": name}
+            changes.append((keys | doubts(figure, draws, options.margin, pooled), Contrast.of(figure)))
     order = {one.label: place for place, one in enumerate(levels)}
-    changes.sort(key=lambda row: order[str(row["term"])])
+    changes.sort(key=lambda row: order[str(row[0]["term"])])
     paired = {place for one in levels for place in (one.single.place, one.joint.place)}
     notes = [
         f"{comparison.columns[place].title} is left out: no joint or single-task runs of the same settings."
@@ -94,7 +94,8 @@ def measure(request: Request) -> Result:
     about = {"split": request.split, "sentences": levels[0].joint.systems[0].counts.shape[1], "encoders": []}
     about |= {"settings": {**options.model_dump(mode="json"), "seed": request.seed}, "tasks": tasks, "notes": notes}
     about |= {"heads": max(one.heads for one in levels)}
-    return Result("scarcity", about, {"levels": pd.DataFrame(gaps), "changes": pd.DataFrame(changes)})
+    frames = {"levels": contrast_frame(gaps), "changes": contrast_frame(changes, effect=-options.margin)}
+    return Result("scarcity", about, frames)
 
 
 def _levels(comparison: Columns, tasks: Sequence[str], request: Request) -> list[Level]:
@@ -154,21 +155,20 @@ def _figure(weights: Mapping[Level, float], places: list[int]) -> tuple[Resample
     return figure, list(zip(*(one.joint.draws(seeds) for one in weights), strict=True))
 
 
-def change(figure: Resampled, draws: Sequence[Hashable], margin: float, pooled: float) -> dict[str, float]:
-    """A row of ``changes``, as `measure` has it.
+def doubts(figure: Resampled, draws: Sequence[Hashable], margin: float, pooled: float) -> dict[str, float]:
+    """The columns of ``changes`` about the margin, draws and the pooled error, as `measure` has them.
 
     Args:
         draws: of each seed.
         pooled: standard deviation between seeds of all changes of the task.
     """
-    row = over_seeds(*figure) | dict(zip(("widens", "equal"), within_margin(*figure, margin), strict=True))
-    number = len(set(draws))
-    others: dict[str, tuple[Resampled, float]] = {}
+    change, others, number = Contrast.of(figure), dict[str, Contrast](), len(set(draws))
+    row = {"p_widening": change.p_at_most(-margin), "p_margin": change.p_margin(margin)}
     if 1 < number < len(draws):
-        others["draws_"], row["draws"] = (by_draw(figure, draws), 0.0), number
+        others["draws_"], row["draws"] = Contrast.of(by_draw(figure, draws)), number
     if 1 < len(draws) <= FEW and pooled > float(figure.observed.std(ddof=1)):
-        others["pooled_"] = figure, pooled
-    for prefix, (one, least) in others.items():
-        found = over_seeds(*one, pooled=least) | {"widens": within_margin(*one, margin, least)[0]}
-        row |= {prefix + name: found[name] for name in ("delta", "low", "high", "widens")}
+        others["pooled_"] = Contrast.of(figure, pooled=pooled)
+    for prefix, other in others.items():
+        row |= {prefix + name: getattr(other, name) for name in ("estimate", "low", "high")}
+        row[f"{prefix}p_widening"] = other.p_at_most(-margin)
     return row

@@ -10,7 +10,8 @@ from mtlprune.errors import plural
 from mtlprune.figures.charts import Interval, Spec, captioned, figure, forest, panels
 from mtlprune.figures.grid import DETECTABLE, Grid, difference, number, probability, seen_from, with_interval
 from mtlprune.runs.results import Result
-from mtlprune.statistics.significance import LEVEL, only_not_shown
+from mtlprune.statistics.contrast import SUPPORTED, UNDECIDED, only_not_shown
+from mtlprune.statistics.significance import LEVEL
 
 
 def about(result: Result) -> str:
@@ -36,37 +37,29 @@ def findings(result: Result) -> list[str]:
         sentences.append(
             f"{row.term}, {row.task}: joint minus single tasks is {with_interval(gap)} ({plural(gap['n'], 'seed')}), "
             f"{row.other}: {with_interval(base)} ({plural(base['n'], 'seed')}); a change of {with_interval(row)} "
-            f"({plural(row.n, 'seed')}): {verdict(row, margin)}."
+            f"({plural(row.n, 'seed')}): {_in_words(row, margin)}."
         )
     return sentences + [note for note in result.about["notes"] if "other heads open" in note]
 
 
-def leaning(row: Any, margin: float) -> str:
-    """Say by the 95 % interval of a change whether it speaks for a fight over heads, which widens the gap by the margin
-    or more, against it, or leaves it undecided."""
-    if row.n > 1 and row.high < 0 and row.delta <= -margin:
-        return "for"
-    return "against" if row.n > 1 and row.low > -margin else "undecided"
-
-
-def verdict(row: Any, margin: float) -> str:
-    """Say by its 95 % interval whether a change speaks for a fight, which widens the gap by the margin or more; then
-    whether the same holds over draws, or with an error that is not below that of other changes."""
+def _in_words(row: Any, margin: float) -> str:
+    """Say by its verdict whether a change speaks for a fight over heads, which widens the gap by the margin or more;
+    then whether the same holds over draws, or with an error that is not below that of other changes."""
     if row.n < 2:
         return "one seed shows nothing, as its interval is of sentences alone"
     if row.high < 0:
-        predicted = ", as a fight over heads predicts" * (leaning(row, margin) == "for")
+        predicted = ", as a fight over heads predicts" * (row.verdict == SUPPORTED)
         return f"the gap widens{predicted} (p {probability(row.p)})"
-    if leaning(row, margin) == "undecided":
+    if row.verdict == UNDECIDED:
         return f"not shown to widen, nor to widen by less than {_points(margin)}{seen_from(row.detectable)}"
-    words = f"it does not widen by {_points(margin)} (p {probability(row.widens)}){', and narrows' * (row.low > 0)}"
+    words = f"it does not widen by {_points(margin)} (p {probability(row.p_widening)}){', and narrows' * (row.low > 0)}"
     others = {"draws_": "over {} of heads in the place of seeds", "pooled_": "with the error of all changes"}
     for prefix, name in others.items():
         if not math.isnan(low := getattr(row, f"{prefix}low", math.nan)):
             holds = "the same" if low > -margin else "not decided"
             ends = f"[{number(low)}, {number(getattr(row, f'{prefix}high'))}], p "
             words += f"; {name.format(plural(getattr(row, 'draws', 0), 'draw'))} {holds} ({ends}"
-            words += f"{probability(getattr(row, f'{prefix}widens'))})"
+            words += f"{probability(getattr(row, f'{prefix}p_widening'))})"
     return words
 
 
@@ -87,8 +80,8 @@ def _levels(result: Result) -> Grid:
 
 def _changes(result: Result) -> Grid:
     margins: dict[str, Any] = {
-        "margin excluded: p": ("widens", probability),
-        "within margin: p": ("equal", probability),
+        "margin excluded: p": ("p_widening", probability),
+        "within margin: p": ("p_margin", probability),
     }
     return Grid.of(
         "How the gap changes where heads are scarce",
@@ -119,7 +112,7 @@ def _gaps(result: Result) -> Spec:
         for frame, title in ((levels, "joint minus single tasks"), (changes, "change of that gap")):
             intervals = [
                 Interval(
-                    row.called, row.delta, row.low, row.high, row.p < LEVEL, f"{name}, {title}: {with_interval(row)}"
+                    row.called, row.estimate, row.low, row.high, row.p < LEVEL, f"{name}, {title}: {with_interval(row)}"
                 )
                 for row in frame[frame["name"] == name].itertuples()
             ]

@@ -18,8 +18,8 @@ from mtlprune.io.files import read_json, reading
 from mtlprune.runs.columns import MORE_UPDATES, Columns, in_columns
 from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.runs.results import Result
-from mtlprune.statistics.resamples import Resampled, over_seeds, ratio_over_seeds, swapped_p, within_margin
-from mtlprune.statistics.significance import holm
+from mtlprune.statistics.contrast import Contrast, contrast_frame, corrected, with_verdict
+from mtlprune.statistics.resamples import Resampled, ratio_over_seeds, swapped_p
 from mtlprune.statistics.standard_errors import StandardError
 
 SINGLE, JOINT, TREATED, OTHER = "single", "joint", "treated", "other"
@@ -29,17 +29,18 @@ def measure(request: Request) -> Result:
     """All runs. Frames:
 
     - ``scores``: the main score of each setting (``term``) and ``task``, mean over seeds.
-    - ``settings``, wide: of the mean score ``gap`` (single tasks minus this) and ``gain`` (this minus joint), with
-      intervals and p over seeds and sentences, ``free`` degrees of freedom of seeds, ``detectable``, the minimum
-      detectable effect of ``gain``, ``q``, p after Holm over the settings of a kind (``mode``); ``reach``, p that it is
-      worse than single tasks by the margin or more; ``share`` of the gap closed with Fieller's interval, NaN where the
+    - ``settings``, wide: of the mean score ``gap`` (single tasks minus this) and gain (``estimate``, this minus joint),
+      with intervals and p over seeds and sentences, ``p_holm``, p after Holm over the settings of a kind (``mode``);
+      ``p_reach``, p that it is worse than single tasks by the margin or more;
+      ``share`` of the gap closed with Fieller's interval, NaN where the
       gap is not shown to be above 0; ``parameters`` added to joint's; ``cost`` of training, or of an update, as a
       multiple of joint's, and ``total``, of all updates with the finished runs that it makes use of.
     - ``pairs``, wide: ``term`` minus ``other``, chosen heads against random ones (``mode`` primary or control), what
       owes finished runs, or costs four fifths as much in all, against longer joint training (budget), and treatments
       against the untreated joint runs, of no more updates, whose scores on dev are the best of all settings' (tuned;
       none where those are the joint runs);
-      ``equal``, p of a difference of the margin or more; ``swapped``, p over sentences alone, these runs held fixed.
+      ``p_margin``, p of a difference of the margin or more; ``p_sentences``, p over sentences alone, these runs held
+      fixed.
 
     Raises:
         RunError: no single-task and joint runs of the same settings, several encoders, runs that cannot be compared.
@@ -60,7 +61,7 @@ def measure(request: Request) -> Result:
         for one in settings:
             costs[one.label]["update"] = known.get(min(run.name for run in one.column.runs), math.nan)
     rows = _rows(settings, by_kind[SINGLE], by_kind[JOINT], costs, clock, request)
-    if unknown := rows.loc[rows["free"].notna() & rows["p"].isna(), "term"].tolist():
+    if unknown := rows.loc[(rows["n"] > 1) & rows["p"].isna(), "term"].tolist():
         notes.append(
             f"The gain has no interval where seeds or resampled sentences all give the same: {', '.join(unknown)}."
         )
@@ -139,8 +140,7 @@ def _rows(
     clock: str,
     request: Request,
 ) -> pd.DataFrame:
-    whole = over_seeds(*_apart(single, joint))
-    rows = []
+    whole, margin, rows = Contrast.of(_apart(single, joint)), request.options.margin, list[dict[str, Any]]()
     for one in settings:
         mean, cost = float(np.mean(_means(one))), costs[one.label]
         row = {"term": one.label, "mode": one.kind, "label": one.column.title, "mean": mean, "seeds": len(one.seeds)}
@@ -149,26 +149,23 @@ def _rows(
         row |= {"cost": cost[clock] / costs[joint.label][clock]}
         row |= {"total": (whole_costs[0] + (whole_costs[2] if cost["owes"] else 0.0)) / whole_costs[1]}
         if one is not single:
-            behind = over_seeds(*_apart(single, one))
-            row |= {"gap": behind["delta"], "gap_low": behind["low"], "gap_high": behind["high"]}
-            row |= {"reach": within_margin(*_apart(one, single), request.options.margin)[0]}
+            behind = Contrast.of(_apart(single, one))
+            row |= {"gap": behind.estimate, "gap_low": behind.low, "gap_high": behind.high}
+            row |= {"p_reach": Contrast.of(_apart(one, single)).p_at_most(-margin)}
         if one is not joint:
-            gain = over_seeds(*(gained := _apart(one, joint)))
-            row |= {"gain": gain["delta"], "gain_low": gain["low"], "gain_high": gain["high"], "p": gain["p"]}
-            row |= {"free": gain["free"], "detectable": gain["detectable"]}
-            if whole["low"] > 0 and one.seeds == single.seeds == joint.seeds and one is not single:
+            gain = Contrast.of(gained := _apart(one, joint))
+            row |= gain.row()
+            if whole.low > 0 and one.seeds == single.seeds == joint.seeds and one is not single:
                 ends = ratio_over_seeds(gained, _apart(single, joint))
-                row |= {"share": gain["delta"] / whole["delta"], "share_low": ends[0], "share_high": ends[1]}
+                row |= {"share": gain.estimate / whole.estimate, "share_low": ends[0], "share_high": ends[1]}
         rows.append(row)
     frame = pd.DataFrame(rows).reindex(columns=[*dict.fromkeys([*(k for r in rows for k in r), *_SHARES])])
-    for kind in (TREATED, OTHER):
-        here = frame["mode"] == kind
-        for value, corrected in (("p", "q"), ("reach", "reach_holm")):
-            frame.loc[here, corrected] = holm(frame.loc[here, value])
-    return frame
+    among = frame["mode"].isin((TREATED, OTHER))
+    frame = corrected(corrected(frame, ["mode"], among), ["mode"], among, p="p_reach")
+    return with_verdict(frame, effect=margin)
 
 
-_SHARES = ("share", "share_low", "share_high", "q", "reach_holm")
+_SHARES = ("share", "share_low", "share_high")
 
 
 def _ratios(path: Path) -> dict[str, float]:
@@ -203,17 +200,13 @@ def _pairs(settings: Sequence[Setting], joint: Setting, costs: Mapping[str, floa
     options, rows = request.options, []
     for first, second, mode in _compared(settings, joint, costs, set(options.primary.split(","))):
         distance = _apart(first, second)
-        row: dict[str, Any] = {"term": first.label, "other": second.label, "mode": mode, **over_seeds(*distance)}
-        row |= {"n": len(distance.observed), "equal": within_margin(*distance, options.margin)[1], "swapped": math.nan}
+        contrast, p_sentences = Contrast.of(distance), math.nan
         if first.seeds == second.seeds:
-            row["swapped"] = swapped_p(first.systems, second.systems, options.resamples, request.seed)
-        rows.append(row)
+            p_sentences = swapped_p(first.systems, second.systems, options.resamples, request.seed)
+        row = {"term": first.label, "other": second.label, "mode": mode, "p_margin": contrast.p_margin(options.margin)}
+        rows.append((row | {"p_sentences": p_sentences}, contrast))
         request.on_batch()
-    frame = pd.DataFrame(rows)
-    for mode in ("primary", "tuned") if rows else ():
-        here = frame["mode"] == mode
-        frame.loc[here, "holm"] = holm(frame.loc[here, "p"])
-    return frame
+    return contrast_frame(rows, ["mode"], lambda frame: frame["mode"].isin(("primary", "tuned")))
 
 
 def _compared(

@@ -8,13 +8,14 @@ import pandas as pd
 from mtlprune.figures.charts import INK, RULE, WIDTH, Spec, captioned, data, figure
 from mtlprune.figures.grid import DETECTABLE, Grid, difference, number, percent, probability, seen_from
 from mtlprune.runs.results import Result
-from mtlprune.statistics.significance import LEVEL, only_not_shown
+from mtlprune.statistics.contrast import decisive_p, only_not_shown
+from mtlprune.statistics.significance import LEVEL
 
 
 def about(result: Result) -> str:
     """Describe the data, the scores and the tests."""
     info, settings = result.about, result.about["settings"]
-    free = ", ".join(f"{number:.0f}" for number in sorted(_settings(result)["free"].dropna().unique())) or "–"
+    free = ", ".join(f"{number:.0f}" for number in sorted(_settings(result)["n"].dropna().unique() - 1)) or "–"
     return (
         f"{info['encoder']}; {info['sentences']} sentences of {info['split']}; seed {settings['seed']}. Means of the "
         f"main scores of {', '.join(map(str.upper, info['tasks']))}, in points; intervals and p are over seeds (t with "
@@ -43,10 +44,10 @@ def findings(result: Result) -> list[str]:
         some = _settings(result, kind)
         if not len(some):
             continue
-        better = some.loc[(some["q"] < LEVEL) & (some["gain"] > 0), "term"]
-        worse = some.loc[(some["q"] < LEVEL) & (some["gain"] < 0), "term"]
-        seen = seen_from(*only_not_shown(some, "q")["detectable"], before="; of what is not shown, ")
-        reach = some.loc[some["reach_holm"] < LEVEL, "term"]
+        better = some.loc[(some["p_holm"] < LEVEL) & (some["estimate"] > 0), "term"]
+        worse = some.loc[(some["p_holm"] < LEVEL) & (some["estimate"] < 0), "term"]
+        seen = seen_from(*only_not_shown(some)["detectable"], before="; of what is not shown, ")
+        reach = some.loc[some["p_reach_holm"] < LEVEL, "term"]
         sentences.append(
             f"Of {len(some)} {name} {len(better)} {'is' if len(better) == 1 else 'are'} better than joint training"
             f"{_listed(better)}, {len(worse)} worse{_listed(worse)}; shown to be at most {margin:g} points below "
@@ -55,27 +56,27 @@ def findings(result: Result) -> list[str]:
     pairs = pairs_not_shown(result)
     tuned = pairs[pairs["mode"] == "tuned"]
     for name, rows in tuned.groupby("other"):
-        better = rows.loc[(rows["holm"] < LEVEL) & (rows["delta"] > 0), "term"]
+        better = rows.loc[(rows["p_holm"] < LEVEL) & (rows["estimate"] > 0), "term"]
         sentences.append(
             f"Of the untreated joint settings with no more updates {name} is the best on dev; {len(better)} of "
             f"{len(rows)} treatments {'is' if len(better) == 1 else 'are'} better than it{_listed(better)}."
         )
     for row in pairs.drop(tuned.index).to_dict("records"):
-        p = f"p {probability(row['p'])}" + (f", Holm {probability(row['holm'])}" if row["mode"] == "primary" else "")
+        p = f"p {probability(row['p'])}" + (f", Holm {probability(row['p_holm'])}" if row["mode"] == "primary" else "")
         sentences.append(
-            f"{row['term']} minus {row['other']} ({row['mode']}): {number(row['delta'])} points "
+            f"{row['term']} minus {row['other']} ({row['mode']}): {number(row['estimate'])} points "
             f"[{number(row['low'])}, {number(row['high'])}], {p}"
             f"{seen_from(row['detectable'], before=', not shown: ')}; smaller than {margin:g} points: p "
-            f"{probability(row['equal'])}."
+            f"{probability(row['p_margin'])}."
         )
     return sentences
 
 
 def pairs_not_shown(result: Result) -> pd.DataFrame:
-    """The frame ``pairs``, empty where there is none, with ``last``, p after correction where it is corrected, and
-    ``detectable`` only where nothing is shown by it."""
-    pairs = result.frame("pairs", "mode", "other", "p", "holm")
-    return only_not_shown(pairs.assign(last=pairs["holm"].fillna(pairs["p"])), "last")
+    """The frame ``pairs``, empty where there is none, with ``p_decisive``, p after correction where it is corrected,
+    and ``detectable`` only where nothing is shown by it."""
+    pairs = result.frame("pairs", "mode", "other", "p", "p_holm")
+    return only_not_shown(pairs.assign(p_decisive=decisive_p(pairs)), "p_decisive")
 
 
 def _listed(names: pd.Series) -> str:
@@ -108,12 +109,12 @@ def _table(result: Result) -> Grid:
 
 
 def _gains(result: Result) -> Grid:
-    columns: dict[str, Any] = {"setting": "term", "gain": ("gain", 2), "low": ("gain_low", 2), "high": ("gain_high", 2)}
-    columns |= {"p": ("p", probability), "Holm": ("q", probability), "detectable": ("detectable", 2)}
-    columns |= {"reaches single tasks: p": ("reach", probability), "reach, Holm": ("reach_holm", probability)}
+    columns: dict[str, Any] = {"setting": "term", "gain": ("estimate", 2), "low": ("low", 2), "high": ("high", 2)}
+    columns |= {"p": ("p", probability), "Holm": ("p_holm", probability), "detectable": ("detectable", 2)}
+    columns |= {"reaches single tasks: p": ("p_reach", probability), "reach, Holm": ("p_reach_holm", probability)}
     return Grid.of(
         "Beside joint training and single tasks",
-        only_not_shown(_settings(result, "treated", "other"), "q"),
+        only_not_shown(_settings(result, "treated", "other")),
         columns,
         f"Gain: this minus joint training. {DETECTABLE} Reaches: p that it is worse than single tasks by the margin or "
         "more.",
@@ -123,7 +124,7 @@ def _gains(result: Result) -> Grid:
 def _pairs(result: Result) -> Grid:
     columns: dict[str, Any] = {"setting": "term", "against": "other", "comparison": "mode"}
     columns |= difference("difference", "Holm", "detectable")
-    columns |= {"below margin: p": ("equal", probability), "these runs: p": ("swapped", probability)}
+    columns |= {"below margin: p": ("p_margin", probability), "these runs: p": ("p_sentences", probability)}
     return Grid.of(
         "Chosen heads against random ones, equal budgets, the best joint training",
         pairs_not_shown(result),
@@ -141,7 +142,7 @@ TABLES = (_table, _gains, _pairs)
 def _costs(result: Result) -> Spec | None:
     rows = _settings(result, "treated", "other")
     shared = rows["share"].notna().any()
-    names = ("share", "share_low", "share_high") if shared else ("gain", "gain_low", "gain_high")
+    names = ("share", "share_low", "share_high") if shared else ("estimate", "low", "high")
     frame = rows[["term", "total", "mode", *names]].set_axis(["term", "total", "mode", "value", "low", "high"], axis=1)
     frame = frame.dropna(subset=["value", "low"]).sort_values("value", ascending=False)
     if not len(frame):
