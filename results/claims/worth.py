@@ -22,8 +22,8 @@ from mtlprune.runs.folder import RunFolder
 from mtlprune.runs.study import read_study
 from mtlprune.statistics.contrast import Contrast
 from mtlprune.statistics.resamples import Resampled, System, resampled_sums
-from mtlprune.statistics.significance import LEVEL, holm
-from mtlprune.statistics.standard_errors import Floats
+from mtlprune.statistics.significance import holm
+from mtlprune.statistics.standard_errors import LEVEL, Floats
 
 TASKS, SEEDS, RESAMPLES = ("pos", "ner", "dep", "con", "srl"), (1, 2, 3), 10_000
 CHOICES = ("all=none-TASK", "stable=stable-TASK", "unclaimed=unclaimed-TASK", "importance=importance-TASK-TASK")

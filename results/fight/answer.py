@@ -119,7 +119,7 @@ def scarcity(result: Result, _: Result | None = None) -> Row:
             f"; {place} ({change['n']} seeds): {number(change['estimate'])} {interval(change['low'], change['high'])}"
         )
         ends = (change[name] for name in ("estimate", "low", "high", "p", "n"))
-        found = IN_WORDS.get(contrast_verdict(*ends, effect=WIDENS), "not decided")
+        found = IN_WORDS.get(contrast_verdict(*ends, WIDENS), "not decided")
         by_verdict.setdefault(found, []).append(place)
     verdict += "".join(f"; {found} {' and '.join(places)}" for found, places in by_verdict.items())
     points = f"{number(least(row))} points"

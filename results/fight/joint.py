@@ -31,8 +31,8 @@ def sides(runs: str) -> tuple[list[str], Setting, Setting]:
     """The tasks, the single-task runs and the joint runs of one setting."""
     comparison = in_columns([RunFolder(path) for path in expanded(runs.split())], "test")
     tasks = max((list(column.runs[0].tasks) for column in comparison.columns), key=len)
-    [(joint, single)] = comparison.against.items()
-    single, joint = read_settings(comparison, [single, joint], tasks, RESAMPLES, SEED, lambda: None)
+    [(place, other)] = comparison.against.items()
+    single, joint = read_settings(comparison, [other, place], tasks, RESAMPLES, SEED, lambda: None)
     return tasks, single, joint
 
 

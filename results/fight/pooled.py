@@ -57,7 +57,7 @@ def main() -> None:
         means = [[np.mean(part, axis=0) for part in zip(*by_seed[seed], strict=True)] for seed in sorted(by_seed)]
         pooled = Resampled(np.array([one for one, _ in means]), np.stack([drawn for _, drawn in means], 1))
         contrast = Contrast.of(pooled)
-        row = {"in": scale, "task": task.upper()}
+        row: dict[str, Any] = {"in": scale, "task": task.upper()}
         row |= {"p_widening": contrast.p_at_most(-MARGIN) if scale == "points" else np.nan}
         rows.append((row | {"each": ", ".join(number(value) for value in pooled.observed)}, contrast))
     frame = contrast_frame(rows, ["in"])

@@ -19,7 +19,7 @@ from mtlprune.analyses.heads.treatments.show import pairs_not_shown
 from mtlprune.figures.grid import number, probability, seen_from
 from mtlprune.runs.groups import is_joint
 from mtlprune.statistics.contrast import NOT_SUPPORTED, SUPPORTED, UNDECIDED, only_not_shown
-from mtlprune.statistics.significance import LEVEL
+from mtlprune.statistics.standard_errors import LEVEL
 
 if TYPE_CHECKING:
     from mtlprune.runs.results import Result

@@ -27,7 +27,7 @@ from mtlprune.runs.folder import RunError
 from mtlprune.runs.groups import DescribedRun, without_duplicates
 from mtlprune.runs.results import Result
 from mtlprune.statistics.permutation import corrected
-from mtlprune.statistics.significance import LEVEL
+from mtlprune.statistics.standard_errors import LEVEL
 
 
 @dataclass(frozen=True, eq=False)

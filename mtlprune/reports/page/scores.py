@@ -32,7 +32,7 @@ from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.runs.groups import DescribedRun
 from mtlprune.sentence import Sentence
 from mtlprune.statistics.labels import FEW_ITEMS, LabelDifference, compare_counted, count_labels
-from mtlprune.statistics.significance import LEVEL
+from mtlprune.statistics.standard_errors import LEVEL
 
 UNKNOWN = " Majority baseline not known: the corpus is not at hand."
 LabelsBySentence = dict[str, dict[str, tuple[int, int, int]] | None]

@@ -11,7 +11,8 @@ from mtlprune.figures.charts import Spec, captioned, figure, matrix
 from mtlprune.figures.grid import Grid, difference, number, probability, with_interval
 from mtlprune.runs.groups import label_order
 from mtlprune.runs.results import Result
-from mtlprune.statistics.significance import LEVEL, holm
+from mtlprune.statistics.significance import holm
+from mtlprune.statistics.standard_errors import LEVEL
 
 
 def about(result: Result) -> str:

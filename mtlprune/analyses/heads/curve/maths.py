@@ -11,8 +11,8 @@ from scipy import stats
 
 from mtlprune.evaluation.head_masks import Mask, random_sets
 from mtlprune.statistics.permutation import tail
-from mtlprune.statistics.significance import LEVEL, holm
-from mtlprune.statistics.standard_errors import Floats
+from mtlprune.statistics.significance import holm
+from mtlprune.statistics.standard_errors import LEVEL, Floats
 
 Score = Callable[[Mask], float]
 """The heads that are open → the score, in points."""

@@ -7,7 +7,7 @@ from mtlprune.analyses.heads.gradients import ALL_TASKS
 from mtlprune.figures.charts import Spec, captioned, figure, head_map
 from mtlprune.figures.grid import Grid, number, probability
 from mtlprune.runs.results import Result
-from mtlprune.statistics.significance import LEVEL
+from mtlprune.statistics.standard_errors import LEVEL
 
 
 def about(result: Result) -> str:

@@ -6,7 +6,7 @@ import pandas as pd
 
 from mtlprune.figures.grid import Grid
 from mtlprune.runs.results import Result
-from mtlprune.statistics.significance import LEVEL
+from mtlprune.statistics.standard_errors import LEVEL
 
 SHOWN = 40
 """Correlations listed at most; all are in the frame."""

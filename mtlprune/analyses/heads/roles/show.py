@@ -11,7 +11,7 @@ from mtlprune.figures.charts import Spec, by_task, captioned, figure, head_map
 from mtlprune.figures.grid import DETECTABLE, Grid, difference, number, probability, seen_from, with_interval
 from mtlprune.runs.results import Result
 from mtlprune.statistics.contrast import UNDECIDED, decisive_p, only_not_shown
-from mtlprune.statistics.significance import LEVEL
+from mtlprune.statistics.standard_errors import LEVEL
 
 
 def about(result: Result) -> str:

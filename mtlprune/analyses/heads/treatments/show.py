@@ -9,7 +9,7 @@ from mtlprune.figures.charts import INK, RULE, WIDTH, Spec, captioned, data, fig
 from mtlprune.figures.grid import DETECTABLE, Grid, difference, number, percent, probability, seen_from
 from mtlprune.runs.results import Result
 from mtlprune.statistics.contrast import decisive_p, only_not_shown
-from mtlprune.statistics.significance import LEVEL
+from mtlprune.statistics.standard_errors import LEVEL
 
 
 def about(result: Result) -> str:

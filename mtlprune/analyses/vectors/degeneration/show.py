@@ -14,7 +14,7 @@ from mtlprune.figures.grid import Grid, number, probability
 from mtlprune.layers import in_order
 from mtlprune.runs.results import Result
 from mtlprune.statistics.labels import FEW_ITEMS
-from mtlprune.statistics.significance import LEVEL
+from mtlprune.statistics.standard_errors import LEVEL
 
 ROWS = "words (means of their sub-words), without [CLS] and [SEP]; of token embeddings, all of the vocabulary"
 MEASURES = {
