@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mtlprune.analyses import ANALYSES
+from mtlprune.analyses.frames import Declaration, declaration
 from mtlprune.io.block import Block
 from mtlprune.io.plugins import PluginError, described
 
@@ -120,7 +121,13 @@ class Analysis:
     def measure(self, request: Request) -> Result:
         """Compute it: ``measure`` of the package's ``measure.py``, which loads torch."""
         result: Result = import_module(f"{_package(self.name)}.measure").measure(request)
+        self.declared.check(result)
         return result
+
+    @property
+    def declared(self) -> Declaration:
+        """The frames and tables that the package's ``frames.yaml`` declares."""
+        return declaration(_package(self.name))
 
     @property
     def show(self) -> Any:

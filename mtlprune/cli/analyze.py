@@ -87,9 +87,10 @@ def analyze(
         say(_list_analyses())
     elif name == "show":
         _show(results_in(_folder(words or ())), out or _folder(words or ()), formats, style)
+    elif not words and not any((corpus, out, split, sentences, claims)):
+        say(described(_find_analysis(name)))
     elif not words:
-        help_of = command("analyze", _find_analysis(name).name, "--help")
-        raise RunError(f"analyze {name}: expected runs or encoders to read; `{help_of}` lists what it takes")
+        raise RunError(f"analyze {name}: expected runs or encoders to read; `{command('analyze', name)}` describes it")
     else:
         given_options: dict[str, Any] = {
             "corpus": corpus,
@@ -123,7 +124,8 @@ def _list_analyses() -> str:
 
 HELP = f"""Measure heads, encoders and runs, write tables and figures into --out, and print the findings.
 
-`mtlprune analyze NAME --help` describes an analysis, and lists the options and the settings (KEY=VALUE) that it takes.
+`mtlprune analyze NAME` describes an analysis, and lists the options and the settings (KEY=VALUE) that it takes and the
+columns of the tables that it writes.
 
 \b
 {_list_analyses()}
@@ -131,7 +133,8 @@ HELP = f"""Measure heads, encoders and runs, write tables and figures into --out
 
 
 def described(analysis: Analysis) -> str:
-    """The help of an analysis: what it does, the options that it takes, and its settings with their defaults."""
+    """The help of an analysis: what it does, the options that it takes, its settings with their defaults, and the
+    meaning of every column of its frames."""
     lines = [
         re.sub(r"\n +", "\n", analysis.help),
         "",
@@ -142,6 +145,9 @@ def described(analysis: Analysis) -> str:
     for name, field in fields.items():
         default = "needed" if field.is_required() else "" if field.default in (None, [], ()) else f"{field.default}"
         lines.append(f"  {name}={default.lower() if isinstance(field.default, bool) else default}\n      {texts[name]}")
+    for name, frame in analysis.declared.frames.items():
+        lines += ["", f"{analysis.name}-{name}.parquet: {frame.meaning}"]
+        lines += [f"  {column:<20}{meaning}{', key' * (kind == 'key')}" for column, kind, meaning in frame.rows()]
     return "\n".join(lines)
 
 

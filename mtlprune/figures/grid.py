@@ -1,5 +1,7 @@
 """A table of text cells, as Markdown, as LaTeX (booktabs) and as HTML for notebooks."""
 
+from __future__ import annotations
+
 import functools
 import math
 import re
@@ -7,9 +9,12 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape as escape_html
-from typing import Any, ParamSpec
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 from mtlprune.errors import printable, printable_lines
+
+if TYPE_CHECKING:
+    from mtlprune.analyses.frames import Table
 
 # What LaTeX would take for a command, and signs its text fonts lack.
 _LATEX = {
@@ -70,12 +75,12 @@ class Grid:
     @classmethod
     def of(
         cls, title: str, frame: Any, columns: Mapping[str, str | tuple[str, Any]], caption: str, texts: int = 1
-    ) -> "Grid":
+    ) -> Grid:
         """A table of a data frame.
 
         Args:
-            columns: heading → a column shown as it is, or a column and what shows its numbers: how many decimals, or a
-                function. – where the frame has no such column or no number.
+            columns: heading → a column shown as it is, or a column and what shows its numbers: how many decimals, a
+                format string, or a function. – where the frame has no such column or no number.
         """
         chosen_columns = [(name, str) if isinstance(name, str) else name for name in columns.values()]
         rows = [
@@ -83,6 +88,15 @@ class Grid:
             for row in frame.to_dict("records")
         ]
         return cls(list(columns), rows, texts, title, caption)
+
+    @classmethod
+    def declared(cls, table: Table, frame: Any, **values: Any) -> Grid:
+        """A table of a data frame as its analysis declares it; ``values`` stand in the braces of title and caption."""
+        columns = {
+            heading: column if isinstance(column, str) else (column[0], _SHOWN_AS.get(column[1], column[1]))
+            for heading, column in table.columns.items()
+        }
+        return cls.of(table.title.format(**values), frame, columns, table.caption.format(**values), table.texts)
 
     def words(self) -> str:
         """Title and caption as one text."""
@@ -140,7 +154,9 @@ def latex_document(remarks: Sequence[str], parts: Sequence[str]) -> str:
 def _format_value(value: Any, formatter: Any) -> str:
     if value is None or value != value:  # NaN
         return "–"
-    return number(value, formatter) if isinstance(formatter, int) else str(formatter(value))
+    if isinstance(formatter, int):
+        return number(value, formatter)
+    return formatter.format(value) if isinstance(formatter, str) else str(formatter(value))
 
 
 def html(blocks: Iterable[Any]) -> str:
@@ -237,3 +253,12 @@ def probability(value: float) -> str:
 def percent(share: float) -> str:
     """A share as a whole number of percent."""
     return f"{100 * share:.0f} %".replace("-", "−")
+
+
+_SHOWN_AS: dict[int | str, Any] = {
+    "p": probability,
+    "percent": percent,
+    "percent.1": lambda share: number(100 * share, 1),
+    "upper": str.upper,
+}
+"""Words by which a declared table says how a column is shown, beside numbers of digits and format strings."""

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from found import model_of
@@ -24,6 +23,7 @@ from mtlprune.analyses.heads.exchange.measure import (
 )
 from mtlprune.corpora.grammar import build_grammar, draw_pairs
 from mtlprune.model import MultiTaskModel
+from mtlprune.statistics.contrast import contrast_frame
 
 
 @pytest.fixture(scope="module")
@@ -86,11 +86,11 @@ def test_planted_shares_are_found() -> None:
         ("MTL-3", "srl"): planted({"POS": 0.1, "DEP": 0.1, "SRL": 0.6, STEM: 0.05}, generator),
     }
     shares = _shares(changes, Request([], Path(), ExchangeOptions(resamples=500)))
-    cells = pd.DataFrame(_cells(shares, changes)).set_index(["task", "other"])
+    cells = contrast_frame(_cells(shares, changes)).set_index(["task", "other"])
     row = cells.loc[("pos", "POS")]
     assert row["share"] == pytest.approx(0.5, abs=0.02) and row["random"] == pytest.approx(0.1, abs=0.02)
     assert row["low"] < row["estimate"] < row["high"] and row["p"] < 0.01 and row["decided"] == 1
-    contrasts = pd.DataFrame(_contrasts(shares)).set_index("term")
+    contrasts = contrast_frame(_contrasts(shares)).set_index("term")
     assert contrasts.loc["own", "estimate"] == pytest.approx(0.5, abs=0.02)  # beyond random heads
     assert contrasts.loc["others", "estimate"] == pytest.approx(1 / 15, abs=0.02)
     apart = contrasts.loc["own minus others"]
@@ -121,8 +121,8 @@ def test_own_minus_others_is_found_no_more_often_than_5_percent_where_sets_are_r
                     for column, name in enumerate(("POS", "DEP", "SRL"))
                 }
                 changes.setdefault(("MTL-2", task), {})[seed] = Change(whole, 1.0, through)
-        contrasts = {row["term"]: row for row in _contrasts(_shares(changes, request))}
-        reached += contrasts["own minus others"]["p"] < 0.05
+        contrasts = {keys["term"]: contrast for keys, contrast in _contrasts(_shares(changes, request))}
+        reached += contrasts["own minus others"].p < 0.05
     assert reached <= 60
 
 
@@ -132,7 +132,7 @@ def test_others_are_all_single_tasks_that_have_claims_also_those_without_pairs()
         ("MTL-3", "ner"): planted({"POS": 0.7, "NER": 0.2, "SRL": 0.3, STEM: 0.9, "MTL-3": 0.9}, generator),
         ("MTL-3", "srl"): planted({"POS": 0.5, "NER": 0.3, "SRL": 0.4, STEM: 0.9, "MTL-3": 0.9}, generator),
     }
-    contrasts = pd.DataFrame(_contrasts(_shares(changes, Request([], Path(), ExchangeOptions(resamples=99)))))
+    contrasts = contrast_frame(_contrasts(_shares(changes, Request([], Path(), ExchangeOptions(resamples=99)))))
     means = contrasts.set_index("term")["estimate"]
     assert means["own"] == pytest.approx(0.2, abs=0.02)
     assert means["others"] == pytest.approx((0.6 + 0.2 + 0.4 + 0.2) / 4, abs=0.02)

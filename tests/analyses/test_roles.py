@@ -188,6 +188,6 @@ def test_mean_gains_are_over_the_tasks_of_each_run() -> None:
         return Resampled(np.array([value]), value + draws[:, None])
 
     runs = {("MTL-2", 1): [gain(1, noise[0]), gain(3, noise[1])], ("MTL-2", 2): [gain(2.4, noise[2])]}
-    [row] = _mean_gains({**runs, ("MTL-3", 1): [gain(1, noise[0])]})
-    assert (row["encoder"], row["task"], row["n"]) == ("MTL-2", MEAN, 2)
-    assert row["estimate"] == pytest.approx(2.2) and row["high"] - row["low"] > 2 * 12.7 * 0.2 * 0.99
+    [(keys, contrast)] = _mean_gains({**runs, ("MTL-3", 1): [gain(1, noise[0])]})
+    assert (keys, contrast.runs) == ({"encoder": "MTL-2", "task": MEAN}, 2)
+    assert contrast.estimate == pytest.approx(2.2) and contrast.high - contrast.low > 2 * 12.7 * 0.2 * 0.99

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from mtlprune.analyses.analysis import HeadColumn
+from mtlprune.analyses.frames import tables_of
 from mtlprune.analyses.heads.claims.maths import claim_columns
 from mtlprune.analyses.heads.claims.stability import COMMON, MODES, OVER_TASKS, RELIABILITIES
 from mtlprune.figures.charts import INK, SOFT, Spec, captioned, cells, data, figure, head_map
@@ -16,6 +17,8 @@ from mtlprune.figures.grid import Grid, number, probability, seen_from
 from mtlprune.runs.claims import Claim
 from mtlprune.runs.results import Result
 from mtlprune.statistics.standard_errors import LEVEL, detectable
+
+TABLE = tables_of(__package__)
 
 SHOWN = 24
 """Comparisons of heads by claims that are listed."""
@@ -225,34 +228,18 @@ def _runs(result: Result) -> Grid:
     layers = result.frames["layers"].astype(str).groupby("encoder", sort=False)["claimed"].agg(" ".join)
     frame = runs[["seed", "open"]].agg(", ".join).join(layers).reset_index()
     total = result.frames["labels"].set_index("encoder")["claimed"]
-    columns: dict[str, Any] = {"label": "encoder", "seeds": "seed", "open heads": "open"}
-    return Grid.of(
-        "Open heads",
-        frame.assign(total=frame["encoder"].map(total)),
-        {**columns, "claimed, by layer": "claimed", "claimed": "total"},
-        "Claimed: open in more than half of a setting's seeds.",
-        texts=4,
-    )
+    return Grid.declared(TABLE["runs"], frame.assign(total=frame["encoder"].map(total)))
 
 
 def _within(result: Result) -> Grid:
     seeds = pd.Series([one["encoder"] for one in result.about["encoders"]]).value_counts()
     labels = result.frames["labels"]
-    columns: dict[str, Any] = {"label": "encoder", "multiple R": ("multiple_last", 2)}
-    columns |= {"mean over last": ("multiple_mean", 2), "Pearson": "pearson", "Jaccard": "jaccard"}
-    return Grid.of(
-        "Agreement of the seeds of a setting",
-        _spreads(labels[labels["encoder"].map(seeds) > 1], "pearson", "jaccard", "overlap_coefficient"),
-        {**columns, "overlap coefficient": "overlap_coefficient", **SHARING},
-        "Multiple R: square root of the adjusted R² of the last seed regressed on all others (the original's "
-        "diagonal). Mean over last: each seed in turn as the last. Others: mean ± sample standard deviation over pairs "
-        "of seeds. p: every seed permuted by itself within layers.",
-    )
+    several = labels[labels["encoder"].map(seeds) > 1]
+    return Grid.declared(TABLE["within"], _spreads(several, "pearson", "jaccard", "overlap_coefficient"))
 
 
 def _labellings(result: Result) -> Grid:
     tests = result.frame("labellings")
-    share: Any = "{:.0%}".format
     if len(tests):
         tests = tests.assign(value=tests["within"] - tests["between"])
         looked = zip(tests["labellings"], tests["exact"], strict=True)
@@ -260,31 +247,7 @@ def _labellings(result: Result) -> Grid:
             difference=[_interval(row) for row in tests.itertuples()],
             labellings=[f"{many:,}{' (all)' if exact else ''}" for many, exact in looked],
         )
-    return Grid.of(
-        "Runs of one task and of two",
-        tests,
-        {
-            "pairs of runs": "pairs",
-            "measure": "counted",
-            "one task": ("within", 2),
-            "two tasks": ("between", 2),
-            "difference": "difference",
-            "p": ("p", probability),
-            "least p": ("least", probability),
-            "labellings": "labellings",
-            "nearest run": ("nearest", share),
-            "chance": ("nearest_chance", share),
-            "p of nearest": ("nearest_p", probability),
-        },
-        "Means over pairs of runs of single tasks. Beyond depth: shared heads minus those that the numbers of open "
-        "heads in each layer explain. Beyond depth and ranking: minus the mean over masks that keep these numbers and "
-        "how many runs open each head, so that heads which all tasks like do not count as a task's own. p, one-sided: "
-        "how often the difference is as large when the tasks of runs are permuted (of unequal seeds, among the runs of "
-        "one seed, pairs of equal seeds left out); beyond depth and ranking also in such masks, the larger of the two. "
-        "Interval of 95 % by jack-knife over training runs. Least p: the smallest that is possible with these runs. "
-        "Nearest run: share of runs whose nearest other run is of their task, beside its mean over the labellings.",
-        texts=2,
-    )
+    return Grid.declared(TABLE["labellings"], tests)
 
 
 def _stability(result: Result) -> Grid:
@@ -340,15 +303,7 @@ def _correlation(result: Result) -> Grid:
 
 
 def _pairs(result: Result) -> Grid:
-    columns: dict[str, Any] = {"pair": "pair", "Jaccard": "jaccard", "overlap coefficient": "overlap_coefficient"}
-    return Grid.of(
-        "Heads shared by two settings",
-        _spreads(_named_pairs(result), "jaccard", "overlap_coefficient"),
-        {**columns, **SHARING, "q": ("q", probability)},
-        "Open heads of a seed of one and a seed of the other setting, mean ± sample standard deviation over such "
-        "pairs. Expected, z and p: heads permuted within layers, all seeds of a setting together. q: p after "
-        "Benjamini-Hochberg over the pairs.",
-    )
+    return Grid.declared(TABLE["pairs"], _spreads(_named_pairs(result), "jaccard", "overlap_coefficient"))
 
 
 def _named_pairs(result: Result) -> pd.DataFrame:
@@ -357,54 +312,22 @@ def _named_pairs(result: Result) -> pd.DataFrame:
 
 
 def _claimed_by_both(result: Result) -> Grid:
-    columns: dict[str, Any] = {"pair": "pair", "claimed by both": ("claimed", 0), "in layers": ("claimed_layers", 1)}
-    columns |= {"p": ("p_layers", probability), "anywhere": ("claimed_anywhere", 1)}
-    return Grid.of(
-        "Heads claimed by two settings",
-        _named_pairs(result),
-        {**columns, "hypergeometric p": ("p_anywhere", probability), "q": ("q_anywhere", probability)},
-        "Heads that the majority of seeds of both settings have open. In layers: expected if heads fell anywhere "
-        "within their layers, with exact p. Anywhere: expected if they fell anywhere, with the plain hypergeometric p "
-        "and q (Benjamini-Hochberg over the pairs); it takes a common preference for layers for overlap.",
-    )
+    return Grid.declared(TABLE["claimed_by_both"], _named_pairs(result))
 
 
 def _claimed_by(result: Result) -> Grid:
-    columns: dict[str, Any] = {"tasks": ("tasks", lambda tasks: f"≥ {tasks}"), "heads": ("heads", 0)}
-    for null, words in (("layers", "in layers"), ("uniform", "anywhere")):
-        columns |= {words: (f"{null}_expected", 1), f"{words}: p more": (f"{null}_more", probability)}
-        columns[f"{words}: p fewer"] = (f"{null}_fewer", probability)
-    return Grid.of(
-        "Heads by the number of tasks that claim them",
-        result.frame("numbers"),
-        columns,
-        "Heads claimed by so many single tasks or more, beside what is expected if every task's heads fell "
-        "anywhere within their layers, or anywhere; p: of so many or more, and of so many or fewer.",
-    )
+    return Grid.declared(TABLE["claimed_by"], result.frame("numbers"))
 
 
 def _variance(result: Result) -> Grid:
     parts = result.frames["variance"].query("part in @PARTS")
-    return Grid.of(
-        "Variance of gates",
-        parts.assign(part=parts["part"].map(PARTS), share=100 * parts["share"]),
-        {"part": "part", "component": ("component", 5), "%": ("share", 1)},
-        "Single tasks only. Components by the method of moments (analysis of variance of unweighted task means); "
-        "estimates below 0 count as 0 in the shares.",
-    )
+    return Grid.declared(TABLE["variance"], parts.assign(part=parts["part"].map(PARTS), share=100 * parts["share"]))
 
 
 def _stem(result: Result) -> Grid:
     heads = _group(result, "stem")
-    return Grid.of(
-        "Stem heads",
-        heads.assign(place=_places(heads)),
-        {"head": "place", "claimed by": "claimed_by", "tasks": ("tasks", 0), "confidence": ("confidence", 2)},
-        f"Claimed by {result.about['settings']['stem_tasks']} single tasks or more. Confidence: share of "
-        "bootstrap samples (seeds drawn anew within every task) in which the head is a stem head; few seeds that agree "
-        "give 1.00, which is no certainty.",
-        texts=2,
-    )
+    least = result.about["settings"]["stem_tasks"]
+    return Grid.declared(TABLE["stem"], heads.assign(place=_places(heads)), least=least)
 
 
 def _exclusive(result: Result) -> Grid:
@@ -495,15 +418,8 @@ def tests_table(result: Result, measures: Mapping[str, str], signs: str, digits:
     spearman = {"tasks": "Spearman with number of tasks", "gates": "Spearman with mean gate"}
     terms = known["term"].str.replace("-", "−").replace(spearman)
     shown = known.assign(measure=known["measure"].map(measures), term=terms).sort_values("p", kind="stable")[:SHOWN]
-    columns: dict[str, Any] = {"encoder": "name", "measure": "measure", "comparison": "term", "heads": ("n", 0)}
-    return Grid.of(
-        "Heads by claims",
-        shown,
-        {**columns, "value": ("value", digits), "p": ("p", probability), "q": ("q", probability)},
-        f"The {len(shown)} smallest p of {len(known)} comparisons, all within layers (heads are permuted within "
-        f"layers); two-sided; q over all of them. {signs} All are in the frame tests.",
-        texts=3,
-    )
+    shown["value"] = [number(value, digits) for value in shown["value"]]
+    return Grid.declared(TABLE["tests"], shown, shown=len(shown), known=len(known), signs=signs)
 
 
 def _known(result: Result) -> pd.DataFrame:

@@ -4,15 +4,18 @@ from typing import Any
 
 import pandas as pd
 
+from mtlprune.analyses.frames import tables_of
 from mtlprune.analyses.heads.cross import ALL_TASKS
 from mtlprune.errors import plural
 from mtlprune.evaluation.ablations import SENTENCES
 from mtlprune.figures.charts import Spec, captioned, figure, matrix
-from mtlprune.figures.grid import Grid, difference, number, probability, with_interval
+from mtlprune.figures.grid import Grid, number, probability, with_interval
 from mtlprune.runs.groups import label_order
 from mtlprune.runs.results import Result
 from mtlprune.statistics.significance import holm
 from mtlprune.statistics.standard_errors import LEVEL
+
+TABLE = tables_of(__package__)
 
 
 def about(result: Result) -> str:
@@ -99,29 +102,11 @@ def _cells(result: Result) -> pd.DataFrame:
 
 
 def _table(result: Result) -> Grid:
-    columns: dict[str, Any] = {"heads of": "closed_for", "scored": "scored"}
-    columns |= {"all open": ("open", 2), "closed": ("closed", 2), "random closed": ("random", 2)}
-    return Grid.of(
-        "Scores with the heads of one setting closed",
-        _cells(result),
-        {**columns, **difference("difference", "Holm"), "below margin: p": ("p_margin", probability)},
-        "Means over seeds. Difference: claimed minus random heads closed, with 95 % interval. Exclusive: of these "
-        "heads those that no other single task claims; shared: those that another one claims, too.",
-        texts=2,
-    )
+    return Grid.declared(TABLE["table"], _cells(result))
 
 
 def _own(result: Result) -> Grid:
-    columns: dict[str, Any] = {"scored": "encoder", "heads": "mode", "in": "term"}
-    return Grid.of(
-        "Own heads and those of others, by the task that is scored",
-        _in_order(result.frame("own", "encoder"), "encoder"),
-        {**columns, **difference("own minus others", "Holm")},
-        "What a task's runs lose by its own heads minus the mean of what they lose by those of each other single task, "
-        "both beside random heads; below 0: its own cost it more. Units: of the root mean square of all these "
-        "differences in the task's runs, so that tasks with different scores can be averaged. Holm over tasks.",
-        texts=3,
-    )
+    return Grid.declared(TABLE["own"], _in_order(result.frame("own", "encoder"), "encoder"))
 
 
 TABLES = (_own, _table)

@@ -5,11 +5,14 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
+from mtlprune.analyses.frames import tables_of
 from mtlprune.errors import plural
 from mtlprune.figures.charts import Spec, band, captioned, colours, figure, lines, panels
-from mtlprune.figures.grid import DETECTABLE, Grid, difference, number, probability, seen_from, with_interval
+from mtlprune.figures.grid import Grid, number, probability, seen_from, with_interval
 from mtlprune.runs.results import Result
 from mtlprune.statistics.contrast import only_not_shown
+
+TABLE = tables_of(__package__)
 
 NAMES = {"": "{}", "reverse": "{}, reversed", "random": "random in the layers of {}"}
 """Control → what an order is called, given what ranks heads."""
@@ -61,33 +64,12 @@ def _named(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _areas(result: Result) -> Grid:
-    columns: dict[str, Any] = {"scored": "scored", "order": "order", "runs": ("n", 0), "enough": ("enough", 1)}
-    columns |= {"CPR": ("cpr", 3), **difference("gain", "Holm", "detectable", digits=3)}
-    return Grid.of(
-        "Area under the curve",
-        _named(only_not_shown(result.frames["areas"])),
-        columns,
-        "Means over runs and draws. Enough: the least number of open heads with a score within the margin of the "
-        "whole. Gain: CPR minus that of random heads of the same layers, with 95 % interval over seeds and sentences "
-        f"(over sentences alone with one run). {DETECTABLE}",
-        texts=2,
-    )
+    return Grid.declared(TABLE["areas"], _named(only_not_shown(result.frames["areas"])))
 
 
 def _sets(result: Result) -> Grid:
     frame = result.frame("sets")
-    columns: dict[str, Any] = {"scored": "scored", "seed": ("seed", 0), "set": ("step", 0), "heads": ("heads", 0)}
-    columns |= {"all open": ("all", 2), "set open": ("alone", 2), "random open": ("random_alone", 2)}
-    columns |= {"p sufficient": ("sufficient_p", probability), "set closed": ("without", 2)}
-    columns |= {"random closed": ("random_without", 2), "p needed": ("needed_p", probability)}
-    return Grid.of(
-        "Sufficient sets without a common head",
-        frame.assign(scored=[_label(row) for row in frame.itertuples()]),
-        {**columns, "can go": ("superfluous", 0)},
-        "Each is the smallest sufficient number of heads, ranked with those of earlier sets closed. Of the first: "
-        "random sets with as many heads in each layer, p by rank among them; members that can go, as closing one does "
-        "not cost more than closing 9 of 10 random heads that are added to the set (binomial test, Holm).",
-    )
+    return Grid.declared(TABLE["sets"], frame.assign(scored=[_label(row) for row in frame.itertuples()]))
 
 
 TABLES = (_areas, _sets)

@@ -1,14 +1,15 @@
 """Shares of changes that pass through heads: tables, sentences and figures of a Result."""
 
-from typing import Any
-
+from mtlprune.analyses.frames import tables_of
 from mtlprune.analyses.heads.exchange import STEM
 from mtlprune.errors import plural
 from mtlprune.figures.charts import Spec, by_task, captioned, figure, head_map, matrix
-from mtlprune.figures.grid import DETECTABLE, Grid, difference, number, probability, seen_from, with_interval
+from mtlprune.figures.grid import Grid, number, probability, seen_from, with_interval
 from mtlprune.runs.results import Result
 from mtlprune.statistics.contrast import only_not_shown
 from mtlprune.statistics.standard_errors import LEVEL
+
+TABLE = tables_of(__package__)
 
 
 def about(result: Result) -> str:
@@ -71,17 +72,7 @@ def findings(result: Result) -> list[str]:
 
 def _table(result: Result) -> Grid:
     rows = only_not_shown(result.frames["cells"]).assign(task=lambda frame: frame["task"].str.upper())
-    columns: dict[str, Any] = {"run": "encoder", "changed": "task", "heads of": "other", "pairs": ("pairs", 0)}
-    columns |= {"decided": ("decided", 2), "runs": ("n", 0), "share": ("share", 2), "random": ("random", 2)}
-    return Grid.of(
-        "Share of a change that passes through claimed heads",
-        rows,
-        {**columns, **difference("difference", "Holm", "detectable")},
-        "Changed: the layer in which the two sentences of a pair differ, and the task that decides; decided: part of "
-        "the pairs of which the run prefers the gold of each sentence to that of the other. Difference: claimed "
-        f"minus random heads of the same layers, with 95 % interval. {DETECTABLE}",
-        texts=3,
-    )
+    return Grid.declared(TABLE["table"], rows)
 
 
 TABLES = (_table,)

@@ -3,11 +3,14 @@
 import pandas as pd
 
 from mtlprune.analyses.analysis import HeadColumn
+from mtlprune.analyses.frames import tables_of
 from mtlprune.analyses.heads.gradients import ALL_TASKS
 from mtlprune.figures.charts import Spec, captioned, figure, head_map
-from mtlprune.figures.grid import Grid, number, probability
+from mtlprune.figures.grid import Grid, number
 from mtlprune.runs.results import Result
 from mtlprune.statistics.standard_errors import LEVEL
+
+TABLE = tables_of(__package__)
 
 
 def about(result: Result) -> str:
@@ -122,13 +125,7 @@ JOINT = {
 
 
 def _alike(result: Result) -> Grid:
-    return Grid.of(
-        "Do two halves of the sentences rank heads alike?",
-        _pairs(result, "halves"),
-        {"map": "first", "heads": ("n", 0), "Spearman": ("spearman", 2), "p": ("p", probability)},
-        "Spearman within layers between the importance in one half of the sentences and in the other; p by permuting "
-        "heads within layers, two-sided, not corrected.",
-    )
+    return Grid.declared(TABLE["alike"], _pairs(result, "halves"))
 
 
 def _across(result: Result) -> Grid:
@@ -138,13 +135,11 @@ def _across(result: Result) -> Grid:
         maps=[" and ".join(sorted(names)) if len(names) > 1 else f"{min(names)}, two seeds" for names in called],
         sure=pairs["p"] < LEVEL,
     )
-    return Grid.of(
-        "Do two tasks rank heads alike?",
+    return Grid.declared(
+        TABLE["across"],
         pairs.groupby("maps", sort=False)
         .agg(n=("p", "size"), mean=("spearman", "mean"), sure=("sure", "sum"))
         .reset_index(),
-        {"maps": "maps", "pairs": ("n", 0), "Spearman": ("mean", 2), f"p < {LEVEL}": ("sure", 0)},
-        "The same between two maps, on the same sentences: mean over pairs of runs, and how many have such a p.",
     )
 
 
@@ -156,19 +151,7 @@ def _pulls(result: Result) -> Grid | None:
     )
     means = cosines.groupby(["encoder", "seed", "pair"], sort=False)["value"].mean()  # over heads
     pulls = means.groupby(["encoder", "pair"], sort=False).agg(["mean", "min", "max", "size"]).reset_index()
-    return Grid.of(
-        "Do two tasks of a joint run pull heads one way?",
-        pulls,
-        {
-            "run": "encoder",
-            "tasks": "pair",
-            "cosine": ("mean", 3),
-            "least": ("min", 3),
-            "most": ("max", 3),
-            "seeds": ("size", 0),
-        },
-        "Cosine of two tasks' gradients on a head's weights, mean over heads; mean, least and most of seeds.",
-    )
+    return Grid.declared(TABLE["pulls"], pulls)
 
 
 TABLES = (_alike, _across, _pulls)

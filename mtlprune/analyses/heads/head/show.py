@@ -2,9 +2,12 @@
 
 from typing import Any
 
+from mtlprune.analyses.frames import tables_of
 from mtlprune.errors import plural
-from mtlprune.figures.grid import Grid, number
+from mtlprune.figures.grid import Grid
 from mtlprune.runs.results import Result
+
+TABLE = tables_of(__package__)
 
 SHOWN = 10
 """Labels that are named, of those that it tells beyond every control or was chosen for."""
@@ -49,39 +52,25 @@ def _known(result: Result) -> Grid | None:
         )
         for row in rows.to_dict("records")
     ]
-    columns: dict[str, Any] = {"task": ("task", str.upper), "label": "label", "accuracy": ("test", 1)}
-    columns |= {"gain": ("gain", "{:+.1f}".format), "rank": "rank", "heads": "there", "items": "items", "": "marks"}
-    return Grid.of(
-        "What it knows best",
-        rows.assign(marks=marks),
-        columns,
-        "Labels that it tells beyond every control, or was chosen for. Accuracy on test in percent; gain over the best "
-        "control, in points; rank among the heads that are there.",
-        texts=2,
-    )
+    return Grid.declared(TABLE["known"], rows.assign(marks=marks))
 
 
 def _attention(result: Result) -> list[Grid]:
     rows = result.frame("attention", "sentence", "sought")
-    caption = "The word that each word attends to most; special: what goes to the special tokens."
-    caption += " * a pair that the label connects." * bool(rows["sought"].any())
-    columns: dict[str, Any] = {"word": "word", "attends to": "target", "": "mark", "weight": ("weight", number)}
+    sought = " * a pair that the label connects." * bool(rows["sought"].any())
     return [
-        Grid.of(
-            f"Attention: {name}",
+        Grid.declared(
+            TABLE["attention"],
             here.assign(mark=here["sought"].map({True: "*", False: ""})),
-            {**columns, "special": ("special", number)},
-            caption if name == rows["sentence"].iloc[-1] else "",
-            texts=3,
+            name=name,
+            sought=sought,
         )
         for name, here in rows.groupby("sentence", sort=False)
     ]
 
 
 def _closing(result: Result) -> Grid:
-    columns: dict[str, Any] = {"task": ("task", str.upper), "all open": ("open", 4), "closed": ("closed", 4)}
-    caption = f"Losses in nats on dev; closed: {result.about['settings']['closed']}."
-    return Grid.of("What closing it costs", result.frame("closing"), columns, caption, texts=1)
+    return Grid.declared(TABLE["closing"], result.frame("closing"), closed=result.about["settings"]["closed"])
 
 
 TABLES = (_known, _closing, _attention)

@@ -4,9 +4,12 @@ from typing import Any
 
 import pandas as pd
 
+from mtlprune.analyses.frames import tables_of
 from mtlprune.figures.grid import Grid
 from mtlprune.runs.results import Result
 from mtlprune.statistics.standard_errors import LEVEL
+
+TABLE = tables_of(__package__)
 
 SHOWN = 40
 """Correlations listed at most; all are in the frame."""
@@ -42,16 +45,12 @@ def _correlations(result: Result, one_source: bool) -> Grid:
     shown = (clear if len(clear) else every[:10])[:SHOWN]
     what = "one source (they may go together by construction)" if one_source else "different sources"
     many = f"{len(clear)} of {len(every)} pairs have" if len(clear) else f"None of {len(every)} has"
-    columns: dict[str, Any] = {"column": "first", "and": "second", "heads": ("heads", 0)}
-    columns |= {"ρ": ("rho", "{:+.2f}".format), "p": ("p", 4), "q": ("q", 4)}
-    caption = f"Spearman's ρ within layers. {many} q < {LEVEL:g}; {len(shown)} shown."
-    return Grid.of(f"Columns of {what}", shown, columns, caption, texts=2)
+    return Grid.declared(TABLE["correlations"], shown, what=what, many=many, shown=len(shown))
 
 
 def _meanings(result: Result) -> Grid:
     known = result.frames["columns"].query("meaning != ''")
-    about_columns = {"column": "term", "source": "source", "what it is": "meaning"}
-    return Grid.of("Columns", known, about_columns, "The reduction that makes each of them.", texts=3)
+    return Grid.declared(TABLE["meanings"], known)
 
 
 def _heads(result: Result) -> Grid:

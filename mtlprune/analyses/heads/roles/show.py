@@ -4,14 +4,17 @@ from typing import Any
 
 import pandas as pd
 
-from mtlprune.analyses.heads.roles import MEAN, ROLES, STL
+from mtlprune.analyses.frames import tables_of
+from mtlprune.analyses.heads.roles import MEAN, STL
 from mtlprune.errors import plural
 from mtlprune.evaluation.ablations import SENTENCES
 from mtlprune.figures.charts import Spec, by_task, captioned, figure, head_map
-from mtlprune.figures.grid import DETECTABLE, Grid, difference, number, probability, seen_from, with_interval
+from mtlprune.figures.grid import Grid, number, probability, seen_from, with_interval
 from mtlprune.runs.results import Result
 from mtlprune.statistics.contrast import UNDECIDED, decisive_p, only_not_shown
 from mtlprune.statistics.standard_errors import LEVEL
+
+TABLE = tables_of(__package__)
 
 
 def about(result: Result) -> str:
@@ -128,43 +131,20 @@ def _counts(result: Result) -> Grid | None:
     heads = result.frames["heads"].assign(task=lambda frame: frame["task"].str.upper())
     keys = ["encoder", "seed", "task"]
     agreed = heads.groupby([*keys, "layer", "head", "measure"], sort=False)["value"].min() > 0.5  # of selections
-    return Grid.of(
-        "How many heads have each role",
-        agreed.groupby([*keys, "measure"], sort=False).sum().unstack().reset_index(),
-        {"run": "encoder", "task": "task", "seed": ("seed", 0), **{role: (role, 0) for role in ROLES}},
-        "Heads with the role in every selection.",
-        texts=2,
-    )
+    return Grid.declared(TABLE["counts"], agreed.groupby([*keys, "measure"], sort=False).sum().unstack().reset_index())
 
 
 def _conflicts(result: Result) -> Grid | None:
     if _single(result):
         return None
-    columns: dict[str, Any] = {"run": "encoder", "seed": ("seed", 0), "tasks": ("n", 0)}
-    columns |= {"conflict heads": ("conflict", 0), "by chance": ("expected", 1), "p": ("p", probability)}
-    return Grid.of(
-        "Heads that facilitate one task and interfere with another",
-        result.frame("conflicts"),
-        columns,
-        "By chance: mean with the heads of each task permuted within layers; p of so many or more. Single tasks: the "
-        "runs of one seed together.",
-    )
+    return Grid.declared(TABLE["conflicts"], result.frame("conflicts"))
 
 
 def _gains(result: Result) -> Grid | None:
     if not len(gains := _known_gains(result)):
         return None
-    scores: dict[str, Any] = {"all open": ("open", 2), "closed": ("closed", 2), "random closed": ("random", 2)}
     which = "" if _single(result) else "conflict "
-    return Grid.of(
-        f"What closing {which}heads gains the task they interfere with",
-        _upper(gains),
-        {"run": "encoder", "task": "task", "runs": ("n", 0), **scores, **difference("gain", "Holm", "detectable")},
-        f"Main score with the {which}heads closed that interfere with the task, for this task alone; gain: beyond as "
-        f"many random heads of the same layers, with 95 % interval over seeds, sentences and draws. {DETECTABLE} A "
-        "fight predicts gains.",
-        texts=2,
-    )
+    return Grid.declared(TABLE["gains"], _upper(gains), which=which)
 
 
 TABLES = (_alone, _conflicts, _gains, _counts)

@@ -5,13 +5,16 @@ from typing import Any
 
 import pandas as pd
 
+from mtlprune.analyses.frames import tables_of
 from mtlprune.analyses.heads.scarcity import MEAN
 from mtlprune.errors import plural
 from mtlprune.figures.charts import Interval, Spec, captioned, figure, forest, panels
-from mtlprune.figures.grid import DETECTABLE, Grid, difference, number, probability, seen_from, with_interval
+from mtlprune.figures.grid import Grid, number, probability, seen_from, with_interval
 from mtlprune.runs.results import Result
 from mtlprune.statistics.contrast import SUPPORTED, UNDECIDED, only_not_shown
 from mtlprune.statistics.standard_errors import LEVEL
+
+TABLE = tables_of(__package__)
 
 
 def about(result: Result) -> str:
@@ -68,30 +71,11 @@ def _points(margin: float) -> str:
 
 
 def _levels(result: Result) -> Grid:
-    columns: dict[str, Any] = {"setting": "term", "task": "name", "updates": ("updates", 0), "seeds": ("n", 0)}
-    return Grid.of(
-        "Joint minus single tasks by heads that are open",
-        _named(result.frames["levels"]),
-        {**columns, "single": ("single", 2), "joint": ("joint", 2), **difference("gap")},
-        "Means over the seeds that both have, with 95 % interval of the gap. Updates: of joint runs.",
-        texts=2,
-    )
+    return Grid.declared(TABLE["levels"], _named(result.frames["levels"]))
 
 
 def _changes(result: Result) -> Grid:
-    margins: dict[str, Any] = {
-        "margin excluded: p": ("p_widening", probability),
-        "within margin: p": ("p_margin", probability),
-    }
-    return Grid.of(
-        "How the gap changes where heads are scarce",
-        _named(only_not_shown(result.frames["changes"], "p")),
-        {"setting": "term", "against": "other", "task": "name", **difference("change", "detectable"), **margins},
-        "Below 0: the gap widens. Small p: margin excluded, of a widening by the margin or more (one-sided); within "
-        "margin, of a change by it or more either way. Sentences go by the two-sided 95 % interval, which is stricter. "
-        f"{DETECTABLE}",
-        texts=3,
-    )
+    return Grid.declared(TABLE["changes"], _named(only_not_shown(result.frames["changes"], "p")))
 
 
 def _named(frame: pd.DataFrame) -> pd.DataFrame:

@@ -4,9 +4,12 @@ from typing import Any
 
 import pandas as pd
 
+from mtlprune.analyses.frames import tables_of
 from mtlprune.errors import plural
 from mtlprune.figures.grid import Grid, number, percent
 from mtlprune.runs.results import Result
+
+TABLE = tables_of(__package__)
 
 
 def about(result: Result) -> str:
@@ -41,15 +44,7 @@ def findings(result: Result) -> list[str]:
 def _times(result: Result) -> Grid:
     rows = rated(result)
     ms = {name: 1000 * rows[name] / rows["sentences"] for name in ("full", "masked", "removed")}
-    columns: dict[str, Any] = {"run": "name", "batch": ("batch", 0), "full": ("full", 2), "masked": ("masked", 2)}
-    columns |= {"removed": ("removed", 2), "saved": ("gain", percent), "ideal": ("ideal", percent)}
-    columns |= {"reached": ("reached", percent), "sentences/s": ("rate", 0), "speed": ("speed", 2)}
-    caption = (
-        "Milliseconds of the encoder a sentence: all heads open, closed ones masked, closed ones removed. Ideal: the "
-        "share of its FLOPs that went; reached: saved / ideal. Sentences a second of whole predictions without the "
-        "heads; speed: the same over that with a mask."
-    )
-    return Grid.of("Times", rows.assign(**ms), columns, caption)
+    return Grid.declared(TABLE["times"], rows.assign(**ms))
 
 
 TABLES = (_times,)

@@ -5,11 +5,14 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
+from mtlprune.analyses.frames import tables_of
 from mtlprune.figures.charts import INK, RULE, WIDTH, Spec, captioned, data, figure
-from mtlprune.figures.grid import DETECTABLE, Grid, difference, number, percent, probability, seen_from
+from mtlprune.figures.grid import Grid, difference, number, percent, probability, seen_from
 from mtlprune.runs.results import Result
 from mtlprune.statistics.contrast import decisive_p, only_not_shown
 from mtlprune.statistics.standard_errors import LEVEL
+
+TABLE = tables_of(__package__)
 
 
 def about(result: Result) -> str:
@@ -109,30 +112,14 @@ def _table(result: Result) -> Grid:
 
 
 def _gains(result: Result) -> Grid:
-    columns: dict[str, Any] = {"setting": "term", "gain": ("estimate", 2), "low": ("low", 2), "high": ("high", 2)}
-    columns |= {"p": ("p", probability), "Holm": ("p_holm", probability), "detectable": ("detectable", 2)}
-    columns |= {"reaches single tasks: p": ("p_reach", probability), "reach, Holm": ("p_reach_holm", probability)}
-    return Grid.of(
-        "Beside joint training and single tasks",
-        only_not_shown(_settings(result, "treated", "other")),
-        columns,
-        f"Gain: this minus joint training. {DETECTABLE} Reaches: p that it is worse than single tasks by the margin or "
-        "more.",
-    )
+    return Grid.declared(TABLE["gains"], only_not_shown(_settings(result, "treated", "other")))
 
 
 def _pairs(result: Result) -> Grid:
     columns: dict[str, Any] = {"setting": "term", "against": "other", "comparison": "mode"}
     columns |= difference("difference", "Holm", "detectable")
     columns |= {"below margin: p": ("p_margin", probability), "these runs: p": ("p_sentences", probability)}
-    return Grid.of(
-        "Chosen heads against random ones, equal budgets, the best joint training",
-        pairs_not_shown(result),
-        columns,
-        "Tuned: the untreated joint training of no more updates that is the best on dev. Holm: within primary, within "
-        f"tuned. {DETECTABLE} These runs: over sentences alone, swapped at random between the runs of each seed.",
-        texts=3,
-    )
+    return Grid.declared(TABLE["pairs"], pairs_not_shown(result))
 
 
 TABLES = (_table, _gains, _pairs)

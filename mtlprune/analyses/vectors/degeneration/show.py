@@ -7,14 +7,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from mtlprune.analyses.frames import tables_of
 from mtlprune.analyses.heads.claims.show import by_claims, tests_table
 from mtlprune.evaluation.head_masks import OPEN_ABOVE
 from mtlprune.figures.charts import Spec, captioned, colours, dots, figure, head_map, lines, mark, panels
-from mtlprune.figures.grid import Grid, number, probability
+from mtlprune.figures.grid import Grid, number
 from mtlprune.layers import in_order
 from mtlprune.runs.results import Result
 from mtlprune.statistics.labels import FEW_ITEMS
 from mtlprune.statistics.standard_errors import LEVEL
+
+TABLE = tables_of(__package__)
 
 ROWS = "words (means of their sub-words), without [CLS] and [SEP]; of token embeddings, all of the vocabulary"
 MEASURES = {
@@ -127,94 +130,26 @@ def _clouds(result: Result) -> Grid:
     layers = result.wide("layers")
     rows = [result.wide("embeddings").assign(where="token embeddings")]
     rows += [layers.assign(where="layer " + layers["layer"].astype(str))] if len(layers) else []
-    columns: dict[str, Any] = {"encoder": "name", "rows": "where", "R": ("mean_cosine", 3)}
-    columns |= {"pairs at acute angles (%)": ("positive", percent), "angle to the mean (°)": ("angle", 1)}
-    columns |= {"95 %": ("angle_q95", 1), "largest": ("angle_max", 1), "top direction (%)": ("top1", percent)}
-    columns |= {"top 10 (%)": ("top10", percent), "effective rank / possible": ("rank_share", 2)}
-    columns |= {"partition isotropy": ("partition", 3), "IsoScore": ("isoscore", 3)}
-    columns |= {"mean's share of the square (%)": ("common", percent), "TwoNN": ("dimension", 1)}
-    return Grid.of(
-        "Cones and isotropy",
-        pd.concat(rows).sort_values("name", kind="stable"),
-        {**columns, "negative margin": ("margin", 3)},
-        "R: mean cosine of all pairs, a row with itself counted 0 (the penalty CosReg). Top: share of squared singular "
-        "values, not centred. Effective rank: exp of the entropy of singular values, after the mean was taken away, by "
-        "min(N − 1, D). Partition isotropy and IsoScore: 1 is isotropic. TwoNN: one word a sentence, biased low from "
-        "about 10 on. Negative margin: the largest m for which some direction v has ⟨v, h⟩ < −m ‖h‖ for every row of "
-        "the sample; 0: there is none; –: random rows would have one too. Layer 0: the embeddings' output.",
-        texts=2,
-    )
+    return Grid.declared(TABLE["clouds"], pd.concat(rows).sort_values("name", kind="stable"))
 
 
 def _terms(result: Result) -> Grid:
-    columns: dict[str, Any] = {"encoder": "name", "layer": "layer"}
-    columns |= {term.replace("_", "-"): (f"share_{term}", 3) for term in TERMS}
-    return Grid.of(
-        "Where the mean vector comes from",
-        result.rows_with_measure("layers", "share_input"),
-        {**columns, "mean's share of the square (%)": ("common", percent), "cosine": ("cosine", 3)},
-        "Of the mean m of a layer's word vectors: m · part / ‖m‖² for the means of the four terms whose sum every "
-        "vector is (Mickus et al. 2022); shares sum to 1 and may be negative. Correction: biases, and means that "
-        "LayerNorms take away.",
-    )
+    return Grid.declared(TABLE["terms"], result.rows_with_measure("layers", "share_input"))
 
 
 def _pieces(result: Result) -> Grid:
-    columns: dict[str, Any] = {"encoder": "name", "in training": "term", "pieces": ("pieces", 0), "R": ("R", 3)}
-    columns |= {"cosine to the mean": ("cosine", 3), "norm": ("norm", 2), "loss": ("loss", 2)}
-    columns |= {"predicted": ("predicted", 0), "negative (%)": ("negative", percent), "moved / norm": ("moved", 2)}
-    columns |= {"turned (°)": ("turned", 1), "away from the mean state": ("away", 3)}
-    return Grid.of(
-        "Embeddings against the frequency of their pieces",
-        result.wide("pieces"),
-        columns,
-        "By how often pieces occur in the training sentences that were counted, special tokens left out; medians over "
-        "pieces. Loss: nats, in the sentences read, one piece in seven hidden at a time; predicted: pieces that were. "
-        "Negative: hidden states before the softmax with which the row has a negative product (theorem 1 says all, of "
-        "pieces that never occur). Moved, turned: from the initial weights, where these stand beside a checkpoint; "
-        "away: cosine of that way with minus the mean hidden state.",
-        texts=2,
-    )
+    return Grid.declared(TABLE["pieces"], result.wide("pieces"))
 
 
 def _planes(result: Result) -> Grid:
     layers = result.rows_with_measure("layers", "plane_distance")
     rows = [layers.assign(where="layer " + layers["layer"].astype(str)).groupby("name", observed=True).tail(1)]
     rows.append(result.wide("softmax").assign(where="before the softmax"))
-    columns: dict[str, Any] = {
-        "encoder": "name",
-        "LayerNorm": "where",
-        "distance from 0": ("plane_distance", "{:.2g}".format),
-    }
-    columns |= {"angle of v (°)": ("plane_angle", 2), "largest feature of v": ("plane_largest", 3)}
-    columns |= {"off the plane": ("plane_spread", "{:.1g}".format), "R of states": ("mean_cosine", 3)}
-    return Grid.of(
-        "The plane of the last LayerNorm",
-        pd.concat(rows).sort_values("name", kind="stable"),
-        {**columns, "negative margin": ("margin", 3), "loss": ("loss", 3)},
-        "LayerNorm puts every vector on ⟨1/g, h⟩ = Σ b/g =: c, so v = −sign(c)/g is negative for all of them, whatever "
-        "the data. Distance |c| / ‖1/g‖; angle: median between v and the vectors, 90° means that v hardly matters; "
-        "largest feature: its share of v's squared length (near 1: one feature with a tiny gain). Off the plane: "
-        "largest relative miss, rounding only. Before the softmax: what a masked language model multiplies by its "
-        "embeddings, and its loss in nats a piece.",
-        texts=2,
-    )
+    return Grid.declared(TABLE["planes"], pd.concat(rows).sort_values("name", kind="stable"))
 
 
 def _decoders(result: Result) -> Grid:
-    columns: dict[str, Any] = {"task": "title", "run": "name", "labels": ("rows", 0), "features": ("features", 0)}
-    columns |= {"R": ("mean_cosine", 3), "pairs at acute angles (%)": ("positive", percent)}
-    columns |= {"angle to the mean (°)": ("angle", 1), "top direction (%)": ("top1", percent)}
-    columns |= {"effective rank / possible": ("rank_share", 2), "slope on ln frequency": ("slope", 3)}
-    return Grid.of(
-        "Label weights of the decoders",
-        _by_task(result, "decoders"),
-        {**columns, "Spearman": ("spearman", 2), "p": ("spearman_p", probability)},
-        "Rows of the last linear layer (without its bias), or whole biaffine forms. Slope and Spearman: cosine of a "
-        "row to the mean row against its label's frequency in training; below 0, rare labels lie in the cone. p: "
-        "labels permuted, two-sided.",
-        texts=2,
-    )
+    return Grid.declared(TABLE["decoders"], _by_task(result, "decoders"))
 
 
 def _labels(result: Result) -> Grid:
@@ -226,33 +161,14 @@ def _labels(result: Result) -> Grid:
         each = labels.groupby(["task", "name"], observed=True)["cosine"]
         place, size = each.cumcount(), each.transform("size")
         shown = labels[(place < DEEPEST) | (place >= size - FURTHEST)]
-    columns: dict[str, Any] = {"task": "title", "run": "name", "label": "label", "nearest rival": "rival"}
-    columns |= {"cosine to the mean": ("cosine", 3), "in training": ("frequency", 0), "norm": ("norm", 2)}
-    columns |= {"cosine to the rival": ("rival_cosine", 3), "gold items": ("gold", 0), "F1": ("f1", 1)}
-    return Grid.of(
-        "Labels deepest in the cone, and furthest from it",
-        shown,
-        columns,
-        f"The {DEEPEST} labels nearest to the mean row of their decoder and the {FURTHEST} furthest from it; all are "
-        "in the frame labels. F1: on the sentences read.",
-        texts=4,
-    )
+    return Grid.declared(TABLE["labels"], shown)
 
 
 def _pairs(result: Result) -> Grid:
     pairs = _pairs_known(result)
     if len(pairs):
         pairs = pairs.assign(of=pairs["encoder"] + " − " + pairs["other"], against=pairs["term"].map(AGAINST))
-    columns: dict[str, Any] = {"task": "title", "F1 of": "of", "against": "against", "labels": ("n", 0)}
-    columns |= {"mean difference of F1": ("mean_difference", 2), "Spearman": ("value", 2)}
-    return Grid.of(
-        "F1 lost against how far labels fell",
-        pairs,
-        {**columns, "p": ("p", probability), "q": ("q", probability)},
-        "Over labels with 20 gold items or more in the sentences read. Below 0 for a change of the cosine: labels that "
-        "fell further into the cone lost more. p: labels permuted, two-sided; q: Benjamini-Hochberg over all of them.",
-        texts=3,
-    )
+    return Grid.declared(TABLE["pairs"], pairs)
 
 
 def _groups(result: Result) -> Grid:
@@ -262,15 +178,7 @@ def _groups(result: Result) -> Grid:
         measures = pd.Categorical(groups["measure"].map(titles), list(titles.values()), ordered=True)
         groups = groups.assign(measure=measures)
         groups = groups.pivot(index=["name", "measure"], columns="term", values="value").sort_index().reset_index()
-    columns = {"encoder": "name", "measure": "measure"} | {group: (group, 3) for group in ("stem", "exclusive", "free")}
-    return Grid.of(
-        "Head outputs by claims",
-        groups,
-        columns,
-        "Means over heads that are open in the encoder measured, whatever their layer; the tests below compare within "
-        "layers. Shares of the mean vector are sums over the heads of a group: large groups have large ones.",
-        texts=2,
-    )
+    return Grid.declared(TABLE["groups"], groups)
 
 
 def _tests(result: Result) -> Grid:

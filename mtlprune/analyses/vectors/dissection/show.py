@@ -8,12 +8,15 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
+from mtlprune.analyses.frames import tables_of
 from mtlprune.analyses.vectors.dissection import LEARNT, MASKED, NEAREST, SENSES, SUBSETS, TERMS
 from mtlprune.evaluation.head_masks import OPEN_ABOVE
 from mtlprune.figures.charts import HEIGHT, Spec, captioned, cells, colours, data, figure, lines, panels, seeds_behind
 from mtlprune.figures.grid import Grid, number, probability
 from mtlprune.layers import LAYERS, kind_of
 from mtlprune.runs.results import Result
+
+TABLE = tables_of(__package__)
 
 LONG = {"i": "input", "h": "heads", "f": "feed-forward", "c": "correction"}
 HUES = ("#78787e", "#56b4e9", "#e69f00", "#783c14")
@@ -116,26 +119,15 @@ def _importance(result: Result) -> Grid:
     frame = result.wide("layers")
     pairs = zip(frame["importance"], frame["importance_sd"], strict=True)
     cell = [f"{number(mean, 3)} ± {number(sd, 3)}" for mean, sd in pairs]
-    return Grid.of(
-        "Importance by layer",
+    return Grid.declared(
+        TABLE["importance"],
         frame.assign(cell=cell).pivot(index=["name", "layer"], columns="term", values="cell").reset_index(),
-        {"encoder": "name", "layer": "layer", **{LONG[term]: term for term in TERMS}},
-        "Mean ± standard deviation over sub-words of μ = e·v/‖e‖². The four sum to 1; layer 0 are the embeddings.",
-        texts=2,
     )
 
 
 def _linearity(result: Result) -> Grid:
     tokens = result.with_names("linearity")["n"].iloc[0]
-    return Grid.of(
-        "How linear feed-forward parts are",
-        result.wide("linearity"),
-        {"encoder": "name", "layer": "layer", "in-sample": ("in_sample", 3), "held out": ("held_out", 3)},
-        f"r² of the best linear map from what the feed-forward part reads to what it adds, {tokens} sub-words: on the "
-        "sub-words that were fitted (as published), and on the half of the sentences that was not. The first is too "
-        "high and the second too low where sub-words are few against features.",
-        texts=2,
-    )
+    return Grid.declared(TABLE["linearity"], result.wide("linearity"), tokens=tokens)
 
 
 def _by_table(frame: pd.DataFrame) -> pd.DataFrame:
@@ -224,16 +216,7 @@ def _across(result: Result) -> Grid:
         first = below[::-1].cummin()[::-1].idxmax() if below.iloc[-1] else math.nan
         counted = {"pairs": len(pairs) // (len(by_layer) * len(TERMS)), "mean": by_layer["h"].mean(), "first": first}
         rows.append({"name": name, "other": other, "kind": kind.capitalize(), **by_layer.iloc[-1], **counted})
-    columns: dict[str, Any] = {"encoder": "name", "with": "other", "": "kind", "pairs": ("pairs", 0)}
-    columns |= {f"{LONG[term]}, last layer": (term, 2) for term in TERMS}
-    return Grid.of(
-        "Correlation of importance between encoders",
-        pd.DataFrame(rows),
-        {**columns, "heads, mean of layers": ("mean", 2), f"heads < {ALIKE} from layer": ("first", 0)},
-        "Over the same words: μ in one encoder against μ in another, mean over pairs of seeds. The last column is the "
-        f"layer from which on the correlation of the heads stays below {ALIKE}. All layers are in the frame across.",
-        texts=3,
-    )
+    return Grid.declared(TABLE["across"], pd.DataFrame(rows))
 
 
 def _gates(result: Result) -> pd.DataFrame:
@@ -245,16 +228,7 @@ def _gates(result: Result) -> pd.DataFrame:
 
 
 def _kept(result: Result) -> Grid:
-    columns: dict[str, Any] = {"gates of": "name", "shares in": "other", "ρ within layers": ("rho", 2)}
-    columns |= {"p": ("rho_p", probability), "open": ("open", 0), "shared": ("shared", 0)}
-    return Grid.of(
-        "Do gates keep the heads with the largest shares?",
-        _gates(result),
-        {**columns, "by chance": ("expected", 1), "p (shared)": ("shared_p", probability)},
-        "Rank correlation of gates with heads' μ in the last layer of an encoder whose heads are all open, layers "
-        "taken out; open heads that are among as many of largest μ in their layer. p: heads permuted within layers.",
-        texts=2,
-    )
+    return Grid.declared(TABLE["kept"], _gates(result))
 
 
 def _compositions(result: Result) -> Grid | None:

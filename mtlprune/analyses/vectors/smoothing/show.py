@@ -1,15 +1,17 @@
 """Views of over-smoothing: tables, sentences and figures of a Result."""
 
 import math
-from typing import Any
 
 import altair as alt
 import pandas as pd
 
+from mtlprune.analyses.frames import tables_of
 from mtlprune.analyses.heads.claims.show import by_claims, tests_table
 from mtlprune.figures.charts import Spec, captioned, dots, figure, head_map, lines, mark, panels, task_colours
-from mtlprune.figures.grid import Grid, probability
+from mtlprune.figures.grid import Grid
 from mtlprune.runs.results import Result
+
+TABLE = tables_of(__package__)
 
 TOKENS = (
     "sub-words with [CLS] and [SEP], padding left out; cosine_pieces without [CLS] and [SEP]; label splits over words "
@@ -60,32 +62,11 @@ def findings(result: Result) -> list[str]:
 
 
 def _layers(result: Result) -> Grid:
-    columns: dict[str, Any] = {"encoder": "name", "layer": "layer", "CosSim": ("cosine", 3)}
-    columns |= {"minus corpus mean": ("cosine_centred", 3), "without outliers": ("cosine_without_outliers", 3)}
-    columns |= {"no [CLS], [SEP]": ("cosine_pieces", 3), "d_M / ‖H‖": ("relative_distance", 3)}
-    return Grid.of(
-        "Similarity of tokens",
-        result.wide("layers"),
-        {**columns, "d_M": ("distance", 2), "ρ": ("ratio", 3)},
-        "Means over sentences; layer 0 are the embeddings. Outliers: the three dimensions that give most to the "
-        "expected cosine of the layer. ρ: d_M after the layer over d_M before it. CosSim near 0 does not exclude that "
-        "tokens are close together: read d_M / ‖H‖ beside it.",
-    )
+    return Grid.declared(TABLE["layers"], result.wide("layers"))
 
 
 def _factors(result: Result) -> Grid:
-    columns: dict[str, Any] = {"encoder": "name", "layer": "layer", "heads": ("heads", 0), "σ₁": ("sigma1", 3)}
-    columns |= {"σ₂": ("sigma2", 3), "s": ("s", 1), "λ": ("mixing", 2), "LayerNorms": ("bound_norm_median", 2)}
-    columns |= {"feed-forward": ("bound_feed_forward", 1), "attention": ("bound_attention_median", 1)}
-    columns |= {"bound": ("bound_median", 0), "published v": ("published_median", 0), "ρ": ("ratio", 3)}
-    return Grid.of(
-        "The bound and its factors",
-        result.rows_with_measure("layers", "bound"),
-        columns,
-        "Heads: the open ones. σ: least standard deviation of a LayerNorm's input in a sentence, mean over sentences. "
-        "λ: of the most mixing head. Bound = LayerNorms × feed-forward × attention (medians over sentences). A bound "
-        "above 1 does not mean that tokens do not grow alike.",
-    )
+    return Grid.declared(TABLE["factors"], result.rows_with_measure("layers", "bound"))
 
 
 def _fused(result: Result) -> Grid:
@@ -93,52 +74,16 @@ def _fused(result: Result) -> Grid:
     rows = result.wide("fused")
     for measure in ("cosine", "relative_distance"):
         rows[f"last_{measure}"] = [last.loc[name, measure] for name in rows["name"]]
-    return Grid.of(
-        "Fused vectors and the last layer",
-        rows,
-        {
-            "encoder": "name",
-            "CosSim": ("cosine", 3),
-            "last layer": ("last_cosine", 3),
-            "minus corpus mean": ("cosine_centred", 3),
-            "change": ("cosine_centred_change", 3),
-            "d_M / ‖H‖": ("relative_distance", 3),
-            "last layer's": ("last_relative_distance", 3),
-            "d_M": ("distance", 2),
-        },
-        "Vectors that a fusion makes of the layers, which decoders read, and those of the last layer of the same "
-        "encoder; means over sentences. Change: of CosSim without the corpus mean, fused minus last layer. d_M depends "
-        "on the scale of fused vectors.",
-    )
+    return Grid.declared(TABLE["fused"], rows)
 
 
 def _weights(result: Result) -> Grid:
-    return Grid.of(
-        "Weights of the fusion",
-        result.rows_with_measure("layers", "fusion"),
-        {"encoder": "name", "layer": "layer", "weight": ("fusion", 3), "sd over tokens": ("fusion_sd", 3)},
-        "gate, scalar_mix: the weight of the layer. max: the share of features in which the layer is the largest. "
-        "concat: the layer's share of the squared norm of W.",
-    )
+    return Grid.declared(TABLE["weights"], result.rows_with_measure("layers", "fusion"))
 
 
 def _corpora(result: Result) -> Grid:
     rows = _by_corpus(result)
-    return Grid.of(
-        "σ₁σ₂ and CosSim by corpus",
-        rows.assign(share=100 * rows["above_one"]) if len(rows) else rows,
-        {
-            "corpus": "corpus",
-            "encoder": "of",
-            "CosSim": ("cosine", 3),
-            "σ₁σ₂": ("product", 3),
-            "5 %": ("product_low", 3),
-            "95 %": ("product_high", 3),
-            "sentences above 1 (%)": ("share", 1),
-            "Spearman with CosSim": ("spearman", 2),
-        },
-        "Of the last layer, over sentences. Shi et al. (2022) expect CosSim to be highest where σ₁σ₂ is above 1.",
-    )
+    return Grid.declared(TABLE["corpora"], rows.assign(share=100 * rows["above_one"]) if len(rows) else rows)
 
 
 def _by_corpus(result: Result) -> pd.DataFrame:
@@ -156,18 +101,7 @@ def _by_corpus(result: Result) -> pd.DataFrame:
 
 def _sigma(result: Result) -> Grid:
     rows = result.rows_with_measure("layers", "least")
-    return Grid.of(
-        "σ₁σ₂ against CosSim over sentences",
-        rows.assign(share=100 * rows.get("above_one", math.nan)),
-        {
-            "encoder": "name",
-            "layer": "layer",
-            "least σ₁σ₂": ("least", 3),
-            "sentences above 1 (%)": ("share", 1),
-            "Spearman with CosSim": ("spearman", 2),
-        },
-        "σ₁σ₂ > 1 suffices for collapse only where weights vanish (s → 0).",
-    )
+    return Grid.declared(TABLE["sigma"], rows.assign(share=100 * rows.get("above_one", math.nan)))
 
 
 def _labels(result: Result) -> Grid:
@@ -178,28 +112,7 @@ def _labels(result: Result) -> Grid:
         best, last = here.loc[here["gain"].idxmax()], here.iloc[-1]
         gains = {"first": here["gain"].iloc[0], "best": best["gain"], "where": best["layer"], "gain": last["gain"]}
         rows.append({**last, **gains, "task": task.upper(), "n": int(n[here.index[-1]]), "p": p[here.index[-1]]})
-    return Grid.of(
-        "Spread between gold labels",
-        pd.DataFrame(rows),
-        {
-            "encoder": "name",
-            "task": "task",
-            "sentences": ("n", 0),
-            "gain, embeddings": ("first", 3),
-            "best gain": ("best", 3),
-            "in layer": ("where", 0),
-            "gain, last layer": ("gain", 3),
-            "share, last": ("share", 3),
-            "chance": ("chance", 3),
-            "p": ("p", probability),
-            "between": ("between", 1),
-            "within": ("within", 1),
-        },
-        "Share of d_M² of a sentence's words that lies between labels, minus what labels drawn blindly have (K − 1)/(n "
-        "− 1); means over sentences. p: labels permuted within sentences. between, within: parts of d_M² after the "
-        "last layer.",
-        texts=2,
-    )
+    return Grid.declared(TABLE["labels"], pd.DataFrame(rows))
 
 
 def _tests(result: Result) -> Grid:
@@ -215,23 +128,8 @@ def _heads(result: Result) -> Grid:
     ranked = heads.groupby("name", observed=True).cumcount()
     size = heads.groupby("name", observed=True)["effect"].transform("size")
     shown = heads[(size <= 5) | (ranked < 3) | (ranked >= size - 2)]
-    return Grid.of(
-        "Heads that smooth most, and least",
-        shown.assign(place=shown["layer"].astype(str) + "-" + shown["head"].astype(str)),
-        {
-            "encoder": "name",
-            "head": "place",
-            "tasks": ("tasks", 0),
-            "λ": ("mixing", 2),
-            "√λ ‖W_O W_V‖": ("amplification", 2),
-            "Δ log d_M": ("effect", 4),
-            "± s.e.": ("effect_se", 4),
-            "at the end": ("effect_last", 4),
-            "Δ CosSim": ("cosine_effect", 4),
-        },
-        "Three heads with the lowest and two with the highest effect on d_M after their layer. All are in the frame "
-        "heads.",
-        texts=2,
+    return Grid.declared(
+        TABLE["heads"], shown.assign(place=shown["layer"].astype(str) + "-" + shown["head"].astype(str))
     )
 
 

@@ -6,9 +6,12 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
+from mtlprune.analyses.frames import tables_of
 from mtlprune.figures.charts import DIVERGING, RULE, Spec, captioned, data, figure, head_map, panels
-from mtlprune.figures.grid import Grid, number, probability
+from mtlprune.figures.grid import Grid, number
 from mtlprune.runs.results import Result
+
+TABLE = tables_of(__package__)
 
 
 def about(result: Result) -> str:
@@ -67,19 +70,8 @@ def _places(rows: pd.DataFrame) -> pd.Series:
 def _overview(result: Result) -> Grid:
     base = {key: value for key, value in result.about["offset"].items() if value is not None}
     offsets = {**base, "name": "best offset", "place": f"{base['offset_single']:+d}"}
-    columns: dict[str, Any] = {"encoder": "name", "heads": ("heads_there", 0), "UAS_single": ("uas_single", 1)}
-    columns |= {"single, held out": ("uas_single_held_out", 1), "its head": ("place", str), "UAS_best": ("uas_best", 1)}
-    columns |= {"best, held out": ("uas_best_held_out", 1), "weight_best": ("weight_best", 1)}
-    columns |= {"like first": ("uas_like_first", 2), "TwoNN [CLS]": ("twonn_cls", 1), "TwoNN mean": ("twonn_mean", 1)}
-    return Grid.of(
-        "Arcs that heads find",
-        pd.concat([_encoders(result).astype({"name": str}), pd.DataFrame([offsets])]),
-        columns,
-        "Percent of words whose gold head is found by one head for all words (UAS_single; roots and punctuation count) "
-        "and by the best head of each relation (UAS_best). Held out: chosen on one half of the sentences, scored on "
-        "the other. Its head: layer.head; > dependent attends to head, < head attends to dependent. weight_best: "
-        "attention on gold arcs. Like first: Spearman of the heads' UAS with the first row's. TwoNN: dimension of "
-        "sentence vectors, one a sentence of different pieces.",
+    return Grid.declared(
+        TABLE["overview"], pd.concat([_encoders(result).astype({"name": str}), pd.DataFrame([offsets])])
     )
 
 
@@ -119,13 +111,8 @@ def _held_out(result: Result) -> pd.DataFrame:
 
 def _gates(result: Result) -> Grid:
     encoders = result.with_names("encoders")
-    return Grid.of(
-        "Do gates keep the heads that find arcs?",
-        encoders[encoders["measure"] == "gates_by_uas"],
-        {"encoder": "name", "heads": ("n", 0), "Spearman": ("value", 2), "p": ("p", probability)},
-        f"Spearman within layers between the UAS of a head in {result.names[0]} and its gate; p by permuting heads "
-        "within layers, two-sided, not corrected.",
-    )
+    rows = encoders[encoders["measure"] == "gates_by_uas"]
+    return Grid.declared(TABLE["gates"], rows, first=result.names[0])
 
 
 def _phenomena(result: Result) -> Grid | None:

@@ -1,0 +1,90 @@
+"""The frames of an analysis and its tables, as the file frames.yaml beside its record declares them.
+
+The declaration says what a row of each frame is of (keys), what each column means, and how a table shows a frame. It is
+the one source of the check of a Result's columns, the captions of tables, docs/frames.md, and what `mtlprune analyze
+NAME` prints.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from mtlprune.io.block import Block
+from mtlprune.io.strict import parse_yaml
+
+if TYPE_CHECKING:
+    from mtlprune.runs.results import Result
+
+FILE = "frames.yaml"
+CONTRAST = ("estimate", "low", "high", "p", "p_holm", "detectable", "n", "verdict")
+"""The columns of a frame of contrasts (`mtlprune.statistics.contrast`)."""
+
+
+class Table(Block):
+    """A table of a frame: its words, with braces for what depends on a Result, and which columns it shows under which
+    headings."""
+
+    title: str = ""
+    caption: str = ""
+    texts: int = Field(default=1, ge=0, description="The first so many columns are words, the others numbers.")
+    columns: dict[str, str | tuple[str, int | str]] = Field(
+        description="Heading → a column shown as it is, or a column and how: digits, p, percent, or a format string."
+    )
+
+
+class Frame(Block):
+    """A frame: what a row of it is of, and what its columns mean. A meaning that is left out is that of all frames."""
+
+    meaning: str
+    keys: dict[str, str | None] = {}
+    columns: dict[str, str | None] = {}
+    contrast: str = Field(default="", description="What the estimate of a frame of contrasts is; it has CONTRAST.")
+    figure: str = Field(default="", description="The figure that draws it.")
+
+    def rows(self) -> Iterator[tuple[str, str, str]]:
+        """Name, "key" or "column", and meaning of each column."""
+        shared = meanings()
+        contrast = {name: self.contrast if name == "estimate" else None for name in CONTRAST if self.contrast}
+        for kind, names in (("key", self.keys), ("column", {**contrast, **self.columns})):
+            yield from ((name, kind, meaning or shared[name]) for name, meaning in names.items())
+
+
+class Declaration(Block):
+    """The content of frames.yaml."""
+
+    frames: dict[str, Frame] = {}
+    tables: dict[str, Table] = {}
+
+    def check(self, result: Result) -> None:
+        """Refuse a Result with a frame or a column that is not declared. Raises ValueError, because an analysis wrote
+        what nobody can read, which is no mistake of a user."""
+        for name, frame in result.frames.items():
+            if name not in self.frames:
+                raise ValueError(f"{result.analysis}: frame {name} is not declared in {FILE}")
+            if unknown := set(frame.columns) - {column for column, *_ in self.frames[name].rows()}:
+                raise ValueError(
+                    f"{result.analysis}: frame {name}: {', '.join(sorted(unknown))} not declared in {FILE}"
+                )
+
+
+@functools.cache
+def declaration(package: str) -> Declaration:
+    """The declaration of the analysis of a package, by the package's name."""
+    return Declaration.model_validate(parse_yaml((files(package) / FILE).read_text(encoding="utf-8")))
+
+
+def tables_of(package: str) -> Mapping[str, Table]:
+    """The declared tables of an analysis, by name."""
+    return declaration(package).tables
+
+
+@functools.cache
+def meanings() -> dict[str, str]:
+    """Meanings of the columns that mean the same in every frame."""
+    content: dict[str, str] = parse_yaml((files(__package__) / "columns.yaml").read_text(encoding="utf-8"))
+    return content
