@@ -30,8 +30,7 @@ from mtlprune.analyses.heads.claims.stability import OVER_TASKS
 from mtlprune.analyses.heads.roles import GAIN
 from mtlprune.figures.grid import number, probability, with_interval
 from mtlprune.runs.results import Result
-from mtlprune.statistics.contrast import NOT_SUPPORTED, SUPPORTED
-from mtlprune.statistics.contrast import verdict as contrast_verdict
+from mtlprune.statistics.contrast import NOT_SUPPORTED, SUPPORTED, contrast_frame
 from mtlprune.statistics.significance import holm
 from mtlprune.statistics.standard_errors import detectable
 
@@ -114,12 +113,11 @@ def scarcity(result: Result, _: Result | None = None) -> Row:
             verdict += f" (doubt of 28 November 2026: {name} is undecided over draws)"
     by_verdict: dict[str, list[str]] = {}
     for place, (few, all_) in FURTHER.items():
-        change = gaps([sides(few), sides(all_)], slice(None))[1].row()
+        [change] = contrast_frame([gaps([sides(few), sides(all_)], slice(None))], effect=WIDENS).to_dict("records")
         seen += (
             f"; {place} ({change['n']} seeds): {number(change['estimate'])} {interval(change['low'], change['high'])}"
         )
-        ends = (change[name] for name in ("estimate", "low", "high", "p", "n"))
-        found = IN_WORDS.get(contrast_verdict(*ends, WIDENS), "not decided")
+        found = IN_WORDS.get(change["verdict"], "not decided")
         by_verdict.setdefault(found, []).append(place)
     verdict += "".join(f"; {found} {' and '.join(places)}" for found, places in by_verdict.items())
     points = f"{number(least(row))} points"
