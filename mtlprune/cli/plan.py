@@ -83,8 +83,8 @@ def _joint_settings(specification: SweepSpecification) -> tuple[Sequence[str], d
     from mtlprune.sweeps.cells import resolve
 
     cells = resolve(specification, default_folder(specification), planned=True).cells
-    trees = {recipe.name: cells[recipe.name].config.model_dump(mode="json") for recipe in specification.recipes()}
-    runs = [DescribedRun(RunFolder(name), tree, {}) for name, tree in trees.items()]
+    names = [recipe.name for recipe in specification.recipes()]
+    runs = [DescribedRun(RunFolder(name), cells[name].config, {}) for name in names]
     tasks = max((run.tasks for run in runs), key=len)
     groups = dict[str, list[DescribedRun]]()
     for run in runs:

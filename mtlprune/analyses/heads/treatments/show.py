@@ -116,9 +116,6 @@ def _gains(result: Result) -> Grid:
 
 
 def _pairs(result: Result) -> Grid:
-    columns: dict[str, Any] = {"setting": "term", "against": "other", "comparison": "mode"}
-    columns |= difference("difference", "Holm", "detectable")
-    columns |= {"below margin: p": ("p_margin", probability), "these runs: p": ("p_sentences", probability)}
     return Grid.declared(TABLE["pairs"], pairs_not_shown(result))
 
 
