@@ -119,6 +119,9 @@ def analyses() -> str:
         if record.columns:
             rows = [[f"`{column.measure}`", column.title, column.meaning] for column in record.columns]
             lines += ["Columns of the table of heads:", "", *table(("measure", "title", "meaning"), rows)]
+        for name, frame in record.declared.frames.items():
+            rows = [[f"`{column}`", kind, cell(meaning)] for column, kind, meaning in frame.rows()]
+            lines += [f"Frame `{name}`: {cell(frame.meaning)}", "", *table(("column", "kind", "meaning"), rows)]
     return "\n".join(lines).rstrip() + "\n"
 
 

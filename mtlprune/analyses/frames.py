@@ -10,11 +10,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Mapping
 from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic import Field
 
 from mtlprune.io.block import Block
+from mtlprune.io.files import reading
+from mtlprune.io.plugins import PluginError
 from mtlprune.io.strict import parse_yaml
 
 if TYPE_CHECKING:
@@ -74,8 +77,11 @@ class Declaration(Block):
 
 @functools.cache
 def declaration(package: str) -> Declaration:
-    """The declaration of the analysis of a package, by the package's name."""
-    return Declaration.model_validate(parse_yaml((files(package) / FILE).read_text(encoding="utf-8")))
+    """The declaration of the analysis of a package, by the package's name. Raises PluginError: its file is missing or
+    damaged, which may be one of an installed package."""
+    path = Path(str(files(package) / FILE))
+    with reading(path, PluginError, "declare the frames of the analysis there (docs/guides/adding_an_analysis.md)"):
+        return Declaration.model_validate(parse_yaml(path.read_text(encoding="utf-8")))
 
 
 def tables_of(package: str) -> Mapping[str, Table]:

@@ -45,7 +45,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
         ("adding_an_analysis.md", "mtlprune/analyses/entropy/", "theirs/entropy/"),
     ):
         text = (DOCS / page).read_text(encoding="utf-8")
-        for name, code in re.findall(rf"^```python ({mine}\S*)\n(.*?)^```$", text, re.M | re.S):
+        for name, code in re.findall(rf"^```(?:python|yaml) ({mine}\S*)\n(.*?)^```$", text, re.M | re.S):
             path = tmp_path / name.replace(mine, theirs)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(code.replace("mtlprune.analyses.entropy", "theirs.entropy"), encoding="utf-8")
