@@ -41,19 +41,7 @@ PARTS = ("claimed", "exclusive", "shared")
 
 
 def measure(request: Request) -> Result:
-    """All runs on the same sentences. Frames:
-
-    - ``scores``: the main score of each run's task with nothing closed (``other`` "") and with the heads closed that
-      the label ``other`` claims, or one of PARTS of them (``mode``): these heads (``step`` 0), and each draw of as many
-      random heads of the same layers (``control`` random).
-    - ``cells``, wide: for each label of runs, task, closed label and part the mean ``open``, ``closed`` and ``random``
-      score; ``estimate`` = closed − random with interval and p over seeds, sentences and draws (over sentences alone
-      with one seed), ``p_holm``, p corrected over the cells of other tasks with this part, and ``p_margin``, p of a
-      difference of the margin or more.
-    - ``own``, wide: the estimate of a label's heads in its own runs minus the mean of those of other single tasks
-      there, for each label and their mean (ALL_TASKS); ``term`` is "units", of the root mean square of all estimates
-      of the label's runs, which has no scale, or "points"; ``p_holm`` over the labels.
-    - ``claimed``: by PARTS 1 for the heads that are closed for the label ``other``.
+    """All runs on the same sentences. ``frames.yaml`` declares the frames.
 
     Raises:
         RunError, CorpusError, EncoderError, ClaimError: what cannot be loaded or compared; claims of no head or of all.

@@ -117,18 +117,7 @@ class _Curves:
 
 
 def measure(request: Request) -> Result:
-    """All runs on the same sentences. Frames, an order named by what ranks heads (``mode``: a selector or gates) and
-    ``control`` ("", reverse, random for heads permuted within layers):
-
-    - ``curve``, wide: the ``score`` of each run's task with so many ``heads`` open, by order and draw (``step``).
-    - ``areas``, wide: mean ``cpr`` over ``n`` runs and draws; ``enough``, the mean of the least number of
-      heads with a score within the margin of the whole; of rankings ``estimate``, their CPR minus that of heads
-      permuted within layers, with interval and p over seeds and sentences (over sentences alone with one run), and
-      ``p_holm``.
-    - ``sets``, wide: of each run and task the disjoint sufficient sets of the first selector (``step``): how many
-      ``heads``, the score with ``all`` heads open and with only these (``alone``); of the first one also `examine`. No
-      row where all heads closed are within the margin of the whole.
-    - ``heads``: by ``task`` the number of the ``set`` that a head is in (0: none).
+    """All runs on the same sentences. ``frames.yaml`` declares the frames.
 
     Raises:
         RunError, CorpusError, EncoderError, ClaimError: what cannot be loaded or compared; no run that can be measured.

@@ -76,19 +76,7 @@ Changes = dict[tuple[str, str], dict[int, Change]]
 
 
 def measure(request: Request) -> Result:
-    """All runs on the same pairs of sentences. Frames:
-
-    - ``cells``, wide: for each label of runs, changed ``task`` and set of heads (``other``, a label of the claims or
-      STEM) the mean ``share`` over seeds, that of ``random`` heads of the same layers, and ``estimate``, their
-      difference with interval and p over seeds, pairs and draws (without seeds where there is one), ``p_holm`` over
-      all cells; how
-      many ``pairs``, and which part of them is ``decided`` as gold has both sentences; of tasks with LEAST pairs or
-      more.
-    - ``contrasts``: means over tasks of the share beyond random heads (``term``): through the task's ``own`` claims,
-      through those of ``others`` (all single tasks that have claims), ``own minus others``, and the ``stem`` heads;
-      intervals and p as of ``cells``.
-    - ``stems``: of how many tasks of a run the STEM heads carry a tenth of the change or more (``carried``).
-    - ``heads``: ``share`` of each head by ``task``; with the setting ``single``.
+    """All runs on the same pairs of sentences. ``frames.yaml`` declares the frames.
 
     Raises:
         RunError, CorpusError, EncoderError, ClaimError: what cannot be loaded; claims of no head or of all.

@@ -40,16 +40,7 @@ Maps = dict[Key, dict[str, Grid]]
 
 
 def measure(request: Request) -> Result:
-    """All runs on the same sentences. Frames, layers and heads from 1:
-
-    - ``heads``: ``importance``, by ``task`` (in joint runs also EVERY) and ``mode`` ("" or one of HALVES): mean of
-      |∂L/∂ξ| over sentences, with L as in ``derivatives``; ``relative``, the same over its layer's norm (as the method
-      ranks heads); NaN where a head was removed.
-    - ``joint``, of runs of several tasks: ``cosine`` of two tasks' gradients on a head's weights, mean over pairs of
-      tasks; ``opposed``, share of pairs below 0; ``halves``, of a task with itself on other sentences, mean over tasks.
-    - ``cosines``: ``cosine`` of each pair of tasks of such a run, ``task`` and ``other``.
-    - ``pairs``, wide: ``spearman`` within layers with p (heads permuted within layers), of the halves of one map
-      (``mode`` "halves") and of two maps (``mode`` "maps"; the second's are ``other``, ``other_task``, ``other_seed``).
+    """All runs on the same sentences. ``frames.yaml`` declares the frames.
 
     Raises:
         RunError, CorpusError, EncoderError: what cannot be loaded; no run among what is named.

@@ -34,13 +34,7 @@ Pairs = frozenset[tuple[int, int]]
 
 
 def measure(request: Request) -> Result:
-    """Everything known of the head. Frames, all wide:
-
-    - ``known``: of ``probes.reading.known``, its labels, the best first. ``claimed``: by label of the runs in how many
-      of the ``seeds`` it is ``open``, and the ``mean`` gate. ``closing``: by ``task`` the loss with all heads ``open``
-      and with this one ``closed``.
-    - ``attention``: for each word of a ``sentence`` the ``target`` that it attends to most, the ``weight``, the part
-      that goes to the ``special`` tokens, and whether the head's best label connects the two (``sought``).
+    """Everything known of the head. ``frames.yaml`` declares the frames.
 
     Raises:
         RunError: no such run, encoder, head or task; results of other encoders; nothing to show.

@@ -28,11 +28,7 @@ FEWEST = 3
 
 
 def measure(request: Request) -> Result:
-    """Everything that is named. Frames, layers and heads from 1:
-
-    - ``heads``: a measure a column of numbers. ``words``, wide: ``words`` of each head in a column ``term``.
-    - ``columns``, wide: ``term``, its name; ``source``, the analysis that it comes from; ``meaning``.
-    - ``correlations``: of ``correlations``.
+    """The table of everything that is named. ``frames.yaml`` declares the frames.
 
     Raises:
         RunError: nothing to join, results that do not belong together, damaged ones.

@@ -71,20 +71,8 @@ class _Study:
 
 
 def measure(request: Request) -> Result:
-    """All runs, gates fitted to the same sentences of train, scores on the same of the split. Frames:
-
-    - ``heads``: scores of the ROLES by ``task`` and ``step`` (selection, from 0); NaN where a head was removed.
-    - ``conflicts``, wide: of each joint run, and of the single-task runs of a seed together (``encoder`` STL), the
-      number of ``conflict`` heads, ``expected`` with heads permuted within layers, and p of so many.
-    - ``gains``, wide: of each label and task with conflict heads that interfere with it: mean score with all heads
-      ``open``, with these ``closed`` for this task alone and with as many ``random`` ones of their layers; ``estimate``
-      = closed − random with interval and p over seeds, sentences and draws, ``p_holm`` over all tasks, ``n`` runs; of
-      several runs also MEAN, over the tasks of each run that have such heads.
-
-    With ``closing`` single no gates are fitted, and ``heads`` has what closing each head alone gains, in points, and
-    what could be detected (`interfering`; ``step`` 0: the half that chooses, 1: the one that confirms); ``chosen``,
-    wide, the heads that the first half chooses, with p and ``p_holm`` on the second; ``gains`` is of those confirmed,
-    all closed at once, on the second half.
+    """All runs, gates fitted to the same sentences of train, scores on the same of the split. ``frames.yaml``
+    declares the frames.
 
     Raises:
         RunError, CorpusError, EncoderError: what cannot be loaded; no run among what is named.

@@ -39,16 +39,7 @@ class Level(NamedTuple):
 
 
 def measure(request: Request) -> Result:
-    """All runs. Frames, by ``task`` (a task, MEAN, or the mean without one):
-
-    - ``levels``: the ``gap`` of a level (``term``), joint minus single tasks, with the interval over seeds and
-      sentences; ``heads`` open (``all``: none closed), ``updates`` of joint runs, scores ``single`` and ``joint``.
-    - ``changes``: the gap of ``term`` minus that of ``other``, which has all heads and else the same settings (or, of a
-      level with all heads, is the first such); paired by seed. ``p_widening``: p of a true change of −margin or
-      less; ``p_margin``: p of one of the margin or more either way. Where seeds share draws, the same with
-      ``draws`` (so many) in the place of seeds, after ``draws_``; where a change has FEW seeds or fewer, the same with
-      an error not below
-      that of all changes of the task, after ``pooled_``.
+    """All runs. ``frames.yaml`` declares the frames.
 
     Raises:
         RunError: no single-task and joint runs of the same settings under two numbers of heads; runs that cannot be
@@ -156,7 +147,7 @@ def _figure(weights: Mapping[Level, float], places: list[int]) -> tuple[Resample
 
 
 def doubts(figure: Resampled, draws: Sequence[Hashable], margin: float, pooled: float) -> dict[str, float]:
-    """The columns of ``changes`` about the margin, draws and the pooled error, as `measure` has them.
+    """The columns of ``changes`` about the margin, draws and the pooled error, as ``frames.yaml`` declares them.
 
     Args:
         draws: of each seed.

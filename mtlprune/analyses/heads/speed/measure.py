@@ -28,9 +28,7 @@ Work = Callable[[], object]
 
 
 def measure(request: Request) -> Result:
-    """The frame ``times``, wide: of each run and number of sentences a ``batch`` the ``sentences`` timed, seconds of
-    the encoder with the ``full`` model, ``masked`` and ``removed`` heads, seconds of whole predictions
-    (``masked_whole``, ``removed_whole``), and the share of the encoder's FLOPs that went (``ideal``)."""
+    """Time every run with its closed heads masked and removed. ``frames.yaml`` declares the frames."""
     hardware.configure_process(1)
     reading = read_request(request)
     return survey("speed", reading, request, lambda subject: _timed(reading, subject, request)).result

@@ -26,21 +26,7 @@ SINGLE, JOINT, TREATED, OTHER = "single", "joint", "treated", "other"
 
 
 def measure(request: Request) -> Result:
-    """All runs. Frames:
-
-    - ``scores``: the main score of each setting (``term``) and ``task``, mean over seeds.
-    - ``settings``, wide: of the mean score ``gap`` (single tasks minus this) and gain (``estimate``, this minus joint),
-      with intervals and p over seeds and sentences, ``p_holm``, p after Holm over the settings of a kind (``mode``);
-      ``p_reach``, p that it is worse than single tasks by the margin or more;
-      ``share`` of the gap closed with Fieller's interval, NaN where the
-      gap is not shown to be above 0; ``parameters`` added to joint's; ``cost`` of training, or of an update, as a
-      multiple of joint's, and ``total``, of all updates with the finished runs that it makes use of.
-    - ``pairs``, wide: ``term`` minus ``other``, chosen heads against random ones (``mode`` primary or control), what
-      owes finished runs, or costs four fifths as much in all, against longer joint training (budget), and treatments
-      against the untreated joint runs, of no more updates, whose scores on dev are the best of all settings' (tuned;
-      none where those are the joint runs);
-      ``p_margin``, p of a difference of the margin or more; ``p_sentences``, p over sentences alone, these runs held
-      fixed.
+    """All runs. ``frames.yaml`` declares the frames.
 
     Raises:
         RunError: no single-task and joint runs of the same settings, several encoders, runs that cannot be compared.
