@@ -28,7 +28,7 @@ CONTRAST = ("estimate", "low", "high", "p", "p_holm", "detectable", "n", "verdic
 """The columns of a frame of contrasts (`mtlprune.statistics.contrast`)."""
 
 
-class Table(Block):
+class TableDeclaration(Block):
     """A table of a frame: its words, with braces for what depends on a Result, and which columns it shows under which
     headings."""
 
@@ -40,7 +40,7 @@ class Table(Block):
     )
 
 
-class Frame(Block):
+class FrameDeclaration(Block):
     """A frame: what a row of it is of, and what its columns mean. A meaning that is left out is that of all frames."""
 
     meaning: str
@@ -60,8 +60,8 @@ class Frame(Block):
 class Declaration(Block):
     """The content of frames.yaml."""
 
-    frames: dict[str, Frame] = {}
-    tables: dict[str, Table] = {}
+    frames: dict[str, FrameDeclaration] = {}
+    tables: dict[str, TableDeclaration] = {}
 
     def check(self, result: Result) -> None:
         """Refuse a Result with a frame or a column that is not declared. Raises ValueError, because an analysis wrote
@@ -84,7 +84,7 @@ def declaration(package: str) -> Declaration:
         return Declaration.model_validate(parse_yaml(path.read_text(encoding="utf-8")))
 
 
-def tables_of(package: str) -> Mapping[str, Table]:
+def tables_of(package: str) -> Mapping[str, TableDeclaration]:
     """The declared tables of an analysis, by name."""
     return declaration(package).tables
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec
 from mtlprune.errors import printable, printable_lines
 
 if TYPE_CHECKING:
-    from mtlprune.analyses.frames import Table
+    from mtlprune.analyses.frames import TableDeclaration
 
 # What LaTeX would take for a command, and signs its text fonts lack.
 _LATEX = {
@@ -90,7 +90,7 @@ class Grid:
         return cls(list(columns), rows, texts, title, caption)
 
     @classmethod
-    def declared(cls, table: Table, frame: Any, **values: Any) -> Grid:
+    def declared(cls, table: TableDeclaration, frame: Any, **values: Any) -> Grid:
         """A table of a data frame as its analysis declares it; ``values`` stand in the braces of title and caption."""
         columns = {
             heading: column if isinstance(column, str) else (column[0], _SHOWN_AS.get(column[1], column[1]))

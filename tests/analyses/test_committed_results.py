@@ -3,9 +3,12 @@
 import json
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from mtlprune.analyses import ANALYSES
+from mtlprune.analyses.analysis import find
+from mtlprune.runs.results import Result
 
 ROOT = Path(__file__).parents[2]
 RESULTS = sorted(path for name in ANALYSES for path in ROOT.glob(f"results/**/{name}.json"))
@@ -17,3 +20,21 @@ def test_a_committed_result_can_be_shown(path, mtlprune, tmp_path):
     assert json.loads(path.read_text(encoding="utf-8"))["analysis"] == path.stem
     mtlprune("analyze", "show", path.parent, "--out", tmp_path / "shown").done()
     assert (tmp_path / "shown" / f"{path.stem}.md").is_file()
+
+
+@pytest.mark.parametrize("name", ANALYSES)
+def test_every_column_of_committed_results_has_a_meaning(name):
+    frames = find(name).declared.frames
+    meanings = {frame: {column: meaning for column, _, meaning in of.rows()} for frame, of in frames.items()}
+    assert all(of and all(of.values()) for of in meanings.values())
+    for path in (path for path in RESULTS if path.stem == name):
+        for frame, stored in json.loads(path.read_text(encoding="utf-8"))["frames"].items():
+            assert {*stored["keys"], *stored["values"]} <= meanings[frame].keys(), f"{path}: {frame}"
+
+
+def test_a_frame_and_a_column_that_are_not_declared_are_refused():
+    declared = find("scarcity").declared
+    declared.check(Result("scarcity", {}, {"levels": pd.DataFrame({"term": ["18 heads"], "estimate": [1.0]})}))
+    for frame, column, message in (("others", "term", "frame others is not"), ("levels", "gain", "levels: gain not")):
+        with pytest.raises(ValueError, match=message):
+            declared.check(Result("scarcity", {}, {frame: pd.DataFrame({column: [1]})}))

@@ -32,7 +32,8 @@ from mtlprune.layers import in_order, layer_order
 from mtlprune.reports.scores import plain_heads
 from mtlprune.runs.columns import Columns, ScoreColumn, ScoredRun, column_order, unlike
 from mtlprune.runs.groups import differing_settings, family_suffix
-from mtlprune.statistics.significance import LEVEL, Difference
+from mtlprune.statistics.significance import Difference
+from mtlprune.statistics.standard_errors import LEVEL
 
 MARGIN = 1.0
 """In points: differences smaller than this are called equivalent."""

@@ -7,7 +7,7 @@ import pandas as pd
 
 from mtlprune.analyses.frames import tables_of
 from mtlprune.figures.charts import INK, RULE, WIDTH, Spec, captioned, data, figure
-from mtlprune.figures.grid import Grid, difference, number, percent, probability, seen_from
+from mtlprune.figures.grid import Grid, number, percent, probability, seen_from
 from mtlprune.runs.results import Result
 from mtlprune.statistics.contrast import decisive_p, only_not_shown
 from mtlprune.statistics.standard_errors import LEVEL
