@@ -160,7 +160,7 @@ def _best_table(config: Config, folder: RunFolder) -> object:
     if len(scores) > 1:
         table.add_section()
         table.add_row("joint", "mean", f"{best['joint']['score']:.2f}", "", "")
-    lines = folder.read_gates() if folder.gates_path.is_file() else []
+    lines = folder.read_gates() if folder.has("gates.jsonl") else []
     if gates := [line for line in lines if line["epoch"] == best["joint"]["epoch"]]:
         table.add_section()
         for name, count in gates[-1]["open"].items():

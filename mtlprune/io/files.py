@@ -409,7 +409,12 @@ def read_json_lines(path: Path) -> Iterator[tuple[int, Any]]:
 
     Only line feeds end a line here: words may hold other separators, such as U+2028, which str.splitlines heeds.
     """
-    for number, line in enumerate(read_text(path).split("\n")[:-1], 1):
+    yield from json_lines(read_text(path), path)
+
+
+def json_lines(text: str, path: Path) -> Iterator[tuple[int, Any]]:
+    """The same of the text of a file."""
+    for number, line in enumerate(text.split("\n")[:-1], 1):
         yield number, parse_json_line(line, f"{path}, line {number}")
 
 

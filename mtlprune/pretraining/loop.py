@@ -90,7 +90,7 @@ def pretrain(
     corpora = load_corpora(config)
     with folder.locked():
         config = resolve_auto(config, folder)
-        if folder.config_path.exists():
+        if folder.has("config.yaml"):
             check_same(config, folder, fingerprint(corpora))
         if result := finished(folder):
             folder.verify()
@@ -197,7 +197,7 @@ def prepare(config: PretrainConfig, folder: RunFolder, corpora: Mapping[str, Cor
     configure_process(config.train.threads)
     train = [sentence for corpus in _splits(config, corpora, "train").values() for sentence in corpus]
     dev = _splits(config, corpora, "dev")
-    if is_resumed := folder.config_path.exists():
+    if is_resumed := folder.has("config.yaml"):
         folder.verify()
     tokenizer = load_tokenizer(str(folder.encoder_path)) if is_resumed else make_tokenizer(config.model, train)
     model = MaskedWords(build_model(config, tokenizer), tokenizer)

@@ -92,7 +92,7 @@ def read_pretrainings(paths: Sequence[Path]) -> list[PretrainingLog]:
 def _read(path: Path) -> PretrainingLog:
     folder = RunFolder(path)
     log = folder.path / CURVES
-    if not folder.config_path.is_file() or not log.is_file():
+    if not folder.has("config.yaml") or not log.is_file():
         raise RunError(
             f"{path}: expected the folder of a pretraining with config.yaml and {CURVES}, found none; "
             "`mtlprune train` makes one"

@@ -108,7 +108,7 @@ def labelled(runs: Sequence[tuple[Sequence[str], Sequence[Claim]]]) -> list[Clai
 def claims_of(run: DescribedRun) -> list[Claim]:
     """The claims of one run, whose labels are "" (shared gates) or ":TASK" yet. Raises ClaimError: a run without gates;
     RunError: damaged ones."""
-    if not run.folder.gates_path.is_file():
+    if not run.folder.has("gates.jsonl"):
         raise ClaimError(
             f"{run.path} is a run without gates (it has no {run.folder.gates_path.name}), so it claims no heads; give "
             "runs that were trained with pruning"

@@ -73,7 +73,7 @@ def _heads(run: DescribedRun) -> dict[str, tuple[int, int]]:
     if "pruned" in run.manifest:
         left = run.folder.read_json("encoder/heads.json")
         return dict.fromkeys(run.tasks, (sum(map(len, left["kept"])), left["heads"] * len(left["kept"])))
-    if not run.folder.gates_path.is_file():
+    if not run.folder.has("gates.jsonl"):
         return {}
     heads = {key: (int((gates > OPEN_ABOVE).sum()), gates.size) for key, gates in run.best_gates[1].items()}
     return dict.fromkeys(run.tasks, heads[SHARED]) if SHARED in heads else heads

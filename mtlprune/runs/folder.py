@@ -28,13 +28,12 @@ from mtlprune.evaluation.scores import main_score
 from mtlprune.io.files import (
     RunError,
     file_sha256,
+    json_lines,
     json_text,
     make_folder,
     one_writer,
     path_inside,
-    read_json,
     read_json_lines,
-    read_yaml,
     reading,
     remove,
     remove_halves,
@@ -42,6 +41,7 @@ from mtlprune.io.files import (
     write_json,
     write_text,
 )
+from mtlprune.io.strict import parse_json, parse_yaml
 from mtlprune.runs import forms
 from mtlprune.runs.settings import flat
 from mtlprune.runs.study import ANEW as PACK_ANEW
@@ -80,7 +80,7 @@ class RunFolder:
         """The run as its study has it; None of a run folder."""
         self.encoder_path, self.checkpoint_path = self.path / "encoder", self.path / "checkpoint.safetensors"
         names = "config.yaml", "metrics.jsonl", "gates.jsonl", "uas.jsonl"
-        self.config_path, self.metrics_path, self.gates_path, self.uas_path = map(self.file, names)
+        self.config_path, self.metrics_path, self.gates_path, self.uas_path = (self.path / name for name in names)
 
     def __fspath__(self) -> str:
         return str(self.path)
@@ -88,22 +88,36 @@ class RunFolder:
     def __repr__(self) -> str:
         return f"RunFolder({str(self.path)!r})"
 
-    def file(self, name: str) -> Path:
-        """The path at which a small file of the run can be read, in its folder or its study."""
-        return self.path / name if self.packed is None else self.packed.file(name)
+    def has(self, name: str) -> bool:
+        """True where the run has a file of that name, in its folder or its study."""
+        return (self.path / name).is_file() if self.packed is None else self.packed.text(name) is not None
+
+    def read_text(self, name: str, remedy: str = "") -> str:
+        """The text of a file of the run, in its folder or its study. Raises RunError: missing, or no text."""
+        if self.packed is None:
+            with reading(self.path / name, RunError, remedy):
+                return (self.path / name).read_text(encoding="utf-8")
+        if (text := self.packed.text(name)) is None:
+            raise RunError(f"{self.path / name} is missing{f'; {remedy}' if remedy else '; check the path'}")
+        return text
 
     def weights_path(self, epoch: int) -> Path:
         return self.path / "weights" / f"epoch-{epoch:03d}.safetensors"
 
     def read_json(self, name: str, schema: TypeAdapter[Any] | None = None) -> Any:
         """The content of a JSON file, which is of a schema. Raises RunError where it is missing or damaged."""
-        path = self.file(name)
-        if not path.exists():
+        path = self.path / name
+        if not (self.has(name) or path.exists()):
             raise RunError(f"{path} is missing; is this run complete?")
-        value = read_json(path)
+        value = self._parse(name)
         if schema is not None:
             forms.check(schema, value, path)
         return value
+
+    def _parse(self, name: str, remedy: str = "") -> Any:
+        """The value of a JSON file of the run."""
+        with reading(self.path / name, RunError, remedy):
+            return parse_json(self.read_text(name, remedy))
 
     def write_json(self, name: str, value: Any) -> None:
         write_json(self.path / name, value)
@@ -122,7 +136,8 @@ class RunFolder:
     def read_config(self) -> dict[str, Any]:
         """Keys and values as they were written, also those of a pretraining. Raises RunError where the file is damaged,
         or only half of one."""
-        tree = read_yaml(self.config_path)
+        with reading(self.config_path):
+            tree = parse_yaml(self.read_text("config.yaml"))
         if not isinstance(tree, dict):
             raise forms.damaged(self.config_path)
         forms.check_config(tree, self.config_path)
@@ -138,20 +153,20 @@ class RunFolder:
         if not best and self.config.pruning.method == "gates":
             raise RunError(f"{self.path}: no epoch counts as the best yet: its gates are not at their number; train on")
         if "joint" not in best:
-            raise forms.damaged(self.file("best.json"))
+            raise forms.damaged(self.path / "best.json")
         return best
 
     def read_manifest(self) -> dict[str, Any]:
         """The manifest: how the run began, and how it ended. Raises RunError where the file is missing or damaged."""
         manifest: dict[str, Any] = self.read_json("manifest.json", forms.MANIFEST)
         if "pruned" in manifest:
-            forms.check_config(manifest["pruned"]["config"], self.file("manifest.json"))
+            forms.check_config(manifest["pruned"]["config"], self.path / "manifest.json")
         return manifest
 
     def known_hashes(self) -> dict[str, str]:
         """Name → SHA-256 of the files that the manifest names."""
-        manifest = self.file("manifest.json")
-        hashes: dict[str, str] = self.read_manifest().get("files", {}) if manifest.exists() else {}
+        manifest = self.path / "manifest.json"
+        hashes: dict[str, str] = self.read_manifest().get("files", {}) if self.has("manifest.json") else {}
         for name in hashes:
             path_inside(self.path, name, manifest)
         return hashes
@@ -219,7 +234,7 @@ class RunFolder:
     def existing(cls, path: str | Path) -> RunFolder:
         """A folder that holds a run, or a run of a study, as it was written. Raises RunError otherwise."""
         folder = cls(path)
-        if not folder.config_path.is_file():
+        if not folder.has("config.yaml"):
             if (study := open_study(folder.path.parent)) is not None and not folder.path.exists():
                 examples = ", ".join(sorted(study.rows)[:8])
                 raise RunError(f"{study.folder} has no run {folder.path.name}; it has {examples} and so on")
@@ -247,7 +262,7 @@ class RunFolder:
         """A run that this one names, where it says or beside it under the same name, for folders are moved, and studies
         know the name only; None where it is not to be found."""
         places = (Path(path), self.path.parent / Path(path).name, self.path.resolve().parent / Path(path).name)
-        return next((run for run in map(RunFolder, places) if run.config_path.is_file()), None)
+        return next((run for run in map(RunFolder, places) if run.has("config.yaml")), None)
 
     def started(self) -> dict[str, str]:
         """ "started": the working directory as seen from the folder, such as ../.., for what a configuration names by
@@ -272,12 +287,12 @@ class RunFolder:
 
     def is_finished(self) -> bool:
         """True where a run lies here that was trained to its end."""
-        return self.config_path.is_file() and "finished" in self.read_manifest()
+        return self.has("config.yaml") and "finished" in self.read_manifest()
 
     def check_whole(self) -> None:
         """Refuse a run that was begun and cannot be read, or is finished without the weights that it names, which are
         not read. Raises RunError: the first thing that is wrong, and with which file."""
-        if not self.config_path.is_file():
+        if not self.has("config.yaml"):
             return
         remedy = f"bring that file back, or remove {self.path} to have the run trained anew"
         with reading(self.config_path, RunError, remedy):
@@ -299,7 +314,7 @@ class RunFolder:
         """
         from filelock import FileLock, Timeout
 
-        if self.path.is_dir() and not self.config_path.exists():
+        if self.path.is_dir() and not self.has("config.yaml"):
             self.check_ours()
         lock = self.path / ".lock"
         try:
@@ -357,15 +372,15 @@ class RunFolder:
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """A record an evaluation; none where nothing was logged. Raises RunError, naming file and line."""
-        return self._read_log(self.metrics_path, forms.METRICS)
+        return self._read_log("metrics.jsonl", forms.METRICS)
 
     def read_gates(self) -> list[forms.GateLine]:
         """The same of gates.jsonl."""
-        return self._read_log(self.gates_path, forms.GATES)
+        return self._read_log("gates.jsonl", forms.GATES)
 
-    def _read_log(self, path: Path, schema: Any) -> list[Any]:
-        records = []
-        for number, record in read_json_lines(path) if path.exists() else ():
+    def _read_log(self, name: str, schema: Any) -> list[Any]:
+        records, path = [], self.path / name
+        for number, record in json_lines(self.read_text(name), path) if self.has(name) or path.exists() else ():
             forms.check(schema, record, f"{path}, line {number}")
             records.append(record)
         return records
@@ -385,19 +400,19 @@ class RunFolder:
     def selection(self) -> dict[str, Any] | None:
         """The heads that halves of the data selected, of a run with pruning.method: stable; None of others. Returns
         "frequencies" (L, A), and the bound on false claims, "expected_false". Raises RunError: a damaged file."""
-        if not (path := self.file(SELECTION)).is_file():
+        if not self.has(SELECTION):
             return None
         import numpy as np
 
         tree = self.read_json(SELECTION)
-        with reading(path):
+        with reading(self.path / SELECTION):
             frequencies = np.array(tree["frequencies"], dtype=np.float64)
             return {"frequencies": frequencies, "expected_false": tree["expected_false"]}
 
     def treated(self) -> dict[str, Any]:
         """Treatment → "heads" → task, or "shared", → heads such as 3-7; nothing of a run without treatments. Raises
         RunError: a damaged file."""
-        treated: dict[str, Any] = self.read_json(TREATED) if self.file(TREATED).is_file() else {}
+        treated: dict[str, Any] = self.read_json(TREATED) if self.has(TREATED) else {}
         return treated
 
     # -- results on the splits of a corpus: scores, counts by sentence, predictions -----------------------------------
@@ -437,7 +452,7 @@ class RunFolder:
             remove(self.path / stands_for_all)
             for name in short_names:
                 self.write_text(name, texts[name])
-            if self.file("manifest.json").exists():
+            if self.has("manifest.json"):
                 hashes = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}
                 self.write_json("manifest.json", {**self.read_manifest(), "files": {**self.known_hashes(), **hashes}})
             self.write_text(stands_for_all, texts[stands_for_all])
@@ -472,7 +487,7 @@ class RunFolder:
     def result_path(self, kind: str, split: str) -> Path:
         """A file of results, which is the one that was written, or none. Raises RunError."""
         name, hashes, anew = _result(kind, split), self.known_hashes(), self._anew(split)
-        path = self.file(name)
+        path = self.path / name
         if self.packed is not None:
             return path
         if name in hashes:
@@ -491,9 +506,14 @@ class RunFolder:
     def _anew(self, split: str) -> str:
         return f"`{command('evaluate', self.path, '--split', split.partition('.')[0])}` writes it anew"
 
+    def _read_result(self, kind: str, split: str) -> Any:
+        """The value of a JSON file of results, which is the one that was written."""
+        self.result_path(kind, split)
+        return self._parse(_result(kind, split), self._anew(split))
+
     def read_scores(self, split: str) -> dict[str, dict[str, float]]:
         """Task → name → score. Raises RunError where the file is damaged."""
-        scores: dict[str, dict[str, float]] = read_json(self.result_path("scores", split), remedy=self._anew(split))
+        scores: dict[str, dict[str, float]] = self._read_result("scores", split)
         return scores
 
     def score_rows(self) -> Iterator[dict[str, Any]]:
@@ -508,11 +528,11 @@ class RunFolder:
                     yield {**keys, "value": value, **settings}
 
     def has_counts(self, split: str) -> bool:
-        return self.file(_result("counts", split)).is_file()
+        return self.has(_result("counts", split))
 
     def read_counts(self, split: str) -> dict[str, Any]:
         """Ids of sentences, and task → name → a number a sentence, or None. Raises RunError where it is damaged."""
-        counts: dict[str, Any] = read_json(self.result_path("counts", split), remedy=self._anew(split))
+        counts: dict[str, Any] = self._read_result("counts", split)
         return counts
 
     def why_damaged(self, split: str) -> str:
@@ -540,13 +560,14 @@ class RunFolder:
 
     def has_labels(self, split: str) -> bool:
         """True where labels are counted by sentence, as in a study; else predictions and corpus say them."""
-        return self.packed is not None and self.file(f"labels/{split}.json").is_file()
+        return self.packed is not None and self.has(f"labels/{split}.json")
 
     def read_labels(self, split: str, task: str) -> dict[str, dict[str, tuple[int, int, int]] | None]:
         """Sentence → label → correct, gold and predicted items; None where the layer is unknown. Of a run of a study.
         Raises RunError: there are none."""
-        with reading(path := self.file(f"labels/{split}.json")):
-            rows = read_json(path)[task].items()
+        name = f"labels/{split}.json"
+        with reading(self.path / name):
+            rows = self._parse(name)[task].items()
             return {
                 sentence_id: labels and {label: tuple(items) for label, items in labels.items()}
                 for sentence_id, labels in rows

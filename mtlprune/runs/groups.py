@@ -150,7 +150,7 @@ class DescribedRun:
         """Read both files. Raises RunError where one is missing or damaged."""
         config, manifest = folder.config, folder.read_manifest()
         if pruned := manifest.get("pruned"):
-            source = build_config(pruned["config"], f"{folder.file('manifest.json')}, pruned.config")
+            source = build_config(pruned["config"], f"{folder.path / 'manifest.json'}, pruned.config")
             config = source.model_copy(update={"name": config.name, "tasks": config.tasks})
         return cls(folder, config, manifest)
 

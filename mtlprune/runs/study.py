@@ -14,12 +14,11 @@ from __future__ import annotations
 
 import fnmatch
 import functools
-import io
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
-from pathlib import Path, PosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mtlprune.io.files import (
@@ -46,22 +45,6 @@ ROWS = 16
 """Runs that are compressed together: one is not read without the others."""
 LARGE = ("counts/", "labels/")
 """Prefixes of the names of files that are read one at a time; all others of a study are read at once."""
-
-
-class PackedFile(PosixPath):
-    """A file of a run of a study: a path that can be read, though nothing lies there."""
-
-    content: str | None = None
-
-    def is_file(self, **_: Any) -> bool:
-        return self.content is not None
-
-    exists = is_file
-
-    def open(self, mode: str = "r", *_: Any, **__: Any) -> Any:
-        if self.content is None:
-            raise FileNotFoundError
-        return io.BytesIO(self.content.encode()) if "b" in mode else io.StringIO(self.content)
 
 
 @dataclass(frozen=True)
@@ -170,10 +153,9 @@ class PackedRun:
     def __init__(self, study: Study, name: str) -> None:
         self.study, self.name = study, name
 
-    def file(self, name: str) -> PackedFile:
-        path = PackedFile(self.study.folder / self.name / name)
-        path.content = self.study.text(self.name, name)
-        return path
+    def text(self, name: str) -> str | None:
+        """A file; None where the run has none of that name."""
+        return self.study.text(self.name, name)
 
     def files(self) -> list[str]:
         """Names of the small ones."""

@@ -118,13 +118,13 @@ def _state(place: Place, splits: list[str]) -> State:
         return State("failed", reason, trained, seconds)
     if trained:
         return State("left", f"trained; to be scored on {', '.join(unscored)}", trained, seconds)
-    return State("left", f"begun, {_progress(place, trained)}" if place.run.config_path.is_file() else "")
+    return State("left", f"begun, {_progress(place, trained)}" if place.run.has("config.yaml") else "")
 
 
 def _progress(place: Place, trained: bool) -> str:
     if trained:
         return "scoring"
-    if not place.run.config_path.is_file():
+    if not place.run.has("config.yaml"):
         return "beginning"
     train, count = place.run.config.train, len(place.run.read_metrics())
     by_epoch = train.evaluate_every is None
@@ -261,7 +261,7 @@ def _seeds(folder: Path) -> list[Path]:
 
 
 def _having(file: str, runs: Iterable[Path]) -> list[Path]:
-    return [run for run in runs if not file or RunFolder(run).file(file).is_file()]
+    return [run for run in runs if not file or RunFolder(run).has(file)]
 
 
 def is_run(folder: Path) -> bool:

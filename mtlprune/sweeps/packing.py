@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from mtlprune.errors import command
-from mtlprune.io.files import json_text, read_text
+from mtlprune.io.files import json_text
 from mtlprune.runs.folder import EVIDENCE, RunError, RunFolder
 from mtlprune.runs.study import add_runs, open_study, packed_run, tables
 from mtlprune.sentence import Sentence
@@ -43,7 +43,7 @@ def pack(runs: Iterable[str | Path], out: Path, gold: Gold, labels: bool = True)
             config = folder.config
             files |= dict(_labels(folder, gold)) if labels else {}
             rows[name] = {"tasks": list(config.tasks), "seed": config.train.seed, **files}
-        elif any(packed.file(file).content != text for file, text in files.items()):
+        elif any(packed.text(file) != text for file, text in files.items()):
             raise RunError(f"{out} has another run of the name {name} than {folder.path}; choose another --out")
     cells = {name: name for name in rows} if sweep is None else _cells(sweep, out, rows)
     sweep_record = {} if sweep is None else {key: without_places(read_index(sweep)[key]) for key in ("name", "file")}
@@ -130,8 +130,8 @@ def _files(source: RunFolder) -> Iterable[tuple[str, str]]:
     yield "manifest.json", json_text(without_places(source.read_manifest()))
     results = (f"{kind}/{split}.json" for split in source.splits() for kind in ("scores", "counts"))
     for name in (*PACKED_FILES, *results):
-        if name not in ("config.yaml", "manifest.json") and source.file(name).is_file():
-            yield name, read_text(source.file(name))
+        if name not in ("config.yaml", "manifest.json") and source.has(name):
+            yield name, source.read_text(name)
 
 
 def without_places(value: Any, key: str = "") -> Any:

@@ -99,7 +99,7 @@ def _config(place: Place, threads: int | None) -> Config:
 
     config = load_config(place.path_of("yaml"))
     settings = config.train
-    if place.run.config_path.is_file():
+    if place.run.has("config.yaml"):
         begun_train = place.run.config.train
         fixed = {"threads": begun_train.threads, "device": begun_train.device}
     else:

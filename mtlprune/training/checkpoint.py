@@ -85,7 +85,7 @@ class Progress:
 
 def finished(folder: RunFolder) -> Progress | None:
     """The last state of a finished run; None where it is still to be begun or to go on."""
-    if not folder.config_path.exists():
+    if not folder.has("config.yaml"):
         return None
     record = folder.read_manifest().get("finished")
     with reading(folder.path / "manifest.json"):

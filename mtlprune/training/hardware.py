@@ -104,7 +104,7 @@ def resolve_auto(config: Decided, folder: RunFolder | None = None) -> Decided:
     is not here; MtlpruneError: a launcher started several processes."""
     refuse_launcher()
     settings = config.train
-    if folder is not None and folder.config_path.exists():
+    if folder is not None and folder.has("config.yaml"):
         begun_settings = folder.read_config().get("train", {})
         fixed = {
             key: begun_settings.get(key)

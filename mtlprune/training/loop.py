@@ -63,7 +63,7 @@ def train(
     """
     folder.refuse_packed("weights")
     path = Path(config.data.path)
-    if folder.config_path.is_file() and not path.exists():
+    if folder.has("config.yaml") and not path.exists():
         # The run goes on on another machine or from another folder than it was begun in.
         path = folder.corpus_path()
     # The corpus is loaded before anything is made, so that a wrong path leaves no folder behind.
@@ -85,7 +85,7 @@ def train(
 def _begin(config: Config, folder: RunFolder, corpus: Corpus) -> "Trainer | Progress":
     """Begin a run, or take it up again; where a finished one stands."""
     config = hardware.resolve_auto(config, folder)
-    if folder.config_path.exists():
+    if folder.has("config.yaml"):
         check_same(config, folder, corpus.fingerprint)
     if finished_progress := finished(folder):
         folder.verify()
@@ -94,7 +94,7 @@ def _begin(config: Config, folder: RunFolder, corpus: Corpus) -> "Trainer | Prog
         # A process may have been killed after it wrote the end and before it deleted what is no longer needed.
         delete_obsolete_files(folder, finished_progress)
         return finished_progress
-    if folder.config_path.exists():
+    if folder.has("config.yaml"):
         check_whole(config, folder)
     run = prepare(config, folder, corpus)
     continues = folder.checkpoint_path.exists()

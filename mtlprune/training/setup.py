@@ -65,7 +65,7 @@ def prepare(config: Config, folder: RunFolder, corpus: Corpus) -> Run:
     train, dev = read_splits(config, corpus)
     model, vocabularies = build_model(config, train, dev, folder)
     model.to(config.train.device)
-    if not folder.config_path.exists():
+    if not folder.has("config.yaml"):
         write_beginning(config, folder, corpus, model, vocabularies)
     log.info("precision %s on %s, threads: %d", config.train.precision, config.train.device, config.train.threads)
     return load_data(config, model, train, dev)
@@ -111,7 +111,7 @@ def build_model(
 
 def _pinned(config: Config, folder: RunFolder | None) -> Config:
     """The same with the commit of its encoder that a run already began with, which a branch may have left."""
-    is_resumed = folder is not None and folder.config_path.exists()
+    is_resumed = folder is not None and folder.has("config.yaml")
     commit = folder.read_manifest().get("encoder", {}).get("revision") if folder is not None and is_resumed else None
     return config.model_copy(
         update={"encoder": config.encoder.model_copy(update={"revision": commit or config.encoder.revision})}

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ def check_finished(path: str, key: str, own_folder: RunFolder | None) -> RunFold
     folder = RunFolder(path)
     if own_folder is not None and own_folder.path.resolve() == folder.path.resolve():
         raise ConfigError(f"{key}: expected another run than the one to be trained, found its own folder {path}")
-    if not folder.config_path.is_file():
+    if not folder.has("config.yaml"):
         raise ConfigError(f"{key}: expected the folder of a finished run, but {path} is none (it has no config.yaml)")
     if not folder.is_finished():
         raise ConfigError(
@@ -113,14 +114,17 @@ def origins(config: Config) -> dict[str, dict[str, str]]:
     runs |= {f"treatment.{setting}": path for setting, path in config.treatment.runs.items()}
     files = {key: _best_weights(RunFolder(path)) for key, path in runs.items() if path is not None}
     if config.pruning.layers_like is not None:
-        files["pruning.layers_like"] = RunFolder(config.pruning.layers_like).gates_path
+        like = RunFolder(config.pruning.layers_like)  # it may be a run of a study, which has the text and no file
+        files["pruning.layers_like"] = like.gates_path
+        gates = like.read_text("gates.jsonl", "pruning.layers_like names it")
     encoder_files = [path for name in (WEIGHTS, GATED) if (path := Path(config.encoder.name) / name).is_file()]
     if config.train.start is None and not config.encoder.random and encoder_files:
         files["encoder.name"] = encoder_files[0]
     records = {}
     for key, path in files.items():
         with reading(path, RunError, f"{key} names it"):
-            records[key] = {"file": str(path), "sha256": file_sha256(path)}
+            digest = sha256(gates.encode()).hexdigest() if key == "pruning.layers_like" else file_sha256(path)
+            records[key] = {"file": str(path), "sha256": digest}
     return records
 
 

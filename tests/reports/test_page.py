@@ -101,7 +101,7 @@ def test_terms_are_explained_on_the_page(whole):
 
 
 def gated(study: list[RunFolder]) -> list[RunFolder]:
-    return [run for run in study if run.gates_path.is_file()]
+    return [run for run in study if run.has("gates.jsonl")]
 
 
 def two_tasks(root: Path, seeds: Sequence[int], tasks: Sequence[str] = ("ner", "dep")) -> list[RunFolder]:
@@ -146,7 +146,7 @@ def test_runs_scored_on_another_split_are_named_with_the_command_that_scores_the
 def test_gates_that_tie_where_wanted_heads_end_are_no_finding(tmp_path):
     runs = two_tasks(tmp_path, [1, 2])
     for run in runs:
-        if run.gates_path.is_file():
+        if run.has("gates.jsonl"):
             lines = [json.loads(line) for line in run.gates_path.read_text().splitlines()]
             half = {name: np.full(np.shape(gates), 0.5).tolist() for name, gates in lines[0]["gates"].items()}
             before = lines[0] | {"step": 0, "epoch": 0, "gates": half}

@@ -376,7 +376,7 @@ def test_files_come_back_as_they_were(tmp_path_factory, drawn):
         add_runs(folder, {name: rows[name] for name in some}, {f"cell {name}": name for name in some}, {})
     for name, row in rows.items():
         run = RunFolder(folder / name)
-        assert {file: run.file(file).read_text() for file in FILES if run.file(file).is_file()} == {
+        assert {file: run.read_text(file) for file in FILES if run.has(file)} == {
             file: text for file, text in row.items() if file in FILES
         }
     study = open_study(folder)

@@ -69,7 +69,7 @@ class AblatableRun:
             SubjectError: it has no decoders, lacks heads, or was trained on a corpus of another ``fingerprint``.
         """
         folder = RunFolder(subject.name)
-        if not folder.config_path.is_file():
+        if not folder.has("config.yaml"):
             raise SubjectError("an encoder without decoders has no task; name a run")
         if fingerprint and folder.read_manifest()["data"]["fingerprint"] != fingerprint:
             raise SubjectError("it was trained on another corpus than is read")

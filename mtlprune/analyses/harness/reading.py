@@ -141,7 +141,7 @@ def find_sources(names: Iterable[str]) -> list[Source]:
         RunError: a damaged run.
     """
     names = list(names)
-    folders = {name for name in names if RunFolder(name).config_path.is_file()}
+    folders = {name for name in names if RunFolder(name).has("config.yaml")}
     runs = [DescribedRun.read(RunFolder.with_weights(name)) if name in folders else None for name in names]
     if not runs:
         raise ProbeError("expected a run folder or an encoder to probe, found none")
@@ -177,7 +177,7 @@ def _encoder_label(name: str) -> tuple[str, int]:
     """Label and seed of one of several encoders: a checkpoint of a pretraining has the name and the seed of its run."""
     path = Path(name).resolve()
     folder = RunFolder(path.parents[1]) if path.parent.name == "checkpoints" else None
-    if folder is None or not folder.config_path.is_file():
+    if folder is None or not folder.has("config.yaml"):
         return encoder_name(name), 0
     tree = folder.read_config()
     return f"{tree['name']}, {path.name.replace('-', ' ')}", tree["train"]["seed"]

@@ -110,7 +110,7 @@ def claim_sets(runs: Sequence[DescribedRun]) -> tuple[list[tuple[str, tuple[Clai
     claims: dict[DescribedRun, list[Claim]] = {}
     notes_of_missing = []
     for run in runs:
-        if not run.folder.gates_path.is_file():
+        if not run.folder.has("gates.jsonl"):
             continue
         if run.config.pruning.method == "given":
             notes_of_missing.append(

@@ -56,7 +56,7 @@ def _treated(runs: Sequence[DescribedRun]) -> Iterator[str]:
             f"{name}{treatment_way(options)}{_of_heads(**heads.get(name, {}))}"
             for name, options in run.config.treatment.chosen_treatments.items()
         ]
-        has_given_heads = run.config.pruning.method == "given" and run.folder.gates_path.is_file()  # evaluated once
+        has_given_heads = run.config.pruning.method == "given" and run.folder.has("gates.jsonl")  # evaluated once
         for line in run.folder.read_gates()[-1:] if has_given_heads else ():
             sets = line["gates"].items()
             open_heads = {task: head_names(np.array(gates)) for task, gates in sets}

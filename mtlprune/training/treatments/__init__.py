@@ -42,7 +42,7 @@ def attach_treatments(run: NewRun) -> None:
     """Write into the model which heads are treated, chosen now or when the run began, and add the treatments'
     parameters. Raises ConfigError, EncoderError, RunError: what cannot be treated so."""
     config, model = run.config, run.model
-    recorded = run.folder.treated() if run.folder is not None and run.folder.config_path.exists() else None
+    recorded = run.folder.treated() if run.folder is not None and run.folder.has("config.yaml") else None
     for name, options in config.treatment.chosen_treatments.items():
         kind, entry = find(name), {}
         if kind.factors is not Treatment.factors:

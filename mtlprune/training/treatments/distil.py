@@ -143,7 +143,7 @@ class Distil(Treatment[DistilConfig]):
             key = f"treatment.distil.teachers.{task}"
             advice = f"{key} names it; bring it back, or choose another --out"
             if key not in files:
-                raise damaged(run.folder.file("manifest.json"))
+                raise damaged(run.folder.path / "manifest.json")
             verify_file(Path(files[key]["file"]), files[key]["sha256"], advice)
             self.teachers[task] = MultiTaskModel.load(path, device=str(self.model.device)).requires_grad_(False)
 

@@ -62,7 +62,7 @@ class Merge(Treatment[MergeConfig]):
             key = f"treatment.merge.sources.{task}"
             single_task_config = run.config.model_copy(update={"tasks": (task,)})
             source = check_compatible(single_task_config, path, key, run.folder)
-            if source.gates_path.is_file():
+            if source.has("gates.jsonl"):
                 raise ConfigError(f"{key}: expected a run with all heads open, but {path} was pruned as it was trained")
             check_same_labels({task: run.vocabularies[task]}, source, key)
 

@@ -55,7 +55,7 @@ def measure(request: Request) -> Result:
 
 def _gradients(reading: Reading, subject: Subject, request: Request) -> SubjectResult:
     folder = RunFolder(subject.name)
-    if not folder.config_path.is_file():
+    if not folder.has("config.yaml"):
         raise SubjectError("an encoder without decoders has no task, so no loss; name a run")
     if folder.read_manifest()["data"]["fingerprint"] != reading.fingerprint:
         raise SubjectError(f"it was trained on another corpus than {request.corpus}")

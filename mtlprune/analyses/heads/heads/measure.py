@@ -38,7 +38,7 @@ def measure(request: Request) -> Result:
     kind: Closed | None = request.options.closed
     sources = sorted((one.name for one in usable() if one.columns != ()), reverse=True)
     table = HeadTable()
-    whole = [name for name in runs if kind is not None and not RunFolder.existing(name).gates_path.is_file()]
+    whole = [name for name in runs if kind is not None and not RunFolder.existing(name).has("gates.jsonl")]
     if kind is not None:
         if not whole:
             raise RunError(f"closed={kind}: name finished runs without gates, whose heads are all open")

@@ -162,7 +162,7 @@ class DegenerationSurvey:
         more: dict[str, Tensor] = {}
         rising: dict[str, float] = {}
         notes, softmax = [], None
-        is_run = RunFolder(subject.name).config_path.is_file()  # runs keep their encoder without a head
+        is_run = RunFolder(subject.name).has("config.yaml")  # runs keep their encoder without a head
         if encoder.context and encoder.tokenizer.mask_token_id is not None and not is_run:
             batches = (batch for _, batch in self.reading.batches(subject, self.request.device))
             try:
