@@ -14,7 +14,7 @@ import pytest
 from mtlprune.encoder.families import FAMILIES
 
 ROOT = Path(__file__).parents[1]
-DOCS = ROOT / "docs"
+DOCS = ROOT / "docs/guides"
 
 
 def blocks(page: str, language: str) -> list[str]:
