@@ -328,9 +328,9 @@ def _requests(
         *joint,
         *(single_task_runs if effort.probe_alone else []),
     ]
-    whole = sweep.cells[NO_ENCODER].config
-    probed = [task for task in whole.tasks if DECODERS[whole.decoder(task)].kind in (*ATTENTION, *CENTROID)]
-    if unprobed := [task for task in whole.tasks if task not in probed]:
+    full_config = sweep.cells[NO_ENCODER].config
+    probed = [task for task in full_config.tasks if DECODERS[full_config.decoder(task)].kind in (*ATTENTION, *CENTROID)]
+    if unprobed := [task for task in full_config.tasks if task not in probed]:
         notes.append(
             f"Heads are not probed for {', '.join(unprobed)}, because numbers and sets of labels are no classes."
         )

@@ -93,9 +93,9 @@ def _joint_settings(specification: SweepSpecification) -> tuple[Sequence[str], d
     singles = [run for run in runs if len(run.tasks) == 1]
     shared = defaultdict[int, list[str]](list)
     for group in groups.values():
-        alike, seeds = partners(group[0], singles), {run.seed for run in group}
+        partner_runs, seeds = partners(group[0], singles), {run.seed for run in group}
         for task in tasks:
-            of_task = [[run.seed for run in some if run.tasks == (task,)] for some in (alike, singles)]
+            of_task = [[run.seed for run in run_set if run.tasks == (task,)] for run_set in (partner_runs, singles)]
             seeds &= {*(of_task[0] or of_task[1])}
         shared[len(seeds)].append(group[0].name)
     if len(tasks) < 2 or max(shared) < 2:

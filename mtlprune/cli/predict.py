@@ -205,8 +205,8 @@ def _left_out(folder: RunFolder, kind: str, in_place: ColumnFile | None, notes: 
         fitting, place = {"pos", "dep", "upos", "xpos", *in_misc(kinds), *in_comments(kinds)}, "CoNLL-U has"
     left_out = [task for task in kinds if task not in fitting] if in_place or kind in ("conllu", "tsv") else []
     if len(left_out) == len(kinds):
-        held = "" if kind == "tsv" else "tags, the tree dep, names or other spans, and "
-        problem = f"--format {kind} holds {held}what whole sentences have"
+        content = "" if kind == "tsv" else "tags, the tree dep, names or other spans, and "
+        problem = f"--format {kind} holds {content}what whole sentences have"
         raise RunError(f"{problem}, but this run predicts {', '.join(kinds)}; use jsonl")
     if left_out:
         notes.warn(f"left out: {', '.join(left_out)}; {place} no place for them, jsonl has")

@@ -188,7 +188,7 @@ class Config(Block):
         if not self.tasks or len(set(self.tasks)) != len(self.tasks):
             raise ValueError(f"tasks: expected one or more different tasks, found {list(self.tasks)}")
         known_tasks = self.decoders.model_dump()
-        named: dict[str, Iterable[str]] = {"tasks": self.tasks, "train.weights": self.train.weights}
+        tasks_by_setting: dict[str, Iterable[str]] = {"tasks": self.tasks, "train.weights": self.train.weights}
         for setting in ("encoder_rate", "decoder_rate"):
             if isinstance(rates := getattr(self.train, setting), dict):
                 if not rates.keys() >= {SINGLE, JOINT}:
@@ -196,8 +196,8 @@ class Config(Block):
                         f"train.{setting}: expected a number, or a rate for {SINGLE} and one for {JOINT} (and for "
                         f"tasks that differ from {SINGLE}), found {', '.join(rates)} only"
                     )
-                named[f"train.{setting}"] = rates.keys() - {SINGLE, JOINT}
-        for setting, names in named.items():
+                tasks_by_setting[f"train.{setting}"] = rates.keys() - {SINGLE, JOINT}
+        for setting, names in tasks_by_setting.items():
             for task in names:
                 if task not in known_tasks:
                     raise ValueError(

@@ -145,11 +145,11 @@ def _texts(config: Path, name: str, settings: Mapping[str, Any], left_out: list[
             f"{config}: {name}: expected sent_idxs of one column or two, such as [0, 1], found {places!r}"
         )
     columns = {place: WORDS for place in places}
-    for task, own in settings["tasks"].items():
-        own = own if isinstance(own, dict) else {}
-        kind, place = OF_TEXTS.get(str(own.get("task_type"))), own.get("column_idx")
+    for task, task_config in settings["tasks"].items():
+        task_config = task_config if isinstance(task_config, dict) else {}
+        kind, place = OF_TEXTS.get(str(task_config.get("task_type"))), task_config.get("column_idx")
         if kind is None or not _is_place(place) or place in columns:
-            left_out.append(f"{task} ({own.get('task_type')})")
+            left_out.append(f"{task} ({task_config.get('task_type')})")
         else:
             columns[place] = _layer(config, task, kind)
     if left_out:

@@ -205,7 +205,7 @@ class Encoder(nn.Module):
 
         A word that is cut has no sub-word; its vector is 0.
         """
-        pieces = self.tokenize_all([one.words for one in sentences])
+        pieces = self.tokenize_all([sentence.words for sentence in sentences])
         pairs = [row for row, sentence in enumerate(sentences) if sentence.split is not None]
         room = None if self.frame.capacity is None else self.frame.capacity - len(self.frame.between)
         if pairs and room is not None and room < 2:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-Made = TypeVar("Made")
+Product = TypeVar("Product")
 
 KEPT_OF_A_KIND = 2
 """A run and its scoring, which reads the tokenizer from the run's folder, alternate between two."""
@@ -27,7 +27,7 @@ def objects_kept() -> Iterator[None]:
         _objects = outer_objects
 
 
-def reuse_or_make(kind: str, key: Hashable, make: Callable[[], Made]) -> Made:
+def reuse_or_make(kind: str, key: Hashable, make: Callable[[], Product]) -> Product:
     """The object of this kind and key where it is kept, else a new one.
 
     Args:
@@ -36,13 +36,13 @@ def reuse_or_make(kind: str, key: Hashable, make: Callable[[], Made]) -> Made:
     if _objects is None:
         return make()
     objects_of_kind = _objects.setdefault(kind, {})
-    result: Made = objects_of_kind.pop(key) if key in objects_of_kind else make()
+    result: Product = objects_of_kind.pop(key) if key in objects_of_kind else make()
     objects_of_kind[key] = result
     while len(objects_of_kind) > KEPT_OF_A_KIND:
         del objects_of_kind[next(iter(objects_of_kind))]
     return result
 
 
-def reuse_copy_or_make(kind: str, key: Hashable, make: Callable[[], Made]) -> Made:
+def reuse_copy_or_make(kind: str, key: Hashable, make: Callable[[], Product]) -> Product:
     """The same of an object that will be changed: a deep copy of what is kept."""
     return make() if _objects is None else copy.deepcopy(reuse_or_make(kind, key, make))

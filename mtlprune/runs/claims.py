@@ -126,7 +126,7 @@ def claims_of(run: DescribedRun) -> list[Claim]:
             settings=run.settings,
             data=run.fingerprint,
             start=run.training,
-            half=run.half,
+            half=run.half_name,
             remarks=run.manifest.get("remarks", ""),
             finished=run.finished,
             step=step,

@@ -16,7 +16,7 @@ from mtlprune.runs.groups import (
     SHARED,
     TREATMENT,
     DescribedRun,
-    described_once,
+    describe_unique,
     differing_settings,
     group_titles,
     partners,
@@ -130,11 +130,11 @@ class Columns:
         runs = column.runs_of(task)
         if not runs or runs[0].kind:
             return ""
-        if reason := next((run.help_of_others for run in runs if run.help_of_others), ""):
+        if reason := next((run.auxiliary_runs for run in runs if run.auxiliary_runs), ""):
             return reason
         fewest = self._fewest_updates.get((column.encoder, task), 0)
-        most = max(run.updates for run in runs)
-        return f"{most:,} updates of the encoder, others {fewest:,}" if most > MORE_UPDATES * fewest > 0 else ""
+        largest = max(run.updates for run in runs)
+        return f"{largest:,} updates of the encoder, others {fewest:,}" if largest > MORE_UPDATES * fewest > 0 else ""
 
     @functools.cached_property
     def _fewest_updates(self) -> dict[tuple[str, str], int]:
@@ -142,7 +142,7 @@ class Columns:
         fewest: dict[tuple[str, str], int] = {}
         for column in self.columns:
             for run in column.runs:
-                if run.updates and not run.kind and not run.help_of_others:
+                if run.updates and not run.kind and not run.auxiliary_runs:
                     for task in run.scores:
                         fewest[column.encoder, task] = min(run.updates, fewest.get((column.encoder, task), run.updates))
         return fewest
@@ -175,9 +175,9 @@ class Columns:
         tasks = self.tasks()
         return [
             (place, task)
-            for place, other in self.against.items()
+            for place, reference in self.against.items()
             for task in tasks
-            if self.columns[place].runs_of(task) and self.columns[other].runs_of(task)
+            if self.columns[place].runs_of(task) and self.columns[reference].runs_of(task)
         ]
 
 
@@ -203,7 +203,7 @@ def in_columns(
         RunError: no run, a run not scored on the split, two runs of the same setting, task and seed, different data, or
             no column with the title ``reference``.
     """
-    scored = [ScoredRun.of(run, split, by_corpus) for run in described_once(runs)]
+    scored = [ScoredRun.of(run, split, by_corpus) for run in describe_unique(runs)]
     if not scored:
         raise RunError("a table needs at least one run")
     _refuse_unlike(scored, by_corpus)
@@ -212,10 +212,10 @@ def in_columns(
     for rows in dict.fromkeys(run.rows for run in scored):
         groups = _groups([run for run in scored if run.rows == rows])
         titled = zip(groups, *group_titles(groups), strict=True)
-        own = [ScoreColumn(title, group, in_triangle=in_pair) for group, title, in_pair in titled]
-        pairs = _referred(own, reference) if reference else _counterparts(own)
-        against |= {len(columns) + mine: len(columns) + other for mine, other in pairs.items()}
-        columns += own
+        new_columns = [ScoreColumn(title, group, in_triangle=in_pair) for group, title, in_pair in titled]
+        pairs = _referred(new_columns, reference) if reference else _counterparts(new_columns)
+        against |= {len(columns) + place: len(columns) + reference for place, reference in pairs.items()}
+        columns += new_columns
     titles = dict.fromkeys(column.title for column in columns if column.runs)
     if reference and reference not in titles:
         raise RunError(f"--against: no column is called {reference!r}; there are {', '.join(map(repr, titles))}")
@@ -226,10 +226,11 @@ def _refuse_unlike(runs: Sequence[ScoredRun], by_corpus: bool) -> None:
     names: dict[str, tuple[str, ScoredRun]] = {}
     of_rows: dict[str, ScoredRun] = {}
     for run in runs:
-        other = of_rows.setdefault(run.rows if by_corpus else "", run)
-        if run.fingerprint != other.fingerprint:
+        first_run = of_rows.setdefault(run.rows if by_corpus else "", run)
+        if run.fingerprint != first_run.fingerprint:
             raise RunError(
-                f"{other.path} and {run.path} were trained on different data (fingerprints {other.fingerprint[:12]} "
+                f"{first_run.path} and {run.path} were trained on different data (fingerprints "
+                f"{first_run.fingerprint[:12]} "
                 f"and {run.fingerprint[:12]}), so their scores are not compared; name runs of one corpus (`mtlprune "
                 "table --by corpus` gives each rows of its own)"
             )
@@ -253,9 +254,9 @@ def _groups(runs: Iterable[ScoredRun]) -> list[list[ScoredRun]]:
         by_settings.setdefault(json.dumps([run.kind, tasks, run.settings], sort_keys=True), []).append(run)
     groups = sorted(_merged(by_settings.values()), key=column_order)
     for group in groups:
-        seen: dict[tuple[tuple[str, ...], int], str] = {}
+        paths_seen: dict[tuple[tuple[str, ...], int], str] = {}
         for run in group:
-            duplicate = seen.setdefault((run.tasks, run.seed), run.path)
+            duplicate = paths_seen.setdefault((run.tasks, run.seed), run.path)
             if duplicate != run.path:
                 raise RunError(
                     f"{duplicate} and {run.path} have the same settings, tasks and seed, so they are one result, not "
@@ -266,25 +267,25 @@ def _groups(runs: Iterable[ScoredRun]) -> list[list[ScoredRun]]:
 
 def _merged(groups: Iterable[list[ScoredRun]]) -> list[list[ScoredRun]]:
     """Single-task groups whose tasks are all different become one: settings may differ by task (the legend says so)."""
-    kept: list[list[ScoredRun]] = []
-    alone: dict[tuple[str, str], list[list[ScoredRun]]] = {}
+    merged: list[list[ScoredRun]] = []
+    single_task_groups: dict[tuple[str, str], list[list[ScoredRun]]] = {}
     for group in groups:
         if len(group[0].tasks) > 1:
-            kept.append(group)
+            merged.append(group)
         else:
-            alone.setdefault((group[0].kind, group[0].pruning), []).append(group)
-    for rivals in alone.values():
+            single_task_groups.setdefault((group[0].kind, group[0].pruning), []).append(group)
+    for rivals in single_task_groups.values():
         tasks = [task for group in rivals for task in {run.tasks for run in group}]
-        kept += rivals if len(set(tasks)) < len(tasks) else [[run for group in rivals for run in group]]
-    return kept
+        merged += rivals if len(set(tasks)) < len(tasks) else [[run for group in rivals for run in group]]
+    return merged
 
 
 def column_order(group: Sequence[ScoredRun]) -> tuple[bool, bool, int, str, list[tuple[int, str]], str]:
     """Baselines first, then STL, then MTL with few tasks before many; unpruned before pruned."""
     run = group[0]
-    several = len(run.tasks) > 1
-    layers = sorted(map(layer_order, run.tasks)) if several else []
-    return run.kind == "", several, len(run.tasks), run.pruning, layers, run.treatment + run.name
+    is_joint = len(run.tasks) > 1
+    layers = sorted(map(layer_order, run.tasks)) if is_joint else []
+    return run.kind == "", is_joint, len(run.tasks), run.pruning, layers, run.treatment + run.name
 
 
 # -- counterparts ----------------------------------------------------------------------------------------------------
@@ -294,7 +295,9 @@ def _referred(columns: Sequence[ScoreColumn], reference: str) -> dict[int, int]:
     """Each column that has a task of the one of that title → that one."""
     tasks = [{task for run in column.runs for task in run.tasks} for column in columns]
     places = [place for place, column in enumerate(columns) if column.title == reference]
-    return {k: place for place in places for k, own in enumerate(tasks) if k != place and own & tasks[place]}
+    return {
+        k: place for place in places for k, own_tasks in enumerate(tasks) if k != place and own_tasks & tasks[place]
+    }
 
 
 def _counterparts(columns: Sequence[ScoreColumn]) -> dict[int, int]:
@@ -304,15 +307,15 @@ def _counterparts(columns: Sequence[ScoreColumn]) -> dict[int, int]:
     only one that is pruned in the same way.
     """
     trained = {place: column.runs[0] for place, column in enumerate(columns) if not column.runs[0].kind}
-    alone = {place: run for place, run in trained.items() if len(run.tasks) == 1}
+    single_task_places = {place: run for place, run in trained.items() if len(run.tasks) == 1}
     counterparts = {}
     for place, run in trained.items():
         if len(run.tasks) > 1:
-            candidates = alone
-            equal = [o for o in alone if partners(run, columns[o].runs)]
+            candidates = single_task_places
+            equal = [o for o in single_task_places if partners(run, columns[o].runs)]
         elif run.pruning:
-            candidates = {other: stl for other, stl in alone.items() if not stl.pruning}
-            equal = [o for o in candidates if any(not unlike(run, stl) for stl in columns[o].runs)]
+            candidates = {candidate: stl for candidate, stl in single_task_places.items() if not stl.pruning}
+            equal = [o for o in candidates if any(not paths_that_differ(run, stl) for stl in columns[o].runs)]
         else:
             continue
         equal = equal or list(candidates)
@@ -323,8 +326,8 @@ def _counterparts(columns: Sequence[ScoreColumn]) -> dict[int, int]:
     return counterparts
 
 
-def unlike(run: ScoredRun, other: ScoredRun) -> list[str]:
+def paths_that_differ(run: ScoredRun, partner: ScoredRun) -> list[str]:
     """The settings in which two runs differ though the table does not say so: beside treatments and, of a pruned STL
     run, pruning."""
-    paths = [path for path in differing_settings([run, other]) if not path.startswith(TREATMENT)]
+    paths = [path for path in differing_settings([run, partner]) if not path.startswith(TREATMENT)]
     return [path for path in paths if len(run.tasks) > 1 or not path.startswith(PRUNING)]

@@ -63,9 +63,9 @@ def label_order(label: str) -> tuple[bool, int, str, int, str]:
     """A key that sorts single tasks in the order of a sentence's layers, then joint ones, smaller before larger."""
     shared, _, task = label.partition(":")
     size = int(shared[4:]) if shared.startswith("MTL-") else shared.count("+") + 1
-    own = task or shared
-    layer = -1 if is_joint(own) else layer_order(own.lower())[0]
-    return is_joint(label), size, shared if task else "", layer, own
+    name = task or shared
+    layer = -1 if is_joint(name) else layer_order(name.lower())[0]
+    return is_joint(label), size, shared if task else "", layer, name
 
 
 def pruning_title(settings: PruningConfig, static: bool) -> str:
@@ -84,9 +84,9 @@ def pruning_title(settings: PruningConfig, static: bool) -> str:
     if method in ("gates", "topk"):
         how = "gates" if method == "gates" else "top-K gates"
         how = ("static " if static else "") + (f"own {how} a task" if settings.sets == "per_task" else how)
-    many = f"{plural(keep, 'head')} by " if keep is not None else "heads by "
+    count_words = f"{plural(keep, 'head')} by " if keep is not None else "heads by "
     penalty = f", λ {settings.strength:g}" if method == "gates" and settings.penalty == "lambda" else ""
-    return many + how + penalty
+    return count_words + how + penalty
 
 
 def treatment_title(treatment: TreatmentConfig) -> str:
@@ -118,9 +118,9 @@ def treatment_way(options: Block) -> str:
 def differing_settings(runs: Iterable[Any]) -> list[str]:
     """Paths of the settings in which runs, or claims of theirs, differ."""
     values: dict[str, set[str]] = {}
-    several = list(runs)
-    for path in {path for run in several for path in run.settings}:
-        values[path] = {repr(run.settings.get(path)) for run in several}
+    run_list = list(runs)
+    for path in {path for run in run_list for path in run.settings}:
+        values[path] = {repr(run.settings.get(path)) for run in run_list}
     return sorted(path for path in values if len(values[path]) > 1)
 
 
@@ -230,8 +230,8 @@ class DescribedRun:
     @property
     def regime(self) -> str:
         """Mixing and fusion in a word each, as far as they are not the plain ones: "sampled"."""
-        fusion, chosen = self.config.encoder.fusion, self.config.encoder.fusion_layers or ()
-        layers = f" of layers {','.join(map(str, chosen))}" if chosen else ""
+        fusion, fusion_layers = self.config.encoder.fusion, self.config.encoder.fusion_layers or ()
+        layers = f" of layers {','.join(map(str, fusion_layers))}" if fusion_layers else ""
         words = [
             "sampled" if self.config.train.mixing == "sampled" and len(self.tasks) > 1 else "",
             f"fusion {fusion}{layers}" if fusion != "none" else "",
@@ -266,7 +266,7 @@ class DescribedRun:
         }
 
     @property
-    def half(self) -> str:
+    def half_name(self) -> str:
         """The part of the data it was trained on: the setting called ``half``, else the split ``data.train``."""
         return str(self.config.data.half or self.config.data.train)
 
@@ -280,8 +280,8 @@ class DescribedRun:
         """The seed of ``source``; its path where it is not to be found; None without one."""
         if self.source is None:
             return None
-        other = self.folder.referenced_run(self.source)
-        return self.source if other is None else other.config.train.seed
+        source_run = self.folder.referenced_run(self.source)
+        return self.source if source_run is None else source_run.config.train.seed
 
     @cached_property
     def updates(self) -> int:
@@ -289,16 +289,16 @@ class DescribedRun:
         return updates_of(self.manifest) + updates_before(self.folder, self.config.train.start)
 
     @cached_property
-    def help_of_others(self) -> str:
+    def auxiliary_runs(self) -> str:
         """The use it made of a finished run (train.start, pruning.importance_of), in words; "" where it made none."""
         start = self.config.train.start
         if (source := start or self.config.pruning.importance_of) is None:
             return ""
-        before, own = updates_before(self.folder, source), updates_of(self.manifest)
+        before, own_updates = updates_before(self.folder, source), updates_of(self.manifest)
         updates = f" ({before:,} updates)" if before else ""
         if start is None or {"encoder", "decoders"} <= set(self.config.train.freeze):
             return f"a finished run{updates} chose its heads"
-        return f"starts from a finished run{updates} and trains on{f' for {own:,} more' if own else ''}"
+        return f"starts from a finished run{updates} and trains on{f' for {own_updates:,} more' if own_updates else ''}"
 
     @cached_property
     def gates(self) -> list[tuple[int, int, dict[str, NDArray[np.float64]]]]:
@@ -328,15 +328,15 @@ class DescribedRun:
 Run = TypeVar("Run", bound=DescribedRun)
 
 
-def partners(run: DescribedRun, others: Iterable[Run]) -> list[Run]:
+def partners(run: DescribedRun, short_titles: Iterable[Run]) -> list[Run]:
     """The single-task runs among others that a joint run is compared with, because nothing but the tasks and the joint
     run's treatments tells their training apart: of the same encoder, with the same settings. Baselines without a
     trained encoder are no partners."""
     settings = untreated(run)
     return [
-        other
-        for other in others
-        if len(other.tasks) == 1 and not other.kind and (other.encoder, untreated(other)) == (run.encoder, settings)
+        rival
+        for rival in short_titles
+        if len(rival.tasks) == 1 and not rival.kind and (rival.encoder, untreated(rival)) == (run.encoder, settings)
     ]
 
 
@@ -354,7 +354,7 @@ def updates_before(run: RunFolder, start: str | None) -> int:
     return updates_of(folder.read_manifest()) + (updates_before(folder, before) if before != start else 0)
 
 
-def described_once(runs: Iterable[RunFolder | DescribedRun]) -> list[DescribedRun]:
+def describe_unique(runs: Iterable[RunFolder | DescribedRun]) -> list[DescribedRun]:
     """Runs with what is known of them; a folder named twice is still one run."""
     once: dict[Path, RunFolder | DescribedRun] = {}
     for run in runs:
@@ -375,19 +375,21 @@ def group_titles(groups: Sequence[Sequence[DescribedRun]]) -> tuple[list[str], l
     if len({frozenset(group[0].tasks) for group in pairs}) < 2:
         pairs = []
     is_pair = [group in pairs for group in groups]
-    others = iter(_short_titles([group for group in groups if group not in pairs]))
+    short_titles = iter(_short_titles([group for group in groups if group not in pairs]))
     rivals = [group[0] for group in pairs]
     return [
-        "+".join(in_order(group[0].tasks)).upper() + family_suffix(group[0], rivals) if pair else next(others)
+        "+".join(in_order(group[0].tasks)).upper() + family_suffix(group[0], rivals) if pair else next(short_titles)
         for group, pair in zip(groups, is_pair, strict=True)
     ], is_pair
 
 
 def family_suffix(run: DescribedRun, pairs: Sequence[DescribedRun]) -> str:
     """A suffix that tells pairs of one setting from others: pruning, and settings where a pair comes twice."""
-    rivals = [other for other in pairs if other.pruning == run.pruning]
-    same = [[other for other in rivals if set(other.tasks) == set(one.tasks)] for one in rivals]
-    paths = sorted({path for group in same for path in differing_settings(group)})
+    rivals = [rival for rival in pairs if rival.pruning == run.pruning]
+    same_tasks = [
+        [rival_group for rival_group in rivals if set(rival_group.tasks) == set(rival.tasks)] for rival in rivals
+    ]
+    paths = sorted({path for group in same_tasks for path in differing_settings(group)})
     suffix = f" ({_values(run, paths)})" if paths else ""
     return (f", {run.pruning}" if run.pruning else "") + suffix
 
@@ -398,20 +400,20 @@ def _values(run: DescribedRun, paths: Iterable[str]) -> str:
 
 def _short_titles(groups: Sequence[Sequence[DescribedRun]]) -> list[str]:
     """Short titles; where several groups would share one, what tells them apart is added."""
-    several = {run.kind for group in groups for run in group if len(run.tasks) > 1}
-    alone = {run.kind for group in groups for run in group if len(run.tasks) == 1}
+    joint_kinds = {run.kind for group in groups for run in group if len(run.tasks) > 1}
+    single_kinds = {run.kind for group in groups for run in group if len(run.tasks) == 1}
     labels = task_labels([group[0].tasks for group in groups])
     plain = []
     for group, label in zip(groups, labels, strict=True):
         run = group[0]
         size = "STL" if len(run.tasks) == 1 else label
-        both = run.kind in several and run.kind in alone
-        title = size if not run.kind else f"{run.kind}, {size}" if both else run.kind
+        is_ambiguous = run.kind in joint_kinds and run.kind in single_kinds
+        title = size if not run.kind else f"{run.kind}, {size}" if is_ambiguous else run.kind
         plain.append(", ".join(part for part in (title, run.pruning, run.treatment) if part))
     singles = [run.settings for group in groups for run in group if len(run.tasks) == 1]
     titles = []
     for title, group in zip(plain, groups, strict=True):
-        rivals = [other for other, theirs in zip(groups, plain, strict=True) if theirs == title]
+        rivals = [rival_group for rival_group, rival_title in zip(groups, plain, strict=True) if rival_title == title]
         titles.append(title + (_distinction(group, rivals, singles) if len(rivals) > 1 else ""))
     return titles
 
@@ -421,13 +423,13 @@ def _distinction(
 ) -> str:
     """What is added to a title that rivals share: nothing for the one that is trained as single tasks are, a regime
     that it alone has, its name, where each rival has one that tells it apart; else tasks and settings that differ."""
-    run, rivals = group[0], [other[0] for other in groups]
-    alike = [other for other in rivals if len(run.tasks) > 1 and other.settings in singles]
-    if alike == [run]:
+    run, rivals = group[0], [rival[0] for rival in groups]
+    same_settings = [rival for rival in rivals if len(run.tasks) > 1 and rival.settings in singles]
+    if same_settings == [run]:
         return ""
-    if [other.regime for other in rivals].count(run.regime) == 1 and (run.regime or len(alike) != 1):
+    if [rival.regime for rival in rivals].count(run.regime) == 1 and (run.regime or len(same_settings) != 1):
         return f", {run.regime}" * bool(run.regime)
-    one_name = all(len({member.name for member in other}) == 1 for other in groups)
+    one_name = all(len({member.name for member in rival_group}) == 1 for rival_group in groups)
     if one_name and len({rival.name for rival in rivals}) == len(rivals):
         return f" ({run.name})"
     parts = [] if len({rival.tasks for rival in rivals}) == 1 or len(run.tasks) == 1 else ["+".join(run.tasks)]
@@ -436,11 +438,14 @@ def _distinction(
 
 def short_names(groups: Sequence[Sequence[DescribedRun]], titles: Sequence[str]) -> list[str]:
     """Names of the runs where each group has one of its own, without what all names end with; else titles."""
-    names = [next(iter(own)) if len(own := {run.name for run in group}) == 1 else "" for group in groups]
-    several = [name for name in names if name]
-    alike = zip(*(name.split("-")[::-1] for name in several), strict=False)
-    common = [parts[0] for parts in takewhile(lambda parts: len(set(parts)) == 1, alike)]
-    end = "-".join(["", *reversed(common)]) if len(several) > 1 else ""
+    names = [
+        next(iter(names_of_group)) if len(names_of_group := {run.name for run in group}) == 1 else ""
+        for group in groups
+    ]
+    given_names = [name for name in names if name]
+    parts_by_place = zip(*(name.split("-")[::-1] for name in given_names), strict=False)
+    common = [parts[0] for parts in takewhile(lambda parts: len(set(parts)) == 1, parts_by_place)]
+    end = "-".join(["", *reversed(common)]) if len(given_names) > 1 else ""
     return [
         name.removesuffix(end) if name and names.count(name) == 1 and name != end else title
         for name, title in zip(names, titles, strict=True)
@@ -452,10 +457,10 @@ def without_duplicates(runs: Sequence[DescribedRun]) -> list[tuple[str, list[Des
     if len({(run.tasks, run.seed) for run in runs}) == len(runs):
         return [("", list(runs))]
     paths = [path for path in differing_settings(runs) if not path.startswith(TRAINED_WITH)]
-    several = len({run.fingerprint for run in runs}) > 1
+    has_corpora = len({run.fingerprint for run in runs}) > 1
     groups: dict[str, list[DescribedRun]] = {}
     for run in runs:
         values = {path: repr(run.settings[path]) if path in run.settings else None for path in paths}
-        values |= {"data": run.fingerprint[:8]} if several else {}
+        values |= {"data": run.fingerprint[:8]} if has_corpora else {}
         groups.setdefault(", ".join(f"{path}={values[path]}" for path in sorted(values)), []).append(run)
     return list(groups.items())

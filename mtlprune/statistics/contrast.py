@@ -54,7 +54,7 @@ class Contrast:
     detectable: float
 
     @classmethod
-    def of(cls, figure: Resampled, drawn: Floats = NO_DRAWS, pooled: float = 0.0, one_run: bool = False) -> Contrast:
+    def of(cls, figure: Resampled, draws: Floats = NO_DRAWS, pooled: float = 0.0, one_run: bool = False) -> Contrast:
         """Estimate any figure of several runs.
 
         Args:
@@ -64,9 +64,9 @@ class Contrast:
         """
         estimate, runs = float(figure.observed.mean()), len(figure.observed)
         error = StandardError.of([figure.observed], [figure.booted])
-        least = tuple(max(one, pooled / math.sqrt(runs)) for one in error.noise)
-        contrast = cls._by_error(estimate, replace(error, noise=least).with_draws(drawn), runs)
-        if runs < 2 and not len(drawn):
+        least = tuple(max(deviation, pooled / math.sqrt(runs)) for deviation in error.noise)
+        contrast = cls._by_error(estimate, replace(error, noise=least).with_draws(draws), runs)
+        if runs < 2 and not len(draws):
             resampled = figure.booted[:, 0]
             low, high = percentiles(resampled)
             p = min(1.0, 2 * min(tail(0.0, sign * resampled) for sign in (1, -1))) if not error.unknown else math.nan
@@ -74,18 +74,18 @@ class Contrast:
         return contrast if runs > 1 or one_run else replace(contrast, p=math.nan)
 
     @classmethod
-    def between(cls, difference: Difference, drawn: Floats = NO_DRAWS) -> Contrast:
+    def between(cls, difference: Difference, draws: Floats = NO_DRAWS) -> Contrast:
         """The difference of two settings as `differences` tests it; over sentences alone where a side has one run."""
         runs = difference.seeds[0]
         if difference.has_seeds:
-            return cls._by_error(difference.delta, difference.wide_error.with_draws(drawn), runs)
+            return cls._by_error(difference.delta, difference.wide_error.with_draws(draws), runs)
         sentences = difference.low, difference.high, difference.p, difference.detectable
         return cls(difference.delta, difference.wide_error, runs, *sentences)
 
     @classmethod
     def _by_error(cls, estimate: float, error: StandardError, runs: int) -> Contrast:
-        half, p = error.half_width(), error.two_sided(estimate)
-        return cls(estimate, error, runs, estimate - half, estimate + half, p, error.detectable())
+        half_width, p = error.half_width(), error.two_sided(estimate)
+        return cls(estimate, error, runs, estimate - half_width, estimate + half_width, p, error.detectable())
 
     def p_at_most(self, bound: float) -> float:
         """p, one-sided, of a true value of ``bound`` or less; NaN where there is one run, or no error."""

@@ -64,8 +64,8 @@ def split(systems: Iterable[System], sums: NDArray[Any]) -> list[NDArray[Any]]:
 
 def drawn_times(generator: np.random.Generator, rows: int, sentences: int) -> NDArray[np.intp]:
     """(rows, N): how often each sentence comes where as many are drawn with replacement."""
-    drawn = generator.integers(0, sentences, (rows, sentences)) + sentences * np.arange(rows)[:, None]
-    return np.bincount(drawn.ravel(), minlength=rows * sentences).reshape(rows, sentences)
+    sentence_draws = generator.integers(0, sentences, (rows, sentences)) + sentences * np.arange(rows)[:, None]
+    return np.bincount(sentence_draws.ravel(), minlength=rows * sentences).reshape(rows, sentences)
 
 
 def percentiles(booted: Floats) -> tuple[float, float]:
@@ -78,10 +78,10 @@ def resampled_sums(systems: Sequence[System], resamples: int, seed: int) -> Iter
     """Counts of every system (C, S, K), summed over sentences drawn with replacement, the same for all; in chunks."""
     sentences = systems[0].counts.shape[1]
     generator = np.random.default_rng([seed, sentences])
-    tall = np.concatenate([flat(each.counts) for each in systems], axis=1).T.astype(float)
+    tall = np.concatenate([flat(system.counts) for system in systems], axis=1).T.astype(float)
     size = max(1, CHUNK // sentences)
-    for done in range(0, resamples, size):
-        rows = min(size, resamples - done)
+    for start in range(0, resamples, size):
+        rows = min(size, resamples - start)
         yield [np.moveaxis(part, -1, 0) for part in split(systems, tall @ drawn_times(generator, rows, sentences).T)]
 
 
@@ -91,15 +91,15 @@ class Resampled(NamedTuple):
     observed: Floats
     booted: Floats
 
-    def __sub__(self, other: "Resampled") -> "Resampled":
-        return weighted([self, other], [1, -1])
+    def __sub__(self, subtrahend: "Resampled") -> "Resampled":
+        return weighted([self, subtrahend], [1, -1])
 
 
 def weighted(figures: Sequence[Resampled], weights: Sequence[float] | Floats | None = None) -> Resampled:
     """The weighted sum of figures of the same runs; their mean without weights."""
-    each = np.full(len(figures), 1 / len(figures)) if weights is None else weights
+    factors = np.full(len(figures), 1 / len(figures)) if weights is None else weights
     observed, booted = (
-        sum(w * part for w, part in zip(each, parts, strict=True)) for parts in zip(*figures, strict=True)
+        sum(w * part for w, part in zip(factors, parts, strict=True)) for parts in zip(*figures, strict=True)
     )
     return Resampled(np.asarray(observed), np.asarray(booted))
 
@@ -115,19 +115,24 @@ def resampled_scores(
             parts.append(system.scores(part))
         on_chunk()
     return [
-        Resampled(one.scores(one.totals), np.concatenate(parts)) for one, parts in zip(systems, booted, strict=True)
+        Resampled(system.scores(system.totals), np.concatenate(parts))
+        for system, parts in zip(systems, booted, strict=True)
     ]
 
 
 def pooled_deviation(figures: Sequence[Floats]) -> float:
     """The standard deviation between seeds that several figures (S,) have in common; NaN where each has one seed."""
-    free = sum(len(one) - 1 for one in figures)
-    return math.sqrt(math.fsum(float(((one - one.mean()) ** 2).sum()) for one in figures) / free) if free else math.nan
+    free = sum(len(deviation) - 1 for deviation in figures)
+    return (
+        math.sqrt(math.fsum(float(((figure - figure.mean()) ** 2).sum()) for figure in figures) / free)
+        if free
+        else math.nan
+    )
 
 
 def by_draw(figure: Resampled, draws: Sequence[Hashable]) -> Resampled:
     """A figure of each run as one of each draw, the mean over its runs: runs that share a draw are one case of it."""
-    rows = [[row for row, one in enumerate(draws) if one == draw] for draw in dict.fromkeys(draws)]
+    rows = [[row for row, draw_of_row in enumerate(draws) if draw_of_row == draw] for draw in dict.fromkeys(draws)]
     observed, booted = (np.stack([part[..., row].mean(-1) for row in rows], -1) for part in figure)
     return Resampled(observed, booted)
 
@@ -147,8 +152,8 @@ def ratio_over_seeds(top: tuple[Floats, Floats], bottom: tuple[Floats, Floats]) 
     ratio = float(top[0].mean() / bottom[0].mean())
 
     def excess(theta: float) -> float:
-        apart, drawn = top[0] - theta * bottom[0], top[1] - theta * bottom[1]
-        p = StandardError.of([apart], [drawn]).two_sided(float(apart.mean()))
+        excess_values, draws = top[0] - theta * bottom[0], top[1] - theta * bottom[1]
+        p = StandardError.of([excess_values], [draws]).two_sided(float(excess_values.mean()))
         return (1.0 if math.isnan(p) else p) - LEVEL
 
     ends = []
@@ -174,13 +179,17 @@ def swapped_p(first: Sequence[System], second: Sequence[System], resamples: int,
     def delta(signs: Floats) -> Floats:
         """(C, N) → (C,)"""
         deltas = []
-        for system, both, apart in pairs:
-            between = (signs @ apart.transpose(1, 0, 2).reshape(sentences, -1)).reshape(len(signs), runs, -1)
-            deltas.append((system.scores((both + between) / 2) - system.scores((both - between) / 2)).mean(1))
+        for system, sums_of_sides, differences_of_sides in pairs:
+            between = (signs @ differences_of_sides.transpose(1, 0, 2).reshape(sentences, -1)).reshape(
+                len(signs), runs, -1
+            )
+            deltas.append(
+                (system.scores((sums_of_sides + between) / 2) - system.scores((sums_of_sides - between) / 2)).mean(1)
+            )
         return np.asarray(np.mean(deltas, 0))
 
     observed, generator, reached = abs(float(delta(np.ones((1, sentences)))[0])), np.random.default_rng([seed, 3]), 1
-    for done in range(0, resamples, size := max(1, CHUNK // sentences)):
-        signs = 2 * generator.integers(0, 2, (min(size, resamples - done), sentences)) - 1
+    for start in range(0, resamples, size := max(1, CHUNK // sentences)):
+        signs = 2 * generator.integers(0, 2, (min(size, resamples - start), sentences)) - 1
         reached += int((np.abs(delta(signs.astype(np.float64))) >= observed - 1e-9).sum())
     return reached / (1 + resamples)

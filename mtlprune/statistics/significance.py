@@ -23,7 +23,7 @@ from mtlprune.statistics.standard_errors import CONSTANT, Floats, StandardError
 
 SUMS = 8_000_000
 """Sums held at a time, so that memory does not grow with the number of runs."""
-KEPT = 50_000_000
+MAX_CACHED_DRAWS = 50_000_000
 """Draws that are kept from one call to the next, of two bytes each."""
 FEW_SENTENCES = 0.25
 """Counts that are 0 in all but this share of the sentences (those of most labels) are summed over the others only."""
@@ -98,29 +98,31 @@ def differences(
     Args:
         pairs: places in ``systems``; both systems of a pair hold the same sentences in the same order.
     """
-    drawn = {}
+    draws_of_pairs = {}
     for sentences in {systems[first].counts.shape[1] for first, _ in pairs}:
         here = sorted({place for pair in pairs for place in pair if systems[place].counts.shape[1] == sentences})
         within = [pair for pair in pairs if systems[pair[0]].counts.shape[1] == sentences]
-        drawn.update(_drawn({place: systems[place] for place in here}, within, sentences, resamples, seed))
-    return [_difference(systems[a], systems[b], *drawn[a, b], resamples) for a, b in pairs]
+        draws_of_pairs.update(
+            _draw_differences({place: systems[place] for place in here}, within, sentences, resamples, seed)
+        )
+    return [_difference(systems[a], systems[b], *draws_of_pairs[a, b], resamples) for a, b in pairs]
 
 
 def _difference(first: System, second: System, booted: Sequence[Floats], swapped: Floats, resamples: int) -> Difference:
     """Test of two systems by their scores (R, S) on resampled sentences, and differences (R,) of swapped ones."""
     scores = [system.scores(system.totals) for system in (first, second)]
     delta = float(scores[0].mean() - scores[1].mean())
-    both = np.concatenate([first.counts, second.counts])
-    differing = np.flatnonzero((both != both[:1]).any((0, 2)))  # where swapping changes anything
+    all_counts = np.concatenate([first.counts, second.counts])
+    differing = np.flatnonzero((all_counts != all_counts[:1]).any((0, 2)))  # where swapping changes anything
     exact = 2 ** min(len(differing), 60) <= resamples
     if exact:
         swapped = _enumerated(first, second, differing)
     reached = int((np.abs(swapped) >= abs(delta) - 1e-9).sum())
     error = _error(first, second, scores, booted)
     wide = error.half_width()
-    drawn = booted[0].mean(1) - booted[1].mean(1)
-    low, high = percentiles(drawn)
-    seen_by = error if min(map(len, scores)) > 1 else StandardError.of([np.full(1, delta)], [drawn[:, None]])
+    delta_draws = booted[0].mean(1) - booted[1].mean(1)
+    low, high = percentiles(delta_draws)
+    seen_by = error if min(map(len, scores)) > 1 else StandardError.of([np.full(1, delta)], [delta_draws[:, None]])
     return Difference(
         delta=delta,
         low=low,
@@ -153,7 +155,7 @@ def _error(first: System, second: System, scores: Sequence[Floats], booted: Sequ
 # --- resampling ------------------------------------------------------------------------------------------------------
 
 
-def _drawn(
+def _draw_differences(
     systems: Mapping[int, System], pairs: Sequence[tuple[int, int]], sentences: int, resamples: int, seed: int
 ) -> dict[tuple[int, int], tuple[list[Floats], Floats]]:
     """Pair → scores (R, S) of either system on bootstrapped sentences, and differences (R,) of sentences swapped.
@@ -161,24 +163,24 @@ def _drawn(
     Counts of all systems lie side by side, so that a chunk costs two matrix products, (C, N) by (N, ΣSK).
     """
     largest = max(float(system.counts.max(initial=0)) for system in systems.values())
-    whole = all(np.issubdtype(system.counts.dtype, np.integer) for system in systems.values())
-    exact = np.float32 if whole and sentences * largest < EXACT_IN_FLOAT32 else np.float64
+    are_counts = all(np.issubdtype(system.counts.dtype, np.integer) for system in systems.values())
+    exact = np.float32 if are_counts and sentences * largest < EXACT_IN_FLOAT32 else np.float64
     parts = _side_by_side(systems, sentences, exact)
     scores = {place: np.empty((resamples, len(system.counts))) for place, system in systems.items()}
     swapped = {pair: np.empty(resamples) for pair in pairs}
     step = max(1, SUMS // sum(system.totals.size for system in systems.values()))
-    draws = _kept if resamples * sentences <= KEPT else _draws
-    done = 0
-    for drawn in draws(seed, sentences, resamples):
-        weights, signs = (part.T.astype(exact, order="C") for part in drawn)  # (N, C)
+    draws = _cached_draws if resamples * sentences <= MAX_CACHED_DRAWS else _draws
+    drawn_so_far = 0
+    for chunk in draws(seed, sentences, resamples):
+        weights, signs = (part.T.astype(exact, order="C") for part in chunk)  # (N, C)
         for block in (slice(start, start + step) for start in range(0, weights.shape[1], step)):
             booted, signed = (_summed(parts, draws[:, block]) for draws in (weights, signs))
-            here = slice(done + block.start, done + min(block.stop, weights.shape[1]))
+            here = slice(drawn_so_far + block.start, drawn_so_far + min(block.stop, weights.shape[1]))
             for place, system in systems.items():
                 scores[place][here] = system.scores(np.moveaxis(booted[place], 1, -1).astype(np.float64)).T
             for a, b in pairs:
                 swapped[a, b][here] = _swapped(systems[a], systems[b], signed[a], signed[b])
-        done += weights.shape[1]
+        drawn_so_far += weights.shape[1]
     return {(a, b): ([scores[a], scores[b]], swapped[a, b]) for a, b in pairs}
 
 
@@ -186,13 +188,13 @@ def _draws(seed: int, sentences: int, resamples: int) -> Iterator[tuple[NDArray[
     """Draw chunks of C resamples: how often each sentence occurs, and its side in the swap, 1 or −1; (C, N) each."""
     boot, swap = (np.random.default_rng(child) for child in np.random.SeedSequence([seed, sentences]).spawn(2))
     size = max(1, CHUNK // sentences)
-    for done in range(0, resamples, size):
-        rows = min(size, resamples - done)
+    for start in range(0, resamples, size):
+        rows = min(size, resamples - start)
         yield drawn_times(boot, rows, sentences), 2 * swap.integers(0, 2, (rows, sentences), dtype=np.int8) - 1
 
 
 @functools.lru_cache(maxsize=1)
-def _kept(seed: int, sentences: int, resamples: int) -> list[tuple[NDArray[np.integer], NDArray[np.integer]]]:
+def _cached_draws(seed: int, sentences: int, resamples: int) -> list[tuple[NDArray[np.integer], NDArray[np.integer]]]:
     """The same, kept for the next call: a page tests many tables of the same sentences."""
     return [(times.astype(np.uint8), signs) for times, signs in _draws(seed, sentences, resamples)]
 
@@ -205,14 +207,16 @@ these rows are theirs, (ΣSK,): gold's counts are those of every run."""
 def _side_by_side(systems: Mapping[int, System], sentences: int, exact: type[np.floating]) -> list[_Part]:
     """All systems in one part, but for those that count something in few sentences: each of them is one."""
     used = {place: np.flatnonzero(system.counts.any((0, 2))) for place, system in systems.items()}
-    few = {place for place, rows in used.items() if len(rows) <= FEW_SENTENCES * sentences}
-    many = {place: system for place, system in systems.items() if place not in few}
-    groups = [({place: systems[place]}, used[place]) for place in few] + ([(many, slice(None))] if many else [])
+    places_with_few = {place for place, rows in used.items() if len(rows) <= FEW_SENTENCES * sentences}
+    dense_systems = {place: system for place, system in systems.items() if place not in places_with_few}
+    groups = [({place: systems[place]}, used[place]) for place in places_with_few] + (
+        [(dense_systems, slice(None))] if dense_systems else []
+    )
     parts = []
     for group, rows in groups:
         tall = np.concatenate([flat(system.counts[:, rows]) for system in group.values()], axis=1).T
-        known: dict[bytes, int] = {}
-        places = np.array([known.setdefault(row.tobytes(), len(known)) for row in tall])
+        distinct_rows: dict[bytes, int] = {}
+        places = np.array([distinct_rows.setdefault(row.tobytes(), len(distinct_rows)) for row in tall])
         parts.append((group, rows, tall[np.unique(places, return_index=True)[1]].astype(exact, order="C"), places))
     return parts
 
@@ -238,16 +242,19 @@ def _swapped(first: System, second: System, signed_a: ArrayLike, signed_b: Array
     Args:
         signed_a, signed_b: (S, K, C), counts summed with each sentence's sign.
     """
-    ours, theirs = _meetings(len(first.counts), len(second.counts))
+    runs_of_first, runs_of_second = _pairings(len(first.counts), len(second.counts))
     a, b = (np.asarray(signed, np.float64) for signed in (signed_a, signed_b))
     stay_a, stay_b = ((side.totals[..., None] + sums) / 2 for side, sums in ((first, a), (second, b)))  # (S, K, C)
     move_a, move_b = stay_a - a, stay_b - b
-    mine, other = stay_a[ours] + move_b[theirs], move_a[ours] + stay_b[theirs]  # (M, K, C)
-    return (first.scores(np.moveaxis(mine, 1, -1)) - second.scores(np.moveaxis(other, 1, -1))).mean(0)
+    first_sums, second_sums = (
+        stay_a[runs_of_first] + move_b[runs_of_second],
+        move_a[runs_of_first] + stay_b[runs_of_second],
+    )  # (M, K, C)
+    return (first.scores(np.moveaxis(first_sums, 1, -1)) - second.scores(np.moveaxis(second_sums, 1, -1))).mean(0)
 
 
 @functools.cache
-def _meetings(first: int, second: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def _pairings(first: int, second: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Places (M,) of runs of two systems that meet: all, or, where that is more than MEETINGS, as many rounds of their
     least common multiple as fit, at least one. In each round every run comes equally often."""
     once = math.lcm(first, second)
@@ -272,8 +279,8 @@ def _effect(delta: float, first: System, second: System) -> float:
     without = [system.scores(system.counts.sum(1, keepdims=True) - system.counts).mean(0) for system in (first, second)]
     number = first.counts.shape[1]
     pseudo = number * delta - (number - 1) * (without[0] - without[1])  # (N,)
-    spread = float(pseudo.std(ddof=1)) if number > 1 else 0.0
-    return delta / spread if spread > 1e-12 else math.nan
+    deviation = float(pseudo.std(ddof=1)) if number > 1 else 0.0
+    return delta / deviation if deviation > 1e-12 else math.nan
 
 
 # --- seeds alone, several tests --------------------------------------------------------------------------------------

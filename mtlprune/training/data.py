@@ -33,9 +33,9 @@ def read_splits(config: Config, corpus: Corpus) -> tuple[list[Sentence], list[Se
     return train, dev
 
 
-def _decoded(corpus: Corpus, split: str, first: int | None, half: int | None = None) -> list[Sentence]:
-    key = corpus.info["files"][split], first, half  # the SHA-256 of its file, and which of its sentences
-    return reuse_or_make(f"sentences of {split}", key, lambda: list(corpus[split].first(first).one_half(half)))
+def _decoded(corpus: Corpus, split: str, first: int | None, half_number: int | None = None) -> list[Sentence]:
+    key = corpus.info["files"][split], first, half_number  # the SHA-256 of its file, and which of its sentences
+    return reuse_or_make(f"sentences of {split}", key, lambda: list(corpus[split].first(first).one_half(half_number)))
 
 
 def load_data(config: Config, model: MultiTaskModel, train: Sequence[Sentence], dev: list[Sentence]) -> Run:

@@ -503,8 +503,8 @@ def _pipeline(request: ExportRequest) -> str:
     """The task of the hub that the folder serves."""
     if request.head is None:
         return "feature-extraction"
-    whole = DECODERS[request.config.decoder(request.head)].kind in OF_SENTENCES
-    return "text-classification" if whole else "token-classification"
+    is_of_sentences = DECODERS[request.config.decoder(request.head)].kind in OF_SENTENCES
+    return "text-classification" if is_of_sentences else "token-classification"
 
 
 def _markdown(text: str) -> str:

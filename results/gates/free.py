@@ -16,7 +16,7 @@ from mtlprune.evaluation.scores import MAIN, SCORES, count_names
 from mtlprune.layers import kind_of
 from mtlprune.runs.columns import ScoredRun
 from mtlprune.runs.folder import RunFolder
-from mtlprune.runs.groups import described_once
+from mtlprune.runs.groups import describe_unique
 from mtlprune.runs.study import read_study
 from mtlprune.statistics.contrast import Contrast
 from mtlprune.statistics.resamples import System, resampled_scores
@@ -30,7 +30,7 @@ def found(study: Path, regime: str, cell: str) -> dict[int, ScoredRun]:
     """Seed → the run of a regime; its λ is part of its name."""
     runs = {}
     pattern = f"none-{cell}-?" if regime == "none" else f"{regime}-0*-{cell}-?"
-    for folder in described_once(map(RunFolder, read_study(study).paths(pattern))):
+    for folder in describe_unique(map(RunFolder, read_study(study).paths(pattern))):
         run = ScoredRun.of(folder, "test")
         runs[run.seed] = run
     return runs

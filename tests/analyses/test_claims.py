@@ -225,7 +225,7 @@ def test_one_pair_by_hand():
     pos = [claim("POS", seed, [[1, 0], [0.5, 0]]) for seed in (1, 2)]
     dep = [claim("DEP", 1, [[1, 0], [1, 0]]), claim("DEP", 2, [[1, 0], [0, 1]])]
     found = overlap([*dep, *pos], permutations=4000)
-    pair = row(found, "pairs", encoder="POS", other="DEP")
+    pair = row(found, "pairs", encoder="POS", second_key="DEP")
     assert pair.jaccard_mean == pytest.approx((1 + 1 / 3) / 2)
     assert pair.jaccard_sd == pytest.approx(0.5 * (2 / 3) / math.sqrt(0.75))
     assert pair.overlap_coefficient_mean == pytest.approx(0.75)

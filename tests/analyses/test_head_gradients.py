@@ -17,11 +17,11 @@ from mtlprune.analyses.heads.cross.measure import (
     AblatedCounts,
     Tables,
     _cells,
-    _own,
+    _own_minus_others,
     drawn_scores,
     own_minus_others,
     own_of_draws,
-    parted,
+    split_by_exclusivity,
 )
 from mtlprune.corpora.grammar import build_grammar
 from mtlprune.encoder.removal import remove_heads
@@ -138,11 +138,11 @@ def test_claims_are_split_into_those_of_one_task_and_of_several():
         "POS+NER": np.array([[0, 1, 0, 0]], bool),
     }
     found = {label: {part: heads.astype(int).tolist()[0] for part, heads in of.items()}
-             for label, of in parted(claims).items()}  # fmt: skip
+             for label, of in split_by_exclusivity(claims).items()}  # fmt: skip
     assert found["POS"] == {"claimed": [1, 1, 0, 0], "exclusive": [1, 0, 0, 0], "shared": [0, 1, 0, 0]}
     assert found["NER"] == {"claimed": [0, 1, 1, 0], "exclusive": [0, 0, 1, 0], "shared": [0, 1, 0, 0]}
     assert all([*found[label]] == ["claimed"] for label in ("SRL", "DEP", "MTL-5", "POS+NER"))
-    assert [*parted({"POS": claims["POS"]})["POS"]] == ["claimed"]
+    assert [*split_by_exclusivity({"POS": claims["POS"]})["POS"]] == ["claimed"]
 
 
 def test_own_minus_others_by_hand_and_its_unit_has_no_scale():
@@ -200,7 +200,7 @@ def test_a_planted_loss_in_the_own_task_is_found(planted):
     request = Request([], Path(), CrossOptions(draws=2, resamples=400, margin=3.0))
     notes: list[str] = []
     scores = pd.DataFrame(rows)
-    own = _own(held, scores, request, notes).set_index(["mode", "term", "encoder"]).sort_index()
+    own = _own_minus_others(held, scores, request, notes).set_index(["mode", "term", "encoder"]).sort_index()
     assert len(own) == 2 * 2 * 4 and own["p_holm"].isna().sum() == 4
     mean = own.loc["claimed", "points", ALL_TASKS]
     assert mean["low"] < -100 * planted < mean["high"] and (mean["p"] < 1e-3) == bool(planted)
@@ -225,4 +225,4 @@ def test_a_planted_loss_in_the_own_task_is_found(planted):
             others_seeds = {seed + 3: counts for seed, counts in cell.runs.items()}
             cell.runs.clear()
             cell.runs.update(others_seeds)
-    assert not notes and _own(held, scores, request, notes).empty and "share no seed" in notes[0]
+    assert not notes and _own_minus_others(held, scores, request, notes).empty and "share no seed" in notes[0]

@@ -76,7 +76,7 @@ def test_known_p_values_and_effects():
 
 @pytest.mark.parametrize("runs", [(1, 1), (3, 5), (10, 10), (33, 3), (24, 24), (24, 20), (24, 25), (200, 1)])
 def test_every_run_meets_equally_many_others(runs):
-    meetings = significance._meetings(*runs)
+    meetings = significance._pairings(*runs)
     assert len(set(zip(*meetings, strict=True))) == len(meetings[0])  # no two twice
     assert all(len(set(np.bincount(side, minlength=n))) == 1 for side, n in zip(meetings, runs, strict=True))
     every, most = math.prod(runs), max(significance.MEETINGS, math.lcm(*runs))
@@ -238,8 +238,8 @@ def test_draws_and_pooled_errors_widen_and_nothing_else_does():
     booted = observed + generator.normal(0, 0.1, (500, 1)) + generator.normal(0, 0.01, (500, 4))
     figure = Resampled(observed, booted)
     plain = Contrast.of(figure)
-    assert Contrast.of(figure, drawn=np.ones((2, 5))) == plain
-    wider = Contrast.of(figure, drawn=generator.normal(size=(2, 5)))
+    assert Contrast.of(figure, draws=np.ones((2, 5))) == plain
+    wider = Contrast.of(figure, draws=generator.normal(size=(2, 5)))
     assert wider.low < plain.low and wider.p > plain.p and wider.detectable > plain.detectable
     assert Contrast.of(figure, pooled=3.0).low < plain.low
     assert Contrast.of(figure, pooled=0.1).low == pytest.approx(plain.low, abs=0.01)

@@ -103,11 +103,11 @@ class AblatableRun:
         constants = None
         if kind in CONSTANT:
             order = np.random.default_rng([seed, 37]).permutation(len(sentences))[:SENTENCES]
-            chosen = [sentences[row] for row in order.tolist()]
+            selection = [sentences[row] for row in order.tolist()]
             encoder = self.model.encoder
-            constants = measure_means(encoder, encoder.tokenize_sentences(chosen))
+            constants = measure_means(encoder, encoder.tokenize_sentences(selection))
             if kind == "optimal":
-                batches = self._batches(chosen)
+                batches = self._batches(selection)
                 turns = range(max(len(masks), len(batches)) if batches else 0)
                 pairs = [(masks[turn % len(masks)], batches[turn % len(batches)]) for turn in turns]
                 constants = fit_constants([partial(self._loss, *pair) for pair in pairs], constants)
@@ -123,13 +123,13 @@ class AblatableRun:
         layer some sentence has."""
         with self.ablated(heads):
             evaluation = evaluate(self.model, sentences, self.precision)
-        counted = {}
+        counts_by_task = {}
         for task, main in evaluation.names.items():
             kind = cast(Task, self.model.tasks[task]).kind
             names = scores.count_names(kind, main)
             rows = np.array([[row[name] if row else 0 for name in names] for row in evaluation.counts[task]])
-            counted[task] = System(rows[None], names, scores.SCORES[kind][main])
-        return counted
+            counts_by_task[task] = System(rows[None], names, scores.SCORES[kind][main])
+        return counts_by_task
 
     @torch.no_grad()
     def losses(
@@ -204,10 +204,10 @@ class AblatedCounts:
         return System(times * np.stack([self.runs[seed] for seed in seeds]), self.names, self.score, seeds)
 
 
-def add_counts(table: dict[Key, AblatedCounts], key: Key, seed: int, counted: System) -> None:
+def add_counts(table: dict[Key, AblatedCounts], key: Key, seed: int, system: System) -> None:
     """Add the counts of one run to those of its cell."""
-    cell = table.setdefault(key, AblatedCounts(counted.names, counted.score))
-    cell.runs[seed] = cell.runs.get(seed, 0) + counted.counts[0]
+    cell = table.setdefault(key, AblatedCounts(system.names, system.score))
+    cell.runs[seed] = cell.runs.get(seed, 0) + system.counts[0]
 
 
 def join_counts(
@@ -246,9 +246,9 @@ def ablation_costs(
     request.on_status(f"{run}, each of {len(masks)} heads closed alone, batch")
     ablatable = open_run.contributing(kind, list(corpus[data.train]), list(masks), request.seed)
     sentences = list(corpus[data.dev])
-    drawn = np.sort(np.random.default_rng([request.seed, 38]).permutation(len(sentences))[:SENTENCES])
+    sentence_rows = np.sort(np.random.default_rng([request.seed, 38]).permutation(len(sentences))[:SENTENCES])
     losses = ablatable.losses(
-        [sentences[row] for row in drawn], [np.zeros(shape, bool), *masks], request.on_batch
+        [sentences[row] for row in sentence_rows], [np.zeros(shape, bool), *masks], request.on_batch
     )  # (1 + heads, T)
     rises = (losses[1:] - losses[0]).T.reshape(-1, *(shape if head is None else ()))
     return {task: (float(losses[0, row]), rises[row]) for row, task in enumerate(model.tasks)}

@@ -55,15 +55,15 @@ class Setting:
         return self.column.runs[0].updates
 
     @property
-    def alone(self) -> bool:
+    def is_single_task(self) -> bool:
         """Runs of single tasks."""
         return len(self.column.runs[0].tasks) == 1
 
     def of_seeds(self, seeds: Sequence[int], tasks: slice | Sequence[int] = slice(None)) -> Resampled:
         """The mean score of some tasks, by their places, for some of the seeds."""
-        own = [self.seeds.index(seed) for seed in seeds]
+        seed_places = [self.seeds.index(seed) for seed in seeds]
         mean = weighted(self.scores[tasks] if isinstance(tasks, slice) else [self.scores[task] for task in tasks])
-        return Resampled(mean.observed[own], mean.booted[:, own])
+        return Resampled(mean.observed[seed_places], mean.booted[:, seed_places])
 
 
 def gap(first: Setting, second: Setting, seeds: Sequence[int], tasks: slice | Sequence[int] = slice(None)) -> Resampled:
@@ -99,17 +99,17 @@ def read_settings(
         place: tuple(sorted(set.intersection(*({run.seed for run in columns[place].runs_of(t)} for t in tasks))))
         for place in order
     }
-    counted: dict[tuple[int, str], list[RunCounts]] = {}
+    counts_of_setting: dict[tuple[int, str], list[RunCounts]] = {}
     for task in tasks:
         for place in order:
             pairs = zip(columns[place].runs_of(task), counts.counts_of(place, task), strict=True)
-            counted[place, task] = [each for run, each in pairs if run.seed in shared[place]]
-        counts.refuse_unpaired([each for place in order for each in counted[place, task]])
-    ids = sorted({name for runs in counted.values() for name in runs[0].ids})
+            counts_of_setting[place, task] = [run_counts for run, run_counts in pairs if run.seed in shared[place]]
+        counts.refuse_unpaired([run_counts for place in order for run_counts in counts_of_setting[place, task]])
+    ids = sorted({name for runs in counts_of_setting.values() for name in runs[0].ids})
     row_of = {name: row for row, name in enumerate(ids)}
     systems = {}
     for place, task in itertools.product(order, tasks):
-        runs = counted[place, task]
+        runs = counts_of_setting[place, task]
         rows = np.zeros((len(runs), len(ids), len(counts.names(task))), np.int64)  # 0 where a sentence lacks the layer
         rows[:, [row_of[name] for name in runs[0].ids]] = np.stack([run.rows for run in runs])
         systems[place, task] = counts.system(list(rows), task, shared[place])
@@ -145,8 +145,8 @@ def have_all(comparison: Columns, tasks: Sequence[str]) -> list[int]:
 
 def common_seeds(*settings: Setting) -> list[int]:
     """The seeds that all have, in order. Raises RunError where they have none in common."""
-    both = sorted(set.intersection(*(set(one.seeds) for one in settings)))
-    if not both:
-        names = " and ".join(one.label for one in settings)
+    common = sorted(set.intersection(*(set(setting.seeds) for setting in settings)))
+    if not common:
+        names = " and ".join(setting.label for setting in settings)
         raise RunError(f"{names} have no seed in common, so they cannot be paired; name runs of the same seeds")
-    return both
+    return common

@@ -18,7 +18,7 @@ from mtlprune.reports.page import scores as page_scores
 from mtlprune.reports.page.first_screen import first_screen
 from mtlprune.reports.page.render import rendered
 from mtlprune.runs.folder import RunError, RunFolder
-from mtlprune.runs.groups import described_once
+from mtlprune.runs.groups import describe_unique
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def report(sources: Sources, choices: Choices, gold: page_scores.Gold) -> str:
     """
     if not sources.runs:
         raise RunError("a report needs at least one run")
-    runs = described_once(sources.runs)
+    runs = describe_unique(sources.runs)
     corpora = {run.fingerprint for run in runs}
     # what else was named is read first: whoever mistyped it need not wait for all tests
     results = page_analyses.results_of(sources.analyses)

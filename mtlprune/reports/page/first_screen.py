@@ -19,7 +19,7 @@ from mtlprune.reports.page import answers
 from mtlprune.reports.page.answers import Gap, Joint
 from mtlprune.reports.page.claims import Selection
 from mtlprune.reports.page.scores import Scored
-from mtlprune.runs.columns import MORE_UPDATES, ScoreColumn, unlike
+from mtlprune.runs.columns import MORE_UPDATES, ScoreColumn, paths_that_differ
 from mtlprune.runs.groups import PRUNING, TRAINED_WITH, TREATMENT, DescribedRun
 from mtlprune.runs.results import Result
 from mtlprune.runs.settings import flat, is_aside
@@ -169,13 +169,15 @@ def largest_joint(scored: Scored) -> Joint | None:
 
 def _has_other_settings(column: ScoreColumn) -> bool:
     run = column.runs[0]
-    return bool(run.kind or run.pruning or run.treatment or run.help_of_others)
+    return bool(run.kind or run.pruning or run.treatment or run.auxiliary_runs)
 
 
 def _distance(scored: Scored, place: int) -> int:
     """The number of settings in which a column differs from the single tasks that it is compared with."""
     comparison = scored.comparison
-    return len(unlike(comparison.columns[place].runs[0], comparison.columns[comparison.against[place]].runs[0]))
+    return len(
+        paths_that_differ(comparison.columns[place].runs[0], comparison.columns[comparison.against[place]].runs[0])
+    )
 
 
 def _updates(scored: Scored, place: int) -> float:

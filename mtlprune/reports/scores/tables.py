@@ -30,7 +30,7 @@ from mtlprune.figures.grid import (
 from mtlprune.io.files import json_text, plain
 from mtlprune.layers import in_order, layer_order
 from mtlprune.reports.scores import plain_heads
-from mtlprune.runs.columns import Columns, ScoreColumn, ScoredRun, column_order, unlike
+from mtlprune.runs.columns import Columns, ScoreColumn, ScoredRun, column_order, paths_that_differ
 from mtlprune.runs.groups import differing_settings, family_suffix
 from mtlprune.statistics.significance import Difference
 from mtlprune.statistics.standard_errors import LEVEL
@@ -555,7 +555,7 @@ def _differing_paths(comparison: Comparison, place: int, reference: int) -> list
     pairs = [
         (runs_column.runs_of(task), reference_column.runs_of(task)) for at, task in comparison.compared() if at == place
     ]
-    return sorted({path for runs_of_pair, stl in pairs for path in unlike(runs_of_pair[0], stl[0])})
+    return sorted({path for runs_of_pair, stl in pairs for path in paths_that_differ(runs_of_pair[0], stl[0])})
 
 
 def tests_legend(comparison: Comparison) -> str:

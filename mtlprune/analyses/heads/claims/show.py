@@ -20,7 +20,7 @@ from mtlprune.statistics.standard_errors import LEVEL, detectable
 
 TABLE = tables_of(__package__)
 
-SHOWN = 24
+MAX_TESTS_SHOWN = 24
 """Comparisons of heads by claims that are listed."""
 PARTS = {
     "layers": "between layers",
@@ -36,7 +36,7 @@ SHARING: dict[str, Any] = {"shared": ("shared", 1), "expected": ("expected", 1),
 def about(result: Result) -> str:
     """Describe the runs, and define an open head."""
     info, settings = result.about, result.about["settings"]
-    runs = len({one["run"] for one in info["encoders"]})  # one with a gate set a task has a claim for each
+    runs = len({entry["run"] for entry in info["encoders"]})  # one with a gate set a task has a claim for each
     return (
         f"Encoder {info['encoder']}: {info['layers']} layers × {info['heads']} heads = "
         f"{info['layers'] * info['heads']}. Runs: {runs}. A head is open where its gate exceeds "
@@ -60,54 +60,62 @@ def claimed_by_several(result: Result) -> str:
     numbers = result.frame("numbers")
     if not len(numbers):
         return ""
-    least, every = result.about["settings"]["stem_tasks"], numbers["tasks"].max()
+    least, task_count = result.about["settings"]["stem_tasks"], numbers["tasks"].max()
     parts = []
-    for row in numbers[numbers["tasks"].isin({least, every})].itertuples():
-        who = f"all {row.tasks} tasks" if row.tasks == every else f"{row.tasks} tasks or more"
+    for row in numbers[numbers["tasks"].isin({least, task_count})].itertuples():
+        claimants = f"all {row.tasks} tasks" if row.tasks == task_count else f"{row.tasks} tasks or more"
         more = "" if math.isnan(row.layers_more) else f", p {probability(row.layers_more)}"
-        parts.append(f"{row.heads} by {who} ({number(row.layers_expected, 1)} expected from layer depth alone{more})")
+        parts.append(
+            f"{row.heads} by {claimants} ({number(row.layers_expected, 1)} expected from layer depth alone{more})"
+        )
     return f"Heads claimed: {'; '.join(parts)}."
 
 
 def answer(result: Result) -> str:
     """Say with numbers whether tasks claim the same heads beyond what the depth of layers explains."""
     tests = result.frames["tests"].set_index("mode")
-    every, equal, unequal = (tests.loc[mode] for mode in ("all", "equal seeds", "unequal seeds"))
-    if math.isnan(every.shared):
+    all_pairs, equal, unequal = (tests.loc[mode] for mode in ("all", "equal seeds", "unequal seeds"))
+    if math.isnan(all_pairs.shared):
         return "Whether tasks claim the same heads is open: two single tasks or more are needed."
     first = (
-        f"Two runs of different single tasks share {number(every.shared, 1)} open heads on average; layer depth alone "
-        f"explains {number(every.expected, 1)}"
+        f"Two runs of different single tasks share {number(all_pairs.shared, 1)} open heads on average; layer "
+        "depth alone "
+        f"explains {number(all_pairs.expected, 1)}"
     )
-    if math.isnan(every.z):
+    if math.isnan(all_pairs.z):
         return f"{first}, and permuting heads within layers cannot change that."
-    if math.isnan(every.p):
-        return f"{first} (z = {number(every.z)}; no permutations, so no p)."
-    apart = ""
+    if math.isnan(all_pairs.p):
+        return f"{first} (z = {number(all_pairs.z)}; no permutations, so no p)."
+    seeds_note = ""
     if not math.isnan(equal.shared) and not math.isnan(unequal.shared):
-        apart = (
+        seeds_note = (
             f" Runs of equal seeds share {number(equal.shared, 1)}, of unequal seeds {number(unequal.shared, 1)} "
             f"(expected {number(unequal.expected, 1)}, p {probability(unequal.p)})."
         )
     verdict = "they share more than depth explains"
-    if every.p > LEVEL:
-        error = (every.shared - every.expected) / every.z if every.z else math.nan  # of the null: permuted heads
+    if all_pairs.p > LEVEL:
+        error = (
+            (all_pairs.shared - all_pairs.expected) / all_pairs.z if all_pairs.z else math.nan
+        )  # of the null: permuted heads
         verdict = f"no more than depth explains is shown{seen_from(float(detectable(error)), unit='heads')}"
-    return f"{first} (z = {number(every.z)}, p {probability(every.p)}): {verdict}.{apart}{_by_label(result)}"
+    return (
+        f"{first} (z = {number(all_pairs.z)}, p {probability(all_pairs.p)}): {verdict}.{seeds_note}{_by_label(result)}"
+    )
 
 
 def _by_label(result: Result) -> str:
     """A sentence on how much more alike runs of one task are than runs of two, with p; "" where that is not known."""
     tests = {(test.pairs, test.counted): test for test in result.frame("labellings").itertuples()}
-    plain, deep = (tests.get(("all", counted)) for counted in ("shared heads", "beyond depth"))
+    plain, deep = (tests.get(("all", measure)) for measure in ("shared heads", "beyond depth"))
     if plain is None or deep is None or math.isnan(plain.p):
         return ""
     more = f"{number(deep.within, 1)} against {number(deep.between, 1)} beyond depth, p {probability(deep.p)}"
     if ranked := tests.get(("all", "beyond depth and ranking")):
-        own = number(ranked.within - ranked.between, 1)
-        more += f"; {own} more in one task where what all runs rank alike is taken out too, p {probability(ranked.p)}"
-    if apart := tests.get(("unequal seeds", "shared heads")):
-        more += f"; of unequal seeds only, p {probability(apart.p)}, {probability(apart.least)} at least"
+        ranking_gap = number(ranked.within - ranked.between, 1)
+        more += f"; {ranking_gap} more in one task where what all runs rank alike is taken out too"
+        more += f", p {probability(ranked.p)}"
+    if unequal_test := tests.get(("unequal seeds", "shared heads")):
+        more += f"; of unequal seeds only, p {probability(unequal_test.p)}, {probability(unequal_test.least)} at least"
     return (
         f" Two runs of one task share {number(plain.within, 1)}, of two tasks {number(plain.between, 1)} "
         f"(p {probability(plain.p)}, tasks of runs permuted, {probability(plain.least)} at least; {more})."
@@ -116,56 +124,57 @@ def _by_label(result: Result) -> str:
 
 def stable(result: Result) -> list[str]:
     """Φ, how many seeds a claim needs, the nearest run, and the variance by seeds, of single tasks; as far as known."""
-    sentences, known = [], {}
-    for one in result.frame("stability").itertuples():
-        if one.encoder in (OVER_TASKS, *result.about["single"]) and one.other in (OVER_TASKS, one.encoder):
+    sentences, rows_by_key = [], {}
+    for row in result.frame("stability").itertuples():
+        if row.encoder in (OVER_TASKS, *result.about["single"]) and row.other in (OVER_TASKS, row.encoder):
             # of unequal seeds, which stand last, where it can be
-            known[one.encoder, one.term, one.mode, one.measure] = one
+            rows_by_key[row.encoder, row.term, row.mode, row.measure] = row
     terms = {"within": "two runs of one task", "between": "two runs of two tasks", "within - between": "difference"}
     words = [
-        f"{who} {', layer-centred '.join(_interval(known[key]) for key in keys if key in known)}"
-        for term, who in terms.items()
-        if (keys := [(OVER_TASKS, term, mode, "phi") for mode in MODES])[0] in known
+        f"{term_title} {', layer-centred '.join(_interval(rows_by_key[key]) for key in keys if key in rows_by_key)}"
+        for term, term_title in terms.items()
+        if (keys := [(OVER_TASKS, term, mode, "phi") for mode in MODES])[0] in rows_by_key
     ]
     keys = [(task, "within", MODES[0], "phi") for task in result.about["single"]]
-    words += [f"{key[0]} {_interval(known[key])}" for key in keys if key in known]
+    words += [f"{key[0]} {_interval(rows_by_key[key])}" for key in keys if key in rows_by_key]
     if words:
         intro = "Stability Φ (1: the same heads, 0: independent draws; intervals of 95 %)"
         sentences.append(f"{intro}: {'; '.join(words)}.")
         encoders = result.about["encoders"]
-        if drawn := sum(one.get("by_chance", 0) for one in encoders):
-            share = drawn / sum(one["open"] for one in encoders)
+        if chance_count := sum(row.get("by_chance", 0) for row in encoders):
+            share = chance_count / sum(entry["open"] for entry in encoders)
             sentences.append(
                 f"{share:.0%} of open heads were taken from others with the same gate: there Φ and the maps show how "
                 "ties were broken, not what tasks want (see the notes)."
             )
-    for wanted in RELIABILITIES:
-        one = known.get((OVER_TASKS, "within", MODES[0], f"runs for {wanted}"))
-        if one and math.isfinite(one.value):
-            interval = "" if math.isnan(one.low) else f"{_needed(one.low)} to {_needed(one.high)}; "
+    for reliability in RELIABILITIES:
+        row = rows_by_key.get((OVER_TASKS, "within", MODES[0], f"runs for {reliability}"))
+        if row and math.isfinite(row.value):
+            interval = "" if math.isnan(row.low) else f"{_needed(row.low)} to {_needed(row.high)}; "
             sentences.append(
-                f"With Φ the reliability of one run, a reliability of {wanted} takes the mean of {_needed(one.value)} "
+                f"With Φ the reliability of one run, a reliability of {reliability} takes the mean of "
+                f"{_needed(row.value)} "
                 f"seeds ({interval}Spearman-Brown)."
             )
     tests = result.frame("labellings")
     if len(tests) and not tests["nearest_p"].isna().all():
-        each = [
+        nearest_shares = [
             f"by {test.counted} for {test.nearest:.0%} of them (chance {test.nearest_chance:.0%}, p "
             f"{probability(test.nearest_p)})".replace("by beyond", "beyond")
             for test in tests[tests["pairs"] == tests["pairs"].iloc[-1]].itertuples()
         ]
         among = "" if tests["pairs"].nunique() == 1 else ", of those with other seeds,"
-        sentences.append(f"The nearest run{among} is of a run's own task {', '.join(each)}.")
-    split = [one for one in result.frame("split").itertuples() if one.encoder == OVER_TASKS]
+        sentences.append(f"The nearest run{among} is of a run's own task {', '.join(nearest_shares)}.")
+    split = [row for row in result.frame("split").itertuples() if row.encoder == OVER_TASKS]
     if split:
-        parts = ", ".join(f"{_interval(one)} {_term(one.term)}" for one in split)
+        parts = ", ".join(f"{_interval(row)} {_term(row.term)}" for row in split)
         sentences.append(f"Shares of the variance of a task's gates between heads: {parts}.")
     return sentences
 
 
 def selected(result: Result) -> list[str]:
     """A sentence for all labels with one rule of stability: what their claims rest on, and how many may be false."""
-    runs = pd.DataFrame([{**one, **one["stable"]} for one in result.about["encoders"] if one.get("stable")])
+    runs = pd.DataFrame([{**entry, **entry["stable"]} for entry in result.about["encoders"] if entry.get("stable")])
     rules = runs.groupby(["threshold", "halves", "expected_false"], sort=False) if len(runs) else ()
     heads = result.about["layers"] * result.about["heads"]
     return [
@@ -177,8 +186,8 @@ def selected(result: Result) -> list[str]:
 
 
 def _interval(row: Any) -> str:
-    known = "" if math.isnan(row.low) else f" [{number(row.low)}, {number(row.high)}]"
-    return f"{number(row.value)}{known}"
+    interval = "" if math.isnan(row.low) else f" [{number(row.low)}, {number(row.high)}]"
+    return f"{number(row.value)}{interval}"
 
 
 def _term(term: str) -> str:
@@ -213,14 +222,14 @@ def _places(heads: pd.DataFrame) -> list[str]:
     return [f"{head.layer}-{head.head}" for head in heads.itertuples()]
 
 
-def _spread(frame: pd.DataFrame, name: str) -> list[str]:
+def _mean_and_sd(frame: pd.DataFrame, name: str) -> list[str]:
     """Mean ± sample standard deviation."""
-    both = zip(frame[f"{name}_mean"], frame[f"{name}_sd"], strict=True)
-    return [number(mean) + ("" if math.isnan(sd) else f" ± {number(sd)}") for mean, sd in both]
+    pairs_of_values = zip(frame[f"{name}_mean"], frame[f"{name}_sd"], strict=True)
+    return [number(mean) + ("" if math.isnan(sd) else f" ± {number(sd)}") for mean, sd in pairs_of_values]
 
 
 def _spreads(frame: pd.DataFrame, *names: str) -> pd.DataFrame:
-    return frame.assign(**{name: _spread(frame, name) for name in names}) if len(frame) else frame
+    return frame.assign(**{name: _mean_and_sd(frame, name) for name in names}) if len(frame) else frame
 
 
 def _runs(result: Result) -> Grid:
@@ -232,36 +241,43 @@ def _runs(result: Result) -> Grid:
 
 
 def _within(result: Result) -> Grid:
-    seeds = pd.Series([one["encoder"] for one in result.about["encoders"]]).value_counts()
+    seeds = pd.Series([entry["encoder"] for entry in result.about["encoders"]]).value_counts()
     labels = result.frames["labels"]
-    several = labels[labels["encoder"].map(seeds) > 1]
-    return Grid.declared(TABLE["within"], _spreads(several, "pearson", "jaccard", "overlap_coefficient"))
+    labels_with_seeds = labels[labels["encoder"].map(seeds) > 1]
+    return Grid.declared(TABLE["within"], _spreads(labels_with_seeds, "pearson", "jaccard", "overlap_coefficient"))
 
 
 def _labellings(result: Result) -> Grid:
     tests = result.frame("labellings")
     if len(tests):
         tests = tests.assign(value=tests["within"] - tests["between"])
-        looked = zip(tests["labellings"], tests["exact"], strict=True)
+        labellings_done = zip(tests["labellings"], tests["exact"], strict=True)
         tests = tests.assign(
             difference=[_interval(row) for row in tests.itertuples()],
-            labellings=[f"{many:,}{' (all)' if exact else ''}" for many, exact in looked],
+            labellings=[f"{count:,}{' (all)' if exact else ''}" for count, exact in labellings_done],
         )
     return Grid.declared(TABLE["labellings"], tests)
 
 
 def _stability(result: Result) -> Grid:
     rows: dict[tuple[str, ...], list[str]] = {}
-    for one in result.frame("stability").itertuples():
-        if one.encoder == one.other:
-            of = f"{one.encoder}, {one.term}" if one.encoder == OVER_TASKS else one.encoder
-            cells = rows.setdefault((of, one.control, one.term), [of, one.control, str(one.n), *"––––"])
-            if one.measure == "phi":
-                cells[3 + MODES.index(one.mode)] = _interval(one)
-            elif one.mode == MODES[0]:
-                cells[5 + RELIABILITIES.index(float(one.measure.rpartition(" ")[2]))] = _needed(one.value)
+    for row in result.frame("stability").itertuples():
+        if row.encoder == row.other:
+            of = f"{row.encoder}, {row.term}" if row.encoder == OVER_TASKS else row.encoder
+            cells = rows.setdefault((of, row.control, row.term), [of, row.control, str(row.n), *"––––"])
+            if row.measure == "phi":
+                cells[3 + MODES.index(row.mode)] = _interval(row)
+            elif row.mode == MODES[0]:
+                cells[5 + RELIABILITIES.index(float(row.measure.rpartition(" ")[2]))] = _needed(row.value)
     return Grid(
-        ["label", "runs", "pairs", "Φ", "layer-centred Φ", *(f"seeds for {wanted}" for wanted in RELIABILITIES)],
+        [
+            "label",
+            "runs",
+            "pairs",
+            "Φ",
+            "layer-centred Φ",
+            *(f"seeds for {reliability}" for reliability in RELIABILITIES),
+        ],
         list(rows.values()),
         2,
         "Stability of claims",
@@ -272,7 +288,7 @@ def _stability(result: Result) -> Grid:
 
 
 def _split(result: Result) -> Grid:
-    rows = [[one.encoder, _term(one.term), _interval(one), str(one.n)] for one in result.frame("split").itertuples()]
+    rows = [[row.encoder, _term(row.term), _interval(row), str(row.n)] for row in result.frame("split").itertuples()]
     return Grid(
         ["label", "part", "share", "pairs"],
         rows,
@@ -334,10 +350,10 @@ def _exclusive(result: Result) -> Grid:
     rows = []
     for label in (*result.about["single"], ""):
         heads = _group(result, "exclusive" if label else "free")
-        mine = heads[heads["claimed_by"] == label] if len(heads) else heads
-        sure = [f" ({head.confidence:.2f})".replace(" (nan)", "") for head in mine.itertuples()]
-        names = ", ".join(map(str.__add__, _places(mine), sure)) or "none"
-        rows.append([f"{label} only" if label else "no single task", names, str(len(mine))])
+        heads_of_label = heads[heads["claimed_by"] == label] if len(heads) else heads
+        confidences = [f" ({head.confidence:.2f})".replace(" (nan)", "") for head in heads_of_label.itertuples()]
+        names = ", ".join(map(str.__add__, _places(heads_of_label), confidences)) or "none"
+        rows.append([f"{label} only" if label else "no single task", names, str(len(heads_of_label))])
     caption = "With the confidence of each, as of stem heads."
     return Grid(["claimed by", "heads", "number"], rows, 2, "Exclusive and free heads", caption)
 
@@ -381,8 +397,8 @@ def _map(result: Result) -> Spec | None:
     heads = result.frame("groups")
     if not len(heads):
         return None
-    named = heads.assign(name=pd.Categorical([", ".join(result.about["single"])] * len(heads)))
-    chart = head_map(named, "tasks", limit=float(len(result.about["single"])), words=False)
+    named_heads = heads.assign(name=pd.Categorical([", ".join(result.about["single"])] * len(heads)))
+    chart = head_map(named_heads, "tasks", limit=float(len(result.about["single"])), words=False)
     explained = ["Rows are layers (1 above), columns heads. White: claimed by none; black: by all."]
     return figure(chart, "Tasks that claim each head", explained)
 
@@ -397,7 +413,7 @@ def by_claims(result: Result) -> list[str]:
     claims = result.about["claims"]
     if claims is None:
         return ["No runs with gates were named (--claims), so heads are not compared by how many tasks claim them."]
-    tests = _known(result)
+    tests = _tested_rows(result)
     sizes = ", ".join(f"{size} {name}" for name, size in claims["groups"].items())
     return [
         f"Heads by claims of {', '.join(claims['tasks'])}: {sizes}. Of {len(tests)} comparisons within layers "
@@ -414,15 +430,17 @@ def tests_table(result: Result, measures: Mapping[str, str], signs: str, digits:
         signs: what a value below or above 0 means.
         digits: of values.
     """
-    known = _known(result)
+    tested_rows = _tested_rows(result)
     spearman = {"tasks": "Spearman with number of tasks", "gates": "Spearman with mean gate"}
-    terms = known["term"].str.replace("-", "−").replace(spearman)
-    shown = known.assign(measure=known["measure"].map(measures), term=terms).sort_values("p", kind="stable")[:SHOWN]
-    shown["value"] = [number(value, digits) for value in shown["value"]]
-    return Grid.declared(TABLE["tests"], shown, shown=len(shown), known=len(known), signs=signs)
+    terms = tested_rows["term"].str.replace("-", "−").replace(spearman)
+    shown_rows = tested_rows.assign(measure=tested_rows["measure"].map(measures), term=terms).sort_values(
+        "p", kind="stable"
+    )[:MAX_TESTS_SHOWN]
+    shown_rows["value"] = [number(value, digits) for value in shown_rows["value"]]
+    return Grid.declared(TABLE["tests"], shown_rows, shown=len(shown_rows), known=len(tested_rows), signs=signs)
 
 
-def _known(result: Result) -> pd.DataFrame:
+def _tested_rows(result: Result) -> pd.DataFrame:
     if "tests" not in result.frames:
         return pd.DataFrame(columns=["name", "measure", "term", "value", "n", "p", "q"], dtype=object)
     return result.with_names("tests").dropna(subset=["p"])

@@ -49,29 +49,34 @@ def measure(request: Request) -> Result:
     closed = claimed_heads(request.claims, find_sources(request.names))
     reading = read_request(request)
     generator = np.random.default_rng([request.seed, 10])
-    parts = {(part, label): heads for label, of in parted(closed).items() for part, heads in of.items()}
+    parts = {(part, label): heads for label, of in split_by_exclusivity(closed).items() for part, heads in of.items()}
     masks = {key: [heads, *random_sets(heads, request.options.draws, generator)] for key, heads in parts.items()}
     constant = request.options.closed in CONSTANT
     train = training_sentences(reading, request, SENTENCES) if constant else []
     scored = survey("cross", reading, request, lambda subject: _scored(reading, train, subject, request, masks))
     result, tables = scored.result, join_counts(scored.measured)
-    claimed = pd.concat(
+    claimed_frame = pd.concat(
         [head_rows({part: heads.astype(float)}).assign(other=label) for (part, label), heads in parts.items()],
         ignore_index=True,
     )
     scores = result.frames["scores"]
-    own = _own(tables, scores, request, result.about["notes"])
-    return result.with_frames(claimed=claimed, cells=_cells(tables, drawn_scores(scores), request), own=own)
+    own_frame = _own_minus_others(tables, scores, request, result.about["notes"])
+    return result.with_frames(claimed=claimed_frame, cells=_cells(tables, drawn_scores(scores), request), own=own_frame)
 
 
-def parted(closed: Mapping[str, Mask]) -> dict[str, dict[str, Mask]]:
+def split_by_exclusivity(closed: Mapping[str, Mask]) -> dict[str, dict[str, Mask]]:
     """Label → PARTS of its heads (L, A); exclusive and shared ones only where there are both."""
     parts = {}
     for label, heads in closed.items():
-        theirs = [mask for other, mask in closed.items() if other != label and not is_joint(other)]
-        shared = heads & np.any(theirs, axis=0) if theirs else np.zeros_like(heads)
-        both = {"exclusive": heads & ~shared, "shared": shared}
-        parts[label] = {"claimed": heads, **(both if all(mask.any() for mask in both.values()) else {})}
+        heads_of_others = [
+            mask for other_label, mask in closed.items() if other_label != label and not is_joint(other_label)
+        ]
+        shared = heads & np.any(heads_of_others, axis=0) if heads_of_others else np.zeros_like(heads)
+        exclusive_and_shared = {"exclusive": heads & ~shared, "shared": shared}
+        parts[label] = {
+            "claimed": heads,
+            **(exclusive_and_shared if all(mask.any() for mask in exclusive_and_shared.values()) else {}),
+        }
     return parts
 
 
@@ -82,17 +87,19 @@ def _scored(
     request: Request,
     masks: Mapping[tuple[str, str], list[Mask]],
 ) -> SubjectResult:
-    tested = [heads for several in masks.values() for heads in several]
+    tested = [heads for random_masks in masks.values() for heads in random_masks]
     run = AblatableRun.of(subject, request.device)
     run = run.contributing(request.options.closed, train, tested, request.seed)
     rows, counts = [], dict[tuple[str, str, str, str], AblatedCounts]()
-    drawn = [(*key, draw, heads) for key, several in masks.items() for draw, heads in enumerate(several)]
-    for mode, other, draw, heads in [("", "", 0, np.zeros(run.size, bool)), *drawn]:
+    masks_to_close = [
+        (*key, draw, heads) for key, random_masks in masks.items() for draw, heads in enumerate(random_masks)
+    ]
+    for mode, closed_label, draw, heads in [("", "", 0, np.zeros(run.size, bool)), *masks_to_close]:
         control = "random" if draw else ""
-        for task, counted in run.counts(heads, reading.sentences).items():
-            place = {"task": task, "other": other, "mode": mode, "control": control, "step": draw}
-            rows.append({**place, "measure": "score", "value": counted.scores(counted.totals)[0]})
-            add_counts(counts, (task, mode, other, control), subject.seed, counted)
+        for task, system in run.counts(heads, reading.sentences).items():
+            place = {"task": task, "other": closed_label, "mode": mode, "control": control, "step": draw}
+            rows.append({**place, "measure": "score", "value": system.scores(system.totals)[0]})
+            add_counts(counts, (task, mode, closed_label, control), subject.seed, system)
         request.on_batch()
     if not rows:
         raise SubjectError("no sentence has a layer of its tasks")
@@ -105,28 +112,32 @@ def drawn_scores(scores: pd.DataFrame) -> pd.DataFrame:
     return random.groupby(["encoder", "task", "mode", "other", "step"])["value"].mean().unstack("step")
 
 
-def _cells(tables: Tables, drawn: pd.DataFrame, request: Request) -> pd.DataFrame:
+def _cells(tables: Tables, draw_scores: pd.DataFrame, request: Request) -> pd.DataFrame:
     keys = [key for key in tables if key[2] and not key[4]]
     systems = []
-    for label, task, mode, other, _ in keys:
+    for label, task, mode, closed_label, _ in keys:
         seeds = tuple(sorted(tables[label, task, "", "", ""].runs))
-        systems.append(tables[label, task, mode, other, ""].system(seeds, request.options.draws))  # draws are summed
-        systems.append(tables[label, task, mode, other, "random"].system(seeds))
+        systems.append(
+            tables[label, task, mode, closed_label, ""].system(seeds, request.options.draws)
+        )  # draws are summed
+        systems.append(tables[label, task, mode, closed_label, "random"].system(seeds))
         systems.append(tables[label, task, "", "", ""].system(seeds))
     pairs = [(3 * place, 3 * place + 1) for place in range(len(keys))]
     tested = differences(systems, pairs, request.options.resamples, request.seed)
     means = np.reshape([system.scores(system.totals).mean() for system in systems], (-1, 3))
     rows, margin = [], request.options.margin
-    for (label, task, mode, other, _), difference, (closed, random, open_) in zip(keys, tested, means, strict=True):
-        contrast = Contrast.between(difference, -drawn.loc[[(label, task, mode, other)]].to_numpy())
-        row = {"encoder": label, "task": task, "other": other, "mode": mode}
+    for (label, task, mode, closed_label, _), difference, (closed, random, open_) in zip(
+        keys, tested, means, strict=True
+    ):
+        contrast = Contrast.between(difference, -draw_scores.loc[[(label, task, mode, closed_label)]].to_numpy())
+        row = {"encoder": label, "task": task, "other": closed_label, "mode": mode}
         row |= {"open": open_, "closed": closed, "random": random}
         rows.append((row | {"p_margin": contrast.p_margin(margin)}, contrast))
     frame = contrast_frame(rows, ["mode"], lambda frame: frame["encoder"] != frame["other"], effect=-margin)
     return frame.sort_values("mode", key=lambda modes: modes.map(PARTS.index), kind="stable")
 
 
-def _own(tables: Tables, scores: pd.DataFrame, request: Request, notes: list[str]) -> pd.DataFrame:
+def _own_minus_others(tables: Tables, scores: pd.DataFrame, request: Request, notes: list[str]) -> pd.DataFrame:
     """Own heads against those of others; empty where runs and claims do not have two single tasks in common. Where
     seeds lack, a note is added."""
     labels = [
@@ -140,30 +151,32 @@ def _own(tables: Tables, scores: pd.DataFrame, request: Request, notes: list[str
         notes.append(f"Own heads are not set against those of others: runs of {', '.join(labels)} share no seed.")
         return pd.DataFrame()
     parts = [part for part in PARTS if {(part, label) for label in labels} <= {(key[2], key[3]) for key in tables}]
-    order = [(label, part, other) for part in parts for label in labels for other in labels]
+    order = [(label, part, closed_label) for part in parts for label in labels for closed_label in labels]
     systems = [
-        tables[label, places[label][1], part, other, control].system(seeds)
-        for label, part, other in order
+        tables[label, places[label][1], part, closed_label, control].system(seeds)
+        for label, part, closed_label in order
         for control in ("", "random")
     ]
 
-    each = resampled_scores(systems, request.options.resamples, request.seed)
+    resampled_figures = resampled_scores(systems, request.options.resamples, request.seed)
 
     def contrasts(scores: Sequence[Floats]) -> Floats:
         """Scores (..., S) of each system → (parts, 2, labels + 1, ..., S)."""
         delta = np.reshape(scores, (len(parts), len(labels), len(labels), 2, *scores[0].shape))
         return np.stack([own_minus_others(of[:, :, 0] - of[:, :, 1]) for of in delta])
 
-    observed, booted = map(contrasts, zip(*each, strict=True))
-    delta = np.reshape([one.observed for one in each], (len(parts), len(labels), len(labels), 2, -1))
+    observed, booted = map(contrasts, zip(*resampled_figures, strict=True))
+    delta = np.reshape([figure.observed for figure in resampled_figures], (len(parts), len(labels), len(labels), 2, -1))
     by_draw, rows = drawn_scores(scores[scores["seed"].isin(seeds)]), []
-    keys = [(label, places[label][1], part, other) for part in parts for label in labels for other in labels]
+    keys = [
+        (label, places[label][1], part, closed_label) for part in parts for label in labels for closed_label in labels
+    ]
     draws = by_draw.loc[keys].to_numpy().reshape(len(parts), len(labels), len(labels), -1)  # (parts, T, U, D)
-    drawn = [own_of_draws(of[:, :, 0] - of[:, :, 1], random) for of, random in zip(delta, draws, strict=True)]
+    contrast_draws = [own_of_draws(of[:, :, 0] - of[:, :, 1], random) for of, random in zip(delta, draws, strict=True)]
     for part, term, label in np.ndindex(observed.shape[:3]):
         row = {"encoder": [*labels, ALL_TASKS][label], "mode": parts[part], "term": TERMS[term]}
         figure = Resampled(observed[part, term, label], booted[part, term, label])
-        rows.append((row, Contrast.of(figure, drawn=drawn[part][term, label])))
+        rows.append((row, Contrast.of(figure, draws=contrast_draws[part][term, label])))
     return contrast_frame(rows, ["mode", "term"], lambda frame: frame["encoder"] != ALL_TASKS)
 
 
@@ -182,12 +195,12 @@ def own_minus_others(delta: Floats) -> Floats:
     Returns:
         (2, T + 1, ..., S): the ``TERMS``, by task and last the mean over tasks; units NaN where nothing changes.
     """
-    own = np.einsum("aa...->a...", delta)
-    points = own - (delta.sum(1) - own) / (len(delta) - 1)
+    contrast_frame = np.einsum("aa...->a...", delta)
+    points = contrast_frame - (delta.sum(1) - contrast_frame) / (len(delta) - 1)
     with np.errstate(invalid="ignore"):  # a task that no heads cost anything
         units = points / np.sqrt((delta**2).mean(axis=(1, -1)))[..., None]
-    both = np.stack([units, points])
-    return np.concatenate([both, both.mean(1, keepdims=True)], axis=1)
+    both_scales = np.stack([units, points])
+    return np.concatenate([both_scales, both_scales.mean(1, keepdims=True)], axis=1)
 
 
 def own_of_draws(delta: Floats, random: Floats) -> Floats:
@@ -204,5 +217,5 @@ def own_of_draws(delta: Floats, random: Floats) -> Floats:
     points = -((np.eye(number) * number - 1) / (number - 1))[:, :, None] * random
     with np.errstate(invalid="ignore", divide="ignore"):
         units = points / np.sqrt((delta**2).mean(axis=(1, 2)))[:, None, None]
-    both = np.stack([units, points])
-    return np.concatenate([both, both.mean(1, keepdims=True)], axis=1)
+    both_scales = np.stack([units, points])
+    return np.concatenate([both_scales, both_scales.mean(1, keepdims=True)], axis=1)

@@ -35,10 +35,10 @@ def about(result: Result) -> str:
 def findings(result: Result) -> list[str]:
     """Sentences: does closing one task's heads hurt others more than closing other heads, and itself more?"""
     all_cells = _cells(result)
-    apart = all_cells[all_cells["encoder"] != all_cells["other"]]
+    across_tasks = all_cells[all_cells["encoder"] != all_cells["other"]]
     sentences = []
     words = {"claimed": "", "exclusive": " and no other single task", "shared": " and another single task, too"}
-    for part, of in apart.groupby("mode", sort=False):
+    for part, of in across_tasks.groupby("mode", sort=False):
         lower, higher = (int(((of["p_holm"] < LEVEL) & (sign * of["estimate"] < 0)).sum()) for sign in (1, -1))
         equal = int((holm(of["p_margin"]) < LEVEL).sum())
         sentences.append(
@@ -47,13 +47,13 @@ def findings(result: Result) -> list[str]:
             f"difference is shown to be below {result.about['settings']['margin']:g} points (Holm, p < {LEVEL}). Mean "
             f"difference {number(of['estimate'].mean())} points."
         )
-    for row in () if len(apart) else all_cells.itertuples():
+    for row in () if len(across_tasks) else all_cells.itertuples():
         sentences.append(
             f"Closing the heads that {row.other} claims{words[row.mode]}, instead of random ones of the same layers, "
             f"changes the score of {row.scored} by {with_interval(row)} points, p {probability(row.p)}."
         )
-    own = _in_order(result.frame("own", "encoder", "mode", "term"), "encoder")
-    for part, of in own.groupby("mode", sort=False):
+    own_rows = _in_order(result.frame("own", "encoder", "mode", "term"), "encoder")
+    for part, of in own_rows.groupby("mode", sort=False):
         mean, points = (of[(of["encoder"] == ALL_TASKS) & (of["term"] == term)].iloc[0] for term in ("units", "points"))
         tasks = of[(of["encoder"] != ALL_TASKS) & (of["term"] == "points")].itertuples()
         sentences.append(
@@ -82,7 +82,7 @@ def _in_order(frame: pd.DataFrame, *columns: str) -> pd.DataFrame:
     """Rows in the order of tasks, which is one for runs and for heads that are closed; the mean of tasks first."""
     by = list(columns)
     return frame.sort_values(
-        by, key=lambda one: [(name != ALL_TASKS, label_order(name)) for name in one], kind="stable"
+        by, key=lambda names: [(name != ALL_TASKS, label_order(name)) for name in names], kind="stable"
     )
 
 
@@ -105,20 +105,20 @@ def _table(result: Result) -> Grid:
     return Grid.declared(TABLE["table"], _cells(result))
 
 
-def _own(result: Result) -> Grid:
+def _own_table(result: Result) -> Grid:
     return Grid.declared(TABLE["own"], _in_order(result.frame("own", "encoder"), "encoder"))
 
 
-TABLES = (_own, _table)
+TABLES = (_own_table, _table)
 
 
 @captioned("Matrix of closed heads by scored tasks: claimed minus random heads closed.", frame="cells")
 def _matrix(result: Result) -> Spec:
-    claimed = _cells(result).query("mode == 'claimed'").assign(value=lambda frame: frame["estimate"])
-    own = claimed["encoder"] == claimed["other"]
-    shown = claimed["p"].where(own, claimed["p_holm"]) < LEVEL
+    claimed_cells = _cells(result).query("mode == 'claimed'").assign(value=lambda frame: frame["estimate"])
+    is_own = claimed_cells["encoder"] == claimed_cells["other"]
+    is_shown = claimed_cells["p"].where(is_own, claimed_cells["p_holm"]) < LEVEL
     return figure(
-        matrix(claimed, "scored", "closed_for", shown, own, "points", BOUND),
+        matrix(claimed_cells, "scored", "closed_for", is_shown, is_own, "points", BOUND),
         "What closing one task's heads costs every task",
         [
             "Points, claimed heads (rows) minus as many random heads of the same layers. * p < 0.05 over seeds and "

@@ -22,9 +22,9 @@ QUANTILE = 0.9
 """A member of a set shall cost more than so many of the heads that are no members (q* of Shi et al. 2024)."""
 
 
-def numbers(heads: int, every: int) -> list[int]:
+def numbers(heads: int, step: int) -> list[int]:
     """The numbers of open heads at which scores are taken: 0, every, 2 · every, … and all heads."""
-    return [*range(0, heads, every), heads]
+    return [*range(0, heads, step), heads]
 
 
 def ranked(values: Floats, generator: np.random.Generator) -> Ranking:
@@ -40,7 +40,7 @@ def within_layers(ranking: Ranking, size: tuple[int, int], generator: np.random.
     return lambda keep: np.take_along_axis(ranking(keep), order, 1)
 
 
-def areas(scores: Floats, opened: Sequence[int]) -> Floats:
+def areas(scores: Floats, open_counts: Sequence[int]) -> Floats:
     """The area of a curve (Mueller et al. 2025, MIB, ICML): with f(k) = (s(k) − s(0)) / (s(all) − s(0)), s(k) the score
     with k heads open, the integrated circuit performance ratio CPR = ∫ f over the share of open heads, by trapezoids.
 
@@ -51,15 +51,15 @@ def areas(scores: Floats, opened: Sequence[int]) -> Floats:
     Returns:
         CPR (...); NaN where all heads open score as none do.
     """
-    none, whole = scores[..., :1], scores[..., -1:]
+    none_open, all_open = scores[..., :1], scores[..., -1:]
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.where(whole == none, np.nan, (scores - none) / (whole - none))
-    widths = np.diff(opened) / opened[-1]
+        ratio = np.where(all_open == none_open, np.nan, (scores - none_open) / (all_open - none_open))
+    widths = np.diff(open_counts) / open_counts[-1]
     return np.asarray(((ratio[..., 1:] + ratio[..., :-1]) / 2 * widths).sum(-1))
 
 
 def sufficient_sets(
-    score: Score, select: Callable[[Mask], Ranking], floor: float, every: int, taken: Mask
+    score: Score, select: Callable[[Mask], Ranking], floor: float, step: int, excluded: Mask
 ) -> list[Mask]:
     """Sets of heads without a common head, each of which alone scores at least ``floor``.
 
@@ -72,11 +72,11 @@ def sufficient_sets(
         taken: heads that no set may have.
     """
     sets: list[Mask] = []
-    while (free := int((~taken).sum())) and score(~taken) >= floor:
-        ranking = select(taken)
-        masks = (ranking(size) for size in numbers(free, every) if size)
-        sets.append(next((mask for mask in masks if score(mask) >= floor), ~taken))
-        taken = taken | sets[-1]
+    while (free := int((~excluded).sum())) and score(~excluded) >= floor:
+        ranking = select(excluded)
+        masks = (ranking(size) for size in numbers(free, step) if size)
+        sets.append(next((mask for mask in masks if score(mask) >= floor), ~excluded))
+        excluded = excluded | sets[-1]
     return sets
 
 
@@ -93,19 +93,21 @@ def examine(score: Score, members: Mask, draws: int, generator: np.random.Genera
     """
     sets = random_sets(members, draws, generator)
     random_alone, random_without = np.array([[score(heads), score(~heads)] for heads in sets]).T
-    alone, without = score(members), score(~members)
+    score_alone, without = score(members), score(~members)
 
-    def changed(places: NDArray[np.int64]) -> Floats:
+    def scores_after_flip(places: NDArray[np.int64]) -> Floats:
         """Scores with the head in each of some places (n, 2) closed, where it is a member, or added."""
         layer, head = np.indices(members.shape)
-        return np.array([score(members ^ ((layer == one) & (head == other))) for one, other in places])
+        return np.array(
+            [score(members ^ ((layer == flip_layer) & (head == flip_head))) for flip_layer, flip_head in places]
+        )
 
-    closed = changed(np.argwhere(members))
-    added = changed(generator.permutation(np.argwhere(~members))[:draws])
-    larger = (alone - closed[:, None] > added - alone).sum(1)  # of the added heads, for each member
+    closed = scores_after_flip(np.argwhere(members))
+    added = scores_after_flip(generator.permutation(np.argwhere(~members))[:draws])
+    larger = (score_alone - closed[:, None] > added - score_alone).sum(1)  # of the added heads, for each member
     tests = {
         "random_alone": random_alone.mean(),
-        "sufficient_p": tail(alone, random_alone),
+        "sufficient_p": tail(score_alone, random_alone),
         "without": without,
         "random_without": random_without.mean(),
         "needed_p": tail(-without, -random_without),

@@ -81,27 +81,31 @@ class Judge:
     def slopes(self, heads: Mask) -> Tensor:
         """Derivatives of the loss by each head's output on training sentences, (S, L, A), with only some heads open."""
         if (key := heads.tobytes()) not in self._slopes:
-            pairs = [(one, target) for one in self.train if (target := known_target(self.task, one)) is not None]
+            pairs = [
+                (sentence, target)
+                for sentence in self.train
+                if (target := known_target(self.task, sentence)) is not None
+            ]
             run, parts = self.run, [torch.zeros(0, *heads.shape)]
-            for some in batched(sorted(pairs, key=lambda pair: len(pair[0])), BATCH):
-                pieces = run.model.encoder.tokenize_sentences([sentence for sentence, _ in some])
-                targets = {self.name: [target for _, target in some]}
+            for batch_of_pairs in batched(sorted(pairs, key=lambda pair: len(pair[0])), BATCH):
+                pieces = run.model.encoder.tokenize_sentences([sentence for sentence, _ in batch_of_pairs])
+                targets = {self.name: [target for _, target in batch_of_pairs]}
                 with run.ablated(~heads):
                     parts.append(derivatives(run.model, pieces, targets, run.precision, lambda batch: run.constants))
             self._slopes[key] = torch.cat(parts)
         return self._slopes[key]
 
-    def rank(self, selector: str, taken: Mask, seed: int) -> Ranking:
+    def rank(self, selector: str, excluded: Mask, seed: int) -> Ranking:
         """The ranking by a selector of the heads that are not ``taken``, with those closed."""
-        slopes = self.slopes(~taken)
+        slopes = self.slopes(~excluded)
         values = importance(slopes) if selector == "importance" else slopes.double().square().sum(0)
-        order = ranked(np.where(taken, -1.0, values.double().numpy()), np.random.default_rng(seed))
+        order = ranked(np.where(excluded, -1.0, values.double().numpy()), np.random.default_rng(seed))
 
         def fisher(keep: int) -> Mask:
-            if keep in (0, taken.size):
+            if keep in (0, excluded.size):
                 return order(keep)
             mask = fisher_mask(slopes, keep, np.random.default_rng(seed)).bool().numpy()
-            return np.asarray(mask & ~taken)
+            return np.asarray(mask & ~excluded)
 
         return fisher if selector == "fisher" else order
 
@@ -162,16 +166,16 @@ def _measured(study: _Curves, subject: Subject) -> SubjectResult:
 
 def _orders(study: _Curves, subject: Subject, judge: Judge) -> dict[Order, Ranking]:
     """Each selector's ranking and that by gates, where there are some of the task, with their reverse and controls."""
-    request, nothing = study.request, np.zeros(judge.size, bool)
-    named = {selector: judge.rank(selector, nothing, request.seed) for selector in request.options.selectors}
+    request, no_heads = study.request, np.zeros(judge.size, bool)
+    rankings = {selector: judge.rank(selector, no_heads, request.seed) for selector in request.options.selectors}
     task, label = judge.name.upper(), subject.label.split(" (")[0]
-    own = next((study.gates[one] for one in (f"{label}:{task}", task, label) if one in study.gates), None)
-    if own is not None:
-        named["gates"] = ranked(own, np.random.default_rng(request.seed))
+    own_gates = next((study.gates[key] for key in (f"{label}:{task}", task, label) if key in study.gates), None)
+    if own_gates is not None:
+        rankings["gates"] = ranked(own_gates, np.random.default_rng(request.seed))
     orders: dict[Order, Ranking] = {}
-    for name, ranking in named.items():
+    for name, ranking in rankings.items():
         orders[name, "", 0] = ranking
-        orders[name, "reverse", 0] = lambda keep, best=ranking: ~best(nothing.size - keep)  # type: ignore[misc]
+        orders[name, "reverse", 0] = lambda keep, best=ranking: ~best(no_heads.size - keep)  # type: ignore[misc]
         for draw in range(1, request.options.draws + 1):
             generator = np.random.default_rng([request.seed, 21, draw])
             orders[name, "random", draw] = within_layers(ranking, judge.size, generator)
@@ -182,8 +186,8 @@ def _curve(
     study: _Curves, subject: Subject, judge: Judge, counts: dict[tuple[str, Order, int], AblatedCounts]
 ) -> pd.DataFrame:
     """The scores of all orders; their counts are added to ``counts``, by task, order and number of open heads."""
-    opened = numbers(judge.size[0] * judge.size[1], study.request.options.every)
-    masks = {(order, n): best(n) for order, best in _orders(study, subject, judge).items() for n in opened}
+    open_counts = numbers(judge.size[0] * judge.size[1], study.request.options.every)
+    masks = {(order, n): best(n) for order, best in _orders(study, subject, judge).items() for n in open_counts}
     evaluations = len({mask.tobytes() for mask in masks.values()})
     study.request.on_status(subject.part(judge.name, "curve, evaluation"), evaluations)
     rows = []
@@ -195,19 +199,19 @@ def _curve(
 
 def _sets(study: _Curves, subject: Subject, judge: Judge) -> dict[str, pd.DataFrame]:
     """The disjoint sufficient sets of one run and task, the first one tested; nothing where no head is needed."""
-    request, options, nothing = study.request, study.request.options, np.zeros(judge.size, bool)
-    whole = judge.score(~nothing)
-    floor = whole - options.margin
-    if judge.score(nothing) >= floor:
+    request, options, no_heads = study.request, study.request.options, np.zeros(judge.size, bool)
+    full_score = judge.score(~no_heads)
+    floor = full_score - options.margin
+    if judge.score(no_heads) >= floor:
         return {}
     request.on_status(subject.part(judge.name, "sufficient sets, evaluation"))  # nobody knows how many there are
     select = functools.partial(judge.rank, options.selectors[0], seed=request.seed)
-    sets = sufficient_sets(judge.score, select, floor, options.every, nothing)
+    sets = sufficient_sets(judge.score, select, floor, options.every, no_heads)
     evaluations = 2 * options.tests + int(sets[0].sum()) + min(options.tests, int((~sets[0]).sum()))
     request.on_status(subject.part(judge.name, "tests of the first set, evaluation"), evaluations)
     tests = examine(judge.score, sets[0], options.tests, np.random.default_rng([request.seed, 22, subject.seed]))
     rows = [
-        {"step": step, "heads": int(members.sum()), "all": whole, "alone": judge.score(members)}
+        {"step": step, "heads": int(members.sum()), "all": full_score, "alone": judge.score(members)}
         for step, members in enumerate(sets, 1)
     ]
     number = np.sum([step * members for step, members in enumerate(sets, 1)], axis=0).astype(float)
@@ -224,24 +228,27 @@ def _areas(counts: Mapping[tuple[Any, ...], AblatedCounts], request: Request) ->
 
 
 def _rows(table: Mapping[tuple[Order, int], AblatedCounts], request: Request) -> Iterator[dict[str, object]]:
-    orders, opened = (list(dict.fromkeys(part)) for part in zip(*table, strict=True))
+    orders, open_counts = (list(dict.fromkeys(part)) for part in zip(*table, strict=True))
     seeds = tuple(sorted(next(iter(table.values())).runs))
-    systems = [table[order, keep].system(seeds) for order in orders for keep in opened]
+    systems = [table[order, keep].system(seeds) for order in orders for keep in open_counts]
 
     def curves(scores: Sequence[Floats]) -> Floats:
         """Scores (..., S) of each system → (O, ..., S, G)."""
-        return np.moveaxis(np.reshape(scores, (len(orders), len(opened), *scores[0].shape)), 1, -1)
+        return np.moveaxis(np.reshape(scores, (len(orders), len(open_counts), *scores[0].shape)), 1, -1)
 
     observed, booted = map(
         curves, zip(*resampled_scores(systems, request.options.resamples, request.seed), strict=True)
     )
-    performance, drawn = areas(observed, opened), areas(booted, opened)  # (O, S), (O, C, S)
-    least = np.array(opened)[(observed >= observed[..., -1:] - request.options.margin).argmax(-1)]  # (O, S)
+    performance, areas_of_draws = areas(observed, open_counts), areas(booted, open_counts)  # (O, S), (O, C, S)
+    least = np.array(open_counts)[(observed >= observed[..., -1:] - request.options.margin).argmax(-1)]  # (O, S)
     for mode, control in dict.fromkeys(order[:2] for order in orders):
-        own, null = ([order[:2] == (mode, kind) for order in orders] for kind in (control, "random"))
+        is_own_order, null = ([order[:2] == (mode, kind) for order in orders] for kind in (control, "random"))
         row = {"mode": mode, "control": control, "n": len(seeds), "p": np.nan}
-        row |= {"cpr": performance[own].mean(), "enough": least[own].mean()}
+        row |= {"cpr": performance[is_own_order].mean(), "enough": least[is_own_order].mean()}
         if not control:
-            mean, of_null = (Resampled(performance[some].mean(0), drawn[some].mean(0)) for some in (own, null))
+            mean, of_null = (
+                Resampled(performance[is_order].mean(0), areas_of_draws[is_order].mean(0))
+                for is_order in (is_own_order, null)
+            )
             row |= Contrast.of(mean - of_null, one_run=True).row()
         yield row

@@ -35,11 +35,11 @@ def findings(result: Result) -> list[str]:
     selector, margin = result.frames["curve"]["mode"].iloc[0], result.about["settings"]["margin"]
     sentences = []
     for row in only_not_shown(result.frames["areas"]).query("mode == @selector and control == ''").itertuples():
-        seen = seen_from(row.detectable, unit="of the area", before="; not shown: ")
+        detectable_note = seen_from(row.detectable, unit="of the area", before="; not shown: ")
         sentences.append(
             f"{_label(row)}: of the heads ranked by {selector} {row.enough:.0f} are enough for a score at most "
             f"{margin:g} below the whole. The area is {number(row.cpr)}, with random heads of the same layers it "
-            f"differs by {with_interval(row)} (Holm p {probability(row.p_holm)}{seen})."
+            f"differs by {with_interval(row)} (Holm p {probability(row.p_holm)}{detectable_note})."
         )
     keys = ["encoder", "seed", "task"]
     for (_, seed, _), rows in result.frame("sets", *keys).groupby(keys, sort=False):
@@ -57,14 +57,14 @@ def _label(row: Any) -> str:
     return f"{row.task.upper()} in {row.encoder}"
 
 
-def _named(frame: pd.DataFrame) -> pd.DataFrame:
+def _with_words(frame: pd.DataFrame) -> pd.DataFrame:
     """A frame of orders with the columns ``scored`` and ``order``, in words."""
     rows = list(frame.itertuples())
     return frame.assign(scored=list(map(_label, rows)), order=[NAMES[row.control].format(row.mode) for row in rows])
 
 
 def _areas(result: Result) -> Grid:
-    return Grid.declared(TABLE["areas"], _named(only_not_shown(result.frames["areas"])))
+    return Grid.declared(TABLE["areas"], _with_words(only_not_shown(result.frames["areas"])))
 
 
 def _sets(result: Result) -> Grid:
@@ -79,7 +79,7 @@ TABLES = (_areas, _sets)
     "Score over the number of open heads, a panel for each task and a line for each order; random orders as a band."
 )
 def _curves(result: Result) -> Spec:
-    curve = _named(result.frames["curve"])
+    curve = _with_words(result.frames["curve"])
     means = curve[curve["control"] != "random"].groupby(["scored", "order", "mode", "control", "heads"], sort=False)
     ranked = means["score"].mean().reset_index()
     modes, names = list(dict.fromkeys(curve["mode"])), list(dict.fromkeys(ranked["order"]))
@@ -87,11 +87,11 @@ def _curves(result: Result) -> Spec:
     ranked["dashed"] = ranked["control"] == "reverse"
     kinds = {row.order: modes.index(row.mode) for row in ranked.itertuples()}  # an order and its reverse share a hue
     look, charts = colours(ranked, "dashed", kinds=kinds), []
-    for scored, some in ranked.groupby("scored", sort=False):
+    for scored, rows_of_task in ranked.groupby("scored", sort=False):
         random = curve[(curve["scored"] == scored) & (curve["control"] == "random") & (curve["mode"] == modes[0])]
         ends = random.groupby("heads")["score"].agg(low="min", high="max").reset_index()
-        drawn = lines(some, "heads", "score", title=str(scored), x_title="open heads", look=look)
-        charts.append(alt.layer(band(ends, "heads", "low", "high", "score"), drawn))
+        chart = lines(rows_of_task, "heads", "score", title=str(scored), x_title="open heads", look=look)
+        charts.append(alt.layer(band(ends, "heads", "low", "high", "score"), chart))
     band_is = (
         f"Means over runs; the band is from the lowest to the highest random order within the layers of {modes[0]}."
     )

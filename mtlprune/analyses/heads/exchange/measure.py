@@ -49,7 +49,7 @@ from mtlprune.tasks.base import Target, Task
 from mtlprune.training.head_gradients import sentence_loss
 
 BATCH = 50
-CARRIED = 0.1
+CARRIED_FROM = 0.1
 """A set carries a task's change from this share on."""
 LAYERS = ("pos", "ner", "dep", "con", "srl")
 """Layers in which generated sentences differ."""
@@ -64,7 +64,7 @@ class Change(NamedTuple):
         through: label of a set → (1 + D, P) m(a) − m(a; S), of the set and of each draw of random ones.
     """
 
-    whole: Floats
+    full_change: Floats
     decided: float
     through: dict[str, Floats]
 
@@ -95,11 +95,11 @@ def measure(request: Request) -> Result:
     return exchanged.result.with_frames(cells=cells, contrasts=contrasts, stems=pd.DataFrame(_stems(shares)))
 
 
-def with_stem(claimed: Mapping[str, Mask]) -> dict[str, Mask]:
+def with_stem(claimed_heads: Mapping[str, Mask]) -> dict[str, Mask]:
     """The heads (L, A) of each label, and those that three single tasks or more claim, where there are some."""
-    single = [heads for label, heads in claimed.items() if not is_joint(label)]
+    single = [heads for label, heads in claimed_heads.items() if not is_joint(label)]
     stem = np.sum(single, axis=0) >= 3 if single else np.zeros(1, bool)
-    return {**claimed, **({STEM: stem} if stem.any() else {})}
+    return {**claimed_heads, **({STEM: stem} if stem.any() else {})}
 
 
 def _exchanged(
@@ -107,8 +107,10 @@ def _exchanged(
 ) -> SubjectResult:
     run = AblatableRun.of(subject, request.device, reading.fingerprint)
     frames, notes, changes = [], list[str](), dict[str, Change]()
-    each = np.eye(run.size[0] * run.size[1], dtype=bool).reshape(-1, *run.size)[: None if request.options.single else 0]
-    exchanges = sum(map(len, masks.values())) + len(each)
+    single_head_masks = np.eye(run.size[0] * run.size[1], dtype=bool).reshape(-1, *run.size)[
+        : None if request.options.single else 0
+    ]
+    exchanges = sum(map(len, masks.values())) + len(single_head_masks)
     natural = reading.sentences if request.options.natural else None
     for name in (name for name in run.model.tasks if name in (LAYERS if natural is None else SWAPPED)):
         pairs = usable_pairs(run.model, name, request.options.pairs, request.seed, natural)
@@ -118,10 +120,12 @@ def _exchanged(
                 f"sub-words each: {len(pairs)}, and fewer than {LEAST} show nothing."
             )
             continue
-        request.on_status(subject.part(name, f"sets{' and single heads' * bool(len(each))}, exchange"), exchanges)
+        request.on_status(
+            subject.part(name, f"sets{' and single heads' * bool(len(single_head_masks))}, exchange"), exchanges
+        )
         margins = _Margins(run.model, name, pairs, run.precision)
-        changes[name], shares = _change(margins, masks, each, request.on_batch)
-        if len(each):
+        changes[name], shares = _change(margins, masks, single_head_masks, request.on_batch)
+        if len(single_head_masks):
             frames.append(head_rows({"share": shares.reshape(run.size)}).assign(task=name))
     if not changes:
         raise SubjectError(" ".join(notes).removesuffix(".") or "none of its tasks is a layer in which pairs differ")
@@ -130,7 +134,7 @@ def _exchanged(
 
 
 def _change(
-    margins: "_Margins", masks: Mapping[str, Sequence[Mask]], each: Mask, on_batch: Callable[[], None]
+    margins: "_Margins", masks: Mapping[str, Sequence[Mask]], single_head_masks: Mask, on_batch: Callable[[], None]
 ) -> tuple[Change, Floats]:
     """The change of one task's margins, and the shares (H,) of it through each head alone, ``each`` (H, L, A)."""
     first, second = margins.of("first"), margins.of("second")
@@ -140,10 +144,10 @@ def _change(
         return first - margins.exchanged(heads)
 
     through = {}
-    for label, several in masks.items():
-        through[label] = np.stack(list(map(passing, several)))
+    for label, random_masks in masks.items():
+        through[label] = np.stack(list(map(passing, random_masks)))
     change = Change(first - second, float(((first > 0) & (second < 0)).mean()), through)
-    return change, np.array([passing(one).sum() / change.whole.sum() for one in each])
+    return change, np.array([passing(mask).sum() / change.full_change.sum() for mask in single_head_masks])
 
 
 def usable_pairs(
@@ -154,18 +158,24 @@ def usable_pairs(
     correspond."""
     if natural is None:
         layers = [name, "dep+con"] if name in ("dep", "con") else [name]
-        drawn = [pair for layer in layers for pair in draw_pairs(-(-size // len(layers)), seed + 1, (layer,))][:size]
+        drawn_pairs = [pair for layer in layers for pair in draw_pairs(-(-size // len(layers)), seed + 1, (layer,))][
+            :size
+        ]
     else:
-        drawn = swapped_pairs(natural, name, seed + 1)
+        drawn_pairs = swapped_pairs(natural, name, seed + 1)
     task, usable = cast(Task, model.tasks[name]), list[Usable]()
-    for pair in drawn:
+    for pair in drawn_pairs:
         first, second = model.encoder.tokenize_all([pair.first.words, pair.second.words])
-        both = known_target(task, pair.first), known_target(task, pair.second)
-        if np.array_equal(first.counts, second.counts) and both[0] is not None and both[1] is not None:
-            usable.append((pair, (both[0], both[1])))
+        targets_of_pair = known_target(task, pair.first), known_target(task, pair.second)
+        if (
+            np.array_equal(first.counts, second.counts)
+            and targets_of_pair[0] is not None
+            and targets_of_pair[1] is not None
+        ):
+            usable.append((pair, (targets_of_pair[0], targets_of_pair[1])))
         if len(usable) == size:
             break
-    return sorted(usable, key=lambda one: len(one[0].first))  # so that batches have little padding
+    return sorted(usable, key=lambda usable_pair: len(usable_pair[0].first))  # so that batches have little padding
 
 
 class _Margins:
@@ -176,27 +186,31 @@ class _Margins:
         encoder, self.precision = model.encoder, precision
         self.batches: list[tuple[list[int], dict[str, EncoderBatch]]] = []
         for rows in batched(range(len(pairs)), BATCH):
-            both = {
+            batches_of_sides = {
                 side: encoder.collate(encoder.tokenize_all([getattr(pairs[row][0], side).words for row in rows]))
                 for side in ("first", "second")
             }
-            self.batches.append((rows, {side: batch.to(model.device) for side, batch in both.items()}))
+            self.batches.append((rows, {side: batch.to(model.device) for side, batch in batches_of_sides.items()}))
         with autocast(model.device, precision):
-            self.given = [head_outputs(encoder, both["second"]) for _, both in self.batches]
+            self.outputs_of_second = [
+                head_outputs(encoder, batch_of_side["second"]) for _, batch_of_side in self.batches
+            ]
 
     @torch.no_grad()
     def of(self, side: str) -> Floats:
         """The decisions on the first or second sentences as they are."""
         with autocast(self.model.device, self.precision):
-            return np.concatenate([self._margins(rows, self.model.encoder(both[side])) for rows, both in self.batches])
+            return np.concatenate(
+                [self._margins(rows, self.model.encoder(batch_of_side[side])) for rows, batch_of_side in self.batches]
+            )
 
     @torch.no_grad()
     def exchanged(self, heads: Mask) -> Floats:
         """The decisions on the first sentences with the outputs of some heads (L, A) taken from the second."""
         encoder, mask, parts = self.model.encoder, torch.from_numpy(heads), []
-        for (rows, both), outputs in zip(self.batches, self.given, strict=True):
+        for (rows, batch_of_side), outputs in zip(self.batches, self.outputs_of_second, strict=True):
             with autocast(self.model.device, self.precision), ablated(encoder, mask, "exchange", outputs=outputs):
-                parts.append(self._margins(rows, encoder(both["first"])))
+                parts.append(self._margins(rows, encoder(batch_of_side["first"])))
         return np.concatenate(parts)
 
     def _margins(self, rows: Sequence[int], encoded: Encoded) -> Floats:
@@ -214,10 +228,10 @@ class Share(NamedTuple):
     of the same layers, and their difference, which pairs resample; what each draw adds to it, (D,), mean over seeds."""
 
     seeds: tuple[int, ...]
-    own: Floats
+    own_share: Floats
     random: Floats
     beyond: Resampled
-    drawn: Floats
+    draw_shares: Floats
 
 
 Shares = dict[tuple[str, str, str], Share]
@@ -229,57 +243,73 @@ def _shares(changes: Changes, request: Request) -> Shares:
     shares = {}
     for (label, task), runs in changes.items():
         seeds = tuple(sorted(runs))
-        whole = np.stack([runs[seed].whole for seed in seeds])  # (S, P)
-        size = whole.shape[1]
+        full_change = np.stack([runs[seed].full_change for seed in seeds])  # (S, P)
+        size = full_change.shape[1]
         generator = np.random.default_rng([request.seed, 17, LAYERS.index(task)])
         weights = generator.multinomial(size, np.full(size, 1 / size), size=request.options.resamples)  # (C, P)
-        for other in runs[seeds[0]].through:
-            through = np.stack([runs[seed].through[other] for seed in seeds], 1)  # (1 + D, S, P)
+        for closed_label in runs[seeds[0]].through:
+            through = np.stack([runs[seed].through[closed_label] for seed in seeds], 1)  # (1 + D, S, P)
             beyond = through[0] - through[1:].mean(0)
-            booted = (beyond @ weights.T / (whole @ weights.T)).T  # (C, S)
-            own, *draws = through.sum(2) / whole.sum(1)  # (S,) each
+            booted = (beyond @ weights.T / (full_change @ weights.T)).T  # (C, S)
+            own_share, *draws = through.sum(2) / full_change.sum(1)  # (S,) each
             random = np.mean(draws, axis=0)
-            drawn = -np.mean(draws, axis=1)
-            shares[label, task, other] = Share(seeds, own, random, Resampled(own - random, booted), drawn)
+            draw_shares = -np.mean(draws, axis=1)
+            shares[label, task, closed_label] = Share(
+                seeds, own_share, random, Resampled(own_share - random, booted), draw_shares
+            )
     return shares
 
 
 def _cells(shares: Shares, changes: Changes) -> Iterator[tuple[dict[str, object], Contrast]]:
     """Rows of the frame ``cells``."""
-    for (label, task, other), share in shares.items():
+    for (label, task, closed_label), share in shares.items():
         runs = changes[label, task]
-        row = {"encoder": label, "task": task, "other": other, "share": share.own.mean()}
-        row |= {"random": share.random.mean(), "pairs": len(runs[share.seeds[0]].whole)}
+        row = {"encoder": label, "task": task, "other": closed_label, "share": share.own_share.mean()}
+        row |= {"random": share.random.mean(), "pairs": len(runs[share.seeds[0]].full_change)}
         row |= {"decided": np.mean([run.decided for run in runs.values()])}
-        yield row, Contrast.of(share.beyond, one_run=True, drawn=share.drawn[None])
+        yield row, Contrast.of(share.beyond, one_run=True, draws=share.draw_shares[None])
 
 
 def _contrasts(shares: Shares) -> Iterator[tuple[dict[str, object], Contrast]]:
     """Rows of the frame ``contrasts``, of labels all of whose tasks claim heads and have the same seeds."""
     for label in dict.fromkeys(label for label, *_ in shares):
-        of = {(task, other): share for (one, task, other), share in shares.items() if one == label}
+        of = {
+            (task, closed_label): share
+            for (encoder_label, task, closed_label), share in shares.items()
+            if encoder_label == label
+        }
         tasks = [task for task in LAYERS if (task, task.upper()) in of]
         if len(tasks) < 2 or len({of[task, task.upper()].seeds for task in tasks}) > 1:
             continue
-        claimed = [one for one in dict.fromkeys(other for _, other in of) if one != STEM and not is_joint(one)]
-        own = {(task, task.upper()): 1 / len(tasks) for task in tasks}
-        others = [(task, other) for task in tasks for other in claimed if other != task.upper()]
-        apart = dict.fromkeys(others, 1 / len(others))
-        terms = {"own": own, "others": apart, "own minus others": {**own, **{key: -w for key, w in apart.items()}}}
+        claimed_labels = [
+            closed_label
+            for closed_label in dict.fromkeys(closed_label for _, closed_label in of)
+            if closed_label != STEM and not is_joint(closed_label)
+        ]
+        own_weights = {(task, task.upper()): 1 / len(tasks) for task in tasks}
+        pairs_of_others = [
+            (task, closed_label) for task in tasks for closed_label in claimed_labels if closed_label != task.upper()
+        ]
+        weights_of_others = dict.fromkeys(pairs_of_others, 1 / len(pairs_of_others))
+        terms = {
+            "own": own_weights,
+            "others": weights_of_others,
+            "own minus others": {**own_weights, **{key: -w for key, w in weights_of_others.items()}},
+        }
         terms |= {"stem": {(task, STEM): 1 / len(tasks) for task in tasks}} if (tasks[0], STEM) in of else {}
         for name, weights in terms.items():
             figure = weighted([of[key].beyond for key in weights], [*weights.values()])
             by_set: dict[str, Floats] = {}  # a set's draws are the same for all tasks
             for key, weight in weights.items():
-                by_set[key[1]] = by_set.get(key[1], 0.0) + weight * of[key].drawn
-            yield {"encoder": label, "term": name}, Contrast.of(figure, drawn=np.stack([*by_set.values()]))
+                by_set[key[1]] = by_set.get(key[1], 0.0) + weight * of[key].draw_shares
+            yield {"encoder": label, "term": name}, Contrast.of(figure, draws=np.stack([*by_set.values()]))
 
 
 def _stems(shares: Shares) -> Iterator[dict[str, object]]:
     """Rows of the frame ``stems``."""
-    carried: dict[tuple[str, int], list[bool]] = {}
-    for (label, _, other), share in shares.items():
-        for seed, own in zip(share.seeds, share.own, strict=True) if other == STEM else ():
-            carried.setdefault((label, seed), []).append(own >= CARRIED)
-    for (label, seed), tasks in sorted(carried.items()):
+    carried_by_run: dict[tuple[str, int], list[bool]] = {}
+    for (label, _, closed_label), share in shares.items():
+        for seed, own_share in zip(share.seeds, share.own_share, strict=True) if closed_label == STEM else ():
+            carried_by_run.setdefault((label, seed), []).append(own_share >= CARRIED_FROM)
+    for (label, seed), tasks in sorted(carried_by_run.items()):
         yield {"encoder": label, "seed": seed, "carried": sum(tasks), "of": len(tasks)}

@@ -33,16 +33,19 @@ def about(result: Result) -> str:
 def findings(result: Result) -> list[str]:
     """Sentences: does a change pass through the task's own heads rather than those of others?"""
     rows = result.frames["cells"]
-    claimed = rows[rows["other"] != STEM]
-    own = claimed["other"].str.upper() == claimed["task"].str.upper()
+    claimed_rows = rows[rows["other"] != STEM]
+    is_own = claimed_rows["other"].str.upper() == claimed_rows["task"].str.upper()
     sentences = []
-    if own.any() and (~own).any():
-        (mine, of_mine), (theirs, of_theirs) = (
-            (number(some["share"].mean()), number(some["random"].mean())) for some in (claimed[own], claimed[~own])
+    if is_own.any() and (~is_own).any():
+        (own_share, of_mine), (others_share, of_theirs) = (
+            (number(rows_of_kind["share"].mean()), number(rows_of_kind["random"].mean()))
+            for rows_of_kind in (claimed_rows[is_own], claimed_rows[~is_own])
         )
         sentences.append(
-            f"Of the change of a task's decision, means of cells, {mine} passes through the heads that the task itself "
-            f"claims ({of_mine} through random ones of the same layers), {theirs} through those that another task "
+            f"Of the change of a task's decision, means of cells, {own_share} passes through the heads that the "
+            "task itself "
+            f"claims ({of_mine} through random ones of the same layers), {others_share} through those that "
+            "another task "
             f"claims ({of_theirs})."
         )
     contrasts = result.frame("contrasts", "term")
@@ -56,16 +59,19 @@ def findings(result: Result) -> list[str]:
             f"{row.encoder}: beyond random heads a task's own claims carry {with_interval(row)} more of its change "
             f"than those of other tasks (p {probability(row.p)}, {plural(row.n, 'run')})."
         )
-    shown = int(((rows["p_holm"] < LEVEL) & (rows["estimate"] > 0)).sum())
-    seen = seen_from(*only_not_shown(rows)["detectable"], unit="of the change", before="; of what is not shown, ")
+    shown_count = int(((rows["p_holm"] < LEVEL) & (rows["estimate"] > 0)).sum())
+    detectable_note = seen_from(
+        *only_not_shown(rows)["detectable"], unit="of the change", before="; of what is not shown, "
+    )
     sentences.append(
-        f"In {shown} of {len(rows)} cells claimed heads carry more than random ones (Holm, p < {LEVEL}){seen}."
+        f"In {shown_count} of {len(rows)} cells claimed heads carry more than random ones (Holm, p < "
+        f"{LEVEL}){detectable_note}."
     )
     if len(stem := rows[rows["other"] == STEM]):
-        words = ", ".join(f"{one.task.upper()} {number(one.share)} ({number(one.random)})" for one in stem.itertuples())
+        words = ", ".join(f"{row.task.upper()} {number(row.share)} ({number(row.random)})" for row in stem.itertuples())
         carriers = result.frames["stems"].query("of > 2")
-        carried = f"{int((carriers['carried'] > 2).sum())} of {len(carriers)} runs"
-        also = f"; a tenth or more of the change of three tasks or more in {carried}" if len(carriers) else ""
+        carrier_count = f"{int((carriers['carried'] > 2).sum())} of {len(carriers)} runs"
+        also = f"; a tenth or more of the change of three tasks or more in {carrier_count}" if len(carriers) else ""
         sentences.append(f"Heads that three tasks or more claim (random ones of their layers) carry: {words}{also}.")
     return sentences
 
@@ -81,9 +87,9 @@ TABLES = (_table,)
 @captioned("Matrix of sets of heads by changed layer.")
 def _matrix(result: Result) -> Spec:
     rows = result.frames["cells"]
-    several = rows["encoder"].nunique() > 1
+    has_encoders = rows["encoder"].nunique() > 1
     names = [
-        f"{row.encoder}: {row.task.upper()}" if several and row.task.upper() != row.encoder else row.task.upper()
+        f"{row.encoder}: {row.task.upper()}" if has_encoders and row.task.upper() != row.encoder else row.task.upper()
         for row in rows.itertuples()
     ]
     return figure(

@@ -29,7 +29,7 @@ def findings(result: Result) -> list[str]:
     """The main numbers, in sentences."""
     halves = _pairs(result, "halves")["spearman"]
     sentences = [
-        alike(result),
+        agreement_text(result),
         f"Two halves of the sentences rank the heads of a layer with Spearman {_range(halves)} over "
         f"{len(halves)} maps.",
     ]
@@ -43,23 +43,27 @@ def findings(result: Result) -> list[str]:
     return list(filter(None, sentences))
 
 
-def alike(result: Result) -> str:
+def agreement_text(result: Result) -> str:
     """Correlation of importance between tasks alone, tasks of a joint run, and runs of a task; "" with one map."""
     maps = _pairs(result, "maps")
-    joint = {one["encoder"] for one in result.about["encoders"] if len(one["tasks"]) > 1 or ":" in one["encoder"]}
-    alone = ~maps["encoder"].isin(joint) & ~maps["other"].isin(joint)
+    joint = {
+        entry["encoder"] for entry in result.about["encoders"] if len(entry["tasks"]) > 1 or ":" in entry["encoder"]
+    }
+    trained_alone = ~maps["encoder"].isin(joint) & ~maps["other"].isin(joint)
     within = (maps["encoder"] == maps["other"]) & (maps["seed"] == maps["other_seed"])
-    same = maps["task"] == maps["other_task"]
+    same_task = maps["task"] == maps["other_task"]
     kinds = {
-        "two tasks trained alone": alone & ~same,
-        "two tasks of one joint run": within & ~same,
-        "one task in two runs": same,
+        "two tasks trained alone": trained_alone & ~same_task,
+        "two tasks of one joint run": within & ~same_task,
+        "one task in two runs": same_task,
     }
     answers = []
     for kind, where in kinds.items():
         if len(rows := maps[where]):
-            sure = int((rows["p"] < LEVEL).sum())
-            answers.append(f"{kind} {number(rows['spearman'].mean())} ({sure} of {len(rows)} pairs have p < {LEVEL})")
+            significant_count = int((rows["p"] < LEVEL).sum())
+            answers.append(
+                f"{kind} {number(rows['spearman'].mean())} ({significant_count} of {len(rows)} pairs have p < {LEVEL})"
+            )
     if not answers:
         return ""
     return (
@@ -77,11 +81,11 @@ def _pairs(result: Result, mode: str) -> pd.DataFrame:
     """Pairs of maps, with both in words: ``first`` and ``second``."""
     pairs = result.with_names("pairs").query("mode == @mode")
     called = {
-        (one["encoder"], one["seed"]): name for one, name in zip(result.about["encoders"], result.names, strict=True)
+        (row["encoder"], row["seed"]): name for row, name in zip(result.about["encoders"], result.names, strict=True)
     }
     return pairs.assign(
         first=[_called(name, task) for name, task in zip(pairs["name"], pairs["task"], strict=True)],
-        second=[_called(called[one.other, one.other_seed], one.other_task) for one in pairs.itertuples()],
+        second=[_called(called[row.other, row.other_seed], row.other_task) for row in pairs.itertuples()],
     )
 
 
@@ -96,13 +100,13 @@ def head_columns(result: Result, of: str) -> tuple[list[HeadColumn], list[str]]:
     """Importance by task in every run, whatever ``of`` is (of several seeds in the first); and what the gradients of
     a joint run's tasks have in common."""
     columns: list[HeadColumn] = []
-    taken: set[str] = set()
+    labels_used: set[str] = set()
     notes = []
     for encoder, name in zip(result.about["encoders"], result.names, strict=True):
-        if encoder["encoder"] in taken:
+        if encoder["encoder"] in labels_used:
             notes.append(f"Gradients: {name} is another seed and has no column.")
             continue
-        taken.add(encoder["encoder"])
+        labels_used.add(encoder["encoder"])
         heads = result.frames["heads"].query("mode == '' and measure == 'importance'")
         for task in heads.loc[heads["encoder"] == encoder["encoder"], "task"].unique():
             part = Result("gradients", result.about, {"heads": heads[heads["task"] == task]})
@@ -124,13 +128,16 @@ JOINT = {
 }
 
 
-def _alike(result: Result) -> Grid:
+def _agreement_table(result: Result) -> Grid:
     return Grid.declared(TABLE["alike"], _pairs(result, "halves"))
 
 
 def _across(result: Result) -> Grid:
     pairs = _pairs(result, "maps")
-    called = [{_called(one.encoder, one.task), _called(one.other, one.other_task)} for one in pairs.itertuples()]
+    called = [
+        {_called(first_task.encoder, first_task.task), _called(first_task.other, first_task.other_task)}
+        for first_task in pairs.itertuples()
+    ]
     pairs = pairs.assign(
         maps=[" and ".join(sorted(names)) if len(names) > 1 else f"{min(names)}, two seeds" for names in called],
         sure=pairs["p"] < LEVEL,
@@ -147,14 +154,17 @@ def _pulls(result: Result) -> Grid | None:
     if (cosines := result.frames.get("cosines")) is None:
         return None
     cosines = cosines.assign(
-        pair=[f"{one.upper()} and {two.upper()}" for one, two in zip(cosines["task"], cosines["other"], strict=True)]
+        pair=[
+            f"{first_task.upper()} and {two.upper()}"
+            for first_task, two in zip(cosines["task"], cosines["other"], strict=True)
+        ]
     )
     means = cosines.groupby(["encoder", "seed", "pair"], sort=False)["value"].mean()  # over heads
     pulls = means.groupby(["encoder", "pair"], sort=False).agg(["mean", "min", "max", "size"]).reset_index()
     return Grid.declared(TABLE["pulls"], pulls)
 
 
-TABLES = (_alike, _across, _pulls)
+TABLES = (_agreement_table, _across, _pulls)
 
 
 @captioned("Importance of every head for each task: mean |∂L/∂ξ| over the norm of its layer, all sentences.")

@@ -26,7 +26,7 @@ from mtlprune.sentence import Sentence
 
 SHORTEST, LONGEST = 8, 14
 """Words of the sentences shown: short enough to be read, long enough to show something."""
-CANDIDATES, USUAL = 500, 4
+CANDIDATES, DEFAULT_SENTENCES = 500, 4
 BEST_OF = 5
 """A head shows what it knows where it is among so many best ones."""
 Pairs = frozenset[tuple[int, int]]
@@ -47,20 +47,22 @@ def measure(request: Request) -> Result:
     candidates, seen_in = _candidates(name, request)
     subject = _subject(name, options.gates_of)
     place = _place(subject, options.layer, options.head)
-    rows, kinds, notes = _known(options.probes, subject, options.layer, options.head)
+    rows, kinds, notes = _probe_rows(options.probes, subject, options.layer, options.head)
     notes += remarks(subject)
     label = _label(rows, kinds)
-    sought = [_sought(sentence, label, kinds) for sentence in candidates]
-    ranked = sorted(range(len(candidates)), key=lambda k: -len(sought[k]) / len(candidates[k]))
-    order = ranked[: request.sentences or USUAL]
+    sought_pairs = [_pairs_sought(sentence, label, kinds) for sentence in candidates]
+    ranked = sorted(range(len(candidates)), key=lambda k: -len(sought_pairs[k]) / len(candidates[k]))
+    order = ranked[: request.sentences or DEFAULT_SENTENCES]
     if options.text is None:
-        most = f"those with most {label['task'].upper()} {label['label']}" if label and any(sought) else "the first"
-        notes.append(f"Sentences: {most} {seen_in}" if candidates else seen_in)
+        preference = (
+            f"those with most {label['task'].upper()} {label['label']}" if label and any(sought_pairs) else "the first"
+        )
+        notes.append(f"Sentences: {preference} {seen_in}" if candidates else seen_in)
     attention = [
         {"sentence": candidates[k].id, **row}
-        for k, row in _attention(subject, options.layer, place, order, candidates, sought)
+        for k, row in _attention(subject, options.layer, place, order, candidates, sought_pairs)
     ]
-    claimed = _claimed(request.claims, options.layer, options.head)
+    claim_rows = _claim_rows(request.claims, options.layer, options.head)
     about = {
         "layer": options.layer,
         "head": options.head,
@@ -69,7 +71,7 @@ def measure(request: Request) -> Result:
         "encoders": [],
         "notes": notes,
     }
-    frames = {"known": rows, "claimed": pd.DataFrame(claimed), "attention": pd.DataFrame(attention)}
+    frames = {"known": rows, "claimed": pd.DataFrame(claim_rows), "attention": pd.DataFrame(attention)}
     if options.closed is not None:
         costs = ablation_costs(name, options.closed, request, (options.layer - 1, options.head - 1))
         closing = [{"task": task, "open": loss, "closed": loss + float(rise)} for task, (loss, rise) in costs.items()]
@@ -86,8 +88,10 @@ def _subject(name: str, gates_of: str | None) -> Subject:
     if gates_of is None and len(subjects) == 1:
         return next(iter(subjects.values()))
     if gates_of not in subjects or len(subjects) == 1:
-        each = f"gates_of={' or '.join(subjects)}" if len(subjects) > 1 else "no gates_of, as all tasks share gates"
-        raise RunError(f"{name}: expected {each}, found {gates_of or 'none'}")
+        option_hint = (
+            f"gates_of={' or '.join(subjects)}" if len(subjects) > 1 else "no gates_of, as all tasks share gates"
+        )
+        raise RunError(f"{name}: expected {option_hint}, found {gates_of or 'none'}")
     return subjects[gates_of]
 
 
@@ -116,14 +120,14 @@ def _place(subject: Subject, layer: int, head: int) -> int:
             f"{subject.name} has {places.layers} layers of {places.heads} heads, so there is no head {head} in layer "
             f"{layer}"
         )
-    kept = places.kept_heads[layer - 1]
-    if head - 1 not in kept:
-        left = ", ".join(str(number + 1) for number in kept) or "none"
+    kept_heads = places.kept_heads[layer - 1]
+    if head - 1 not in kept_heads:
+        left = ", ".join(str(number + 1) for number in kept_heads) or "none"
         raise RunError(f"head {head} of layer {layer} was removed from {subject.name}; left in this layer: {left}")
-    return kept.index(head - 1)
+    return kept_heads.index(head - 1)
 
 
-def _known(
+def _probe_rows(
     folder: Path | None, subject: Subject, layer: int, head: int
 ) -> tuple[pd.DataFrame, Mapping[str, str], list[str]]:
     """The labels that the head finds, the kinds of their layers, and notes about them."""
@@ -135,11 +139,13 @@ def _known(
             f"{folder} holds results of {size[0]} × {size[1]} heads, but {subject.name} has {places.layers} × "
             f"{places.heads}; probe this encoder"
         )
-    each = {(one["encoder"], one["seed"]): one["run"] for one in results.about["encoders"]}
-    probed = each.get((subject.label, subject.seed))
+    run_of_encoder = {(entry["encoder"], entry["seed"]): entry["run"] for entry in results.about["encoders"]}
+    probed = run_of_encoder.get((subject.label, subject.seed))
     if probed is None:
-        others = ", ".join(f"{encoder} (seed {seed})" for encoder, seed in each)
-        raise RunError(f"{folder} holds no results of {subject.label}, seed {subject.seed} (there: {others}); probe it")
+        examples = ", ".join(f"{encoder} (seed {seed})" for encoder, seed in run_of_encoder)
+        raise RunError(
+            f"{folder} holds no results of {subject.label}, seed {subject.seed} (there: {examples}); probe it"
+        )
     mode = modes(results)[0]
     notes = [f"Probes: {folder}, {mode}."]
     if Path(probed).resolve() != Path(subject.name).resolve():
@@ -151,11 +157,11 @@ def _known(
 def _label(rows: pd.DataFrame, kinds: Mapping[str, str]) -> Mapping[str, Any] | None:
     """The best label that is seen in attention; root is none of them, as it is read at [CLS]."""
     attended = (row for row in rows.to_dict("records") if kinds[row["task"]] in ATTENTION)
-    sure = (row for row in attended if not row["apart"] and not row["few"])
-    return next((row for row in sure if row["gain"] > 0 and row["rank"] <= BEST_OF), None)
+    reliable_rows = (row for row in attended if not row["apart"] and not row["few"])
+    return next((row for row in reliable_rows if row["gain"] > 0 and row["rank"] <= BEST_OF), None)
 
 
-def _sought(sentence: Sentence, label: Mapping[str, Any] | None, kinds: Mapping[str, str]) -> Pairs:
+def _pairs_sought(sentence: Sentence, label: Mapping[str, Any] | None, kinds: Mapping[str, str]) -> Pairs:
     """The pairs of places that a label connects in a sentence."""
     layer: Any = None if label is None else sentence.get(label["task"])
     if label is None or layer is None:
@@ -173,36 +179,47 @@ def _sought(sentence: Sentence, label: Mapping[str, Any] | None, kinds: Mapping[
 
 
 def _attention(
-    subject: Subject, layer: int, place: int, order: Sequence[int], sentences: Sequence[Sentence], sought: list[Pairs]
+    subject: Subject,
+    layer: int,
+    place: int,
+    order: Sequence[int],
+    sentences: Sequence[Sentence],
+    sought_pairs: list[Pairs],
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield the number of a sentence, and a row for each of its words: the word that it attends to most."""
     if not order:
         return
     encoder = subject.encoder
     batch = encoder.collate(encoder.tokenize_sentences([sentences[k] for k in order]))
-    seen = observe(encoder, batch, subject.gates, {"attention"}).word_attention(layer - 1)[:, place]
-    for k, matrix in zip(order, seen, strict=True):
+    attention = observe(encoder, batch, subject.gates, {"attention"}).word_attention(layer - 1)[:, place]
+    for k, matrix in zip(order, attention, strict=True):
         words = sentences[k].words
         weights = matrix[: len(words) + 2, : len(words) + 2].double().numpy()  # (S, S)
         for row in range(1, len(words) + 1):
             target = 1 + int(np.argmax(weights[row, 1:-1]))
-            connected = (row, target) in sought[k] or (target, row) in sought[k]
+            connected = (row, target) in sought_pairs[k] or (target, row) in sought_pairs[k]
             special = float(weights[row, 0] + weights[row, -1])
-            shown = {"word": words[row - 1], "target": words[target - 1], "weight": float(weights[row, target])}
-            yield k, {**shown, "special": special, "sought": connected}
+            shown_pair = {"word": words[row - 1], "target": words[target - 1], "weight": float(weights[row, target])}
+            yield k, {**shown_pair, "special": special, "sought": connected}
 
 
-def _claimed(runs: Sequence[Path], layer: int, head: int) -> list[dict[str, Any]]:
+def _claim_rows(runs: Sequence[Path], layer: int, head: int) -> list[dict[str, Any]]:
     """A row for each label: in how many seeds the head is open, and its mean gate. Raises RunError: no such head."""
     rows = []
-    for one in group(load_claims(runs)) if runs else ():
-        layers, heads = one.mean.shape
+    for run_group in group(load_claims(runs)) if runs else ():
+        layers, heads = run_group.mean.shape
         if layer > layers or head > heads:
             raise RunError(
-                f"{one.claims[0].run} has {layers} layers of {heads} heads, so there is no head {head} in layer {layer}"
+                f"{run_group.claims[0].run} has {layers} layers of {heads} heads, so there is no head {head} in "
+                f"layer {layer}"
             )
         place = layer - 1, head - 1
         rows.append(
-            {"encoder": one.label, "open": int(one.times[place]), "seeds": len(one.claims), "mean": one.mean[place]}
+            {
+                "encoder": run_group.label,
+                "open": int(run_group.times[place]),
+                "seeds": len(run_group.claims),
+                "mean": run_group.mean[place],
+            }
         )
     return rows

@@ -9,15 +9,15 @@ from mtlprune.runs.results import Result
 
 TABLE = tables_of(__package__)
 
-SHOWN = 10
+MAX_ROWS_SHOWN = 10
 """Labels that are named, of those that it tells beyond every control or was chosen for."""
 
 
 def about(result: Result) -> str:
     """Name the head and its run."""
-    one = result.about["of"]
-    label = "" if one["encoder"] == "pretrained" else f" ({one['encoder']}, seed {one['seed']})"
-    return f"Layer {result.about['layer']}, head {result.about['head']} of {one['run']}{label}."
+    subject = result.about["of"]
+    label = "" if subject["encoder"] == "pretrained" else f" ({subject['encoder']}, seed {subject['seed']})"
+    return f"Layer {result.about['layer']}, head {result.about['head']} of {subject['run']}{label}."
 
 
 def findings(result: Result) -> list[str]:
@@ -28,18 +28,18 @@ def findings(result: Result) -> list[str]:
         for row in rows[rows["open"] > 0].itertuples()
     ]
     lines = [f"Claimed by: {', '.join(users) or 'none of ' + ', '.join(rows['encoder'])}."] if len(rows) else []
-    known = result.frame("known", "gain")
-    for best in known[known["gain"] > 0][:1].itertuples():
+    known_rows = result.frame("known", "gain")
+    for best in known_rows[known_rows["gain"] > 0][:1].itertuples():
         gain = f"{best.gain:.1f} points beyond every control"
         lines.append(f"Knows best: {best.task.upper()} {best.label} (accuracy {best.test:.1f} %, {gain}).")
     return lines or ["No label is known that it tells beyond every control, and no task that claims it."]
 
 
-def _known(result: Result) -> Grid | None:
+def _known_table(result: Result) -> Grid | None:
     if "known" not in result.frames:
         return None
-    known = result.frames["known"]
-    rows = known[(known["gain"] > 0) | known["best"]][:SHOWN]
+    known_rows = result.frames["known"]
+    rows = known_rows[(known_rows["gain"] > 0) | known_rows["best"]][:MAX_ROWS_SHOWN]
     marks = [
         ", ".join(
             words
@@ -57,13 +57,13 @@ def _known(result: Result) -> Grid | None:
 
 def _attention(result: Result) -> list[Grid]:
     rows = result.frame("attention", "sentence", "sought")
-    sought = " * a pair that the label connects." * bool(rows["sought"].any())
+    legend = " * a pair that the label connects." * bool(rows["sought"].any())
     return [
         Grid.declared(
             TABLE["attention"],
             here.assign(mark=here["sought"].map({True: "*", False: ""})),
             name=name,
-            sought=sought,
+            sought=legend,
         )
         for name, here in rows.groupby("sentence", sort=False)
     ]
@@ -73,5 +73,5 @@ def _closing(result: Result) -> Grid:
     return Grid.declared(TABLE["closing"], result.frame("closing"), closed=result.about["settings"]["closed"])
 
 
-TABLES = (_known, _closing, _attention)
+TABLES = (_known_table, _closing, _attention)
 FIGURES: dict[str, Any] = {}

@@ -33,17 +33,23 @@ def measure(request: Request) -> Result:
     Raises:
         RunError: nothing to join, results that do not belong together, damaged ones.
     """
-    folders = [name for name in map(Path, request.names) if any((name / f"{one}.json").is_file() for one in ANALYSES)]
+    folders = [
+        name
+        for name in map(Path, request.names)
+        if any((name / f"{analysis_name}.json").is_file() for analysis_name in ANALYSES)
+    ]
     runs = [name for name in map(Path, request.names) if name not in folders]
     kind: Closed | None = request.options.closed
-    sources = sorted((one.name for one in usable() if one.columns != ()), reverse=True)
+    sources = sorted((analysis.name for analysis in usable() if analysis.columns != ()), reverse=True)
     table = HeadTable()
-    whole = [name for name in runs if kind is not None and not RunFolder.existing(name).has("gates.jsonl")]
+    runs_without_gates = [
+        name for name in runs if kind is not None and not RunFolder.existing(name).has("gates.jsonl")
+    ]
     if kind is not None:
-        if not whole:
+        if not runs_without_gates:
             raise RunError(f"closed={kind}: name finished runs without gates, whose heads are all open")
-        table.add(ablation_columns(list(map(str, whole)), kind, request), "the runs without gates")
-    if runs := [name for name in runs if name not in whole]:
+        table.add(ablation_columns(list(map(str, runs_without_gates)), kind, request), "the runs without gates")
+    if runs := [name for name in runs if name not in runs_without_gates]:
         table.add(claim_columns(load_claims(runs)), "the runs with gates")
         sources.remove("claims")
     for folder in folders:
@@ -91,7 +97,7 @@ class HeadTable:
                     f"{where} is about an encoder of {here} × {a_layer} heads, but {first.name!r} about one of "
                     f"{layers} × {heads}; heads of different encoders do not correspond, so leave one out"
                 )
-            if any(column.name == other.name for other in self.columns):
+            if any(column.name == existing.name for existing in self.columns):
                 raise RunError(f"{where}: {column.name!r} is there twice; name one folder of each analysis")
             self.columns.append(column)
 
@@ -105,37 +111,41 @@ class HeadTable:
         if not here:
             files = ", ".join(f"{name}.json" for name in names)
             raise RunError(f"{folder} holds none of {files}; name a folder that an analysis wrote (--out DIR)")
-        lacking: dict[str, list[str]] = {}
+        missing_labels: dict[str, list[str]] = {}
         for name in here:
             path, analysis = folder / f"{name}.json", find(name)
             with reading(path, RunError, "make it anew"):
                 result = read(folder, name)
-                labels = [one["encoder"] for one in result.about["encoders"]]
-                one = "encoders" in analysis.needs and "decoders" not in analysis.needs  # else columns of all runs
-                if one and of not in labels:
-                    lacking[name] = labels
+                labels = [one_subject["encoder"] for one_subject in result.about["encoders"]]
+                one_subject = (
+                    "encoders" in analysis.needs and "decoders" not in analysis.needs
+                )  # else columns of all runs
+                if one_subject and of not in labels:
+                    missing_labels[name] = labels
                     continue
                 make = analysis.show.head_columns if analysis.columns is None else measured
                 columns, notes = make(result, of)
             self.notes += [*notes, *([] if columns else [f"{path} says nothing of single heads of {of}."])]
             self.add(columns, str(path))
-        if len(lacking) == len(here):
-            expected = " or ".join(dict.fromkeys(label for labels in lacking.values() for label in labels))
+        if len(missing_labels) == len(here):
+            expected = " or ".join(dict.fromkeys(label for labels in missing_labels.values() for label in labels))
             raise RunError(f"{folder} has no result of {of!r}; expected of={expected}")
-        self.notes += [f"{folder / name}.json has no result of {of}." for name in lacking]
+        self.notes += [f"{folder / name}.json has no result of {of}." for name in missing_labels]
 
 
 def measured(result: Result, of: str) -> tuple[list[HeadColumn], list[str]]:
     """The columns that the record of an analysis names, means where an encoder was read with several seeds; notes."""
     analysis = find(result.analysis)
-    each = [result.grids(one) for one in result.about["encoders"] if one["encoder"] == of]
+    grids_of_runs = [result.grids(first) for first in result.about["encoders"] if first["encoder"] == of]
     columns = []
     for column in analysis.columns or ():
-        grids = [grids[column.measure] for grids in each if column.measure in grids]
+        grids = [grids[column.measure] for grids in grids_of_runs if column.measure in grids]
         if grids and not np.isnan(grids[0]).all():
             mean = np.mean(grids, axis=0)
             columns.append(HeadColumn(column.title, analysis.name, mean, column.tested, column.meaning))
-    return columns, [f"{analysis.name}.json: means of {len(each)} results of {of}."] if len(each) > 1 else []
+    return columns, [f"{analysis.name}.json: means of {len(grids_of_runs)} results of {of}."] if len(
+        grids_of_runs
+    ) > 1 else []
 
 
 def correlations(columns: Sequence[HeadColumn], permutations: int = 9999, seed: int = 0) -> pd.DataFrame:
@@ -147,9 +157,9 @@ def correlations(columns: Sequence[HeadColumn], permutations: int = 9999, seed: 
         Benjamini and Hochberg over the pairs from one source or over those from two.
     """
     rows = []
-    for one, other in combinations([column for column in columns if column.tested], 2):
-        ranks = layered_rank_test(one.values, other.values, permutations, (seed, 7), FEWEST)
-        rows.append((one.name, other.name, one.source == other.source, ranks.heads, ranks.value, ranks.p))
+    for first, second in combinations([column for column in columns if column.tested], 2):
+        ranks = layered_rank_test(first.values, second.values, permutations, (seed, 7), FEWEST)
+        rows.append((first.name, second.name, first.source == second.source, ranks.heads, ranks.value, ranks.p))
     compared = pd.DataFrame(rows, columns=["first", "second", "one_source", "heads", "rho", "p"])
     compared["q"] = compared.groupby("one_source")["p"].transform(lambda p: corrected(p.to_numpy()))
     order = compared.assign(size=-compared["rho"].abs()).sort_values(["one_source", "p", "size"])

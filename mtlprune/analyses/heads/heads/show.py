@@ -11,7 +11,7 @@ from mtlprune.statistics.standard_errors import LEVEL
 
 TABLE = tables_of(__package__)
 
-SHOWN = 40
+MAX_ROWS_SHOWN = 40
 """Correlations listed at most; all are in the frame."""
 
 
@@ -34,23 +34,23 @@ def findings(result: Result) -> list[str]:
 
 
 def _pairs(result: Result, one_source: bool) -> pd.DataFrame:
-    every = result.frame("correlations", "one_source", "p", "q")
-    return every[(every["one_source"] == one_source) & every["p"].notna()]
+    all_rows = result.frame("correlations", "one_source", "p", "q")
+    return all_rows[(all_rows["one_source"] == one_source) & all_rows["p"].notna()]
 
 
 def _correlations(result: Result, one_source: bool) -> Grid:
     """Correlations below LEVEL after correction; the ten closest where there is none."""
-    every = _pairs(result, one_source)
-    clear = every[every["q"] < LEVEL]
-    shown = (clear if len(clear) else every[:10])[:SHOWN]
-    what = "one source (they may go together by construction)" if one_source else "different sources"
-    many = f"{len(clear)} of {len(every)} pairs have" if len(clear) else f"None of {len(every)} has"
-    return Grid.declared(TABLE["correlations"], shown, what=what, many=many, shown=len(shown))
+    all_rows = _pairs(result, one_source)
+    clear = all_rows[all_rows["q"] < LEVEL]
+    shown_rows = (clear if len(clear) else all_rows[:10])[:MAX_ROWS_SHOWN]
+    source_words = "one source (they may go together by construction)" if one_source else "different sources"
+    count_words = f"{len(clear)} of {len(all_rows)} pairs have" if len(clear) else f"None of {len(all_rows)} has"
+    return Grid.declared(TABLE["correlations"], shown_rows, what=source_words, many=count_words, shown=len(shown_rows))
 
 
 def _meanings(result: Result) -> Grid:
-    known = result.frames["columns"].query("meaning != ''")
-    return Grid.declared(TABLE["meanings"], known)
+    explained_columns = result.frames["columns"].query("meaning != ''")
+    return Grid.declared(TABLE["meanings"], explained_columns)
 
 
 def _heads(result: Result) -> Grid:

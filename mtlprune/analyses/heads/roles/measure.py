@@ -82,11 +82,11 @@ def measure(request: Request) -> Result:
     number = SENTENCES if single else request.options.train_sentences
     needed = not single or request.options.closed in CONSTANT
     study = _Study(reading, request, training_sentences(reading, request, number) if needed else [])
-    one = _each_closed if single else _roles
-    surveyed = survey("roles", reading, request, lambda subject: one(study, subject))
+    measure_subject = _each_closed if single else _roles
+    surveyed = survey("roles", reading, request, lambda subject: measure_subject(study, subject))
     result = surveyed.result
     strength = request.options.strength
-    for heads in () if single else sorted({one["layers"] * one["heads"] for one in result.about["encoders"]}):
+    for heads in () if single else sorted({entry["layers"] * entry["heads"] for entry in result.about["encoders"]}):
         result.about["notes"].append(
             f"The push of λ = {strength:g} over {heads} heads lets through effects of "
             f"{least_effect(strength, heads):.2g} nats of a task's loss or more (4 λ / heads): a head whose closing "
@@ -107,12 +107,12 @@ def _each_closed(study: _Study, subject: Subject) -> SubjectResult:
     counts = count_each(run, study.reading.sentences, study.request.on_batch)
     if not counts:
         raise SubjectError("no sentence has a layer of its tasks")
-    heads, chosen, masks = interfering(counts, run.size, options.resamples, study.request.seed)
+    heads, chosen_rows, masks = interfering(counts, run.size, options.resamples, study.request.seed)
     _, confirming = halves(len(study.reading.sentences), study.request.seed)
     measured = _OfRun()
     for name, mask in masks.items():
         measured.counts.update(_closed_counts(study, subject, run, name, mask, confirming))
-    return SubjectResult({"heads": heads, "chosen": chosen}, measured=measured)
+    return SubjectResult({"heads": heads, "chosen": chosen_rows}, measured=measured)
 
 
 def _roles(study: _Study, subject: Subject) -> SubjectResult:
@@ -136,32 +136,32 @@ def _roles(study: _Study, subject: Subject) -> SubjectResult:
 def _fitted(study: _Study, run: AblatableRun, name: str) -> dict[str, NDArray[np.float64]] | None:
     """Role → scores (V, L, A) for one task of a run; None where no sentence has its layer with known labels."""
     options, model, task = study.request.options, run.model, cast(Task, run.model.tasks[name])
-    known = [(sentence, target) for sentence in study.train if (target := known_target(task, sentence)) is not None]
-    if not known:
+    annotated = [(sentence, target) for sentence in study.train if (target := known_target(task, sentence)) is not None]
+    if not annotated:
         return None
-    pieces, scores = model.encoder.tokenize_sentences([sentence for sentence, _ in known]), []
+    pieces, scores = model.encoder.tokenize_sentences([sentence for sentence, _ in annotated]), []
     for selection in range(options.selections):
         generator = np.random.default_rng([study.request.seed, 13, selection])
-        size = min(options.batch, len(known))
-        order = [generator.choice(len(known), size, replace=False) for _ in range(options.updates)]
+        size = min(options.batch, len(annotated))
+        order = [generator.choice(len(annotated), size, replace=False) for _ in range(options.updates)]
 
         def loss(gates: Tensor, update: int, order: list[NDArray[np.intp]] = order) -> Tensor:
             rows = order[update]
-            batch = model.collate([pieces[row] for row in rows], {name: [known[row][1] for row in rows]})
+            batch = model.collate([pieces[row] for row in rows], {name: [annotated[row][1] for row in rows]})
             with autocast(model.device, run.precision):
                 return task.loss(model.encoder(batch.pieces, gates), batch.targets[name][1])
 
         fits = two_sided(loss, run.size, options.strength, options.updates, options.rate)
         scores.append(role_scores(*(gates.double().cpu().numpy() for gates in fits)))
         study.request.on_batch()
-    return {role: np.stack([one[role] for one in scores]) for role in ROLES}
+    return {role: np.stack([scores_of_seed[role] for scores_of_seed in scores]) for role in ROLES}
 
 
 def _hindering(roles: dict[str, dict[str, Mask]]) -> Iterator[tuple[str, Mask]]:
     """Tasks with conflict heads that interfere with them, and these."""
-    for name, own in roles.items():
-        helped = np.any([masks["facilitating"] for other, masks in roles.items() if other != name], axis=0)
-        if (heads := own["interfering"] & helped).any():
+    for name, masks_of_task in roles.items():
+        helped = np.any([masks["facilitating"] for other_task, masks in roles.items() if other_task != name], axis=0)
+        if (heads := masks_of_task["interfering"] & helped).any():
             yield name, heads
 
 
@@ -190,7 +190,7 @@ def _conflicts(study: _Study, by_run: Roles) -> Iterator[dict[str, Any]]:
             sets.setdefault((STL, seed), {}).update(roles)
     for (label, seed), roles in sets.items():
         if len(roles) > 1:
-            helps, hinders = (np.stack([one[role] for one in roles.values()]) for role in ROLES[:2])
+            helps, hinders = (np.stack([masks_of_role[role] for masks_of_role in roles.values()]) for role in ROLES[:2])
             generator = np.random.default_rng([study.request.seed, 15])
             count, expected, p = conflicts(helps, hinders, study.request.options.permutations, generator)
             row = {"encoder": label, "seed": seed, "conflict": count, "expected": expected}
@@ -201,15 +201,19 @@ def _gains(study: _Study, counts: Mapping[tuple[Any, ...], AblatedCounts]) -> pd
     """The gain of a task by closing the heads that interfere with it, beyond random heads of the same layers."""
     options, keys = study.request.options, [key[:2] for key in counts if key[2] == "closed"]
     seeds = [tuple(sorted(counts[(*key, "closed")].runs)) for key in keys]
-    systems = [counts[(*key, kind)].system(own) for key, own in zip(keys, seeds, strict=True) for kind in study.kinds]
+    systems = [
+        counts[(*key, kind)].system(seeds_of_key)
+        for key, seeds_of_key in zip(keys, seeds, strict=True)
+        for kind in study.kinds
+    ]
     scores = resampled_scores(systems, options.resamples, study.request.seed)
     generator, rows, width = np.random.default_rng([study.request.seed, 17]), [], len(study.kinds)
     runs: dict[tuple[str, int], list[Resampled]] = {}  # label and seed → gains of its tasks
     for place, (label, task) in enumerate(keys):
-        opened, closed, *draws = scores[width * place : width * (place + 1)]
+        opening, closed, *draws = scores[width * place : width * (place + 1)]
         random = with_draws(draws, generator)
-        gain, three = closed - random, zip(("open", "closed", "random"), (opened, closed, random), strict=True)
-        means = {kind: float(one.observed.mean()) for kind, one in three}
+        gain, three = closed - random, zip(("open", "closed", "random"), (opening, closed, random), strict=True)
+        means = {kind: float(gain_of_kind.observed.mean()) for kind, gain_of_kind in three}
         rows.append(({"encoder": label, "task": task, **means}, Contrast.of(gain)))
         for run, seed in enumerate(seeds[place]):
             runs.setdefault((label, seed), []).append(Resampled(gain.observed[[run]], gain.booted[:, [run]]))
@@ -221,16 +225,16 @@ def with_draws(draws: Sequence[Resampled], generator: np.random.Generator) -> Re
     """The mean of a figure over draws of something at random. With each resample of the sentences every run gets as
     many of its draws, drawn with replacement, so that an interval counts that other draws would have come out
     otherwise."""
-    booted = np.stack([one.booted for one in draws])  # (D, C, S)
+    booted = np.stack([draw.booted for draw in draws])  # (D, C, S)
     again = generator.integers(len(draws), size=booted.shape)
-    observed = np.mean([one.observed for one in draws], axis=0)
+    observed = np.mean([draw.observed for draw in draws], axis=0)
     return Resampled(observed, np.take_along_axis(booted, again, axis=0).mean(0))
 
 
 def _mean_gains(runs: dict[tuple[str, int], list[Resampled]]) -> Iterator[tuple[dict[str, Any], Contrast]]:
     """Rows of the mean over the tasks of each run that have conflict heads, of labels with several runs."""
     for label in dict.fromkeys(label for label, _ in runs):
-        means = [weighted(gains) for (one, _), gains in runs.items() if one == label]
+        means = [weighted(gains) for (label_of_run, _), gains in runs.items() if label_of_run == label]
         if len(means) > 1:
             observed, booted = (np.concatenate(parts, axis=-1) for parts in zip(*means, strict=True))
             yield {"encoder": label, "task": MEAN}, Contrast.of(Resampled(observed, booted))

@@ -62,12 +62,13 @@ def findings(result: Result) -> list[str]:
         )
     for row in _known_gains(result).itertuples():
         mean = row.task == MEAN
-        whose, name = ("the tasks of each run", "p") if mean else (row.task.upper(), "Holm p")
-        seen = seen_from(row.detectable, before="; not shown: ")
+        owner_words, name = ("the tasks of each run", "p") if mean else (row.task.upper(), "Holm p")
+        detectable_note = seen_from(row.detectable, before="; not shown: ")
         sentences.append(
-            f"Closing the {'' if _single(result) else 'conflict '}heads that interfere with {whose} for it alone, "
+            f"Closing the {'' if _single(result) else 'conflict '}heads that interfere with {owner_words} for "
+            "it alone, "
             f"instead of random heads of the same layers, gains {row.encoder} {with_interval(row)} points ({name} "
-            f"{probability(row.p_holm)}{seen})."
+            f"{probability(row.p_holm)}{detectable_note})."
         )
     return sentences
 
@@ -93,13 +94,13 @@ def _numbers(result: Result) -> pd.DataFrame:
     keys, heads = ["encoder", "seed", "task"], result.frames["heads"]
     second = heads[(heads["measure"] == "detectable") & (heads["step"] == 1)]
     numbers = second.groupby(keys, sort=False)["value"].agg(heads="size", detectable="median")
-    chosen = result.frame("chosen", *keys, "p_holm")
-    for name, rows in (("chosen", chosen), ("confirmed", chosen[chosen["p_holm"] < LEVEL])):
+    chosen_rows = result.frame("chosen", *keys, "p_holm")
+    for name, rows in (("chosen", chosen_rows), ("confirmed", chosen_rows[chosen_rows["p_holm"] < LEVEL])):
         numbers[name] = rows.groupby(keys).size().reindex(numbers.index, fill_value=0)
     return numbers.reset_index()
 
 
-def _alone(result: Result) -> list[Grid]:
+def _single_tables(result: Result) -> list[Grid]:
     if not _single(result):
         return []
     columns: dict[str, Any] = {"run": "encoder", "task": "task", "seed": ("seed", 0)}
@@ -110,14 +111,14 @@ def _alone(result: Result) -> list[Grid]:
         "Chosen on one half of the sentences, confirmed on the other. Detectable: the gain that the second half would "
         "show in four of five cases (two-sided 5 %, not corrected), median of heads."
     )
-    which = (
+    caption = (
         "Points that the task gains by closing this head alone. The first half chooses heads, so their gain there is "
         "too high; p, one-sided, is of the second."
     )
-    numbers, chosen = _upper(_numbers(result)), _upper(result.frame("chosen", "task"))
+    numbers, chosen_rows = _upper(_numbers(result)), _upper(result.frame("chosen", "task"))
     return [
         Grid.of("Heads whose closing raises a task's score", numbers, columns | counts, how_many, texts=2),
-        Grid.of("The heads that are chosen", chosen, columns | points, which, texts=2),
+        Grid.of("The heads that are chosen", chosen_rows, columns | points, caption, texts=2),
     ]
 
 
@@ -143,11 +144,11 @@ def _conflicts(result: Result) -> Grid | None:
 def _gains(result: Result) -> Grid | None:
     if not len(gains := _known_gains(result)):
         return None
-    which = "" if _single(result) else "conflict "
-    return Grid.declared(TABLE["gains"], _upper(gains), which=which)
+    conflict_word = "" if _single(result) else "conflict "
+    return Grid.declared(TABLE["gains"], _upper(gains), which=conflict_word)
 
 
-TABLES = (_alone, _conflicts, _gains, _counts)
+TABLES = (_single_tables, _conflicts, _gains, _counts)
 
 
 @captioned(

@@ -34,8 +34,8 @@ def count_each(
     """Task → its counts with all heads open, and with each of the H heads closed alone."""
     counts: dict[str, list[System]] = {}
     for heads in [np.zeros(run.size, bool), *one_by_one(run.size)]:
-        for task, counted in run.counts(heads, sentences).items():
-            counts.setdefault(task, []).append(counted)
+        for task, system in run.counts(heads, sentences).items():
+            counts.setdefault(task, []).append(system)
         on_batch()
     return counts
 
@@ -57,10 +57,10 @@ def gains(systems: Sequence[System], resamples: int, seed: int) -> dict[str, Flo
     Args:
         systems: with all heads open, then with each closed.
     """
-    opened, *closed = resampled_scores(systems, resamples, seed)
-    apart = [one - opened for one in closed]
-    errors = [StandardError.of([one.observed], [one.booted]) for one in apart]
-    values = np.array([float(one.observed[0]) for one in apart])
+    opening, *closed = resampled_scores(systems, resamples, seed)
+    differences = [resampled - opening for resampled in closed]
+    errors = [StandardError.of([difference.observed], [difference.booted]) for difference in differences]
+    values = np.array([float(difference.observed[0]) for difference in differences])
     p = np.array([error.upper_tail(value) for error, value in zip(errors, values, strict=True)])
     return {"gain": values, "p": p, "detectable": np.array([error.detectable() for error in errors])}
 
@@ -74,18 +74,18 @@ def interfering(
     A head is *chosen* for a task where closing it raises its score on the first half (one-sided p < LEVEL), and
     *interferes* where it does on the second, too, after Holm's correction over all that are chosen in the run.
     """
-    parts, chosen = [], []
+    parts, chosen_rows = [], []
     for task, systems in counts.items():
         sides = halves(systems[0].counts.shape[1], seed)
-        first, second = (gains([of_rows(one, rows) for one in systems], resamples, seed) for rows in sides)
-        for step, half in enumerate((first, second)):
-            grids = {name: half[name].reshape(size) for name in ("gain", "detectable")}
+        first, second = (gains([of_rows(system, rows) for system in systems], resamples, seed) for rows in sides)
+        for step, half_gains in enumerate((first, second)):
+            grids = {name: half_gains[name].reshape(size) for name in ("gain", "detectable")}
             parts.append(head_rows(grids).assign(task=task, step=step))
         for head in np.flatnonzero(first["p"] < LEVEL):
             place = dict(zip(("layer", "head"), (int(at) + 1 for at in np.unravel_index(head, size)), strict=True))
             row = {"task": task, **place, "first": first["gain"][head], "second": second["gain"][head]}
-            chosen.append({**row, "p": second["p"][head]})
-    frame = pd.DataFrame(chosen, columns=None if chosen else ["task", "layer", "head", "p"])
+            chosen_rows.append({**row, "p": second["p"][head]})
+    frame = pd.DataFrame(chosen_rows, columns=None if chosen_rows else ["task", "layer", "head", "p"])
     frame = frame.assign(p_holm=holm(frame["p"]))
     masks = {}
     for task, rows in frame[frame["p_holm"] < LEVEL].groupby("task", sort=False):

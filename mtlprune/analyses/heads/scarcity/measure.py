@@ -18,7 +18,7 @@ from mtlprune.runs.results import Result
 from mtlprune.statistics.contrast import Contrast, contrast_frame
 from mtlprune.statistics.resamples import Resampled, by_draw, pooled_deviation, weighted
 
-FEW = 3
+FEW_DRAWS = 3
 """From so few seeds values can lie close by chance, so that an interval is too narrow."""
 
 
@@ -32,10 +32,10 @@ class Level(NamedTuple):
     label: str = ""
 
     @property
-    def others(self) -> str:
+    def other_settings(self) -> str:
         """The encoder and the settings beside those of pruning."""
-        kept = [pair for pair in untreated(self.joint.column.runs[0]).items() if not pair[0].startswith(PRUNING)]
-        return f"{self.joint.column.encoder} {sorted(kept)}"
+        paths_kept = [pair for pair in untreated(self.joint.column.runs[0]).items() if not pair[0].startswith(PRUNING)]
+        return f"{self.joint.column.encoder} {sorted(paths_kept)}"
 
 
 def measure(request: Request) -> Result:
@@ -46,7 +46,7 @@ def measure(request: Request) -> Result:
             compared.
     """
     comparison = in_columns([RunFolder(name) for name in request.names], request.split)
-    options, tasks = request.options, max((list(one.runs[0].tasks) for one in comparison.columns), key=len)
+    options, tasks = request.options, max((list(column.runs[0].tasks) for column in comparison.columns), key=len)
     means = {MEAN: list(range(len(tasks)))}
     if options.without:
         if options.without not in tasks or len(tasks) < 2:
@@ -54,37 +54,44 @@ def measure(request: Request) -> Result:
         means[f"mean without {options.without.upper()}"] = [k for k, t in enumerate(tasks) if t != options.without]
     means |= {task: [place] for place, task in enumerate(tasks)}
     levels = _levels(comparison, tasks, request)
-    alike: dict[str, list[Level]] = {}  # levels of equal other settings, many heads before few
-    for one in levels:
-        alike.setdefault(one.others, []).append(one)
-    whole = [some[0] for some in alike.values() if some[0].heads == levels[0].heads]
-    bases = {one: some[0] for some in alike.values() if some[0] in whole for one in some[1:]}
-    bases |= dict.fromkeys(whole[1:], whole[0])
+    levels_by_settings: dict[str, list[Level]] = {}  # levels of equal other settings, many heads before few
+    for level in levels:
+        levels_by_settings.setdefault(level.other_settings, []).append(level)
+    base_levels = [
+        equal_levels[0] for equal_levels in levels_by_settings.values() if equal_levels[0].heads == levels[0].heads
+    ]
+    bases = {
+        level: equal_levels[0]
+        for equal_levels in levels_by_settings.values()
+        if equal_levels[0] in base_levels
+        for level in equal_levels[1:]
+    }
+    bases |= dict.fromkeys(base_levels[1:], base_levels[0])
     gaps, changes = [], []
-    for one, (name, places) in itertools.product(levels, means.items()):
-        figure, _ = _figure({one: 1}, places)
-        row = {"term": one.label, "heads": one.heads, "updates": one.joint.updates, "task": name}
-        seeds, sides = common_seeds(one.single, one.joint), {"single": one.single, "joint": one.joint}
+    for level, (name, places) in itertools.product(levels, means.items()):
+        figure, _ = _figure({level: 1}, places)
+        row = {"term": level.label, "heads": level.heads, "updates": level.joint.updates, "task": name}
+        seeds, sides = common_seeds(level.single, level.joint), {"single": level.single, "joint": level.joint}
         scores = {side: float(of.of_seeds(seeds, places).observed.mean()) for side, of in sides.items()}
         gaps.append((row | scores, Contrast.of(figure)))
     for name, places in means.items():
-        figures = {one: _figure({one: 1, base: -1}, places) for one, base in bases.items()}
+        figures = {level: _figure({level: 1, base: -1}, places) for level, base in bases.items()}
         pooled = pooled_deviation([figure.observed for figure, _ in figures.values()])
-        for one, (figure, draws) in figures.items():
-            keys = {"term": one.label, "other": bases[one].label, "task": name}
+        for level, (figure, draws) in figures.items():
+            keys = {"term": level.label, "other": bases[level].label, "task": name}
             changes.append((keys | doubts(figure, draws, options.margin, pooled), Contrast.of(figure)))
-    order = {one.label: place for place, one in enumerate(levels)}
+    order = {level.label: place for place, level in enumerate(levels)}
     changes.sort(key=lambda row: order[str(row[0]["term"])])
-    paired = {place for one in levels for place in (one.single.place, one.joint.place)}
+    paired = {place for level in levels for place in (level.single.place, level.joint.place)}
     notes = [
         f"{comparison.columns[place].title} is left out: no joint or single-task runs of the same settings."
         for place in have_all(comparison, tasks)
         if place not in paired
     ]
-    notes += _unlike(levels)
+    notes += _notes_of_differences(levels)
     about = {"split": request.split, "sentences": levels[0].joint.systems[0].counts.shape[1], "encoders": []}
     about |= {"settings": {**options.model_dump(mode="json"), "seed": request.seed}, "tasks": tasks, "notes": notes}
-    about |= {"heads": max(one.heads for one in levels)}
+    about |= {"heads": max(level.heads for level in levels)}
     frames = {"levels": contrast_frame(gaps), "changes": contrast_frame(changes, effect=-options.margin)}
     return Result("scarcity", about, frames)
 
@@ -99,28 +106,29 @@ def _levels(comparison: Columns, tasks: Sequence[str], request: Request) -> list
             "expected single-task and joint runs of the same settings with all heads, and such with few "
             f"(pruning.method: random, pruning.draw), found {len(pairs)} such settings, all with as many heads"
         )
-    total = max(whole for _, joint in pairs for run in columns[joint].runs for _, whole in run.heads.values())
+    total = max(head_count for _, joint in pairs for run in columns[joint].runs for _, head_count in run.heads.values())
     order = [place for pair in pairs for place in pair]
     settings = read_settings(comparison, order, tasks, request.options.resamples, request.seed, request.on_batch)
-    of = {one.place: one for one in settings}
+    of = {setting.place: setting for setting in settings}
     levels = [Level(of[single], of[joint], open_heads[joint] or total) for single, joint in pairs]
-    levels.sort(key=lambda one: (-one.heads, one.joint.updates))
-    updates = len({one.joint.updates for one in levels}) > 1
-    labels = [f"{one.heads} heads" + f", {one.joint.updates:,} updates" * updates for one in levels]
+    levels.sort(key=lambda level: (-level.heads, level.joint.updates))
+    updates = len({level.joint.updates for level in levels}) > 1
+    labels = [f"{level.heads} heads" + f", {level.joint.updates:,} updates" * updates for level in levels]
     if len({*labels}) < len(labels):
-        labels = [f"{label}, {one.joint.label}" for label, one in zip(labels, levels, strict=True)]
-    return [one._replace(label=label) for one, label in zip(levels, labels, strict=True)]
+        labels = [f"{label}, {level.joint.label}" for label, level in zip(labels, levels, strict=True)]
+    return [level._replace(label=label) for level, label in zip(levels, labels, strict=True)]
 
 
-def _unlike(levels: Sequence[Level]) -> list[str]:
+def _notes_of_differences(levels: Sequence[Level]) -> list[str]:
     """A sentence for each level whose single-task and joint runs of a seed have other heads open."""
     notes = []
-    for one in levels:
-        runs = [run for run in (*one.single.column.runs, *one.joint.column.runs) if run.heads]
+    for level in levels:
+        runs = [run for run in (*level.single.column.runs, *level.joint.column.runs) if run.heads]
         masks = {(run.seed, (run.best_gates[1][SHARED] > OPEN_ABOVE).tobytes()) for run in runs}
         if len(masks) > len({run.seed for run in runs}):
             notes.append(
-                f"{one.label}: single-task and joint runs of one seed have other heads open, so their draws add noise "
+                f"{level.label}: single-task and joint runs of one seed have other heads open, so their draws "
+                "add noise "
                 "to the gap; pruning.draw gives them the same."
             )
     return notes
@@ -141,9 +149,9 @@ def _open(runs: Sequence[ScoredRun]) -> int:
 
 def _figure(weights: Mapping[Level, float], places: list[int]) -> tuple[Resampled, list[tuple[int | None, ...]]]:
     """The weighted sum of the gaps of some levels, and of each seed the draws of their heads."""
-    seeds = common_seeds(*(side for one in weights for side in (one.single, one.joint)))
-    figure = weighted([gap(one.joint, one.single, seeds, places) for one in weights], list(weights.values()))
-    return figure, list(zip(*(one.joint.draws(seeds) for one in weights), strict=True))
+    seeds = common_seeds(*(side for level in weights for side in (level.single, level.joint)))
+    figure = weighted([gap(level.joint, level.single, seeds, places) for level in weights], list(weights.values()))
+    return figure, list(zip(*(level.joint.draws(seeds) for level in weights), strict=True))
 
 
 def doubts(figure: Resampled, draws: Sequence[Hashable], margin: float, pooled: float) -> dict[str, float]:
@@ -153,13 +161,13 @@ def doubts(figure: Resampled, draws: Sequence[Hashable], margin: float, pooled: 
         draws: of each seed.
         pooled: standard deviation between seeds of all changes of the task.
     """
-    change, others, number = Contrast.of(figure), dict[str, Contrast](), len(set(draws))
+    change, variants, number = Contrast.of(figure), dict[str, Contrast](), len(set(draws))
     row = {"p_widening": change.p_at_most(-margin), "p_margin": change.p_margin(margin)}
     if 1 < number < len(draws):
-        others["draws_"], row["draws"] = Contrast.of(by_draw(figure, draws)), number
-    if 1 < len(draws) <= FEW and pooled > float(figure.observed.std(ddof=1)):
-        others["pooled_"] = Contrast.of(figure, pooled=pooled)
-    for prefix, other in others.items():
-        row |= {prefix + name: getattr(other, name) for name in ("estimate", "low", "high")}
-        row[f"{prefix}p_widening"] = other.p_at_most(-margin)
+        variants["draws_"], row["draws"] = Contrast.of(by_draw(figure, draws)), number
+    if 1 < len(draws) <= FEW_DRAWS and pooled > float(figure.observed.std(ddof=1)):
+        variants["pooled_"] = Contrast.of(figure, pooled=pooled)
+    for prefix, variant in variants.items():
+        row |= {prefix + name: getattr(variant, name) for name in ("estimate", "low", "high")}
+        row[f"{prefix}p_widening"] = variant.p_at_most(-margin)
     return row

@@ -56,8 +56,8 @@ def _in_words(row: Any, margin: float) -> str:
     if row.verdict == UNDECIDED:
         return f"not shown to widen, nor to widen by less than {_points(margin)}{seen_from(row.detectable)}"
     words = f"it does not widen by {_points(margin)} (p {probability(row.p_widening)}){', and narrows' * (row.low > 0)}"
-    others = {"draws_": "over {} of heads in the place of seeds", "pooled_": "with the error of all changes"}
-    for prefix, name in others.items():
+    variants = {"draws_": "over {} of heads in the place of seeds", "pooled_": "with the error of all changes"}
+    for prefix, name in variants.items():
         if not math.isnan(low := getattr(row, f"{prefix}low", math.nan)):
             holds = "the same" if low > -margin else "not decided"
             ends = f"[{number(low)}, {number(getattr(row, f'{prefix}high'))}], p "
@@ -71,14 +71,14 @@ def _points(margin: float) -> str:
 
 
 def _levels(result: Result) -> Grid:
-    return Grid.declared(TABLE["levels"], _named(result.frames["levels"]))
+    return Grid.declared(TABLE["levels"], _with_words(result.frames["levels"]))
 
 
 def _changes(result: Result) -> Grid:
-    return Grid.declared(TABLE["changes"], _named(only_not_shown(result.frames["changes"], "p")))
+    return Grid.declared(TABLE["changes"], _with_words(only_not_shown(result.frames["changes"], "p")))
 
 
-def _named(frame: pd.DataFrame) -> pd.DataFrame:
+def _with_words(frame: pd.DataFrame) -> pd.DataFrame:
     """With ``name``: tasks in capitals."""
     return frame.assign(name=[task if task.startswith(MEAN) else task.upper() for task in frame["task"]])
 
@@ -90,7 +90,7 @@ TABLES = (_levels, _changes)
     "A row for the mean and each task: the gap of each level to the left, the change that is tested to the right."
 )
 def _gaps(result: Result) -> Spec:
-    levels, changes, charts = _named(result.frames["levels"]), _named(result.frames["changes"]), []
+    levels, changes, charts = _with_words(result.frames["levels"]), _with_words(result.frames["changes"]), []
     levels["called"], changes["called"] = levels["term"], changes["term"] + " − " + changes["other"]
     for name in levels["name"].unique():
         for frame, title in ((levels, "joint minus single tasks"), (changes, "change of that gap")):

@@ -50,8 +50,10 @@ def _timed(reading: Reading, subject: Subject, request: Request) -> SubjectResul
     for size in options.sizes:
         cuts = np.linspace(0, max(0, len(order) - size), options.batches).round().astype(int)
         batches = [order[first : first + size] for first in dict.fromkeys(cuts.tolist())]
-        kinds = [_kinds(masked, removed, subject, some) for some in batches]
-        ideal = 1 - sum(_flops(one["removed"]) for one in kinds) / sum(_flops(one["full"]) for one in kinds)
+        kinds = [_kinds(masked, removed, subject, batch_rows) for batch_rows in batches]
+        ideal = 1 - sum(_flops(kinds_of_batch["removed"]) for kinds_of_batch in kinds) / sum(
+            _flops(kinds_of_batch["full"]) for kinds_of_batch in kinds
+        )
         seconds = _fastest(kinds, masked.device, options.rounds, request.on_batch)
         rows.append({"batch": size, "sentences": sum(map(len, batches)), "ideal": ideal, **seconds})
     return SubjectResult({"times": pd.DataFrame(rows)})
@@ -98,9 +100,9 @@ def _fastest(
 def _seconds(work: Work, device: torch.device) -> float:
     """Seconds of this process on a CPU, to which other processes add nothing; of the wall clock on a GPU."""
     if device.type != "cpu":
-        with clock(device) as taken:
+        with clock(device) as seconds:
             work()
-        return taken[0]
-    begun = time.process_time()
+        return seconds[0]
+    start = time.process_time()
     work()
-    return time.process_time() - begun
+    return time.process_time() - start

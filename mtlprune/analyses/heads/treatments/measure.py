@@ -22,7 +22,7 @@ from mtlprune.statistics.contrast import Contrast, contrast_frame, corrected, wi
 from mtlprune.statistics.resamples import Resampled, ratio_over_seeds, swapped_p
 from mtlprune.statistics.standard_errors import StandardError
 
-SINGLE, JOINT, TREATED, OTHER = "single", "joint", "treated", "other"
+SINGLE, JOINT, TREATED, OTHER_KIND = "single", "joint", "treated", "other"
 
 
 def measure(request: Request) -> Result:
@@ -36,16 +36,21 @@ def measure(request: Request) -> Result:
     tasks = comparison.columns[joint].runs[0].tasks
     settings, notes = _settings(comparison, single, joint, tasks, request)
     sentences = settings[0].systems[0].counts.shape[1]
-    own = request.options.model_dump(mode="json", exclude={"costs"})
-    about = {"split": request.split, "sentences": sentences, "settings": {**own, "seed": request.seed}, "encoders": []}
+    option_values = request.options.model_dump(mode="json", exclude={"costs"})
+    about = {
+        "split": request.split,
+        "sentences": sentences,
+        "settings": {**option_values, "seed": request.seed},
+        "encoders": [],
+    }
     about |= {"encoder": comparison.encoders()[0], "tasks": list(tasks)}
-    by_kind = {kind: next(one for one in settings if one.kind == kind) for kind in (SINGLE, JOINT)}
-    costs = {one.label: _cost(one) for one in settings}
+    by_kind = {kind: next(setting for setting in settings if setting.kind == kind) for kind in (SINGLE, JOINT)}
+    costs = {setting.label: _cost(setting) for setting in settings}
     clock = "cpu_seconds" if all(cost["cpu_seconds"] for cost in costs.values()) else "seconds"
     if request.options.costs is not None:
-        clock, known = "update", _ratios(request.options.costs)
-        for one in settings:
-            costs[one.label]["update"] = known.get(min(run.name for run in one.column.runs), math.nan)
+        clock, cost_ratios = "update", _ratios(request.options.costs)
+        for setting in settings:
+            costs[setting.label]["update"] = cost_ratios.get(min(run.name for run in setting.column.runs), math.nan)
     rows = _rows(settings, by_kind[SINGLE], by_kind[JOINT], costs, clock, request)
     if unknown := rows.loc[(rows["n"] > 1) & rows["p"].isna(), "term"].tolist():
         notes.append(
@@ -53,9 +58,9 @@ def measure(request: Request) -> Result:
         )
     frames = {
         "scores": pd.DataFrame(
-            {"term": one.label, "task": task, "measure": "score", "value": score, "n": len(one.seeds)}
-            for one in settings
-            for task, score in zip(tasks, _means(one), strict=True)
+            {"term": setting.label, "task": task, "measure": "score", "value": score, "n": len(setting.seeds)}
+            for setting in settings
+            for task, score in zip(tasks, _means(setting), strict=True)
         ),
         "settings": rows,
         "pairs": _pairs(settings, by_kind[JOINT], dict(zip(rows["term"], rows["total"], strict=True)), request),
@@ -84,17 +89,21 @@ def _settings(
     comparison: Columns, single: int, joint: int, tasks: Sequence[str], request: Request
 ) -> tuple[list[Setting], list[str]]:
     """All columns that have every task, single tasks and joint runs first, and what is left out, in sentences."""
-    columns, whole = comparison.columns, have_all(comparison, tasks)
-    order = sorted(whole, key=lambda place: (place != single, place != joint))
-    notes = [f"{one.title} is left out: it has other tasks." for k, one in enumerate(columns) if k not in whole]
+    columns, complete = comparison.columns, have_all(comparison, tasks)
+    order = sorted(complete, key=lambda place: (place != single, place != joint))
+    notes = [
+        f"{column.title} is left out: it has other tasks." for k, column in enumerate(columns) if k not in complete
+    ]
     settings = []
-    for one in read_settings(comparison, order, tasks, request.options.resamples, request.seed, request.on_batch):
-        run = one.column.runs[0]
-        chosen = run.treatment or any(".heads." in path for path in run.settings)  # sparse sharing is pruning
-        kind = {single: SINGLE, joint: JOINT}.get(one.place, TREATED if chosen else OTHER)
-        settings.append(replace(one, kind=kind))
-    few = [f"{one.label} has the seeds {', '.join(map(str, one.seeds))} only." for one in settings]
-    return settings, notes + [note for note, one in zip(few, settings, strict=True) if one.seeds != settings[0].seeds]
+    for setting in read_settings(comparison, order, tasks, request.options.resamples, request.seed, request.on_batch):
+        run = setting.column.runs[0]
+        has_treatment = run.treatment or any(".heads." in path for path in run.settings)  # sparse sharing is pruning
+        kind = {single: SINGLE, joint: JOINT}.get(setting.place, TREATED if has_treatment else OTHER_KIND)
+        settings.append(replace(setting, kind=kind))
+    seed_notes = [f"{setting.label} has the seeds {', '.join(map(str, setting.seeds))} only." for setting in settings]
+    return settings, notes + [
+        note for note, setting in zip(seed_notes, settings, strict=True) if setting.seeds != settings[0].seeds
+    ]
 
 
 def gap_errors(request: Request) -> dict[str, StandardError]:
@@ -109,13 +118,13 @@ def gap_errors(request: Request) -> dict[str, StandardError]:
     return {name: StandardError.of([observed], [booted]) for name, (observed, booted) in gaps.items()}
 
 
-def _apart(first: Setting, second: Setting) -> Resampled:
+def _gap_of_settings(first: Setting, second: Setting) -> Resampled:
     return gap(first, second, common_seeds(first, second))
 
 
-def _means(one: Setting) -> list[float]:
+def _means(setting: Setting) -> list[float]:
     """The score of each task, mean over seeds."""
-    return [float(scores.observed.mean()) for scores in one.scores]
+    return [float(scores.observed.mean()) for scores in setting.scores]
 
 
 def _rows(
@@ -126,27 +135,37 @@ def _rows(
     clock: str,
     request: Request,
 ) -> pd.DataFrame:
-    whole, margin, rows = Contrast.of(_apart(single, joint)), request.options.margin, list[dict[str, Any]]()
-    for one in settings:
-        mean, cost = float(np.mean(_means(one))), costs[one.label]
-        row = {"term": one.label, "mode": one.kind, "label": one.column.title, "mean": mean, "seeds": len(one.seeds)}
+    gap_test, margin, rows = (
+        Contrast.of(_gap_of_settings(single, joint)),
+        request.options.margin,
+        list[dict[str, Any]](),
+    )
+    for setting in settings:
+        mean, cost = float(np.mean(_means(setting))), costs[setting.label]
+        row = {
+            "term": setting.label,
+            "mode": setting.kind,
+            "label": setting.column.title,
+            "mean": mean,
+            "seeds": len(setting.seeds),
+        }
         row |= {"parameters": cost["parameters"] - costs[joint.label]["parameters"]}
-        whole_costs = [_whole(costs[which.label], clock) for which in (one, joint, single)]
+        whole_costs = [_total_cost(costs[costed.label], clock) for costed in (setting, joint, single)]
         row |= {"cost": cost[clock] / costs[joint.label][clock]}
         row |= {"total": (whole_costs[0] + (whole_costs[2] if cost["owes"] else 0.0)) / whole_costs[1]}
-        if one is not single:
-            behind = Contrast.of(_apart(single, one))
+        if setting is not single:
+            behind = Contrast.of(_gap_of_settings(single, setting))
             row |= {"gap": behind.estimate, "gap_low": behind.low, "gap_high": behind.high}
-            row |= {"p_reach": Contrast.of(_apart(one, single)).p_at_most(-margin)}
-        if one is not joint:
-            gain = Contrast.of(gained := _apart(one, joint))
+            row |= {"p_reach": Contrast.of(_gap_of_settings(setting, single)).p_at_most(-margin)}
+        if setting is not joint:
+            gain = Contrast.of(gained := _gap_of_settings(setting, joint))
             row |= gain.row()
-            if whole.low > 0 and one.seeds == single.seeds == joint.seeds and one is not single:
-                ends = ratio_over_seeds(gained, _apart(single, joint))
-                row |= {"share": gain.estimate / whole.estimate, "share_low": ends[0], "share_high": ends[1]}
+            if gap_test.low > 0 and setting.seeds == single.seeds == joint.seeds and setting is not single:
+                ends = ratio_over_seeds(gained, _gap_of_settings(single, joint))
+                row |= {"share": gain.estimate / gap_test.estimate, "share_low": ends[0], "share_high": ends[1]}
         rows.append(row)
     frame = pd.DataFrame(rows).reindex(columns=[*dict.fromkeys([*(k for r in rows for k in r), *_SHARES])])
-    among = frame["mode"].isin((TREATED, OTHER))
+    among = frame["mode"].isin((TREATED, OTHER_KIND))
     frame = corrected(corrected(frame, ["mode"], among), ["mode"], among, p="p_reach")
     return with_verdict(frame, effect=margin)
 
@@ -160,17 +179,17 @@ def _ratios(path: Path) -> dict[str, float]:
         return {str(name): float(ratio) for name, ratio in read_json(path)["ratios"].items()}
 
 
-def _whole(cost: Mapping[str, float], clock: str) -> float:
+def _total_cost(cost: Mapping[str, float], clock: str) -> float:
     """Cost of all updates."""
     return cost["update"] * cost["updates"] if clock == "update" else cost[clock]
 
 
-def _cost(one: Setting) -> dict[str, float]:
+def _cost(setting: Setting) -> dict[str, float]:
     """Mean over seeds, of the runs of all tasks together: parameters, seconds, and whether runs are owed."""
-    runs = one.runs
+    runs = setting.runs
     ends = [run.manifest.get("finished", {}) for run in runs]
     cost = {
-        clock: sum(float(end.get(clock, 0)) for end in ends) / len(one.seeds)
+        clock: sum(float(end.get(clock, 0)) for end in ends) / len(setting.seeds)
         for clock in ("seconds", "cpu_seconds")
         if all(clock in end for end in ends)
     }
@@ -178,14 +197,14 @@ def _cost(one: Setting) -> dict[str, float]:
     owes = any(run.config.treatment.distil or run.config.treatment.merge for run in runs)
     missing = {"seconds": math.nan, "cpu_seconds": 0.0}
     updates = sum(run.updates for run in runs)
-    cost["updates"] = updates / len(one.seeds) if updates else math.nan
-    return {**missing, **cost, "parameters": math.fsum(sizes) / len(one.seeds), "owes": float(owes)}
+    cost["updates"] = updates / len(setting.seeds) if updates else math.nan
+    return {**missing, **cost, "parameters": math.fsum(sizes) / len(setting.seeds), "owes": float(owes)}
 
 
 def _pairs(settings: Sequence[Setting], joint: Setting, costs: Mapping[str, float], request: Request) -> pd.DataFrame:
     options, rows = request.options, []
     for first, second, mode in _compared(settings, joint, costs, set(options.primary.split(","))):
-        distance = _apart(first, second)
+        distance = _gap_of_settings(first, second)
         contrast, p_sentences = Contrast.of(distance), math.nan
         if first.seeds == second.seeds:
             p_sentences = swapped_p(first.systems, second.systems, options.resamples, request.seed)
@@ -200,8 +219,8 @@ def _compared(
 ) -> Iterator[tuple[Setting, Setting, str]]:
     """Chosen heads and their controls of the same layers; what owes finished runs or costs about as much (in all), and
     longer joint training; all and the joint training that is the best on dev."""
-    treated = [one for one in settings if one.kind == TREATED]
-    flat = {one.label: dict(one.column.runs[0].settings) for one in treated}
+    treated = [setting for setting in settings if setting.kind == TREATED]
+    flat = {setting.label: dict(setting.column.runs[0].settings) for setting in treated}
     for setting in flat.values():
         setting.pop("train.precision", None)  # what the machine had
     for second in treated:
@@ -209,24 +228,26 @@ def _compared(
             if not (path.endswith(".heads.rule") and value in ("random", "unclaimed", "permuted")):
                 continue
             heads = path.removesuffix("rule")
-            own = {key for key in flat[second.label] if key.startswith(heads)}
-            like = {key: wanted for key, wanted in flat[second.label].items() if key not in own}
-            given = {key: heads + key.removeprefix(f"{heads}like.") for key in own if key.startswith(f"{heads}like.")}
-            like |= {name: flat[second.label][key] for key, name in given.items()}
+            head_keys = {key for key in flat[second.label] if key.startswith(heads)}
+            like = {key: value for key, value in flat[second.label].items() if key not in head_keys}
+            renamed_keys = {
+                key: heads + key.removeprefix(f"{heads}like.") for key in head_keys if key.startswith(f"{heads}like.")
+            }
+            like |= {name: flat[second.label][key] for key, name in renamed_keys.items()}
             for first in treated:
                 if flat[first.label] == like:
                     yield first, second, "primary" if path.split(".")[1] in primary else "control"
     for longer in settings:
-        if longer.kind == OTHER and not longer.alone and longer.updates > MORE_UPDATES * joint.updates:
-            for one in treated:
-                if _cost(one)["owes"] or costs[one.label] * 1.25 > costs[longer.label]:
-                    yield one, longer, "budget"
-    known = [one for one in settings if one.kind in (JOINT, OTHER) and not one.alone]
-    tuned = max((one for one in known if one.updates <= MORE_UPDATES * joint.updates), key=_on_dev)
+        if longer.kind == OTHER_KIND and not longer.is_single_task and longer.updates > MORE_UPDATES * joint.updates:
+            for treated_setting in treated:
+                if _cost(treated_setting)["owes"] or costs[treated_setting.label] * 1.25 > costs[longer.label]:
+                    yield treated_setting, longer, "budget"
+    candidates = [setting for setting in settings if setting.kind in (JOINT, OTHER_KIND) and not setting.is_single_task]
+    tuned = max((setting for setting in candidates if setting.updates <= MORE_UPDATES * joint.updates), key=_on_dev)
     if tuned is not joint:
-        yield from ((one, tuned, "tuned") for one in treated)
+        yield from ((setting, tuned, "tuned") for setting in treated)
 
 
-def _on_dev(one: Setting) -> float:
+def _on_dev(setting: Setting) -> float:
     """Mean over seeds of the tasks' mean score on dev, by which epochs were chosen."""
-    return float(np.mean([run.folder.read_best()["joint"]["score"] for run in one.runs]))
+    return float(np.mean([run.folder.read_best()["joint"]["score"] for run in setting.runs]))

@@ -36,25 +36,31 @@ def findings(result: Result) -> list[str]:
     """The gap, what gains and reaches single tasks, and whether it matters which heads are treated."""
     margin = result.about["settings"]["margin"]
     joint = _settings(result, "joint").iloc[0]
-    seen = seen_from(*_settings(result, "single")["detectable"])
+    detectable_note = seen_from(*_settings(result, "single")["detectable"])
     sentences = [
         f"Joint training without treatment is {number(joint['gap'])} points [{number(joint['gap_low'])}, "
         f"{number(joint['gap_high'])}] below single tasks"
-        + ("" if joint["gap_low"] > 0 else f"; it is not shown to be above 0, so no share of the gap is given{seen}")
+        + (
+            ""
+            if joint["gap_low"] > 0
+            else f"; it is not shown to be above 0, so no share of the gap is given{detectable_note}"
+        )
         + "."
     ]
     for kind, name in (("treated", "treatments"), ("other", "other settings")):
-        some = _settings(result, kind)
-        if not len(some):
+        rows_of_kind = _settings(result, kind)
+        if not len(rows_of_kind):
             continue
-        better = some.loc[(some["p_holm"] < LEVEL) & (some["estimate"] > 0), "term"]
-        worse = some.loc[(some["p_holm"] < LEVEL) & (some["estimate"] < 0), "term"]
-        seen = seen_from(*only_not_shown(some)["detectable"], before="; of what is not shown, ")
-        reach = some.loc[some["p_reach_holm"] < LEVEL, "term"]
+        better = rows_of_kind.loc[(rows_of_kind["p_holm"] < LEVEL) & (rows_of_kind["estimate"] > 0), "term"]
+        worse = rows_of_kind.loc[(rows_of_kind["p_holm"] < LEVEL) & (rows_of_kind["estimate"] < 0), "term"]
+        detectable_note = seen_from(*only_not_shown(rows_of_kind)["detectable"], before="; of what is not shown, ")
+        reach = rows_of_kind.loc[rows_of_kind["p_reach_holm"] < LEVEL, "term"]
         sentences.append(
-            f"Of {len(some)} {name} {len(better)} {'is' if len(better) == 1 else 'are'} better than joint training"
-            f"{_listed(better)}, {len(worse)} worse{_listed(worse)}; shown to be at most {margin:g} points below "
-            f"single tasks: {len(reach)}{_listed(reach)}{seen}."
+            f"Of {len(rows_of_kind)} {name} {len(better)} {'is' if len(better) == 1 else 'are'} better than "
+            "joint training"
+            f"{_names_in_words(better)}, {len(worse)} worse{_names_in_words(worse)}; shown to be at most "
+            f"{margin:g} points below "
+            f"single tasks: {len(reach)}{_names_in_words(reach)}{detectable_note}."
         )
     pairs = pairs_not_shown(result)
     tuned = pairs[pairs["mode"] == "tuned"]
@@ -62,7 +68,7 @@ def findings(result: Result) -> list[str]:
         better = rows.loc[(rows["p_holm"] < LEVEL) & (rows["estimate"] > 0), "term"]
         sentences.append(
             f"Of the untreated joint settings with no more updates {name} is the best on dev; {len(better)} of "
-            f"{len(rows)} treatments {'is' if len(better) == 1 else 'are'} better than it{_listed(better)}."
+            f"{len(rows)} treatments {'is' if len(better) == 1 else 'are'} better than it{_names_in_words(better)}."
         )
     for row in pairs.drop(tuned.index).to_dict("records"):
         p = f"p {probability(row['p'])}" + (f", Holm {probability(row['p_holm'])}" if row["mode"] == "primary" else "")
@@ -82,14 +88,14 @@ def pairs_not_shown(result: Result) -> pd.DataFrame:
     return only_not_shown(pairs.assign(p_decisive=decisive_p(pairs)), "p_decisive")
 
 
-def _listed(names: pd.Series) -> str:
+def _names_in_words(names: pd.Series) -> str:
     return f" ({', '.join(names)})" if len(names) else ""
 
 
 def _table(result: Result) -> Grid:
     rows = _settings(result).set_index("term")
     scores = result.frames["scores"].pivot(index="term", columns="task", values="value")
-    shown = rows.join(scores).reset_index()
+    table_rows = rows.join(scores).reset_index()
     clock = {
         "processor": "processor time of training with evaluations on dev",
         "wall": "time of training with evaluations on dev",
@@ -102,7 +108,7 @@ def _table(result: Result) -> Grid:
     columns |= {"added weights (M)": ("millions", 2), "cost": ("cost", 2), "in all": ("total", 2)}
     return Grid.of(
         "Treatments and their controls",
-        shown.assign(millions=shown["parameters"] / 1e6),
+        table_rows.assign(millions=table_rows["parameters"] / 1e6),
         columns,
         "Means over seeds. Gap: single tasks minus this, with 95 % interval; share closed: of joint training's gap, "
         f"with 95 % interval. Cost: {clock}, as a multiple of joint training's; in all: of all updates, with the "

@@ -35,7 +35,7 @@ from mtlprune.training.cosreg import unit_rows
 Floats = NDArray[np.float64]
 LEAST = 5
 """Labels that a correlation needs."""
-NONE = "(none)"
+NO_NAME = "(none)"
 """Name of the class of items without a label."""
 RANKS = 40
 """Singular values of a spectrum that are kept, at evenly spaced logarithms of their ranks."""
@@ -47,7 +47,7 @@ class Frequencies:
 
     def __init__(self, corpus: Path, fingerprint: str) -> None:
         self.corpus, self.fingerprint = corpus, fingerprint
-        self.known: dict[tuple[str, tuple[str, ...], int | None], Floats] = {}
+        self.counts_by_key: dict[tuple[str, tuple[str, ...], int | None], Floats] = {}
         self.sentences: dict[int | None, list[Sentence]] = {}
 
     def of(self, run: str, task: Task, rows: LabelRows) -> Floats | None:
@@ -57,15 +57,15 @@ class Frequencies:
             return None
         number, split = folder.config.data.train_sentences, folder.config.data.train
         key = (task.name, tuple(rows.names), number)
-        if key not in self.known:
+        if key not in self.counts_by_key:
             if number not in self.sentences:
                 self.sentences[number] = list(load_corpus(self.corpus)[split])[:number]
             counts = np.zeros(len(rows.names))
             for sentence in self.sentences[number]:
                 if task.is_annotated(sentence):
                     np.add.at(counts, task.label_places(task.target(sentence)), 1)
-            self.known[key] = counts
-        return self.known[key]
+            self.counts_by_key[key] = counts
+        return self.counts_by_key[key]
 
 
 def decoders(
@@ -86,23 +86,23 @@ def decoders(
         if len(rows.names) < 2:
             notes.append(f"{called}: {name} has fewer than two labels, so there is no cone.")
             continue
-        counted = frequencies.of(source.name, module, rows)
-        if counted is None:
+        label_counts = frequencies.of(source.name, module, rows)
+        if label_counts is None:
             notes.append(
                 f"{called} was trained on other data than {frequencies.corpus}, so how often its labels of {name} "
                 "occurred is not said."
             )
         weights = rows.rows.detach().double().cpu()
-        labels = table(rows.names, weights, counted)
+        labels = table(rows.names, weights, label_counts)
         labels["gold"], labels["f1"] = label_f1(name, rows.names, sentences, predicted)
         fitted = slope(labels["cosine"], labels["frequency"], request.options.permutations, request.seed)
-        shown = drawn(torch.linalg.svdvals(weights), maths.projection(_small(unit_rows(weights))), "labels")
+        drawings = drawing_frames(torch.linalg.svdvals(weights), maths.projection(_small(unit_rows(weights))), "labels")
         keys = {"encoder": source.label, "run": source.name, "seed": source.seed, "task": name}
-        parts.append((keys, {"decoders": long_frame([matrix(weights) | fitted]), "labels": labels, **shown}))
+        parts.append((keys, {"decoders": long_frame([matrix(weights) | fitted]), "labels": labels, **drawings}))
     return parts, notes
 
 
-def table(names: Sequence[str], rows: Tensor, counted: Floats | None) -> pd.DataFrame:
+def table(names: Sequence[str], rows: Tensor, label_counts: Floats | None) -> pd.DataFrame:
     """Rows (K, D) and their counts by label: ``label`` (NONE where the softmax has a class for no label),
     ``frequency`` (NaN for NONE, or where nothing was counted), ``norm``, ``cosine`` to the mean of the rows at length
     1, ``rival``, the label of the row at the smallest angle, and ``rival_cosine``."""
@@ -110,11 +110,11 @@ def table(names: Sequence[str], rows: Tensor, counted: Floats | None) -> pd.Data
     cosines = units @ units.T
     cosines.fill_diagonal_(-math.inf)
     nearest = cosines.max(1)
-    called = np.array([name or NONE for name in names], object)
+    called = np.array([name or NO_NAME for name in names], object)
     return pd.DataFrame(
         {
             "label": called,
-            "frequency": math.nan if counted is None else np.where(called == NONE, math.nan, counted),
+            "frequency": math.nan if label_counts is None else np.where(called == NO_NAME, math.nan, label_counts),
             "norm": rows.norm(dim=1).numpy(),
             "cosine": torch.cos(torch.deg2rad(maths.angles_to_mean(rows))).numpy(),
             "rival": called[nearest.indices.numpy()],
@@ -123,7 +123,7 @@ def table(names: Sequence[str], rows: Tensor, counted: Floats | None) -> pd.Data
     )
 
 
-def drawn(singular: Tensor, points: Tensor, term: str) -> dict[str, pd.DataFrame]:
+def drawing_frames(singular: Tensor, points: Tensor, term: str) -> dict[str, pd.DataFrame]:
     """The columns that figures show of a cloud, rounded for drawing: ``spectra`` (by the largest) and ``points``.
     ``singular``: (D,), falling; ``points``: (N, 2)."""
     values = (singular / singular[0]).numpy()
@@ -162,25 +162,25 @@ def label_f1(
 ) -> tuple[Floats, Floats]:
     """(K,) each: gold items and F1 in percent of every label; NaN F1 where it has neither gold nor predicted items."""
     sums: dict[str, Floats] = {name: np.zeros(3) for name in names}  # correct, gold, predicted
-    for mine, theirs in zip(gold, predicted, strict=True):
-        for label, counts in (count_labels(task, mine, theirs) or {}).items():
+    for gold_sentence, predicted_sentence in zip(gold, predicted, strict=True):
+        for label, counts in (count_labels(task, gold_sentence, predicted_sentence) or {}).items():
             if label in sums:
                 sums[label] += counts
-    correct, wanted, given = np.array([sums[name] for name in names]).T
+    correct, gold_count, predicted_count = np.array([sums[name] for name in names]).T
     with np.errstate(invalid="ignore"):
-        return wanted, 200 * correct / (wanted + given)
+        return gold_count, 200 * correct / (gold_count + predicted_count)
 
 
 def slope(cosine: pd.Series, frequency: pd.Series, permutations: int, seed: int) -> dict[str, float]:
     """Cosine to the mean row against ln frequency: ``slope`` (least squares), ``spearman`` and its p, over ``labels``
     of which the frequency is known."""
-    known = frequency > 0
+    occurs = frequency > 0
     slope = value = p = math.nan
-    if known.sum() >= LEAST:
-        logs = np.log(frequency[known])
-        slope = float(np.polyfit(logs, cosine[known], 1)[0]) if np.ptp(logs) else math.nan
-        value, p = rank_test(logs, cosine[known], permutations, np.random.default_rng([seed, 73]))
-    return {"labels": float(known.sum()), "slope": slope, "spearman": value, "spearman_p": p}
+    if occurs.sum() >= LEAST:
+        logs = np.log(frequency[occurs])
+        slope = float(np.polyfit(logs, cosine[occurs], 1)[0]) if np.ptp(logs) else math.nan
+        value, p = rank_test(logs, cosine[occurs], permutations, np.random.default_rng([seed, 73]))
+    return {"labels": float(occurs.sum()), "slope": slope, "spearman": value, "spearman_p": p}
 
 
 # -- joint against single ----------------------------------------------------------------------------------------------
@@ -196,14 +196,17 @@ def pairs(labels_of_runs: Sequence[Part], permutations: int, seed: int) -> pd.Da
         ``mean_difference`` of F1, Spearman's correlation as ``value``, ``p``, and ``q`` over all.
     """
     rows: list[dict[str, Any]] = []
-    each = [(keys, frames["labels"]) for keys, frames in labels_of_runs if "labels" in frames]
-    for keys, joint in each:
+    frames_by_keys = [(keys, frames["labels"]) for keys, frames in labels_of_runs if "labels" in frames]
+    for keys, joint in frames_by_keys:
         kind = variant(keys["encoder"])
-        wanted = {**keys, "encoder": keys["task"].upper() + (f" ({kind})" if kind else "")}
-        for own, single in each:
-            same = all(own[key] == wanted[key] for key in ("encoder", "seed", "task")) and own != keys
-            if same and joint["label"].equals(single["label"]):
-                more = {**keys, "other": own["encoder"], "other_run": own["run"]}
+        single_keys = {**keys, "encoder": keys["task"].upper() + (f" ({kind})" if kind else "")}
+        for keys_of_single, single in frames_by_keys:
+            is_partner = (
+                all(keys_of_single[key] == single_keys[key] for key in ("encoder", "seed", "task"))
+                and keys_of_single != keys
+            )
+            if is_partner and joint["label"].equals(single["label"]):
+                more = {**keys, "other": keys_of_single["encoder"], "other_run": keys_of_single["run"]}
                 rows += [{**more, **test} for test in _tests(joint, single, permutations, seed)]
     return pd.DataFrame(rows).assign(q=corrected([row["p"] for row in rows]))
 

@@ -38,7 +38,7 @@ from mtlprune.analyses.harness.reading import (
 )
 from mtlprune.analyses.heads.claims.groups import GROUPS, Groups, compared, groups_of
 from mtlprune.analyses.vectors.degeneration import DegenerationOptions, maths
-from mtlprune.analyses.vectors.degeneration.labels import Frequencies, decoders, drawn, pairs
+from mtlprune.analyses.vectors.degeneration.labels import Frequencies, decoders, drawing_frames, pairs
 from mtlprune.analyses.vectors.degeneration.maths import Moments
 from mtlprune.analyses.vectors.degeneration.pieces import (
     Softmax,
@@ -302,7 +302,12 @@ def _sampled(table: Tensor, request: Request) -> MomentsAndRows:
 def _drawing_frames(points: Mapping[str, MomentsAndRows]) -> dict[str, pd.DataFrame]:
     """``spectra`` and ``points`` by ``term``; points of every k-th row, for tables are sorted by frequency."""
     return joined(
-        ({}, drawn(moments.spectrum(), maths.projection(rows[:: -(-len(rows) // POINTS)], moments.second), term))
+        (
+            {},
+            drawing_frames(
+                moments.spectrum(), maths.projection(rows[:: -(-len(rows) // POINTS)], moments.second), term
+            ),
+        )
         for term, (moments, rows) in points.items()
     )
 

@@ -70,10 +70,11 @@ def findings(result: Result) -> list[str]:
             )
             shares = {term: last.get(f"share_{term}", math.nan) for term in TERMS}
             if not math.isnan(shares["input"]):
-                most = max(shares, key=lambda term: shares[term])
-                words += f"; most of the last layer's mean comes from {TERMS[most]} ({shares[most]:.2f} of it)"
+                largest_term = max(shares, key=lambda term: shares[term])
+                share = f"{TERMS[largest_term]} ({shares[largest_term]:.2f} of it)"
+                words += f"; most of the last layer's mean comes from {share}"
         sentences.append(f"{words}.")
-    return [*sentences, *_rare_pieces(result), *_rare(result), _lost(result), *by_claims(result)]
+    return [*sentences, *_rare_pieces(result), *_rare(result), _loss_text(result), *by_claims(result)]
 
 
 def _rare_pieces(result: Result) -> Iterator[str]:
@@ -85,17 +86,18 @@ def _rare_pieces(result: Result) -> Iterator[str]:
 
 
 def _rare(result: Result) -> Iterator[str]:
-    known = result.rows_with_measure("decoders", "spearman_p")
-    if len(known):
-        sure = ((known["spearman_p"] < LEVEL) & (known["spearman"] < 0)).sum()
+    tested_rows = result.rows_with_measure("decoders", "spearman_p")
+    if len(tested_rows):
+        significant_count = ((tested_rows["spearman_p"] < LEVEL) & (tested_rows["spearman"] < 0)).sum()
         yield (
-            f"Rare labels: in {sure} of {len(known)} decoders the rows of rarer labels lie nearer to the mean row ("
+            f"Rare labels: in {significant_count} of {len(tested_rows)} decoders the rows of rarer labels lie "
+            "nearer to the mean row ("
             f"Spearman of cosine and frequency below 0, p < {LEVEL}; median "
-            f"{known['spearman'].sort_values().iloc[len(known) // 2]:.2f})."
+            f"{tested_rows['spearman'].sort_values().iloc[len(tested_rows) // 2]:.2f})."
         )
 
 
-def _lost(result: Result) -> str:
+def _loss_text(result: Result) -> str:
     tests = _pairs_known(result)
     if not len(tests):
         return "No joint run was named beside a single-task run of the same seed, so F1 lost is set against nothing."
@@ -154,14 +156,14 @@ def _decoders(result: Result) -> Grid:
 
 def _labels(result: Result) -> Grid:
     labels = _by_task(result, "labels")
-    shown = labels
+    shown_labels = labels
     if len(labels):
         labels = labels.dropna(subset="frequency")
         labels = labels.sort_values(["task", "name", "cosine"], ascending=[True, True, False])
-        each = labels.groupby(["task", "name"], observed=True)["cosine"]
-        place, size = each.cumcount(), each.transform("size")
-        shown = labels[(place < DEEPEST) | (place >= size - FURTHEST)]
-    return Grid.declared(TABLE["labels"], shown)
+        cosines = labels.groupby(["task", "name"], observed=True)["cosine"]
+        place, size = cosines.cumcount(), cosines.transform("size")
+        shown_labels = labels[(place < DEEPEST) | (place >= size - FURTHEST)]
+    return Grid.declared(TABLE["labels"], shown_labels)
 
 
 def _pairs(result: Result) -> Grid:
@@ -210,10 +212,10 @@ def _clouds_drawn(result: Result, frame: str) -> Iterator[tuple[str, pd.DataFram
 
 @captioned("Lines by rank: singular values of embeddings, of the last layer and of label weights.")
 def _spectrum(result: Result) -> Spec:
-    everything = result.with_names("spectra")
-    look = colours(result.dashed(everything), "closed")
+    spectra = result.with_names("spectra")
+    look = colours(result.dashed(spectra), "closed")
     words: dict[str, Any] = {"x_title": "log10 of the rank", "y_title": "singular value / largest"}
-    ranked = everything.assign(rank=np.log10(everything["rank"]))
+    ranked = spectra.assign(rank=np.log10(spectra["rank"]))
     charts = [
         lines(ranked.loc[rows.index], "rank", "value", title=title, zero=True, integer_axis=False, look=look, **words)
         for title, rows in _clouds_drawn(result, "spectra")
@@ -275,13 +277,13 @@ def _isotropy(result: Result) -> Spec:
 @captioned("Maps of layers by heads: mean cosine, IsoScore and dimension, a row an encoder.")
 def _maps(result: Result) -> Spec | None:
     frame = result.wide("heads")
-    shown = {key: title for key, title in MAPS.items() if key in frame and frame[key].abs().max() > 0}
-    if not shown:
+    maps_shown = {key: title for key, title in MAPS.items() if key in frame and frame[key].abs().max() > 0}
+    if not maps_shown:
         return None
-    frame[[*shown]] = frame[[*shown]].where(frame["gate"] > OPEN_ABOVE)
+    frame[[*maps_shown]] = frame[[*maps_shown]].where(frame["gate"] > OPEN_ABOVE)
     maps = [
-        head_map(frame, key, title=title, diverging=key == "cone", words=key == next(iter(shown)))
-        for key, title in shown.items()
+        head_map(frame, key, title=title, diverging=key == "cone", words=key == next(iter(maps_shown)))
+        for key, title in maps_shown.items()
     ]
     explained = [
         f"Rows are layers (1 above), columns heads. Words of {result.source}. Of the share of the mean vector of the "
@@ -311,21 +313,23 @@ def _against_frequency(result: Result) -> Spec | None:
 
 @captioned("Dots, one a label: F1 lost against the change of its cosine to the mean row.", frame="pairs")
 def _against_change(result: Result) -> Spec | None:
-    labels, both = _by_task(result, "labels"), _by_task(result, "pairs")
-    own = labels[["run", "task", "label", "cosine", "f1"]].rename(columns={"run": "other_run"})
-    both = labels.merge(both[["run", "task", "other_run"]].drop_duplicates(), on=["run", "task"])
-    both = both.merge(own, on=["other_run", "task", "label"], suffixes=("", "_alone"))
-    both = both.assign(change=both["cosine"] - both["cosine_alone"], lost=both["f1"] - both["f1_alone"])
-    both = both[(both["gold"] >= FEW_ITEMS) & both["lost"].notna()]
-    if not len(both):
+    labels, joined_rows = _by_task(result, "labels"), _by_task(result, "pairs")
+    own_labels = labels[["run", "task", "label", "cosine", "f1"]].rename(columns={"run": "other_run"})
+    joined_rows = labels.merge(joined_rows[["run", "task", "other_run"]].drop_duplicates(), on=["run", "task"])
+    joined_rows = joined_rows.merge(own_labels, on=["other_run", "task", "label"], suffixes=("", "_alone"))
+    joined_rows = joined_rows.assign(
+        change=joined_rows["cosine"] - joined_rows["cosine_alone"], lost=joined_rows["f1"] - joined_rows["f1_alone"]
+    )
+    joined_rows = joined_rows[(joined_rows["gold"] >= FEW_ITEMS) & joined_rows["lost"].notna()]
+    if not len(joined_rows):
         return None
-    look = colours(both, symbol="circle")
+    look = colours(joined_rows, symbol="circle")
     words = {"x_title": "change of cosine to the mean row", "y_title": "F1, joint minus single"}
     charts = [
         dots(rows[["name", "label", "change", "lost"]], "change", "lost", look, title=task, **words)
         + mark(0)
         + mark(y=0)
-        for task, rows in both.groupby("title", sort=False)
+        for task, rows in joined_rows.groupby("title", sort=False)
     ]
     explained = [
         f"A dot a label with {FEW_ITEMS} gold items or more in {result.source}: the joint run minus the "

@@ -34,7 +34,7 @@ BESIDE |= {MASKED: "masked words, own head", LEARNT: "masked words, learnt proje
 READERS = {MASKED: ", own head", LEARNT: ", learnt"}
 """Who reads a sum of terms, where the two stand side by side."""
 BASELINES = {SENSES: "most frequent sense", NEAREST: "most frequent sense", MASKED: "most frequent piece"}
-ALIKE = 0.9
+ALIKE_BELOW = 0.9
 """A correlation of importance below which a term differs between encoders."""
 
 
@@ -58,9 +58,10 @@ def about(result: Result) -> str:
 
 def findings(result: Result) -> list[str]:
     """The main numbers, in sentences; comparisons only where there is something to compare."""
-    facts, several = result.wide("encoders"), len(result.names)
+    facts, encoder_count = result.wide("encoders"), len(result.names)
     lines = [
-        f"{several} encoder{'s' * (several > 1)} on {result.source} ({facts['pieces'].iloc[0]:.0f} sub-words): "
+        f"{encoder_count} encoder{'s' * (encoder_count > 1)} on {result.source} ({facts['pieces'].iloc[0]:.0f} "
+        "sub-words): "
         f"i + h + f + c meet every hidden state within {facts['error'].max():.0e} (float32)."
     ]
     lines += _masked_words(result)
@@ -111,7 +112,7 @@ def _point(value: float) -> str:
     return f"{round(100 * value, 1) + 0.0:+.1f}".replace("-", "−")
 
 
-def _named(subset: str) -> str:
+def _subset_name(subset: str) -> str:
     return subset or "∅"
 
 
@@ -143,8 +144,8 @@ def _scores(result: Result) -> list[Grid]:
     tasks, seeds = _by_table(result.wide("tasks")), result.about["nets"]["seeds"]
     for (table,), rows in _groups(_by_table(result.with_names("scores")), "table"):
         facts = tasks[tasks["table"] == table].set_index("column")
-        most = facts.loc[facts["train"].idxmax()]
-        means, spread = (
+        largest_row = facts.loc[facts["train"].idxmax()]
+        means, deviations = (
             100 * rows[rows["measure"] == measure].pivot(index="term", columns="column", values="value")
             for measure in ("score", "score_sd")
         )
@@ -152,18 +153,18 @@ def _scores(result: Result) -> list[Grid]:
             {
                 column: [
                     number(means.at[subset, column], 1)
-                    + (f" ± {number(spread.at[subset, column], 1)}" if column in spread else "")
+                    + (f" ± {number(deviations.at[subset, column], 1)}" if column in deviations else "")
                     for subset in SUBSETS
                 ]
                 for column in facts.index
             },
-            index=[_named(subset) for subset in SUBSETS],
+            index=[_subset_name(subset) for subset in SUBSETS],
         )
         cell.loc[BASELINES.get(table, "majority label")] = [number(100 * value, 1) for value in facts["baseline"]]
-        caption = f"Percent; {most['train']:.0f} items to learn from, {most['test']:.0f} asked"
-        if most["unseen"]:
-            caption += f", of which {most['unseen']:.0f} have a label that was never seen"
-        if len(spread.columns):
+        caption = f"Percent; {largest_row['train']:.0f} items to learn from, {largest_row['test']:.0f} asked"
+        if largest_row["unseen"]:
+            caption += f", of which {largest_row['unseen']:.0f} have a label that was never seen"
+        if len(deviations.columns):
             caption += f"; mean ± standard deviation over {seeds} seeds of decoders"
         columns: dict[str, Any] = {"terms": "index", **{column: column for column in facts.index}}
         title = f"Subsets of terms: {_score(result, table) if table != MASKED else 'masked words'}"
@@ -175,7 +176,7 @@ def _losses(result: Result) -> Grid | None:
     frame = _differences(result)
     if not len(frame):
         return None
-    table = frame.pivot(index="term", columns="pair", values="points").reindex(SUBSETS).rename(index=_named)
+    table = frame.pivot(index="term", columns="pair", values="points").reindex(SUBSETS).rename(index=_subset_name)
     return Grid.of(
         "Which term carries the loss",
         table.reset_index(),
@@ -198,11 +199,11 @@ def _correlations(result: Result) -> pd.DataFrame:
     frame = result.with_names("across")
     if not len(frame):
         return frame.assign(encoder=[], partner=[])
-    labels = dict(zip(result.names, [one["encoder"] for one in result.about["encoders"]], strict=True))
+    labels = dict(zip(result.names, [entry["encoder"] for entry in result.about["encoders"]], strict=True))
     order = list(dict.fromkeys(labels.values()))
     pairs = [
-        sorted((one, labels[other]), key=order.index)
-        for one, other in zip(frame["encoder"], frame["other"], strict=True)
+        sorted((encoder, labels[partner]), key=order.index)
+        for encoder, partner in zip(frame["encoder"], frame["other"], strict=True)
     ]
     encoders, partners = zip(*pairs, strict=True)
     return frame.assign(encoder=encoders, partner=partners)
@@ -210,12 +211,12 @@ def _correlations(result: Result) -> pd.DataFrame:
 
 def _across(result: Result) -> Grid:
     rows = []
-    for (name, other, kind), pairs in _groups(_correlations(result), "encoder", "partner", "measure"):
+    for (name, partner, kind), pairs in _groups(_correlations(result), "encoder", "partner", "measure"):
         by_layer = pairs.pivot_table(index="layer", columns="term", values="value")
-        below = by_layer["h"].loc[1:] < ALIKE
+        below = by_layer["h"].loc[1:] < ALIKE_BELOW
         first = below[::-1].cummin()[::-1].idxmax() if below.iloc[-1] else math.nan
-        counted = {"pairs": len(pairs) // (len(by_layer) * len(TERMS)), "mean": by_layer["h"].mean(), "first": first}
-        rows.append({"name": name, "other": other, "kind": kind.capitalize(), **by_layer.iloc[-1], **counted})
+        cells = {"pairs": len(pairs) // (len(by_layer) * len(TERMS)), "mean": by_layer["h"].mean(), "first": first}
+        rows.append({"name": name, "other": partner, "kind": kind.capitalize(), **by_layer.iloc[-1], **cells})
     return Grid.declared(TABLE["across"], pd.DataFrame(rows))
 
 
@@ -227,7 +228,7 @@ def _gates(result: Result) -> pd.DataFrame:
     return result.wide("gates").assign(rho_p=p["rho"], shared_p=p["shared"])
 
 
-def _kept(result: Result) -> Grid:
+def _kept_table(result: Result) -> Grid:
     return Grid.declared(TABLE["kept"], _gates(result))
 
 
@@ -236,8 +237,8 @@ def _compositions(result: Result) -> Grid | None:
     if not len(frame):
         return None
     weights = frame.query("measure == 'weight' and mode == 'weights'")
-    rest = frame.query("measure == 'unexplained'").pivot(index=place, columns="mode", values="value")
-    frame = weights.pivot(index=place, columns="other", values="value").join(rest).reset_index()
+    unexplained = frame.query("measure == 'unexplained'").pivot(index=place, columns="mode", values="value")
+    frame = weights.pivot(index=place, columns="other", values="value").join(unexplained).reset_index()
     frame = frame.sort_values(place, ascending=[True, True, False]).replace({"term": LONG})
     columns: dict[str, Any] = {"joint": "name", "layer": "layer", "term": "term"}
     columns |= {name: (name, 2) for name in result.names if name in frame}
@@ -252,7 +253,7 @@ def _compositions(result: Result) -> Grid | None:
     )
 
 
-TABLES = (_importance, _linearity, _scores, _losses, _across, _kept, _compositions)
+TABLES = (_importance, _linearity, _scores, _losses, _across, _kept_table, _compositions)
 
 
 @captioned("Stacked bars by layer, a panel an encoder: mean importance of the four terms.")
@@ -308,8 +309,10 @@ def _panels(charts: list[Any], columns: int) -> Any:
 
 def _percent(frame: pd.DataFrame, digits: int) -> pd.DataFrame:
     """Values in percent, also as words, and a word for the empty subset."""
-    shown = frame.replace({key: {"": "none"} for key in ("term", "other") if key in frame})
-    return shown.assign(value=100 * shown["value"], words=[number(100 * value, digits) for value in shown["value"]])
+    named_rows = frame.replace({key: {"": "none"} for key in ("term", "other") if key in frame})
+    return named_rows.assign(
+        value=100 * named_rows["value"], words=[number(100 * value, digits) for value in named_rows["value"]]
+    )
 
 
 @captioned("A table in colours: score of each subset of terms, by task and encoder.", frame="scores")
@@ -332,7 +335,7 @@ def _subsets(result: Result) -> Spec:
 @captioned(
     "A table in colours: single-task minus joint score of each subset of terms, a column a task.", frame="losses"
 )
-def _lost(result: Result) -> Spec:
+def _loss_figure(result: Result) -> Spec:
     frame = _differences(result)
     marks = np.where((frame["low"] <= 0) & (frame["high"] >= 0), "", "*")
     words = [_point(value) + mark for value, mark in zip(frame["value"], marks, strict=True)]
@@ -352,12 +355,12 @@ def _lost(result: Result) -> Spec:
     "pretrained and of the task's own encoder in one matrix.",
     frame="agreement",
 )
-def _alike(result: Result) -> Spec:
-    every, charts = result.with_names("agreement"), []
-    first = every["name"].iloc[0]
-    for (task,), rows in _groups(every, "task"):
+def _agreement_figure(result: Result) -> Spec:
+    all_rows, charts = result.with_names("agreement"), []
+    first = all_rows["name"].iloc[0]
+    for (task,), rows in _groups(all_rows, "task"):
         kind = "macro" if _kind(result, task) == "spans" else "micro"  # nearly every word is outside of spans
-        rows = _percent(_both(result, task) if kind == "macro" else rows[rows["name"] == first], 0)
+        rows = _percent(_within_and_between(result, task) if kind == "macro" else rows[rows["name"] == first], 0)
         rows = rows[rows["measure"] == kind]
         if len(rows):
             charts.append(cells(rows, "other", "term", (0.0, 100.0), title=_score(result, task), size=(25, 17)))
@@ -368,7 +371,7 @@ def _alike(result: Result) -> Spec:
     return figure(_panels(charts, 2), "Which subsets of terms answer alike", explained)
 
 
-def _both(result: Result, task: str) -> pd.DataFrame:
+def _within_and_between(result: Result, task: str) -> pd.DataFrame:
     """Agreement of the first encoder and of the task's own with themselves and with each other: by encoder and subset.
 
     One without the other where the Result has no such pair.
@@ -376,7 +379,7 @@ def _both(result: Result, task: str) -> pd.DataFrame:
     within, between = result.with_names("agreement"), result.with_names("tuned_agreement")
     within, between = within[within["task"] == task], between[between["task"] == task] if len(between) else between
     singles = {
-        name for name, one in zip(result.names, result.about["encoders"], strict=True) if [*one["tasks"]] == [task]
+        name for name, entry in zip(result.names, result.about["encoders"], strict=True) if [*entry["tasks"]] == [task]
     }
     between = between[between["other"].isin(singles)] if len(between) else between
     if not len(between):
@@ -405,7 +408,7 @@ def _shifts(result: Result) -> Spec | None:
     frame = frame[(frame["encoder"] == result.about["encoders"][0]["encoder"]) & (frame["encoder"] != frame["partner"])]
     if not len(frame):
         return None
-    labels = list(dict.fromkeys(one["encoder"] for one in result.about["encoders"][1:]))
+    labels = list(dict.fromkeys(entry["encoder"] for entry in result.about["encoders"][1:]))
     frame = frame.assign(name=pd.Categorical(frame["partner"], labels, ordered=True))
     look, charts = colours(frame), []
     for measure, term in product(("spearman", "pearson"), TERMS):
@@ -427,6 +430,6 @@ FIGURES = {
     "heads": _maps,
     "across": _shifts,
     "subsets": _subsets,
-    "agreement": _alike,
-    "losses": _lost,
+    "agreement": _agreement_figure,
+    "losses": _loss_figure,
 }

@@ -89,12 +89,14 @@ def _corpora(result: Result) -> Grid:
 def _by_corpus(result: Result) -> pd.DataFrame:
     """Means of the last layer, a row an encoder and corpus, with ``corpus`` and ``of`` (the encoder); none of one
     corpus or without bounds."""
-    names = {name: one for name, one in zip(result.names, result.about["encoders"], strict=True) if "corpus" in one}
+    names = {
+        name: entry for name, entry in zip(result.names, result.about["encoders"], strict=True) if "corpus" in entry
+    }
     last = result.rows_with_measure("layers", "product").groupby("name", observed=True).tail(1)
     rows = last[last["name"].isin(list(names))]
     bounds = {f"product_{end}": result.wide("layers", end)["product"].loc[rows.index] for end in ("low", "high")}
     places = [names[name] for name in rows["name"]]
-    corpora = [one["corpus"] for one in places]
+    corpora = [place["corpus"] for place in places]
     encoders = [name.replace(f" on {corpus}", "") for name, corpus in zip(rows["name"], corpora, strict=True)]
     return rows.assign(**bounds, corpus=corpora, of=encoders).sort_values(["of", "corpus"], kind="stable")
 
@@ -107,8 +109,8 @@ def _sigma(result: Result) -> Grid:
 def _labels(result: Result) -> Grid:
     p, n = (result.wide("labels", column).get("share") for column in "pn")
     rows = []
-    known = result.rows_with_measure("labels", "share")
-    for (_, task), here in known.groupby(["name", "task"], observed=True, sort=False) if len(known) else ():
+    known_rows = result.rows_with_measure("labels", "share")
+    for (_, task), here in known_rows.groupby(["name", "task"], observed=True, sort=False) if len(known_rows) else ():
         best, last = here.loc[here["gain"].idxmax()], here.iloc[-1]
         gains = {"first": here["gain"].iloc[0], "best": best["gain"], "where": best["layer"], "gain": last["gain"]}
         rows.append({**last, **gains, "task": task.upper(), "n": int(n[here.index[-1]]), "p": p[here.index[-1]]})
@@ -127,9 +129,10 @@ def _heads(result: Result) -> Grid:
         heads = heads.merge(claims.rename(columns={"value": "tasks"}), on=["layer", "head"], how="left")
     ranked = heads.groupby("name", observed=True).cumcount()
     size = heads.groupby("name", observed=True)["effect"].transform("size")
-    shown = heads[(size <= 5) | (ranked < 3) | (ranked >= size - 2)]
+    shown_heads = heads[(size <= 5) | (ranked < 3) | (ranked >= size - 2)]
     return Grid.declared(
-        TABLE["heads"], shown.assign(place=shown["layer"].astype(str) + "-" + shown["head"].astype(str))
+        TABLE["heads"],
+        shown_heads.assign(place=shown_heads["layer"].astype(str) + "-" + shown_heads["head"].astype(str)),
     )
 
 
@@ -195,8 +198,10 @@ def _across(result: Result) -> Spec | None:
     words = {"x_title": "least deviations: σ1 × σ2", "y_title": "CosSim after the last layer"}
     charts = []
     for encoder, means in rows.groupby("of", sort=False):
-        drawn = points.loc[points["of"] == encoder, ["corpus", "product", "cosine"]]
-        panel = dots(drawn, "product", "cosine", look, title=str(encoder), **words).mark_circle(size=10, opacity=0.35)
+        corpus_points = points.loc[points["of"] == encoder, ["corpus", "product", "cosine"]]
+        panel = dots(corpus_points, "product", "cosine", look, title=str(encoder), **words).mark_circle(
+            size=10, opacity=0.35
+        )
         large = dots(means[["corpus", "product", "cosine"]], "product", "cosine", look, **words)
         charts.append(panel + large.mark_point(size=140, filled=True, shape="diamond", opacity=1, stroke="white"))
     explained = [

@@ -31,20 +31,20 @@ def findings(result: Result) -> list[str]:
     """The main numbers, in sentences."""
     base = result.about["offset"]
     sentences = []
-    for one in _encoders(result).to_dict("records"):
-        single, best = _one(one["uas_single_held_out"]), _one(one["uas_best_held_out"])
+    for row in _encoders(result).to_dict("records"):
+        single, best = _one_digit(row["uas_single_held_out"]), _one_digit(row["uas_best_held_out"])
         sentences.append(
-            f"{one['name']}: one head ({one['place']}) finds the gold head of {single} % of words; the best head of "
+            f"{row['name']}: one head ({row['place']}) finds the gold head of {single} % of words; the best head of "
             f"each relation finds {best} % (heads are chosen on other sentences)."
         )
-    single, best = _one(base["uas_single_held_out"]), _one(base["uas_best_held_out"])
+    single, best = _one_digit(base["uas_single_held_out"]), _one_digit(base["uas_best_held_out"])
     return [
         *sentences,
         f"The best offset ({base['offset_single']:+d}) finds {single} %, that of each relation {best} %.",
     ]
 
 
-def _one(value: float | None) -> str:
+def _one_digit(value: float | None) -> str:
     return "–" if value is None else number(value, 1)
 
 
@@ -145,9 +145,9 @@ def _best_heads(result: Result) -> Spec:
     words = offsets["label"] + " (" + offsets["n"].astype(int).astype(str) + ")"
     frame = _held_out(result).merge(offsets.assign(relation=words)[["label", "relation", "held", "offset"]], on="label")
     frame["beyond"] = frame["value"] > frame["held"]
-    kept = frame[["name", "relation", "value", "held", "offset", "beyond", "place"]]
+    columns_kept = frame[["name", "relation", "value", "held", "offset", "beyond", "place"]]
     across = alt.Scale(domain=[0, 100], nice=False)
-    base = alt.Chart(data(kept), width=PANEL, height=ROW * len(offsets)).encode(
+    base = alt.Chart(data(columns_kept), width=PANEL, height=ROW * len(offsets)).encode(
         alt.Y("relation:N", sort=list(words), title=None, axis=alt.Axis(grid=False, domain=False))
     )
     x = alt.X("value:Q", scale=across, title=None, axis=alt.Axis(values=[0, 25, 50, 75, 100], labelOverlap=True))
@@ -169,14 +169,14 @@ def _best_heads(result: Result) -> Spec:
 @captioned("Maps of layers by heads, one an encoder: percent of words whose gold head each head finds.")
 def _maps(result: Result) -> Spec:
     frame = result.wide("heads")
-    most = max(10.0, np.nan_to_num(frame["uas"].max()))
+    largest_uas = max(10.0, np.nan_to_num(frame["uas"].max()))
     best = _encoders(result).set_index("name")
     maps = [
         head_map(
             rows,
             "uas",
             title=f"{name}: {best.loc[name, 'place']} {number(best.loc[name, 'uas_single'], 1)}",
-            limit=most,
+            limit=largest_uas,
             words=False,
         )
         for name, rows in frame.groupby("name", observed=True)
@@ -184,7 +184,7 @@ def _maps(result: Result) -> Spec:
     explained = [
         f"UAS, %, of each head on {result.source}; the better of both directions. Rows are layers (1 above), columns "
         "heads. Named: the best head (layer.head; > dependent attends to head, < head attends to dependent). The best "
-        f"offset finds {_one(result.about['offset']['uas_single'])} %. A dash: closed or removed."
+        f"offset finds {_one_digit(result.about['offset']['uas_single'])} %. A dash: closed or removed."
     ]
     return figure(panels(maps, 4, spacing=30), "Words whose head each attention head finds", explained)
 
