@@ -128,9 +128,9 @@ def joint_pairs(comparison: Columns) -> list[tuple[int, int]]:
     return [
         (single, joint)
         for joint, column in enumerate(columns)
-        for single, other in enumerate(columns)
+        for single, single_column in enumerate(columns)
         if len((run := column.runs[0]).tasks) > 1 and not run.treatment
-        if {partner.tasks for partner in partners(run, other.runs)} >= {(task,) for task in run.tasks}
+        if {partner.tasks for partner in partners(run, single_column.runs)} >= {(task,) for task in run.tasks}
     ]
 
 

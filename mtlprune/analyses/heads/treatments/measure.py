@@ -112,9 +112,12 @@ def gap_errors(request: Request) -> dict[str, StandardError]:
     comparison = in_columns([RunFolder(name) for name in request.names], request.split)
     single, joint = _baselines(comparison)
     tasks = comparison.columns[joint].runs[0].tasks
-    (alone, together, *_), _ = _settings(comparison, single, joint, tasks, request)
+    (single_setting, joint_setting, *_), _ = _settings(comparison, single, joint, tasks, request)
     parts = {"mean": slice(None)} | {task: slice(place, place + 1) for place, task in enumerate(tasks)}
-    gaps = {name: gap(together, alone, common_seeds(together, alone), part) for name, part in parts.items()}
+    gaps = {
+        name: gap(joint_setting, single_setting, common_seeds(joint_setting, single_setting), part)
+        for name, part in parts.items()
+    }
     return {name: StandardError.of([observed], [booted]) for name, (observed, booted) in gaps.items()}
 
 
