@@ -51,9 +51,9 @@ def warnings(columns: Columns) -> Iterator[str]:
                     and run.config.pruning.method == "none"
                     and updates_of(run.manifest) >= plain.updates
                 ]
-                if runs and (ours := mean(run.scores[task] for run in runs)) < score:
+                if runs and (mean_score := mean(run.scores[task] for run in runs)) < score:
                     yield (
-                        f"Warning: {task.upper()} in {column.title} scores {ours:.2f}, below the {score:.2f} of plain "
+                        f"Warning: {task.upper()} in {column.title} scores {mean_score:.2f}, below the {score:.2f} of plain "
                         f"fine-tuning with {plain.updates} updates; tune the settings before you compare "
                         "(docs/guides/tuning.md)."
                     )

@@ -42,9 +42,7 @@ def measure(request: Request) -> Result:
     kind: Closed | None = request.options.closed
     sources = sorted((analysis.name for analysis in usable() if analysis.columns != ()), reverse=True)
     table = HeadTable()
-    runs_without_gates = [
-        name for name in runs if kind is not None and not RunFolder.existing(name).has("gates.jsonl")
-    ]
+    runs_without_gates = [name for name in runs if kind is not None and not RunFolder.existing(name).has("gates.jsonl")]
     if kind is not None:
         if not runs_without_gates:
             raise RunError(f"closed={kind}: name finished runs without gates, whose heads are all open")
