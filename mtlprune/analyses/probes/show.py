@@ -568,7 +568,7 @@ def _atlas(result: Result, panel: ProbePanel, title: str) -> Spec:
     }
     label_names = pd.Categorical([names[label] for label in heads["label"]], list(names.values()), ordered=True)
     across = max(1, min(len(labels), 900 // (9 * shape(result)[1] + 30)))
-    look: dict[str, Any] = {"limit": SPAN, "diverging": True, "ramp": DIVERGING[::-1], "across": across, "cell": 9}
+    look: dict[str, Any] = {"limit": SPAN, "diverging": True, "ramp": DIVERGING[::-1], "columns": across, "cell": 9}
     chart = head_map(heads.assign(name=label_names), "gain", framed="best", **look)
     has_seeds, rare_note = panel.seeds[title] > 1, f" ({RARE_MARK}: few)" * bool(panel.rare_labels & set(labels))
     seeds, dash = f"; mean of {panel.seeds[title]} seeds" * has_seeds, " A dash: removed or closed."
