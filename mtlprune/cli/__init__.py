@@ -121,17 +121,30 @@ app = typer.Typer(cls=CommandGroup, no_args_is_help=True, help=QUESTION, **{**PL
 
 
 def _show_version(version_requested: bool) -> None:
+    """Print what a report of a defect needs; torch is imported for nothing else on this path."""
     if version_requested:
+        import platform
+
+        import torch
+
         from mtlprune import __version__
 
+        device = torch.cuda.get_device_name() if torch.cuda.is_available() else f"CPU, {os.cpu_count()} cores"
         typer.echo(f"mtlprune {__version__}")
+        typer.echo(f"Python {platform.python_version()}, torch {torch.__version__}, {platform.platform()}, {device}")
         raise typer.Exit
 
 
 @app.callback()
 def options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+        bool,
+        typer.Option(
+            "--version",
+            callback=_show_version,
+            is_eager=True,
+            help="Show the versions of mtlprune, Python and torch, and the device.",
+        ),
     ] = False,
 ) -> None:
     """Read the options that stand before a command."""
@@ -139,6 +152,9 @@ def options(
 
 def main() -> None:
     """Entry point: users' mistakes become one sentence and exit code 2 (3: training broke), never a traceback."""
+    if sys.platform == "win32":  # locks, process groups and writes of whole folders are those of POSIX
+        print("mtlprune: expected Linux or macOS, found Windows; run mtlprune in WSL", file=sys.stderr)
+        sys.exit(MISTAKE)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # in every locale, as files are

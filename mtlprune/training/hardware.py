@@ -2,7 +2,6 @@
 
 import gc
 import os
-import resource
 import sys
 import warnings
 from collections.abc import Iterator
@@ -134,5 +133,7 @@ def peak_memory(device: torch.device | None = None) -> int:
         for line in status.read_text(encoding="utf-8").splitlines():
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024
+    import resource  # not on Windows, where the rest of this module can be imported
+
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024

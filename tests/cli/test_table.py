@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import platform
 import re
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from markup import markdown_rows
 from report_runs import write_study
 from run_folders import change_config, write_run, write_runs
@@ -32,7 +35,7 @@ def test_a_run_beside_the_majority(mtlprune, trained, lab):
     assert [cell.strip("*") for cell in rows[3][1:]] == cells
 
 
-@pytest.mark.parametrize("command", ["--help", "--version", "train --help", "analyze --help", "table nowhere"])
+@pytest.mark.parametrize("command", ["--help", "train --help", "analyze --help", "table nowhere"])
 def test_light_commands_load_nothing_heavy(command, apart):
     _, text, _, loaded = apart(*command.split())
     assert bool(text) == (command != "table nowhere") and not {*HEAVY, "pyarrow", "numpy"} & loaded
@@ -40,7 +43,12 @@ def test_light_commands_load_nothing_heavy(command, apart):
 
 def test_version_and_defects(mtlprune, trained, monkeypatch):
     answer = mtlprune("--version")
-    assert (answer.code, answer.out) == (0, f"mtlprune {package.__version__}\n")
+    first, second = answer.out.splitlines()
+    assert (answer.code, first) == (0, f"mtlprune {package.__version__}")
+    assert second.startswith(f"Python {platform.python_version()}, torch {torch.__version__}, ")
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "platform", "win32")
+        assert (mtlprune("--help").code, "run mtlprune in WSL" in mtlprune("--help").err) == (2, True)
     monkeypatch.setattr(RunFolder, "read_scores", lambda folder, split: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         mtlprune("table", trained)
