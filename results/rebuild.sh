@@ -252,3 +252,6 @@ if [ -d $stages ]; then
     mtlprune report $stages/base-1 $stages/sas-plus-1 $stages/sas-minus-1 $stages/released-early-1 \
         $stages/released-during-1 $stages/released-end-1 $stages/released-late-1 --out "$out/pretraining/two-stages/arms" > /dev/null
 fi
+
+# Hours of all committed runs, by machine
+if [ $# -eq 0 ]; then python results/compute.py results > results/compute.md; fi
