@@ -3,7 +3,8 @@
     python results/compute.py results > results/compute.md
 
 A run that lies in several studies counts once. Hours are the seconds that training and evaluation of a run took on the
-clock; several runs shared a machine at a time, so they are hours of a run and not of a machine.
+clock; several runs shared a machine at a time, so they are hours of a run and not of a machine. Memory is that of the
+GPU where the run was on one.
 """
 
 import json

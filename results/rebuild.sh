@@ -254,4 +254,4 @@ if [ -d $stages ]; then
 fi
 
 # Hours of all committed runs, by machine
-if [ $# -eq 0 ]; then python results/compute.py results > results/compute.md; fi
+test "$out" != results || python results/compute.py results > results/compute.md
