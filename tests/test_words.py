@@ -33,7 +33,8 @@ ALLOWED = {
     ),  # the part of speech
     "sheet": ("reports/page/",),  # style sheets
     "team": ("corpora/grammar/", "ndif-team"),  # an address
-    "archive": ("corpora/", "data_scripts/"),  # of files
+    "archive": ("corpora/", "data_scripts/", "Archive with a DOI"),  # of files; of a publication
+    "lens": ("transformer-lens",),  # a package
 }
 """Word → parts of paths, or of lines, where it means something else."""
 

@@ -225,7 +225,7 @@ def test_one_pair_by_hand():
     pos = [claim("POS", seed, [[1, 0], [0.5, 0]]) for seed in (1, 2)]
     dep = [claim("DEP", 1, [[1, 0], [1, 0]]), claim("DEP", 2, [[1, 0], [0, 1]])]
     found = overlap([*dep, *pos], permutations=4000)
-    pair = row(found, "pairs", encoder="POS", second_key="DEP")
+    pair = row(found, "pairs", encoder="POS", other="DEP")
     assert pair.jaccard_mean == pytest.approx((1 + 1 / 3) / 2)
     assert pair.jaccard_sd == pytest.approx(0.5 * (2 / 3) / math.sqrt(0.75))
     assert pair.overlap_coefficient_mean == pytest.approx(0.75)
@@ -234,7 +234,7 @@ def test_one_pair_by_hand():
     assert pair.p == pytest.approx(0.5, abs=0.03) and pair.z == pytest.approx(1)
     assert pair.q == pair.p and tuple(tasks_of(found)[list(SHARING)]) == tuple(pair[list(SHARING)])
     assert pair.pearson == pytest.approx(np.corrcoef([1, 0, 0.5, 0], [1, 0, 0.5, 0.5])[0, 1])
-    assert (pair.claimed_by_most, pair.claimed_anywhere, pair.claimed_layers) == (1, 0.5, 0.5)
+    assert (pair.claimed, pair.claimed_anywhere, pair.claimed_layers) == (1, 0.5, 0.5)
     assert pair.p_anywhere == pytest.approx(0.5) and pair.p_layers == pytest.approx(0.5)
     assert found.frames["layers"]["claimed"].tolist() == [1, 1, 1, 0]
     columns = ["multiple_last", "multiple_mean", "pearson_mean", "jaccard_mean"]

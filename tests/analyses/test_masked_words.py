@@ -60,7 +60,7 @@ def test_all_terms_give_the_own_head_what_the_model_gives_it(language_model, fam
     [(_, batch)] = batches(subject.encoder, sentences)
     slots = batch.piece_slot[np.random.default_rng([0, 14]).random(len(batch.piece_slot)) < 0.15]
     assert torch.equal(batch.input_ids.flatten()[slots], items.gold) and len(slots) > 3
-    assert torch.equal(ids.flatten()[slots], items.shown)
+    assert torch.equal(ids.flatten()[slots], items.input_ids)
     with torch.no_grad():
         expected = lm.model(input_ids=ids, attention_mask=mask).logits.flatten(0, 1)[slots]
     scores = own_head(lm.model, items.terms.sum(0), int(ids[0, 0]))
@@ -75,14 +75,14 @@ def test_what_is_chosen_how_it_is_shown_and_how_it_is_split(language_model):
     pieces = sum(len(p.ids) for p in subject.encoder.tokenize_all([one.words for one in sentences]))
     total = len(items.gold)
     assert total / pieces == pytest.approx(0.15, abs=0.01)
-    hidden = (items.shown == lm.tokenizer.mask_token_id).double().mean()
-    same = (items.shown == items.gold).double().mean()
+    hidden = (items.input_ids == lm.tokenizer.mask_token_id).double().mean()
+    same = (items.input_ids == items.gold).double().mean()
     assert float(hidden) == pytest.approx(0.8, abs=0.03) and float(same) == pytest.approx(0.1, abs=0.03)
     special = torch.tensor(lm.tokenizer.all_special_ids)
-    others = items.shown[(items.shown != items.gold) & (items.shown != lm.tokenizer.mask_token_id)]
+    others = items.input_ids[(items.input_ids != items.gold) & (items.input_ids != lm.tokenizer.mask_token_id)]
     assert len(others) and not torch.isin(others, special).any()
     assert items.part.bincount().tolist() == pytest.approx([0.8 * total, 0.1 * total, 0.1 * total], abs=1)
-    assert torch.equal(masked_items(subject, sentences, REQUEST).shown, items.shown)
+    assert torch.equal(masked_items(subject, sentences, REQUEST).input_ids, items.input_ids)
     assert not torch.equal(masked_items(subject, sentences, replace(REQUEST, seed=1)).part, items.part)
 
 

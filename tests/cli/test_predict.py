@@ -161,7 +161,8 @@ REFUSED = [
     ("t.txt", "Word,POS\nAnn,NNP\n", "t.txt, line 1: expected text, found what looks like columns"),
     ("t.txt", "-DOCSTART- -X- O\n\na b O\n", "found what looks like CoNLL-2012"),
     ("t.txt", '<?xml version="1.0"?>\n<a/>\n', "found what looks like markup"),
-    ("--out o.tsv t.txt", "Ann", "o.tsv: expected a file .jsonl, .conllu or .txt, found .tsv"),
+    ("--out o.csv t.txt", "Ann", "o.csv: expected a file .jsonl, .conllu, .tsv or .txt, found .csv"),
+    ("--out o.tsv t.txt", "Ann", "--format tsv holds what whole sentences have, but this run predicts pos; use jsonl"),
 ]
 
 

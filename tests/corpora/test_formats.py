@@ -66,7 +66,7 @@ def test_conllu_words_are_plain_numbers_and_underscores_are_unknown(tmp_path: Pa
 def test_conllu_tags_come_from_the_column_asked_for(tmp_path: Path) -> None:
     assert read(read_conllu, tmp_path, CONLLU, pos="upos")[0].pos == ("PRON", "AUX", "PART", "PUNCT")
     assert read(read_conllu, tmp_path, CONLLU, pos="Case")[0].pos == ("Nom", "-", "-", "-")
-    beside = read(read_conllu, tmp_path, CONLLU, pos="upos", beside=True)
+    beside = read(read_conllu, tmp_path, CONLLU, pos="upos", keep_other_tags=True)
     assert [s.get("xpos") for s in beside] == [("PRP", "VBP", "RB", "."), None] and beside[1].pos is None
     with pytest.raises(CorpusError, match="line 1: expected features such as Case=Nom, found 'Case'"):
         read(read_conllu, tmp_path, row("1").replace("T\t_", "T\tCase"), pos="Case")
@@ -77,7 +77,7 @@ def test_conllu_annotation_that_is_not_asked_for_is_not_judged(tmp_path: Path) -
     some = "".join(row(str(n), tag=tag, head=str(n - 1), upos="X") for n, tag in enumerate(["T", "_", "", "A B"], 1))
     told: list[str] = []
     text = f"# sent_id = a\n{some}\n# sent_id = a\n{row('1', upos='X', misc='')}\n{row('1', tag='_', upos='X')}"
-    found = read(read_conllu, tmp_path, text, pos="upos", beside=True, tell=told.append)
+    found = read(read_conllu, tmp_path, text, pos="upos", keep_other_tags=True, tell=told.append)
     assert [(s.id, s.pos, s.get("xpos")) for s in found] == [
         ("a", ("X",) * 4, None), ("a", ("X",), ("T",)), ("few-3", ("X",), None),
     ]  # fmt: skip
@@ -99,7 +99,7 @@ def plus(columns: str, text: str = CONLLU, **cells: str) -> str:
 
 
 def test_conllu_plus_is_read_by_the_names_of_its_columns(tmp_path: Path) -> None:
-    expected = read(read_conllu, tmp_path, CONLLU, pos="upos", beside=True)
+    expected = read(read_conllu, tmp_path, CONLLU, pos="upos", keep_other_tags=True)
     for columns in (
         TEN,
         "MISC DEPS DEPREL HEAD FEATS XPOS UPOS LEMMA FORM ID",
@@ -107,7 +107,7 @@ def test_conllu_plus_is_read_by_the_names_of_its_columns(tmp_path: Path) -> None
     ):
         text = plus(columns, **{"X:Y": "a|b"})
         for layout in (text, text.replace("\n", "\n\n", 1)):
-            found = read(read_conllu, tmp_path, layout, pos="upos", beside=True)
+            found = read(read_conllu, tmp_path, layout, pos="upos", keep_other_tags=True)
             assert found == expected and not any("global" in s.source for s in found if columns[:2] != "ID")
     assert found[0].source.splitlines()[3] == "1\tWe\t_\tPRON\tPRP\t_\t2\tnsubj\t_\tX:Y=a\\pb"
     [tags, _] = read(read_conllu, tmp_path, text, misc=parse_misc(["X:Y=own:tags"]))

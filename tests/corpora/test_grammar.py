@@ -93,7 +93,7 @@ def test_every_template_occurs():
             self.drawn.append(super().weighted(options))
             return self.drawn[-1]
 
-    draw = Recording("any", unseen=0.0)
+    draw = Recording("any", unseen_share=0.0)
     for _ in range(3000):
         Derivation(draw, reflexives=True).sentence()
     drawn = {id(option) for option in draw.drawn}

@@ -23,7 +23,7 @@ from mtlprune.encoder.removal import KeptHeads, load_pruned, remove_heads, save_
 from mtlprune.encoder.sources import quiet
 from mtlprune.io.files import SUMS
 
-DOCS = Path(__file__).parents[2] / "docs" / "removal.md"
+DOCS = Path(__file__).parents[2] / "docs/guides/removal.md"
 
 
 def gates_of(pattern: list[list[int]], layers: int = LAYERS, whole: bool = False) -> Tensor:

@@ -12,6 +12,7 @@ from torch import nn
 
 from mtlprune.corpora.formats.iob2 import iob2_from_spans
 from mtlprune.corpora.grammar import build_grammar
+from mtlprune.layers import Layer
 from mtlprune.sentence import NOT_ARGUMENTS, Sentence
 from mtlprune.tasks import TASKS
 from mtlprune.tasks.base import SharedMLP, dropout_mask
@@ -78,7 +79,10 @@ def test_prefix_sums_do_not_lose_precision_in_a_large_batch():
         torch.testing.assert_close(got, expected, rtol=1e-3, atol=1e-3)
 
 
-SENTENCES: list[Sentence] = build_grammar(30, 1, 1, seed=4)["train"]
+SENTENCES: list[Sentence] = [
+    s.with_layers(label=Layer("label", s.pos[0]), labels=Layer("labels", tuple(sorted({*s.pos}))))
+    for s in build_grammar(30, 1, 1, seed=4)["train"]
+]
 LABELS: dict[str, Callable[[Sentence], Iterable[str]]] = {  # the items of a sentence, by hand
     "pos": lambda s: s.pos,
     "ner": lambda s: (span.label for span in s.ner),
@@ -86,12 +90,14 @@ LABELS: dict[str, Callable[[Sentence], Iterable[str]]] = {  # the items of a sen
     "dep": lambda s: s.dep.relations,
     "con": lambda s: (label for *_, label in binarise(s.con, len(s))),
     "srl": lambda s: (a.label for p in s.srl for a in p.arguments if a.label not in NOT_ARGUMENTS),
+    "label": lambda s: [s.pos[0]],
+    "labels": lambda s: {*s.pos},
 }
 
 
 @pytest.mark.parametrize(
     ("name", "options"),
-    [*((name, {}) for name in TASKS), ("dep", {"relation_scorer": "mlp"}), ("con", {"label_scorer": "mlp"})],
+    [*((name, {}) for name in LABELS), ("dep", {"relation_scorer": "mlp"}), ("con", {"label_scorer": "mlp"})],
 )
 def test_label_rows_are_one_live_row_a_class_and_places_count_labels(name: str, options: dict[str, Any]) -> None:
     kind, layer = TASKS[name], "ner" if name == "bio" else name
@@ -103,3 +109,8 @@ def test_label_rows_are_one_live_row_a_class_and_places_count_labels(name: str, 
     assert [[label for label in names if label]] == list(task.labels.values())
     places = np.concatenate([task.label_places(task.target(s)) for s in SENTENCES])
     assert Counter(names[place] for place in places) == Counter(label for s in SENTENCES for label in LABELS[name](s))
+
+
+def test_a_task_without_labels_has_no_label_rows() -> None:
+    assert {*TASKS} - {*LABELS} == {"number"}
+    assert TASKS["number"]({"scale": ["0.0", "1.0"]}, 24, TASKS["number"].Options()).label_rows() is None

@@ -35,7 +35,7 @@ from mtlprune.training.treatments.base import HeadGradients
 from mtlprune.training.treatments.distil import teaching_of
 from mtlprune.training.treatments.merge import arithmetic, ties
 
-CARD = Path(__file__).parents[2] / "docs" / "treatments.md"
+CARD = Path(__file__).parents[2] / "docs/methods/treatments.md"
 ALL = ("pos", "ner", "dep", "con", "srl")
 ROWS = [1, 2, 4, 5, 7, 8, 10, 11, 13]
 BATCH = MiniBatch(ALL, ROWS)

@@ -363,10 +363,10 @@ def with_key(misc: str, key: str, value: str) -> str:
 def parse_misc(texts: Iterable[str]) -> dict[str, FileColumn]:
     """Read ``name=ner`` or ``chunk=chunk:spans``: key → layer. Raises CorpusError."""
     misc = _keys("--misc", texts, ("tags", "spans"), "", "KEY=ner, or KEY=LAYER:spans, KEY=LAYER:tags")
-    for column in misc.values():
+    for key, column in misc.items():
         if column.name in (*TAGS, "pos"):
-            problem = "expected a layer of spans or tags beside pos, upos and xpos"
-            raise CorpusError(f"--misc: {problem}, found {column.name}; choose another name")
+            problem = "expected a layer of spans or tags other than pos, upos and xpos"
+            raise CorpusError(f"--misc {key}={column.name}: {problem}; choose another name")
     return misc
 
 
@@ -387,8 +387,8 @@ def _keys(option: str, texts: Iterable[str], kinds: Sequence[str], default: str,
         except LayerError as error:
             raise CorpusError(f"{option} {text}: {error}; write {form}") from None
         if not key or kind not in kinds:
-            problem = f"expected a key and a layer of the kind {' or '.join(kinds)}, found {text!r}"
-            raise CorpusError(f"{option}: {problem}; write {form}")
+            problem = f"expected a key and a layer of the kind {' or '.join(kinds)}"
+            raise CorpusError(f"{option} {text}: {problem}; write {form}")
         if key in columns or name in {column.name for column in columns.values()}:
             raise CorpusError(f"{option} {text}: found the key or the layer twice; name each once")
         columns[key] = FileColumn(name, kind)

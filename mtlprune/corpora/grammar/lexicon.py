@@ -115,8 +115,8 @@ def split_words(words: tuple[Choice, ...]) -> tuple[list[Choice], list[Choice]]:
 
 
 class Draw:
-    """Seeded choices from ``random.random`` alone, whose stream is the same in every Python version. ``unseen``: how
-    often a word comes from the part of its list that train never uses."""
+    """Seeded choices from ``random.random`` alone, whose stream is the same in every Python version.
+    ``unseen_share``: how often a word comes from the part of its list that train never uses."""
 
     def __init__(self, seed: str, unseen_share: float) -> None:
         self._next = random.Random(int.from_bytes(hashlib.sha256(seed.encode()).digest()[:8], "big")).random

@@ -63,10 +63,10 @@ def claimed_by_several(result: Result) -> str:
     least, task_count = result.about["settings"]["stem_tasks"], numbers["tasks"].max()
     parts = []
     for row in numbers[numbers["tasks"].isin({least, task_count})].itertuples():
-        claimants = f"all {row.tasks} tasks" if row.tasks == task_count else f"{row.tasks} tasks or more"
+        run_groups = f"all {row.tasks} tasks" if row.tasks == task_count else f"{row.tasks} tasks or more"
         more = "" if math.isnan(row.layers_more) else f", p {probability(row.layers_more)}"
         parts.append(
-            f"{row.heads} by {claimants} ({number(row.layers_expected, 1)} expected from layer depth alone{more})"
+            f"{row.heads} by {run_groups} ({number(row.layers_expected, 1)} expected from layer depth alone{more})"
         )
     return f"Heads claimed: {'; '.join(parts)}."
 
