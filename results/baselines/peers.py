@@ -335,7 +335,7 @@ def table(settings: argparse.Namespace) -> None:
         if (path / "peer.json").exists():
             record = json.loads((path / "peer.json").read_text())
             peers[record["task"]][record["seed"]] = RunFolder(path)
-    for path in settings.built_in:
+    for path in settings.ours:
         config = RunFolder(path).config
         if len(config.tasks) == 1:
             ours[config.tasks[0]][config.train.seed] = RunFolder(path)
