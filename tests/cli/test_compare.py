@@ -34,7 +34,8 @@ from mtlprune.training.setup import FREE
 
 pytestmark = pytest.mark.usefixtures("forked_workers")
 Call = Callable[..., Any]
-FAST = ["train.epochs=1", "train.precision=fp32", "train.device=cpu", "train.threads=1", "--jobs", 1]
+RATES = ["train.encoder_rate=1e-4", "train.decoder_rate=1e-3", "encoder.word_dropout=0.2"]  # so that heads are claimed
+FAST = ["train.epochs=1", "train.precision=fp32", *RATES, "train.device=cpu", "train.threads=1", "--jobs", 1]
 
 
 @pytest.fixture(scope="module")
