@@ -200,7 +200,7 @@ def test_without_weights_what_needs_them_says_so(dropped, mtlprune):
         (["{own}", "--out", "{own}"], "and no comparison; name another --out"),
         (["{own}", "--out", "{own}/corpus.json"], "is a file; name a folder"),
         (["{own}", "--out", "{out}", "--seeds", "3"], "(was [1, 2], is [3]); --seeds 1,2,3 would add runs to it."),
-        (["{own}", "--out", "{out}", "encoder.word_dropout=0.1"], "encoder.word_dropout (was 0.2, is 0.1)"),
+        (["{own}", "--out", "{out}", "train.weight_decay=0.1"], "train.weight_decay (was 0.0, is 0.1)"),
         (["{own}", "--tasks", "pos", "first"], "with commas between them (--tasks pos,dep)"),
         (["{own}", "--out", "{dropped}", "--seeds", "1,2,3"], "its other runs are kept without their weights"),
     ],

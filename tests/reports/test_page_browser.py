@@ -110,7 +110,9 @@ def test_a_head_chosen_in_one_map_is_marked_in_all_and_keys_walk(visit):
 
 def test_the_first_screen_fits_a_phone(browser, page_file):
     visit = Visit(browser, page_file, viewport={"width": 390, "height": 844})
-    boxes = [one.bounding_box() for one in visit.page.locator(".verdicts > div, .pictures > figure").all()]
+    boxes = [
+        one.bounding_box() for one in visit.page.locator(".verdicts > div, .pictures > figure, .pictures > .gaps").all()
+    ]
     assert len(boxes) == 5 and all(box["x"] >= 0 and box["x"] + box["width"] <= 390 for box in boxes)
     assert [box["y"] for box in boxes] == sorted({box["y"] for box in boxes})  # stacked
     assert visit.page.evaluate("document.documentElement.scrollWidth") == 390

@@ -1,4 +1,4 @@
-"""Warnings where a single task lies below plain fine-tuning, on committed studies; the numbers of the committed page."""
+"""Warnings where a single task lies below plain fine-tuning, on committed studies and by the committed page."""
 
 import re
 from pathlib import Path

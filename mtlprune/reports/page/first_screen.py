@@ -25,6 +25,7 @@ from mtlprune.runs.results import Result
 from mtlprune.runs.settings import flat, is_aside
 
 QUESTION = "Which heads does each task claim, and does multi-task learning fail because tasks fight over them?"
+RATES = "train.encoder_rate", "train.decoder_rate"
 PRESET, NOT_SHARED = "minilm-ewt5", (*PRUNING, *TRAINED_WITH[::2], TREATMENT, "encoder.context", "encoder.name")
 """What `mtlprune compare` begins from, and prefixes of settings in which its runs differ."""
 ROWS = 12
@@ -236,11 +237,15 @@ def asking(runs: Sequence[DescribedRun]) -> str:
     types = {name: {"type": settings["type"]} for name, settings in decoders.items() if "type" in settings}
     preset = build_config(merged(read_tree(find_config(PRESET)), {"tasks": tasks, "decoders": types}))
     base = dict(flat(preset.model_dump(mode="json")))
-    differing = {
+    differing: dict[str, Any] = {
         path: value
         for path, value in run.every_setting.items()
-        if value != base.get(path, value) and not (is_aside(path) or path.startswith(NOT_SHARED))
+        if value != base.get(path, value) and not (is_aside(path) or path.startswith((*NOT_SHARED, *RATES)))
     }
+    for rate in RATES:  # a number or a mapping, of which one replaces the other as a whole
+        name = rate.partition(".")[2]
+        if (value := getattr(run.config.train, name)) != getattr(preset.train, name):
+            differing[rate] = value
     differing["encoder.name"] = _short_path(run.config.encoder.name)
     words = [f"{path}={value if isinstance(value, str) else json.dumps(value)}" for path, value in differing.items()]
     pairs = ["--pairs"] * (len(tasks) > 2 and any(len(run.tasks) == 2 for run in plain))
