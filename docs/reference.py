@@ -110,8 +110,11 @@ def typed(annotation: Any) -> str:
 def analyses() -> str:
     """Every analysis: what it asks, its settings, and what its Result holds."""
     lines = ["# Analyses and their frames", "", MADE, "", "`mtlprune analyze NAME RUNS SETTING=VALUE --out DIR` writes"]
-    lines += ["`DIR/NAME.md`, figures, `DIR/NAME.json` and one `DIR/NAME-FRAME.parquet` for each frame, which", ""]
-    lines[-2] += " `mtlprune.read_results(DIR)` reads."
+    lines += [
+        "`DIR/NAME.md`, figures and `DIR/NAME.json` with its frames; a frame of more than 1,000 rows is a file",
+        "",
+    ]
+    lines[-2] += " `DIR/NAME-FRAME.parquet`. `mtlprune.read_results(DIR)` reads all of them."
     for record in usable():
         lines += [f"## `{record.name}`: {record.title}", "", cell(record.help, " "), ""]
         if record.options is not Block and record.options.model_fields:

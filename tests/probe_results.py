@@ -10,7 +10,7 @@ import pandas as pd
 
 from mtlprune.analyses.probes import RESULT, TRUE_LABELS, labels_of
 from mtlprune.layers import LAYERS, in_order, kind_of
-from mtlprune.runs.results import Result, write_result
+from mtlprune.runs.results import Result, read_result, write_result
 
 LABELS = {
     "pos": ["NN", "IN", "DT", "NNP", "JJ", ".", "NNS", "PRP", "RB", "VB", "VBD", "CC", "NFP", "LS", "AFX"],
@@ -75,7 +75,7 @@ def write_rows(
 
 def read_rows(folder: Path) -> list[dict[str, Any]]:
     """The rows of the frame ``accuracy``, to change and write back."""
-    return pd.read_parquet(folder / "probes-accuracy.parquet").to_dict("records")
+    return read_result(folder / "probes.json").frames["accuracy"].to_dict("records")
 
 
 def row(**values: Any) -> dict[str, Any]:

@@ -83,7 +83,7 @@ def test_an_analysis_is_added_as_the_page_says(tiny_encoder: Callable[[str], Pat
     run(*show)
     run(*heads)
     files = {path.name for path in (tmp_path / "found").iterdir()}
-    assert files == {f"entropy{end}" for end in (".json", ".md", ".tex", "-heads.parquet", "-heads.png", "-heads.svg")}
+    assert files == {f"entropy{end}" for end in (".json", ".md", ".tex", "-heads.png", "-heads.svg")}
     assert (tmp_path / "paper/entropy-heads.pdf").read_bytes().startswith(b"%PDF")
     assert "attention entropy" in (tmp_path / "heads/heads.md").read_text(encoding="utf-8")
     frames = "import mtlprune; print(mtlprune.read_results('found')['entropy'].frames['heads'].to_csv())"

@@ -1,6 +1,6 @@
-"""A Result: what an analysis found, as a folder of tidy tables (Parquet) beside one small JSON.
+"""A Result: what an analysis found, as one JSON with its tidy tables; large tables are Parquet files beside it.
 
-    write_result(folder, Result("smoothing", about, {"heads": frame}))   # smoothing.json, smoothing-heads.parquet
+    write_result(folder, Result("smoothing", about, {"heads": frame}))   # smoothing.json (and smoothing-heads.parquet)
     result = read_result(folder / "smoothing.json")
     result.wide("heads")                                                 # a row a head, a column a measure
 
@@ -27,6 +27,8 @@ KEYS: tuple[str, ...] = ("encoder", "run", "seed", "split", "layer", "head", "ta
 KEYS += ("step", "mode", "control", "direction", "term", "other")
 VALUES = ("measure", "value", "low", "high", "p", "q", "n")
 FORMAT = 1
+EMBEDDED_ROWS = 1_000
+"""Up to so many rows a table is part of the JSON, where it can be read and compared as text."""
 HINT_RERUN = "run the analysis again"
 
 Grid = NDArray[np.float64]  # (L, A)
@@ -193,33 +195,69 @@ def quantile_rows(measure: str, values: NDArray[np.float64]) -> Iterable[dict[st
 
 
 def write_result(folder: Path, result: Result) -> None:
-    """Write ``NAME-FRAME.parquet`` and, last, ``NAME.json`` with their SHA-256; each is whole or not there. Raises
-    RunError: the disk refuses; ValueError: a frame with columns that are neither keys nor values, or with two rows for
-    one place and measure.
+    """Write ``NAME.json`` with the tables of a Result; first, those with many rows as ``NAME-FRAME.parquet``, whose
+    SHA-256 the JSON has. Each file is whole or not there. Raises RunError: the disk refuses; ValueError: a frame with
+    columns that are neither keys nor values, or with two rows for one place and measure.
 
     Figures of an earlier Result of that name go.
 
     Numbers are stored with six digits; float32, and a frame with ``attrs["exact"]``, as they are.
     """
-    stored = {}
+    stored, tables = {}, {}
     with files.one_writer(folder):
         files.remove(*(path for path in folder.glob(f"{result.analysis}-*") if path.suffix in (".png", ".svg", ".pdf")))
         for name, frame in result.frames.items():
             keys = _keys(name, frame)
+            values = [column for column in frame.columns if column not in keys]
+            rounded = frame if frame.attrs.get("exact") else _six_digits(frame)
+            stored[name] = {"rows": len(frame), "keys": keys, "values": values}
+            if (types := _embedded_types(rounded)) is not None:
+                tables[name] = rounded
+                stored[name] |= {"types": types, "table": _PLACEHOLDER + name}
+                continue
             path = folder / f"{result.analysis}-{name}.parquet"
             with files.replacing(path) as staging:
-                (frame if frame.attrs.get("exact") else _six_digits(frame)).to_parquet(staging, index=False)
-            values = [column for column in frame.columns if column not in keys]
-            stored[name] = {"rows": len(frame), "keys": keys, "values": values, "sha256": files.file_sha256(path)}
+                rounded.to_parquet(staging, index=False)
+            stored[name] |= {"sha256": files.file_sha256(path)}
         content = {"analysis": result.analysis, "format": FORMAT, **result.about, "frames": stored}
         text = json.dumps(content, ensure_ascii=False, allow_nan=False, indent=1)
+        for name, table in tables.items():
+            text = text.replace(json.dumps(_PLACEHOLDER + name, ensure_ascii=False), _rows_as_lines(table))
         files.write_text(folder / f"{result.analysis}.json", f"{text}\n")
-        written_files = {f"{result.analysis}-{name}.parquet" for name in stored}
+        written_files = {f"{result.analysis}-{name}.parquet" for name in stored if name not in tables}
         files.remove(*(path for path in folder.glob(f"{result.analysis}-*.parquet") if path.name not in written_files))
 
 
+_PLACEHOLDER = "the table of "
+
+
+def _embedded_types(frame: pd.DataFrame) -> dict[str, str] | None:
+    """The type of each column of a table that JSON can hold exactly and that is small; None of any other."""
+    types = {}
+    for name, column in frame.items():
+        kind = str(column.dtype)
+        numbers = kind in ("int64", "bool") or (kind == "float64" and not np.isinf(column).any())
+        if numbers or (kind == "object" and column.isna().all()):
+            types[str(name)] = kind
+        elif kind in ("object", "str") and all(isinstance(value, str) for value in column.dropna()):
+            types[str(name)] = "str"
+        else:
+            return None
+    return types if len(frame) <= EMBEDDED_ROWS else None
+
+
+def _rows_as_lines(frame: pd.DataFrame) -> str:
+    """JSON of the rows of a table, each a line, so that version control shows which of them changed."""
+    columns = [
+        [None if missing else value for value, missing in zip(column.tolist(), column.isna(), strict=True)]
+        for _, column in frame.items()
+    ]
+    lines = (json.dumps(row, ensure_ascii=False, allow_nan=False) for row in zip(*columns, strict=True))
+    return "[\n   " + ",\n   ".join(lines) + "\n  ]"
+
+
 def read_result(path: Path) -> Result:
-    """Read a Result that ``write_result`` wrote; ``path`` is that of the JSON. Raises ResultError: it is missing or
+    """Read a Result that ``write_result`` wrote; ``path`` is the path of the JSON. Raises ResultError: it is missing or
     damaged, or its tables are not those it was written with."""
     content = files.read_json(path, ResultError, HINT_RERUN)
     with files.reading(path, ResultError, HINT_RERUN):
@@ -232,6 +270,11 @@ def read_result(path: Path) -> Result:
         content_about["encoders"], content_about["notes"]  # what everything that is shown begins with
     frames = {}
     for frame, entry in stored.items():
+        if "table" in entry:
+            with files.reading(path, ResultError, HINT_RERUN):
+                rows = pd.DataFrame(entry["table"], columns=list(entry["types"]), dtype=object)
+                frames[frame] = rows.astype(entry["types"])
+            continue
         table = path.with_name(f"{name}-{frame}.parquet")
         with files.reading(table, ResultError, HINT_RERUN):
             files.verify_file(table, entry["sha256"], HINT_RERUN)

@@ -15,7 +15,7 @@ import yaml
 from mtlprune.errors import command
 from mtlprune.io.files import json_text
 from mtlprune.runs.folder import EVIDENCE, RunError, RunFolder
-from mtlprune.runs.study import add_runs, open_study, packed_run, tables
+from mtlprune.runs.study import add_runs, open_study, packed_run, read_study, tables
 from mtlprune.sentence import Sentence
 from mtlprune.statistics.labels import count_labels
 from mtlprune.sweeps.folder import INDEX, Place, expanded, read_index
@@ -28,9 +28,12 @@ Gold = Callable[[str, str, str], Sequence[Sentence]]
 
 def pack(runs: Iterable[str | Path], out: Path, gold: Gold, labels: bool = True) -> None:
     """Add runs, or the finished cells of a sweep, to the study ``out``; those that it has already are left as they are.
-    ``labels``: count the labels of every sentence, too, which pages compare. Raises RunError: no run, an unfinished or
-    packed one; a name that another run has; ``out`` is something else; no gold."""
+    Runs of other studies are copied, so that several studies become one.
+    ``labels``: count the labels of every sentence, too, which pages compare. Raises RunError: no run, an unfinished
+    one; packed ones beside others; a name that another run has; ``out`` is something else; no gold."""
     folders = [RunFolder.existing(path) for path in expanded(runs)]
+    if folders and all(folder.packed is not None for folder in folders):
+        return _join(folders, out)
     sweep = _sweep(folders)
     _check_out(out, sweep)
     rows: dict[str, dict[str, Any]] = {}
@@ -48,6 +51,29 @@ def pack(runs: Iterable[str | Path], out: Path, gold: Gold, labels: bool = True)
     cells = {name: name for name in rows} if sweep is None else _cells(sweep, out, rows)
     sweep_record = {} if sweep is None else {key: without_places(read_index(sweep)[key]) for key in ("name", "file")}
     add_runs(out, rows, cells, sweep_record)
+
+
+def _join(folders: Sequence[RunFolder], out: Path) -> None:
+    """Copy runs of studies into the study ``out``, where each keeps the name of its cell; what two studies have is
+    stored once. Raises RunError: two runs have one name or cell; ``out`` is something else."""
+    _check_out(out, None)
+    rows: dict[str, dict[str, Any]] = {}
+    cells: dict[str, str | None] = {}
+    records: list[Mapping[str, str]] = []
+    for root in dict.fromkeys(folder.path.parent for folder in folders):
+        study, names = read_study(root), {folder.path.name for folder in folders if folder.path.parent == root}
+        whole = {row.pop("run"): row for row in study.table.read().to_pylist()}
+        for name in sorted(names):
+            row = {key: value for key, value in whole[name].items() if value is not None}
+            if rows.setdefault(name, row) != row:
+                raise RunError(
+                    f"{root} has another run {name} than the studies before it; choose the runs by a pattern"
+                )
+        for cell, run in study.cells.items():
+            if run in names and cells.setdefault(cell, run) != run:
+                raise RunError(f"{root} has another run of the cell {cell} than the studies before it")
+        records.append(study.sweep)
+    add_runs(out, rows, cells, records[0] if all(record == records[0] for record in records) else {})
 
 
 def _sweep(folders: Sequence[RunFolder]) -> Path | None:
@@ -90,7 +116,7 @@ def _cells(sweep: Path, out: Path, rows: Mapping[str, Any]) -> dict[str, str | N
 def _check_evidence(source: RunFolder) -> None:
     """Raises RunError where something that a study is read for is missing, or not what the run wrote."""
     if source.packed is not None:
-        raise RunError(f"{source.path} is packed already; copy the study, and its gold")
+        raise RunError(f"{source.path} is packed already; pack runs of studies and other runs in two calls")
     if not source.is_finished():
         raise RunError(f"{source.path} is not trained to the end; the command that began it continues")
     source.verify()

@@ -35,7 +35,7 @@ START, NEXT, WARMING = 6.0, 1.0, 6.0
 """Seconds until a process has loaded what it needs; until it has loaded the run of the cell before, for the next; and
 that the first updates take longer than later ones."""
 DECODING = 0.27
-"""Time of decoding one task, as a share of the forward pass of the encoder (results/bench.json: 2.35 with 5 tasks)."""
+"""Time of decoding one task, as a share of the encoder's forward pass (results/speed/bench.json: 2.35 with 5 tasks)."""
 DEV_SHARE = 1 / 8
 """Sentences of dev for each of train, of a corpus that is not there."""
 

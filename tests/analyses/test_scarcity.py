@@ -93,3 +93,35 @@ def test_heads_that_cannot_be_compared(tmp_path):
         folder.write_config(tree | {"pruning": {"method": "topk", "keep": 6}})
     with pytest.raises(RunError, match="expected all heads, or random ones"):
         result_of(tmp_path)
+
+
+def listed(root: Path, text: str, *runs: str) -> Result:
+    (root / "groups.yaml").write_text(text)
+    options = ScarcityOptions(resamples=300, margin=3.0, groups=str(root / "groups.yaml"))
+    write_result(root / "listed", measure(Request(runs, Path(), options, split="test")))
+    return read_result(root / "listed" / "scarcity.json")
+
+
+def test_groups_of_a_file_are_measured_as_groups_of_equal_settings_are(tmp_path):
+    write(tmp_path, 12, 0.9, 0.9)
+    write(tmp_path, 3, 0.8, 0.4)
+    plain = result_of(tmp_path)
+    groups = f"groups: {{all: ['{tmp_path}/12-*'], few: ['{tmp_path}/3-*']}}\n"
+    result = listed(tmp_path, f"{groups}changes: [[few, all]]\npooled: {{both: [[few, all], [few, all]]}}\n")
+    for name in ("levels", "changes"):
+        same = ["task", "n", "estimate", "low", "high", "p"]
+        assert result.frames[name][same].to_dict() == plain.frames[name][same].to_dict()
+        frame = result.frames[name]
+        assert frame["p_holm"].isna().equals(frame["task"] == MEAN) and not (frame["p_holm"] < frame["p"]).any()
+    seeds = result.frames["seeds"].query("other == 'all' and task == 'mean'")["value"]
+    change = result.frames["changes"].set_index("task").loc[MEAN, "estimate"]
+    assert len(seeds) == 3 and seeds.mean() == pytest.approx(change, abs=3e-4)
+    pooled = result.frames["pooled"].query("mode == 'points'").set_index("task")["estimate"]
+    assert pooled[TASKS[0]] == pytest.approx(result.frames["changes"].set_index("task").loc[TASKS[0], "estimate"])
+    assert "The change of the gap, pooled by seed" in markdown(find("scarcity"), result)
+    with pytest.raises(RunError, match="found 'fewer'; known: all; few"):
+        listed(tmp_path, f"{groups}changes: [[fewer, all]]\n")
+    with pytest.raises(RunError, match="names the runs; leave out x"):
+        listed(tmp_path, groups, "x")
+    with pytest.raises(RunError, match=r"group 'all'.*found 0 and 1"):
+        listed(tmp_path, f"groups: {{all: ['{tmp_path}/12-*-{'_'.join(TASKS)}-*']}}\n")

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from probe_results import row, write_probes, write_rows
@@ -16,6 +15,7 @@ from tiny import HEADS, LAYERS
 
 from mtlprune.analyses.analysis import Request, find
 from mtlprune.encoder.model import Encoder
+from mtlprune.runs.results import read_result
 
 PUBLISHED = Path(__file__).parents[2] / "experiments/he-choi-2021/probes.csv"
 
@@ -27,7 +27,7 @@ def runs(train: Callable[..., Path], single: Path, own_gates: Path) -> dict[str,
 
 
 def rows_of(folder: Path) -> list[dict[str, Any]]:
-    return pd.read_parquet(folder / "probes-accuracy.parquet").to_dict("records")
+    return read_result(folder / "probes.json").frames["accuracy"].to_dict("records")
 
 
 @pytest.mark.slow
@@ -44,7 +44,7 @@ def test_before_and_after(mtlprune, lab, runs, tiny_encoder, tmp_path):
     assert labels == ["pretrained", "POS", "POS", "POS+NER (gates):POS", "POS+NER (gates):NER"]
     rows = [row for row in rows_of(tmp_path / "p") if row["control"] == "none" and row["task"] == "pos"]
     best = {(row["encoder"], row["seed"], row["label"]): row["test"] for row in rows if row["best"]}
-    compared = pd.read_parquet(tmp_path / "p" / "probes-differences.parquet")
+    compared = read_result(tmp_path / "p" / "probes.json").frames["differences"]
     assert set(compared["other"]) == {"POS"} and set(compared["task"]) == {"pos"}
     mine = compared[compared["encoder"] == "pretrained"]
     assert len(mine) > 3 and set(mine["seeds"]) == {1} and set(mine["other_seeds"]) == {2}

@@ -10,6 +10,7 @@ import pytest
 
 import mtlprune
 from mtlprune.io.files import RunError
+from mtlprune.runs import results
 from mtlprune.runs.results import Result, ResultError, head_rows, read_result, write_result
 
 GRIDS = {
@@ -29,7 +30,12 @@ def result() -> Result:
     return Result("made-up", {"encoders": encoders, "notes": []}, {"heads": pd.concat(frames, ignore_index=True)})
 
 
-def test_what_is_written_is_read_back_with_six_digits(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("rows", "holds"), [(0, "made-up-heads.parquet"), (1_000, "made-up.json")])
+def test_what_is_written_is_read_back_with_six_digits(
+    rows: int, holds: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the table is a part of the JSON."""
+    monkeypatch.setattr(results, "EMBEDDED_ROWS", rows)
     write_result(tmp_path, result())
     found = read_result(tmp_path / "made-up.json")
     assert found.names == ["pretrained", "POS, seed 1, 2 of 6 heads", "POS, seed 2"]
@@ -38,12 +44,26 @@ def test_what_is_written_is_read_back_with_six_digits(tmp_path: Path) -> None:
             np.testing.assert_allclose(grid, grids[measure], rtol=1e-5)
     wide = found.wide("heads")
     assert list(wide["name"].unique()) == found.names and wide["mixing"][0] == 0.333333
-    first = (tmp_path / "made-up-heads.parquet").read_bytes()
+    first = (tmp_path / holds).read_bytes()
     write_result(tmp_path, result())
-    assert (tmp_path / "made-up-heads.parquet").read_bytes() == first
+    assert (tmp_path / holds).read_bytes() == first and len(list(tmp_path.iterdir())) == (1 if rows else 2)
 
 
-def test_tables_of_an_earlier_writing_go(tmp_path: Path) -> None:
+def test_a_table_in_the_json_keeps_types_and_missing_values(tmp_path: Path) -> None:
+    columns: dict[str, Any] = {"task": ["pos", None], "n": [1, 2], "value": [0.1, np.nan], "best": [True, False]}
+    frame = pd.DataFrame({**columns, "label": [None, None]})
+    write_result(tmp_path, Result("made-up", result().about, {"wide": frame, "empty": frame[:0]}))
+    found = read_result(tmp_path / "made-up.json").frames
+    pd.testing.assert_frame_equal(found["wide"], frame, check_dtype=False)
+    assert [str(found["wide"][name].dtype) for name in ("n", "value", "best")] == ["int64", "float64", "bool"]
+    assert list(found["empty"].columns) == list(frame.columns)
+    infinite = pd.DataFrame({"task": ["pos"], "x": [np.inf]})
+    write_result(tmp_path, Result("made-up", result().about, {"wide": infinite}))  # which JSON cannot hold
+    assert read_result(tmp_path / "made-up.json").frames["wide"]["x"][0] == np.inf
+
+
+def test_tables_of_an_earlier_writing_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "EMBEDDED_ROWS", 0)
     held = result()
     write_result(tmp_path, Result("made-up", held.about, {**held.frames, "more": held.frames["heads"]}))
     (tmp_path / "other-heads.parquet").write_bytes(b"of another analysis")
@@ -80,7 +100,8 @@ def _change(folder: Path, **values: Any) -> None:
         (lambda folder: (folder / "made-up.json").write_text("{"), "not readable as JSON"),
     ],
 )
-def test_what_is_damaged_is_refused(damage: Any, said: str, tmp_path: Path) -> None:
+def test_what_is_damaged_is_refused(damage: Any, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "EMBEDDED_ROWS", 0)
     write_result(tmp_path, result())
     damage(tmp_path)
     with pytest.raises(RunError, match=said):

@@ -27,7 +27,7 @@ from safetensors.numpy import save_file
 
 from mtlprune.corpora.store import load_corpus, save_corpus
 from mtlprune.runs.folder import RunError, RunFolder
-from mtlprune.runs.study import ROWS, add_runs, open_study
+from mtlprune.runs.study import ROWS, add_runs, open_study, read_study
 from mtlprune.sentence import LAYERS, Dependencies, Sentence
 from mtlprune.statistics.labels import count_labels
 from mtlprune.sweeps.folder import found_runs, write_index
@@ -48,6 +48,27 @@ def packed(folder: Path) -> dict[str, dict[str, Any]]:
     assert study is not None
     rows = study.table.read().to_pylist()
     return {row["run"]: {name: value for name, value in row.items() if value is not None} for row in rows}
+
+
+def test_studies_are_joined(study, tmp_path):
+    _, there = study
+    names = [path.name for path in read_study(there / "mine").paths()]
+    first, rest = names[0], names[1:]
+    pack([there / "mine" / first], tmp_path / "first", no_gold)
+    pack([there / "mine" / name for name in rest], tmp_path / "rest", no_gold)
+    pack([tmp_path / "first", tmp_path / "rest"], tmp_path / "both", no_gold)
+    assert packed(tmp_path / "both") == packed(there / "mine")
+    assert {*read_study(tmp_path / "both").paths()} == {tmp_path / "both" / name for name in names}
+    pack([tmp_path / "first", there / "mine"], tmp_path / "again", no_gold)
+    assert packed(tmp_path / "again") == packed(there / "mine")  # what both have is stored once
+    other = {name: row | {"config.yaml": "other"} for name, row in packed(tmp_path / "first").items()}
+    add_runs(tmp_path / "other", other, {name: name for name in other}, {})
+    with pytest.raises(RunError, match="has another run"):
+        pack([there / "mine", tmp_path / "other"], tmp_path / "twice", no_gold)
+
+
+def no_gold(*_: str) -> list[Any]:
+    raise AssertionError("packed runs need no corpus")
 
 
 @pytest.fixture(scope="module")
@@ -277,7 +298,7 @@ def test_what_cannot_be_packed_is_refused_and_nothing_is_written(study, tmp_path
     for runs, out, words in [
         ([here / "mine/late-1"], tmp_path / "new", "is not trained to the end"),
         ([tmp_path / "nowhere"], tmp_path / "new", "is no run folder"),
-        ([there / "mine/none-pos-1"], tmp_path / "new", "is packed already"),
+        ([there / "mine/none-pos-1", here / "mine/none-pos-2"], tmp_path / "new", "is packed already"),
         ([there / "mine/none-pos-9"], tmp_path / "new", "has no run none-pos-9; it has gates-con-1, "),
         ([run], tmp_path / "other", "holds notes.txt and no study"),
         ([run], here / "mine", "and no study"),

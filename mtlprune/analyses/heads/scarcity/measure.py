@@ -1,41 +1,19 @@
-"""Gaps between joint and single-task runs under many and few heads, and how they change.
-
-Letters: C resamples, S seeds.
-"""
+"""Gaps between joint and single-task runs under many and few heads, and how they change."""
 
 import itertools
-from collections.abc import Hashable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 from mtlprune.analyses.analysis import Request
-from mtlprune.analyses.harness.settings import Setting, common_seeds, gap, have_all, joint_pairs, read_settings
-from mtlprune.analyses.heads.scarcity import MEAN
+from mtlprune.analyses.harness.settings import common_seeds, have_all, joint_pairs, read_settings
+from mtlprune.analyses.heads.scarcity import listed
+from mtlprune.analyses.heads.scarcity.gaps import Level, doubts, figure_of, means_of
 from mtlprune.evaluation.head_masks import OPEN_ABOVE
 from mtlprune.runs.columns import Columns, ScoredRun, in_columns
 from mtlprune.runs.folder import RunError, RunFolder
-from mtlprune.runs.groups import PRUNING, SHARED, untreated
+from mtlprune.runs.groups import SHARED
 from mtlprune.runs.results import Result
 from mtlprune.statistics.contrast import Contrast, contrast_frame
-from mtlprune.statistics.resamples import Resampled, by_draw, pooled_deviation, weighted
-
-FEW_DRAWS = 3
-"""From so few seeds values can lie close by chance, so that an interval is too narrow."""
-
-
-class Level(NamedTuple):
-    """Single-task and joint runs of equal settings, with so many heads open from the first update; the label says how
-    many, after how many updates where these differ, and of which joint runs where there is need."""
-
-    single: Setting
-    joint: Setting
-    heads: int
-    label: str = ""
-
-    @property
-    def other_settings(self) -> str:
-        """The encoder and the settings beside those of pruning."""
-        paths_kept = [pair for pair in untreated(self.joint.column.runs[0]).items() if not pair[0].startswith(PRUNING)]
-        return f"{self.joint.column.encoder} {sorted(paths_kept)}"
+from mtlprune.statistics.resamples import pooled_deviation
 
 
 def measure(request: Request) -> Result:
@@ -45,14 +23,11 @@ def measure(request: Request) -> Result:
         RunError: no single-task and joint runs of the same settings under two numbers of heads; runs that cannot be
             compared.
     """
+    if request.options.groups:
+        return listed.measure(request)
     comparison = in_columns([RunFolder(name) for name in request.names], request.split)
     options, tasks = request.options, max((list(column.runs[0].tasks) for column in comparison.columns), key=len)
-    means = {MEAN: list(range(len(tasks)))}
-    if options.without:
-        if options.without not in tasks or len(tasks) < 2:
-            raise RunError(f"without: expected one of the tasks {', '.join(tasks)}, found {options.without!r}")
-        means[f"mean without {options.without.upper()}"] = [k for k, t in enumerate(tasks) if t != options.without]
-    means |= {task: [place] for place, task in enumerate(tasks)}
+    means = {name: [tasks.index(task) for task in of] for name, of in means_of(tasks, options.without).items()}
     levels = _levels(comparison, tasks, request)
     levels_by_settings: dict[str, list[Level]] = {}  # levels of equal other settings, many heads before few
     for level in levels:
@@ -69,13 +44,13 @@ def measure(request: Request) -> Result:
     bases |= dict.fromkeys(base_levels[1:], base_levels[0])
     gaps, changes = [], []
     for level, (name, places) in itertools.product(levels, means.items()):
-        figure, _ = _figure({level: 1}, places)
+        figure, _ = figure_of({level: 1}, places)
         row = {"term": level.label, "heads": level.heads, "updates": level.joint.updates, "task": name}
         seeds, sides = common_seeds(level.single, level.joint), {"single": level.single, "joint": level.joint}
         scores = {side: float(of.of_seeds(seeds, places).observed.mean()) for side, of in sides.items()}
         gaps.append((row | scores, Contrast.of(figure)))
     for name, places in means.items():
-        figures = {level: _figure({level: 1, base: -1}, places) for level, base in bases.items()}
+        figures = {level: figure_of({level: 1, base: -1}, places) for level, base in bases.items()}
         pooled = pooled_deviation([figure.observed for figure, _ in figures.values()])
         for level, (figure, draws) in figures.items():
             keys = {"term": level.label, "other": bases[level].label, "task": name}
@@ -145,29 +120,3 @@ def _open(runs: Sequence[ScoredRun]) -> int:
     if len(numbers) > 1:
         raise RunError(f"{runs[0].path} and others of its settings have {sorted(numbers)} heads; expected one number")
     return numbers.pop()
-
-
-def _figure(weights: Mapping[Level, float], places: list[int]) -> tuple[Resampled, list[tuple[int | None, ...]]]:
-    """The weighted sum of the gaps of some levels, and of each seed the draws of their heads."""
-    seeds = common_seeds(*(side for level in weights for side in (level.single, level.joint)))
-    figure = weighted([gap(level.joint, level.single, seeds, places) for level in weights], list(weights.values()))
-    return figure, list(zip(*(level.joint.draws(seeds) for level in weights), strict=True))
-
-
-def doubts(figure: Resampled, draws: Sequence[Hashable], margin: float, pooled: float) -> dict[str, float]:
-    """The columns of ``changes`` about the margin, draws and the pooled error, as ``frames.yaml`` declares them.
-
-    Args:
-        draws: of each seed.
-        pooled: standard deviation between seeds of all changes of the task.
-    """
-    change, variants, number = Contrast.of(figure), dict[str, Contrast](), len(set(draws))
-    row = {"p_widening": change.p_at_most(-margin), "p_margin": change.p_margin(margin)}
-    if 1 < number < len(draws):
-        variants["draws_"], row["draws"] = Contrast.of(by_draw(figure, draws)), number
-    if 1 < len(draws) <= FEW_DRAWS and pooled > float(figure.observed.std(ddof=1)):
-        variants["pooled_"] = Contrast.of(figure, pooled=pooled)
-    for prefix, variant in variants.items():
-        row |= {prefix + name: getattr(variant, name) for name in ("estimate", "low", "high")}
-        row[f"{prefix}p_widening"] = variant.p_at_most(-margin)
-    return row

@@ -20,9 +20,10 @@ TABLE = tables_of(__package__)
 def about(result: Result) -> str:
     """Describe the data and the tests; define the gap and its change."""
     info, settings = result.about, result.about["settings"]
+    base = "another gap" if _listed(result) else "that with all heads"
     return (
         f"{info['sentences']:,} sentences of {info['split']}. Gap: joint minus single tasks, in points of main "
-        f"scores of {', '.join(map(str.upper, info['tasks']))}. Change: the gap minus that with all heads, paired by "
+        f"scores of {', '.join(map(str.upper, info['tasks']))}. Change: the gap minus {base}, paired by "
         f"seed. Intervals and p over seeds and sentences ({settings['resamples']:,} resamples; seed "
         f"{settings['seed']}), not corrected; where seeds share draws of heads, also over draws in the place of seeds. "
         f"Margin: {_points(settings['margin'])}."
@@ -33,7 +34,7 @@ def findings(result: Result) -> list[str]:
     """The mean gap with few heads beside that with all, and whether it widens; whether heads were the same."""
     margin, gaps = result.about["settings"]["margin"], result.frames["levels"].set_index(["term", "task"])
     sentences = []
-    for row in result.frames["changes"].itertuples():
+    for row in result.frame("changes").itertuples():
         if not row.task.startswith(MEAN):
             continue
         gap, base = gaps.loc[(row.term, row.task)], gaps.loc[(row.other, row.task)]
@@ -71,11 +72,46 @@ def _points(margin: float) -> str:
 
 
 def _levels(result: Result) -> Grid:
+    if _listed(result):
+        return Grid.declared(TABLE["groups"], _with_words(only_not_shown(_with_seeds(result, "levels"), "p")))
     return Grid.declared(TABLE["levels"], _with_words(result.frames["levels"]))
 
 
-def _changes(result: Result) -> Grid:
-    return Grid.declared(TABLE["changes"], _with_words(only_not_shown(result.frames["changes"], "p")))
+def _changes(result: Result) -> Grid | None:
+    if "changes" not in result.frames:
+        return None
+    if not _listed(result):
+        return Grid.declared(TABLE["changes"], _with_words(only_not_shown(result.frames["changes"], "p")))
+    frame = only_not_shown(_with_seeds(result, "changes"), "p")
+    for prefix in ("draws", "pooled"):
+        frame[prefix] = [_with_variant(row, f"{prefix}_") for row in frame.to_dict("records")]
+    return Grid.declared(TABLE["group_changes"], _with_words(frame))
+
+
+def _pooled(result: Result) -> Grid | None:
+    if "pooled" not in result.frames:
+        return None
+    return Grid.declared(TABLE["pooled"], _with_words(result.frames["pooled"]))
+
+
+def _listed(result: Result) -> bool:
+    """Whether groups and their comparisons come from a file."""
+    return bool(result.about["settings"].get("groups"))
+
+
+def _with_seeds(result: Result, name: str) -> pd.DataFrame:
+    """A frame with the values of all seeds in words."""
+    frame, keys = result.frames[name], ["term", "other", "task"]
+    by_seed = result.frames["seeds"].groupby(keys)["value"].agg(lambda values: ", ".join(map(number, values)))
+    return (frame if "other" in frame else frame.assign(other="")).join(by_seed.rename("by_seed"), on=keys)
+
+
+def _with_variant(row: dict[str, Any], prefix: str) -> str:
+    """The change over draws, or with the pooled error; – where there is none."""
+    if math.isnan(row.get(f"{prefix}low", math.nan)):
+        return "–"
+    estimate, low, high = (number(row[prefix + name]) for name in ("estimate", "low", "high"))
+    return f"{estimate} [{low}, {high}], p {probability(row[f'{prefix}p_widening'])}"
 
 
 def _with_words(frame: pd.DataFrame) -> pd.DataFrame:
@@ -83,13 +119,15 @@ def _with_words(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(name=[task if task.startswith(MEAN) else task.upper() for task in frame["task"]])
 
 
-TABLES = (_levels, _changes)
+TABLES = (_levels, _changes, _pooled)
 
 
 @captioned(
     "A row for the mean and each task: the gap of each level to the left, the change that is tested to the right."
 )
-def _gaps(result: Result) -> Spec:
+def _gaps(result: Result) -> Spec | None:
+    if _listed(result):  # too many groups for one figure
+        return None
     levels, changes, charts = _with_words(result.frames["levels"]), _with_words(result.frames["changes"]), []
     levels["called"], changes["called"] = levels["term"], changes["term"] + " − " + changes["other"]
     for name in levels["name"].unique():

@@ -1,0 +1,175 @@
+"""Gaps between joint and single-task runs of groups that a file names, and how these gaps differ.
+
+Groups that differ in more than heads (precision, corpus, encoder, updates) cannot be paired by their settings, so a
+file says which runs belong together and which gaps are compared.
+
+Letters: C resamples, S seeds.
+"""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from pydantic import Field
+from scipy import special
+
+from mtlprune.analyses.analysis import Request
+from mtlprune.analyses.harness.settings import common_seeds, have_all, read_settings
+from mtlprune.analyses.heads.scarcity import MEAN
+from mtlprune.analyses.heads.scarcity.gaps import Level, doubts, figure_of, means_of
+from mtlprune.config.config import validated
+from mtlprune.io.block import Block
+from mtlprune.io.files import read_yaml
+from mtlprune.runs.columns import in_columns
+from mtlprune.runs.folder import RunError, RunFolder
+from mtlprune.runs.results import Result
+from mtlprune.statistics.contrast import Contrast, contrast_frame
+from mtlprune.statistics.resamples import Resampled, pooled_deviation, weighted
+from mtlprune.sweeps.folder import expanded
+
+SCALES = {"points": lambda score: score, "logits": lambda score: special.logit(score / 100)}
+"""A point weighs more near 0 and 100, which logits of the score take into account."""
+Pair = tuple[str, str]
+
+
+class Groups(Block):
+    """The file of the option ``groups``."""
+
+    groups: dict[str, list[str]] = Field(description="Title → single-task and joint runs of one setting.")
+    tasks: list[str] = Field(default=[], description="Tasks of the mean and of the rows; all, if not given.")
+    changes: list[Pair] = Field(default=[], description="Pairs of titles: the first gap minus the second.")
+    first_looks: list[Pair] = Field(default=[], description="Changes that the pooled error leaves out.")
+    pooled: dict[str, list[Pair]] = Field(default={}, description="Title → changes that are averaged by seed.")
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Runs of one setting, and the places of the tasks whose mean a row is, by the name of the row."""
+
+    level: Level
+    places: Mapping[str, list[int]]
+
+
+def measure(request: Request) -> Result:
+    """All groups of the file. ``frames.yaml`` declares the frames; ``term`` and ``other`` are titles of the file, and
+    Holm's correction is over the tasks of the same groups. A pooled change is averaged over several pairs of groups,
+    seed by seed, so that a task is one test of all seeds instead of several tests of few.
+
+    Raises:
+        RunError: names of runs beside the file; titles that are not in the file; groups that are not one single-task
+            and one joint setting.
+    """
+    file, margin = Path(request.options.groups), request.options.margin
+    if request.names:
+        raise RunError(f"analyze scarcity: groups={file} names the runs; leave out {request.names[0]}")
+    listed = validated(Groups, read_yaml(file), str(file))
+    compared = [*listed.changes, *listed.first_looks]
+    for title in itertools.chain(*compared, *itertools.chain(*listed.pooled.values())):
+        if title not in listed.groups:
+            raise RunError(f"{file}: expected titles of its groups, found {title!r}; known: {'; '.join(listed.groups)}")
+    groups = {title: _group(title, runs, listed.tasks, request) for title, runs in listed.groups.items()}
+    names = list(next(iter(groups.values())).places)
+    levels, changes, pooled, seeds = [], [], [], []
+    for (title, group), name in itertools.product(groups.items(), names):
+        figure, _ = _figure({group: 1}, name)
+        gap = Contrast.of(figure)
+        row = {"term": title, "task": name, "updates": group.level.joint.updates, "p_margin": gap.p_margin(margin)}
+        levels.append((row | _scores(group, name), gap))
+        seeds += _by_seed({"term": title, "other": "", "task": name}, {group: 1}, figure)
+    for name in names:  # the pooled error needs all changes of a task first
+        pairs = {pair: {groups[pair[0]]: 1, groups[pair[1]]: -1} for pair in compared}
+        error = pooled_deviation([_figure(pairs[pair], name)[0].observed for pair in listed.changes])
+        for (term, other), weights in pairs.items():
+            figure, draws = _figure(weights, name)
+            keys = {"term": term, "other": other, "task": name}
+            changes.append((keys | doubts(figure, draws, margin, error), Contrast.of(figure)))
+            seeds += _by_seed(keys, weights, figure)
+    changes.sort(key=lambda row: compared.index((str(row[0]["term"]), str(row[0]["other"]))))
+    tasks = [name for name in names if not name.startswith(MEAN)]
+    for (title, pairs_of), scale in itertools.product(listed.pooled.items(), SCALES):
+        effect, rows = (-margin if scale == "points" else None), []  # the margin is in points
+        for task in tasks:
+            change = _pooled([(groups[term], groups[other]) for term, other in pairs_of], task, scale)
+            p_widening = np.nan if effect is None else change.p_at_most(effect)
+            rows.append(({"term": title, "mode": scale, "task": task, "p_widening": p_widening}, change))
+        pooled.append(contrast_frame(rows, ["term"], effect=effect))
+    frames = {"levels": contrast_frame(levels, ["term"], _is_task)}
+    if changes:
+        frames["changes"] = contrast_frame(changes, ["term", "other"], _is_task, -margin)
+    if pooled:
+        frames["pooled"] = pd.concat(pooled, ignore_index=True)
+    frames["seeds"] = pd.DataFrame(seeds)
+    about: dict[str, Any] = {"split": request.split, "encoders": [], "tasks": tasks, "notes": []}
+    about |= {"settings": {**request.options.model_dump(mode="json"), "seed": request.seed}}
+    about |= {"sentences": max(group.level.joint.systems[0].counts.shape[1] for group in groups.values())}
+    return Result("scarcity", about, frames)
+
+
+def _group(title: str, runs: Sequence[str], some: Sequence[str], request: Request) -> Group:
+    """The single-task and joint runs of a setting. Raises RunError: there are not one of each."""
+    options = request.options
+    comparison = in_columns([RunFolder(path) for path in expanded(runs)], request.split)
+    tasks = max((list(column.runs[0].tasks) for column in comparison.columns), key=len)
+    order = have_all(comparison, tasks)
+    settings = read_settings(comparison, order, tasks, options.resamples, request.seed, request.on_batch)
+    single, joint = ([setting for setting in settings if setting.is_single_task is wanted] for wanted in (True, False))
+    if (len(single), len(joint)) != (1, 1):
+        raise RunError(
+            f"group {title!r} of {options.groups}: expected one setting of single tasks and one of joint training of "
+            f"{', '.join(tasks)}, found {len(single)} and {len(joint)}"
+        )
+    means = means_of([task for task in tasks if task in (some or tasks)], options.without)
+    places = {name: [tasks.index(task) for task in of] for name, of in means.items()}
+    return Group(Level(single[0], joint[0], 0, title), places)
+
+
+def _figure(weights: Mapping[Group, float], name: str) -> tuple[Resampled, list[tuple[int | None, ...]]]:
+    """The weighted sum of the gaps of some groups, of the row of that name."""
+    places = next(iter(weights)).places[name]
+    return figure_of({group.level: weight for group, weight in weights.items()}, places)
+
+
+def _scores(group: Group, name: str) -> dict[str, float]:
+    """The mean scores of both sides of a gap over the seeds that both have."""
+    single, joint, places = group.level.single, group.level.joint, group.places[name]
+    seeds = common_seeds(single, joint)
+    sides = {"single": single, "joint": joint}
+    return {side: float(setting.of_seeds(seeds, places).observed.mean()) for side, setting in sides.items()}
+
+
+def _seeds(weights: Mapping[Group, float]) -> list[int]:
+    """The seeds that all sides of all groups have."""
+    return common_seeds(*(side for group in weights for side in (group.level.single, group.level.joint)))
+
+
+def _by_seed(keys: Mapping[str, str], weights: Mapping[Group, float], figure: Resampled) -> list[dict[str, Any]]:
+    """Rows of the frame ``seeds``."""
+    values = zip(_seeds(weights), figure.observed, strict=True)
+    return [{**keys, "seed": seed, "measure": "gap", "value": float(value)} for seed, value in values]
+
+
+def _pooled(pairs: Sequence[tuple[Group, Group]], task: str, scale: str) -> Contrast:
+    """A row of the frame ``pooled``: the change of the gap on a scale, for a seed the mean over pairs that have it."""
+    by_seed: dict[int, list[Resampled]] = {}
+    for first, second in pairs:
+        seeds, parts = _seeds({first: 1, second: -1}), []
+        for group in (first, second):
+            for side in (group.level.single, group.level.joint):
+                score = side.of_seeds(seeds, group.places[task])
+                parts.append(Resampled(*(np.asarray(SCALES[scale](values)) for values in score)))
+        figure = weighted(parts, [-1, 1, 1, -1])  # single and joint of the first, then of the second group
+        for column, seed in enumerate(seeds):
+            by_seed.setdefault(seed, []).append(Resampled(figure.observed[column], figure.booted[:, column]))
+    means = [weighted(by_seed[seed]) for seed in sorted(by_seed)]
+    return Contrast.of(
+        Resampled(np.array([mean.observed for mean in means]), np.stack([mean.booted for mean in means], 1))
+    )
+
+
+def _is_task(frame: pd.DataFrame) -> Any:
+    """Which rows are of one task; means are not corrected."""
+    return frame["p"].notna() & ~frame["task"].str.startswith(MEAN)
