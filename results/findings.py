@@ -1,0 +1,289 @@
+"""What was found: results/FINDINGS.md, results/REGISTER.md, figures and README's table, from results/findings.yaml.
+
+    python results/findings.py            # writes all; README.md between its two marks, where it has them
+
+findings.yaml says in words what is claimed and doubted, and names the row of a committed Result for every number. No
+number and no verdict is typed: a verdict follows from the interval of that row and the effect that the claim asks for.
+"""
+
+import math
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import pandas as pd
+from pydantic import Field
+
+from mtlprune.figures.charts import Interval, Style, figure, forest, render
+from mtlprune.figures.grid import number, percent, probability
+from mtlprune.io.block import Block
+from mtlprune.io.files import RunError, read_yaml
+from mtlprune.runs.results import Result, read_result
+from mtlprune.statistics.standard_errors import LEVEL
+
+HERE = Path(__file__).parent
+MARKS = "<!-- findings:begin -->\n", "<!-- findings:end -->"
+PLACES = ("MiniLM, EWT", "MiniLM, MASC", "MPNet, EWT", "MPNet, MASC")
+CELLS = {"supported": "confirmed", "not supported": "contradicted", "undecided": "undecided"}
+"""What a verdict on the row of one encoder and corpus says of the claim there."""
+
+
+REGISTER = (
+    "# Register of hypothesis tests",
+    "",
+    "`python results/findings.py` makes this page from [findings.yaml](findings.yaml). *Plan*: the date on which the",
+    "test was written down before its runs, or *afterwards*. *Asks for*: the effect that the hypothesis predicts. p is",
+    "two-sided against no effect; Holm where the test is one of a family in its Result. *Detectable*: the effect that",
+    "four of five such studies would show. A test whose detectable effect exceeds the effect that it asks for could",
+    "hardly have been decided.",
+)
+
+
+class Value(Block):
+    """One number of a committed Result, with its interval."""
+
+    result: str = Field(description="Path of the JSON, from results/.")
+    frame: str
+    row: dict[str, str | float] = Field(description="Column → value: these choose one row.")
+    column: str = Field(default="estimate", description="The estimate; low, high, n and p stand beside it.")
+    label: str = Field(default="", description="Its row in a figure.")
+    unit: Literal["points", "Φ", "share", "heads", "count"] = "points"
+    of: str = Field(default="seeds", description="What n counts.")
+    asks: str = Field(
+        default="",
+        description="The effect that a claim predicts. '> 0.2': the whole interval is above. '<= -1': the interval "
+        "leaves out 0 and the estimate is at most -1; not supported where the interval leaves out -1.",
+    )
+    chance: str = Field(default="", description="Column with the p of a count by chance, instead of asks.")
+
+    @property
+    def source(self) -> Result:
+        return read_result(HERE / self.result)
+
+    @property
+    def found(self) -> pd.Series:
+        """The row. Raises RunError: there is not one."""
+        frame = self.source.frames[self.frame]
+        for column, value in self.row.items():
+            frame = frame[frame[column] == value]
+        if len(frame) != 1:
+            raise RunError(
+                f"findings.yaml: {self.result}, {self.frame}, {self.row}: expected one row, found {len(frame)}"
+            )
+        return frame.iloc[0]
+
+    def shown(self, row: pd.Series | None = None) -> str:
+        """The estimate with its interval, if it has one."""
+        row = self.found if row is None else row
+        cells = [_number(row[name], self.unit) for name in (self.column, "low", "high") if name in row]
+        return cells[0] if len(cells) < 3 or row["low"] != row["low"] else f"{cells[0]} [{cells[1]}, {cells[2]}]"
+
+    @property
+    def verdict(self) -> str:
+        """Whether the effect that is asked for is there: by the interval, and by the size where the claim names one."""
+        row = self.found
+        if self.chance:
+            return "supported" if row[self.chance] < LEVEL else "undecided"
+        sign, _, size = self.asks.partition(" ")
+        side = 1 if sign.startswith(">") else -1  # from here on, the claim predicts a large value
+        low, high = sorted((side * float(row["low"]), side * float(row["high"])))
+        size_asked, estimate = side * float(size), side * float(row[self.column])
+        if self.source.withdrawn or math.isnan(low):
+            return "undecided"
+        least = 0.0 if sign.endswith("=") else size_asked
+        if low > least and estimate >= size_asked:
+            return "supported"
+        return "not supported" if high < size_asked else "undecided"
+
+
+class Finding(Block):
+    """A claim with what speaks for it and against it."""
+
+    claim: str = Field(description="One sentence without a number.")
+    evidence: str = Field(description="Sentences; {name} stands for a value.")
+    values: dict[str, Value]
+    decides: list[str] = Field(description="Values that must all be as the claim asks.")
+    where: dict[str, str] = Field(default={}, description="Encoder and corpus → the value that decides there.")
+    figure: list[str] = Field(description="Values, from above.")
+    axis: str = Field(description="What the figure's axis is.")
+    doubt: str
+    change: str = Field(description="What would change it.")
+    command: str
+    page: str = Field(description="Where it is told, from results/.")
+    readme: str = Field(default="", description="The evidence as README tells it; none, if not given.")
+    answers: str = Field(default="", description="The question of the HTML report that it answers.")
+
+    @property
+    def verdict(self) -> str:
+        """Supported or not where all tests that decide agree; else undecided."""
+        verdicts = {self.values[name].verdict for name in self.decides}
+        return verdicts.pop() if len(verdicts) == 1 else "undecided"
+
+    def filled(self, text: str) -> str:
+        """A text with its numbers in."""
+        return text.format(**{name: value.shown() for name, value in self.values.items()})
+
+    def cells(self) -> dict[str, str]:
+        """Where it holds."""
+        tried = {place: self.values[self.where[place]].verdict for place in PLACES if place in self.where}
+        return {place: CELLS[tried[place]] if place in tried else "not tried" for place in PLACES}
+
+
+class Test(Value):
+    """A row of the register."""
+
+    name: str
+    planned: str = Field(default="afterwards", description="The date of the plan.")
+    plan: str = Field(default="", description="Where the plan is, from results/.")
+    page: str = Field(description="Where the test is told, from results/.")
+
+
+class Page(Block):
+    """The whole file."""
+
+    findings: dict[str, Finding]
+    gaps: list[dict[str, Any]] = Field(description="Rows of the table of several numbers for one gap.")
+    tests: list[Test] = []
+
+
+def _number(value: float, unit: str) -> str:
+    shown = percent(value) if unit == "share" else number(value, {"points": 1, "Φ": 2, "heads": 1, "count": 0}[unit])
+    return shown if re.search("[1-9]", shown) else shown.removeprefix("−")  # no minus before a zero
+
+
+def read(path: Path = HERE / "findings.yaml") -> Page:
+    """The file, checked."""
+    return Page.model_validate(read_yaml(path))
+
+
+def pictures(page: Page, out: Path) -> None:
+    """A forest plot for each finding: its values with their intervals, full where the interval leaves out 0."""
+    for name, finding in page.findings.items():
+        rows = []
+        for value in (finding.values[key] for key in finding.figure):
+            row, label = value.found, value.label or f"{value.frame}"
+            scale = 100 if value.unit == "share" else 1
+            estimate, low, high = (scale * float(row.get(column, math.nan)) for column in (value.column, "low", "high"))
+            sure = row[value.chance] < LEVEL if value.chance else low > 0 or high < 0
+            rows.append(Interval(label, estimate, low, high, bool(sure), f"{label}: {value.shown(row)}"))
+        spec = figure(forest(rows, x_title=finding.axis, width=300))
+        (out / f"{name}.png").write_bytes(render(spec, "png", Style(font_size=12, title=False)))
+
+
+def findings(page: Page) -> str:
+    """results/FINDINGS.md."""
+    lines = [
+        "# What we found",
+        "",
+        "Each finding is a claim, a figure, estimates with 95 % intervals over seeds, the places where it was tried,"
+        " and the strongest doubt. `python results/findings.py` makes this page from [findings.yaml](findings.yaml)."
+        " Numbers come from committed Results, and verdicts from their intervals. [The register](REGISTER.md) lists "
+        "every test. Δ is joint minus single-task training, in points.",
+        "",
+        "*Supported*: the effect is there. *Not supported* (*contradicted* in one place): an effect of the size "
+        "asked for is ruled out. *Undecided*: the data allow both.",
+    ]
+    for place, (name, finding) in enumerate(page.findings.items(), start=1):
+        lines += [
+            "",
+            f"## {place} {finding.claim}",
+            "",
+            f"**{finding.verdict.capitalize()}.** {finding.filled(finding.evidence)}",
+        ]
+        lines += ["", f"![{finding.axis}](findings/{name}.png)", "", f"- Where: {where(finding)}."]
+        lines += [f"- Power: four of five such studies would show {power}." for power in detectable(finding)]
+        lines += [
+            f"- Doubt: {finding.filled(finding.doubt)}",
+            f"- What would change it: {finding.filled(finding.change)}",
+        ]
+        lines += [f"- Again: `{finding.command}` ([page]({finding.page}))"]
+    lines += ["", "## One gap, several numbers", "", *gaps(page)]
+    return "\n".join(lines) + "\n"
+
+
+def where(finding: Finding) -> str:
+    """Where a claim holds, in words."""
+    places: dict[str, list[str]] = {}
+    for place, cell in finding.cells().items():
+        places.setdefault(cell, []).append(place.replace(", ", " on "))
+    untried = places.pop("not tried", [])
+    words = [f"{cell} for {', '.join(some)}" for cell, some in places.items()]
+    return "; ".join(words + ["not tried elsewhere"] * bool(untried))
+
+
+def detectable(finding: Finding) -> Iterator[str]:
+    """The least effect that a claim which is undecided could have shown."""
+    deciding = finding.values[finding.decides[0]]
+    least = deciding.found.get("detectable", math.nan)
+    if finding.verdict == "undecided" and not math.isnan(least):
+        yield f"{_number(float(least), deciding.unit)}{' points' if deciding.unit == 'points' else ''}"
+
+
+def gaps(page: Page) -> Iterator[str]:
+    """The table that says why the numbers for one gap differ."""
+    yield "| Δ, mean of tasks | tasks | seeds | precision | why it is used |"
+    yield "|:--|:--|--:|:--|:--|"
+    for row in page.gaps:
+        value = Value.model_validate(row["value"])
+        yield f"| {value.shown()} | {row['tasks']} | {value.found['n']:.0f} | {row['precision']} | {row['why']} |"
+
+
+def table(page: Page) -> str:
+    """README's table."""
+    lines = ["| finding | verdict | evidence | where it holds |", "|:--|:--|:--|:--|"]
+    for finding in page.findings.values():
+        if finding.readme:
+            claim, evidence = f"[{finding.claim}](results/{finding.page})", finding.filled(finding.readme)
+            tried = [
+                f"{place.replace(', ', '/')} {cell}" for place, cell in finding.cells().items() if cell != "not tried"
+            ]
+            lines.append(f"| {claim} | {finding.verdict} | {evidence} | {', '.join(tried)} |")
+    return "\n".join(lines) + "\n"
+
+
+def register(page: Page) -> str:
+    """results/REGISTER.md: every test of a hypothesis."""
+    rows = []
+    for test in page.tests:
+        row = test.found
+        corrected = row.get("p_holm", float("nan"))
+        plan = test.planned if not test.plan else f"[{test.planned}]({test.plan})"
+        cells = [
+            f"[{test.name}]({test.page})",
+            plan,
+            test.asks,
+            f"{row['n']:.0f} {test.of}" if "n" in row else "–",
+            test.shown(row),
+        ]
+        cells += [probability(float(row.get("p", float("nan")))), probability(float(corrected))]
+        least = row.get("detectable", float("nan"))
+        rows.append([*cells, _number(float(least), test.unit), test.verdict])
+    header = ("test", "plan", "asks for", "n", "estimate, 95 %", "p", "p (Holm)", "detectable", "verdict")
+    lines = [
+        f"| {' | '.join(header)} |",
+        "|:--|:--|:--|:--|:--|--:|--:|--:|:--|",
+        *(f"| {' | '.join(r)} |" for r in rows),
+    ]
+    return "\n".join([*REGISTER, "", *lines]) + "\n"
+
+
+def marked(text: str, block: str) -> str:
+    """A text with the block between the two marks; as it is where it has none."""
+    before, begin, rest = text.partition(MARKS[0])
+    _, end, after = rest.partition(MARKS[1])
+    return f"{before}{begin}{block}{end}{after}" if begin and end else text
+
+
+def main() -> None:
+    """Write everything."""
+    page, readme = read(), HERE.parent / "README.md"
+    (HERE / "findings").mkdir(exist_ok=True)
+    pictures(page, HERE / "findings")
+    (HERE / "FINDINGS.md").write_text(findings(page), encoding="utf-8")
+    (HERE / "REGISTER.md").write_text(register(page), encoding="utf-8")
+    readme.write_text(marked(readme.read_text(encoding="utf-8"), table(page)), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
