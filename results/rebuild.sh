@@ -26,7 +26,7 @@ for kind in frozen stable; do # studies of their own, under results/claims/recor
     rm -r "$out/claims/$kind/maps" # one a run
 done
 if [ -d results/claims/cross ]; then # needs the weights of its runs, so it is shown again from its tables
-    mkdir -p "$out/claims/cross" && mtlprune analyze show results/claims/cross --out "$out/claims/cross" --format png,svg
+    mkdir -p "$out/claims/cross" && mtlprune analyze show results/claims/cross --out "$out/claims/cross" --format png
 fi
 for format in md json; do
     mtlprune table "$records:none-???-?,none-mtl5-?,gates-*,importance-*,random-*" --split dev \
@@ -156,7 +156,7 @@ fi
 
 # Do treatments close the gap between MTL and STL
 if [ -d results/treatments/records ]; then
-    set -- costs=results/treatments/costs.json --format png,svg
+    set -- costs=results/treatments/costs.json --format png
     mtlprune analyze treatments "$records:none-???-?,none-mtl5-?,sampled-*" results/treatments/records \
         "$@" --out "$out/treatments/test" > /dev/null
     python results/treatments/heads.py results/treatments/heads > "$out/treatments/heads.md"
@@ -165,74 +165,30 @@ fi
 
 # Is there a fight over heads: Results that need the runs' weights are shown again from their tables
 if [ -d results/fight ]; then
-    mtlprune analyze scarcity results/fight/records/scarcity without=srl --out "$out/fight/scarcity" > /dev/null
+    r=results/fight/records
+    mtlprune analyze scarcity "$r/minilm:72-own-*" "$r/minilm:18-*" without=srl --out "$out/fight/scarcity" > /dev/null
+    for kind in joint updates control elsewhere; do
+        without=$(test $kind = control -o $kind = elsewhere && echo without=srl || true)
+        mtlprune analyze scarcity "groups=results/fight/$kind/groups.yaml" $without --out "$out/fight/$kind" > /dev/null
+    done
     for kind in exchange natural exchange-mpnet roles roles-mpnet cross/masc cross/mpnet-ewt5; do
         test -d "results/fight/$kind" || continue
-        mtlprune analyze show "results/fight/$kind" --out "$out/fight/$kind" --format png,svg > /dev/null
+        mtlprune analyze show "results/fight/$kind" --out "$out/fight/$kind" --format png > /dev/null
     done
-    if [ -d results/fight/records/masc ]; then # MASC, and DEP of GUM
-        set -- results/claims/records/stable:stable results/fight/records/masc:stable "$out/fight/corpora"
-        python results/fight/corpora.py "$@" > "$out/fight/corpora.md"
-        mtlprune claims 'results/fight/records/masc:stable-*' 'results/fight/records/gum:stable-*' > "$out/fight/masc-claims.md"
-    fi
-    if [ -d results/fight/records/mpnet ]; then # another encoder
-        mtlprune claims 'results/fight/records/mpnet:stable-*' --format png --out "$out/fight/mpnet" > /dev/null
-        rm -r "$out/fight/mpnet/maps" # one a run
-        mtlprune table results/fight/records/mpnet --out "$out/fight/mpnet/scores.md"
-    fi
-    if [ -d results/fight/records/mpnet-masc ]; then # both encoders on both corpora
-        set -- results/fight/records/mpnet:stable-ewt5 results/fight/records/mpnet-masc:stable-masc
-        python results/fight/corpora.py "$@" > "$out/fight/corpora-mpnet.md"
-        mtlprune claims 'results/fight/records/mpnet-masc:stable-*' > "$out/fight/mpnet-masc-claims.md"
-    fi
-    set -- "MiniLM, EWT5=results/fight/records/scarcity:72-own-*" \
-        "MiniLM, MASC=results/fight/records/masc:none-* results/fight/records/masc-joint" \
-        "MPNet, EWT5=results/fight/records/mpnet:none-* results/fight/records/mpnet-joint"
-    if [ -d results/fight/records/mpnet-heads ]; then # both sides trained on a GPU
-        r=results/fight/records
-        minilm="$r/masc-gpu:none-pos-*,none-ner-*,none-srl-* $r/masc-gpu-con:none-*"
-        half="$r/masc-gpu:half-*-pos-*,half-*-ner-*,half-*-srl-* $r/masc-gpu-con:half-*"
-        mpnet="$r/mpnet-144:144-own-masc-pos-*,144-own-masc-ner-*,144-own-masc-srl-* $r/mpnet-heads:144-own-masc-*"
-        set -- "$@" "MiniLM, MASC (GPU)=$minilm" "MPNet, EWT5 (GPU)=$r/mpnet-144:144-own-ewt5-*" "MPNet, MASC (GPU)=$mpnet" \
-            "MPNet, EWT5, 1,000 updates (GPU)=$r/mpnet-144x4:144-own-ewt5x4-*"
-        python results/fight/joint.py "$@" > "$out/fight/joint.md"
-        set -- "MPNet 144 heads (GPU)=$r/mpnet-144:144-own-ewt5-*" \
-            "MPNet 72 heads (GPU; three cells CPU)=$r/mpnet-heads:72-*-ewt5-* $r/mpnet-half" "MPNet 36 heads (GPU)=$r/mpnet-heads:36-*-ewt5-*" \
-            "MPNet 144 heads after 1000 updates (GPU)=$r/mpnet-144x4:144-own-ewt5x4-*" \
-            "MPNet 36 heads after 1000 updates (GPU)=$r/mpnet-144x4:36-d1-ewt5x4-*" \
-            "MASC MiniLM 72 heads (GPU)=$minilm" "MASC MiniLM 36 heads (GPU)=$half" --
-        python results/fight/control.py "$@" "MPNet 36 heads (GPU),MPNet 144 heads (GPU)" \
-            "MPNet 72 heads (GPU; three cells CPU),MPNet 144 heads (GPU)" "MASC MiniLM 36 heads (GPU),MASC MiniLM 72 heads (GPU)" \
-            "MPNet 36 heads after 1000 updates (GPU),MPNet 144 heads after 1000 updates (GPU)" > "$out/fight/mpnet-heads.md"
-    fi
-    if [ -d results/fight/records/narrow ]; then # E1's control, 36 heads, more updates, the full training set
-        set -- "72 heads (bf16)=results/ewt5-minilm/records:none-???-?,none-mtl5-?" \
-            "36 heads (bf16)=results/fight/records/heads-36" "54 heads (bf16)=results/fight/records/heads-54" \
-            "narrow (bf16)=results/fight/records/narrow results/fight/records/narrow-more" \
-            "narrow (bf16; first look)=results/fight/records/narrow" \
-            "72 heads=results/fight/records/scarcity:72-own-*" "18 heads=results/fight/records/scarcity:18-*" \
-            "72 heads after 1008 updates (GPU)=results/fight/records/longer-72:72-own-*-1008" \
-            "18 heads after 1008 updates (GPU)=results/fight/records/longer-18:18-*-1008" \
-            "72 heads on the full set (bf16)=results/treatments/full/records:none-*" \
-            "18 heads on the full set (GPU; two cells CPU)=results/fight/records/longer-18:18-*-full results/fight/records/longer-more" --
-        python results/fight/control.py "$@" "36 heads (bf16),72 heads (bf16)" "54 heads (bf16),72 heads (bf16)" \
-            "narrow (bf16),72 heads (bf16)" \
-            "18 heads,72 heads" "36 heads (bf16),72 heads" "54 heads (bf16),72 heads" \
-            "18 heads,narrow (bf16)" "18 heads,narrow (bf16; first look)" "narrow (bf16),72 heads" \
-            "18 heads after 1008 updates (GPU),72 heads after 1008 updates (GPU)" \
-            "18 heads on the full set (GPU; two cells CPU),72 heads on the full set (bf16)" > "$out/fight/control.md"
-    fi
+    # claims on MASC (with DEP of GUM: masc-claims.md), on MPNet, and across corpora
+    set -- corpora-minilm results/claims/records/stable:stable $r/masc:stable "$out/fight/corpora"
+    python results/fight/corpora.py "$@" > "$out/fight/corpora.md"
+    python results/fight/corpora.py corpora-mpnet $r/mpnet:stable-ewt5 $r/mpnet:stable-masc > "$out/fight/corpora-mpnet.md"
+    mtlprune claims "$r/masc:stable-*" "$r/gum:stable-*" > "$out/fight/masc-claims.md"
+    mtlprune claims "$r/mpnet:stable-masc-*" > "$out/fight/mpnet-masc-claims.md"
+    for place in masc:masc:stable mpnet:mpnet:stable-ewt5 mpnet-masc:mpnet:stable-masc; do
+        name=${place%%:*}
+        mtlprune claims "$r/${place#*:}-*" --format png --out "$out/fight/$name" > /dev/null
+        rm -r "$out/fight/$name/maps" # one a run
+    done
+    mtlprune table "$r/mpnet:*-ewt5-???-?" --out "$out/fight/mpnet/scores.md"
     python results/fight/planted.py show results/fight/planted/*.json > "$out/fight/planted.md"
-    test -d results/fight/roles-singles && python results/fight/singles.py results/fight > "$out/fight/singles.md"
-    if [ -d results/fight/roles-mpnet-singles ]; then
-        python results/fight/singles.py results/fight roles-mpnet > "$out/fight/singles-mpnet.md"
-    fi
-    test -d results/fight/records/longer-18 && python results/fight/pooled.py > "$out/fight/pooled.md"
-    python results/fight/afterwards.py results/fight results/claims/cross > "$out/fight/afterwards.md"
-    if [ -d results/fight/alone ]; then
-        python results/fight/alone.py show results/fight/alone/* > "$out/fight/alone.md"
-    fi
-    test -f "$out/fight/README.md" && python results/fight/answer.py "$out/fight"
+    python results/fight/alone.py show results/fight/alone/* > "$out/fight/alone.md"
 fi
 
 # One page of everything, with the analyses that are there
@@ -252,6 +208,9 @@ if [ -d $stages ]; then
     mtlprune report $stages/base-1 $stages/sas-plus-1 $stages/sas-minus-1 $stages/released-early-1 \
         $stages/released-during-1 $stages/released-end-1 $stages/released-late-1 --out "$out/pretraining/two-stages/arms" > /dev/null
 fi
+
+# What was found, from the Results above
+if [ "$out" = results ] && [ -f results/findings.yaml ]; then python results/findings.py; fi
 
 # Hours of all committed runs, by machine
 test "$out" != results || python results/compute.py results > results/compute.md

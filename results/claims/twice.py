@@ -7,10 +7,14 @@ random encoders: each encoder) is one observation; t interval of their mean. The
 """
 
 import sys
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from across import TASKS, masks, pairs
 from scipy.stats import t
+
+from mtlprune.runs.results import Result, write_result
 
 LEVEL = 0.975
 
@@ -26,23 +30,30 @@ def tables(given: str) -> np.ndarray:
     return np.array(rows)
 
 
-def interval(values: np.ndarray) -> str:
-    """Of a number a training seed: their mean, and t."""
+def interval(values: np.ndarray) -> tuple[float, float, float]:
+    """The mean of a number by training seed, with the ends of its interval by t."""
     half = t.ppf(LEVEL, len(values) - 1) * values.std(ddof=1) / len(values) ** 0.5
-    return f"{values.mean():.2f} [{values.mean() - half:.2f}, {values.mean() + half:.2f}]"
+    return float(values.mean()), float(values.mean() - half), float(values.mean() + half)
 
 
 def main(names: list[str]) -> None:
-    """Print a row for each kind of selection."""
+    """Print a row for each kind of selection, and write the Result results/claims/twice/twice.json."""
+    rows = []
     print(f"| selections | one task | two tasks | difference | {' | '.join(task.upper() for task in TASKS)} |")
     print(f"|:--|{'--:|' * (3 + len(TASKS))}")
     for name in names:
         found = tables(name)  # (S, tasks, tasks)
         own = np.diagonal(found, axis1=1, axis2=2)  # (S, tasks)
         others = (found.sum(2) - own) / (len(TASKS) - 1)
-        said = [interval(each.mean(1)) for each in (own, others, own - others)]
+        ends = [interval(each.mean(1)) for each in (own, others, own - others)]
+        said = [f"{mean:.2f} [{low:.2f}, {high:.2f}]" for mean, low, high in ends]
+        for kind, (mean, low, high) in zip(("one task", "two tasks", "difference"), ends, strict=True):
+            row = {"term": name.split(":")[1], "control": kind, "n": len(found)}
+            rows.append({**row, "estimate": mean, "low": low, "high": high})
         tasks = [f"{gap:.2f}" for gap in (own - others).mean(0)]
         print(f"| {' | '.join([name.split(':')[1], *said, *tasks])} |")
+    about = {"encoders": [], "notes": [], "selections": names}
+    write_result(Path("results/claims/twice"), Result("twice", about, {"shared": pd.DataFrame(rows)}))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Do tasks claim the same heads on another corpus? (PLAN.md, E4: its primary)
 
-    python results/fight/corpora.py results/claims/records/stable:stable results/fight/records/masc:stable PICTURE
+    python results/fight/corpora.py NAME results/claims/records/stable:stable results/fight/records/masc:stable PICTURE
 
+Writes the Result results/fight/corpora/NAME.json, whose frame ``phi`` has all of the first table.
 Φ of the claims of single-task runs on two corpora (STUDY:PREFIX, cells named PREFIX-TASK-*): of one task on both and of
 two tasks, one on each, over all pairs of runs; and the same within each corpus. Jack-knife over training runs, each
 task on each corpus a stratum of its own. PICTURE.png and PICTURE.svg: Φ of each task on one corpus and each on the
@@ -22,12 +23,15 @@ from mtlprune.analyses.heads.claims.stability import MODES, Runs, jackknife, phi
 from mtlprune.figures.charts import Spec, cells, figure, render
 from mtlprune.figures.grid import number
 from mtlprune.runs.claims import RunGroup, load_claims
+from mtlprune.runs.results import Result, write_result
 from mtlprune.runs.study import read_study
 
 TASKS = ("pos", "ner", "con", "srl")
 FIVE = ("pos", "dep", "con", "ner", "srl")
 GUM = "results/fight/records/gum:stable"
 PLACES = ("first corpus", "second corpus", "across corpora")
+KINDS = ("one task", "two tasks", "difference")
+RESULTS = Path("results/fight/corpora")
 
 
 class Figure(NamedTuple):
@@ -101,9 +105,17 @@ def picture(frame: pd.DataFrame) -> Spec:
     )
 
 
-def main(first: str, second: str, drawing: str = "") -> None:
-    """Print a row for each place and way of counting, and Φ of each two tasks; draw the picture."""
+def main(name: str, first: str, second: str, drawing: str = "") -> None:
+    """Print a row for each place and way of counting, and Φ of each two tasks; write the Result, draw the picture."""
     found, own = measure(first, second)
+    rows = [
+        {"term": place, "mode": mode, "control": kind, "estimate": value.value, **value._asdict()}
+        for mode, by_place in zip(MODES, found, strict=True)
+        for place, values in zip(PLACES, by_place, strict=True)
+        for kind, value in zip(KINDS, values, strict=True)
+    ]
+    about = {"encoders": [], "notes": [], "first": first, "second": second}
+    write_result(RESULTS, Result(name, about, {"phi": pd.DataFrame(rows).drop(columns="value")}))
     print(f"# Φ of claims on two corpora\n\nFirst: {first}; second: {second}. Jack-knife over training runs.\n")
     print("| pairs of runs | counted | one task | two tasks | difference | detectable |\n|:--|:--|--:|--:|--:|--:|")
     for mode, by_place in zip(MODES, found, strict=True):
