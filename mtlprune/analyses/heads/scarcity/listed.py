@@ -1,6 +1,6 @@
 """Gaps between joint and single-task runs of groups that a file names, and how these gaps differ.
 
-Groups that differ in more than heads (precision, corpus, encoder, updates) cannot be paired by their settings, so a
+GroupsFile that differ in more than heads (precision, corpus, encoder, updates) cannot be paired by their settings, so a
 file says which runs belong together and which gaps are compared.
 
 Letters: C resamples, S seeds.
@@ -36,7 +36,7 @@ SCALES = {"points": lambda score: score, "logits": lambda score: special.logit(s
 Pair = tuple[str, str]
 
 
-class Groups(Block):
+class GroupsFile(Block):
     """The file of the option ``groups``."""
 
     groups: dict[str, list[str]] = Field(description="Title → single-task and joint runs of one setting.")
@@ -47,7 +47,7 @@ class Groups(Block):
 
 
 @dataclass(frozen=True, eq=False)
-class Group:
+class RunPair:
     """Runs of one setting, and the places of the tasks whose mean a row is, by the name of the row."""
 
     level: Level
@@ -66,7 +66,7 @@ def measure(request: Request) -> Result:
     file, margin = Path(request.options.groups), request.options.margin
     if request.names:
         raise RunError(f"analyze scarcity: groups={file} names the runs; leave out {request.names[0]}")
-    listed = validated(Groups, read_yaml(file), str(file))
+    listed = validated(GroupsFile, read_yaml(file), str(file))
     compared = [*listed.changes, *listed.first_looks]
     for title in itertools.chain(*compared, *itertools.chain(*listed.pooled.values())):
         if title not in listed.groups:
@@ -109,7 +109,7 @@ def measure(request: Request) -> Result:
     return Result("scarcity", about, frames)
 
 
-def _group(title: str, runs: Sequence[str], some: Sequence[str], request: Request) -> Group:
+def _group(title: str, runs: Sequence[str], some: Sequence[str], request: Request) -> RunPair:
     """The single-task and joint runs of a setting. Raises RunError: there are not one of each."""
     options = request.options
     comparison = in_columns([RunFolder(path) for path in expanded(runs)], request.split)
@@ -124,16 +124,16 @@ def _group(title: str, runs: Sequence[str], some: Sequence[str], request: Reques
         )
     means = means_of([task for task in tasks if task in (some or tasks)], options.without)
     places = {name: [tasks.index(task) for task in of] for name, of in means.items()}
-    return Group(Level(single[0], joint[0], 0, title), places)
+    return RunPair(Level(single[0], joint[0], 0, title), places)
 
 
-def _figure(weights: Mapping[Group, float], name: str) -> tuple[Resampled, list[tuple[int | None, ...]]]:
+def _figure(weights: Mapping[RunPair, float], name: str) -> tuple[Resampled, list[tuple[int | None, ...]]]:
     """The weighted sum of the gaps of some groups, of the row of that name."""
     places = next(iter(weights)).places[name]
     return figure_of({group.level: weight for group, weight in weights.items()}, places)
 
 
-def _scores(group: Group, name: str) -> dict[str, float]:
+def _scores(group: RunPair, name: str) -> dict[str, float]:
     """The mean scores of both sides of a gap over the seeds that both have."""
     single, joint, places = group.level.single, group.level.joint, group.places[name]
     seeds = common_seeds(single, joint)
@@ -141,18 +141,18 @@ def _scores(group: Group, name: str) -> dict[str, float]:
     return {side: float(setting.of_seeds(seeds, places).observed.mean()) for side, setting in sides.items()}
 
 
-def _seeds(weights: Mapping[Group, float]) -> list[int]:
+def _seeds(weights: Mapping[RunPair, float]) -> list[int]:
     """The seeds that all sides of all groups have."""
     return common_seeds(*(side for group in weights for side in (group.level.single, group.level.joint)))
 
 
-def _by_seed(keys: Mapping[str, str], weights: Mapping[Group, float], figure: Resampled) -> list[dict[str, Any]]:
+def _by_seed(keys: Mapping[str, str], weights: Mapping[RunPair, float], figure: Resampled) -> list[dict[str, Any]]:
     """Rows of the frame ``seeds``."""
     values = zip(_seeds(weights), figure.observed, strict=True)
     return [{**keys, "seed": seed, "measure": "gap", "value": float(value)} for seed, value in values]
 
 
-def _pooled(pairs: Sequence[tuple[Group, Group]], task: str, scale: str) -> Contrast:
+def _pooled(pairs: Sequence[tuple[RunPair, RunPair]], task: str, scale: str) -> Contrast:
     """A row of the frame ``pooled``: the change of the gap on a scale, for a seed the mean over pairs that have it."""
     by_seed: dict[int, list[Resampled]] = {}
     for first, second in pairs:
