@@ -1,6 +1,6 @@
 """Gaps between joint and single-task runs of groups that a file names, and how these gaps differ.
 
-GroupsFile that differ in more than heads (precision, corpus, encoder, updates) cannot be paired by their settings, so a
+Groups that differ in more than heads (precision, corpus, encoder, updates) cannot be paired by their settings, so a
 file says which runs belong together and which gaps are compared.
 
 Letters: C resamples, S seeds.
