@@ -66,12 +66,14 @@ def measure(request: Request) -> Result:
     file, margin = Path(request.options.groups), request.options.margin
     if request.names:
         raise RunError(f"analyze scarcity: groups={file} names the runs; leave out {request.names[0]}")
-    listed = validated(GroupsFile, read_yaml(file), str(file))
-    compared = [*listed.changes, *listed.first_looks]
-    for title in itertools.chain(*compared, *itertools.chain(*listed.pooled.values())):
-        if title not in listed.groups:
-            raise RunError(f"{file}: expected titles of its groups, found {title!r}; known: {'; '.join(listed.groups)}")
-    groups = {title: _group(title, runs, listed.tasks, request) for title, runs in listed.groups.items()}
+    groups_file = validated(GroupsFile, read_yaml(file), str(file))
+    compared = [*groups_file.changes, *groups_file.first_looks]
+    for title in itertools.chain(*compared, *itertools.chain(*groups_file.pooled.values())):
+        if title not in groups_file.groups:
+            raise RunError(
+                f"{file}: expected titles of its groups, found {title!r}; known: {'; '.join(groups_file.groups)}"
+            )
+    groups = {title: _group(title, runs, groups_file.tasks, request) for title, runs in groups_file.groups.items()}
     names = list(next(iter(groups.values())).places)
     levels, changes, pooled, seeds = [], [], [], []
     for (title, group), name in itertools.product(groups.items(), names):
@@ -82,18 +84,18 @@ def measure(request: Request) -> Result:
         seeds += _by_seed({"term": title, "other": "", "task": name}, {group: 1}, figure)
     for name in names:  # the pooled error needs all changes of a task first
         pairs = {pair: {groups[pair[0]]: 1, groups[pair[1]]: -1} for pair in compared}
-        error = pooled_deviation([_figure(pairs[pair], name)[0].observed for pair in listed.changes])
-        for (term, other), weights in pairs.items():
+        error = pooled_deviation([_figure(pairs[pair], name)[0].observed for pair in groups_file.changes])
+        for (term, base), weights in pairs.items():
             figure, draws = _figure(weights, name)
-            keys = {"term": term, "other": other, "task": name}
+            keys = {"term": term, "other": base, "task": name}
             changes.append((keys | doubts(figure, draws, margin, error), Contrast.of(figure)))
             seeds += _by_seed(keys, weights, figure)
     changes.sort(key=lambda row: compared.index((str(row[0]["term"]), str(row[0]["other"]))))
     tasks = [name for name in names if not name.startswith(MEAN)]
-    for (title, pairs_of), scale in itertools.product(listed.pooled.items(), SCALES):
+    for (title, pairs_of), scale in itertools.product(groups_file.pooled.items(), SCALES):
         effect, rows = (-margin if scale == "points" else None), []  # the margin is in points
         for task in tasks:
-            change = _pooled([(groups[term], groups[other]) for term, other in pairs_of], task, scale)
+            change = _pooled([(groups[term], groups[base]) for term, base in pairs_of], task, scale)
             p_widening = np.nan if effect is None else change.p_at_most(effect)
             rows.append(({"term": title, "mode": scale, "task": task, "p_widening": p_widening}, change))
         pooled.append(contrast_frame(rows, ["term"], effect=effect))
@@ -109,7 +111,7 @@ def measure(request: Request) -> Result:
     return Result("scarcity", about, frames)
 
 
-def _group(title: str, runs: Sequence[str], some: Sequence[str], request: Request) -> RunPair:
+def _group(title: str, runs: Sequence[str], task_names: Sequence[str], request: Request) -> RunPair:
     """The single-task and joint runs of a setting. Raises RunError: there are not one of each."""
     options = request.options
     comparison = in_columns([RunFolder(path) for path in expanded(runs)], request.split)
@@ -122,7 +124,7 @@ def _group(title: str, runs: Sequence[str], some: Sequence[str], request: Reques
             f"group {title!r} of {options.groups}: expected one setting of single tasks and one of joint training of "
             f"{', '.join(tasks)}, found {len(single)} and {len(joint)}"
         )
-    means = means_of([task for task in tasks if task in (some or tasks)], options.without)
+    means = means_of([task for task in tasks if task in (task_names or tasks)], options.without)
     places = {name: [tasks.index(task) for task in of] for name, of in means.items()}
     return RunPair(Level(single[0], joint[0], 0, title), places)
 
