@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import (
     ConfigDict,
+    Field,
     SerializeAsAny,
     ValidationError,
     ValidatorFunctionWrapHandler,
@@ -49,8 +50,11 @@ Settings = TypeVar("Settings", bound=Block)
 def _of_type(name: str) -> type[Block]:
     """The settings of a decoder that is named by its ``type``: its own, the type, and the kind that it gives."""
     decoder = DECODERS[name]
-    fields: dict[str, Any] = {"type": (Literal[name], ...), "kind": (Literal[decoder.kind], decoder.kind)}
-    return create_model(decoder.Options.__name__, __base__=decoder.Options, **fields)
+    fields: dict[str, Any] = {
+        "type": (Literal[name], Field(description="The decoder of this layer.")),
+        "kind": (Literal[decoder.kind], Field(decoder.kind, description="What the layer holds, as its decoder says.")),
+    }
+    return create_model(decoder.Options.__name__, __base__=decoder.Options, __doc__=decoder.Options.__doc__, **fields)
 
 
 class _Decoders(Block):
