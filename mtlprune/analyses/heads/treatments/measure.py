@@ -76,7 +76,10 @@ def _baselines(comparison: Columns) -> tuple[int, int]:
     columns = comparison.columns
     if len(comparison.encoders()) != 1:
         raise RunError(f"expected runs of one encoder, found {', '.join(comparison.encoders())}; name those of one")
-    pairs = joint_pairs(comparison)
+    # Single-task runs may share a column with those of tasks that the joint runs lack; no mean is then comparable.
+    pairs = [
+        pair for pair in joint_pairs(comparison) if {*pair} <= {*have_all(comparison, columns[pair[1]].runs[0].tasks)}
+    ]
     if not pairs:
         raise RunError(
             "expected finished single-task runs of every task and untreated joint runs of the same settings, found no "
