@@ -198,6 +198,7 @@ def permuted(folder: Path, out: Path) -> Path:
 def test_heads_in_another_order_are_matched(ontonotes, tiny_encoder, tmp_path, signals):
     """The sweep of MultiBERTs on stand-ins: one encoder and the same with its heads in another order."""
     text = (FOLDER / "fight" / "multiberts.yaml").read_text(encoding="utf-8").replace("keep: 24", "keep: 3")
+    text = text.replace("../untuned.yaml", str(FOLDER / "untuned.yaml"))
     folders = (tiny_encoder("bert"), permuted(tiny_encoder("bert"), tmp_path / "permuted"))
     for place, folder in enumerate(folders):
         text = text.replace(f"name: google/multiberts-seed_{place}}}", f"name: {folder}}}")

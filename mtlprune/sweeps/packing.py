@@ -62,9 +62,9 @@ def _join(folders: Sequence[RunFolder], out: Path) -> None:
     records: list[Mapping[str, str]] = []
     for root in dict.fromkeys(folder.path.parent for folder in folders):
         study, names = read_study(root), {folder.path.name for folder in folders if folder.path.parent == root}
-        whole = {row.pop("run"): row for row in study.table.read().to_pylist()}
+        rows_of_study = {row.pop("run"): row for row in study.table.read().to_pylist()}
         for name in sorted(names):
-            row = {key: value for key, value in whole[name].items() if value is not None}
+            row = {key: value for key, value in rows_of_study[name].items() if value is not None}
             if rows.setdefault(name, row) != row:
                 raise RunError(
                     f"{root} has another run {name} than the studies before it; choose the runs by a pattern"

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.harness.settings import common_seeds, have_all, joint_pairs, read_settings
-from mtlprune.analyses.heads.scarcity import listed
+from mtlprune.analyses.heads.scarcity import groups_file
 from mtlprune.analyses.heads.scarcity.gaps import Level, doubts, figure_of, means_of
 from mtlprune.evaluation.head_masks import OPEN_ABOVE
 from mtlprune.runs.columns import Columns, ScoredRun, in_columns
@@ -24,7 +24,7 @@ def measure(request: Request) -> Result:
             compared.
     """
     if request.options.groups:
-        return listed.measure(request)
+        return groups_file.measure(request)
     comparison = in_columns([RunFolder(name) for name in request.names], request.split)
     options, tasks = request.options, max((list(column.runs[0].tasks) for column in comparison.columns), key=len)
     means = {name: [tasks.index(task) for task in of] for name, of in means_of(tasks, options.without).items()}

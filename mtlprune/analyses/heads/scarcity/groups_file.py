@@ -118,7 +118,9 @@ def _group(title: str, runs: Sequence[str], task_names: Sequence[str], request: 
     tasks = max((list(column.runs[0].tasks) for column in comparison.columns), key=len)
     order = have_all(comparison, tasks)
     settings = read_settings(comparison, order, tasks, options.resamples, request.seed, request.on_batch)
-    single, joint = ([setting for setting in settings if setting.is_single_task is wanted] for wanted in (True, False))
+    single, joint = (
+        [setting for setting in settings if setting.is_single_task is one_task] for one_task in (True, False)
+    )
     if (len(single), len(joint)) != (1, 1):
         raise RunError(
             f"group {title!r} of {options.groups}: expected one setting of single tasks and one of joint training of "
