@@ -241,11 +241,11 @@ def _export_sentence_task(
         tokenizer, advice = text_tokenizer(encoder, request.run.encoder_path)
         tokenizer.save_pretrained(folder)
         with_sequence_classifier(transformer, linear, labels, PROBLEMS[task.kind]).save_pretrained(folder)
-        again = AutoModelForSequenceClassification.from_pretrained(folder, trust_remote_code=False).eval()
+        reloaded = AutoModelForSequenceClassification.from_pretrained(folder, trust_remote_code=False).eval()
         tokenizer_again = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     names = "lead", "before", "between", "after", "unknown", "second_type"
     reading = {name: getattr(encoder.word_pieces, name) for name in names} | {"room": encoder.frame.capacity}
-    score: Any = partial(score_text, tokenizer=tokenizer_again, model=again, **reading)
+    score: Any = partial(score_text, tokenizer=tokenizer_again, model=reloaded, **reading)
     texts = [(list(s.words[: s.split]), list(s.words[s.split :]) if s.split else []) for s in sentences]
     after = torch.stack([score(first, second) for first, second in texts])
     return Exported(

@@ -226,9 +226,9 @@ def with_draws(draws: Sequence[Resampled], generator: np.random.Generator) -> Re
     many of its draws, drawn with replacement, so that an interval counts that other draws would have come out
     otherwise."""
     booted = np.stack([draw.booted for draw in draws])  # (D, C, S)
-    again = generator.integers(len(draws), size=booted.shape)
+    resampled_draws = generator.integers(len(draws), size=booted.shape)
     observed = np.mean([draw.observed for draw in draws], axis=0)
-    return Resampled(observed, np.take_along_axis(booted, again, axis=0).mean(0))
+    return Resampled(observed, np.take_along_axis(booted, resampled_draws, axis=0).mean(0))
 
 
 def _mean_gains(runs: dict[tuple[str, int], list[Resampled]]) -> Iterator[tuple[dict[str, Any], Contrast]]:
