@@ -209,8 +209,17 @@ if [ -d $stages ]; then
         $stages/released-during-1 $stages/released-end-1 $stages/released-late-1 --out "$out/pretraining/two-stages/arms" > /dev/null
 fi
 
+# Single tasks and joint training at settings that were tuned on dev
+if [ -d results/baselines/records ]; then
+    mkdir -p "$out/baselines"
+    python results/baselines/steps.py results/baselines/records/tuning > "$out/baselines/tuning.md"
+    python results/baselines/before_after.py "$records" results/baselines/records/tuned > "$out/baselines/before_after.md"
+    mtlprune table results/baselines/records/tuned --out "$out/baselines/scores.md"
+    mtlprune claims results/baselines/records/claims > "$out/baselines/claims.md"
+fi
+
 # What was found, from the Results above
 if [ "$out" = results ] && [ -f results/findings.yaml ]; then python results/findings.py; fi
 
 # Hours of all committed runs, by machine
-test "$out" != results || python results/compute.py results > results/compute.md
+if [ "$out" = results ] && [ -f results/compute.py ]; then python results/compute.py results > results/compute.md; fi

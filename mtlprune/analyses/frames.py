@@ -46,6 +46,7 @@ class FrameDeclaration(Block):
     meaning: str
     keys: dict[str, str | None] = {}
     columns: dict[str, str | None] = {}
+    further: str = Field(default="", description="What further columns hold, whose names come with the data.")
     contrast: str = Field(default="", description="What the estimate of a frame of contrasts is; it has CONTRAST.")
     figure: str = Field(default="", description="The figure that draws it.")
 
@@ -55,6 +56,8 @@ class FrameDeclaration(Block):
         contrast = {name: self.contrast if name == "estimate" else None for name in CONTRAST if self.contrast}
         for kind, names in (("key", self.keys), ("column", {**contrast, **self.columns})):
             yield from ((name, kind, meaning or shared[name]) for name, meaning in names.items())
+        if self.further:
+            yield "…", "column", self.further
 
 
 class Declaration(Block):
@@ -69,7 +72,8 @@ class Declaration(Block):
         for name, frame in result.frames.items():
             if name not in self.frames:
                 raise ValueError(f"{result.analysis}: frame {name} is not declared in {FILE}")
-            if unknown := set(frame.columns) - {column for column, *_ in self.frames[name].rows()}:
+            unknown = set(frame.columns) - {column for column, *_ in self.frames[name].rows()}
+            if unknown and not self.frames[name].further:
                 raise ValueError(
                     f"{result.analysis}: frame {name}: {', '.join(sorted(unknown))} not declared in {FILE}"
                 )

@@ -408,6 +408,8 @@ def test_bench_prints_and_writes_ratios(mtlprune, lab, tmp_path):
     assert set(figures["steps"]) == {"plain fine-tuning", "STL pos", "STL dep", "MTL-2 joint", "MTL-2 joint, gated"}
     for kind, seconds in figures["steps"].items():
         row = next(line for line in lines if kind in line)
-        assert f"{figures['ratios'][kind]:.3f}" in row and f"{seconds:.2f}" in row
+        assert f"{seconds[0]:.2f}" in row and f"{seconds[1]:.2f}" in row
+        ratio = figures["ratios"][kind]
+        assert f"{ratio['value']:.2f} (" in row or "unsteady" in row  # where rounds differ by more than a fifth
     assert 1e8 < figures["memory"] < 1e10  # a fresh process with torch in it
     assert f"{figures['memory'] / 1e9:.2f} GB" in answer.out

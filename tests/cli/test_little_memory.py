@@ -58,7 +58,8 @@ def test_with_little_memory_a_command_ends(name: str, lab: Any, own_gates: Path,
         text = log.read_text(errors="replace")
         assert codes[megabytes] in ENDED and "Traceback" not in text, (name, megabytes, codes, text[-3000:])
         if codes[megabytes] == 2:
-            assert text.rstrip().rpartition("\n")[2].startswith("mtlprune: "), text
+            # Python may have begun the line, with "Exception ignored in ..."
+            assert "mtlprune: " in text.rstrip().rpartition("\n")[2], text
     print(name, codes)
 
 
