@@ -1,11 +1,16 @@
 """What tuning changed: single-task and joint training at the settings before and after it, on test.
 
-    python results/baselines/before_after.py results/ewt5-minilm/records results/baselines/records/tuned
+    python results/baselines/before_after.py results/ewt5-minilm/records:none results/baselines/records/tuned:72-own
+    python results/baselines/before_after.py results/treatments/full/records:none results/baselines/records/full:full
 
-Both trained on the same 2,000 sentences with 252 updates. Intervals are of 95 % over seeds and sentences.
+Each argument is a study and the beginning of its cells' names. Both sides trained on the same sentences with as many
+updates. Where the second study has more seeds than the first, it is shown with the first's seeds, which the plan
+compares, and with all of them. Intervals are of 95 % over seeds and sentences.
 """
 
 import sys
+from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean
 
@@ -18,7 +23,8 @@ from mtlprune.runs.folder import RunFolder
 from mtlprune.runs.study import read_study
 
 TASKS = ("pos", "ner", "dep", "con", "srl")
-STUDIES = (("before", "none"), ("after", "72-own"))
+TUNING_SEED = 100
+"""Seeds above it chose settings on dev and are no result."""
 
 
 def over_seeds(values: NDArray[np.float64]) -> str:
@@ -27,13 +33,21 @@ def over_seeds(values: NDArray[np.float64]) -> str:
     return f"{values.mean():+.2f} [{values.mean() - half:+.2f}, {values.mean() + half:+.2f}]"
 
 
-def rows(label: str, study: Path, regime: str) -> tuple[list[str], NDArray[np.float64]]:
+def cells(argument: str) -> dict[int, list[RunFolder]]:
+    """Seed → runs of the single tasks and of joint training in STUDY:PREFIX, for seeds that have all six."""
+    study, _, regime = argument.rpartition(":")
+    by_seed: dict[int, list[RunFolder]] = defaultdict(list)
+    for cell in (*TASKS, "mtl5"):
+        for path in read_study(Path(study)).paths(f"{regime}-{cell}-[0-9]*"):
+            run = RunFolder(path)
+            by_seed[run.config.train.seed].append(run)
+    return {seed: runs for seed, runs in by_seed.items() if seed < TUNING_SEED and len(runs) == len(TASKS) + 1}
+
+
+def rows(label: str, runs: Sequence[RunFolder]) -> tuple[list[str], NDArray[np.float64]]:
     """A line a task: mean scores of both sides, their difference, and its p over seeds and sentences; and, a value a
     seed, the mean difference of the five tasks."""
-    patterns = [f"{regime}-{cell}-[0-9]*" for cell in (*TASKS, "mtl5")]
-    comparison = with_tests(
-        compare([RunFolder(p) for pattern in patterns for p in read_study(study).paths(pattern)], "test")
-    )
+    comparison = with_tests(compare(list(runs), "test"))
     [(joint, single)] = comparison.against.items()
     lines, changes = [], []
     for task in TASKS:
@@ -51,18 +65,22 @@ def rows(label: str, study: Path, regime: str) -> tuple[list[str], NDArray[np.fl
     return [*lines, f"| mean of five | {label} | {len(mean_change)} | | | {over_seeds(mean_change)} | |"], mean_change
 
 
-def main(before: Path, after: Path) -> None:
+def main(before: str, after: str) -> None:
     print("# Single tasks and joint training, before and after tuning\n")
     print(
         "Scores on test in percent; Δ is joint minus single-task, in points; p is corrected over five tasks (Holm).\n"
     )
     print("| task | settings | seeds | single task | joint | Δ | p |\n|:--|:--|--:|--:|--:|:--|--:|")
-    sides = [rows(label, study, regime) for (label, regime), study in zip(STUDIES, (before, after), strict=True)]
-    print("\n".join(line for pair in zip(*(lines for lines, _ in sides), strict=True) for line in pair))
-    first, second = (changes for _, changes in sides)
-    print(f"| mean of five | after minus before | {len(first)} | | | {over_seeds(second - first)} | |")
+    old, new = cells(before), cells(after)
+    shared = sorted(old.keys() & new.keys())
+    sides = [("before", old, shared), ("after", new, shared)]
+    if len(new) > len(shared):
+        sides.append(("after, all seeds", new, sorted(new)))
+    shown = [rows(label, [run for seed in seeds for run in runs[seed]]) for label, runs, seeds in sides]
+    print("\n".join(line for together in zip(*(lines for lines, _ in shown), strict=True) for line in together))
+    print(f"| mean of five | after minus before | {len(shared)} | | | {over_seeds(shown[1][1] - shown[0][1])} | |")
     print("\nIntervals of the mean are over seeds alone, which are paired in the last line.")
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:3]))
+    main(*sys.argv[1:3])
