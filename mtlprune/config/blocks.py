@@ -171,6 +171,9 @@ class TrainConfig(Block):
     """Also write losses, scores and the map of the gates for TensorBoard (extra `tensorboard`)."""
     log_uas: bool = False
     """Also write, at every evaluation, how often each head attends from a word to its head in dev's trees."""
+    log_train_loss: int = Field(default=0, ge=0)
+    """Also write, at every evaluation, the mean loss of so many training sentences (the first ones) without dropout in
+    fp32, so that runs can be compared at equal training loss; 0: none."""
     seed: int = Field(default=1, ge=0, lt=2**63)
     """Everything random follows from it."""
 

@@ -61,6 +61,7 @@ class _Metrics(TypedDict):
     loss: dict[str, float]
     dev: dict[str, dict[str, float]]
     joint: float
+    train_loss: NotRequired[dict[str, float]]
 
 
 class GateLine(TypedDict):

@@ -14,7 +14,7 @@ _IGNORED = (
         "train.threads",
         "train.checkpoint_minutes",
     ),
-    *("train.tensorboard", "train.log_uas"),
+    *("train.tensorboard", "train.log_uas", "train.log_train_loss"),
     *("train.start", "pruning.importance_of", "pruning.layers_like"),  # runs of the same seed
 )
 _ASIDE_BELOW = ("treatment.distil.teachers.", "treatment.merge.sources.")  # a run for each task

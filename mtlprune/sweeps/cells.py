@@ -19,7 +19,7 @@ from mtlprune.sweeps.specification import Recipe, SweepError, SweepSpecification
 
 REFERENCES = ("train.start", "pruning.importance_of", "pruning.layers_like")
 """Settings that name another run, beside those of `TreatmentConfig.runs`."""
-WITHOUT_EFFECT = ("threads", "device", "checkpoint_minutes", "tensorboard", "log_uas")
+WITHOUT_EFFECT = ("threads", "device", "checkpoint_minutes", "tensorboard", "log_uas", "log_train_loss")
 """Settings of training that change how fast or how openly, not what is computed (threads: beyond rounding)."""
 ALWAYS_HASHED = ("data", "encoder", "decoders", "train", "pruning")
 """Blocks that stand in the identity of a run though nothing in them differs from the defaults."""

@@ -4,7 +4,7 @@ import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import torch
 from transformers import PreTrainedModel
@@ -13,6 +13,7 @@ from mtlprune.config.config import Config
 from mtlprune.corpora.store import Corpus, load_corpus
 from mtlprune.encoder.embedding_rows import train_used_rows
 from mtlprune.io.files import one_writer, remove, remove_halves
+from mtlprune.model import evaluation_batches
 from mtlprune.runs.folder import RunFolder
 from mtlprune.runs.forms import GateLine
 from mtlprune.training import hardware, mixing
@@ -227,7 +228,9 @@ class Trainer(BaseTrainer):
             sha256 = save_weights(folder.weights_path(number), model)
             progress.best |= {key: {**progress.best[key], "sha256": sha256} for key in better}
         joint = evaluation.joint()
-        line = {"epoch": number, "step": progress.step, "loss": losses, "dev": evaluation.scores}
+        line: dict[str, Any] = {"epoch": number, "step": progress.step, "loss": losses, "dev": evaluation.scores}
+        if config.train.log_train_loss:
+            line["train_loss"] = mean_losses(self.data, config.train.log_train_loss)
         progress.log(folder.metrics_path, {**line, "joint": joint})
         gates = record(model, number, progress.step) if model.gates else None
         if gates is not None:
@@ -274,6 +277,26 @@ class Trainer(BaseTrainer):
         self.progress.balance = self.balance.state()
         if self.penalty is not None:
             self.progress.penalty = self.penalty.penalty.state()
+
+
+@torch.no_grad()
+def mean_losses(run: Run, sentences: int) -> dict[str, float]:
+    """Task → the loss of its decoder on the first training sentences, without dropout and in fp32.
+
+    The losses of a training log are means over an epoch in which the weights moved, with dropout. A comparison of runs
+    at equal training loss needs the loss of the weights as they are, on the same sentences for both (Mueller, Dredze
+    and Andrews 2024). Batches count by their sentences.
+    """
+    run.model.eval()
+    sums, counts = dict.fromkeys(run.config.tasks, 0.0), dict.fromkeys(run.config.tasks, 0)
+    for rows in evaluation_batches(run.lengths[:sentences]):
+        batch = run.batch(mixing.MiniBatch(run.config.tasks, rows))
+        for task, loss in run.model.losses(batch).items():
+            annotated_rows = batch.targets[task][0]
+            count = len(rows) if annotated_rows is None else len(annotated_rows)
+            sums[task] += loss.item() * count
+            counts[task] += count
+    return {task: sums[task] / counts[task] for task in sums if counts[task]}
 
 
 def restore_folder(folder: RunFolder, progress: Progress) -> None:

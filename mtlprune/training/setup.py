@@ -119,7 +119,7 @@ def _pinned(config: Config, folder: RunFolder | None) -> Config:
 
 
 FREE = {"name", "train.checkpoint_minutes", "train.log_uas", "train.tensorboard", "data.path", "data.corpora"}
-FREE |= {"encoder.checkpointing"}  # gradients are the same
+FREE |= {"train.log_train_loss", "encoder.checkpointing"}  # gradients are the same
 """Settings that may change while a run continues; of data the content may not."""
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from interrupted import KILLED, run
 from small_runs import Settings, corpus_of, train_until, trained, with_sentences
 
@@ -108,6 +109,30 @@ def whole(watched, tmp_path_factory) -> RunFolder:
 
 def lines(folder: RunFolder) -> list[dict[str, Any]]:
     return [json.loads(line) for line in folder.uas_path.read_text().splitlines()]
+
+
+def test_the_loss_of_fixed_training_sentences_is_that_of_the_weights_and_changes_nothing(
+    small_settings: Settings, tmp_path
+):
+    plain, logged = (
+        trained(small_settings("pos,dep,srl", precision="fp32", log_train_loss=count), tmp_path / str(count))
+        for count in (0, 20)
+    )
+    lines_of = plain.read_metrics(), logged.read_metrics()
+    assert [{**line, "train_loss": None} for line in lines_of[0]] == [
+        {**line, "train_loss": None} for line in lines_of[1]
+    ]
+    model = MultiTaskModel.load(logged.path)
+    sentences = list(corpus_of(small_settings("pos"))["train"])[:20]
+    pieces = model.encoder.tokenize_sentences(sentences)
+    targets = {
+        name: [task.target(s) if s.get(name) is not None else None for s in sentences]
+        for name, task in model.tasks.items()
+    }
+    with torch.no_grad():
+        expected = {name: loss.item() for name, loss in model.losses(model.collate(pieces, targets)).items()}
+    best = logged.read_best()["joint"]["epoch"]
+    assert lines_of[1][best - 1]["train_loss"] == pytest.approx(expected, rel=1e-5)
 
 
 def test_every_evaluation_has_its_line_and_that_of_the_best_is_what_its_weights_give(watched, whole: RunFolder):
