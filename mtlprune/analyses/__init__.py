@@ -4,7 +4,15 @@ from mtlprune.io.plugins import Registry
 
 _BUILT_IN = (
     "probes",
-    *("heads.gradients", "heads.cross", "heads.curve", "heads.roles", "heads.exchange", "heads.scarcity"),
+    *(
+        "heads.gradients",
+        "heads.cross",
+        "heads.curve",
+        "heads.roles",
+        "heads.exchange",
+        "heads.scarcity",
+        "heads.equal_loss",
+    ),
     *("heads.treatments", "heads.claims", "heads.head", "heads.heads", "heads.speed"),
     *("vectors.smoothing", "vectors.dissection", "vectors.syntax", "vectors.degeneration"),
 )

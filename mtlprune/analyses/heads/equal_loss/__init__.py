@@ -1,0 +1,30 @@
+"""Does joint training optimise more slowly, or does it generalise worse?"""
+
+from pydantic import Field
+
+from mtlprune.analyses.analysis import Analysis
+from mtlprune.io.block import Block
+
+
+class EqualLossOptions(Block):
+    """Settings of the comparison at equal training loss."""
+
+    slower: float = Field(
+        default=0.15, ge=0, description="Share of the cost below which joint training only optimises more slowly."
+    )
+    worse: float = Field(default=0.4, gt=0, description="Share of the cost above which it generalises worse.")
+    resamples: int = Field(default=10_000, ge=1, description="Number of resamples of sentences.")
+
+
+ANALYSIS = Analysis(
+    name="equal_loss",
+    title="Equal training loss",
+    question="Does joint training optimise more slowly, or does it generalise worse?",
+    help="""Compare joint runs with single-task runs of the same training loss, and of the same number of updates.
+
+    Name single-task runs of several numbers of updates, each with its own schedule, and joint runs; all of them with
+    train.log_train_loss. The height of a joint run over the single tasks' curve of score against training loss is the
+    part of its cost that more updates cannot take away.""",
+    needs=frozenset({"scores"}),
+    options=EqualLossOptions,
+)

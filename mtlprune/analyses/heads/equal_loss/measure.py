@@ -1,0 +1,156 @@
+"""Joint runs beside single-task runs of equal updates and of equal training loss.
+
+Letters: C resamples, S runs (seeds), U numbers of updates of single-task runs.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.interpolate import PchipInterpolator
+
+from mtlprune.analyses.analysis import Request
+from mtlprune.analyses.harness.settings import Setting, common_seeds, gap, have_all, read_settings
+from mtlprune.runs.columns import ScoredRun, in_columns
+from mtlprune.runs.folder import RunError, RunFolder
+from mtlprune.runs.results import Result
+from mtlprune.statistics.contrast import Contrast, contrast_frame
+from mtlprune.statistics.resamples import Resampled, ratio_over_seeds, weighted
+from mtlprune.statistics.standard_errors import Floats
+
+MEAN = "mean"
+UPDATES, LOSS = "equal updates", "equal training loss"
+
+
+def measure(request: Request) -> Result:
+    """All runs. ``frames.yaml`` declares the frames.
+
+    The score of single-task runs is a function of the logarithm of their training loss, seed by seed: the monotone
+    cubic through the runs of all numbers of updates. What a joint run of the same seed scores less than this curve at
+    its own training loss is its cost at equal loss. Beyond the ends of the curve the nearest run counts, and a note
+    says how often that was so.
+
+    Raises:
+        RunError: fewer than two numbers of updates of single tasks, none of joint training, no seed in common; runs
+            without logged training loss.
+    """
+    comparison = in_columns([RunFolder(name) for name in request.names], request.split)
+    tasks = max((list(column.runs[0].tasks) for column in comparison.columns), key=len)
+    order = have_all(comparison, tasks)
+    settings = read_settings(comparison, order, tasks, request.options.resamples, request.seed, request.on_batch)
+    settings.sort(key=lambda setting: setting.updates)
+    singles, joints = (
+        [setting for setting in settings if setting.is_single_task is single] for single in (True, False)
+    )
+    for kind, sides, least in (("single-task", singles, 2), ("joint", joints, 1)):
+        updates = [setting.updates for setting in sides]
+        if len(updates) < least or len({*updates}) < len(updates):
+            raise RunError(
+                f"expected {kind} runs of {', '.join(tasks)} with {least} different numbers of updates or more and one "
+                f"setting for each number, found {', '.join(map(str, updates)) or 'none'}"
+            )
+    costs, shares, notes, outside = [], [], [], 0
+    for joint in joints:
+        seeds = common_seeds(joint, *singles)
+        parts = []
+        for place, task in enumerate(tasks):
+            curve = [_points(single, place, task, seeds) for single in singles]
+            at_loss, beyond = cost_at_equal_loss(curve, _points(joint, place, task, seeds))
+            outside += beyond
+            parts.append(at_loss)
+        equal = [single for single in singles if single.updates == joint.updates]
+        figures = {LOSS: [*parts, weighted(parts)]}
+        if equal:
+            places: list[slice | list[int]] = [*([place] for place in range(len(tasks))), slice(None)]
+            figures[UPDATES] = [gap(joint, equal[0], seeds, of) for of in places]
+        else:
+            notes.append(f"No single-task runs have {joint.updates:,} updates, as joint runs do.")
+        for mode, rows in figures.items():
+            costs += [
+                ({"updates": joint.updates, "mode": mode, "task": task}, Contrast.of(figure))
+                for task, figure in zip((*tasks, MEAN), rows, strict=True)
+            ]
+        if equal:
+            shares.append({"updates": joint.updates, **share_of(figures[LOSS][-1], figures[UPDATES][-1])})
+    if outside:
+        notes.append(f"In {outside} cases (a task and a seed) the training loss of a joint run lies beyond the curve.")
+    about: dict[str, Any] = {"split": request.split, "encoders": [], "tasks": tasks, "notes": notes}
+    about |= {"settings": {**request.options.model_dump(mode="json"), "seed": request.seed}}
+    about |= {"sentences": settings[0].systems[0].counts.shape[1]}
+    frames = {
+        "costs": contrast_frame(costs, ["updates", "mode"], lambda frame: frame["p"].notna() & (frame["task"] != MEAN)),
+        "shares": pd.DataFrame(shares),
+        "runs": pd.DataFrame(_rows(settings, tasks)),
+    }
+    return Result("equal_loss", about, {name: frame for name, frame in frames.items() if len(frame)})
+
+
+def cost_at_equal_loss(
+    curve: Sequence[tuple[Floats, Resampled]], joint: tuple[Floats, Resampled]
+) -> tuple[Resampled, int]:
+    """The score of joint runs minus that of single-task runs at the same training loss, and how many losses lie beyond
+    the curve.
+
+    Args:
+        curve: for each of U settings of single-task runs the training losses (S,) and the scores of the same seeds.
+        joint: the same of the joint runs.
+    """
+    losses = np.log([losses for losses, _ in curve])  # (U, S)
+    observed, booted, outside = [], [], 0
+    for seed, loss in enumerate(np.log(joint[0])):
+        order = np.argsort(losses[:, seed])
+        x = losses[order, seed]
+        inside = float(np.clip(loss, x[0], x[-1]))
+        outside += int(inside != loss)
+        heights = [curve[place][1] for place in order]
+        at = PchipInterpolator(x, [of.observed[seed] for of in heights])(inside)
+        at_booted = PchipInterpolator(x, np.stack([of.booted[:, seed] for of in heights]))(inside)  # (C,)
+        observed.append(joint[1].observed[seed] - at)
+        booted.append(joint[1].booted[:, seed] - at_booted)
+    return Resampled(np.array(observed), np.stack(booted, 1)), outside
+
+
+def share_of(part: Resampled, whole: Resampled) -> dict[str, float]:
+    """The share of a cost that a part of it makes up, with its interval by Fieller; NaN ends where the whole cost is
+    not shown to differ from 0."""
+    low, high = ratio_over_seeds(part, whole)
+    total = float(whole.observed.mean())
+    share = float(part.observed.mean()) / total if total else math.nan
+    return {"value": share, "low": low, "high": high, "n": len(whole.observed)}
+
+
+def _points(setting: Setting, place: int, task: str, seeds: Sequence[int]) -> tuple[Floats, Resampled]:
+    """Training losses of a task (S,) and its scores, of the runs of some seeds."""
+    of_seed = {run.seed: run for run in setting.runs if task in run.tasks}
+    return np.array([_loss(of_seed[seed], task) for seed in seeds]), setting.of_seeds(seeds, [place])
+
+
+def _loss(run: ScoredRun, task: str) -> float:
+    """The training loss of the weights that were scored. Raises RunError where it was not logged."""
+    best = run.folder.read_best()["joint"]["epoch"]
+    for line in run.folder.read_metrics():
+        if line["epoch"] == best and task in line.get("train_loss", {}):
+            return float(line["train_loss"][task])
+    raise RunError(
+        f"{run.path}: expected the training loss of its best evaluation in metrics.jsonl, found none; train it anew "
+        "with train.log_train_loss=500"
+    )
+
+
+def _rows(settings: Sequence[Setting], tasks: Sequence[str]) -> list[dict[str, Any]]:
+    """Rows of the frame ``runs``."""
+    return [
+        {
+            "mode": "single" if setting.is_single_task else "joint",
+            "updates": setting.updates,
+            "task": task,
+            "seed": seed,
+        }
+        | {"loss": float(loss), "score": float(score)}
+        for setting in settings
+        for place, task in enumerate(tasks)
+        for losses, scores in [_points(setting, place, task, setting.seeds)]
+        for seed, loss, score in zip(setting.seeds, losses, scores.observed, strict=True)
+    ]

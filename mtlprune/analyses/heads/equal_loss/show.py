@@ -1,0 +1,118 @@
+"""Costs at equal updates and at equal training loss: sentences, tables and figures of a Result."""
+
+import math
+from typing import Any
+
+import altair as alt
+import pandas as pd
+
+from mtlprune.analyses.frames import tables_of
+from mtlprune.analyses.heads.equal_loss.measure import LOSS, MEAN, UPDATES
+from mtlprune.figures.charts import Spec, band, captioned, colours, figure, lines, mark, panels
+from mtlprune.figures.grid import Grid, percent, with_interval
+from mtlprune.runs.results import Result
+from mtlprune.statistics.contrast import UNDECIDED, only_not_shown
+
+TABLE = tables_of(__package__)
+
+
+def about(result: Result) -> str:
+    """Describe the data and the two differences."""
+    info, settings = result.about, result.about["settings"]
+    return (
+        f"{info['sentences']:,} sentences of {info['split']}; main scores of "
+        f"{', '.join(map(str.upper, info['tasks']))}. Training loss is that of the scored weights on fixed training "
+        f"sentences, without dropout. Intervals and p over seeds and sentences ({settings['resamples']:,} resamples; "
+        f"seed {settings['seed']})."
+    )
+
+
+def findings(result: Result) -> list[str]:
+    """The mean cost by updates, what is left of it at equal loss, and which explanation that supports."""
+    settings, sentences = result.about["settings"], []
+    costs = result.frames["costs"]
+    means = costs[costs["task"] == MEAN].set_index(["updates", "mode"])
+    for row in result.frames["shares"].itertuples() if "shares" in result.frames else ():
+        whole, part = means.loc[(row.updates, UPDATES)], means.loc[(row.updates, LOSS)]
+        interval = "no interval" if math.isnan(row.low) else f"[{percent(row.low)}, {percent(row.high)}]"
+        sentences.append(
+            f"With {row.updates:,} updates joint training changes the mean score by {with_interval(whole)} points. "
+            f"Compared with single tasks of equal training loss it changes it by {with_interval(part)}, which is "
+            f"{percent(row.value)} of that ({interval}): {explanation(row, settings)}."
+        )
+    return sentences + list(result.about["notes"])
+
+
+def explanation(row: Any, settings: dict[str, Any]) -> str:
+    """The explanation that a share supports by its interval (docs/methods/equal_loss.md)."""
+    if row.n > 1 and row.high <= settings["slower"]:
+        return "joint training only optimises more slowly"
+    if row.n > 1 and row.low >= settings["worse"]:
+        return "joint training generalises worse at the same training loss"
+    return UNDECIDED
+
+
+def _costs(result: Result) -> Grid:
+    frame = only_not_shown(result.frames["costs"])
+    return Grid.declared(TABLE["costs"], frame.assign(name=[_name(task) for task in frame["task"]]))
+
+
+def _shares(result: Result) -> Grid | None:
+    return Grid.declared(TABLE["shares"], result.frames["shares"]) if "shares" in result.frames else None
+
+
+TABLES = (_costs, _shares)
+
+
+def _name(task: str) -> str:
+    return task if task == MEAN else task.upper()
+
+
+@captioned(
+    "Joint minus single-task training by the number of updates, for the mean and each task, with 95 % intervals."
+)
+def _cost_by_updates(result: Result) -> Spec | None:
+    costs = result.frames["costs"]
+    if costs["updates"].nunique() < 2:
+        return None
+    charts = []
+    look = colours(_named(costs, "mode"))
+    for task, rows in costs.groupby("task", sort=False):
+        layers: list[Any] = [mark(y=0)]
+        layers += [
+            band(rows[rows["mode"] == mode], "updates", "low", "high", "points") for mode in rows["mode"].unique()
+        ]
+        layers.append(
+            lines(_named(rows, "mode"), "updates", "estimate", title=_name(str(task)), y_title="points", look=look)
+        )
+        charts.append(alt.layer(*layers))
+    return figure(panels(charts, 3), "What joint training costs, by updates", ["Below 0 joint training costs points."])
+
+
+@captioned("Score over training loss: a line for single tasks, and one for joint training; means over seeds.")
+def _curves(result: Result) -> Spec:
+    keys = ["task", "mode", "updates"]
+    means = result.frames["runs"].groupby(keys, sort=False)[["loss", "score"]].mean().reset_index()
+    look = colours(_named(means, "mode"))
+    charts = [
+        lines(
+            _named(rows.sort_values("loss"), "mode"),
+            "loss",
+            "score",
+            title=_name(str(task)),
+            integer_axis=False,
+            x_title="training loss",
+            y_title="score",
+            look=look,
+        )
+        for task, rows in means.groupby("task", sort=False)
+    ]
+    return figure(panels(charts, 3), "Scores at equal training loss")
+
+
+def _named(frame: pd.DataFrame, column: str) -> pd.DataFrame:
+    """With ``name``: what a line is of."""
+    return frame.assign(name=pd.Categorical(frame[column], list(dict.fromkeys(frame[column])), ordered=True))
+
+
+FIGURES = {"costs": _cost_by_updates, "curves": _curves}

@@ -1,0 +1,100 @@
+"""Joint runs compared with single-task runs of equal training loss, on runs whose scores are planted."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from report_runs import TASKS, gold_sentences, write_study_run
+
+from mtlprune.analyses.analysis import Request, find
+from mtlprune.analyses.heads.equal_loss import EqualLossOptions
+from mtlprune.analyses.heads.equal_loss.measure import LOSS, MEAN, UPDATES, cost_at_equal_loss, measure, share_of
+from mtlprune.reports.analyses import figures, markdown
+from mtlprune.runs.folder import RunError
+from mtlprune.runs.results import Result, read_result, write_result
+from mtlprune.statistics.resamples import Resampled
+
+GOLD = gold_sentences(150)
+SKILL = {4: (0.5, 0.8), 8: (0.65, 0.4), 16: (0.8, 0.2), 32: (0.9, 0.1)}
+"""Updates of single-task runs → their skill and training loss."""
+
+
+def write(root: Path, tasks: tuple[str, ...], updates: int, skill: float, loss: float | None) -> None:
+    for seed in (1, 2, 3):
+        name = "_".join(tasks)
+        folder = write_study_run(root / f"{name}-{updates}-{seed}", tasks, seed, False, skill, GOLD)
+        tree, manifest, best = folder.read_config(), folder.read_manifest(), folder.read_best()["joint"]["epoch"]
+        tree["train"]["epochs"] = updates // 4
+        folder.write_config(tree)
+        folder.write_json("manifest.json", {**manifest, "finished": {**manifest["finished"], "step": updates}})
+        if loss is not None:
+            logged = {"train_loss": dict.fromkeys(tasks, loss)}
+            lines = [json.loads(line) for line in folder.metrics_path.read_text().splitlines()]
+            lines = [line | (logged if line["epoch"] == best else {}) for line in lines]
+            folder.metrics_path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def result_of(root: Path) -> Result:
+    runs = sorted(str(path.parent) for path in root.glob("*/config.yaml"))
+    result = measure(Request(runs, Path(), EqualLossOptions(resamples=300), split="test"))
+    write_result(root / "result", result)
+    return read_result(root / "result" / "equal_loss.json")
+
+
+@pytest.mark.parametrize(
+    ("loss", "left", "words"),
+    [(0.4, (-0.5, 0.3), "undecided"), (0.1, (0.99, 1.01), "generalises worse at the same training loss")],
+)
+def test_what_is_left_at_equal_loss_is_what_was_planted(tmp_path, loss: float, left: tuple[float, float], words: str):
+    """A joint run scores as single tasks of 8 updates do. With their loss nothing is left of its cost, with that of 32
+    updates all of it."""
+    for updates, (skill, single_loss) in SKILL.items():
+        for task in TASKS:
+            write(tmp_path, (task,), updates, skill, single_loss)
+    write(tmp_path, TASKS, 32, SKILL[8][0], loss)
+    result = result_of(tmp_path)
+    costs = result.frames["costs"].set_index(["mode", "task"])
+    [share] = result.frames["shares"].itertuples()
+    assert costs.loc[(UPDATES, MEAN), "estimate"] < -10
+    assert share.value == pytest.approx(
+        costs.loc[(LOSS, MEAN), "estimate"] / costs.loc[(UPDATES, MEAN), "estimate"], abs=1e-3
+    )
+    assert left[0] <= share.value <= left[1]
+    assert words in markdown(find("equal_loss"), result) and figures(find("equal_loss"), result)["curves"]
+
+
+def test_missing_losses_and_single_runs_of_one_number_of_updates_are_refused(tmp_path):
+    for task in TASKS:
+        write(tmp_path, (task,), 4, 0.5, 0.8)
+    write(tmp_path, TASKS, 4, 0.5, 0.8)
+    with pytest.raises(RunError, match=r"expected single-task runs of .* with 2 different numbers of updates"):
+        result_of(tmp_path)
+    for task in TASKS:
+        write(tmp_path, (task,), 8, 0.6, None)
+    with pytest.raises(RunError, match=r"expected the training loss .*train.log_train_loss=500"):
+        result_of(tmp_path)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.4, 1.0])
+def test_the_interval_of_the_share_covers_it(share: float):
+    """200 simulated studies of five seeds; joint runs lose 3 points, of which so much stays at equal training loss."""
+    generator, inside, studies = np.random.default_rng(7), 0, 200
+    losses = np.exp(-np.arange(5.0))  # score rises by 2 points each time the loss falls by a factor e
+
+    def runs(mean: float, loss: float) -> tuple[np.ndarray, Resampled]:
+        observed = mean + generator.normal(0, 0.3, 5)
+        return np.full(5, loss), Resampled(observed, observed + generator.normal(0, 0.05, (100, 5)))
+
+    for _ in range(studies):
+        curve = [runs(80 + 2 * place, loss) for place, loss in enumerate(losses)]
+        joint = runs(88 - 3, losses[-1] * math.exp(1.5 * (1 - share)))
+        part, outside = cost_at_equal_loss(curve, joint)
+        assert not outside
+        row = share_of(part, joint[1] - curve[-1][1])
+        inside += row["low"] <= share <= row["high"]
+    # Where all of it stays, both costs are the same difference, and the share is exactly 1.
+    assert 0.91 <= inside / studies <= (1 if share == 1 else 0.995)
