@@ -112,13 +112,13 @@ def cost_at_equal_loss(
     return Resampled(np.array(observed), np.stack(booted, 1)), outside
 
 
-def share_of(part: Resampled, whole: Resampled) -> dict[str, float]:
-    """The share of a cost that a part of it makes up, with its interval by Fieller; NaN ends where the whole cost is
-    not shown to differ from 0."""
-    low, high = ratio_over_seeds(part, whole)
-    total = float(whole.observed.mean())
+def share_of(part: Resampled, cost: Resampled) -> dict[str, float]:
+    """The share of a cost that a part of it makes up, with its interval by Fieller; NaN ends where the cost is not
+    shown to differ from 0."""
+    low, high = ratio_over_seeds(part, cost)
+    total = float(cost.observed.mean())
     share = float(part.observed.mean()) / total if total else math.nan
-    return {"value": share, "low": low, "high": high, "n": len(whole.observed)}
+    return {"value": share, "low": low, "high": high, "n": len(cost.observed)}
 
 
 def _points(setting: Setting, place: int, task: str, seeds: Sequence[int]) -> tuple[Floats, Resampled]:

@@ -33,11 +33,11 @@ def findings(result: Result) -> list[str]:
     costs = result.frames["costs"]
     means = costs[costs["task"] == MEAN].set_index(["updates", "mode"])
     for row in result.frames["shares"].itertuples() if "shares" in result.frames else ():
-        whole, part = means.loc[(row.updates, UPDATES)], means.loc[(row.updates, LOSS)]
+        at_updates, at_loss = means.loc[(row.updates, UPDATES)], means.loc[(row.updates, LOSS)]
         interval = "no interval" if math.isnan(row.low) else f"[{percent(row.low)}, {percent(row.high)}]"
         sentences.append(
-            f"With {row.updates:,} updates joint training changes the mean score by {with_interval(whole)} points. "
-            f"Compared with single tasks of equal training loss it changes it by {with_interval(part)}, which is "
+            f"With {row.updates:,} updates joint training changes the mean score by {with_interval(at_updates)} points. "
+            f"Compared with single tasks of equal training loss it changes it by {with_interval(at_loss)}, which is "
             f"{percent(row.value)} of that ({interval}): {explanation(row, settings)}."
         )
     return sentences + list(result.about["notes"])
@@ -76,14 +76,14 @@ def _cost_by_updates(result: Result) -> Spec | None:
     if costs["updates"].nunique() < 2:
         return None
     charts = []
-    look = colours(_named(costs, "mode"))
+    look = colours(_with_names(costs, "mode"))
     for task, rows in costs.groupby("task", sort=False):
         layers: list[Any] = [mark(y=0)]
         layers += [
             band(rows[rows["mode"] == mode], "updates", "low", "high", "points") for mode in rows["mode"].unique()
         ]
         layers.append(
-            lines(_named(rows, "mode"), "updates", "estimate", title=_name(str(task)), y_title="points", look=look)
+            lines(_with_names(rows, "mode"), "updates", "estimate", title=_name(str(task)), y_title="points", look=look)
         )
         charts.append(alt.layer(*layers))
     return figure(panels(charts, 3), "What joint training costs, by updates", ["Below 0 joint training costs points."])
@@ -93,10 +93,10 @@ def _cost_by_updates(result: Result) -> Spec | None:
 def _curves(result: Result) -> Spec:
     keys = ["task", "mode", "updates"]
     means = result.frames["runs"].groupby(keys, sort=False)[["loss", "score"]].mean().reset_index()
-    look = colours(_named(means, "mode"))
+    look = colours(_with_names(means, "mode"))
     charts = [
         lines(
-            _named(rows.sort_values("loss"), "mode"),
+            _with_names(rows.sort_values("loss"), "mode"),
             "loss",
             "score",
             title=_name(str(task)),
@@ -110,7 +110,7 @@ def _curves(result: Result) -> Spec:
     return figure(panels(charts, 3), "Scores at equal training loss")
 
 
-def _named(frame: pd.DataFrame, column: str) -> pd.DataFrame:
+def _with_names(frame: pd.DataFrame, column: str) -> pd.DataFrame:
     """With ``name``: what a line is of."""
     return frame.assign(name=pd.Categorical(frame[column], list(dict.fromkeys(frame[column])), ordered=True))
 
