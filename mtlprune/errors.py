@@ -4,6 +4,7 @@ import errno
 import os
 import re
 import shlex
+import sys
 
 
 class MtlpruneError(ValueError):
@@ -45,6 +46,27 @@ def memory_left() -> bool:
     except MemoryError:
         return False
     return True
+
+
+def load_blas() -> None:
+    """Load OpenBLAS, of which NumPy and SciPy hold one each, where the address space is limited (ulimit -v).
+
+    OpenBLAS maps a buffer for each thread when it is loaded and when it computes its first product, and it tries for
+    ever where none can be had. Therefore all are mapped before anything else takes memory. Raises MemoryError: the
+    limit is too low for them.
+    """
+    import resource  # Windows has no such module, and main refuses it in a sentence of its own
+
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit == resource.RLIM_INFINITY or "scipy.linalg" in sys.modules:
+        return
+    if limit < (400 + 64 * (os.cpu_count() or 1)) << 20:
+        raise MemoryError
+    import numpy as np
+    from scipy.linalg.blas import dgemm
+
+    square = np.ones((64, 64))
+    dgemm(1.0, square, square @ square)
 
 
 _IN_WORDS = {"can't start new thread": errno.EAGAIN, "oneshot canceled": errno.EMFILE}

@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from mtlprune.cli.console import MISTAKE, exit_code, sentence
-from mtlprune.errors import MtlpruneError, memory_left
+from mtlprune.errors import MtlpruneError, load_blas, memory_left
 
 COMMANDS = {
     "Data": {
@@ -160,6 +160,7 @@ def main() -> None:
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # in every locale, as files are
     reserve = [bytearray(1 << 22)]  # what it takes to say that memory ran out
     try:
+        load_blas()
         app()
     except BaseException as error:  # a panic of a library in Rust is no Exception
         reserve.clear()

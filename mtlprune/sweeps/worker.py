@@ -25,7 +25,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from mtlprune.errors import MtlpruneError
+from mtlprune.errors import MtlpruneError, load_blas
 from mtlprune.sweeps.folder import Place
 
 if TYPE_CHECKING:
@@ -140,6 +140,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--evaluate", default="")
     parser.add_argument("--parent", type=int)
     options = parser.parse_args(arguments)
+    load_blas()
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(message)s")
     logging.getLogger("mtlprune").setLevel(logging.INFO)
     stop = Stop(options.parent)

@@ -2,8 +2,10 @@
 
 import os
 import resource
+import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +63,20 @@ def test_with_little_memory_a_command_ends(name: str, lab: Any, own_gates: Path,
             # Python may have begun the line, with "Exception ignored in ..."
             assert "mtlprune: " in text.rstrip().rpartition("\n")[2], text
     print(name, codes)
+
+
+def test_openblas_is_loaded_while_there_is_memory_for_it(tmp_path: Path) -> None:
+    """Where it finds no memory for its buffers while it is loaded, OpenBLAS tries for ever: `table` hung at 339 MB."""
+
+    def limit(megabytes: int) -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (megabytes * 2**20, megabytes * 2**20))
+
+    command = [sys.executable, "-m", "mtlprune", "table", str(tmp_path / "run")]
+    for megabytes in (300, 340, 400):
+        done = subprocess.run(
+            command, preexec_fn=partial(limit, megabytes), capture_output=True, text=True, timeout=120, check=False
+        )
+        assert done.returncode == 2 and "mtlprune: memory ran out" in done.stderr, (megabytes, done)
 
 
 def test_the_process_that_draws_may_end(monkeypatch: pytest.MonkeyPatch) -> None:
