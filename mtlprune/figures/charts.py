@@ -29,10 +29,11 @@ from mtlprune.figures.grid import number
 from mtlprune.figures.painter import paint
 from mtlprune.io.files import RunError, plain
 
-TASK_HUES = {"pos": "#0072b2", "ner": "#d55e00", "dep": "#009e73", "con": "#cc79a7", "srl": "#b8860b"}
-"""Colours of tasks wherever they are drawn, after Okabe and Ito (2008), told apart by colour-blind eyes."""
-OTHER_HUES = ("#1c1c1e", "#783c14", "#56b4e9", "#78787e", "#96143c", "#e69f00")
-"""Colours of further tasks, and of what is no task, black first."""
+TASK_HUES = {"pos": "#0072b2", "ner": "#d55e00", "dep": "#009e73", "con": "#cc79a7", "srl": "#962dff"}
+"""Colours of tasks wherever they are drawn. The first four are those of Okabe and Ito (2008)."""
+OTHER_HUES = ("#ff004b", "#5a783c", "#9678ff", "#d200b4", "#a54b87", "#78787e")
+"""Colours of further tasks, and of what is no task. With three of them eight tasks differ for colour-blind readers. All
+hues have a contrast of 3 on white and on the dark page, so that a mark has one colour in both."""
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross")
 """Points of names that share a colour, such as the seeds of a task."""
 INK, SOFT, RULE, PALE = "#1c1c1e", "#626268", "#a8a8ac", "#dedee2"

@@ -1,11 +1,13 @@
 """Whether figures can be read: words of 8 pixels or more on a page, and a contrast of 4.5 or more with what is behind
 them; what `charts` promises, and every figure of every committed Result."""
 
+import itertools
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from PIL import ImageColor
@@ -98,6 +100,40 @@ def test_colours_mean_tasks_and_never_seeds() -> None:
     look = charts.colours(frame)
     shapes = dict(zip(names, look["shape"].to_dict()["scale"]["range"], strict=True))
     assert shapes["POS, seed 1"] != shapes["POS, seed 2"]
+
+
+def seen_by(colour: str, eyes: str) -> np.ndarray:
+    """A colour in CIELAB as colour-blind eyes see it (matrices of Machado, Oliveira and Fernandes 2009, severity 1)."""
+    linear = np.array([c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels(colour)])
+    xyz = [[0.4125, 0.3576, 0.1804], [0.2127, 0.7152, 0.0722], [0.0193, 0.1192, 0.9503]]
+    x, y, z = np.array(xyz) @ np.clip(EYES[eyes] @ linear, 0, 1) / (0.9505, 1, 1.0888)
+    x, y, z = (np.cbrt(one) if one > 0.008856 else 7.787 * one + 16 / 116 for one in (x, y, z))
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+EYES = {
+    "none": np.eye(3),
+    "protanopia": np.array([[0.152, 1.053, -0.205], [0.115, 0.786, 0.099], [-0.004, -0.048, 1.052]]),
+    "deuteranopia": np.array([[0.367, 0.861, -0.228], [0.280, 0.673, 0.047], [-0.012, 0.043, 0.969]]),
+    "tritanopia": np.array([[1.256, -0.077, -0.179], [-0.078, 0.931, 0.148], [0.005, 0.691, 0.304]]),
+}
+STYLES = (ROOT / "mtlprune/reports/page/assets/page.css").read_text(encoding="utf-8")
+LIGHT, DARK = (dict(re.findall(r"--(\w+): (#\w+)", block)) for block in STYLES.split(".light { --")[0].split("@media"))
+
+
+def test_colours_of_eight_tasks_differ_for_colour_blind_readers() -> None:
+    tasks = ["pos", "ner", "dep", "con", "srl", "sentence_type", "prominence", "transition"]
+    for one, other in itertools.combinations(charts.task_colours(tasks).values(), 2):
+        assert min(np.linalg.norm(seen_by(one, eyes) - seen_by(other, eyes)) for eyes in EYES) > 16, (one, other)
+
+
+@pytest.mark.parametrize("page", [LIGHT, DARK], ids=["light", "dark"])
+def test_marks_and_words_stand_out_from_the_page(page: dict[str, str]) -> None:
+    """Marks have a contrast of 3 on the page and on the white of charts; words have 4.5, in commands too."""
+    for hue in (*charts.TASK_HUES.values(), *charts.OTHER_HUES):
+        assert min(contrast(hue, page["paper"]), contrast(hue, "#ffffff")) >= 3, hue
+    for name in ("ink", "soft", "faint", "accent"):
+        assert min(contrast(page[name], page["paper"]), contrast(page[name], page["wash"])) >= 4.5, name
 
 
 def test_the_words_of_a_figure_name_its_series_and_what_is_significant() -> None:
