@@ -1,6 +1,6 @@
 """What was found: results/FINDINGS.md, results/REGISTER.md, figures and README's table, from results/findings.yaml.
 
-    python results/findings.py            # writes all; README.md between its two marks, where it has them
+    python results/findings.py            # writes all; README.md and results/README.md between their two marks
 
 findings.yaml says in words what is claimed and doubted, and names the row of a committed Result for every number. No
 number and no verdict is typed: a verdict follows from the interval of that row and the effect that the claim asks for.
@@ -23,7 +23,6 @@ from mtlprune.runs.results import Result, read_result
 from mtlprune.statistics.standard_errors import LEVEL
 
 HERE = Path(__file__).parent
-MARKS = "<!-- findings:begin -->\n", "<!-- findings:end -->"
 PLACES = ("MiniLM, EWT", "MiniLM, MASC", "MPNet, EWT", "MPNet, MASC")
 CELLS = {"supported": "confirmed", "not supported": "contradicted", "undecided": "undecided"}
 """What a verdict on the row of one encoder and corpus says of the claim there."""
@@ -139,10 +138,23 @@ class Test(Value):
     page: str = Field(description="Where the test is told, from results/.")
 
 
+class Question(Block):
+    """A row of results/README.md: where a question is answered."""
+
+    question: str
+    pages: dict[str, str] = Field(description="Name of a page → its path from results/.")
+    seeds: str = Field(description="The number of training seeds, in words.")
+    finding: str = Field(default="", description="The finding that answers it, whose verdict is shown.")
+    tests: Literal["", "several tests", "description"] = Field(
+        default="", description="Without a finding: whether the page reports verdicts of its own or none."
+    )
+
+
 class Page(Block):
     """The whole file."""
 
     findings: dict[str, Finding]
+    questions: list[Question] = []
     gaps: list[dict[str, Any]] = Field(description="Rows of the table of several numbers for one gap.")
     tests: list[Test] = []
 
@@ -268,21 +280,32 @@ def register(page: Page) -> str:
     return "\n".join([*REGISTER, "", *lines]) + "\n"
 
 
-def marked(text: str, block: str) -> str:
-    """A text with the block between the two marks; as it is where it has none."""
-    before, begin, rest = text.partition(MARKS[0])
-    _, end, after = rest.partition(MARKS[1])
+def questions(page: Page) -> str:
+    """The table of results/README.md: question, page, verdict, seeds."""
+    lines = ["| question | page | verdict | seeds |", "|:--|:--|:--|:--|"]
+    for row in page.questions:
+        links = ", ".join(f"[{name}]({path})" for name, path in row.pages.items())
+        verdict = page.findings[row.finding].verdict if row.finding else row.tests
+        lines.append(f"| {row.question} | {links} | {verdict} | {row.seeds} |")
+    return "\n".join(lines) + "\n"
+
+
+def marked(text: str, block: str, name: str = "findings") -> str:
+    """A text with the block between the two marks of this name; as it is where it has none."""
+    before, begin, rest = text.partition(f"<!-- {name}:begin -->\n")
+    _, end, after = rest.partition(f"<!-- {name}:end -->")
     return f"{before}{begin}{block}{end}{after}" if begin and end else text
 
 
 def main() -> None:
     """Write everything."""
-    page, readme = read(), HERE.parent / "README.md"
+    page, readme, index = read(), HERE.parent / "README.md", HERE / "README.md"
     (HERE / "findings").mkdir(exist_ok=True)
     pictures(page, HERE / "findings")
     (HERE / "FINDINGS.md").write_text(findings(page), encoding="utf-8")
     (HERE / "REGISTER.md").write_text(register(page), encoding="utf-8")
     readme.write_text(marked(readme.read_text(encoding="utf-8"), table(page)), encoding="utf-8")
+    index.write_text(marked(index.read_text(encoding="utf-8"), questions(page), "questions"), encoding="utf-8")
 
 
 if __name__ == "__main__":

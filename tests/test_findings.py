@@ -30,6 +30,10 @@ def test_the_committed_pages_are_those_of_the_file(script, page):
         assert (ROOT / "results" / f"{name}.md").read_text(encoding="utf-8") == make(page), "python results/findings.py"
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert script.marked(readme, script.table(page)) == readme, "python results/findings.py"
+    index = (ROOT / "results" / "README.md").read_text(encoding="utf-8")
+    assert script.marked(index, script.questions(page), "questions") == index, "python results/findings.py"
+    assert all((row.finding in page.findings) != bool(row.tests) for row in page.questions)
+    assert {row.finding for row in page.questions if row.finding} == set(page.findings)
     assert len((ROOT / "results" / "FINDINGS.md").read_text(encoding="utf-8").split()) <= 1500
 
 

@@ -119,7 +119,9 @@ def _list_analyses() -> str:
             lines.append(f"{name:<14}{find(name).question}")
         except PluginError as error:
             lines.append(f"{name:<14}{error}")
-    return "\n".join([*lines, f"{'show':<14}Draw what an analysis wrote once more, for a paper: analyze show DIR."])
+    return "\n".join(
+        [*lines, f"{'show':<14}Draw the figures of a written analysis again, for a paper: analyze show DIR."]
+    )
 
 
 HELP = f"""Measure heads, encoders and runs, write tables and figures into --out, and print the findings.

@@ -21,22 +21,21 @@ if TYPE_CHECKING:
 def bench(
     config: Annotated[str, typer.Argument(help="Configuration file, preset, or a finished run.")],
     overrides: Overrides = None,
-    batches: Annotated[int, typer.Option(min=1, help="Training batches, spread over an epoch.")] = 20,
-    rounds: Annotated[int, typer.Option(min=1, help="Repetitions; medians count.")] = 3,
+    batches: Annotated[int, typer.Option(min=1, help="Number of training batches, taken evenly from an epoch.")] = 20,
+    rounds: Annotated[int, typer.Option(min=1, help="Number of repetitions, whose median is reported.")] = 3,
     memory: Annotated[bool, typer.Option(help="Also train in a fresh process and report its peak memory.")] = True,
     out: Annotated[Path | None, typer.Option(help="Also write the figures as JSON.")] = None,
 ) -> None:
     """Measure STL, MTL and evaluation as multiples of plain fine-tuning, interleaved in one run.
 
-    A step of plain fine-tuning trains the whole encoder, all embedding rows included, with hardly a head on top.
+    A step of plain fine-tuning trains the whole encoder, all embedding rows included, with a minimal output layer.
     Evaluation is compared with a forward pass of the encoder.
 
-    Ratios are of processor seconds on a CPU, so that other work on the machine disturbs them little. In brackets
-    stand the lowest and the highest ratio of a single round. Where these differ by more than a fifth, only they are
-    printed.
+    Ratios compare processor seconds on a CPU, so other work on the machine disturbs them little. Brackets hold the
+    lowest and the highest ratio of a single round. If these differ by more than a fifth, only they are printed.
 
-    Decoding new weights costs more than decoding trained ones, whose predictions hang together: for the speed of
-    evaluation give a finished run.
+    Decoding with new weights takes longer than decoding with trained weights, whose predictions are consistent. To
+    measure the speed of evaluation, give a finished run.
     """
     trained = Path(config) if (Path(config) / "config.yaml").is_file() else None
     source = config if trained is None else trained / "config.yaml"

@@ -60,7 +60,7 @@ def claims(
 ) -> None:
     """Compare which heads runs claim: stability, shared heads and their p-values, variance, stem heads.
 
-    Of runs that were trained with pruning. Maps show each run, seeds by colour, means, all tasks and differences.
+    The runs must be trained with pruning. Maps show each run, seeds by colour, means, all tasks and differences.
     """
     from mtlprune.analyses.analysis import Request, find
     from mtlprune.cli.display import working

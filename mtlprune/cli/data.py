@@ -105,7 +105,7 @@ TAKES: dict[str, frozenset[str]] = {
     "grammar": frozenset({"train", "dev", "test", "seed", "reflexives"}),
 }
 """Format, or known corpus → the options that say something of it."""
-FILES_HELP = "Files, folders or 'a*pattern', to be split at random; or corpora to be merged. A format may come first."
+FILES_HELP = "Files, folders or 'a*pattern' to read, or corpora to merge. The name of a format may come first."
 
 
 @app.command(short_help="Make a corpus of files, or of a known source.")
@@ -129,16 +129,17 @@ def build(
         str | None,
         typer.Option(
             metavar="NAMES",
-            help="What columns hold: word, pos, ner, con, srl, head and relation, lemma, _ for none of these, or "
-            "NAME:KIND, such as chunk:spans, for a layer of another name (tags, spans, brackets); last, ... for those "
-            "that not every line has. Of data sets tokens=word,tags=ner. Of tables and data sets with a sentence a row "
-            "text=words,label=topic, KIND being label, number or labels; two columns of words are a pair.",
+            help="Contents of the columns: word, pos, ner, con, srl, head and relation, lemma, _ for a column to skip, "
+            "or NAME:KIND, such as chunk:spans, for a layer of another name (tags, spans, brackets); a last ... is for "
+            "columns that not every line has. For data sets write tokens=word,tags=ner. For tables and data sets with "
+            "one sentence in each row write text=words,label=topic, where KIND is label, number or labels. Two columns "
+            "of words are a pair.",
         ),
     ] = None,
     pos: Annotated[str | None, typer.Option(help="CoNLL-U: tags from upos, xpos, or a feature such as Case.")] = None,
     misc: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=LAYER", help="CoNLL-U: a key of MISC, as name=ner or KEY=NAME:tags."),
+        typer.Option(metavar="KEY=LAYER", help="CoNLL-U: a key of MISC to read, such as name=ner or KEY=NAME:tags."),
     ] = None,
     comment: Annotated[
         list[str] | None,
@@ -154,7 +155,7 @@ def build(
         str | None, typer.Option(metavar="NAMES", help="Layers not to read, such as xpos,dep.")
     ] = None,
     skip_bad: Annotated[
-        float | None, typer.Option(metavar="PERCENT", min=0, max=100, help="Leave out so many unreadable sentences.")
+        float | None, typer.Option(metavar="PERCENT", min=0, max=100, help="Largest share of faulty sentences to skip.")
     ] = None,
     dep: Annotated[
         Path | None, typer.Option(help="ontonotes5: dependencies (CoNLL-X, CoNLL-U), or the Stanford converter's jar.")
@@ -163,14 +164,15 @@ def build(
     licence: Annotated[str | None, typer.Option(help="Licence of the corpus (unknown, if not given).")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the corpus at --out.")] = False,
 ) -> None:
-    """Make a corpus. The format is known from the first file, and said; one that is named before the files is taken:
+    """Make a corpus. The command detects the format from the first file and reports it.
 
-    conllu (CoNLL-U, CoNLL-U Plus), columns (a word a line), brackets (trees), propbank (CoNLL-2012, CoNLL-2005,
-    PropBank), jsonl (what `mtlprune predict` writes), hf (a Hugging Face data set: a folder, Parquet or JSON, or
-    NAME[:SUBSET][@REVISION] of the hub), merge (corpora that are built: layers of sentences with equal words are
-    joined), table (TSV or CSV with a header, a sentence a row; --columns text=words,label=topic); or a known corpus:
-    ewt5 FOLDER, masc FOLDER, gum FOLDER, ontonotes5 FOLDER, grammar; machamp FILE reads the
-    data sets of a configuration of MaChAmp.
+    To choose a format, name it before the files: conllu (CoNLL-U, CoNLL-U Plus), columns (one word in each line),
+    brackets (trees), propbank (CoNLL-2012, CoNLL-2005, PropBank), jsonl (the output of `mtlprune predict`), hf (a
+    Hugging Face data set: a folder, Parquet or JSON, or NAME[:SUBSET][@REVISION] of the hub), merge (built corpora,
+    whose layers are joined for sentences with equal words), table (TSV or CSV with a header and one sentence in each
+    row, with --columns text=words,label=topic), or machamp (the data sets of a configuration of MaChAmp).
+
+    These corpora are known by name: ewt5 FOLDER, masc FOLDER, gum FOLDER, ontonotes5 FOLDER, grammar.
     """
     given_options = dict[str, Any](
         train=train, dev=dev, test=test, split=split, seed=seed, columns=columns, pos=pos, misc=misc
@@ -411,9 +413,9 @@ BUILDERS: dict[str, Callable[[Sequence[str], Mapping[str, Any]], Built]] = {
 # -- look at them ------------------------------------------------------------------------------------------------------
 
 
-@app.command(short_help="Refuse changed files, and count what there is.")
+@app.command(short_help="Refuse changed files, and count sentences, words and labels.")
 def check(folder: Annotated[Path, typer.Argument(help="A corpus made by build.")]) -> None:
-    """Refuse a corpus whose files were changed since it was built, and count what there is."""
+    """Refuse a corpus whose files were changed since it was built, and count its sentences, words and labels."""
     from mtlprune.cli.display import working
     from mtlprune.corpora.tables import count
 

@@ -55,11 +55,11 @@ def predict(
     file: Annotated[
         Path,
         typer.Argument(
-            help="Text (-: standard input), a sentence a line, words apart by blanks or tabs; CoNLL-U (.conllu, "
-            ".conll, .conllup, .cupt); or JSON Lines (.jsonl)."
+            help="Text (-: standard input) with one sentence in each line and blanks or tabs between words; CoNLL-U "
+            "(.conllu, .conll, .conllup, .cupt); or JSON Lines (.jsonl)."
         ),
     ],
-    out: Annotated[Path | None, typer.Option(help="A file to write to, not the terminal.")] = None,
+    out: Annotated[Path | None, typer.Option(help="File to write to instead of the terminal.")] = None,
     format_: Annotated[
         Literal["jsonl", "conllu", "text", "tsv"] | None,
         typer.Option(

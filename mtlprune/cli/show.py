@@ -57,7 +57,7 @@ def table(
     ] = None,
     resamples: Resamples = 10_000,
 ) -> None:
-    """Compare runs: one row per task, a column a setting, several seeds as mean ± sample standard deviation.
+    """Compare runs: one row per task, one column per setting, several seeds as mean ± sample standard deviation.
 
     Differences to STL are tested over seeds and sentences, from the stored counts.
     """
@@ -192,8 +192,8 @@ def report(
 ) -> None:
     """Write one HTML report with runs, tested tables, gate maps, overlap, probes, curves and caveats.
 
-    The file opens from disk, needs no network, and shows everything essential without JavaScript. Of pretrainings: a
-    figure and a table of loss, syntactic attention, minimal pairs and dimension by update.
+    The file opens from disk, needs no network, and shows everything essential without JavaScript. For pretraining runs
+    the command writes a figure and a table of loss, syntactic attention, minimal pairs and dimension by update.
     """
     if pretrainings := [Path(run) for run in runs if (Path(run) / CURVES).is_file()]:
         return _pretrainings(runs, pretrainings, out)

@@ -50,7 +50,7 @@ class DataConfig(Block):
     dev_sentences: int | None = Field(default=None, ge=1)
     """Score only the first so many dev sentences while training, to choose the best epoch (all, if not given)."""
     half: Literal[1, 2] | None = None
-    """One of two random halves of these (the same two for all seeds)."""
+    """Train on one of two random halves of the training sentences (the same halves for all seeds)."""
 
 
 Layers = Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)]
@@ -69,18 +69,19 @@ class EncoderConfig(Block):
     context: bool = True
     """false leaves only the word embeddings, without layers or positions: the no-encoder baseline."""
     attention: Literal["causal", "full"] | None = None
-    """Words of a decoder-only model see those before them, or all; as it was pretrained or saved, if not given."""
+    """Words of a decoder-only model attend to the words before them (causal) or to all words (full). If not given, the
+    attention is that of pretraining, or of the saved model."""
     pooling: Literal["mean", "first", "last"] = "mean"
-    """A word's vector is the mean of its sub-words, its first or its last one; under causal attention, where only the
-    last has seen the word, mean is the last."""
+    """A word's vector is the mean of its sub-words, its first sub-word or its last. Under causal attention mean takes
+    the last sub-word, because only that one has seen the whole word."""
     word_dropout: float = Field(default=0.2, ge=0, lt=1)
     """In training each sub-word becomes the mask token with this probability."""
     fusion: Literal["none", "concat", "max", "gate", "scalar_mix"] = "none"
-    """Word vectors of the last layer (none), or of all layers joined; it learns at the decoders' rate."""
+    """Word vectors of the last layer (none), or of all layers joined. A fusion learns at the decoders' rate."""
     fusion_layers: Annotated[Layers | None, CountsOnlyWith(fusion="concat max gate scalar_mix")] = None
     """The layers that are joined, from 1, such as 1,2,3 (all, if not given)."""
     checkpointing: bool = False
-    """Compute each layer again in the backward pass instead of keeping what it computed: less memory, more time."""
+    """Compute each layer again in the backward pass instead of keeping its output. This saves memory and takes time."""
 
     @field_validator("fusion_layers", mode="wrap")
     @classmethod
@@ -118,25 +119,26 @@ class TrainConfig(Block):
     epochs: int = Field(default=5, ge=1, le=MOST_EPOCHS)
     """Passes over the training set (for sampled mixing: as many batches as one pass over every task has)."""
     batch_sentences: int = Field(default=64, ge=1)
-    """Sentences an update at most."""
+    """Largest number of sentences in an update."""
     batch_tokens: int = Field(default=3200, ge=1)
-    """Sub-words an update at most, padding counted (a longer sentence stands alone)."""
+    """Largest number of sub-words in an update, padding included (a longer sentence is an update by itself)."""
     accumulate: int = Field(default=1, ge=1)
-    """Mini-batches an update; each holds its share of batch_sentences and batch_tokens."""
+    """Number of mini-batches in an update, each with its share of batch_sentences and batch_tokens."""
     mixing: Literal["joint", "sampled"] = "joint"
-    """joint: one encoding and all losses a batch. sampled: one task a batch, drawn with p ∝ batches^tau."""
+    """joint: each batch has one encoding and all losses. sampled: each batch has one task, drawn with p ∝
+    batches^tau."""
     tau: float = Field(default=0.8, ge=0)
     """Exponent of sampled mixing."""
     balance: Literal["none", "fixed", "running_mean", "uw", "dwa", "famo", "imtl-l"] = "none"
-    """none: losses are added; fixed: times `weights`; running_mean: brought to the same size (He and Choi 2021); the
-    others: docs/guides/training.md."""
+    """none adds losses, fixed multiplies them by `weights`, and running_mean brings them to the same size (He and Choi
+    2021). docs/guides/training.md explains the others."""
     weights: Annotated[dict[str, float], CountsOnlyWith(balance="fixed")] = {}
-    """Task → factor of its loss, for balance: fixed; 1 where not given."""
+    """Task → factor of its loss, for balance: fixed (1 for tasks that are not named)."""
     balance_window: int = Field(default=5, ge=1, le=1_000_000)
     """Number of past losses that running_mean averages."""
     shuffle: bool = True
-    """false: batches from the longest sentences to the shortest, the same in every epoch (the original's released
-    code, by mistake)."""
+    """false takes batches from the longest sentences to the shortest, the same in every epoch, as the original's
+    released code does by mistake."""
     encoder_rate: Rates = 1e-4
     """Peak learning rate of the encoder: a number, or one for each side of a comparison, such as {single: 2e-4,
     dep: 4e-4, joint: 4e-4} for runs of one task, of DEP alone, and of several tasks."""
@@ -145,28 +147,30 @@ class TrainConfig(Block):
     weight_decay: float = Field(default=0.0, ge=0)
     """AdamW's weight decay."""
     embedding_rows: Literal["used", "all"] = "used"
-    """used: embeddings of sub-words that no training sentence contains take no part in the updates, in which their
-    gradient is 0; they only decay (weight_decay). all: as every other weight, with the same result and more time."""
+    """used: embeddings of sub-words that no training sentence contains are left out of the updates, because their
+    gradient is 0, and only decay (weight_decay). all: they are updated like other weights, with the same result and
+    more time."""
     cosreg: float = Field(default=0.0, ge=0)
-    """γ of CosReg, a penalty on cosines between the label weights of each decoder (Gao et al. 2019: 1); 0: none."""
+    """γ of CosReg, a penalty on cosines between the label weights of each decoder (1 in Gao et al. 2019; 0 turns it
+    off)."""
     warmup: float = Field(default=0.1, ge=0, lt=1)
     """Share of the updates in which the rates rise, before they follow `schedule`."""
     schedule: Literal["linear", "cosine", "constant"] = "linear"
-    """Course of the rates after the warm-up: how they fall to 0, or that they stay."""
+    """Course of the rates after the warm-up: they fall to 0 (linear, cosine) or do not change (constant)."""
     clip: float = Field(default=1.0, gt=0)
     """Largest norm of the gradient over encoder and decoders together."""
     patience: int | None = Field(default=None, ge=1)
     """Stop after so many evaluations without a better dev score (never, if not given)."""
     evaluate_every: int | None = Field(default=None, ge=1)
-    """Score dev after so many updates each, and at the end (after every epoch, if not given)."""
+    """Number of updates between evaluations on dev; the last follows the last update (every epoch, if not given)."""
     precision: Literal["auto", "bf16", "fp32"] = "auto"
-    """auto takes bf16 autocast where the hardware has it."""
+    """auto takes bf16 autocast if the hardware has it, and fp32 otherwise."""
     device: str = "auto"
-    """auto takes the first GPU where there is one; else a torch device such as cpu or cuda:1."""
+    """auto takes the first GPU if there is one. Other values name a torch device, such as cpu or cuda:1."""
     threads: int | None = Field(default=None, ge=1)
     """CPU threads (all cores, if not given)."""
     checkpoint_minutes: float = Field(default=5.0, ge=0)
-    """A resumable state is written after every evaluation and whenever so much time has passed."""
+    """Minutes between resumable states. Another state is written after every evaluation."""
     tensorboard: bool = False
     """Also write losses, scores and the map of the gates for TensorBoard (extra `tensorboard`)."""
     log_uas: bool = False
@@ -175,7 +179,7 @@ class TrainConfig(Block):
     """Also write, at every evaluation, the mean loss of so many training sentences (the first ones) without dropout in
     fp32, so that runs can be compared at equal training loss; 0: none."""
     seed: int = Field(default=1, ge=0, lt=2**63)
-    """Everything random follows from it."""
+    """Seed of all random numbers of the run."""
 
     def rate(self, setting: Literal["encoder_rate", "decoder_rate"], tasks: Sequence[str]) -> float:
         """The peak rate of a run of these tasks."""
@@ -211,7 +215,7 @@ class HeadsConfig(Block):
     """Heads that are treated, or open: `named`, by `claims`, or by a `rule`. See docs/methods/treatments.md."""
 
     named: tuple[str, ...] | None = None
-    """These, such as 3-7,4-1 (layer 3, head 7, counted from 1)."""
+    """Names of heads, such as 3-7,4-1 (layer 3, head 7, counted from 1)."""
     per_task: dict[str, tuple[str, ...]] | None = None
     """Task → its heads, where each task has a set (dispatch; pruning.sets: per_task)."""
     claims: str | None = None
@@ -219,14 +223,14 @@ class HeadsConfig(Block):
     least: int = Field(default=3, ge=1)
     """claims, one set for all tasks: heads claimed by so many single tasks or more (stem heads)."""
     rule: Literal["all", "random", "unclaimed", "permuted"] | None = None
-    """all heads, or a control with as many heads of each layer as `like`. random: drawn from all heads of the layer,
-    those of `like` or not. unclaimed: from the others, and where these are too few from those of `like` too. permuted
-    (a set for each task): the sets of `like` with the heads of each layer permuted, the same for all tasks, so that
-    tasks share as many heads as in `like`."""
+    """all takes all heads. The other rules are controls with as many heads of each layer as `like`. random draws from
+    all heads of the layer, including those of `like`. unclaimed draws from the heads outside `like`, and from `like`
+    if there are too few. permuted (a set for each task) permutes the heads of each layer in the sets of `like`, in
+    the same way for all tasks, so that tasks share as many heads as in `like`."""
     like: "HeadsConfig | None" = None
     """Controls: the choice of heads to compare with."""
     seed: int | None = Field(default=None, ge=0, lt=2**63)
-    """Controls: of the draw (train.seed, if not given)."""
+    """Controls: seed of the draw (train.seed, if not given)."""
 
     @model_validator(mode="before")
     @classmethod
@@ -277,29 +281,30 @@ class PruningConfig(Block):
     """The attention heads that a run may use. See docs/methods/gates.md."""
 
     method: Literal["none", "gates", "topk", "importance", "random", "given", "fisher", "stable"] = "none"
-    """gates: Hard Concrete gates learn which heads to close. topk: gates of which exactly `keep` are open at every
-    step. Others fix a mask: importance and fisher choose it on a finished run, stable keeps what `selector` chooses on
-    most halves of the data, given has those that `heads` names, random is the control."""
+    """gates: Hard Concrete gates learn which heads to close. topk: exactly `keep` gates are open at every step. The
+    other methods fix a mask. importance and fisher choose the heads on a finished run, stable keeps the heads that
+    `selector` chooses on most halves of the data, given takes the heads that `heads` names, and random is the
+    control."""
     sets: Annotated[Literal["shared", "per_task"], CountsOnlyWith(method="gates topk given")] = "shared"
     """One gate set for all tasks, or one for each task (which costs one encoding a task)."""
     closed: Annotated[Closed, CountsOnlyWith(method=f"{LEARNT} {MASKED}")] = "zero"
-    """A closed head contributes nothing; its mean over the sub-words of the training sentences, measured before the
-    first update with all heads open; its output for another sentence of the batch; or a constant that is learnt with
-    the rest, from the mean on."""
+    """Contribution of a closed head. zero: nothing. mean: its mean over the sub-words of the training sentences,
+    measured before the first update with all heads open. resample: its output for another sentence of the batch.
+    optimal: a constant that starts at the mean and is learnt with the other weights."""
     penalty: Annotated[Literal["lambda", "target", "exact", "lagrangian"], CountsOnlyWith(method="gates")] = "lambda"
-    """lambda: a constant penalty a head. target: steer to `keep` open heads. exact: then also fix the best `keep`.
-    lagrangian: the same with the multipliers of CoFi and The Heuristic Core."""
+    """lambda: a constant penalty for each head. target: steer to `keep` open heads. exact: steer, then fix the best
+    `keep`. lagrangian: like exact, with the multipliers of CoFi and The Heuristic Core."""
     strength: Annotated[float, CountsOnlyWith(penalty="lambda")] = Field(default=0.01, ge=0)
-    """λ, of penalty: lambda."""
+    """λ for penalty: lambda."""
     in_loss: Annotated[bool, CountsOnlyWith(penalty="lambda")] = False
-    """lambda: the penalty is part of each task's loss, balanced with it; gates are clipped with the rest (He and Choi
-    2021, released code)."""
+    """lambda: the penalty is part of each task's loss and balanced with it, and gates are clipped with the other
+    weights (He and Choi 2021, released code)."""
     multiplier_rate: Annotated[float, CountsOnlyWith(penalty="lagrangian")] = Field(default=1.0, gt=0)
     """lagrangian: rate of the multipliers' ascent (Adam)."""
     keep: Annotated[int | None, CountsOnlyWith(method=f"topk random {RANKED}", penalty=STEERED)] = Field(
         default=None, ge=0
     )
-    """Heads to keep (of each set): for all penalties but lambda, topk and fixed masks; stable: on each half."""
+    """Number of heads to keep in each set, for fixed masks, topk and all penalties but lambda (stable: each half)."""
     warmup: Annotated[float | None, CountsOnlyWith(method=LEARNT, selector=LEARNT, noise="True")] = Field(
         default=None, ge=0, le=1
     )
@@ -308,46 +313,48 @@ class PruningConfig(Block):
     settle: Annotated[float | None, CountsOnlyWith(penalty=STEERED, selector="gates", noise="True run")] = Field(
         default=None, ge=0, le=1
     )
-    """Share of the updates after which an epoch may count as the best: target 0.6 by default; exact, lagrangian and
-    noise 0.7, and the heads are fixed then."""
+    """Share of the updates after which an epoch may be the best (default 0.6 for target, and 0.7 for exact, lagrangian
+    and noise, which fix the heads at this point)."""
     init: Annotated[Literal["paper", "open"], CountsOnlyWith(method=LEARNT, selector=LEARNT)] = "paper"
-    """Start of the gates: half open with some noise, as in the original, or fully open (default of stable)."""
+    """Start of the gates: half open with some noise, as in the original (paper), or fully open (open, the default of
+    stable)."""
     rate: Annotated[float, CountsOnlyWith(method=LEARNT, selector=LEARNT)] = Field(default=1e-3, gt=0)
-    """Learning rate of the gates (Adam, constant); default of stable: 0.1."""
+    """Learning rate of the gates (Adam, constant; the default of stable is 0.1)."""
     temperature: Annotated[float, CountsOnlyWith(method=LEARNT, selector=LEARNT, noise="True run")] = Field(
         default=0.33, gt=0
     )
-    """Temperature of the Hard Concrete distribution; of topk's gradients in the end."""
+    """Temperature of the Hard Concrete distribution, and final temperature of topk's gradients."""
     anneal_from: Annotated[float, CountsOnlyWith(method="topk", selector="topk")] = Field(default=1000.0, gt=0)
-    """topk: temperature at the first update; it falls geometrically."""
+    """topk: temperature at the first update, which then falls geometrically."""
     overlap: Annotated[float, CountsOnlyWith(method="gates")] = Field(default=0.0, ge=0)
     """Penalty on heads that several tasks' gate sets share, for sets: per_task."""
     importance_of: Annotated[str | None, CountsOnlyWith(method=RANKED)] = None
     """importance, fisher, stable: the run whose loss, differentiated by each head's gate, ranks the heads."""
     importance_sentences: Annotated[int, CountsOnlyWith(method=RANKED)] = Field(default=1024, ge=1)
-    """importance, fisher, stable: training sentences to choose by."""
+    """importance, fisher, stable: number of training sentences that choose the heads."""
     heads: Annotated[HeadsConfig | None, CountsOnlyWith(method="given")] = None
-    """given: the open heads, of all tasks together or, with sets: per_task, of each (sparse sharing)."""
+    """given: the open heads, for all tasks together or, with sets: per_task, for each task (sparse sharing)."""
     layers_like: Annotated[str | None, CountsOnlyWith(method="random")] = None
     """random: a run with gates, whose numbers of open heads in each layer are kept (spread evenly, if not given)."""
     draw: Annotated[int | None, CountsOnlyWith(method="random")] = Field(default=None, ge=0, lt=2**63)
-    """random: a seed of the heads alone, so that runs of other tasks and training seeds have the same ones; a smaller
-    `keep` leaves some of those that a larger one leaves (the training seed and the tasks draw, if not given)."""
+    """random: a seed of the heads alone, so that runs of other tasks and training seeds have the same heads. The
+    heads of a smaller `keep` are a subset of those of a larger one. If not given, the training seed and the tasks
+    decide."""
     selector: Annotated[str, CountsOnlyWith(method="stable")] = "fisher"
-    """stable: importance, fisher, gates or topk chooses `keep` heads on each half; gates and topk are trained alone,
-    gates with penalty: exact. Further ones are functions in training/pruning/selectors.py."""
+    """stable: importance, fisher, gates or topk chooses `keep` heads on each half. gates (with penalty: exact) and topk
+    train only the gates. Functions in training/pruning/selectors.py add further selectors."""
     selector_updates: Annotated[int, CountsOnlyWith(selector=LEARNT)] = Field(default=250, ge=1)
     """stable, selector: gates or topk: updates on each half."""
     selector_sentences: Annotated[int, CountsOnlyWith(selector=LEARNT)] = Field(default=4, ge=1)
     """stable, selector: gates or topk: sentences an update."""
     halves: Annotated[int, CountsOnlyWith(method="stable")] = Field(default=64, ge=2, multiple_of=2)
-    """stable: how many halves of the sentences; every other one is the complement of the one before."""
+    """stable: number of halves of the sentences; every second half is the complement of the one before."""
     threshold: Annotated[float, CountsOnlyWith(method="stable")] = Field(default=0.9, gt=0.5, le=1)
     """stable: a head is claimed when this share of the halves selects it."""
     noise: Annotated[bool | Literal["run"], CountsOnlyWith(method=MASKED)] = False
-    """importance, fisher, stable, random, given: the other heads close as gates do, from all open over `warmup`, drawn
-    with the noise of Hard Concrete gates until `settle`, instead of being closed from the first update on. run: every
-    head has the gate of another one of its layer in `layers_like`, of those that it kept if it is kept."""
+    """importance, fisher, stable, random, given: the other heads are not closed from the first update, and close like
+    gates. They start open, close over `warmup`, and have the noise of Hard Concrete gates until `settle`. run: every
+    head takes the gate of another head of its layer in `layers_like`, and a kept head the gate of a kept head."""
 
     @property
     def learns(self) -> bool:

@@ -123,7 +123,8 @@ class Config(Block):
     data: DataConfig
     """The corpus, its splits, and how much of them is used."""
     tasks: tuple[str, ...] = tuple(LAYERS)
-    """Tasks trained together; one task is STL, several are MTL (`train`: those that the corpus has, if not given)."""
+    """Tasks trained together: one task is STL, several are MTL (`mtlprune train` takes those of the corpus by
+    default)."""
     encoder: EncoderConfig = EncoderConfig()
     """The encoder, and how vectors of words are made of its output."""
     decoders: DecodersConfig = DecodersConfig()
@@ -131,11 +132,11 @@ class Config(Block):
     train: TrainConfig = TrainConfig()
     """Settings of training."""
     pruning: PruningConfig = PruningConfig()
-    """The heads that a run may use. A method's name alone will do where nothing else is to be said."""
+    """The heads that a run may use. `pruning=METHOD` is short for `pruning.method=METHOD`."""
     syntax: SyntaxConfig = SyntaxConfig()
     """A penalty on attention along dependency arcs."""
     treatment: TreatmentConfig = TreatmentConfig()
-    """Ways to make tasks get on with each other in one encoder."""
+    """Changes of training that are meant to improve joint training in one encoder."""
 
     _name = field_validator("name")(as_folder_name)
 

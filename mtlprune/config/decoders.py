@@ -26,8 +26,8 @@ class NEROptions(DecoderOptions):
     size: int = Field(default=150, ge=1, le=100_000)
     """Width of the start and end projections."""
     loss_per: Literal["word", "span"] = "word"
-    """Divide the summed loss by the words of the batch, as the other tasks' losses are, or by its candidate spans, as
-    the paper does: then it is so small that NER is hardly learnt when the five losses are simply added."""
+    """Divide the summed loss by the words of the batch, like the other losses, or by its candidate spans, as the paper
+    does. The paper's loss is so small that joint training hardly learns NER if the five losses are simply added."""
 
 
 class DEPOptions(DecoderOptions):
@@ -42,7 +42,7 @@ class DEPOptions(DecoderOptions):
     dropout: float = Field(default=0.33, ge=0, le=0.99)
     """Dropout in the MLPs, shared across a sentence."""
     score_punctuation: bool = True
-    """*The* score, LAS, counts punctuation; the paper's does not. All variants are reported either way."""
+    """The main score, LAS, counts punctuation. The paper's score does not. All variants are reported in both cases."""
     projective: bool = False
     """Decode projective trees only (Eisner), as the paper does; otherwise maximum spanning trees."""
 
@@ -74,15 +74,15 @@ class SRLOptions(DecoderOptions):
     argument_scorer: Literal["biaffine", "mlp"] = "biaffine"
     """mlp: the paper's, on the whole span vector. biaffine: on first and last word, many times cheaper."""
     affinity: bool = True
-    """Add a bilinear score of span and predicate to every role (not in the paper): which predicate a span belongs to is
-    a matter of matching, and the paper's sum of the two parts learns matching slowly."""
+    """Add a bilinear score of span and predicate to every role (not in the paper), because the paper's sum of the two
+    parts is slow to learn which predicate a span belongs to."""
     argument_ratio: float = Field(default=0.8, gt=0)
     """Spans kept for labelling, per word of the sentence."""
     predicate_ratio: float = Field(default=0.4, gt=0)
     """Words kept as possible predicates, per word (predicates: ranked)."""
     predicates: Literal["classified", "ranked"] = "classified"
-    """ranked: the paper's; the best words enter, and one that wins an argument is a predicate. classified: a binary
-    loss decides for each word and each span, labelling is trained on gold predicates, gold spans are never pruned in
+    """ranked (the paper's): the best words enter, and a word that wins an argument is a predicate. classified: a binary
+    loss decides for each word and each span, labels are trained on gold predicates, and gold spans are never pruned in
     training."""
 
 

@@ -53,9 +53,9 @@ ANALYSIS = Analysis(
     question="What every head knows, without training.",
     help="""Probe all heads of encoders and runs for every layer of a corpus, without training anything.
 
-    Trees and predicates (DEP, SRL) by what words attend to most; tags, spans and phrases (POS, NER, CON) by the nearest
-    centroid of what heads say. Beside each result: the same encoder with random weights, shuffled labels, the best
-    fixed offset, and chance.
+    Trees and predicates (DEP, SRL) are probed by the word that each word attends to most. Tags, spans and phrases (POS,
+    NER, CON) are probed by the nearest centroid of a head's output. Controls are the same encoder with random weights,
+    shuffled labels, the best fixed offset, and chance.
     """,
     needs=frozenset({"encoders", "splits"}),
     options=ProbeOptions,

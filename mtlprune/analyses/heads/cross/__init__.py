@@ -25,10 +25,10 @@ ANALYSIS = Analysis(
     name="cross",
     title="Closing one task's heads in every task's runs",
     question="Does a task need the heads that another task claims?",
-    help="""Close the heads that each task claims (--claims) in finished runs of every task, and score these.
+    help="""Close the heads that each task claims (--claims) in finished runs of every task, and score the runs.
 
-    Of these also those that only this task claims, and those that others claim too; beside each as many random heads
-    of the same layers. Nothing is trained.""",
+    The analysis also closes the heads that only one task claims, and the heads that several tasks claim. Each set is
+    compared with as many random heads of the same layers. Nothing is trained.""",
     needs=frozenset({"encoders", "decoders", "claims"}),
     options=CrossOptions,
 )

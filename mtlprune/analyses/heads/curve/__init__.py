@@ -41,12 +41,12 @@ ANALYSIS = Analysis(
     name="curve",
     title="How few heads a task needs",
     question="How few heads does a task need, and are there several such sets?",
-    help="""Score each task of finished runs with only the k best heads open, as Fisher information, importance and,
-    with --claims, gates rank them; beside it random and reverse orders. Nothing is trained.
+    help="""Score each task of finished runs with only the k best heads open.
 
-    Then the smallest set that is as good as the whole within a margin, whether the task needs it and each of its
-    members, and how many such sets there are without a common head. Every point is an evaluation of the split, which
-    --sentences 500 makes shorter.""",
+    Fisher information, importance and, with --claims, gates rank the heads. Random and reverse orders are the controls.
+    The analysis then finds the smallest set of heads that is as good as all heads within a margin. It tests whether the
+    task needs the set and each of its members, and counts how many such sets without a common head there are. Nothing
+    is trained. Every point is an evaluation of the split, which --sentences 500 makes shorter.""",
     needs=frozenset({"encoders", "decoders", "claims"}),
     options=CurveOptions,
 )

@@ -32,12 +32,13 @@ ANALYSIS = Analysis(
     name="exchange",
     title="Exchange of heads' outputs between paired sentences",
     question="Through whose heads does a task's decision change?",
-    help="""Pairs of sentences differ in one layer of annotation only. The outputs of the heads that each task
-    claims (--claims), or of one head, are taken from one sentence and put into the other: which share of the change of
-    the task's decision passes through them?
+    help="""Measure through whose heads a task's decision changes, with pairs of sentences.
 
-    Beside it as many random heads of the same layers. Nothing is trained. Sentences are generated,
-    and the corpus only names the runs' data, unless natural=SPLIT takes them from it.""",
+    The two sentences of a pair differ in one layer of annotation only. The outputs of the heads that each task claims
+    (--claims), or of one head, are taken from one sentence and put into the other. The result is the share of the
+    change of the task's decision that passes through them, compared with as many random heads of the same layers.
+    Nothing is trained. Sentences are generated, and the corpus only names the runs' data, unless natural=SPLIT takes
+    them from it.""",
     needs=frozenset({"encoders", "generated", "decoders", "claims"}),
     options=ExchangeOptions,
     columns=(Column("share", "share of change", "of a decision's change that passes through it, mean of tasks"),),

@@ -20,11 +20,12 @@ class GradientOptions(Block):
 ANALYSIS = Analysis(
     name="gradients",
     title="Gradients on heads",
-    question="How much does each task need each head, and do tasks pull it one way?",
-    help="""Importance of every head, mean |∂L/∂ξ| over sentences with ξ a factor of its output, of each task of a run.
+    question="How much does each task need each head, and do tasks pull a head in one direction?",
+    help="""Measure the importance of every head for each task of a run.
 
-    Beside it the same in two halves of the sentences: what they disagree in is noise. Of joint runs also the cosine of
-    two tasks' gradients on the weights of each head. Nothing is trained.""",
+    Importance is the mean |∂L/∂ξ| over sentences, where ξ is a factor on the head's output. Two halves of the sentences
+    show how much of it is noise. For joint runs the analysis also computes the cosine of two tasks' gradients on the
+    weights of each head. Nothing is trained.""",
     needs=frozenset({"encoders", "decoders"}),
     options=GradientOptions,
     columns=None,

@@ -35,8 +35,9 @@ ANALYSIS = Analysis(
     question="One head, and its attention in sentences.",
     help="""Show one head: what it knows best, which tasks claim it, and its attention in example sentences.
 
-    Sentences are of the run's corpus, or of --corpus (--sentences N: four, if not given). Where the head is among the
-    five best of a relation or role (probes=DIR), they are those with most of it, else the first short ones.""",
+    Sentences come from the run's corpus, or from --corpus (--sentences N: four, if not given). If the head is among the
+    five best heads of a relation or role (probes=DIR), the command shows the sentences with most of it, otherwise the
+    first short sentences.""",
     needs=frozenset({"sentences", "claims"}),
     options=HeadOptions,
 )

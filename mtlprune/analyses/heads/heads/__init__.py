@@ -19,13 +19,13 @@ ANALYSIS = Analysis(
     name="heads",
     title="Every head",
     key="head-table",
-    question="A table of all heads: everything known of each, joined.",
-    help="""Join claims and gates of runs with what analyses wrote of the same heads, a row a head.
+    question="All heads in one table, with every measure of each.",
+    help="""Join claims and gates of runs with the measures of analyses into one table, with one row for each head.
 
     Name runs with gates and folders of probes and other analyses. Columns are correlated within layers (Spearman, heads
-    permuted within layers, corrected). With closed=zero, mean, resample or optimal name finished runs without gates,
-    too: how much each task's loss rises with each head closed alone becomes a column. One head with its attention:
-    mtlprune analyze head RUN head=3-7.""",
+    permuted within layers, corrected). With closed=zero, mean, resample or optimal, also name finished runs without
+    gates. The table then has a column that shows how much each task's loss rises with each head closed alone. `mtlprune
+    analyze head RUN head=3-7` shows one head with its attention.""",
     needs=frozenset({"results"}),
     options=HeadsOptions,
 )

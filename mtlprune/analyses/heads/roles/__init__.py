@@ -57,15 +57,13 @@ class RoleOptions(Block):
 ANALYSIS = Analysis(
     name="roles",
     title="Roles of heads",
-    question="Does a head that helps one task get in the way of another?",
-    help="""Soft gates on a finished run say for each of its tasks which heads help it (kept when pushed closed), get in
-    its way (closed when pushed open) or do not matter.
+    question="Does a head that helps one task hinder another?",
+    help="""Find heads that help a task of a finished run, and heads that hinder it.
 
-    A conflict head helps one task and interferes with another. Beside their number: heads permuted within layers, and
-    single-task runs. Closing a task's conflict heads for it alone must gain it something, or there is no fight.
-
-    closing=single asks without gates: each head is closed alone, and heads whose closing raises a task's score on one
-    half of the sentences are confirmed on the other, where the confirmed ones are closed together.""",
+    Soft gates show the role of a head for each task: it helps (its gate stays open when pushed closed), it hinders (its
+    gate closes when pushed open), or it does not matter. closing=single closes each head alone instead. A conflict head
+    helps one task and hinders another. Its number is compared with heads permuted within layers and with single-task
+    runs. Heads compete only if closing a task's conflict heads for this task alone improves it.""",
     needs=frozenset({"encoders", "decoders"}),
     options=RoleOptions,
     columns=(

@@ -22,8 +22,8 @@ ANALYSIS = Analysis(
     question="How much faster is a run without its closed heads?",
     help="""Time finished runs with gates: all heads open, closed ones masked, and closed ones removed from the weights.
 
-    Kinds are interleaved, batch by batch. On a CPU it is one thread's processor time, in 32-bit numbers. The table of
-    scores has a column of it: mtlprune table RUNS --speed DIR.""",
+    The three forms are interleaved, batch by batch. On a CPU the time is the processor time of one thread, in 32-bit
+    numbers. `mtlprune table RUNS --speed DIR` adds a column to the table of scores.""",
     needs=frozenset({"encoders", "decoders"}),
     options=SpeedOptions,
 )

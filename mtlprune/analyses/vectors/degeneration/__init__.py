@@ -28,15 +28,13 @@ class DegenerationOptions(Block):
 ANALYSIS = Analysis(
     name="degeneration",
     title="Degeneration",
-    question="Cones and isotropy; rare labels.",
-    help="""Cones, spectra and isotropy of embeddings, hidden states, heads and label weights, and what they have to do
-    with labels lost and with claims.
+    question="Do vectors fall into a cone, and do rare labels suffer from it?",
+    help="""Measure cones, spectra and isotropy of embeddings, hidden states, heads and label weights.
 
-    Token embeddings, hidden states by layer, outputs of every head, label weights of a run's decoders: mean cosine (R),
-    angles, spectrum, effective rank, IsoScore; embeddings against the frequency of their pieces, and, of masked
-    language models, the loss on rare pieces and how far embeddings went from their initial place; where the mean
-    vector comes from, by term and by head; whether rare labels lie in the cone, and whether labels that fell
-    further lose more F1 in joint training.""",
+    The measures are mean cosine (R), angles, spectrum, effective rank and IsoScore. Embeddings are compared with the
+    frequency of their pieces. For masked language models the analysis adds the loss on rare pieces and how far
+    embeddings moved from their initial values. It shows where the mean vector comes from, by term and by head, whether
+    rare labels lie in the cone, and whether labels that moved further lose more F1 in joint training.""",
     needs=frozenset({"encoders", "claims"}),
     options=DegenerationOptions,
     columns=(

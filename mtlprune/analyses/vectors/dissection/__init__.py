@@ -56,14 +56,14 @@ ANALYSIS = Analysis(
     name="dissection",
     title="Exact decomposition",
     key="exact-decomposition",
-    question="What comes from input, heads, feed-forward, rest?",
-    help="""Take vectors apart, exactly: what comes from the input, from heads, from feed-forward parts, from biases.
+    question="Which part of a vector comes from input, heads, feed-forward and biases?",
+    help="""Split vectors exactly into parts from the input, from heads, from feed-forward parts and from biases.
 
-    Importance of each term by layer and of each head at the end; what each of the 16 subsets of terms is worth to a
-    fresh light decoder (rolesets stand in for senses) and, of a masked language model, to masked words, by its own head
-    and by a projection that is learnt; and, with several encoders, which term carries the loss of
-    multi-task learning, whether gates keep the heads with the largest shares, and whether the joint encoder is a
-    compromise of the single ones. Post-LN encoders only.""",
+    The analysis computes the importance of each part by layer, and of each head in the last layer. It scores each of
+    the 16 subsets of parts with a newly trained light decoder (rolesets replace word senses). With a masked language
+    model it also predicts masked words, with the model's own head and with a learnt projection. With several encoders
+    it shows which part carries the loss of multi-task learning, whether gates keep the heads with the largest shares,
+    and whether the joint encoder is a compromise of the single ones. It reads Post-LN encoders only.""",
     options=DissectionOptions,
     columns=(Column("importance", "share μ", "product with the last layer's vector by its squared length"),),
 )

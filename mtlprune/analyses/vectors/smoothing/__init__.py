@@ -19,12 +19,13 @@ ANALYSIS = Analysis(
     name="smoothing",
     title="Over-smoothing",
     key="over-smoothing",
-    question="Do token vectors grow alike, and through what?",
-    help="""Similarity of tokens by layer, what bounds it, how much of it is within labels, and what heads do to it.
+    question="Do token vectors become alike, and through which heads?",
+    help="""Measure how similar tokens are in each layer, which bounds limit that, and what heads do to it.
 
-    CosSim and d_M of layers and of fused vectors, the ratio of d_M from layer to layer beside two bounds on it; the
-    share of spread between gold labels beside chance; λ, amplification and the measured effect of closing each
-    head, between heads that tasks claim and others of the same layers where --claims names runs with gates.""",
+    The analysis computes CosSim and d_M of layers and of fused vectors, and compares the ratio of d_M from layer to
+    layer with two bounds on it. It compares the share of spread between gold labels with chance. It measures λ,
+    amplification and the effect of closing each head, and, if --claims names runs with gates, compares heads that tasks
+    claim with others of the same layers.""",
     needs=frozenset({"encoders", "corpora", "claims"}),
     options=SmoothingOptions,
     columns=(

@@ -23,9 +23,10 @@ ANALYSIS = Analysis(
     name="syntax",
     title="Syntactic attention",
     question="Which heads attend along dependency arcs?",
-    help="""UAS of every head, relation and direction beside the best offset; sentence dimensions; minimal pairs.
+    help="""Measure the UAS of every head, relation and direction, compared with the best fixed offset.
 
-    The corpus has trees. Heads are chosen on all sentences, as published, and on one half, scored on the other.""",
+    The corpus must have trees. Heads are chosen on all sentences, as published, and also on one half of the sentences
+    and scored on the other. The analysis also measures dimensions of sentences, and minimal pairs with blimp=DIR.""",
     options=SyntaxOptions,
     columns=(
         Column("uas", "UAS", "percent of words whose head is found, in the better direction"),
