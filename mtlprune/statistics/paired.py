@@ -35,6 +35,20 @@ class RunCounts:
     """(N, K)"""
 
 
+def counts_in(
+    tree: dict[str, Any], task: str, kind: str, names: Sequence[str]
+) -> tuple[tuple[str, ...], NDArray[Any]] | None:
+    """Ids of the sentences whose layer is known, in their order, and their counts (N, K), out of a run's counts of a
+    split; None where one of them is missing."""
+    ids, columns = tree.get("ids", ()), tree.get("counts", {}).get(task, {})
+    if not columns.keys() >= set(names):
+        return None
+    order = sorted((i for i in range(len(ids)) if columns[names[0]][i] is not None), key=ids.__getitem__)
+    dtype = np.float64 if kind == "number" else np.int32
+    rows = np.array([[columns[name][i] for i in order] for name in names], dtype).T
+    return tuple(ids[i] for i in order), rows
+
+
 class PairedCounts:
     """Counts of the runs of columns; each run is read once."""
 
@@ -59,15 +73,12 @@ class PairedCounts:
 
     def _count(self, run: ScoredRun, task: str) -> RunCounts:
         """Raises CountsError where counts are missing or damaged."""
-        split, names, tree = self.columns.split, self.names(task), self._read(run)
-        ids, columns = tree.get("ids", ()), tree.get("counts", {}).get(task, {})
-        if not columns.keys() >= set(names):
+        split = self.columns.split
+        counted = counts_in(self._read(run), task, self.columns.kind(task), self.names(task))
+        if counted is None:
             anew = f"`{command('evaluate', run.path, '--split', split.partition('.')[0])}` writes them"
             raise CountsError(f"{run.path} has no counts of {task} on {split}; {anew}")
-        order = sorted((i for i in range(len(ids)) if columns[names[0]][i] is not None), key=ids.__getitem__)
-        dtype = np.float64 if self.columns.kind(task) == "number" else np.int32
-        rows = np.array([[columns[name][i] for i in order] for name in names], dtype).T
-        return RunCounts(run.path, tuple(ids[i] for i in order), rows)
+        return RunCounts(run.path, *counted)
 
     def system(self, rows: Sequence[NDArray[Any]], task: str, seeds: tuple[int, ...]) -> System:
         """The counts (N, K) of S runs as the system of their seeds."""

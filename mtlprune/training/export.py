@@ -2,6 +2,7 @@
 
 import contextlib
 import inspect
+import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -44,11 +45,13 @@ from mtlprune.encoder.model import Encoder, input_embeddings
 from mtlprune.encoder.removal import KeptHeads
 from mtlprune.encoder.sources import base_of, quiet
 from mtlprune.errors import printable
-from mtlprune.evaluation.scores import main_score, name_of
+from mtlprune.evaluation.scores import SCORES, count_names, main_score, name_of
 from mtlprune.layers import OF_SENTENCES
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.sentence import Sentence
+from mtlprune.statistics.paired import counts_in
+from mtlprune.statistics.resamples import System, percentiles, resampled_scores
 from mtlprune.tasks import decoder_class
 from mtlprune.tasks.base import Task
 from mtlprune.tasks.sentence import SentenceTask
@@ -58,6 +61,8 @@ ROWS, SLOTS = 4, 32
 """Size of the random sub-words on which both models are compared, one window each."""
 SENTENCES = 64
 """Sentences of dev whose labels are compared, after this one, of words that tokenizers take apart."""
+RESAMPLES = 1000
+"""Draws of sentences behind the intervals of a model card."""
 HARD = "O'Brien of U.S. Steel met Jean-Luc , who paid 5.75 % ."
 
 
@@ -443,11 +448,16 @@ Words are read off `last_hidden_state`: {pooling}. There is no pooler. {limit}{t
 
 ## Scores
 
-Of the run with its decoders{decoders}, in percent.
+Of the run with its decoders{decoders}, in percent, with 95 % intervals over the sentences of the split.
 
-| split | task | score | % |
-|---|---|---|---|
+| split | task | score | % | 95 % |
+|---|---|---|---|---|
 {scores}
+
+## Limits
+
+This is one run with one seed. The intervals do not cover other seeds, whose weights and scores differ. The scores hold
+for texts like those of {data}, and nothing else was measured. Bias against groups of persons was not tested.
 
 ## Licences
 
@@ -492,7 +502,10 @@ def model_card(request: ExportRequest, exported: Exported) -> str:
         transformers=transformers_version,
         heads=account(exported),
         decoders="" if request.head else ", which are not part of this folder",
-        scores="\n".join(f"| {split} | {task} | {name} | {value:.2f} |" for split, task, name, value in scores),
+        scores="\n".join(
+            f"| {split} | {task} | {name} | {value:.2f} | {_interval(request, split, task)} |"
+            for split, task, name, value in scores
+        ),
         licence=_markdown(request.licence or "not stated yet"),
         base_licence=_markdown(base_licence or "not known here; its own page says it"),
         data_licence=_markdown(_licence_of_data(request) or "not known here"),
@@ -533,6 +546,19 @@ def _main_scores(request: ExportRequest) -> Iterator[tuple[str, str, str, float]
         for task, values in request.run.read_scores(split).items():
             main = main_score(task, decoders)
             yield split, task, name_of(task, main, decoders), values[main]
+
+
+def _interval(request: ExportRequest, split: str, task: str) -> str:
+    """The 95 % interval of a main score over resampled sentences; a dash where the run keeps no counts of them."""
+    decoder = request.config.decoder(task)
+    kind, name = DECODERS[decoder].kind, main_score(task, request.config.decoders.model_dump())
+    names = count_names(kind, name)
+    tree = request.run.read_counts(split) if request.run.has_counts(split) else {}
+    if (counted := counts_in(tree, task, kind, names)) is None:
+        return "–"
+    [figure] = resampled_scores([System(counted[1][None], names, SCORES[kind][name])], RESAMPLES, seed=0)
+    low, high = percentiles(figure.booted[:, 0])
+    return "–" if math.isnan(low) else f"{low:.2f} to {high:.2f}"
 
 
 def _results(request: ExportRequest, data: str, scores: list[tuple[str, str, str, float]]) -> dict[str, Any]:
