@@ -213,7 +213,7 @@ fi
 if [ -d results/baselines/records ]; then
     mkdir -p "$out/baselines"
     python results/baselines/steps.py results/baselines/records/tuning > "$out/baselines/tuning.md"
-    python results/baselines/before_after.py "$records" results/baselines/records/tuned > "$out/baselines/before_after.md"
+    mtlprune analyze scarcity groups=results/baselines/scarcity/groups.yaml without=srl --out "$out/baselines/scarcity" > /dev/null
     mtlprune table results/baselines/records/tuned --out "$out/baselines/scores.md"
     mtlprune claims results/baselines/records/claims > "$out/baselines/claims.md"
 fi
