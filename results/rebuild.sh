@@ -215,7 +215,7 @@ if [ -d results/baselines/records ]; then
     python results/baselines/steps.py results/baselines/records/tuning > "$out/baselines/tuning.md"
     mtlprune analyze scarcity groups=results/baselines/scarcity/groups.yaml without=srl --out "$out/baselines/scarcity" > /dev/null
     mtlprune table results/baselines/records/tuned --out "$out/baselines/scores.md"
-    mtlprune claims results/baselines/records/claims > "$out/baselines/claims.md"
+    mtlprune claims results/baselines/records/claims --format png --out "$out/baselines/claims" > /dev/null
 fi
 
 # What was found, from the Results above
