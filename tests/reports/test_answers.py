@@ -29,6 +29,7 @@ EQUAL, OWN = "at equal updates", "with more updates (MTL-2, sampled)"
     ("gaps", "more", "answer", "words"),
     [
         ([], [], NOT_ASKED, "No task"),
+        ([WORSE, gap("SRL", 6.2)], [], "Yes, on 1 of 2 tasks", "; better on SRL +6.2"),
         ([WORSE, gap("DEP", -5.0), OPEN], [], "Yes, on 2 of 3 tasks", "Most on DEP: −5.0 points [−9.0, 9.0] at equal"),
         ([WORSE, BETTER], [OPEN], "Yes, on 1 of 2 tasks", "with more updates (MTL-2, sampled), on none."),
         ([WORSE], [WORSE], "Yes, on 1 of 1 tasks", "NER: −3.0 points [−9.0, 9.0] at equal updates; "),

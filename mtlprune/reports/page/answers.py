@@ -172,6 +172,9 @@ def on_scores(joint: Joint) -> Verdict:
     )
     text = f"{'Most on ' if len(gaps_shown) > 1 else ''}{largest.name}: {signed(largest.value)} points"
     text += f"{interval_text(largest.low, largest.high, 1)} {training_budget}{_seen_from(answer, largest.detectable)}"
+    if worse and better:  # a yes must not hide what joint training helps
+        gains = [f"{gap.name} {signed(gap.value)}{interval_text(gap.low, gap.high, 1)}" for gap in better]
+        text += f"; better on {' and '.join(gains)}"
     if gaps and gaps_with_more_updates:
         lost_tasks = _significant_gaps(gaps_with_more_updates, -1)
         text += f"; {joint.own_budget}, on {len(lost_tasks) if lost_tasks else 'none'}"
