@@ -49,7 +49,7 @@ def api() -> str:
         "# Python API",
         "",
         "Made by `python docs/generate.py`. [notebook.ipynb](../start/notebook.ipynb) shows these in use;",
-        "`help(mtlprune.RunFolder.gates)` says more. Mistakes of a user raise `mtlprune.errors.MtlpruneError`.",
+        "`help(mtlprune.RunFolder.gates)` explains more. Mistakes of a user raise `mtlprune.errors.MtlpruneError`.",
         "",
     ]
     lines += [entry(name, what) for name in mtlprune.__all__ if inspect.isfunction(what := getattr(mtlprune, name))]

@@ -188,13 +188,12 @@ def findings(page: Page) -> str:
     lines = [
         "# What we found",
         "",
-        "Each finding is a claim, a figure, estimates with 95 % intervals over seeds, the places where it was tried,"
-        " and the strongest doubt. `python results/findings.py` makes this page from [findings.yaml](findings.yaml)."
-        " Numbers come from committed Results, and verdicts from their intervals. [The register](REGISTER.md) lists "
-        "every test. Δ is joint minus single-task training, in points.",
+        "Estimates have 95 % intervals over seeds. `python results/findings.py` makes this page from"
+        " [findings.yaml](findings.yaml). Numbers come from committed Results, and verdicts from their intervals."
+        " [The register](REGISTER.md) lists every test. Δ is joint minus single-task training, in points.",
         "",
-        "*Supported*: the effect is there. *Not supported* (*contradicted* in one place): an effect of the size "
-        "asked for is ruled out. *Undecided*: the data allow both.",
+        "*Supported* means that the effect is there, *not supported* (*contradicted* in one place) that an effect of "
+        "the size asked for is ruled out, and *undecided* that the data allow both.",
     ]
     for place, (name, finding) in enumerate(page.findings.items(), start=1):
         lines += [
@@ -209,19 +208,25 @@ def findings(page: Page) -> str:
             f"- Doubt: {finding.filled(finding.doubt)}",
             f"- What would change it: {finding.filled(finding.change)}",
         ]
-        lines += [f"- Again: `{finding.command}` ([page]({finding.page}))"]
+        lines += [f"- Command: `{finding.command}` ([page]({finding.page}))"]
     lines += ["", "## One gap, several numbers", "", *gaps(page)]
     return "\n".join(lines) + "\n"
 
 
 def where(finding: Finding) -> str:
     """Where a claim holds, in words."""
-    places: dict[str, list[str]] = {}
-    for place, cell in finding.cells().items():
-        places.setdefault(cell, []).append(place.replace(", ", " on "))
+    places = _places(finding, " on ")
     untried = places.pop("not tried", [])
     words = [f"{cell} for {', '.join(some)}" for cell, some in places.items()]
     return "; ".join(words + ["not tried elsewhere"] * bool(untried))
+
+
+def _places(finding: Finding, joint: str) -> dict[str, list[str]]:
+    """What is known → the encoders and corpora of which it is known, each pair joined in this way."""
+    places: dict[str, list[str]] = {}
+    for place, cell in finding.cells().items():
+        places.setdefault(cell, []).append(place.replace(", ", joint))
+    return places
 
 
 def detectable(finding: Finding) -> Iterator[str]:
@@ -247,10 +252,8 @@ def table(page: Page) -> str:
     for finding in page.findings.values():
         if finding.readme:
             claim, evidence = f"[{finding.claim}](results/{finding.page})", finding.filled(finding.readme)
-            tried = [
-                f"{place.replace(', ', '/')} {cell}" for place, cell in finding.cells().items() if cell != "not tried"
-            ]
-            lines.append(f"| {claim} | {finding.verdict} | {evidence} | {', '.join(tried)} |")
+            tried = [f"{cell} {', '.join(some)}" for cell, some in _places(finding, "/").items() if cell != "not tried"]
+            lines.append(f"| {claim} | {finding.verdict} | {evidence} | {'; '.join(tried)} |")
     return "\n".join(lines) + "\n"
 
 
