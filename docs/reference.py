@@ -49,7 +49,7 @@ def settings() -> str:
     lines = [
         "# Settings",
         "",
-        f"{MADE} A setting is given as `key.path=value` behind a command, or in a YAML file.",
+        f"{MADE} A setting is given as `key.path=value` after a command, or in a YAML file.",
         "",
     ]
     for name, field in Config.model_fields.items():

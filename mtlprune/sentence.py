@@ -25,7 +25,7 @@ class SentenceError(MtlpruneError):
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """Words and what is known about them.
+    """Words with layers of annotation.
 
     Args:
         id: unique within a corpus.

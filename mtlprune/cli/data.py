@@ -131,9 +131,9 @@ def build(
             metavar="NAMES",
             help="Contents of the columns: word, pos, ner, con, srl, head and relation, lemma, _ for a column to skip, "
             "or NAME:KIND, such as chunk:spans, for a layer of another name (tags, spans, brackets); a last ... is for "
-            "columns that not every line has. For data sets write tokens=word,tags=ner. For tables and data sets with "
-            "one sentence in each row write text=words,label=topic, where KIND is label, number or labels. Two columns "
-            "of words are a pair.",
+            "columns that not every line has. Data sets take tokens=word,tags=ner. Tables and data sets with one "
+            "sentence in each row take text=words,label=topic, where KIND is label, number or labels. Two columns of "
+            "words are a pair.",
         ),
     ] = None,
     pos: Annotated[str | None, typer.Option(help="CoNLL-U: tags from upos, xpos, or a feature such as Case.")] = None,

@@ -37,7 +37,11 @@ def evaluate(
     data: Annotated[
         Path | None,
         typer.Option(
-            "--corpus", "--data", metavar="DIR", help="Another corpus than the run's own.", rich_help_panel=ADVANCED
+            "--corpus",
+            "--data",
+            metavar="DIR",
+            help="Corpus to score on (that of the run, if not given).",
+            rich_help_panel=ADVANCED,
         ),
     ] = None,
     device: Device = None,

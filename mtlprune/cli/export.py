@@ -34,7 +34,7 @@ def export(
     ] = None,
     task: Annotated[
         str | None,
-        typer.Option(metavar="TASK", help="Task whose gates or clones are used, where each task has its own."),
+        typer.Option(metavar="TASK", help="Task whose gates or clones are used, if each task has its own."),
     ] = None,
     head: Annotated[
         str | None, typer.Option(metavar="TASK", help="Add the linear layer of a task.", rich_help_panel=ADVANCED)

@@ -91,8 +91,8 @@ def predict(
 ) -> None:
     """Annotate sentences with every task of a run; results are written as they come.
 
-    CoNLL-U that is written as CoNLL-U keeps its lines, but for the columns that the run predicts; so does any file in
-    columns with --columns.
+    In CoNLL-U output only the columns that the run predicts change. The same holds for any file in columns
+    with --columns.
     """
     from mtlprune.runs.folder import RunFolder
 

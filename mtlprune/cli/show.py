@@ -192,7 +192,7 @@ def report(
 ) -> None:
     """Write one HTML report with runs, tested tables, gate maps, overlap, probes, curves and caveats.
 
-    The file opens from disk, needs no network, and shows everything essential without JavaScript. For pretraining runs
+    The file opens from disk, needs no network, and shows everything essential without JavaScript. With pretraining runs
     the command writes a figure and a table of loss, syntactic attention, minimal pairs and dimension by update.
     """
     if pretrainings := [Path(run) for run in runs if (Path(run) / CURVES).is_file()]:
@@ -284,7 +284,7 @@ def pack(
 ) -> None:
     """Pack runs into a study: table, claims, heads and report work on STUDY and STUDY/NAME as on the runs.
 
-    It holds settings, scores, gates and counts by sentence and label; no weights, no words, no predictions.
+    A study holds settings, scores, gates and counts by sentence and label. It has no weights, words or predictions.
     """
     from mtlprune.cli.display import working
     from mtlprune.sweeps.packing import pack as make

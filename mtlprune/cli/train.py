@@ -38,7 +38,7 @@ def train(
     overrides: Overrides = None,
     out: Annotated[Path | None, typer.Option(help="The run folder; runs/NAME-DIGEST if not given.")] = None,
     seeds: Annotated[
-        str | None, typer.Option(metavar="N,N,...", help="A run for each seed; --out then holds them.")
+        str | None, typer.Option(metavar="N,N,...", help="Train a run for each seed, in the folder --out.")
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check everything and estimate time and memory; train nothing.")

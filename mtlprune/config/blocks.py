@@ -162,7 +162,7 @@ class TrainConfig(Block):
     patience: int | None = Field(default=None, ge=1)
     """Stop after so many evaluations without a better dev score (never, if not given)."""
     evaluate_every: int | None = Field(default=None, ge=1)
-    """Number of updates between evaluations on dev; the last follows the last update (every epoch, if not given)."""
+    """Number of updates between evaluations on dev (one after every epoch, if not given)."""
     precision: Literal["auto", "bf16", "fp32"] = "auto"
     """auto takes bf16 autocast if the hardware has it, and fp32 otherwise."""
     device: str = "auto"
@@ -479,9 +479,9 @@ class MergeConfig(Block):
     sources: dict[str, str] = Field(min_length=2)
     """Task → a finished run of it, for each task."""
     method: Literal["fisher", "arithmetic", "ties"] = "fisher"
-    """fisher: heads by how much each task's loss depends on them; arithmetic: changes added; ties: of one sign only."""
+    """fisher weighs heads by the loss of each task. arithmetic adds all changes. ties adds changes of one sign only."""
     scale: Annotated[float | None, CountsOnlyWith(method="arithmetic ties")] = Field(default=None, gt=0)
-    """Factor of the changes (arithmetic: one by the number of tasks; ties: 1)."""
+    """Factor of the changes (default: 1 / number of tasks for arithmetic, 1 for ties)."""
     keep: Annotated[float, CountsOnlyWith(method="ties")] = Field(default=0.2, gt=0, le=1)
     """ties: share of each task's changes that is kept, the largest ones."""
     sentences: Annotated[int, CountsOnlyWith(method="fisher")] = Field(default=512, ge=1)

@@ -31,7 +31,7 @@ MAX_EVALUATIONS_SHOWN = 12
 
 @dataclass(frozen=True)
 class GateMap:
-    """A map, what it is called, and whose gates it shows."""
+    """A map of gates, with its name and the runs that it shows."""
 
     kind: str
     """run, frequency, seeds, mean, tasks, difference or training."""

@@ -71,7 +71,7 @@ ANEW = "bring that file back, or train the run anew with another --out"
 
 
 class RunFolder:
-    """A folder that holds one run, or STUDY/NAME, a run of a study; it need not exist yet. Raises RunError where the
+    """A folder that holds one run, or STUDY/NAME, a run of a study. It may be missing. Raises RunError where the
     study is damaged."""
 
     def __init__(self, path: str | Path) -> None:

@@ -42,7 +42,7 @@ class ResultError(files.RunError):
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """The result of an analysis: tidy tables beside what is known of their origin.
+    """The result of an analysis: tidy tables, with the data and settings that they come from.
 
     Attributes:
         analysis: its name; the files of the folder begin with it.

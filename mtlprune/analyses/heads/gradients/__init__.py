@@ -24,7 +24,7 @@ ANALYSIS = Analysis(
     help="""Measure the importance of every head for each task of a run.
 
     Importance is the mean |∂L/∂ξ| over sentences, where ξ is a factor on the head's output. Two halves of the sentences
-    show how much of it is noise. For joint runs the analysis also computes the cosine of two tasks' gradients on the
+    show how much of it is noise. In joint runs the analysis also computes the cosine of two tasks' gradients on the
     weights of each head. Nothing is trained.""",
     needs=frozenset({"encoders", "decoders"}),
     options=GradientOptions,

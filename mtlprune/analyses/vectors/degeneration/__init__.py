@@ -32,7 +32,7 @@ ANALYSIS = Analysis(
     help="""Measure cones, spectra and isotropy of embeddings, hidden states, heads and label weights.
 
     The measures are mean cosine (R), angles, spectrum, effective rank and IsoScore. Embeddings are compared with the
-    frequency of their pieces. For masked language models the analysis adds the loss on rare pieces and how far
+    frequency of their pieces. With masked language models the analysis adds the loss on rare pieces and how far
     embeddings moved from their initial values. It shows where the mean vector comes from, by term and by head, whether
     rare labels lie in the cone, and whether labels that moved further lose more F1 in joint training.""",
     needs=frozenset({"encoders", "claims"}),
