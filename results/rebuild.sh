@@ -6,6 +6,7 @@
 set -eu
 records=${1:-results/ewt5-minilm/records}
 out=${2:-results}
+started=$(mktemp)
 
 # Single tasks, all pairs, all five
 mtlprune table "$records:none-*,sampled-*" --out "$out/ewt5-minilm/scores.md"
@@ -22,11 +23,11 @@ fi
 mtlprune claims "$records:gates-*" --palette rgb --format png --bare --out "$out/gates/overlap" > /dev/null
 for kind in frozen stable; do # studies of their own, under results/claims/records
     test -d "results/claims/records/$kind" || continue
-    mkdir -p "$out/claims/$kind" && mtlprune claims "results/claims/records/$kind" --out "$out/claims/$kind" > /dev/null
-    rm -r "$out/claims/$kind/maps" # one a run
+    mkdir -p "$out/claims/$kind" && mtlprune claims "results/claims/records/$kind" --format png \
+        --out "$out/claims/$kind" > /dev/null
 done
 if [ -d results/claims/cross ]; then # needs the weights of its runs, so it is shown again from its tables
-    mkdir -p "$out/claims/cross" && mtlprune analyze show results/claims/cross --out "$out/claims/cross" --format png
+    mkdir -p "$out/claims/cross" && mtlprune analyze show results/claims/cross --out "$out/claims/cross" --format png > /dev/null
 fi
 for format in md json; do
     mtlprune table "$records:none-???-?,none-mtl5-?,gates-*,importance-*,random-*" --split dev \
@@ -36,7 +37,6 @@ mtlprune table "$records:none-???-?,none-mtl5-?,gates-*" --split test --margin 1
 
 if [ -d results/mpnet/records ]; then # gates of a second encoder
     mtlprune claims results/mpnet/records --bare --format png --out "$out/mpnet/gates" > /dev/null
-    rm "$out/mpnet/gates/maps"/run-*.png # one a run
 fi
 
 # Free numbers of heads, and the speed of pruned models
@@ -48,7 +48,6 @@ fi
 for kind in seeds pairs; do
     test -d results/probes/$kind || continue
     mtlprune analyze show results/probes/$kind --out "$out/probes/$kind" --format png > /dev/null
-    rm "$out/probes/$kind"/probes-labels-*.png "$out/probes/$kind"/probes-heads-*.png
 done
 test -d results/probes/pairs && python results/probes/pairs.py results/probes/pairs > "$out/probes/pairs.md"
 
@@ -166,10 +165,11 @@ fi
 # Is there a fight over heads: Results that need the runs' weights are shown again from their tables
 if [ -d results/fight ]; then
     r=results/fight/records
-    mtlprune analyze scarcity "$r/minilm:72-own-*" "$r/minilm:18-*" without=srl --out "$out/fight/scarcity" > /dev/null
+    mtlprune analyze scarcity "$r/minilm:72-own-*" "$r/minilm:18-*" without=srl --format png --out "$out/fight/scarcity" > /dev/null
     for kind in joint updates control elsewhere; do
         without=$(test $kind = control -o $kind = elsewhere && echo without=srl || true)
-        mtlprune analyze scarcity "groups=results/fight/$kind/groups.yaml" $without --out "$out/fight/$kind" > /dev/null
+        mtlprune analyze scarcity "groups=results/fight/$kind/groups.yaml" $without --format png \
+            --out "$out/fight/$kind" > /dev/null
     done
     for kind in exchange natural exchange-mpnet roles roles-mpnet cross/masc cross/mpnet-ewt5; do
         test -d "results/fight/$kind" || continue
@@ -184,7 +184,6 @@ if [ -d results/fight ]; then
     for place in masc:masc:stable mpnet:mpnet:stable-ewt5 mpnet-masc:mpnet:stable-masc; do
         name=${place%%:*}
         mtlprune claims "$r/${place#*:}-*" --format png --out "$out/fight/$name" > /dev/null
-        rm -r "$out/fight/$name/maps" # one a run
     done
     mtlprune table "$r/mpnet:*-ewt5-???-?" --out "$out/fight/mpnet/scores.md"
     python results/fight/planted.py show results/fight/planted/*.json > "$out/fight/planted.md"
@@ -223,3 +222,7 @@ if [ "$out" = results ] && [ -f results/findings.yaml ]; then python results/fin
 
 # Hours of all committed runs, by machine
 if [ "$out" = results ] && [ -f results/compute.py ]; then python results/compute.py results > results/compute.md; fi
+
+# Pictures that no page shows
+if [ "$out" = results ] && [ -f results/unshown.py ]; then python results/unshown.py "$started"; fi
+rm "$started"
