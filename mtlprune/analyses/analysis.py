@@ -126,13 +126,14 @@ class Analysis:
 
     @property
     def declared(self) -> Declaration:
-        """The frames and tables that the package's ``frames.yaml`` declares."""
+        """The frames, tables and figures that the package's ``frames.yaml`` declares."""
         return declaration(_package(self.name))
 
     @property
     def show(self) -> Any:
         """The package's ``show.py``: ``about`` and ``findings`` (Result → sentences), ``TABLES`` (functions Result →
-        Grid, None, or several) and ``FIGURES`` (name → Chart, or a function Result → such)."""
+        Grid, None, or several) and ``FIGURES`` (name of a declared figure → function Result → chart; where figures
+        depend on the data, a function Result → name → Chart)."""
         return import_module(f"{_package(self.name)}.show")
 
 

@@ -1,4 +1,4 @@
-"""The frames of an analysis and its tables, as the file frames.yaml beside its record declares them.
+"""The frames of an analysis, its tables and its figures, as the file frames.yaml beside its record declares them.
 
 The declaration says what a row of each frame is of (keys), what each column means, and how a table shows a frame. It is
 the one source of the check of a Result's columns, the captions of tables, docs/frames.md, and what `mtlprune analyze
@@ -40,6 +40,15 @@ class TableDeclaration(Block):
     )
 
 
+class FigureDeclaration(Block):
+    """The words of a figure, with braces for what depends on a Result."""
+
+    title: str
+    alt: str = Field(description="What it shows, in words for those who do not see it; its caption, too.")
+    explained: list[str] = Field(default=[], description="Sentences below the title.")
+    frame: str = Field(default="", description="A Result without rows of this frame has no such figure.")
+
+
 class FrameDeclaration(Block):
     """A frame: what a row of it is of, and what its columns mean. A meaning that is left out is that of all frames."""
 
@@ -65,6 +74,7 @@ class Declaration(Block):
 
     frames: dict[str, FrameDeclaration] = {}
     tables: dict[str, TableDeclaration] = {}
+    figures: dict[str, FigureDeclaration] = {}
 
     def check(self, result: Result) -> None:
         """Refuse a Result with a frame or a column that is not declared. Raises ValueError, because an analysis wrote

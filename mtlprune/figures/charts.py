@@ -67,6 +67,10 @@ class ChartError(RunError):
     """A figure that cannot be drawn as asked; the message says why and what to do."""
 
 
+AnyChart = alt.TopLevelMixin
+"""Any of Altair's charts: single, layered, of facets, or several side by side."""
+
+
 class Chart(NamedTuple):
     """A figure of an analysis: a function from a Result to its specification (None: there is nothing to show), what it
     shows in words for those who do not see it, and its caption."""
@@ -76,17 +80,11 @@ class Chart(NamedTuple):
     caption: str
 
 
-def captioned(caption: str, frame: str = "") -> Callable[[Callable[[Any], Spec | None]], Chart]:
-    """Make a figure of a function from a Result to a specification: its caption also tells those who do not see it, and
-    a Result without rows of ``frame`` has no such figure."""
+class Drawing(NamedTuple):
+    """A chart of a figure that an analysis declares, and what stands in the braces of its declared words."""
 
-    def chart(make: Callable[[Any], Spec | None]) -> Chart:
-        def spec_or_none(result: Any) -> Spec | None:
-            return make(result) if len(result.frames.get(frame, ())) else None
-
-        return Chart(spec_or_none if frame else make, caption.removesuffix("."), caption)
-
-    return chart
+    chart: AnyChart
+    words: Mapping[str, Any]
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,25 @@
 """Show any analysis from its record and its Result: Markdown, figures and the section of the report page."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from mtlprune.analyses.analysis import Analysis, find
+from mtlprune.analyses.frames import FigureDeclaration
 from mtlprune.errors import plural
-from mtlprune.figures.charts import PLAIN, Spec, Style, notebook, render, series_in_words
+from mtlprune.figures.charts import (
+    PLAIN,
+    AnyChart,
+    Chart,
+    Drawing,
+    Spec,
+    Style,
+    figure,
+    notebook,
+    render,
+    series_in_words,
+)
 from mtlprune.figures.grid import Grid, html, latex_document, markdown_document
 from mtlprune.io.files import write_bytes, write_text
 from mtlprune.runs.results import Result
@@ -38,14 +50,33 @@ def tables(analysis: Analysis, result: Result) -> list[Grid]:
 
 def figures(analysis: Analysis, result: Result) -> dict[str, Figure]:
     """The figures by name; only those that have something to show."""
-    charts_by_name = analysis.show.FIGURES
-    charts_by_name = charts_by_name(result) if callable(charts_by_name) else charts_by_name
+    makers, declared = analysis.show.FIGURES, analysis.declared.figures
+    makers = makers(result) if callable(makers) else makers
+    charts_by_name = {
+        name: make if isinstance(make, Chart) else _declared_chart(declared[name], make)
+        for name, make in makers.items()
+    }
     specs = ((name, chart.make(result), chart) for name, chart in charts_by_name.items())
     return {
         name: Figure(spec, f"{chart.alt.removesuffix('.')}.{series_in_words(spec)}", chart.caption)
         for name, spec, chart in specs
         if spec is not None
     }
+
+
+def _declared_chart(declared: FigureDeclaration, draw: Callable[[Result], AnyChart | Drawing | None]) -> Chart:
+    """A figure whose words the analysis declares: what draws it makes the chart alone."""
+
+    def make(result: Result) -> Spec | None:
+        has_rows = not declared.frame or len(result.frame(declared.frame))
+        drawn = draw(result) if has_rows else None
+        if drawn is None:
+            return None
+        chart, words = drawn if isinstance(drawn, Drawing) else Drawing(drawn, {})
+        title, *explained = (line.format(result=result, **words) for line in (declared.title, *declared.explained))
+        return figure(chart, title, explained)
+
+    return Chart(make, declared.alt, declared.alt)
 
 
 @markdown_document

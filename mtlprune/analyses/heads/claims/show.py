@@ -12,7 +12,7 @@ from mtlprune.analyses.analysis import HeadColumn
 from mtlprune.analyses.frames import tables_of
 from mtlprune.analyses.heads.claims.maths import claim_columns
 from mtlprune.analyses.heads.claims.stability import COMMON, MODES, OVER_TASKS, RELIABILITIES
-from mtlprune.figures.charts import INK, SOFT, Spec, captioned, cells, data, figure, head_map
+from mtlprune.figures.charts import INK, SOFT, AnyChart, Drawing, cells, data, head_map
 from mtlprune.figures.grid import Grid, number, probability, seen_from
 from mtlprune.runs.claims import Claim
 from mtlprune.runs.results import Result
@@ -364,18 +364,16 @@ TABLES = (
 )
 
 
-@captioned("Matrix of settings by settings: correlations of gates.")
-def _correlations(result: Result) -> Spec | None:
+def _correlations(result: Result) -> Drawing | None:
     names = list(result.frames["labels"]["encoder"])
     if len(names) < 2:
         return None
     table = _matrix(result).rename_axis("one").reset_index().melt("one", var_name="other", value_name="value")
     table = table.assign(words=table["value"].map(number))
-    return figure(cells(table, "other", "one", (-1.0, 1.0), size=(46, 30)), "Correlation of gates", [CORRELATION])
+    return Drawing(cells(table, "other", "one", (-1.0, 1.0), size=(46, 30)), {"correlation": CORRELATION})
 
 
-@captioned("A row a pair of settings: heads shared, and heads expected from depth.")
-def _shared(result: Result) -> Spec | None:
+def _shared(result: Result) -> AnyChart | None:
     pairs = _named_pairs(result)
     if not len(pairs):
         return None
@@ -387,20 +385,15 @@ def _shared(result: Result) -> Spec | None:
     legend = alt.Legend(orient="bottom", title=None, symbolStrokeColor=INK)
     dots = base.mark_circle(size=60, stroke=INK, strokeWidth=1.2, opacity=1).encode(colour.legend(legend))
     lines = base.mark_line(color=SOFT, strokeWidth=1.2).encode(detail="pair:N")
-    chart = (lines + dots).properties(width=420, height=alt.Step(18))
-    explained = ["Open heads that a run of one setting shares with a run of the other, on average."]
-    return figure(chart, "Heads shared by two settings", explained)
+    return (lines + dots).properties(width=420, height=alt.Step(18))
 
 
-@captioned("Map of layers by heads: tasks that claim each head.")
-def _map(result: Result) -> Spec | None:
+def _map(result: Result) -> AnyChart | None:
     heads = result.frame("groups")
     if not len(heads):
         return None
     named_heads = heads.assign(name=pd.Categorical([", ".join(result.about["single"])] * len(heads)))
-    chart = head_map(named_heads, "tasks", limit=float(len(result.about["single"])), words=False)
-    explained = ["Rows are layers (1 above), columns heads. White: claimed by none; black: by all."]
-    return figure(chart, "Tasks that claim each head", explained)
+    return head_map(named_heads, "tasks", limit=float(len(result.about["single"])), words=False)
 
 
 FIGURES = {"correlation": _correlations, "shared": _shared, "heads": _map}

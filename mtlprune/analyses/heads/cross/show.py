@@ -8,7 +8,7 @@ from mtlprune.analyses.frames import tables_of
 from mtlprune.analyses.heads.cross import ALL_TASKS
 from mtlprune.errors import plural
 from mtlprune.evaluation.ablations import SENTENCES
-from mtlprune.figures.charts import Spec, captioned, figure, matrix
+from mtlprune.figures.charts import AnyChart, matrix
 from mtlprune.figures.grid import Grid, number, probability, with_interval
 from mtlprune.runs.groups import label_order
 from mtlprune.runs.results import Result
@@ -112,19 +112,11 @@ def _own_table(result: Result) -> Grid:
 TABLES = (_own_table, _table)
 
 
-@captioned("Matrix of closed heads by scored tasks: claimed minus random heads closed.", frame="cells")
-def _matrix(result: Result) -> Spec:
+def _matrix(result: Result) -> AnyChart:
     claimed_cells = _cells(result).query("mode == 'claimed'").assign(value=lambda frame: frame["estimate"])
     is_own = claimed_cells["encoder"] == claimed_cells["other"]
     is_shown = claimed_cells["p"].where(is_own, claimed_cells["p_holm"]) < LEVEL
-    return figure(
-        matrix(claimed_cells, "scored", "closed_for", is_shown, is_own, "points", BOUND),
-        "What closing one task's heads costs every task",
-        [
-            "Points, claimed heads (rows) minus as many random heads of the same layers. * p < 0.05 over seeds and "
-            "sentences, after Holm off the diagonal, which is outlined; pale: not shown."
-        ],
-    )
+    return matrix(claimed_cells, "scored", "closed_for", is_shown, is_own, "points", BOUND)
 
 
 FIGURES = {"matrix": _matrix}

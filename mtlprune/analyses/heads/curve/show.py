@@ -7,7 +7,7 @@ import pandas as pd
 
 from mtlprune.analyses.frames import tables_of
 from mtlprune.errors import plural
-from mtlprune.figures.charts import Spec, band, captioned, colours, figure, lines, panels
+from mtlprune.figures.charts import Drawing, band, colours, lines, panels
 from mtlprune.figures.grid import Grid, number, probability, seen_from, with_interval
 from mtlprune.runs.results import Result
 from mtlprune.statistics.contrast import only_not_shown
@@ -75,10 +75,7 @@ def _sets(result: Result) -> Grid:
 TABLES = (_areas, _sets)
 
 
-@captioned(
-    "Score over the number of open heads, a panel for each task and a line for each order; random orders as a band."
-)
-def _curves(result: Result) -> Spec:
+def _curves(result: Result) -> Drawing:
     curve = _with_words(result.frames["curve"])
     means = curve[curve["control"] != "random"].groupby(["scored", "order", "mode", "control", "heads"], sort=False)
     ranked = means["score"].mean().reset_index()
@@ -92,10 +89,7 @@ def _curves(result: Result) -> Spec:
         ends = random.groupby("heads")["score"].agg(low="min", high="max").reset_index()
         chart = lines(rows_of_task, "heads", "score", title=str(scored), x_title="open heads", look=look)
         charts.append(alt.layer(band(ends, "heads", "low", "high", "score"), chart))
-    band_is = (
-        f"Means over runs; the band is from the lowest to the highest random order within the layers of {modes[0]}."
-    )
-    return figure(panels(charts, 3), "Scores with only some heads open", [band_is])
+    return Drawing(panels(charts, 3), {"mode": modes[0]})
 
 
 FIGURES = {"curves": _curves}

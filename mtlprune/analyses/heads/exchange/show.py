@@ -3,7 +3,7 @@
 from mtlprune.analyses.frames import tables_of
 from mtlprune.analyses.heads.exchange import STEM
 from mtlprune.errors import plural
-from mtlprune.figures.charts import Spec, by_task, captioned, figure, head_map, matrix
+from mtlprune.figures.charts import AnyChart, by_task, head_map, matrix
 from mtlprune.figures.grid import Grid, number, probability, seen_from, with_interval
 from mtlprune.runs.results import Result
 from mtlprune.statistics.contrast import only_not_shown
@@ -84,39 +84,26 @@ def _table(result: Result) -> Grid:
 TABLES = (_table,)
 
 
-@captioned("Matrix of sets of heads by changed layer.")
-def _matrix(result: Result) -> Spec:
+def _matrix(result: Result) -> AnyChart:
     rows = result.frames["cells"]
     has_encoders = rows["encoder"].nunique() > 1
     names = [
         f"{row.encoder}: {row.task.upper()}" if has_encoders and row.task.upper() != row.encoder else row.task.upper()
         for row in rows.itertuples()
     ]
-    return figure(
-        matrix(
-            rows.assign(changed=names, value=rows["share"]),
-            "changed",
-            "other",
-            (rows["p_holm"] < LEVEL) & (rows["estimate"] > 0),
-            rows["task"].str.upper() == rows["other"].str.upper(),
-            "share of the change",
-        ),
-        "Through whose heads does a decision change?",
-        [
-            "Columns: the task whose decision changes; rows: whose claimed heads it passes through.",
-            "Share of the change; * more than random heads of the same layers (Holm, p < 0.05); pale: not shown.",
-        ],
+    return matrix(
+        rows.assign(changed=names, value=rows["share"]),
+        "changed",
+        "other",
+        (rows["p_holm"] < LEVEL) & (rows["estimate"] > 0),
+        rows["task"].str.upper() == rows["other"].str.upper(),
+        "share of the change",
     )
 
 
-@captioned("Share of the change that passes through each head.", frame="heads")
-def _heads(result: Result) -> Spec:
+def _heads(result: Result) -> AnyChart:
     heads = by_task(result.with_names("heads")).rename(columns={"value": "share"})
-    return figure(
-        head_map(heads, "share", diverging=True, columns=3, axes=True, heading="share of the change"),
-        "What passes through each head",
-        ["Each head by itself; shares of heads need not add up."],
-    )
+    return head_map(heads, "share", diverging=True, columns=3, axes=True, heading="share of the change")
 
 
 FIGURES = {"matrix": _matrix, "heads": _heads}

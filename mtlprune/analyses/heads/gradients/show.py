@@ -5,7 +5,7 @@ import pandas as pd
 from mtlprune.analyses.analysis import HeadColumn
 from mtlprune.analyses.frames import tables_of
 from mtlprune.analyses.heads.gradients import ALL_TASKS
-from mtlprune.figures.charts import Spec, captioned, figure, head_map
+from mtlprune.figures.charts import AnyChart, head_map
 from mtlprune.figures.grid import Grid, number
 from mtlprune.runs.results import Result
 from mtlprune.statistics.standard_errors import LEVEL
@@ -167,8 +167,7 @@ def _pulls(result: Result) -> Grid | None:
 TABLES = (_agreement_table, _across, _pulls)
 
 
-@captioned("Importance of every head for each task: mean |∂L/∂ξ| over the norm of its layer, all sentences.")
-def _maps(result: Result) -> Spec | None:
+def _maps(result: Result) -> AnyChart | None:
     heads = result.with_names("heads")
     heads = heads[(heads["measure"] == "relative") & (heads["mode"] == "")]
     if not len(heads):
@@ -176,25 +175,13 @@ def _maps(result: Result) -> Spec | None:
     names = [_called(name, task) for name, task in zip(heads["name"], heads["task"], strict=True)]
     frame = heads.assign(name=pd.Categorical(names, list(dict.fromkeys(names)), ordered=True))
     frame = frame.rename(columns={"value": "relative importance"})
-    return figure(
-        head_map(frame, "relative importance", columns=3, axes=True, heading="importance over its layer's norm"),
-        "Which heads each task needs",
-        [f"{result.source}. A row is a layer; the darker, the more the task's loss hangs on the head."],
-    )
+    return head_map(frame, "relative importance", columns=3, axes=True, heading="importance over its layer's norm")
 
 
-@captioned(
-    "Mean cosine of tasks' gradients on a head's weights: its query, key and value rows and its output columns.",
-    frame="joint",
-)
-def _joint(result: Result) -> Spec:
+def _joint(result: Result) -> AnyChart:
     cosines = result.with_names("joint")
     cosines = cosines[cosines["measure"] == "cosine"].rename(columns={"value": "cosine"})
-    return figure(
-        head_map(cosines, "cosine", diverging=True, columns=3, axes=True, heading="mean cosine over pairs of tasks"),
-        "Do tasks pull a head one way?",
-        ["Cosine of two tasks' gradients on a head's weights: blue where they oppose each other."],
-    )
+    return head_map(cosines, "cosine", diverging=True, columns=3, axes=True, heading="mean cosine over pairs of tasks")
 
 
 FIGURES = {"maps": _maps, "cosine": _joint}

@@ -8,7 +8,7 @@ from mtlprune.analyses.frames import tables_of
 from mtlprune.analyses.heads.roles import MEAN, STL
 from mtlprune.errors import plural
 from mtlprune.evaluation.ablations import SENTENCES
-from mtlprune.figures.charts import Spec, by_task, captioned, figure, head_map
+from mtlprune.figures.charts import Drawing, by_task, head_map
 from mtlprune.figures.grid import Grid, number, probability, seen_from, with_interval
 from mtlprune.runs.results import Result
 from mtlprune.statistics.contrast import UNDECIDED, decisive_p, only_not_shown
@@ -151,26 +151,22 @@ def _gains(result: Result) -> Grid | None:
 TABLES = (_single_tables, _conflicts, _gains, _counts)
 
 
-@captioned(
-    "Facilitating minus interfering score of every head for each task, mean of selections; or what closing it "
-    "gains, mean of halves."
-)
-def _maps(result: Result) -> Spec:
+def _maps(result: Result) -> Drawing:
     rows = result.with_names("heads").pivot_table(
         "value", ["name", "task", "layer", "head"], "measure", sort=False, observed=True
     )
     if _single(result):
         frame, value, title = rows.reset_index(), "gain", "What a task gains by closing a head"
-        explained = ["Points, mean of both halves; above 0 closing the head alone raises the task's score."]
+        explained = "Points, mean of both halves; above 0 closing the head alone raises the task's score."
     else:
         frame = (rows["facilitating"] - rows["interfering"]).rename("role").reset_index()
         value, title = "role", "Which heads help a task, and which get in its way"
-        explained = [
+        explained = (
             "+1: open even when pushed closed; −1: closed even when pushed open; near 0: goes where it is pushed."
-        ]
+        )
     tasks = frame["task"].nunique()  # a row of maps is a run, a column a task
     chart = head_map(by_task(frame), value, diverging=True, columns=tasks, axes=True, heading=value)
-    return figure(chart, title, explained)
+    return Drawing(chart, {"title": title, "explained": explained})
 
 
 FIGURES = {"maps": _maps}

@@ -8,7 +8,7 @@ import pandas as pd
 from mtlprune.analyses.frames import tables_of
 from mtlprune.analyses.heads.scarcity import MEAN
 from mtlprune.errors import plural
-from mtlprune.figures.charts import Interval, Spec, captioned, figure, forest, panels
+from mtlprune.figures.charts import AnyChart, Interval, forest, panels
 from mtlprune.figures.grid import Grid, number, probability, seen_from, with_interval
 from mtlprune.runs.results import Result
 from mtlprune.statistics.contrast import SUPPORTED, UNDECIDED, only_not_shown
@@ -122,10 +122,7 @@ def _with_words(frame: pd.DataFrame) -> pd.DataFrame:
 TABLES = (_levels, _changes, _pooled)
 
 
-@captioned(
-    "A row for the mean and each task: the gap of each level to the left, the change that is tested to the right."
-)
-def _gaps(result: Result) -> Spec | None:
+def _gaps(result: Result) -> AnyChart | None:
     if _is_of_groups_file(result):  # too many groups for one figure
         return None
     levels, changes, charts = _with_words(result.frames["levels"]), _with_words(result.frames["changes"]), []
@@ -139,14 +136,7 @@ def _gaps(result: Result) -> Spec | None:
                 for row in frame[frame["name"] == name].itertuples()
             ]
             charts.append(forest(intervals, title=str(name), x_title=f"{title}, points"))
-    return figure(
-        panels(charts, 2),
-        "Does the gap widen where heads are scarce?",
-        [
-            "95 % intervals over seeds and sentences; full: differs from 0 (p < 0.05, not corrected). A fight over "
-            "heads moves dots to the left: a change below 0 widens the gap."
-        ],
-    )
+    return panels(charts, 2)
 
 
 FIGURES = {"gaps": _gaps}

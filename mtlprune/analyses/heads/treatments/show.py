@@ -6,7 +6,7 @@ import altair as alt
 import pandas as pd
 
 from mtlprune.analyses.frames import tables_of
-from mtlprune.figures.charts import INK, RULE, WIDTH, Spec, captioned, data, figure
+from mtlprune.figures.charts import INK, RULE, WIDTH, AnyChart, data
 from mtlprune.figures.grid import Grid, number, percent, probability, seen_from
 from mtlprune.runs.results import Result
 from mtlprune.statistics.contrast import decisive_p, only_not_shown
@@ -128,8 +128,7 @@ def _pairs(result: Result) -> Grid:
 TABLES = (_table, _gains, _pairs)
 
 
-@captioned("Rows of treatments and other settings: share of the gap closed (or points gained) and cost.")
-def _costs(result: Result) -> Spec | None:
+def _costs(result: Result) -> AnyChart | None:
     rows = _settings(result, "treated", "other")
     shared = rows["share"].notna().any()
     names = ("share", "share_low", "share_high") if shared else ("estimate", "low", "high")
@@ -150,14 +149,7 @@ def _costs(result: Result) -> Spec | None:
     bars = base.mark_rule(color=INK, clip=True).encode(alt.X("low:Q", scale=ends), alt.X2("high:Q"))
     fill = alt.condition("datum.mode == 'treated'", alt.value(INK), alt.value("#ffffff"))
     dots = base.mark_point(size=45, filled=True, opacity=1, stroke=INK, clip=True).encode(x, fill=fill)
-    return figure(
-        alt.layer(zero, bars, dots),
-        "What treatments close of the gap, and what they cost",
-        [
-            "Full: treatments; empty: other settings of joint training. 95 % intervals over seeds and sentences; much "
-            "wider ones are cut off. Cost: in all, joint training is 1."
-        ],
-    )
+    return alt.layer(zero, bars, dots)
 
 
 FIGURES = {"costs": _costs}

@@ -10,7 +10,7 @@ import pandas as pd
 from mtlprune.analyses.frames import tables_of
 from mtlprune.analyses.heads.claims.show import by_claims, tests_table
 from mtlprune.evaluation.head_masks import OPEN_ABOVE
-from mtlprune.figures.charts import Spec, captioned, colours, dots, figure, head_map, lines, mark, panels
+from mtlprune.figures.charts import AnyChart, Drawing, colours, dots, head_map, lines, mark, panels
 from mtlprune.figures.grid import Grid, number
 from mtlprune.layers import in_order
 from mtlprune.runs.results import Result
@@ -210,8 +210,7 @@ def _clouds_drawn(result: Result, frame: str) -> Iterator[tuple[str, pd.DataFram
         yield f"labels of {task.upper()}", points[points["task"] == task]
 
 
-@captioned("Lines by rank: singular values of embeddings, of the last layer and of label weights.")
-def _spectrum(result: Result) -> Spec:
+def _spectrum(result: Result) -> AnyChart:
     spectra = result.with_names("spectra")
     look = colours(result.dashed(spectra), "closed")
     words: dict[str, Any] = {"x_title": "log10 of the rank", "y_title": "singular value / largest"}
@@ -221,15 +220,10 @@ def _spectrum(result: Result) -> Spec:
         for title, rows in _clouds_drawn(result, "spectra")
         if len(rows)
     ]
-    explained = [
-        f"Not centred. Words of {result.source}. A steep fall after the first value: one direction that all share. "
-        "Dashed: some heads closed."
-    ]
-    return figure(panels(charts, 3), "Spectra", explained)
+    return panels(charts, 3)
 
 
-@captioned("Dots: rows on their two top directions, panels by encoder and by decoder.")
-def _projection(result: Result) -> Spec:
+def _projection(result: Result) -> AnyChart:
     look = colours(result.with_names("points"), symbol="circle")
     charts = []
     for title, points in _clouds_drawn(result, "points"):
@@ -238,15 +232,10 @@ def _projection(result: Result) -> Spec:
             called = f"{title} (length 1)" if labels else f"{title}, {name}"
             words = {"x_title": "top direction", "y_title": "second"}
             charts.append(dots(rows[["name", "x", "y"]], "x", "y", look, title=called, **words) + mark(0) + mark(y=0))
-    explained = [
-        "Samples of rows on the two top directions of their own matrix, not centred; lines cross at 0. "
-        f"{result.source}. A degenerate cloud is a cone off to one side of 0."
-    ]
-    return figure(panels(charts, 3), "Rows on their two top directions", explained)
+    return panels(charts, 3)
 
 
-@captioned("Dots, one a piece: cosine to the mean row against frequency, panels by encoder.")
-def _against_pieces(result: Result) -> Spec | None:
+def _against_pieces(result: Result) -> AnyChart | None:
     sample = result.with_names("sample")
     if not len(sample):
         return None
@@ -257,25 +246,16 @@ def _against_pieces(result: Result) -> Spec | None:
         dots(rows[["name", "label", "times", "cosine"]], "times", "cosine", look, title=str(name), **words) + mark(y=0)
         for name, rows in sample.groupby("name", observed=True)
     ]
-    explained = [
-        "A dot a piece, of a sample; left of 0 those that never occur. High on the left: rare pieces lie in the cone."
-    ]
-    return figure(panels(charts, 4), "Embeddings against the frequency of their pieces", explained)
+    return panels(charts, 4)
 
 
-@captioned("Lines by layer, one an encoder: mean cosine, IsoScore, ranks, angles, dimension.", frame="layers")
-def _isotropy(result: Result) -> Spec:
+def _isotropy(result: Result) -> AnyChart:
     frame = result.dashed(result.wide("layers"))
     charts = [lines(frame, "layer", key, title=title, y_title=y, dashed="closed") for key, (title, y) in CURVES.items()]
-    explained = [
-        f"Words of {result.source}; layer 0 are the embeddings. Dashed: some heads closed. A cone: high R and share of "
-        "the top direction, small angle. Isotropic: IsoScore and effective rank near 1."
-    ]
-    return figure(panels(charts, 3), "Cones and isotropy, layer by layer", explained)
+    return panels(charts, 3)
 
 
-@captioned("Maps of layers by heads: mean cosine, IsoScore and dimension, a row an encoder.")
-def _maps(result: Result) -> Spec | None:
+def _maps(result: Result) -> AnyChart | None:
     frame = result.wide("heads")
     maps_shown = {key: title for key, title in MAPS.items() if key in frame and frame[key].abs().max() > 0}
     if not maps_shown:
@@ -285,16 +265,10 @@ def _maps(result: Result) -> Spec | None:
         head_map(frame, key, title=title, diverging=key == "cone", words=key == next(iter(maps_shown)))
         for key, title in maps_shown.items()
     ]
-    explained = [
-        f"Rows are layers (1 above), columns heads. Words of {result.source}. Of the share of the mean vector of the "
-        "last layer, red adds to it and blue takes away. A dash: closed, gone or not measured."
-    ]
-    chart = panels(maps, 4, spacing=36).resolve_scale(color="independent")
-    return figure(chart, "How isotropic heads are", explained)
+    return panels(maps, 4, spacing=36).resolve_scale(color="independent")
 
 
-@captioned("Dots, one a label: cosine to the mean row and norm against frequency, a row of panels a task.")
-def _against_frequency(result: Result) -> Spec | None:
+def _against_frequency(result: Result) -> AnyChart | None:
     labels = _by_task(result, "labels")
     labels = labels[labels["frequency"] > 0] if len(labels) else labels
     if not len(labels):
@@ -307,12 +281,10 @@ def _against_frequency(result: Result) -> Spec | None:
             words = {"title": f"{task}: {y}", "x_title": "log10 of items in training", "y_title": y}
             chart = dots(rows[["name", "label", "items", key]], "items", key, look, **words)
             charts.append(chart + mark(y=0) if key == "cosine" else chart)
-    explained = ["A dot a label. Rare labels on the left; a fall to the right: rare labels lie in the cone."]
-    return figure(panels(charts, 2), "Label weights against frequency", explained)
+    return panels(charts, 2)
 
 
-@captioned("Dots, one a label: F1 lost against the change of its cosine to the mean row.", frame="pairs")
-def _against_change(result: Result) -> Spec | None:
+def _against_change(result: Result) -> Drawing | None:
     labels, joined_rows = _by_task(result, "labels"), _by_task(result, "pairs")
     own_labels = labels[["run", "task", "label", "cosine", "f1"]].rename(columns={"run": "other_run"})
     joined_rows = labels.merge(joined_rows[["run", "task", "other_run"]].drop_duplicates(), on=["run", "task"])
@@ -331,12 +303,7 @@ def _against_change(result: Result) -> Spec | None:
         + mark(y=0)
         for task, rows in joined_rows.groupby("title", sort=False)
     ]
-    explained = [
-        f"A dot a label with {FEW_ITEMS} gold items or more in {result.source}: the joint run minus the "
-        "single-task run of "
-        "the same seed. Right: fell into the cone. Below 0: lost F1."
-    ]
-    return figure(panels(charts, 3), "F1 lost against how far labels fell", explained)
+    return Drawing(panels(charts, 3), {"few_items": FEW_ITEMS})
 
 
 FIGURES = {

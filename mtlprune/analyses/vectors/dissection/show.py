@@ -11,7 +11,7 @@ import pandas as pd
 from mtlprune.analyses.frames import tables_of
 from mtlprune.analyses.vectors.dissection import LEARNT, MASKED, NEAREST, SENSES, SUBSETS, TERMS
 from mtlprune.evaluation.head_masks import OPEN_ABOVE
-from mtlprune.figures.charts import HEIGHT, Spec, captioned, cells, colours, data, figure, lines, panels, seeds_behind
+from mtlprune.figures.charts import HEIGHT, AnyChart, Drawing, cells, colours, data, lines, panels, seeds_behind
 from mtlprune.figures.grid import Grid, number, probability
 from mtlprune.layers import LAYERS, kind_of
 from mtlprune.runs.results import Result
@@ -256,8 +256,7 @@ def _compositions(result: Result) -> Grid | None:
 TABLES = (_importance, _linearity, _scores, _losses, _across, _kept_table, _compositions)
 
 
-@captioned("Stacked bars by layer, a panel an encoder: mean importance of the four terms.")
-def _bars(result: Result) -> Spec:
+def _bars(result: Result) -> AnyChart:
     frame = result.with_names("layers").query("measure == 'importance'")[["name", "layer", "term", "value"]]
     frame = frame.assign(place=frame["term"].map(TERMS.index), term=[f"{term}: {LONG[term]}" for term in frame["term"]])
     sums = frame.groupby(["name", "layer", np.sign(frame["value"])], observed=True)["value"].sum()
@@ -278,15 +277,10 @@ def _bars(result: Result) -> Spec:
         )
         for name, rows in frame.groupby("name", observed=True)
     ]
-    explained = [
-        f"Mean over sub-words of {result.source} of the importance of each term, its product with the vector by the "
-        "vector's squared length, by layer (0: embeddings). The four sum to 1; one below 0 points against the vector."
-    ]
-    return figure(panels(charts, 4), "Of what are vectors made: input, heads, feed-forward, correction", explained)
+    return panels(charts, 4)
 
 
-@captioned("Maps of layers by heads, one an encoder: mean importance of each head in the last layer.")
-def _maps(result: Result) -> Spec:
+def _maps(result: Result) -> AnyChart:
     frame = result.wide("heads")
     limit = frame["importance"].abs().max() or 1.0
     values = frame["importance"].where(frame["gate"] > OPEN_ABOVE)
@@ -295,12 +289,7 @@ def _maps(result: Result) -> Spec:
         cells(rows, "head", "layer", (-limit, limit), title=str(name), size=(27, 20))
         for name, rows in frame.groupby("name", observed=True)
     ]
-    explained = [
-        "Importance of each head in vectors of the last layer, in hundredths; mean over sub-words of "
-        f"{result.source}. Rows are layers (1 above), columns heads. Red: along the vector, blue: against it. Grey: "
-        "closed or gone."
-    ]
-    return figure(_panels(charts, 3), "What each head has in the last layer", explained)
+    return _panels(charts, 3)
 
 
 def _panels(charts: list[Any], columns: int) -> Any:
@@ -315,8 +304,7 @@ def _percent(frame: pd.DataFrame, digits: int) -> pd.DataFrame:
     )
 
 
-@captioned("A table in colours: score of each subset of terms, by task and encoder.", frame="scores")
-def _subsets(result: Result) -> Spec:
+def _subsets(result: Result) -> AnyChart:
     frame = result.with_names("scores").query("measure == 'score'")
     frame = _by_table(_percent(frame, 1).sort_values("name", kind="stable"))
     charts = []
@@ -325,37 +313,19 @@ def _subsets(result: Result) -> Spec:
         limits = rows["value"].min(), rows["value"].max()
         title = "masked words" if table == MASKED else _score(result, table)
         charts.append(cells(rows, "column", "term", limits, title=title, size=(40, 18)))
-    explained = [
-        f"Percent on {result.source}: decoders that are learnt on the sum of some of the four terms of the last layer, "
-        "or a language model's own head. Colours run from the least to the most of each task."
-    ]
-    return figure(_panels(charts, len(charts)), "What each subset of terms is worth", explained)
+    return _panels(charts, len(charts))
 
 
-@captioned(
-    "A table in colours: single-task minus joint score of each subset of terms, a column a task.", frame="losses"
-)
-def _loss_figure(result: Result) -> Spec:
+def _loss_figure(result: Result) -> AnyChart:
     frame = _differences(result)
     marks = np.where((frame["low"] <= 0) & (frame["high"] >= 0), "", "*")
     words = [_point(value) + mark for value, mark in zip(frame["value"], marks, strict=True)]
     frame = _percent(frame, 1).assign(words=words)
     limit = frame["value"].abs().max() or 1.0
-    chart = cells(frame, "pair", "term", (-limit, limit), size=(72, 20))
-    explained = [
-        "Score of the task's own encoder minus that of the joint one, in points, on the same items of "
-        f"{result.source}. Red: the joint encoder has less. A star: 0 lies outside 95% of resamplings of sentences "
-        "(one seed of encoders and decoders)."
-    ]
-    return figure(chart, "Which term carries the loss of multi-task learning", explained)
+    return cells(frame, "pair", "term", (-limit, limit), size=(72, 20))
 
 
-@captioned(
-    "Matrices of subsets by subsets, one a task: how often their decoders answer alike; of spans those of the "
-    "pretrained and of the task's own encoder in one matrix.",
-    frame="agreement",
-)
-def _agreement_figure(result: Result) -> Spec:
+def _agreement_figure(result: Result) -> Drawing:
     all_rows, charts = result.with_names("agreement"), []
     first = all_rows["name"].iloc[0]
     for (task,), rows in _groups(all_rows, "task"):
@@ -364,11 +334,7 @@ def _agreement_figure(result: Result) -> Spec:
         rows = rows[rows["measure"] == kind]
         if len(rows):
             charts.append(cells(rows, "other", "term", (0.0, 100.0), title=_score(result, task), size=(25, 17)))
-    explained = [
-        "F1 of the answers of one subset's decoder against those of another, percent: micro (the share of items that "
-        f"is equal), of spans macro over tags. {first}, {result.source}."
-    ]
-    return figure(_panels(charts, 2), "Which subsets of terms answer alike", explained)
+    return Drawing(_panels(charts, 2), {"first": first})
 
 
 def _within_and_between(result: Result, task: str) -> pd.DataFrame:
@@ -398,12 +364,7 @@ def _within_and_between(result: Result, task: str) -> pd.DataFrame:
     return frame.assign(term=names["one"] + frame["term"], other=names["partner"] + frame["other"])
 
 
-@captioned(
-    "Panels by term, Spearman above and Pearson below: correlation of importance with that in the first encoder, "
-    "by layer; a line an encoder, mean over seeds, which are dots.",
-    frame="across",
-)
-def _shifts(result: Result) -> Spec | None:
+def _shifts(result: Result) -> Drawing | None:
     frame = _correlations(result)
     frame = frame[(frame["encoder"] == result.about["encoders"][0]["encoder"]) & (frame["encoder"] != frame["partner"])]
     if not len(frame):
@@ -418,11 +379,7 @@ def _shifts(result: Result) -> Spec | None:
         panel = lines(means, "layer", "value", title=title, y_title="correlation", look=look)
         charts.append(alt.layer(panel, seeds_behind(rows.dropna(subset="value"), "layer", "value", look["color"])))
     first = result.about["encoders"][0]["encoder"]
-    explained = [
-        f"Correlation over the words of {result.source} of the importance of a term with its importance in {first}, by "
-        "layer (0: embeddings). Lines are means over seeds, dots seeds."
-    ]
-    return figure(panels(charts, 4), "From which layer on encoders differ", explained)
+    return Drawing(panels(charts, 4), {"first": first})
 
 
 FIGURES = {

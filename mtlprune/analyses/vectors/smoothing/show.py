@@ -7,7 +7,7 @@ import pandas as pd
 
 from mtlprune.analyses.frames import tables_of
 from mtlprune.analyses.heads.claims.show import by_claims, tests_table
-from mtlprune.figures.charts import Spec, captioned, dots, figure, head_map, lines, mark, panels, task_colours
+from mtlprune.figures.charts import AnyChart, Drawing, dots, head_map, lines, mark, panels, task_colours
 from mtlprune.figures.grid import Grid
 from mtlprune.runs.results import Result
 
@@ -149,23 +149,17 @@ CURVES = {
 }
 
 
-@captioned("Lines by layer, one an encoder: CosSim, d_M and their variants.")
-def _curves(result: Result) -> Spec:
+def _curves(result: Result) -> AnyChart:
     frame = result.dashed(result.wide("layers"))
     charts = [
         lines(frame, "layer", key, title=title, y_title=y, dashed="closed")
         for key, (title, y) in CURVES.items()
         if key in frame
     ]
-    explained = [
-        f"Means over {result.source}; layer 0 are the embeddings. Dashed: some heads closed.",
-        "d_M: distance to equal token vectors. Higher CosSim, lower relative d_M: tokens are more alike.",
-    ]
-    return figure(panels(charts, 3), "How alike tokens are, layer by layer", explained)
+    return panels(charts, 3)
 
 
-@captioned("Dots, one a sentence and layer: σ₁σ₂ across, CosSim upwards, a panel an encoder.", frame="points")
-def _deviations(result: Result) -> Spec:
+def _deviations(result: Result) -> AnyChart:
     frame = result.with_names("points")
     greys = alt.Scale(scheme=alt.SchemeParams("greys", extent=[0.3, 1.0]))  # hues mean tasks
     legend = alt.Legend(orient="bottom", symbolSize=90, symbolOpacity=1, title="layer")
@@ -175,18 +169,10 @@ def _deviations(result: Result) -> Spec:
         dots(rows[["layer", "product", "cosine"]], "product", "cosine", look, title=str(name), **words) + mark(1)
         for name, rows in frame.groupby("name", observed=True)
     ]
-    explained = [
-        f"One dot for each sentence and layer; a sample of {result.source}. Dashed: 1, above which (and with weights "
-        "near 0) tokens must grow alike from layer to layer (Shi et al. 2022)."
-    ]
-    return figure(panels(charts, 3), "Deviations before LayerNorm against similarity of tokens", explained)
+    return panels(charts, 3)
 
 
-@captioned(
-    "Dots, a panel an encoder: σ₁σ₂ of sentences across, CosSim after the last layer upwards, one colour a corpus.",
-    frame="points",
-)
-def _across(result: Result) -> Spec | None:
+def _across(result: Result) -> AnyChart | None:
     rows, points = _by_corpus(result), result.with_names("points")
     if not len(rows):
         return None
@@ -204,36 +190,24 @@ def _across(result: Result) -> Spec | None:
         )
         large = dots(means[["corpus", "product", "cosine"]], "product", "cosine", look, **words)
         charts.append(panel + large.mark_point(size=140, filled=True, shape="diamond", opacity=1, stroke="white"))
-    explained = [
-        f"One dot for each sentence, the diamonds are means of corpora; a sample of {result.source}.",
-        "Where σ1 × σ2 is above 1 (and weights are near 0) tokens must grow alike (Shi et al. 2022).",
-    ]
-    return figure(panels(charts, 3), "Deviations before LayerNorm and similarity of tokens, by corpus", explained)
+    return panels(charts, 3)
 
 
-@captioned("Lines by layer, one an encoder: the weight that its fusion gives the layer.", frame="fused")
-def _layer_weights(result: Result) -> Spec:
+def _layer_weights(result: Result) -> AnyChart:
     frame = result.rows_with_measure("layers", "fusion")
-    chart = lines(frame, "layer", "fusion", y_title="weight", zero=True)
-    return figure(chart, "How fusion weighs layers", [f"Means over tokens of {result.source}."])
+    return lines(frame, "layer", "fusion", y_title="weight", zero=True)
 
 
-@captioned("Lines by layer, a panel a task: share of spread between labels over chance.", frame="labels")
-def _between(result: Result) -> Spec:
+def _between(result: Result) -> AnyChart:
     frame = result.dashed(result.wide("labels"))
     charts = [
         lines(rows, "layer", "gain", title=task.upper(), y_title="share minus chance", zero=True, dashed="closed")
         for task, rows in frame.groupby("task", sort=False)
     ]
-    explained = [
-        "Share of the spread of a sentence's words (squared d_M) that lies between gold labels, minus that of labels "
-        f"drawn blindly. Means over {result.source}."
-    ]
-    return figure(panels(charts, 3), "What spread is left between labels", explained)
+    return panels(charts, 3)
 
 
-@captioned("Maps of layers by heads: λ and the effects of closing a head, a row an encoder.")
-def _maps(result: Result) -> Spec | None:
+def _maps(result: Result) -> Drawing | None:
     frame = result.wide("heads")
     if not frame[["mixing", "effect", "effect_last"]].abs().max().max() > 0:
         return None
@@ -243,13 +217,8 @@ def _maps(result: Result) -> Spec | None:
         head_map(frame, "effect_last", title="Δ log d_M at the end", diverging=True, words=False),
     ]
     closed = result.frames["encoders"].query("measure == 'closed_on'")["value"].max()
-    explained = [
-        f"Rows are layers (1 above), columns heads. {result.source}; effects: with the head open minus closed, over "
-        f"{closed:.0f} of them. Blue: open, the head brings tokens together; red: apart. A dash: closed, removed or "
-        "not measured."
-    ]
     chart = panels(maps, 3, spacing=36).resolve_scale(color="independent")
-    return figure(chart, "What heads do to the similarity of tokens", explained)
+    return Drawing(chart, {"closed": closed})
 
 
 FIGURES = {

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from mtlprune.analyses.frames import tables_of
-from mtlprune.figures.charts import DIVERGING, RULE, Spec, captioned, data, figure, head_map, panels
+from mtlprune.figures.charts import DIVERGING, RULE, AnyChart, Drawing, data, head_map, panels
 from mtlprune.figures.grid import Grid, number
 from mtlprune.runs.results import Result
 
@@ -136,11 +136,7 @@ ROW, PANEL, ACROSS = 18, 118, 7
 """Pixels from one relation to the next, and of a panel; how many panels stand side by side at most."""
 
 
-@captioned(
-    "Dots beside ticks, a row a relation, a panel an encoder: UAS of the best head and of the best offset.",
-    frame="offsets",
-)
-def _best_heads(result: Result) -> Spec:
+def _best_heads(result: Result) -> AnyChart:
     offsets = _offsets(result)
     words = offsets["label"] + " (" + offsets["n"].astype(int).astype(str) + ")"
     frame = _held_out(result).merge(offsets.assign(relation=words)[["label", "relation", "held", "offset"]], on="label")
@@ -158,16 +154,10 @@ def _best_heads(result: Result) -> Spec:
     ticks = base.mark_tick(color=DIVERGING[2], thickness=2, height=12, opacity=1).encode(alt.X("held:Q", scale=across))
     header = alt.Header(title=None, labelOrient="top", labelAnchor="middle")
     facet = alt.Facet("name:N", sort=result.names, header=header)
-    chart = (ways + ticks + dots).facet(facet=facet, columns=min(ACROSS, len(result.names)), spacing=28)
-    explained = [
-        f"{result.source}; UAS in %, chosen on one half of the sentences and scored on the other. Dot: best head, blue "
-        "where beyond the offset. Red tick: best offset. In brackets: words."
-    ]
-    return figure(chart, "Best attention head of each relation beside the best offset", explained)
+    return (ways + ticks + dots).facet(facet=facet, columns=min(ACROSS, len(result.names)), spacing=28)
 
 
-@captioned("Maps of layers by heads, one an encoder: percent of words whose gold head each head finds.")
-def _maps(result: Result) -> Spec:
+def _maps(result: Result) -> Drawing:
     frame = result.wide("heads")
     largest_uas = max(10.0, np.nan_to_num(frame["uas"].max()))
     best = _encoders(result).set_index("name")
@@ -181,12 +171,7 @@ def _maps(result: Result) -> Spec:
         )
         for name, rows in frame.groupby("name", observed=True)
     ]
-    explained = [
-        f"UAS, %, of each head on {result.source}; the better of both directions. Rows are layers (1 above), columns "
-        "heads. Named: the best head (layer.head; > dependent attends to head, < head attends to dependent). The best "
-        f"offset finds {_one_digit(result.about['offset']['uas_single'])} %. A dash: closed or removed."
-    ]
-    return figure(panels(maps, 4, spacing=30), "Words whose head each attention head finds", explained)
+    return Drawing(panels(maps, 4, spacing=30), {"offset": _one_digit(result.about["offset"]["uas_single"])})
 
 
 FIGURES = {"relations": _best_heads, "heads": _maps}
