@@ -8,7 +8,7 @@ Letters: C resamples, N sentences, S runs (seeds) of a setting, K counts a score
 
 import functools
 import math
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -19,6 +19,9 @@ from scipy import optimize
 from mtlprune.statistics.standard_errors import LEVEL, ROUNDING, Floats, StandardError
 
 CHUNK = 4_000_000  # weights drawn at a time
+FEW_SENTENCES = 0.25
+"""Counts that are 0 in all but this share of the sentences are summed over the others only."""
+EXACT_IN_FLOAT32 = 2**24  # whole numbers up to here
 
 Score = Callable[[Mapping[str, Floats]], Floats]
 
@@ -50,16 +53,41 @@ class System:
         return self.score({name: sums[..., k] for k, name in enumerate(self.names)})
 
 
-def flat(counts: NDArray[Any]) -> NDArray[Any]:
-    """(S, N, K) → (N, SK)"""
-    return counts.transpose(1, 0, 2).reshape(counts.shape[1], counts.shape[0] * counts.shape[2])
+def summing(
+    systems: Mapping[int, System], sentences: int
+) -> tuple[Callable[[NDArray[Any]], dict[int, NDArray[Any]]], type[np.floating]]:
+    """What sums the counts of systems with a weight or sign for each sentence, (N, C) → for each system (S, K, C), and
+    the type of number in which it does so without rounding whole counts.
 
+    Counts of all systems lie side by side, so that a chunk costs one matrix product, (ΣSK, N) by (N, C). Systems that
+    count something in few sentences (those of most labels) are summed over these only.
+    """
+    largest = max(float(system.counts.max(initial=0)) for system in systems.values())
+    are_counts = all(np.issubdtype(system.counts.dtype, np.integer) for system in systems.values())
+    dtype = np.float32 if are_counts and sentences * largest < EXACT_IN_FLOAT32 else np.float64
+    used = {place: np.flatnonzero(system.counts.any((0, 2))) for place, system in systems.items()}
+    sparse = {place: rows for place, rows in used.items() if len(rows) <= FEW_SENTENCES * sentences}
+    dense = [place for place in systems if place not in sparse]
+    parts = [([place], rows) for place, rows in sparse.items()] + ([(dense, slice(None))] if dense else [])
+    tables = []
+    for places, rows in parts:
+        counts = [systems[place].counts[:, rows] for place in places]  # (S, N', K) each
+        tall = np.concatenate([np.concatenate(part.transpose(0, 2, 1)) for part in counts])  # (ΣSK, N')
+        # Gold's counts are those of every run: each different row is summed once, and taken where it stands.
+        distinct: dict[bytes, int] = {}
+        which = np.array([distinct.setdefault(row.tobytes(), len(distinct)) for row in tall])
+        rows_once = tall[np.unique(which, return_index=True)[1]].astype(dtype, order="C")
+        tables.append((places, rows, rows_once, which))
 
-def split(systems: Iterable[System], sums: NDArray[Any]) -> list[NDArray[Any]]:
-    """(ΣSK, C) → for each system (S, K, C)."""
-    shapes = [system.counts.shape[::2] for system in systems]
-    parts = np.split(sums, np.cumsum([math.prod(shape) for shape in shapes])[:-1])
-    return [part.reshape(*shape, -1) for part, shape in zip(parts, shapes, strict=True)]
+    def summed(weights: NDArray[Any]) -> dict[int, NDArray[Any]]:
+        sums: dict[int, NDArray[Any]] = {}
+        for places, rows, rows_once, which in tables:
+            shapes = [systems[place].counts.shape[::2] for place in places]
+            by_system = np.split((rows_once @ weights[rows])[which], np.cumsum([*map(math.prod, shapes)])[:-1])
+            sums |= {p: part.reshape(*shape, -1) for p, shape, part in zip(places, shapes, by_system, strict=True)}
+        return sums
+
+    return summed, dtype
 
 
 def drawn_times(generator: np.random.Generator, rows: int, sentences: int) -> NDArray[np.intp]:
@@ -77,12 +105,14 @@ def percentiles(booted: Floats) -> tuple[float, float]:
 def resampled_sums(systems: Sequence[System], resamples: int, seed: int) -> Iterator[list[Floats]]:
     """Counts of every system (C, S, K), summed over sentences drawn with replacement, the same for all; in chunks."""
     sentences = systems[0].counts.shape[1]
+    # A stream of its own: `significance` draws swaps beside resamples, so that its resamples are others.
     generator = np.random.default_rng([seed, sentences])
-    tall = np.concatenate([flat(system.counts) for system in systems], axis=1).T.astype(float)
+    summed, dtype = summing(dict(enumerate(systems)), sentences)
     size = max(1, CHUNK // sentences)
     for start in range(0, resamples, size):
-        rows = min(size, resamples - start)
-        yield [np.moveaxis(part, -1, 0) for part in split(systems, tall @ drawn_times(generator, rows, sentences).T)]
+        times = drawn_times(generator, min(size, resamples - start), sentences)
+        sums = summed(times.T.astype(dtype, order="C"))
+        yield [np.moveaxis(sums[place], -1, 0).astype(np.float64) for place in range(len(systems))]
 
 
 class Resampled(NamedTuple):

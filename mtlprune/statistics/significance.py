@@ -13,23 +13,19 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mtlprune.statistics.resamples import CHUNK, System, drawn_times, flat, percentiles, split
+from mtlprune.statistics.resamples import CHUNK, System, drawn_times, percentiles, summing
 from mtlprune.statistics.standard_errors import CONSTANT, Floats, StandardError
 
 SUMS = 8_000_000
 """Sums held at a time, so that memory does not grow with the number of runs."""
 MAX_CACHED_DRAWS = 50_000_000
 """Draws that are kept from one call to the next, of two bytes each."""
-FEW_SENTENCES = 0.25
-"""Counts that are 0 in all but this share of the sentences (those of most labels) are summed over the others only."""
 MEETINGS = 100
 """Up to ten runs a side, each meets each; of more, evenly chosen ones."""
-EXACT_IN_FLOAT32 = 2**24  # whole numbers up to here
 
 
 @dataclass(frozen=True)
@@ -162,19 +158,16 @@ def _draw_differences(
 
     Counts of all systems lie side by side, so that a chunk costs two matrix products, (C, N) by (N, ΣSK).
     """
-    largest = max(float(system.counts.max(initial=0)) for system in systems.values())
-    are_counts = all(np.issubdtype(system.counts.dtype, np.integer) for system in systems.values())
-    exact = np.float32 if are_counts and sentences * largest < EXACT_IN_FLOAT32 else np.float64
-    parts = _side_by_side(systems, sentences, exact)
+    summed, dtype = summing(systems, sentences)
     scores = {place: np.empty((resamples, len(system.counts))) for place, system in systems.items()}
     swapped = {pair: np.empty(resamples) for pair in pairs}
     step = max(1, SUMS // sum(system.totals.size for system in systems.values()))
     draws = _cached_draws if resamples * sentences <= MAX_CACHED_DRAWS else _draws
     drawn_so_far = 0
     for chunk in draws(seed, sentences, resamples):
-        weights, signs = (part.T.astype(exact, order="C") for part in chunk)  # (N, C)
+        weights, signs = (part.T.astype(dtype, order="C") for part in chunk)  # (N, C)
         for block in (slice(start, start + step) for start in range(0, weights.shape[1], step)):
-            booted, signed = (_summed(parts, draws[:, block]) for draws in (weights, signs))
+            booted, signed = (summed(draws[:, block]) for draws in (weights, signs))
             here = slice(drawn_so_far + block.start, drawn_so_far + min(block.stop, weights.shape[1]))
             for place, system in systems.items():
                 scores[place][here] = system.scores(np.moveaxis(booted[place], 1, -1).astype(np.float64)).T
@@ -197,36 +190,6 @@ def _draws(seed: int, sentences: int, resamples: int) -> Iterator[tuple[NDArray[
 def _cached_draws(seed: int, sentences: int, resamples: int) -> list[tuple[NDArray[np.integer], NDArray[np.integer]]]:
     """The same, kept for the next call: a page tests many tables of the same sentences."""
     return [(times.astype(np.uint8), signs) for times, signs in _draws(seed, sentences, resamples)]
-
-
-_Part = tuple[dict[int, System], Any, NDArray[np.floating], NDArray[np.intp]]
-"""Systems, the sentences in which they count anything, the different rows (D, N) of their counts there, and which of
-these rows are theirs, (ΣSK,): gold's counts are those of every run."""
-
-
-def _side_by_side(systems: Mapping[int, System], sentences: int, exact: type[np.floating]) -> list[_Part]:
-    """All systems in one part, but for those that count something in few sentences: each of them is one."""
-    used = {place: np.flatnonzero(system.counts.any((0, 2))) for place, system in systems.items()}
-    places_with_few = {place for place, rows in used.items() if len(rows) <= FEW_SENTENCES * sentences}
-    dense_systems = {place: system for place, system in systems.items() if place not in places_with_few}
-    groups = [({place: systems[place]}, used[place]) for place in places_with_few] + (
-        [(dense_systems, slice(None))] if dense_systems else []
-    )
-    parts = []
-    for group, rows in groups:
-        tall = np.concatenate([flat(system.counts[:, rows]) for system in group.values()], axis=1).T
-        distinct_rows: dict[bytes, int] = {}
-        places = np.array([distinct_rows.setdefault(row.tobytes(), len(distinct_rows)) for row in tall])
-        parts.append((group, rows, tall[np.unique(places, return_index=True)[1]].astype(exact, order="C"), places))
-    return parts
-
-
-def _summed(parts: Sequence[_Part], draws: NDArray[Any]) -> dict[int, NDArray[Any]]:
-    """(N, C) → for each system (S, K, C): its counts, summed with each sentence's weight or sign."""
-    sums: dict[int, NDArray[Any]] = {}
-    for group, rows, tall, places in parts:
-        sums.update(zip(group, split(group.values(), (tall @ draws[rows])[places]), strict=True))
-    return sums
 
 
 def _paired(first: System, second: System) -> bool:

@@ -89,7 +89,7 @@ def test_how_sums_are_cut_changes_nothing(monkeypatch):
     found = significance.differences(systems, pairs, 500)
     monkeypatch.setattr(significance, "SUMS", 700)
     assert significance.differences(systems, pairs, 500) == found
-    monkeypatch.setattr(significance, "FEW_SENTENCES", 0.0)
+    monkeypatch.setattr(resamples, "FEW_SENTENCES", 0.0)
     assert significance.differences(systems, pairs, 500) == found
 
 
