@@ -8,7 +8,7 @@ import pandas as pd
 
 from mtlprune.analyses.frames import tables_of
 from mtlprune.analyses.heads.equal_loss.measure import LOSS, MEAN, UPDATES
-from mtlprune.figures.charts import Spec, band, captioned, colours, figure, lines, mark, panels
+from mtlprune.figures.charts import AnyChart, band, colours, lines, mark, panels
 from mtlprune.figures.grid import Grid, percent, with_interval
 from mtlprune.runs.results import Result
 from mtlprune.statistics.contrast import UNDECIDED, only_not_shown
@@ -69,10 +69,7 @@ def _name(task: str) -> str:
     return task if task == MEAN else task.upper()
 
 
-@captioned(
-    "Joint minus single-task training by the number of updates, for the mean and each task, with 95 % intervals."
-)
-def _cost_by_updates(result: Result) -> Spec | None:
+def _cost_by_updates(result: Result) -> AnyChart | None:
     costs = result.frames["costs"]
     if costs["updates"].nunique() < 2:
         return None
@@ -87,11 +84,10 @@ def _cost_by_updates(result: Result) -> Spec | None:
             lines(_with_names(rows, "mode"), "updates", "estimate", title=_name(str(task)), y_title="points", look=look)
         )
         charts.append(alt.layer(*layers))
-    return figure(panels(charts, 3), "What joint training costs, by updates", ["Below 0 joint training costs points."])
+    return panels(charts, 3)
 
 
-@captioned("Score over training loss: a line for single tasks, and one for joint training; means over seeds.")
-def _curves(result: Result) -> Spec:
+def _curves(result: Result) -> AnyChart:
     keys = ["task", "mode", "updates"]
     means = result.frames["runs"].groupby(keys, sort=False)[["loss", "score"]].mean().reset_index()
     look = colours(_with_names(means, "mode"))
@@ -108,7 +104,7 @@ def _curves(result: Result) -> Spec:
         )
         for task, rows in means.groupby("task", sort=False)
     ]
-    return figure(panels(charts, 3), "Scores at equal training loss")
+    return panels(charts, 3)
 
 
 def _with_names(frame: pd.DataFrame, column: str) -> pd.DataFrame:
