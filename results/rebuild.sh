@@ -223,6 +223,6 @@ if [ "$out" = results ] && [ -f results/findings.yaml ]; then python results/fin
 # Hours of all committed runs, by machine
 if [ "$out" = results ] && [ -f results/compute.py ]; then python results/compute.py results > results/compute.md; fi
 
-# Pictures that no page shows
+# Pictures and Markdown of Results that no page links
 if [ "$out" = results ] && [ -f results/unshown.py ]; then python results/unshown.py "$started"; fi
 rm "$started"
