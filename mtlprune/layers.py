@@ -284,7 +284,7 @@ KINDS: dict[str, Kind] = {
     "frames": FramesKind(),
     **OF_SENTENCES,
 }
-RESERVED = ("id", "words", "split", "joint", "shared", *KINDS)
+_RESERVED = ("id", "words", "split", "joint", "shared", *KINDS)
 """Names that mean something else beside those of layers, in sentences, runs and gates."""
 
 
@@ -323,9 +323,9 @@ def check_layer(name: str, kind: object) -> None:
         if kind != LAYERS[name]:
             raise LayerError(f"the layer {name} is of the kind {LAYERS[name]}, found {kind!r}; choose another name")
         return
-    if not re.fullmatch("[a-z][a-z0-9_]*", name) or name in RESERVED:
+    if not re.fullmatch("[a-z][a-z0-9_]*", name) or name in _RESERVED:
         raise LayerError(
-            f"expected the name of a layer: small letters, digits and _, none of {', '.join(RESERVED)}; found {name!r}"
+            f"expected the name of a layer: small letters, digits and _, none of {', '.join(_RESERVED)}; found {name!r}"
         )
     base, colon, tags = kind.partition(":") if isinstance(kind, str) else ("", "", "")
     if base not in KINDS or (colon and (base != "brackets" or not tags)):

@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 OVERLAPPING = {"cuda"}
 """Types of device that work on while the host does."""
 EVALUATION_SENTENCES = 128
-EVALUATION_PIECES = 8192
+_EVALUATION_PIECES = 8192
 
 
 Decode = Callable[[str, Encoded, "list[int] | None", "dict[str, Tensor]"], Tensor]
@@ -347,7 +347,7 @@ def make_gates(config: Config, encoder: Encoder) -> dict[str, Gates]:
 
 def evaluation_batches(lengths: Sequence[int]) -> Iterator[list[int]]:
     """Rows of similar length, within the evaluation budget, longest first."""
-    return by_length(lengths, lambda longest: min(EVALUATION_SENTENCES, EVALUATION_PIECES // max(1, longest)))
+    return by_length(lengths, lambda longest: min(EVALUATION_SENTENCES, _EVALUATION_PIECES // max(1, longest)))
 
 
 @contextmanager

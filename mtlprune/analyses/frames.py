@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mtlprune.runs.results import Result
 
 FILE = "frames.yaml"
-CONTRAST = ("estimate", "low", "high", "p", "p_holm", "detectable", "n", "verdict")
+_CONTRAST = ("estimate", "low", "high", "p", "p_holm", "detectable", "n", "verdict")
 """The columns of a frame of contrasts (`mtlprune.statistics.contrast`)."""
 
 
@@ -62,7 +62,7 @@ class FrameDeclaration(Block):
     def rows(self) -> Iterator[tuple[str, str, str]]:
         """Name, "key" or "column", and meaning of each column."""
         shared = meanings()
-        contrast = {name: self.contrast if name == "estimate" else None for name in CONTRAST if self.contrast}
+        contrast = {name: self.contrast if name == "estimate" else None for name in _CONTRAST if self.contrast}
         for kind, names in (("key", self.keys), ("column", {**contrast, **self.columns})):
             yield from ((name, kind, meaning or shared[name]) for name, meaning in names.items())
         if self.further:

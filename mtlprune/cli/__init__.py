@@ -47,7 +47,7 @@ PLAIN: dict[str, Any] = {"add_completion": False, "pretty_exceptions_enable": Fa
 """Whole names of options at any width, and paragraphs wrapped as one."""
 
 
-ALIAS = ", --data"
+_ALIAS = ", --data"
 """A second name of --corpus, which is taken and not listed."""
 
 
@@ -73,7 +73,7 @@ class FoldedCommand(TyperCommand):
         for part in self.get_params(ctx):
             default_panel = "Arguments" if part.param_type_name == "argument" else "Options"
             if (record := part.get_help_record(ctx)) is not None:
-                names = record[0].replace(ALIAS, "")
+                names = record[0].replace(_ALIAS, "")
                 panels.setdefault(getattr(part, "rich_help_panel", None) or default_panel, []).append(
                     (names, record[1])
                 )
@@ -108,10 +108,10 @@ class CommandGroup(TyperGroup):
                 formatter.write_dl(list(commands.items()))
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        formatter.write(f"\n{FIRST_STEPS}\n")
+        formatter.write(f"\n{_FIRST_STEPS}\n")
 
 
-FIRST_STEPS = """\
+_FIRST_STEPS = """\
 A first example, which takes some minutes:
   mtlprune quickstart
 

@@ -48,7 +48,7 @@ Formats = Annotated[
         rich_help_panel=ADVANCED,
     ),
 ]
-Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for JSON, Markdown, tables and figures.")]
+_Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for JSON, Markdown, tables and figures.")]
 Seed = Annotated[int, typer.Option(min=0, help="Random seed for samples and permutations.", rich_help_panel=ADVANCED)]
 
 
@@ -66,7 +66,7 @@ def analyze(
             "--corpus", "--data", metavar="DIR", help="Folder of a corpus. Smoothing compares several: repeatable."
         ),
     ] = None,
-    out: Out = None,
+    out: _Out = None,
     split: Annotated[
         str | None, typer.Option(help="Split of the corpus (dev), or split that runs are scored on (test).")
     ] = None,

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 MOST_JOBS, LEAST_MEMORY = 4, 2e9
 """Runs at once on a CPU, since more by a thread each make small batches hardly faster; bytes that each may take."""
-RUN_MEGABYTES = 3
+_RUN_MEGABYTES = 3
 """Of a finished run without its weights."""
 PAGE, TABLE = "report.html", "table.md"
 """Names in the folder of a comparison."""
@@ -40,7 +40,7 @@ PAGE, TABLE = "report.html", "table.md"
 Jobs = Annotated[
     int | None, typer.Option(min=1, help="Number of runs at once (by cores, memory and GPUs, if not given).")
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show runs, minutes and disk; do nothing.")]
+_DryRun = Annotated[bool, typer.Option("--dry-run", help="Show runs, minutes and disk; do nothing.")]
 KeepWeights = Annotated[
     bool | None,
     typer.Option(
@@ -64,7 +64,7 @@ def compare(
     pairs: Annotated[bool, typer.Option("--pairs", help="Also train every two tasks together.")] = False,
     jobs: Jobs = None,
     slurm: Slurm = None,
-    dry_run: DryRun = False,
+    dry_run: _DryRun = False,
     keep_weights: KeepWeights = None,
 ) -> None:
     """Compare single-task with joint training, and test whether shared heads explain the difference.
@@ -129,7 +129,7 @@ def run(
     finished = _check_place(request.out, sweep, tree)
     if dry_run:
         list_cells([(sweep, sweep.cells)], jobs, terminal, rough_analyses(sweep.cells, request.effort))
-        terminal.print(f"disk: about {RUN_MEGABYTES * len(sweep.cells):,} MB, and weights")
+        terminal.print(f"disk: about {_RUN_MEGABYTES * len(sweep.cells):,} MB, and weights")
     keep_weights, weights = _fate_of_weights(sweep, keep_weights)
     terminal.print(weights)
     if dry_run:

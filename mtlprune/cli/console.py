@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mtlprune.runs.folder import RunFolder
     from mtlprune.runs.results import Result
 
-PAPER_POINTS = 8
+_PAPER_POINTS = 8
 """Size of words in figures of a paper."""
 ADVANCED = "Further options"
 """Panel of the help for options that few need."""
@@ -73,7 +73,7 @@ def paper_style(width: float | None) -> Style:
     """The look of figures: as they come; or for a paper so many centimetres wide, untitled, with words of 8 points."""
     from mtlprune.figures.charts import PLAIN, Style
 
-    return PLAIN if width is None else Style(width, PAPER_POINTS, title=False)
+    return PLAIN if width is None else Style(width, _PAPER_POINTS, title=False)
 
 
 def chosen_formats(formats: str, formats_known: Sequence[str]) -> list[str]:
@@ -198,7 +198,7 @@ class _Lines(logging.Handler):
 
 MISTAKE, INTERRUPTED = 2, 130
 
-ADVICE = {
+_ADVICE = {
     **dict.fromkeys((errno.EACCES, errno.EPERM), "; name another place, or change its rights"),
     errno.ENOENT: "; check the path",
     errno.EEXIST: " and is no folder; name another place",
@@ -224,7 +224,7 @@ def sentence(error: BaseException) -> str:
     if out_of_memory(error):
         text = "memory ran out; make batches smaller (train.batch_tokens), free some, or take another machine"
     elif not isinstance(error, MtlpruneError) and (refused := system_refusal(error)) and refused.strerror:
-        advice = ADVICE.get(refused.errno or 0, "")
+        advice = _ADVICE.get(refused.errno or 0, "")
         text = f"{refused.filename or 'the system refused'}: {refused.strerror}{advice}"
     else:
         text = " ".join(str(error).splitlines())

@@ -28,14 +28,14 @@ Splits = Mapping[str, Iterable[Sentence]]
 Built = tuple[Splits, dict[str, Any]]
 """Sentences by split; and what corpus.json says of them, with the layers that are in two sets of labels, ``mixed``."""
 
-EXAMPLES = """\b
+_EXAMPLES = """\b
 Your own files (docs/guides/your_data.md):
   mtlprune data build --train train.conllu --dev dev.conllu --out data/mine
   mtlprune data build --columns word,pos,_,ner all.txt --out data/names
   mtlprune data build data/mine data/names --out data/both
   mtlprune data check data/both
 """
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, epilog=EXAMPLES)
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, epilog=_EXAMPLES)
 
 
 def tell(line: str) -> None:
@@ -88,7 +88,7 @@ def remarks(corpus: Corpus, splits: Splits) -> list[str]:
 
 
 _READING = frozenset({"train", "dev", "test", "split", "seed", "name", "licence", "leave_out", "skip_bad"})
-TAKES: dict[str, frozenset[str]] = {
+_TAKES: dict[str, frozenset[str]] = {
     "conllu": _READING | {"pos", "misc", "comment", "repair"},
     "columns": _READING | {"columns", "repair"},
     "brackets": _READING,
@@ -105,12 +105,12 @@ TAKES: dict[str, frozenset[str]] = {
     "grammar": frozenset({"train", "dev", "test", "seed", "reflexives"}),
 }
 """Format, or known corpus → the options that say something of it."""
-FILES_HELP = "Files, folders or 'a*pattern' to read, or corpora to merge. The name of a format may come first."
+_FILES_HELP = "Files, folders or 'a*pattern' to read, or corpora to merge. The name of a format may come first."
 
 
 @app.command(short_help="Make a corpus of files, or of a known source.")
 def build(
-    files: Annotated[list[str] | None, typer.Argument(metavar="[FORMAT] [FILE]...", help=FILES_HELP)] = None,
+    files: Annotated[list[str] | None, typer.Argument(metavar="[FORMAT] [FILE]...", help=_FILES_HELP)] = None,
     out: Annotated[Path, typer.Option(metavar="DIR", help="The folder to make.")] = ...,  # type: ignore[assignment]
     train: Annotated[
         list[str] | None,
@@ -186,12 +186,12 @@ def build(
     }
     check_free(out, overwrite)
     kind, paths = _kind(list(files or ()), options)
-    if wrong := sorted(options.keys() - TAKES[kind]):
+    if wrong := sorted(options.keys() - _TAKES[kind]):
         raise CorpusError(f"--{wrong[0].replace('_', '-')} has no effect with the format {kind}; leave it out")
     from mtlprune.cli.display import working
 
     with working(f"building {out.name} …"):
-        splits, record = BUILDERS[kind](paths, options) if kind in BUILDERS else _read(kind, paths, options)
+        splits, record = _BUILDERS[kind](paths, options) if kind in _BUILDERS else _read(kind, paths, options)
         record.setdefault("name", name or out.name)
         mixed = record.pop("mixed", ())
         store(splits, out, mixed, overwrite=overwrite, **record)
@@ -204,8 +204,8 @@ def _kind(files: list[str], options: dict[str, Any]) -> tuple[str, list[str]]:
     from mtlprune.corpora.formats.guess import guess_format
     from mtlprune.corpora.formats.rows import of_rows
 
-    kind = files.pop(0) if files and files[0] in TAKES and not Path(files[0]).exists() else None
-    has_own_splits = kind in BUILDERS or kind == "hf" or {"train", "dev", "test"} & options.keys()
+    kind = files.pop(0) if files and files[0] in _TAKES and not Path(files[0]).exists() else None
+    has_own_splits = kind in _BUILDERS or kind == "hf" or {"train", "dev", "test"} & options.keys()
     if files and not has_own_splits and (kind or guess_format(_first(files[0]))) not in ("merge", "hf"):
         splits, unplaced = by_split(files)
         if splits and (chance := {"split", "seed"} & options.keys()):
@@ -226,7 +226,7 @@ def _kind(files: list[str], options: dict[str, Any]) -> tuple[str, list[str]]:
     kind = guess_format(first)
     if of_rows(options.get("columns")) and kind != "merge":
         kind = "hf" if kind in ("hf", "jsonl") else "table"
-    kind = kind if "columns" not in options or "columns" in TAKES[kind] else "columns"
+    kind = kind if "columns" not in options or "columns" in _TAKES[kind] else "columns"
     read = f"read as {kind}; another format is named before the files"
     tell(f"{first}: {'a corpus, which is merged' if kind == 'merge' else read}")
     return kind, files
@@ -398,7 +398,7 @@ def gum(files: Sequence[str], options: Mapping[str, Any]) -> Built:
     return splits, {"name": "gum", "licence": LICENCE, "sources": digests}
 
 
-BUILDERS: dict[str, Callable[[Sequence[str], Mapping[str, Any]], Built]] = {
+_BUILDERS: dict[str, Callable[[Sequence[str], Mapping[str, Any]], Built]] = {
     "merge": merge,
     "ewt5": ewt5,
     "ontonotes5": ontonotes5,
@@ -436,7 +436,7 @@ def check(folder: Annotated[Path, typer.Argument(help="A corpus made by build.")
         terminal.print(line)
 
 
-TITLES = {
+_TITLES = {
     "known": "sentences with",
     "all_layers": "sentences with all layers",
     "longest": "longest sentence",
@@ -461,7 +461,7 @@ def _numbers(counts: Mapping[str, Any]) -> dict[str, int]:
     """Counts by title, those of labels and of further layers too: "entities PER", "chunk: entities NP"."""
     numbers: dict[str, int] = {}
     for key, value in counts.items():
-        title = TITLES.get(key, key)
+        title = _TITLES.get(key, key)
         if key == "further":
             nested = ((layer, _numbers(layer_numbers)) for layer, layer_numbers in value.items())
             numbers |= {

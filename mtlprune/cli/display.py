@@ -33,7 +33,7 @@ from mtlprune.corpora.formats.iob2 import iob2_from_spans
 from mtlprune.layers import LAYERS, OF_SENTENCES, kind_of, tags_named
 from mtlprune.sentence import Sentence, Span
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextlib.contextmanager
@@ -49,7 +49,7 @@ def interruption(terminal: Console) -> Iterator[Callable[[], bool]]:
         name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
         terminal.print(f"{name}: stopping after this update; once more stops at once", soft_wrap=True)
 
-    caught = SIGNALS if threading.current_thread() is threading.main_thread() else ()  # elsewhere none can be caught
+    caught = _SIGNALS if threading.current_thread() is threading.main_thread() else ()  # elsewhere none can be caught
     before = {number: signal.signal(number, answer) for number in caught}
     try:
         yield lambda: bool(signals)
@@ -77,7 +77,7 @@ def print_sentence(console: Console, sentence: Sentence, split: str) -> None:
                 console.print(Text(f"  {span.label}: {_text(sentence, span)}"), soft_wrap=True)
         elif kind == "brackets":
             bracketed = sentence.bare().with_layers(con=value, pos=sentence.get(tags_named(declared) or ""))
-            console.print(Text("\n".join(tree_lines(format_tree(bracketed)))), soft_wrap=True)
+            console.print(Text("\n".join(_tree_lines(format_tree(bracketed)))), soft_wrap=True)
         for predicate in value if kind == "frames" else ():
             roleset = f"{predicate.roleset or predicate.lemma or '?'}"
             console.print(Text(f"  {sentence.words[predicate.index]} (word {predicate.index + 1}, {roleset})"))
@@ -121,7 +121,7 @@ def _word_table(sentence: Sentence) -> Table:
     return table
 
 
-def tree_lines(tree: str, depth: int = 1) -> list[str]:
+def _tree_lines(tree: str, depth: int = 1) -> list[str]:
     """Indented lines of a tree in brackets: what fits on a line stays on one."""
     if tree.count("(") == 1 or len(tree) + 2 * depth <= _TREE_WIDTH:
         return ["  " * depth + tree]
@@ -129,7 +129,7 @@ def tree_lines(tree: str, depth: int = 1) -> list[str]:
     depths = accumulate((sign == "(") - (sign == ")") for sign in inner)
     ends = [place for place, (sign, left) in enumerate(zip(inner, depths, strict=True), 1) if (sign, left) == (")", 0)]
     children = [inner[start:end].strip() for start, end in pairwise([0, *ends])]
-    lines = ["  " * depth + label, *(line for child in children for line in tree_lines(child, depth + 1))]
+    lines = ["  " * depth + label, *(line for child in children for line in _tree_lines(child, depth + 1))]
     return [*lines[:-1], f"{lines[-1]})"]
 
 
@@ -215,17 +215,17 @@ def count_steps(
         yield part, step
 
 
-def in_line(losses: Mapping[str, float]) -> str:
+def _in_line(losses: Mapping[str, float]) -> str:
     """Task and loss, side by side."""
     return "  ".join(f"{task} {loss:.3f}" for task, loss in losses.items())
 
 
-UNITS = {"days": 86_400, "h": 3600, "min": 60}
+_UNITS = {"days": 86_400, "h": 3600, "min": 60}
 
 
 def duration(seconds: float) -> str:
     """A time with its unit: 40 s, 2.5 min, 12 h, 10 days."""
-    unit, size = next(((unit, size) for unit, size in UNITS.items() if seconds >= 1.5 * size), ("s", 1))
+    unit, size = next(((unit, size) for unit, size in _UNITS.items() if seconds >= 1.5 * size), ("s", 1))
     number = seconds / size
     return f"{number:,.0f} {unit}" if size == 1 or number >= 9.95 else f"{number:.1f}".removesuffix(".0") + f" {unit}"
 
@@ -251,7 +251,7 @@ class Watch:
     def move(self, event: Event, description: str, status: str = "") -> None:
         """Move the bar; each task's last loss stands beside it."""
         self.losses |= event.losses
-        status_text, step = f"loss {in_line(self.losses)}{status}", event.progress.step
+        status_text, step = f"loss {_in_line(self.losses)}{status}", event.progress.step
         self.progress.update(self.bar, description=description, completed=step, total=event.total, status=status_text)
 
     def time_left(self) -> str:
@@ -281,7 +281,7 @@ class TrainingWatch(Watch):
         heads = f"; {open_heads(event.gates)}" if event.gates else ""
         when = f"update {step}/{event.total}" if self.train.evaluate_every else f"epoch {epoch}/{epochs}"
         joint = f"joint {event.evaluation.joint():.2f}{mark}{heads}{self.time_left()}"
-        self.terminal.print(f"{when}: loss {in_line(event.losses)}; dev {dev}; {joint}")
+        self.terminal.print(f"{when}: loss {_in_line(event.losses)}; dev {dev}; {joint}")
 
 
 class PretrainingWatch(Watch):

@@ -33,8 +33,8 @@ SD, SENTENCES = 0.3, 0.2
 """Points by which MTL − STL of five tasks varies between seeds, and its error by sentences; MiniLM, 2,000 sentences.
 Tasks vary by 0.14 to 1.29 points (``mtlprune plan SWEEP 'results/ewt5-minilm/records:none-???-?,none-mtl5-?'``); the
 mean of five independent ones by 0.29. That mean itself varied by 0.11 between those seeds, which may be chance."""
-MOST_SEEDS = 200
-MAX_LABELS_SHOWN = 8  # unseen labels named by name
+_MOST_SEEDS = 200
+_MAX_LABELS_SHOWN = 8  # unseen labels named by name
 
 
 def plan(
@@ -141,8 +141,8 @@ def _measured(runs: Sequence[str], tasks: Sequence[str]) -> dict[str, StandardEr
 
 def _seeds_for_a_point(error: StandardError) -> str:
     """The fewest seeds with which one point is detectable."""
-    seeds_needed = bisect_left(range(MOST_SEEDS + 1), True, 2, key=lambda seeds: error.detectable(seeds) <= 1)
-    return str(seeds_needed) if seeds_needed <= MOST_SEEDS else f">{MOST_SEEDS}"
+    seeds_needed = bisect_left(range(_MOST_SEEDS + 1), True, 2, key=lambda seeds: error.detectable(seeds) <= 1)
+    return str(seeds_needed) if seeds_needed <= _MOST_SEEDS else f">{_MOST_SEEDS}"
 
 
 def show_plan(settings: Config) -> None:
@@ -235,10 +235,10 @@ def _facts(inspection: Inspection) -> list[str]:
 def _warnings(inspection: Inspection) -> list[str]:
     warnings, data = [], inspection.config.data
     for task, labels in inspection.labels_unseen.items():
-        remaining = f" and {len(labels) - MAX_LABELS_SHOWN} more" if len(labels) > MAX_LABELS_SHOWN else ""
+        remaining = f" and {len(labels) - _MAX_LABELS_SHOWN} more" if len(labels) > _MAX_LABELS_SHOWN else ""
         warnings.append(
             f"{task}: {len(labels)} labels of {data.dev} are not in {data.train} and can never be predicted: "
-            f"{', '.join(labels[:MAX_LABELS_SHOWN])}{remaining}"
+            f"{', '.join(labels[:_MAX_LABELS_SHOWN])}{remaining}"
         )
     for task, wide in inspection.wide_arguments.items():
         if wide:
@@ -253,9 +253,9 @@ def _warnings(inspection: Inspection) -> list[str]:
     return warnings
 
 
-TRAVEL = 25
+_TRAVEL = 25
 """Rate times updates that gates need to come to a given number of heads (docs/methods/gates.md)."""
-CLOSED_GATE = 2.4
+_CLOSED_GATE = 2.4
 """Distance of a logit below 0 where its head is closed."""
 
 
@@ -301,7 +301,7 @@ def _pruning_warnings(inspection: Inspection) -> Iterator[str]:
     """Rates by which gates hardly come to what was asked for."""
     settings, total = inspection.config.pruning, sum(inspection.updates)
     free = settings.penalty == "lambda"
-    if settings.method == "gates" and settings.rate * total < (CLOSED_GATE if free else 0.9 * TRAVEL):
+    if settings.method == "gates" and settings.rate * total < (_CLOSED_GATE if free else 0.9 * _TRAVEL):
         late = "hardly any head will close" if free else f"the gates may not come to {settings.keep} heads in time"
-        advice = f"take about {TRAVEL / total:.2g}, or train for more updates"
+        advice = f"take about {_TRAVEL / total:.2g}, or train for more updates"
         yield f"pruning.rate: {settings.rate:g} is small for {total:,} updates; {late}; {advice}"

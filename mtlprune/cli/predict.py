@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from mtlprune.corpora.machamp import ColumnFile
     from mtlprune.runs.folder import RunFolder
 
-PLUS = (".conllup", ".cupt")
-FORMS = {**dict.fromkeys((".conllu", ".conll", *PLUS), "conllu"), ".jsonl": "jsonl", ".ndjson": "jsonl"}
+_PLUS = (".conllup", ".cupt")
+FORMS = {**dict.fromkeys((".conllu", ".conll", *_PLUS), "conllu"), ".jsonl": "jsonl", ".ndjson": "jsonl"}
 FORMS |= {".txt": "text", "": "text"}
 WRITTEN = FORMS | {".tsv": "tsv"}
 """Suffix of a file → the form of its content."""
-LOOKS = {
+_LOOKS = {
     "conllu": re.compile(r"#\s*(sent_id|global\.columns|newdoc id)\s*=|[1-9][0-9]*(-[0-9]+)?(\t[^\t]+){7}"),
     "jsonl": re.compile(r"\s*(\{\s*(\"|$)|\[\s*(\{|$))"),
     "trees": re.compile(r"\s*\(\s*(\(|[A-Z][-A-Z0-9]* *\()"),
@@ -43,7 +43,7 @@ TAG = re.compile(r"O|[BIELSUM][-_]\S+|[A-Z]{2,5}\$?|\W+|_")
 """What stands in columns of tags, and hardly at the same place of every line of text."""
 BEGIN = 50
 """Lines that are looked at for it."""
-TOO_LONG = "gets no constituents; more than %d would take long; --longest-con N allows more"
+_TOO_LONG = "gets no constituents; more than %d would take long; --longest-con N allows more"
 Group = list[tuple[int, Sentence]]
 """Sentences, each with the line where it begins."""
 SENTENCES, WORDS = 512, 16384
@@ -143,7 +143,7 @@ def _sentences(
     if in_place:
         return in_place.sentences()
     kind = input_ or _kind_of_file(file)
-    return read_sentences(file, stream, kind, notes.skip if skip_bad else None, notes.warn, input_ is not None)
+    return _read_sentences(file, stream, kind, notes.skip if skip_bad else None, notes.warn, input_ is not None)
 
 
 def _annotate_all(
@@ -231,7 +231,7 @@ def _annotator(
     def annotate(group: Group) -> list[Sentence]:
         for number, sentence in group if limited else ():
             if len(sentence) > longest:
-                notes.warn(f"warning: {file}, line {number}: a sentence of {len(sentence)} words {TOO_LONG % longest}")
+                notes.warn(f"warning: {file}, line {number}: a sentence of {len(sentence)} words {_TOO_LONG % longest}")
         sentences = [sentence for _, sentence in group]
         return list(model.annotate(sentences, hardware.dtype(config.train.precision), longest))
 
@@ -265,7 +265,7 @@ def _writer(
     if out is not None:
         stream = files.enter_context(files.enter_context(replacing(out)).open("w", encoding="utf-8", newline="\n"))
         page = PlainConsole(file=stream, width=120)
-        if kind == "conllu" and out.suffix.lower() in PLUS:
+        if kind == "conllu" and out.suffix.lower() in _PLUS:
             stream.write(f"# global.columns = {' '.join(COLUMNS).upper()}\n")
 
     config = folder.config
@@ -294,7 +294,7 @@ def _writer(
     return write
 
 
-def read_sentences(
+def _read_sentences(
     file: Path, stream: BinaryIO, kind: str, skip: Skip | None, tell: Callable[[str], None], format_given: bool
 ) -> Iterator[tuple[int, Sentence]]:
     """Words only, and the line where they begin, read as they are asked for; annotation beside them is ignored.
@@ -340,7 +340,7 @@ def _check_text(source: Path, begin: Sequence[str]) -> None:
     """Raise CorpusError where the first lines are of another form: the first one tells, or all as rows of a table."""
     lines = [(number, text) for number, text in enumerate(begin, 1) if words_of(text)]
     number, first = next(iter(lines), (1, ""))
-    kind = next((kind for kind, begins in LOOKS.items() if begins.match(first)), None)
+    kind = next((kind for kind, begins in _LOOKS.items() if begins.match(first)), None)
     separator = separator_of(source, [text for _, text in lines])
     rows = [split_row(text, separator) for _, text in lines]
     columns = zip(*(row[1:] for row in rows), strict=False)

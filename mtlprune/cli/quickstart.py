@@ -35,14 +35,14 @@ def quickstart(
 
     terminal = console()
     refuse_launcher()
-    make_corpus(out / "corpus", {"train": train, "dev": dev, "test": test, "seed": 1}, terminal)
+    _make_corpus(out / "corpus", {"train": train, "dev": dev, "test": test, "seed": 1}, terminal)
     request = ComparisonRequest(
         out / "corpus", out, None, [1], overrides or [], False, QUICKSTART, "mtlprune quickstart"
     )
     run(request, terminal, jobs, keep_weights=keep_weights)
 
 
-def make_corpus(path: Path, sizes: dict[str, int], terminal: Console) -> None:
+def _make_corpus(path: Path, sizes: dict[str, int], terminal: Console) -> None:
     """Generate the corpus, where it is not there yet, or only half of it, which a killed process left.
 
     Raises CorpusError: something else lies at ``path``.

@@ -27,7 +27,7 @@ from mtlprune.errors import plural
 from mtlprune.io.files import json_text, make_room, read_json, write_bytes, write_json, write_text
 from mtlprune.runs.folder import CURVES, RunError, RunFolder
 
-MAJORITY = "majority.json"
+_MAJORITY = "majority.json"
 """Beside the runs of a comparison or a study: fingerprint of the corpus → split → layer → majority baseline."""
 
 
@@ -72,7 +72,7 @@ def table(
     from mtlprune.reports.scores import tables
     from mtlprune.reports.scores.comparisons import compare, with_tests
 
-    extra = {"majority": majority_scores(majority, folders[0], split)} if majority is not None else {}
+    extra = {"majority": _majority_scores(majority, folders[0], split)} if majority is not None else {}
     comparison = compare(folders, split, extra, against or "", by == "corpus")
     speeds = speeds_in(speed) if speed is not None else {}
     comparison = dataclasses.replace(comparison, left_out=tuple(left_out), speeds=speeds)
@@ -106,7 +106,7 @@ def speeds_in(folder: Path) -> dict[str, float]:
     return {Path(run).name: float(frames["speed"].iloc[-1]) for run, frames in rows.groupby("run")}
 
 
-def majority_scores(data: Path, run: RunFolder, split: str) -> dict[str, float]:
+def _majority_scores(data: Path, run: RunFolder, split: str) -> dict[str, float]:
     """*The* score of each layer when every word gets what it mostly has in train. Raises CorpusError: no such corpus or
     split; RunError: not the corpus that ``run`` was trained on."""
     from mtlprune.evaluation.baselines import Majority
@@ -136,24 +136,24 @@ def majority_scores(data: Path, run: RunFolder, split: str) -> dict[str, float]:
 def keep_majority(folder: Path, run: RunFolder, splits: Sequence[str], data: Path | None) -> None:
     """Write the majority baseline of a run's corpus into the folder of the runs, for when the corpus is not at hand;
     nothing where it is not at hand now, or has no training split."""
-    baselines = read_json(folder / MAJORITY) if (folder / MAJORITY).is_file() else {}
+    baselines = read_json(folder / _MAJORITY) if (folder / _MAJORITY).is_file() else {}
     if scores := {split: of_split for split in splits if (of_split := majority_of(run, split, data))}:
-        write_json(folder / MAJORITY, baselines | {run.read_manifest()["data"]["fingerprint"]: scores})
+        write_json(folder / _MAJORITY, baselines | {run.read_manifest()["data"]["fingerprint"]: scores})
 
 
 def majority_of(run: RunFolder, split: str, data: Path | None = None) -> dict[str, float]:
     """The majority baseline that stands next to a run, else that of its corpus; nothing where neither is at hand."""
-    file, fingerprint = run.path.parent / MAJORITY, run.read_manifest()["data"]["fingerprint"]
+    file, fingerprint = run.path.parent / _MAJORITY, run.read_manifest()["data"]["fingerprint"]
     baselines = read_json(file).get(fingerprint, {}) if file.is_file() else {}
     if split in baselines:
         return dict(baselines[split])
     try:
-        return majority_scores(data or run.corpus_path(), run, split)
+        return _majority_scores(data or run.corpus_path(), run, split)
     except (CorpusError, RunError):  # the page says that the baseline is not known
         return {}
 
 
-def left_by_compare(folders: Sequence[RunFolder]) -> list[Path]:
+def _left_by_compare(folders: Sequence[RunFolder]) -> list[Path]:
     """Folders of Results that `mtlprune compare` left next to the folder of its runs."""
     from mtlprune.sweeps.compare import ANALYSES, FILE, PROBES, RUNS
 
@@ -207,7 +207,7 @@ def report(
     notes: list[str] = []
     folders = named_runs(seen_from_here(runs), left_out=notes)
     folders_given = list(
-        {folder.resolve(): folder for folder in [*(analyses or []), *left_by_compare(folders)]}.values()
+        {folder.resolve(): folder for folder in [*(analyses or []), *_left_by_compare(folders)]}.values()
     )
     probes = [folder for folder in folders_given if (folder / "probes.json").is_file()]
     analysis_folders = [

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mtlprune.sweeps.cells import Cell, Sweep
     from mtlprune.sweeps.times import Expected
 
-SOME_FAILED = 1
+_SOME_FAILED = 1
 
 
 def sweep(
@@ -282,4 +282,4 @@ def run_cells(cells: Mapping[str, Cell], jobs: int, terminal: Console) -> None:
         terminal.print(f"stopped; checkpoints are written; {hint}")
         raise typer.Exit(INTERRUPTED)
     if any(end.kind in ("failed", "blocked") for end in outcome.values()):
-        raise typer.Exit(SOME_FAILED)
+        raise typer.Exit(_SOME_FAILED)

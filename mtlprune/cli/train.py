@@ -76,7 +76,7 @@ def train(
     for settings in configs:
         place = out / f"seed-{settings.train.seed}" if out and seeds is not None else out
         folder = RunFolder(place or default_folder(settings))
-        train_run(settings, folder, terminal)
+        _train_run(settings, folder, terminal)
         folders.append(folder)
         terminal.print(_best_table(settings, folder))
     runs = [out] if out and len(folders) > 1 else [folder.path for folder in folders]
@@ -109,7 +109,7 @@ def _seeds(seeds_option: str | None, overrides: Sequence[str]) -> list[list[str]
     return [[f"train.seed={seed}"] for seed in parse_seeds(seeds_option)]
 
 
-def train_run(config: Config, folder: RunFolder, terminal: Console) -> Progress:
+def _train_run(config: Config, folder: RunFolder, terminal: Console) -> Progress:
     """Train with a display; a stopped training ends the process with code 130, saying how to go on."""
     from mtlprune.cli.display import TrainingWatch, duration
     from mtlprune.cli.plan import start_and_pruning

@@ -22,7 +22,7 @@ from mtlprune.evaluation.ablations import Closed
 from mtlprune.io.block import Block, CountsOnlyWith
 from mtlprune.io.plugins import Registry
 
-MOST_EPOCHS = 10_000
+_MOST_EPOCHS = 10_000
 """Batches of all epochs are laid out before the first one: the schedule of the rates needs their number."""
 
 
@@ -116,7 +116,7 @@ class TrainConfig(Block):
     freeze: tuple[Literal["encoder", "decoders"], ...] = ()
     """Parts that training leaves as they are. Static pruning: start from a run, and freeze the decoders."""
 
-    epochs: int = Field(default=5, ge=1, le=MOST_EPOCHS)
+    epochs: int = Field(default=5, ge=1, le=_MOST_EPOCHS)
     """Passes over the training set (for sampled mixing: as many batches as one pass over every task has)."""
     batch_sentences: int = Field(default=64, ge=1)
     """Largest number of sentences in an update."""

@@ -7,7 +7,7 @@ class CorpusError(MtlpruneError):
     """A corpus file is not what was expected; the message says where, what was expected, what was found, what to do."""
 
 
-SECONDS = 0.9
+_SECONDS = 0.9
 """Seconds that a host has to answer."""
 
 
@@ -29,10 +29,10 @@ def answers(url: str) -> bool:
     def connect() -> None:
         with contextlib.suppress(OSError, ValueError):  # the latter for a port that is no number
             port = host.port or (80 if host.scheme == "http" else 443)
-            socket.create_connection((host.hostname or "", port), timeout=SECONDS).close()
+            socket.create_connection((host.hostname or "", port), timeout=_SECONDS).close()
             connected.append(True)
 
     attempt = threading.Thread(target=connect, daemon=True)  # the search for a name knows no limit of time
     attempt.start()
-    attempt.join(SECONDS)
+    attempt.join(_SECONDS)
     return bool(connected)

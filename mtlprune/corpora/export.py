@@ -141,7 +141,7 @@ def _lines(sentence: Sentence) -> list[str]:
     return [f"# sent_id = {sentence.id}", f"# text = {' '.join(sentence.words)}", *rows]
 
 
-def format_iob2(sentence: Sentence) -> str:
+def _format_iob2(sentence: Sentence) -> str:
     """Word and tag a line, and an empty line."""
     tags = iob2_from_spans(sentence.ner or (), len(sentence))
     return "".join(f"{_solid(word)} {tag}\n" for word, tag in zip(sentence.words, tags, strict=True)) + "\n"
@@ -186,7 +186,7 @@ def _under_known_name(sentence: Sentence, layer: str, kind: str) -> Sentence:
 
 FORMATS: dict[str, Callable[[Sentence], str]] = {
     "tags": format_conllu,
-    "spans": format_iob2,
+    "spans": _format_iob2,
     "tree": format_conllu,
     "brackets": lambda sentence: format_tree(sentence) + "\n",
     "frames": format_props,
@@ -238,6 +238,6 @@ def _fitted(gold: Sentence, predicted: Sentence, layer: str, kind: str) -> Sente
 
 def _three_columns(pair: tuple[Sentence, ...]) -> str:
     """word gold predicted, and an empty line."""
-    gold, predicted = (format_iob2(sentence).split("\n")[:-1] for sentence in pair)
+    gold, predicted = (_format_iob2(sentence).split("\n")[:-1] for sentence in pair)
     rows = (f"{g} {p.rsplit(' ', 1)[-1]}" if g else "" for g, p in zip(gold, predicted, strict=True))
     return "\n".join(rows) + "\n"

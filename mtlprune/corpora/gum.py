@@ -26,9 +26,9 @@ from mtlprune.corpora.tables import source_digest
 from mtlprune.sentence import Sentence, Span
 
 LICENCE = "CC BY 4.0; texts by source, some CC BY-NC-SA"
-COMMENTS = ("s_type=sentence_type", "s_prominence=prominence:number", "transition=transition", "meta::genre=genre")
+_COMMENTS = ("s_type=sentence_type", "s_prominence=prominence:number", "transition=transition", "meta::genre=genre")
 SPLITS = "splits.md"
-PROPER = "PROPN"
+_PROPER = "PROPN"
 _PART = re.compile(r"\(([^()]+)(\)?)|([^()]+)\)")
 
 
@@ -53,7 +53,7 @@ def build_gum(folder: Path, tell: Callable[[str], None]) -> tuple[Splits, dict[s
                 missing_documents.append(name)
                 continue
             digests[documents[name].relative_to(folder).as_posix()] = source_digest(documents[name])
-            sentences = read_conllu(documents[name], "upos", True, comments=parse_comments(COMMENTS))
+            sentences = read_conllu(documents[name], "upos", True, comments=parse_comments(_COMMENTS))
             splits[split] += [sentence.with_layers(ner=names_of(documents[name], sentence)) for sentence in sentences]
         if not splits[split]:
             raise CorpusError(f"{folder}: expected files of {split} such as {names[0]}.conllu, found none; unpack them")
@@ -101,7 +101,7 @@ def names_of(path: Path, sentence: Sentence) -> tuple[Span, ...]:
                 problem = f"sentence {sentence.id}, word {place + 1}: expected mentions that open before they close"
                 raise malformed(path, 1, f"{problem}, found {row[9][:60]}; correct the file", "sentence")
             head = [row[3] for number in mention.head for row in rows[mention.start + number - 1 : place + 1][:1]]
-            if PROPER in head:
+            if _PROPER in head:
                 spans_found.append(Span(mention.start, place + 1, mention.type))
     return flat(sorted(spans_found, key=lambda span: (span.start, -span.end)))
 

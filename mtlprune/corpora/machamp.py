@@ -30,14 +30,14 @@ from mtlprune.sentence import Sentence
 
 Tell = Callable[[str], None]
 KINDS = {"seq": "tags", "seq_bio": "spans", "dependency": "tree"}
-OF_TEXTS = {"classification": "label", "regression": "number", "multiclas": "labels"}
+_OF_TEXTS = {"classification": "label", "regression": "number", "multiclas": "labels"}
 """MaChAmp's type of task → the kind of its layer: tasks of words, and of the texts of a row."""
 PATHS = {"train": "train_data_path", "dev": "dev_data_path", "test": "test_data_path"}
-OLDER = {"validation_data_path": "dev_data_path"}
+_OLDER = {"validation_data_path": "dev_data_path"}
 """Names of settings before MaChAmp 0.3 → those of today."""
 READ = {*PATHS.values(), "word_idx", "sent_idxs", "skip_first_line", "tasks"}
-MOST_COLUMNS = 1000
-UNLABELLED = "__"
+_MOST_COLUMNS = 1000
+_UNLABELLED = "__"
 """The tag of a word whose cell is ``_``: in MaChAmp a label as others are, here the word for unknown."""
 
 
@@ -83,7 +83,7 @@ def _reader(dataset: Dataset, repair: bool, tell: Tell) -> Callable[[Path], Iter
         texts = parse_row_columns(dataset.columns)
         return lambda path: read_rows(path, texts, has_header=False, skip_first=bool(dataset.header))
     columns = parse_columns(dataset.columns)
-    return lambda path: read_columns(path, columns, repair, tell, unlabelled=UNLABELLED)
+    return lambda path: read_columns(path, columns, repair, tell, unlabelled=_UNLABELLED)
 
 
 def read_config(config: Path, tell: Tell) -> list[Dataset]:
@@ -98,13 +98,13 @@ def read_config(config: Path, tell: Tell) -> list[Dataset]:
     datasets = [dataset for name, settings in tree.items() if (dataset := _dataset(config, name, settings, tell))]
     if not datasets:
         problem = f"a data set with word_idx and tasks of {', '.join(KINDS)}, or sent_idxs and tasks of "
-        raise CorpusError(f"{config}: expected {problem}{', '.join(OF_TEXTS)}; found none")
+        raise CorpusError(f"{config}: expected {problem}{', '.join(_OF_TEXTS)}; found none")
     return datasets
 
 
 def _dataset(config: Path, name: str, settings: Mapping[str, Any], tell: Tell) -> Dataset | None:
     """One data set; None, with a message to ``tell``, where none of it can be read."""
-    settings = {(key if OLDER.get(key, key) in settings else OLDER.get(key, key)): settings[key] for key in settings}
+    settings = {(key if _OLDER.get(key, key) in settings else _OLDER.get(key, key)): settings[key] for key in settings}
     left_out = [key for key in settings if key not in READ]
     tasks = settings.get("tasks")
     if "sent_idxs" in settings and isinstance(tasks, dict):
@@ -128,8 +128,8 @@ def _dataset(config: Path, name: str, settings: Mapping[str, Any], tell: Tell) -
         tell(f"{name}: left out: {', '.join(left_out)}")
     if len(columns) == 1:
         return None
-    if max(columns) >= MOST_COLUMNS:
-        problem = f"expected word_idx and column_idx below {MOST_COLUMNS}, found {str(max(columns))[:20]}"
+    if max(columns) >= _MOST_COLUMNS:
+        problem = f"expected word_idx and column_idx below {_MOST_COLUMNS}, found {str(max(columns))[:20]}"
         raise CorpusError(f"{config}: {name}: {problem}; correct it")
     texts = [columns.get(place, SKIP) for place in range(max(columns) + 1)]
     tell(f"{name}: the columns are {','.join([*texts, ALL_FURTHER])}")
@@ -147,7 +147,7 @@ def _texts(config: Path, name: str, settings: Mapping[str, Any], left_out: list[
     columns = {place: WORDS for place in places}
     for task, task_config in settings["tasks"].items():
         task_config = task_config if isinstance(task_config, dict) else {}
-        kind, place = OF_TEXTS.get(str(task_config.get("task_type"))), task_config.get("column_idx")
+        kind, place = _OF_TEXTS.get(str(task_config.get("task_type"))), task_config.get("column_idx")
         if kind is None or not _is_place(place) or place in columns:
             left_out.append(f"{task} ({task_config.get('task_type')})")
         else:
@@ -238,5 +238,5 @@ def _cells(sentence: Sentence, column: FileColumn) -> Sequence[str]:
     if column.name in ("head", "relation"):
         return list(map(str, value.heads)) if column.name == "head" else value.relations
     if column.kind == "tags":
-        return ["_" if tag == UNLABELLED else tag for tag in value]
+        return ["_" if tag == _UNLABELLED else tag for tag in value]
     return (iob2_from_spans if column.kind == "spans" else stars_from_spans)(value, len(sentence))

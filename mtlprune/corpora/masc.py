@@ -30,7 +30,7 @@ LICENCE = "CC BY-SA 4.0"
 MASC_COMMIT = "7a718b01af317f7ed8e330b0edd8db30c162da24"
 KINDS = {"Person": "PER", "Organization": "ORG", "Location": "LOC", "Date": "DATE"}
 """MASC's kinds of names, and their labels; of two kinds over the same words the first here stays."""
-MAX_MISALIGNED_SHARE = 0.1
+_MAX_MISALIGNED_SHARE = 0.1
 """Largest share of a document's names that may not begin and end at words; beyond it offsets count another text."""
 _SUFFIX = re.compile(r"-UTF16|\.ascii-1-NEW|-NE\.xml$|\.mrg(\.txt)?$|\.txt$|\.gold_skel$")
 _BRACKET_OR_LEAF = re.compile(r"\(([^\s()]+)\s+([^\s()]+)\s*\)|[()]")
@@ -171,7 +171,7 @@ def _decoded(place: str, data: bytes) -> str:
 def _sentences(document: MascDocument, files: Files, tell: Callable[[str], None]) -> Iterator[Sentence]:
     """Words, tags, constituents and roles. An id is genre, document, and the place of its tree, from 0."""
     place, data = _file(files, "Penn_Treebank", document.name)
-    trees = [leaves for leaves in leaves_of(_decoded(place, data), place) if leaves]
+    trees = [leaves for leaves in _leaves_of(_decoded(place, data), place) if leaves]
     source, data = _file(files, "skeleton", document.name)
     skeletons = list(blocks(decode_lines(data, source)))
     if len(trees) != len(skeletons):
@@ -197,7 +197,7 @@ def _sentences(document: MascDocument, files: Files, tell: Callable[[str], None]
         yield sentence.validate()
 
 
-def leaves_of(text: str, place: str) -> Iterator[list[tuple[str, str]]]:
+def _leaves_of(text: str, place: str) -> Iterator[list[tuple[str, str]]]:
     """Tag and word of the leaves of each tree, without empty elements.
 
     Nothing is asked of the nodes above: one file has a node without a label.
@@ -248,7 +248,7 @@ def align_names(
     """The names of each sentence, None where they are unknown; and the names that begin or end at no word, in words."""
     homes = [number for number, sentence in enumerate(sentences) for _ in sentence.words]
     firsts = {number: place for place, number in reversed(list(enumerate(homes)))}
-    spans = place_words([word for sentence in sentences for word in sentence.words], text)
+    spans = _place_words([word for sentence in sentences for word in sentence.words], text)
     begins = {span[0]: word for word, span in enumerate(spans) if span}
     ends = {span[1]: word for word, span in enumerate(spans) if span}
     words_with_home = [word for word, span in enumerate(spans) if span]
@@ -267,7 +267,7 @@ def align_names(
         low = homes[words_with_home[before]] if before >= 0 else 0
         high = homes[words_with_home[after]] if after < len(words_with_home) else len(sentences) - 1
         unknown.update(range(low, high + 1))
-    if len(wrong) > MAX_MISALIGNED_SHARE * len(names):
+    if len(wrong) > _MAX_MISALIGNED_SHARE * len(names):
         unknown.update(range(len(sentences)))
     order = list(KINDS.values())
     for sentence_spans in spans_by_sentence:
@@ -282,7 +282,7 @@ def _without_blanks(text: str, name: Name) -> tuple[int, int]:
     return name.start + len(content) - len(content.lstrip()), name.end - len(content) + len(content.rstrip())
 
 
-def place_words(words: Sequence[str], text: str) -> list[tuple[int, int] | None]:
+def _place_words(words: Sequence[str], text: str) -> list[tuple[int, int] | None]:
     """First character and last + 1 of each word in a text; None of words that are not wholly in it."""
     pieces = [(number, piece) for number, word in enumerate(words) for piece in _PIECE.findall(word.translate(_FOLDED))]
     places = list(_PIECE.finditer(text.translate(_FOLDED)))

@@ -17,7 +17,7 @@ from mtlprune.corpora.formats.conllu import read_conllu
 from mtlprune.sentence import Sentence
 
 SPLITS = {"train": ("train",), "dev": ("development", "dev"), "test": ("test",)}  # our name: names of the folder
-LANGUAGES = ("arabic", "chinese")  # the same release holds them beside English
+_LANGUAGES = ("arabic", "chinese")  # the same release holds them beside English
 
 
 def build_ontonotes5(
@@ -61,14 +61,14 @@ def build_ontonotes5(
     if dep is None:
         return splits
     if dep.suffix != ".jar":
-        return read_converted(splits, dep)
+        return _read_converted(splits, dep)
     with tempfile.TemporaryDirectory(prefix="mtlprune-") as scratch:
         output = _convert(dep, [sentence for split in splits.values() for sentence in split], Path(scratch))
-        return read_converted(splits, output)
+        return _read_converted(splits, output)
 
 
 def _foreign(path: Path, folder: Path) -> bool:
-    return any(part in LANGUAGES for part in path.relative_to(folder).parts[:-1])
+    return any(part in _LANGUAGES for part in path.relative_to(folder).parts[:-1])
 
 
 def _files(folder: Path, all_files: list[Path], tell: Callable[[str], None]) -> dict[str, list[Path]]:
@@ -160,25 +160,25 @@ def _sentences(
 # Stanford Parser 3.3.0: basic dependencies, punctuation kept, CoNLL-X --
 
 
-MAIN_CLASS = "edu.stanford.nlp.trees.EnglishGrammaticalStructure"
+_MAIN_CLASS = "edu.stanford.nlp.trees.EnglishGrammaticalStructure"
 OPTIONS = ("-basic", "-keepPunct", "-conllx", "-treeFile")
 Splits = dict[str, list[Sentence]]
 # words that tools write in two ways, in the one we compare: slashes escaped or doubled, brackets as codes
 _EQUIVALENT = {"/.": ".", "/?": "?", **BRACKETS}
 
 
-def read_converted(splits: Splits, dep: Path) -> Splits:
+def _read_converted(splits: Splits, dep: Path) -> Splits:
     """Give the sentences of all splits the dependencies of a file or folder converted beforehand. ``dep``: one file
     with all splits one after the other, or a folder with one file a split. Raises CorpusError: a file missing or there
     twice, malformed, of another number of sentences, or of other words."""
     if not dep.is_dir():
-        sentences = with_dependencies([sentence for split in splits.values() for sentence in split], dep)
+        sentences = _with_dependencies([sentence for split in splits.values() for sentence in split], dep)
         result, begin = {}, 0
         for split, old in splits.items():
             result[split] = sentences[begin : begin + len(old)]
             begin += len(old)
         return result
-    return {split: with_dependencies(old, _file_of(dep, SPLITS[split])) for split, old in splits.items()}
+    return {split: _with_dependencies(old, _file_of(dep, SPLITS[split])) for split, old in splits.items()}
 
 
 def _file_of(folder: Path, words: Sequence[str]) -> Path:
@@ -195,7 +195,7 @@ def _file_of(folder: Path, words: Sequence[str]) -> Path:
     return candidates[0]
 
 
-def with_dependencies(sentences: Sequence[Sentence], path: Path) -> list[Sentence]:
+def _with_dependencies(sentences: Sequence[Sentence], path: Path) -> list[Sentence]:
     """Give ``sentences`` the dependencies in the CoNLL-X or CoNLL-U file ``path``, matched in order. Raises
     CorpusError: with the first sentence that does not fit.
 
@@ -242,7 +242,7 @@ def _convert(jar: Path, sentences: Sequence[Sentence], folder: Path) -> Path:
     # Later releases of CoreNLP need jars that lie beside the one that is named, so the whole folder joins the class
     # path.
     libraries = os.pathsep.join((str(jar), str(jar.parent / "*")))
-    command = [java, *encoding, "-cp", libraries, MAIN_CLASS, *OPTIONS, str(trees)]
+    command = [java, *encoding, "-cp", libraries, _MAIN_CLASS, *OPTIONS, str(trees)]
     with output.open("wb") as file:
         run = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.PIPE, check=False)
     if run.returncode != 0:
@@ -250,6 +250,6 @@ def _convert(jar: Path, sentences: Sequence[Sentence], folder: Path) -> Path:
         raise CorpusError(
             f"{jar}: the converter ended with exit code {run.returncode}"
             + (f" ({messages[0]})" if messages else "")
-            + f"; expected the Stanford parser's jar (3.3.0), which has the class {MAIN_CLASS}"
+            + f"; expected the Stanford parser's jar (3.3.0), which has the class {_MAIN_CLASS}"
         )
     return output

@@ -7,7 +7,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_TOKEN_CLASSIFICATIO
 from mtlprune.encoder.families import ENCODER_DECODERS, FAMILIES
 from mtlprune.encoder.post_norm import POST_NORM
 
-OTHER_HEADS = {"modernbert"}
+_OTHER_HEADS = {"modernbert"}
 """Types whose token classification in transformers is more than a linear layer."""
 
 
@@ -43,7 +43,7 @@ def abilities(kind: str) -> Abilities:
     shares_layers, causal = "layer_groups" in family.attention, family.pretrained == "causal"
     layers_are_plain = not (shares_layers or family.positions or any(family.norms))
     removal = "queries and keys stay" if any(family.norms) else "those closed in all layers" if shares_layers else "yes"
-    plain = kind in MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES and kind not in OTHER_HEADS
+    plain = kind in MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES and kind not in _OTHER_HEADS
     return Abilities(
         family=kind,
         attention="causal or full" if causal else "full",

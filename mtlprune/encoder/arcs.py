@@ -41,7 +41,7 @@ OFFSETS = (-3, -2, -1, 0, 1, 2)
 """Chen et al. (2024), released code: of word i the baseline guesses i + k, held within 0 and the last word."""
 MIN_RELATION_COUNT = 100
 """Relations with fewer tokens are not listed (the same code)."""
-UNLISTED = ("root", "punct")
+_UNLISTED = ("root", "punct")
 
 
 class Best(NamedTuple):
@@ -97,7 +97,7 @@ class ArcCounts:
         """Relations that have at least so many tokens, but ``root`` and ``punct``; most frequent first."""
         sizes = dict(zip(self.relations, self.tokens.sum(0).tolist(), strict=True))
         return sorted(
-            (name for name in self.relations if name not in UNLISTED and sizes[name] >= minimum),
+            (name for name in self.relations if name not in _UNLISTED and sizes[name] >= minimum),
             key=lambda name: (-sizes[name], name),
         )
 
@@ -188,7 +188,7 @@ class ArcError(MtlpruneError):
     """Syntactic attention cannot be measured as asked; the message says why."""
 
 
-def gold_trees(sentences: Sequence[Sentence], relations: dict[str, int], device: torch.device | str) -> list[Tensor]:
+def _gold_trees(sentences: Sequence[Sentence], relations: dict[str, int], device: torch.device | str) -> list[Tensor]:
     """Gold trees of a batch, (B, T) each: which words exist (bool); heads, 1 for the first word, 0 for the root and
     where nothing is known; relations, −1 where nothing is known (int64)."""
     lengths = np.array([len(sentence) for sentence in sentences])
@@ -235,7 +235,7 @@ def arc_weights(attention: Tensor, heads: Tensor) -> Tensor:
     return directions.squeeze(-1) * (heads > 0)[:, None]
 
 
-def offset_guesses(is_word: Tensor) -> Tensor:
+def _offset_guesses(is_word: Tensor) -> Tensor:
     """(O, B, T): the head guessed for word i is i + k, held within 0 (the root) and the sentence's last word."""
     place = torch.arange(1, is_word.shape[1] + 1, device=is_word.device)
     last = is_word.sum(1)
@@ -277,13 +277,13 @@ class ArcCounter:
             sentences: the same; those without a tree count nothing.
             half_numbers: 0 or 1 for each, on which side it chooses heads.
         """
-        is_word, gold, labels = gold_trees(sentences, self._rows, observation.last.device)
+        is_word, gold, labels = _gold_trees(sentences, self._rows, observation.last.device)
         has_label, size = labels >= 0, len(self.relations)
         side = torch.as_tensor(half_numbers, device=has_label.device)
         group = (labels + size * side[:, None])[has_label]  # (N,), half and relation of each word
         self.counts.tokens += _group_sizes(group, size)
         self.counts.arcs += _group_sizes(group[gold[has_label] > 0], size)
-        offsets = (offset_guesses(is_word) == gold)[:, has_label]  # (O, N)
+        offsets = (_offset_guesses(is_word) == gold)[:, has_label]  # (O, N)
         self.counts.offsets += _summed(offsets.T, group, size).transpose(0, 2, 1).astype(np.int64)
         hits, mass = [], []
         for layer in range(len(self.kept_heads)):

@@ -209,7 +209,7 @@ def _split(windows: _Windows, capacity: int) -> _Windows:
     return _Windows(*(np.concatenate([getattr(head, f.name), getattr(tail, f.name)]) for f in fields(_Windows)))
 
 
-def row_width(pieces: int, frame: Frame) -> int:
+def _row_width(pieces: int, frame: Frame) -> int:
     """Slots of a row for so many pieces: rounded up to a multiple of WIDTH, so that few shapes occur; a row never
     becomes longer than the model can see."""
     specials = frame.size
@@ -228,7 +228,7 @@ def _lay_out(
     front, suffix_length, split = len(frame.before), len(frame.after), splits[windows.sentence]
     gaps = len(frame.between) * (split > 0)  # tokens between the texts of a pair, which always is one window
     sizes = windows.size + gaps
-    rows, width = len(sizes), row_width(int(sizes.max()), frame)
+    rows, width = len(sizes), _row_width(int(sizes.max()), frame)
     row = np.repeat(np.arange(rows), windows.size)
     # The rank of each piece within its window: its index minus the index of the window's first piece.
     rank = np.arange(len(row)) - np.repeat(np.cumsum(windows.size) - windows.size, windows.size)

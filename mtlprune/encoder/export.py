@@ -31,8 +31,8 @@ HEADS = ("classifier", "score")
 """The linear layer of a model for token classification beside its base model, where there is nothing else."""
 
 
-BLANK = "Texts have to begin with a blank, as every word in a text does. "
-SPECIAL_TOKENS_NOTE = "A text stands between the special tokens {before} and {after}. "
+_BLANK = "Texts have to begin with a blank, as every word in a text does. "
+_SPECIAL_TOKENS_NOTE = "A text stands between the special tokens {before} and {after}. "
 
 
 def text_tokenizer(encoder: Encoder, folder: Path) -> tuple[PreTrainedTokenizerBase, str]:
@@ -64,8 +64,8 @@ def text_tokenizer(encoder: Encoder, folder: Path) -> tuple[PreTrainedTokenizerB
     expected_ids = [*frame.before, *encoder.tokenize(PROBES).ids.tolist(), *frame.after]
     if tokenizer(" ".join(PROBES))["input_ids"] == expected_ids:
         return tokenizer, ""
-    note = SPECIAL_TOKENS_NOTE.format(before=" ".join(before), after=" ".join(after)) if pieces.framed else ""
-    return encoder.tokenizer, (BLANK if pieces.lead else "") + note
+    note = _SPECIAL_TOKENS_NOTE.format(before=" ".join(before), after=" ".join(after)) if pieces.framed else ""
+    return encoder.tokenizer, (_BLANK if pieces.lead else "") + note
 
 
 @torch.no_grad()
@@ -189,7 +189,7 @@ def with_classifier(transformer: PreTrainedModel, scores: nn.Linear, labels: Seq
     return model.eval()
 
 
-HIDDEN_AND_LAST = (
+_HIDDEN_AND_LAST = (
     ("{base}.pooler.dense", "classifier"),  # BERT
     ("{base}.pooler", "classifier"),  # ALBERT
     ("classifier.dense", "classifier.out_proj"),  # RoBERTa, ELECTRA, MPNet
@@ -231,7 +231,7 @@ def with_sequence_classifier(
         raise EncoderError(f"transformers has no sequence classification for {config.model_type!r}: {error}") from error
     model.base_model.load_state_dict(transformer.state_dict(), strict=False)
     modules = dict(model.named_modules())
-    pairs = [[modules.get(n.format(base=model.base_model_prefix)) for n in names] for names in HIDDEN_AND_LAST]
+    pairs = [[modules.get(n.format(base=model.base_model_prefix)) for n in names] for names in _HIDDEN_AND_LAST]
     hidden, last = next(
         ([a, b] for a, b in pairs if isinstance(a, nn.Linear) and isinstance(b, nn.Linear)), (None, None)
     )

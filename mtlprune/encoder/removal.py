@@ -95,7 +95,7 @@ class KeptHeads:
 WEIGHTS = "model.safetensors"
 GATED = "model.gated.safetensors"
 """Weights beside which the model carries gates: a name under which transformers alone find none."""
-HeadNumbers = tuple[tuple[int, ...], ...]
+_HeadNumbers = tuple[tuple[int, ...], ...]
 
 
 @torch.no_grad()
@@ -182,7 +182,7 @@ def _effective(gates: Tensor, shape: tuple[int, int]) -> Tensor:
     return gates.detach() * (gates > OPEN)
 
 
-def _left(gates: Tensor, current_heads: HeadNumbers, sharing: list[list[int]]) -> HeadNumbers:
+def _left(gates: Tensor, current_heads: _HeadNumbers, sharing: list[list[int]]) -> _HeadNumbers:
     """The heads of each layer that stay: those open in any layer that shares its module."""
     open_ = [set(row.nonzero().flatten().tolist()) for row in gates]
     needed_heads = [set().union(*(open_[layer] for layer in layers)) for layers in sharing]
@@ -191,7 +191,7 @@ def _left(gates: Tensor, current_heads: HeadNumbers, sharing: list[list[int]]) -
     )
 
 
-def _refuse_mixed(family: Family, attentions: list[nn.Module], current_heads: HeadNumbers, left: HeadNumbers) -> None:
+def _refuse_mixed(family: Family, attentions: list[nn.Module], current_heads: _HeadNumbers, left: _HeadNumbers) -> None:
     for layer, attention in enumerate(attentions):
         mixer = next((name for name in family.mixers if getattr(attention, name, None) is not None), None)
         if mixer is not None and left[layer] != current_heads[layer]:

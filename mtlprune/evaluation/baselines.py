@@ -248,7 +248,7 @@ class LabelsLearner:
         return tuple(sorted(label for label, times in self._counts.items() if 2 * times >= self._sentences))
 
 
-LEARNERS: dict[str, Callable[[], Any]] = {
+_LEARNERS: dict[str, Callable[[], Any]] = {
     "tags": TagsLearner,
     "spans": SpansLearner,
     "tree": TreesLearner,
@@ -279,7 +279,7 @@ class Majority:
         layer_names = {name for sentence in sentences for name in sentence.layers()}
         self.layers = {name: kind for name, kind in declared(sentences).items() if name in layer_names}
         self._tags = TagsLearner()
-        self._learners = {name: LEARNERS[kind_of(kind)]() for name, kind in self.layers.items()}
+        self._learners = {name: _LEARNERS[kind_of(kind)]() for name, kind in self.layers.items()}
         for s in sentences:
             if s.pos is not None:
                 self._tags.add(s.words, (), s.pos)

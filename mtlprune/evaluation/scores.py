@@ -22,8 +22,8 @@ Counts = dict[str, Any]
 """Name → a whole number; of layers of numbers also sums of numbers and of their products."""
 
 # EVALB's new.prm: words with such a tag are deleted, and so are brackets with such a label
-DELETED = frozenset({"TOP", "S1", "-NONE-", ",", ":", "``", "''", ".", "?", "!"})
-EQUAL_LABELS = {"PRT": "ADVP"}
+_DELETED = frozenset({"TOP", "S1", "-NONE-", ",", ":", "``", "''", ".", "?", "!"})
+_EQUAL_LABELS = {"PRT": "ADVP"}
 
 # Penn Treebank spellings of signs: punctuation, although they hold letters or accents
 _PENN_SIGNS = frozenset({"-LRB-", "-RRB-", "-LSB-", "-RSB-", "-LCB-", "-RCB-", "``", "`"})
@@ -150,7 +150,7 @@ def fenceposts(gold: Sentence, kind: str) -> list[int]:
     The *gold* tags that the kind names say which words are deleted on both sides; where none are named or known, none.
     """
     tags = gold.get(tags_named(kind) or "")
-    return [0, *accumulate(tag not in DELETED for tag in (tags or [""] * len(gold)))]
+    return [0, *accumulate(tag not in _DELETED for tag in (tags or [""] * len(gold)))]
 
 
 def foreign_punctuation(sentences: Iterable[Sentence], layer: str) -> str | None:
@@ -165,7 +165,7 @@ def foreign_punctuation(sentences: Iterable[Sentence], layer: str) -> str | None
         if kind is None or (tag_layer := tags_named(kind)) is None:
             continue
         tags = sentence.get(tag_layer) or ("",) * len(sentence)
-        punctuation = [tag in DELETED for word, tag in zip(sentence.words, tags, strict=True) if is_punctuation(word)]
+        punctuation = [tag in _DELETED for word, tag in zip(sentence.words, tags, strict=True) if is_punctuation(word)]
         words += len(punctuation)
         deleted += sum(punctuation)
     if 2 * deleted >= words:
@@ -182,7 +182,7 @@ def brackets(spans: Iterable[Span], place: Sequence[int]) -> Counter[tuple[int, 
     for start, end, label in spans:
         left, right = place[start], place[end]
         label = _evalb_label(label)
-        if left < right and label not in DELETED:
+        if left < right and label not in _DELETED:
             bracket_counts[left, right, label] += 1
     return bracket_counts
 
@@ -191,7 +191,7 @@ def brackets(spans: Iterable[Span], place: Sequence[int]) -> Counter[tuple[int, 
 def _evalb_label(label: str) -> str:
     """Function tags go (all from the first - or =), equal labels become one."""
     label = label.partition("-")[0].partition("=")[0]
-    return EQUAL_LABELS.get(label, label)
+    return _EQUAL_LABELS.get(label, label)
 
 
 def argument_places(predicates: Iterable[Predicate]) -> set[tuple[int, int, int, str]]:

@@ -34,7 +34,7 @@ TASK_HUES = {"pos": "#0072b2", "ner": "#d55e00", "dep": "#009e73", "con": "#cc79
 OTHER_HUES = ("#ff004b", "#5a783c", "#9678ff", "#d200b4", "#a54b87", "#78787e")
 """Colours of further tasks, and of what is no task. With three of them eight tasks differ for colour-blind readers. All
 hues have a contrast of 3 on white and on the dark page, so that a mark has one colour in both."""
-SHAPES = ("circle", "square", "triangle-up", "diamond", "cross")
+_SHAPES = ("circle", "square", "triangle-up", "diamond", "cross")
 """Points of names that share a colour, such as the seeds of a task."""
 INK, SOFT, RULE, PALE = "#1c1c1e", "#626268", "#a8a8ac", "#dedee2"
 FRAME = "#d55e00"
@@ -42,7 +42,7 @@ FRAME = "#d55e00"
 ABOVE = "#2166ac"
 """Colour of what stands out for good: blue, of DIVERGING."""
 SEQUENTIAL = WHITE, BLACK = "#ffffff", "#000000"
-BLUES = ["#ffffff", "#084594"]
+_BLUES = ["#ffffff", "#084594"]
 DIVERGING = ("#2166ac", "#ffffff", "#b2182b")
 """Blue and red of ColorBrewer's RdBu, equally dark: below and above 0."""
 WIDTH, HEIGHT, CELL, ROOM = 232, 168, 15, 8
@@ -56,7 +56,7 @@ SCALE = 2
 """Pixels of a PNG for each of a chart."""
 CRAMPED, NARROWEST = 0.4, 0.2
 """Least size of panels, as a share of their own, before fewer stand side by side, and at all."""
-SUBTITLE = 80
+_SUBTITLE = 80
 """Letters in a line below a title, where no width is asked for."""
 POINT = 72 / 2.54
 """Points a centimetre."""
@@ -149,7 +149,7 @@ def colours(
     free = OTHER_HUES if kinds else ()
     hues = [free[kinds[name] % len(free)] for name in names] if kinds else list(task_colours(names).values())
     looks = [(hue, name in marked) for name, hue in zip(names, hues, strict=True)]
-    shapes = [SHAPES[looks[:place].count(look) % len(SHAPES)] for place, look in enumerate(looks)]
+    shapes = [_SHAPES[looks[:place].count(look) % len(_SHAPES)] for place, look in enumerate(looks)]
     columns = max(1, min(6, 700 // (6 * max(map(len, names_present), default=1) + 44)))
     strokes = symbol == "stroke" and len(set(shapes)) == 1
     legend = alt.Legend(
@@ -401,7 +401,7 @@ def cells(
     upright = 6 * max(len(str(name)) for name in above) > size[0]
     top = alt.Axis(title=None, orient="top", labelAngle=-90 if upright else 0, domain=False)
     ends = [low, 0.0, high] if low < 0 else [low, high]
-    ramp = DIVERGING if low < 0 else BLUES
+    ramp = DIVERGING if low < 0 else _BLUES
     frame = frame.assign(ink=[_ink(value, ends, ramp) for value in frame["value"]])
     base = alt.Chart(data(frame[[x, y, "value", "words", "ink"]]), title=title).encode(
         alt.X(f"{_field(x)}:O", scale=alt.Scale(domain=above), axis=top),
@@ -581,7 +581,7 @@ def png(text: str, scale: float, colours: int = 0) -> bytes:
 def svg(spec: Spec, style: Style = PLAIN) -> str:
     """A figure as SVG. For a width it is drawn with larger words and shown smaller, so that they come out at about the
     size that was asked for: exactly would take a search, because words take room of their own."""
-    natural = _draw_svg(json.dumps(styled(spec, style)))
+    natural = _draw_svg(json.dumps(_styled(spec, style)))
     if style.width is None:
         return natural
     target_width = style.width * POINT
@@ -594,7 +594,7 @@ def svg(spec: Spec, style: Style = PLAIN) -> str:
             f"--width {style.width:g}: with words of {style.font_size:g} points this figure does not fit into so few "
             "cm; name a greater width or a smaller --font-size"
         )
-    text = _draw_svg(json.dumps(styled(spec, style, style.font_size / zoom)))
+    text = _draw_svg(json.dumps(_styled(spec, style, style.font_size / zoom)))
     width, height = drawn_size(text)
     size = f'width="{target_width:.2f}" height="{height * target_width / width:.2f}"'
     return f'<svg xmlns="http://www.w3.org/2000/svg" {size} viewBox="0 0 {width:g} {height:g}">{text}</svg>'
@@ -605,12 +605,12 @@ def notebook(spec: Spec) -> str:
     return f'<div style="background: #fff; overflow-x: auto">{svg(spec)}</div>'
 
 
-def styled(spec: Spec, style: Style = PLAIN, font_size: float | None = None) -> Spec:
+def _styled(spec: Spec, style: Style = PLAIN, font_size: float | None = None) -> Spec:
     """The specification with the look of a style, or of its words in another size."""
     size = font_size or style.font_size
     parts = {key: value for key, value in spec.items() if key != "title" or style.title}
     if isinstance(parts.get("title"), dict):
-        letters = int(style.width * POINT / (0.6 * style.font_size)) if style.width else SUBTITLE
+        letters = int(style.width * POINT / (0.6 * style.font_size)) if style.width else _SUBTITLE
         subtitle = [part for line in parts["title"]["subtitle"] for part in textwrap.wrap(line, letters)]
         look = {"subtitle": subtitle, "frame": "bounds", "fontSize": size + 6, "offset": 14}
         parts["title"] = parts["title"] | look

@@ -43,7 +43,7 @@ _LATEX = {
 
 
 _TAG, _ENTITY = re.compile("<(?=[A-Za-z/!?])"), re.compile(r"&(?=#?\w+;)")
-Params = ParamSpec("Params")
+_Params = ParamSpec("_Params")
 LONG = 45
 """Rows that fit on a page; LaTeX breaks longer tables over pages."""
 
@@ -169,24 +169,24 @@ def _html(words: str) -> str:
     return f"<b>{plain}</b>" if isinstance(words, Strong) and plain else plain
 
 
-def markdown_document(make: Callable[Params, str]) -> Callable[Params, str]:
+def markdown_document(make: Callable[_Params, str]) -> Callable[_Params, str]:
     """Wrap what makes a whole text in Markdown, so that no label of a corpus, name or file can put HTML into it."""
 
     @functools.wraps(make)
-    def safe(*args: Params.args, **options: Params.kwargs) -> str:
+    def safe(*args: _Params.args, **options: _Params.kwargs) -> str:
         return _TAG.sub("&lt;", printable_lines(make(*args, **options)))
 
     return safe
 
 
-def markdown_cell(cell: str) -> str:
+def _markdown_cell(cell: str) -> str:
     """A cell's words, of which none ends the cell, is markup or steers a terminal."""
     words = _TAG.sub("&lt;", _ENTITY.sub("&amp;", printable(cell)))
     return words.replace("|", "\\|").replace("](", "]\\(")
 
 
 def _markdown(cell: str) -> str:
-    plain = markdown_cell(cell)
+    plain = _markdown_cell(cell)
     return f"**{plain}**" if isinstance(cell, Strong) and plain else plain
 
 

@@ -22,10 +22,10 @@ from mtlprune.figures.charts import DIVERGING, Spec, figure, head_map, notebook
 from mtlprune.figures.grid import html
 from mtlprune.runs.claims import Claim, RunGroup
 
-SEEDS_SHOWN = 3
+_SEEDS_SHOWN = 3
 CELL, SMALL, TINY = 26, 20, 15
 """Side of a cell in a map that stands alone, beside others, and beside many."""
-MAX_EVALUATIONS_SHOWN = 12
+_MAX_EVALUATIONS_SHOWN = 12
 """Evaluations of a run that are drawn side by side at most, spread evenly."""
 
 
@@ -51,7 +51,9 @@ class GateMap:
     @property
     def caption(self) -> str:
         """Sentences that say what the colours of a map of seeds mean."""
-        return colours_mean([name.removeprefix("seed ") for name in self.numbers], self.palette) if self.palette else ""
+        return (
+            _colours_mean([name.removeprefix("seed ") for name in self.numbers], self.palette) if self.palette else ""
+        )
 
     @property
     def colours(self) -> "Colours":
@@ -70,9 +72,9 @@ class GateMap:
         """A figure of the map alone, every layer and head numbered; of training all its maps side by side."""
         if self.kind == "training":
             maps = [replace(self, kind="run", numbers={"gate": gates}) for gates in self.numbers.values()]
-            maps_figure = maps_chart(maps, list(self.numbers), columns=_columns_of_grid(maps), cell=TINY, axes=True)
+            maps_figure = _maps_chart(maps, list(self.numbers), columns=_columns_of_grid(maps), cell=TINY, axes=True)
             return figure(maps_figure, self.title, self.subtitle)
-        chart = maps_chart([self], [""], cell=CELL, words=False, axes=True)
+        chart = _maps_chart([self], [""], cell=CELL, words=False, axes=True)
         return figure(chart, self.title, [*self.subtitle, *([self.caption] if self.caption else [])])
 
     def _repr_html_(self) -> str:
@@ -97,7 +99,7 @@ class GateMaps(dict[str, GateMap]):
         parts: list[str] = []
         for group in side_by_side(self.values()):
             names = [gate_map.title.partition(": ")[0] for gate_map in group]
-            chart = maps_chart(group, names, columns=_columns_of_grid(group), cell=SMALL, axes=True)
+            chart = _maps_chart(group, names, columns=_columns_of_grid(group), cell=SMALL, axes=True)
             parts += [notebook(figure(chart)), html([group[0].caption])]
         further_names = [name for name, gate_map in self.items() if gate_map.kind in ("run", "difference")]
         return "".join(parts) + html([f"Further maps: {', '.join(further_names)}."])
@@ -116,7 +118,7 @@ def _columns_of_grid(maps: Sequence[GateMap]) -> int:
     return max(2, min(3, len(maps), 900 // (SMALL * maps[0].colours.shape[1] + 30)))
 
 
-def maps_chart(maps: Sequence[GateMap], names: Sequence[str], **look: Any) -> Any:
+def _maps_chart(maps: Sequence[GateMap], names: Sequence[str], **look: Any) -> Any:
     """Maps of one kind, of the same seeds, in one chart with one legend. ``look``: of charts.head_map: columns, axes,
     cell, legend, words."""
     first, frames = maps[0], []
@@ -176,8 +178,8 @@ def left_out(run_groups: Sequence[RunGroup]) -> list[str]:
         seeds = [claim.name for claim in run_group.claims]
         if len(seeds) == 1:
             reasons.append(f"{run_group.label} has one seed only, so no map shows its seeds in colours.")
-        if len(seeds) > SEEDS_SHOWN:
-            shown_seeds, remaining_seeds = _join_words(seeds[:SEEDS_SHOWN]), _join_words(seeds[SEEDS_SHOWN:])
+        if len(seeds) > _SEEDS_SHOWN:
+            shown_seeds, remaining_seeds = _join_words(seeds[:_SEEDS_SHOWN]), _join_words(seeds[_SEEDS_SHOWN:])
             reasons.append(
                 f"The map of the seeds of {run_group.label} shows {shown_seeds}; it has no colour left for "
                 f"{remaining_seeds}."
@@ -202,7 +204,7 @@ def comparable(first_label: str, second_label: str) -> bool:
 # -- one map each ----------------------------------------------------------------------------------------------------
 
 
-GATE_HEADING = "Gate\n1: open, 0: closed"
+_GATE_HEADING = "Gate\n1: open, 0: closed"
 
 
 def _map(
@@ -210,25 +212,25 @@ def _map(
 ) -> GateMap:
     """A map of these claims, with their encoder above what is said of them."""
     runs = tuple(claim.run for claim in claims)
-    return GateMap(kind, name, runs, title, (encoder_line(claims[0]), caption), heading, **options)
+    return GateMap(kind, name, runs, title, (_encoder_line(claims[0]), caption), heading, **options)
 
 
 def _run(claim: Claim) -> GateMap:
     caption = f"{claim.open.sum()} of {claim.gates.size} heads open, sum of gates {claim.gates.sum():.1f}"
     name, title = f"run-{_file(claim.label)}-seed{_file(claim.name)}", f"{claim.label}, seed {claim.name}"
-    return _map("run", name, [claim], title, caption, GATE_HEADING, numbers={"gate": claim.gates})
+    return _map("run", name, [claim], title, caption, _GATE_HEADING, numbers={"gate": claim.gates})
 
 
 def training_map(claim: Claim) -> GateMap:
     """The gates of a run over its updates, a map an evaluation."""
-    places = np.linspace(0, len(claim.history) - 1, min(MAX_EVALUATIONS_SHOWN, len(claim.history))).round().astype(int)
+    places = np.linspace(0, len(claim.history) - 1, min(_MAX_EVALUATIONS_SHOWN, len(claim.history))).round().astype(int)
     numbers = {
         f"update {step:,}: {(gates > OPEN_ABOVE).sum()} of {gates.size} open": gates
         for step, gates in (claim.history[place] for place in places)
     }
     name, title = f"training-{_file(claim.label)}-seed{_file(claim.name)}", f"{claim.label}, seed {claim.name}"
     caption = f"{len(numbers)} of {plural(len(claim.history), 'evaluation')}"
-    return _map("training", name, [claim], f"{title}: gates over updates", caption, GATE_HEADING, numbers=numbers)
+    return _map("training", name, [claim], f"{title}: gates over updates", caption, _GATE_HEADING, numbers=numbers)
 
 
 def _frequency(claim: Claim) -> GateMap:
@@ -241,7 +243,7 @@ def _frequency(claim: Claim) -> GateMap:
 
 
 def _seeds(run_group: RunGroup, palette: str) -> GateMap:
-    claims = run_group.claims[:SEEDS_SHOWN]
+    claims = run_group.claims[:_SEEDS_SHOWN]
     open_heads = run_group.open[: len(claims)]  # (S, L, A)
     counts = _join_words([str(int(heads.sum())) for heads in open_heads])
     all_words = "both" if len(claims) == 2 else "all three"
@@ -259,7 +261,7 @@ def _mean(run_group: RunGroup) -> GateMap:
     all_and_any = f"{open_heads.all(0).sum()} heads open in all, {open_heads.any(0).sum()} in any"
     open_words = all_and_any if has_seeds else f"{open_heads.sum()} heads open"
     caption = f"Seed{'s' if has_seeds else ''} {_join_words(seeds)}; {open_words}"
-    heading = "Mean gate\n1: open in all, 0: closed in all" if has_seeds else GATE_HEADING
+    heading = "Mean gate\n1: open in all, 0: closed in all" if has_seeds else _GATE_HEADING
     name, title = f"grey-{_file(run_group.label)}", f"{run_group.label}: {description}"
     return _map("mean", name, run_group.claims, title, caption, heading, numbers={"gate": run_group.mean})
 
@@ -289,7 +291,7 @@ def _difference(first: RunGroup, second: RunGroup) -> GateMap:
     return _map("difference", name, claims, title, caption, heading, numbers={"gate": first.mean - second.mean})
 
 
-def encoder_line(claim: Claim) -> str:
+def _encoder_line(claim: Claim) -> str:
     """The encoder's name, of a local one the last folder only, and its size."""
     layers, heads = claim.gates.shape
     path, comma, revision = claim.encoder.partition(", ")
@@ -385,7 +387,7 @@ def _eight_bit(values: NDArray[np.float64]) -> Colours:
     return np.rint(values).astype(np.uint8)
 
 
-def colours_mean(seeds: Sequence[str], palette: str) -> str:
+def _colours_mean(seeds: Sequence[str], palette: str) -> str:
     """Sentences that say what a colour of a map of two or three seeds means: its caption."""
     if palette != "rgb":
         return "A head that only one seed uses shows that seed's colour; the more seeds, the darker."

@@ -12,7 +12,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-LARGEST = 1e18
+_LARGEST = 1e18
 """The largest setting that is no whole number: the square of more is infinite in float32."""
 WIDTH = 116
 """Letters of a line of commented YAML."""
@@ -53,8 +53,8 @@ class Block(BaseModel):
     @classmethod
     def _fits_float32(cls, value: Any) -> Any:
         """Refuse numbers that cannot be squared in float32."""
-        if any(isinstance(part, float) and abs(part) > LARGEST for part in _parts(value)):
-            raise PydanticCustomError("large", f"expected a number of at most {LARGEST:g}")
+        if any(isinstance(part, float) and abs(part) > _LARGEST for part in _parts(value)):
+            raise PydanticCustomError("large", f"expected a number of at most {_LARGEST:g}")
         return value
 
     @model_validator(mode="after")

@@ -313,14 +313,14 @@ def path_inside(folder: Path, name: str, listing: Path) -> Path:
     return folder / name
 
 
-LFS_POINTER = b"version https://git-lfs"
+_LFS_POINTER = b"version https://git-lfs"
 
 
 def refuse_pointer(path: Path, error: type[MtlpruneError]) -> None:
     """Raise ``error`` where Git LFS left a pointer in the place of a file."""
     if path.is_file():
         with reading(path, error), path.open("rb") as file:
-            if file.read(len(LFS_POINTER)) == LFS_POINTER:
+            if file.read(len(_LFS_POINTER)) == _LFS_POINTER:
                 raise error(f"{path} is a pointer of Git LFS, not the file itself; run `git lfs pull` in its folder")
 
 

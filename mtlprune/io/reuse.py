@@ -8,9 +8,9 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-Product = TypeVar("Product")
+_Product = TypeVar("_Product")
 
-KEPT_OF_A_KIND = 2
+_KEPT_OF_A_KIND = 2
 """A run and its scoring, which reads the tokenizer from the run's folder, alternate between two."""
 _objects: dict[str, dict[Hashable, Any]] | None = None
 """Kind of object → key → object, the one used last at the end; None outside `objects_kept`."""
@@ -27,7 +27,7 @@ def objects_kept() -> Iterator[None]:
         _objects = outer_objects
 
 
-def reuse_or_make(kind: str, key: Hashable, make: Callable[[], Product]) -> Product:
+def reuse_or_make(kind: str, key: Hashable, make: Callable[[], _Product]) -> _Product:
     """The object of this kind and key where it is kept, else a new one.
 
     Args:
@@ -36,13 +36,13 @@ def reuse_or_make(kind: str, key: Hashable, make: Callable[[], Product]) -> Prod
     if _objects is None:
         return make()
     objects_of_kind = _objects.setdefault(kind, {})
-    result: Product = objects_of_kind.pop(key) if key in objects_of_kind else make()
+    result: _Product = objects_of_kind.pop(key) if key in objects_of_kind else make()
     objects_of_kind[key] = result
-    while len(objects_of_kind) > KEPT_OF_A_KIND:
+    while len(objects_of_kind) > _KEPT_OF_A_KIND:
         del objects_of_kind[next(iter(objects_of_kind))]
     return result
 
 
-def reuse_copy_or_make(kind: str, key: Hashable, make: Callable[[], Product]) -> Product:
+def reuse_copy_or_make(kind: str, key: Hashable, make: Callable[[], _Product]) -> _Product:
     """The same of an object that will be changed: a deep copy of what is kept."""
     return make() if _objects is None else copy.deepcopy(reuse_or_make(kind, key, make))

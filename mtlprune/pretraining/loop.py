@@ -87,7 +87,7 @@ def pretrain(
         CorpusError, ConfigError, EncoderError: data or model cannot be used.
         TrainingError: a loss or a gradient is no number.
     """
-    corpora = load_corpora(config)
+    corpora = _load_corpora(config)
     with folder.locked():
         config = resolve_auto(config, folder)
         if folder.has("config.yaml"):
@@ -172,7 +172,7 @@ def make_optimizer(model: MaskedWords, config: PretrainConfig) -> torch.optim.Ad
     return torch.optim.AdamW(groups, fused=model.device.type in ("cpu", "cuda"))
 
 
-def load_corpora(config: PretrainConfig) -> dict[str, Corpus]:
+def _load_corpora(config: PretrainConfig) -> dict[str, Corpus]:
     """The corpora by name of folder. Raises CorpusError, or ConfigError where two have one name."""
     corpora: dict[str, Corpus] = {}
     for path in config.data.corpora:
@@ -265,7 +265,7 @@ def _check_trees(config: PretrainConfig, train: Sequence[Sentence], dev: Mapping
 
 
 ROWS = 64
-MASKS = 15
+_MASKS = 15
 """Seed of the masks of dev sentences: the same at every evaluation of every run."""
 CLOUD = 1000
 """Sentences at most whose vectors' dimension is estimated."""
@@ -304,7 +304,7 @@ def _of_corpus(run: Pretraining, sentences: Sequence[Sentence]) -> dict[str, Any
 
 def _losses(run: Pretraining, sentences: Sequence[Sentence]) -> dict[str, Any]:
     """Mean loss a hidden piece, and mean γ (largest weight of any head) over directed arcs."""
-    torch.manual_seed(MASKS)
+    torch.manual_seed(_MASKS)
     model, total, hidden, penalty, number = run.model, 0.0, 0, 0.0, 0
     transformer = cast(PreTrainedModel, model.encoder.transformer)
     for batch, part in _batches(run, sentences):

@@ -96,7 +96,7 @@ def make_tokenizer(settings: ModelConfig, train: Sequence[Sentence]) -> PreTrain
             encoder = Path(settings.start) / "encoder"
             raise EncoderError(f"model.start: {settings.start} is a run of mtlprune; name its encoder, {encoder}")
         return load_tokenizer(settings.start)
-    return learn_pieces(train, settings.vocabulary)
+    return _learn_pieces(train, settings.vocabulary)
 
 
 def build_model(config: PretrainConfig, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
@@ -139,10 +139,10 @@ def _started(start: str) -> PreTrainedModel:
     return model
 
 
-SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+_SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
-def learn_pieces(sentences: Iterable[Sentence], size: int) -> PreTrainedTokenizerBase:
+def _learn_pieces(sentences: Iterable[Sentence], size: int) -> PreTrainedTokenizerBase:
     """An uncased BERT tokenizer whose word pieces are learnt from these words.
 
     Words are given in sorted order, each as often as it occurs, so that the order of sentences means nothing.
@@ -156,7 +156,7 @@ def learn_pieces(sentences: Iterable[Sentence], size: int) -> PreTrainedTokenize
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     letters = sorted({letter for word in words for letter in tokenizer.normalizer.normalize_str(word)} - {" "})
     # numbered beforehand: the trainer would number them in the order of a hash table, and break ties by number
-    fixed = [*SPECIALS, *letters, *(f"##{letter}" for letter in letters)]
+    fixed = [*_SPECIALS, *letters, *(f"##{letter}" for letter in letters)]
     trainer = trainers.WordPieceTrainer(vocab_size=size, special_tokens=fixed, show_progress=False)
     tokenizer.train_from_iterator((word for word in sorted(words) for _ in range(words[word])), trainer)
     return BertTokenizer(vocab=tokenizer.get_vocab(), do_lower_case=True)

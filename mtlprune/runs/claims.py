@@ -279,7 +279,7 @@ def _notes_of_gates(run_groups: Sequence[RunGroup]) -> Iterator[str]:
             "heads apart, so which of them are claimed is chance: train longer, or at a higher pruning.rate."
         )
     if moving := [
-        f"{c.label}, seed {c.name} ({cause})" for group in run_groups for c in group.claims if (cause := unsettled(c))
+        f"{c.label}, seed {c.name} ({cause})" for group in run_groups for c in group.claims if (cause := _unsettled(c))
     ]:
         yield f"Gates that had not settled: {'; '.join(moving)}. What they claim may still have changed."
 
@@ -299,7 +299,7 @@ def by_chance(claim: Claim) -> tuple[int, int]:
     return int((shared & claim.open).sum()), int(shared.sum())
 
 
-def unsettled(claim: Claim) -> str:
+def _unsettled(claim: Claim) -> str:
     """Evidence that a run's gates had not settled at its best epoch; "" where they had, or where none were trained.
 
     With a wanted number of heads K: more than max(1, K/20) heads off. With the penalty lambda, without K: more than

@@ -286,7 +286,7 @@ class DescribedRun:
     @cached_property
     def updates(self) -> int:
         """Updates of its encoder's weights, those of the run it started from included; 0 where manifests do not say."""
-        return updates_of(self.manifest) + updates_before(self.folder, self.config.train.start)
+        return updates_of(self.manifest) + _updates_before(self.folder, self.config.train.start)
 
     @cached_property
     def auxiliary_runs(self) -> str:
@@ -294,7 +294,7 @@ class DescribedRun:
         start = self.config.train.start
         if (source := start or self.config.pruning.importance_of) is None:
             return ""
-        before, own_updates = updates_before(self.folder, source), updates_of(self.manifest)
+        before, own_updates = _updates_before(self.folder, source), updates_of(self.manifest)
         updates = f" ({before:,} updates)" if before else ""
         if start is None or {"encoder", "decoders"} <= set(self.config.train.freeze):
             return f"a finished run{updates} chose its heads"
@@ -345,13 +345,13 @@ def updates_of(manifest: Mapping[str, Any]) -> int:
     return int(manifest.get("finished", {}).get("step", 0))
 
 
-def updates_before(run: RunFolder, start: str | None) -> int:
+def _updates_before(run: RunFolder, start: str | None) -> int:
     """Updates of the run that another started from, and of the one before; 0 where it is not to be found any more."""
     folder = run.referenced_run(start) if start is not None else None
     if folder is None or folder.path.resolve() == run.path.resolve():
         return 0
     before = folder.config.train.start
-    return updates_of(folder.read_manifest()) + (updates_before(folder, before) if before != start else 0)
+    return updates_of(folder.read_manifest()) + (_updates_before(folder, before) if before != start else 0)
 
 
 def describe_unique(runs: Iterable[RunFolder | DescribedRun]) -> list[DescribedRun]:

@@ -29,7 +29,7 @@ VALUES = ("measure", "value", "low", "high", "p", "q", "n")
 FORMAT = 1
 EMBEDDED_ROWS = 1_000
 """Up to so many rows a table is part of the JSON, where it can be read and compared as text."""
-HINT_RERUN = "run the analysis again"
+_HINT_RERUN = "run the analysis again"
 
 Grid = NDArray[np.float64]  # (L, A)
 Part = tuple[Mapping[str, Any], Mapping[str, pd.DataFrame]]
@@ -259,8 +259,8 @@ def _rows_as_lines(frame: pd.DataFrame) -> str:
 def read_result(path: Path) -> Result:
     """Read a Result that ``write_result`` wrote; ``path`` is the path of the JSON. Raises ResultError: it is missing or
     damaged, or its tables are not those it was written with."""
-    content = files.read_json(path, ResultError, HINT_RERUN)
-    with files.reading(path, ResultError, HINT_RERUN):
+    content = files.read_json(path, ResultError, _HINT_RERUN)
+    with files.reading(path, ResultError, _HINT_RERUN):
         if content["format"] != FORMAT:
             raise ResultError(
                 f"{path}: expected format {FORMAT}, found {content['format']!r}; install a newer mtlprune"
@@ -271,13 +271,13 @@ def read_result(path: Path) -> Result:
     frames = {}
     for frame, entry in stored.items():
         if "table" in entry:
-            with files.reading(path, ResultError, HINT_RERUN):
+            with files.reading(path, ResultError, _HINT_RERUN):
                 rows = pd.DataFrame(entry["table"], columns=list(entry["types"]), dtype=object)
                 frames[frame] = rows.astype(entry["types"])
             continue
         table = path.with_name(f"{name}-{frame}.parquet")
-        with files.reading(table, ResultError, HINT_RERUN):
-            files.verify_file(table, entry["sha256"], HINT_RERUN)
+        with files.reading(table, ResultError, _HINT_RERUN):
+            files.verify_file(table, entry["sha256"], _HINT_RERUN)
             frames[frame] = pd.read_parquet(table)
     return Result(name, content_about, frames)
 

@@ -27,7 +27,7 @@ from mtlprune.statistics.standard_errors import LEVEL, Floats, StandardError
 if TYPE_CHECKING:
     import pandas as pd
 
-NO_DRAWS: Floats = np.empty((0, 2))
+_NO_DRAWS: Floats = np.empty((0, 2))
 SUPPORTED, NOT_SUPPORTED, UNDECIDED = "supported", "not supported", "undecided"
 """The three verdicts. An effect is not supported where one of the size asked for is ruled out."""
 
@@ -54,7 +54,7 @@ class Contrast:
     detectable: float
 
     @classmethod
-    def of(cls, figure: Resampled, draws: Floats = NO_DRAWS, pooled: float = 0.0, one_run: bool = False) -> Contrast:
+    def of(cls, figure: Resampled, draws: Floats = _NO_DRAWS, pooled: float = 0.0, one_run: bool = False) -> Contrast:
         """Estimate any figure of several runs.
 
         Args:
@@ -74,7 +74,7 @@ class Contrast:
         return contrast if runs > 1 or one_run else replace(contrast, p=math.nan)
 
     @classmethod
-    def between(cls, difference: Difference, draws: Floats = NO_DRAWS) -> Contrast:
+    def between(cls, difference: Difference, draws: Floats = _NO_DRAWS) -> Contrast:
         """The difference of two settings as `differences` tests it; over sentences alone where a side has one run."""
         runs = difference.seeds[0]
         if difference.has_seeds:

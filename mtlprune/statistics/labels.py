@@ -24,7 +24,7 @@ from mtlprune.statistics.significance import Difference, differences
 COUNTS = ("correct", "gold", "predicted")
 FEW_ITEMS = 20
 """Labels with fewer gold items in all are marked: a few items tell little."""
-CountsByLabel = dict[str, tuple[int, int, int]]
+_CountsByLabel = dict[str, tuple[int, int, int]]
 """Label → correct, gold, predicted."""
 
 
@@ -47,7 +47,7 @@ class LabelDifference:
         return self.items < FEW_ITEMS
 
 
-def count_labels(layer: str, gold: Sentence, predicted: Sentence) -> CountsByLabel | None:
+def count_labels(layer: str, gold: Sentence, predicted: Sentence) -> _CountsByLabel | None:
     """Counts of every label that occurs; None where gold does not know the layer."""
     if (kind := gold.kind(layer)) is None:
         return None

@@ -17,7 +17,7 @@ from mtlprune.runs.columns import Columns, ScoredRun
 from mtlprune.runs.folder import RunError
 from mtlprune.statistics.resamples import System
 
-IN_MEMORY = 256
+_IN_MEMORY = 256
 """Runs whose counts of all tasks are kept while a table is tested."""
 
 
@@ -54,7 +54,7 @@ class PairedCounts:
 
     def __init__(self, columns: Columns) -> None:
         self.columns = columns
-        self._read = functools.lru_cache(IN_MEMORY)(self._read_run)
+        self._read = functools.lru_cache(_IN_MEMORY)(self._read_run)
         self.counts_of = functools.cache(self._load_counts)
 
     def names(self, task: str) -> tuple[str, ...]:

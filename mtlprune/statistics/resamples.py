@@ -21,7 +21,7 @@ from mtlprune.statistics.standard_errors import LEVEL, ROUNDING, Floats, Standar
 CHUNK = 4_000_000  # weights drawn at a time
 FEW_SENTENCES = 0.25
 """Counts that are 0 in all but this share of the sentences are summed over the others only."""
-EXACT_IN_FLOAT32 = 2**24  # whole numbers up to here
+_EXACT_IN_FLOAT32 = 2**24  # whole numbers up to here
 
 Score = Callable[[Mapping[str, Floats]], Floats]
 
@@ -64,7 +64,7 @@ def summing(
     """
     largest = max(float(system.counts.max(initial=0)) for system in systems.values())
     are_counts = all(np.issubdtype(system.counts.dtype, np.integer) for system in systems.values())
-    dtype = np.float32 if are_counts and sentences * largest < EXACT_IN_FLOAT32 else np.float64
+    dtype = np.float32 if are_counts and sentences * largest < _EXACT_IN_FLOAT32 else np.float64
     used = {place: np.flatnonzero(system.counts.any((0, 2))) for place, system in systems.items()}
     sparse = {place: rows for place, rows in used.items() if len(rows) <= FEW_SENTENCES * sentences}
     dense = [place for place in systems if place not in sparse]

@@ -22,7 +22,7 @@ from mtlprune.statistics.standard_errors import CONSTANT, Floats, StandardError
 
 SUMS = 8_000_000
 """Sums held at a time, so that memory does not grow with the number of runs."""
-MAX_CACHED_DRAWS = 50_000_000
+_MAX_CACHED_DRAWS = 50_000_000
 """Draws that are kept from one call to the next, of two bytes each."""
 MEETINGS = 100
 """Up to ten runs a side, each meets each; of more, evenly chosen ones."""
@@ -162,7 +162,7 @@ def _draw_differences(
     scores = {place: np.empty((resamples, len(system.counts))) for place, system in systems.items()}
     swapped = {pair: np.empty(resamples) for pair in pairs}
     step = max(1, SUMS // sum(system.totals.size for system in systems.values()))
-    draws = _cached_draws if resamples * sentences <= MAX_CACHED_DRAWS else _draws
+    draws = _cached_draws if resamples * sentences <= _MAX_CACHED_DRAWS else _draws
     drawn_so_far = 0
     for chunk in draws(seed, sentences, resamples):
         weights, signs = (part.T.astype(dtype, order="C") for part in chunk)  # (N, C)

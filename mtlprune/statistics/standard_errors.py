@@ -20,7 +20,7 @@ from scipy import optimize, special, stats
 Floats = NDArray[np.float64]
 
 LEVEL = 0.05
-POWER = 0.8
+_POWER = 0.8
 """Share of studies that show a detectable effect."""
 CONSTANT = "no resample of the sentences changes it"
 ROUNDING = 1e-9
@@ -30,8 +30,8 @@ POINTS = 48  # Q; so many meet scipy's t to three digits with one degree of free
 
 @functools.cache
 def seen_at(free: float, known_by: float) -> float:
-    """The true effect that POWER of all studies with ``free`` degrees of freedom show at two-sided LEVEL, as a multiple
-    of a standard error that is itself an estimate with ``known_by`` degrees of freedom.
+    """The true effect that _POWER of all studies with ``free`` degrees of freedom show at two-sided LEVEL, as a
+    multiple of a standard error that is itself an estimate with ``known_by`` degrees of freedom.
 
     Two things are averaged over: the true variance, where only an estimate is known, and the estimate that the study
     will have. Infinite: a variance that is known.
@@ -40,14 +40,14 @@ def seen_at(free: float, known_by: float) -> float:
     needed = stats.t.isf(LEVEL / 2, free) * np.sqrt(estimate)
 
     def short(size: float) -> float:
-        return POWER - float(weights @ special.ndtr(size * np.sqrt(truth)[:, None] - needed) @ chances)
+        return _POWER - float(weights @ special.ndtr(size * np.sqrt(truth)[:, None] - needed) @ chances)
 
     return float(optimize.brentq(short, 0.0, 1e4))
 
 
 def detectable(error: ArrayLike, free: ArrayLike = math.inf) -> Floats:
     """Minimum detectable effect, in the unit of the standard error: a true effect of that size is shown, at two-sided
-    LEVEL, in four of five studies (POWER) of this size.
+    LEVEL, in four of five studies (_POWER) of this size.
 
     The error is estimated with ``free`` degrees of freedom, of the same shape, those of the seeds; infinite where only
     sentences vary, so that it is known. Bloom (1995) takes t(0.975, df) + t(0.8, df) standard errors, as if the error
@@ -132,7 +132,7 @@ class StandardError:
         """Minimum detectable effect of a study of this size, or with ``number`` seeds in each group: `detectable` with
         quantiles of this error, which has parts of seeds and sentences, in the place of those of t; the same where
         either part is all of it. NaN where none can be estimated."""
-        study, ends = self.of_seeds(number) if number else self, (LEVEL / 2, 1 - POWER)
+        study, ends = self.of_seeds(number) if number else self, (LEVEL / 2, 1 - _POWER)
         total_error = math.hypot(*study.seeds, study.sentences) or 1.0
         # With few seeds the variance itself is uncertain. Each group's error is enlarged by its part in the whole
         # error, so as to make up for that.

@@ -14,9 +14,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from mtlprune.errors import MtlpruneError
 
-RELATIVE_TOLERANCE = 1e-6
+_RELATIVE_TOLERANCE = 1e-6
 """Points nearer than this times the cloud's radius are one: float32 does not place them better."""
-MIN_POINTS = 3
+_MIN_POINTS = 3
 
 
 class DimensionError(MtlpruneError):
@@ -51,16 +51,16 @@ def twonn(points: ArrayLike) -> Dimension:
             neighbours.
     """
     cloud = np.asarray(points, np.float64)
-    if len(cloud) < MIN_POINTS:
-        raise DimensionError(f"a dimension needs at least {MIN_POINTS} different points, found {len(cloud)}")
+    if len(cloud) < _MIN_POINTS:
+        raise DimensionError(f"a dimension needs at least {_MIN_POINTS} different points, found {len(cloud)}")
     cloud = cloud - cloud.mean(0)
-    min_distance = RELATIVE_TOLERANCE * float(np.sqrt((cloud**2).sum(1).mean()))
+    min_distance = _RELATIVE_TOLERANCE * float(np.sqrt((cloud**2).sum(1).mean()))
     distinct, nearest = cloud, _nearest(cloud)
     if (nearest[:, 0] <= min_distance).any():
         distinct = _distinct(cloud, min_distance)
-        if len(distinct) < MIN_POINTS:
+        if len(distinct) < _MIN_POINTS:
             raise DimensionError(
-                f"a dimension needs at least {MIN_POINTS} different points, found {len(distinct)} "
+                f"a dimension needs at least {_MIN_POINTS} different points, found {len(distinct)} "
                 f"({len(cloud) - len(distinct)} of the {len(cloud)} given are copies)"
             )
         nearest = _nearest(distinct)

@@ -21,9 +21,9 @@ REFERENCES = ("train.start", "pruning.importance_of", "pruning.layers_like")
 """Settings that name another run, beside those of `TreatmentConfig.runs`."""
 WITHOUT_EFFECT = ("threads", "device", "checkpoint_minutes", "tensorboard", "log_uas", "log_train_loss")
 """Settings of training that change how fast or how openly, not what is computed (threads: beyond rounding)."""
-ALWAYS_HASHED = ("data", "encoder", "decoders", "train", "pruning")
+_ALWAYS_HASHED = ("data", "encoder", "decoders", "train", "pruning")
 """Blocks that stand in the identity of a run though nothing in them differs from the defaults."""
-LETTERS = 8
+_LETTERS = 8
 """Letters of a digest in the name of a folder; twice as many where two cells share these."""
 MARK = "@"
 """Before the name of a cell, in a setting that names another run."""
@@ -41,7 +41,7 @@ def digest(config: Config, fingerprint: str, digests_of_runs: Mapping[str, str])
     config = config.model_copy(update={"train": config.train.model_copy(update=rates)})
     tree = config.model_dump(mode="json", exclude={"name"}, exclude_defaults=True)
     tree = {part: settings for part, settings in tree.items() if settings != {}}
-    tree |= {part: tree.get(part, {}) for part in ALWAYS_HASHED} | {"tasks": list(config.tasks)}
+    tree |= {part: tree.get(part, {}) for part in _ALWAYS_HASHED} | {"tasks": list(config.tasks)}
     tree["data"] = {key: value for key, value in tree["data"].items() if key != "path"} | {"fingerprint": fingerprint}
     tree["decoders"] = {task: tree["decoders"][task] for task in config.tasks if tree["decoders"].get(task)}
     has_effect = {"tau": config.train.mixing == "sampled", "balance_window": config.train.balance == "running_mean"}
@@ -134,7 +134,7 @@ def resolve(
                 "matters; "
                 "exclude one of them"
             )
-        letters = full_digest[: LETTERS if full_digest[:LETTERS] not in names_used else 2 * LETTERS]
+        letters = full_digest[: _LETTERS if full_digest[:_LETTERS] not in names_used else 2 * _LETTERS]
         names[full_digest] = name
         names_used.add(letters)
         if infos[path]["splits"] is not None:

@@ -22,9 +22,9 @@ from mtlprune.sweeps.specification import SweepError
 from mtlprune.sweeps.worker import BUSY, FAILED, STOPPED
 
 CLUSTERS = ("slurm", "local")
-MINUTES = 24 * 60
+_MINUTES = 24 * 60
 """A job's time where none is given."""
-GRACE = 60.0
+_GRACE = 60.0
 """Seconds that a job whose worker was stopped waits for its own end."""
 
 
@@ -47,7 +47,7 @@ def submit(
         raise SweepError('--slurm needs submitit; in a clone of mtlprune: pip install -e ".[slurm]"') from None
     numbers: dict[str, str] = {}
     for level in levels(cells):
-        settings = {"timeout_min": MINUTES, "name": root.name, **options}
+        settings = {"timeout_min": _MINUTES, "name": root.name, **options}
         if jobs is not None and cluster == "slurm":
             settings["slurm_array_parallelism"] = jobs
         before = sorted({numbers[needed].partition("_")[0] for c in level for needed in c.needs if needed in numbers})
@@ -127,7 +127,7 @@ class CellJob:
         if code == STOPPED:
             # The cluster signals every process of a job that is over its time. This one waits to be ended with the
             # job instead of reporting a failure.
-            time.sleep(GRACE)
+            time.sleep(_GRACE)
         if code == BUSY:
             return "another process does this cell"
         if code:

@@ -23,7 +23,7 @@ from mtlprune.sweeps.times import FP32, START, forward_operations, scoring_opera
 FILE, RUNS, ANALYSES, PROBES = "sweep.yaml", "runs", "analyses", "probes"
 """Names in the folder of a comparison: its sweep, and the folders of runs and of what is measured on them."""
 SPLITS = ("train", "dev", "test")
-SET_BY_COMPARE = (
+_SET_BY_COMPARE = (
     "name",
     "tasks",
     "data.path",
@@ -35,7 +35,7 @@ SET_BY_COMPARE = (
     "base",
 )
 """Settings in which the runs of a comparison differ."""
-LONGEST_FIRST = ("srl", "con", "dep", "ner", "pos")
+_LONGEST_FIRST = ("srl", "con", "dep", "ner", "pos")
 """Order in which runs begin, so that processes side by side end together."""
 NO_ENCODER, HEADS = "no-encoder", "heads-"
 PART = 6
@@ -126,7 +126,7 @@ def settings_of(path: Path, info: Mapping[str, Any], tasks: Sequence[str], overr
     }
     for override in overrides:
         key = override.partition("=")[0]
-        if any(key == setting or key.startswith(f"{setting}.") for setting in SET_BY_COMPARE):
+        if any(key == setting or key.startswith(f"{setting}.") for setting in _SET_BY_COMPARE):
             raise ConfigError(f"{override}: the runs of a comparison differ in {key}; train a run of your own for that")
         apply_override(tree, override)
     return tree
@@ -136,7 +136,7 @@ def sweep_tree(
     settings: Mapping[str, Any], tasks: Sequence[str], seeds: Sequence[int], pairs: bool, heads: int, effort: Effort
 ) -> dict[str, Any]:
     """The content of the sweep's file."""
-    slow = sorted(tasks, key=lambda name: LONGEST_FIRST.index(name) if name in LONGEST_FIRST else -1)
+    slow = sorted(tasks, key=lambda name: _LONGEST_FIRST.index(name) if name in _LONGEST_FIRST else -1)
     runs = {f"mtl-{len(tasks)}": list(tasks)}
     if pairs and len(tasks) > 2:
         runs |= {f"pair-{first}-{second}": [first, second] for first, second in itertools.combinations(tasks, 2)}
@@ -166,7 +166,7 @@ PAGE = 10.0
 """Seconds that tests, figures and the page of two tasks take."""
 PARTS = 2
 """Parts of a task's heads that the cross matrix closes: all, and mostly those that it claims alone or shares, too."""
-PROBING = 2
+_PROBING = 2
 """Time of probes, as a multiple of the forward pass."""
 
 
@@ -179,6 +179,6 @@ def rough_analyses(cells: Mapping[str, Cell], effort: Effort) -> float:
     closings = 1 + PARTS * len(joint[0].tasks) * (1 + effort.draws)
     crossed = len(single_task_configs) * closings * min(effort.cross, sentences_in(path, "dev"))
     read = min(effort.probes, sentences_in(path, "train")) + sentences_in(path, "dev") + sentences_in(path, "test")
-    probed = read * (1 + len(joint) + len(single_task_configs) * effort.probe_alone) * PROBING
+    probed = read * (1 + len(joint) + len(single_task_configs) * effort.probe_alone) * _PROBING
     operations = scoring_operations(config, crossed) + probed * forward_operations(config)
     return operations / FP32 + 2 * START + PAGE

@@ -190,7 +190,7 @@ def found_runs(path: str | Path, pattern: str = "*", left_out: list[str] | None 
     root = default_folder(read_specification(path)) if path.is_file() else path
     study = open_study(root)
     kind, ready_word = ("sweep", "finished") if study is None else ("study", "packed")
-    cells = read_cells(root)
+    cells = _read_cells(root)
     matching = {name: run for name, run in cells.items() if matches(name, pattern)}
     if not matching:
         raise SweepError(
@@ -216,12 +216,12 @@ def found_runs(path: str | Path, pattern: str = "*", left_out: list[str] | None 
     return usable
 
 
-def holds_runs(root: Path) -> bool:
+def _holds_runs(root: Path) -> bool:
     """True for the folder of a sweep, or a study."""
     return (root / INDEX).is_file() or (root / STUDY).is_file()
 
 
-def read_cells(root: Path) -> dict[str, str | None]:
+def _read_cells(root: Path) -> dict[str, str | None]:
     """Cell of a sweep, or of a study → its folder; of a study, None where the cell was not packed."""
     if (study := open_study(root)) is not None:
         return dict(study.cells)
@@ -243,12 +243,12 @@ def expanded(runs: Iterable[str | Path], having: str = "", left_out: list[str] |
 def _expanded_one(runs_argument: str, having: str, left_out: list[str] | None) -> list[Path]:
     folder_part, sign, pattern = runs_argument.rpartition(":")
     for place, cells in ((runs_argument, "*"), (folder_part, pattern)) if sign else ((runs_argument, "*"),):
-        if holds_runs(Path(place)) or is_specification(Path(place)):
+        if _holds_runs(Path(place)) or is_specification(Path(place)):
             return _having(having, found_runs(place, cells, left_out))
     if Path(runs_argument).exists() or not has_magic(runs_argument):
         return _having(having, _seeds(Path(runs_argument))) or [Path(runs_argument)]
     paths = map(Path, sorted(glob(runs_argument)))  # noqa: PTH207 (whole paths too)
-    matching = [path for path in paths if is_run(path) or holds_runs(path) or _seeds(path)]
+    matching = [path for path in paths if is_run(path) or _holds_runs(path) or _seeds(path)]
     runs = _having(having, (run for path in matching for run in _expanded_one(str(path), having, left_out)))
     if not runs:
         raise RunError(f"no run{having and f' with {having}'} is found at {runs_argument}; `mtlprune train` makes one")

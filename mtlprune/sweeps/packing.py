@@ -20,7 +20,7 @@ from mtlprune.sentence import Sentence
 from mtlprune.statistics.labels import count_labels
 from mtlprune.sweeps.folder import INDEX, Place, expanded, read_index
 
-PACKED_FILES = (*EVIDENCE, "manifest.json", "encoder/heads.json")
+_PACKED_FILES = (*EVIDENCE, "manifest.json", "encoder/heads.json")
 """Files that a study has of a run, beside scores and counts."""
 Gold = Callable[[str, str, str], Sequence[Sentence]]
 """Folder of a run, fingerprint of its data, split → gold sentences. Raises RunError where they are not to be had."""
@@ -155,7 +155,7 @@ def _files(source: RunFolder) -> Iterable[tuple[str, str]]:
     yield "config.yaml", yaml.safe_dump(without_places(source.read_config()), sort_keys=False, allow_unicode=True)
     yield "manifest.json", json_text(without_places(source.read_manifest()))
     results = (f"{kind}/{split}.json" for split in source.splits() for kind in ("scores", "counts"))
-    for name in (*PACKED_FILES, *results):
+    for name in (*_PACKED_FILES, *results):
         if name not in ("config.yaml", "manifest.json") and source.has(name):
             yield name, source.read_text(name)
 

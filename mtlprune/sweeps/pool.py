@@ -18,7 +18,7 @@ from mtlprune.sweeps.cells import Cell
 from mtlprune.sweeps.folder import State, state
 from mtlprune.sweeps.worker import STOPPED
 
-POLL = 0.2
+_POLL = 0.2
 RETRY_SECONDS = 5.0
 """Seconds until a cell on which a process outside the pool works is checked again."""
 
@@ -121,7 +121,7 @@ class Pool:
         try:
             while len(self.ends) < len(self.cells) and not self.stop():
                 self._start_cells()
-                time.sleep(POLL)
+                time.sleep(_POLL)
                 self._collect()
         finally:
             self._stop_workers()

@@ -26,10 +26,10 @@ from mtlprune.io.files import RunError, read_yaml
 from mtlprune.io.strict import in_words
 
 KEYS = ("name", "base", "settings", "grid", "only", "exclude", "cells", "evaluate")
-SHORT = {"seed": "train.seed", "encoder": "encoder.name"}
+_SHORT = {"seed": "train.seed", "encoder": "encoder.name"}
 """Axis → the setting that it stands for."""
 
-MOST_CELLS = 200_000
+_MOST_CELLS = 200_000
 """Combinations of a grid that are planned at once."""
 
 Tree = dict[str, Any]
@@ -52,7 +52,7 @@ class Recipe:
     @property
     def title(self) -> str:
         """The name that its seeds have in common, without the value of the axis ``seed``."""
-        return "-".join(value for axis, value in self.values.items() if SHORT.get(axis, axis) != "train.seed")
+        return "-".join(value for axis, value in self.values.items() if _SHORT.get(axis, axis) != "train.seed")
 
 
 @dataclass(frozen=True)
@@ -136,9 +136,9 @@ def parse_specification(path: Path, tree: Any) -> SweepSpecification:
 
 def _check_cells(specification: SweepSpecification) -> None:
     cell_count = math.prod(map(len, specification.axes.values())) if specification.axes else 0
-    if cell_count > MOST_CELLS:
+    if cell_count > _MOST_CELLS:
         raise SweepError(
-            f"{specification.path}: grid: its axes have {cell_count:,} combinations, and at most {MOST_CELLS:,} "
+            f"{specification.path}: grid: its axes have {cell_count:,} combinations, and at most {_MOST_CELLS:,} "
             "are planned "
             "at once (before only and exclude); shorten the axes, or divide the file"
         )
@@ -173,7 +173,7 @@ def _axis(path: Path, axis: Any, values: Any) -> dict[str, Tree]:
         name = _label(path, f"grid.{axis}", re.sub(r"[^\w.+]+", "-", text.rpartition("/")[2]))
         if name in settings_by_name:
             raise SweepError(f"{path}: grid.{axis}: two values would both be called {name}; give names to them")
-        settings_by_name[name] = _nested(SHORT.get(axis, str(axis)), value)
+        settings_by_name[name] = _nested(_SHORT.get(axis, str(axis)), value)
     return settings_by_name
 
 

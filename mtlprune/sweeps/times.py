@@ -18,12 +18,12 @@ from mtlprune.io.files import read_json
 from mtlprune.sweeps.cells import REFERENCES, Cell, digest
 from mtlprune.sweeps.folder import State
 
-WITHOUT_COST = {
+_WITHOUT_COST = {
     "train": ("seed", "encoder_rate", "decoder_rate", "weight_decay", "warmup", "schedule", "clip"),
     "pruning": ("strength", "rate", "multiplier_rate", "temperature", "anneal_from"),
 }
 """Block → settings that change what is learnt, not how long that takes."""
-PLACEHOLDER_RUN = "another run"
+_PLACEHOLDER_RUN = "another run"
 FP32, BF16, GPU = 5e10, 1.65e11, 1e13
 """Operations a second: of one core with AVX2 in fp32, and of one that multiplies bf16, measured on MiniLM; assumed of a
 GPU."""
@@ -34,20 +34,20 @@ DECODER = 1e8
 START, NEXT, WARMING = 6.0, 1.0, 6.0
 """Seconds until a process has loaded what it needs; until it has loaded the run of the cell before, for the next; and
 that the first updates take longer than later ones."""
-DECODING = 0.27
+_DECODING = 0.27
 """Time of decoding one task, as a share of the encoder's forward pass (results/speed/bench.json: 2.35 with 5 tasks)."""
-DEV_SHARE = 1 / 8
+_DEV_SHARE = 1 / 8
 """Sentences of dev for each of train, of a corpus that is not there."""
 
 
 def kind_of(cell: Cell) -> str:
     """A digest that is the same for cells that cost the same."""
-    config, runs = cell.config, {f"treatment.{key}": PLACEHOLDER_RUN for key in cell.config.treatment.runs}
+    config, runs = cell.config, {f"treatment.{key}": _PLACEHOLDER_RUN for key in cell.config.treatment.runs}
     for setting in REFERENCES:
         block, _, key = setting.partition(".")
         if getattr(getattr(config, block), key) is not None:
-            runs[setting] = PLACEHOLDER_RUN
-    for name, keys in WITHOUT_COST.items():
+            runs[setting] = _PLACEHOLDER_RUN
+    for name, keys in _WITHOUT_COST.items():
         block = getattr(config, name)
         defaults = {key: type(block).model_fields[key].default for key in keys}
         config = config.model_copy(update={name: block.model_copy(update=defaults)})
@@ -129,19 +129,19 @@ def forward_operations(config: Config) -> float:
 
 def scoring_operations(config: Config, sentences: float) -> float:
     """Operations of annotating so many sentences with all tasks."""
-    return sentences * forward_operations(config) * (1 + DECODING * len(config.tasks))
+    return sentences * forward_operations(config) * (1 + _DECODING * len(config.tasks))
 
 
-def only_selects(config: Config) -> bool:
+def _only_selects(config: Config) -> bool:
     """True where heads are chosen in one pass, and nothing is learnt."""
     return len(config.train.freeze) == 2 and not config.pruning.moves
 
 
-def rough_operations(config: Config, sentences: int) -> float:
+def _rough_operations(config: Config, sentences: int) -> float:
     """Operations of a run on so many training sentences: those of the encoder forward, twice as many backward."""
     shape, train = shape_of(config.encoder.name), config.train
     sentences = min(sentences, config.data.train_sentences or sentences)
-    if only_selects(config):
+    if _only_selects(config):
         sentences, passes = min(sentences, config.pruning.importance_sentences), 1
     else:
         passes = train.epochs * (len(config.tasks) if train.mixing == "sampled" else 1)
@@ -163,7 +163,7 @@ class Absent(NamedTuple):
     """Of its training split."""
 
 
-ABSENT = {
+_ABSENT = {
     "ontonotes5": Absent("LDC2013T19", 75_187),
     "ewt5": Absent("the English Web Treebank", 12_543),
 }
@@ -176,15 +176,15 @@ def data_missing(path: Path) -> str:
         return ""
     if path.exists():
         return f"data missing: {path} is there, but no corpus made by mtlprune data build; check data.path"
-    source = ABSENT[path.name].source if path.name in ABSENT else path
+    source = _ABSENT[path.name].source if path.name in _ABSENT else path
     return f"data missing: {source}, build it by {how_to_build(path)}"
 
 
 def training_sentences(config: Config) -> int | None:
-    """The number of training sentences in a run's corpus; None of one that is neither built nor in ``ABSENT``."""
+    """The number of training sentences in a run's corpus; None of one that is neither built nor in ``_ABSENT``."""
     path = Path(config.data.path)
     if not (path / INFO).is_file():
-        return ABSENT[path.name].sentences if path.name in ABSENT else None
+        return _ABSENT[path.name].sentences if path.name in _ABSENT else None
     return sentences_in(path, config.data.train)
 
 
@@ -199,14 +199,14 @@ def rough_seconds(config: Config, splits: Iterable[str] = ()) -> float | None:
     is scored on in the end."""
     if (sentences := training_sentences(config)) is None:
         return None
-    dev = sentences_in(Path(config.data.path), config.data.dev) or sentences * DEV_SHARE
-    dev = min(dev, config.data.dev_sentences or dev) * (1 if only_selects(config) else config.train.epochs)
-    operations = rough_operations(config, sentences) + scoring_operations(config, dev)
-    warming = 0.0 if only_selects(config) or not config.encoder.context else WARMING
+    dev = sentences_in(Path(config.data.path), config.data.dev) or sentences * _DEV_SHARE
+    dev = min(dev, config.data.dev_sentences or dev) * (1 if _only_selects(config) else config.train.epochs)
+    operations = _rough_operations(config, sentences) + scoring_operations(config, dev)
+    warming = 0.0 if _only_selects(config) or not config.encoder.context else WARMING
     return operations / core() + warming + _overhead_seconds(config, splits)
 
 
 def _overhead_seconds(config: Config, splits: Iterable[str]) -> float:
     """Seconds before and after a training: libraries and model are loaded, and further splits are scored."""
     scored = sum(sentences_in(Path(config.data.path), split) for split in splits)
-    return (NEXT if only_selects(config) else START) + scoring_operations(config, scored) / core()
+    return (NEXT if _only_selects(config) else START) + scoring_operations(config, scored) / core()

@@ -113,7 +113,7 @@ def _log(event: Event) -> None:
         log.info("epoch %d: dev %s", event.progress.epoch, dev)
 
 
-def work_on_many(root: Path, threads: int | None, stop: Stop) -> int:
+def _work_on_many(root: Path, threads: int | None, stop: Stop) -> int:
     """Run the cells that standard input names, until it ends or one does not end well; returns the exit code."""
     from mtlprune.io.reuse import objects_kept
 
@@ -145,7 +145,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.getLogger("mtlprune").setLevel(logging.INFO)
     stop = Stop(options.parent)
     if options.label is None:
-        return work_on_many(options.root, options.threads, stop)
+        return _work_on_many(options.root, options.threads, stop)
     splits = [split for split in options.evaluate.split(",") if split]
     return work(Place(options.root, options.label), splits, options.threads, stop)
 

@@ -17,7 +17,7 @@ from mtlprune.tasks.spans import pair_scorer
 
 LONGEST = 500
 """Words of a sentence that is decoded in about a second, where the time is limited."""
-DUMMY = "|<>"  # the mark of nodes that binarisation made
+_DUMMY = "|<>"  # the mark of nodes that binarisation made
 TOP = "TOP"  # stands for the root where no bracket covers the whole sentence
 
 
@@ -53,7 +53,7 @@ class CON(Task):
         splits = inference.best_splits(marginals, encoded.lengths).cpu()
         trees = [inference.bracketing(row, size) for row, size in zip(splits, encoded.sizes, strict=True)]
         sentence = torch.arange(len(trees)).repeat_interleave(torch.tensor([len(tree) for tree in trees]))
-        ends = torch.tensor([span for tree in trees for span in tree]) + post_offsets(encoded.sizes)[sentence, None]
+        ends = torch.tensor([span for tree in trees for span in tree]) + _post_offsets(encoded.sizes)[sentence, None]
         of_span, left, right = move_together([sentence, ends[:, 0], ends[:, 1]], scores.device)
         best = self.label.score(vectors, left, right, of_span, len(trees)).argmax(-1).cpu()
         names = iter([self.labels["labels"][place] for place in best.tolist()])
@@ -98,7 +98,7 @@ class CON(Task):
         side = max(sizes) + 1
         chart = torch.zeros(len(sizes), side, side, dtype=torch.bool)
         chart[owner, spans[:, 0], spans[:, 1]] = True
-        first = post_offsets(sizes)[owner]
+        first = _post_offsets(sizes)[owner]
         return {
             "chart": chart,
             "sentence": owner,
@@ -114,7 +114,7 @@ class CON(Task):
         return target["spans"][:, 2]
 
 
-def post_offsets(sizes: Sequence[int]) -> Tensor:
+def _post_offsets(sizes: Sequence[int]) -> Tensor:
     """The place of each sentence's first fencepost among those of the batch. (B,) int64, on the CPU"""
     return offsets([size + 1 for size in sizes])
 
@@ -148,13 +148,13 @@ def binarise(brackets: Sequence[Span], length: int) -> list[tuple[int, int, str]
         for first, last in [*children.get((start, end), []), (end, end)]:
             # Words before this bracket are children of the phrase without a phrase of their own.
             while place < first:
-                spans.append((place, place + 1, parent + DUMMY))
+                spans.append((place, place + 1, parent + _DUMMY))
                 place += 1
                 ends.append(place)
             if first < end:
                 place = last
                 ends.append(place)
-        spans.extend((start, stop, parent + DUMMY) for stop in ends[1:-1])
+        spans.extend((start, stop, parent + _DUMMY) for stop in ends[1:-1])
     return spans
 
 
@@ -162,6 +162,6 @@ def debinarise(spans: Iterable[tuple[int, int, str]]) -> tuple[Span, ...]:
     """The labelled brackets of a binary tree's spans: made nodes and TOP vanish, chains unfold; in pre-order."""
     brackets: list[Span] = []
     for start, end, label in sorted(spans, key=lambda span: (span[0], -span[1])):
-        if not label.endswith(DUMMY):
+        if not label.endswith(_DUMMY):
             brackets.extend(Span(start, end, part) for part in label.split("+") if part != TOP)
     return tuple(brackets)

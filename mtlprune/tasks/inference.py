@@ -273,7 +273,7 @@ def _chu_liu_edmonds(scores: Tensor, lengths: Tensor) -> Tensor:
     result = torch.zeros(scores.shape[:2], dtype=torch.long)
     tables = scores.double().cpu().numpy()
     for b, n in enumerate(lengths.tolist()):
-        result[b, : n + 1] = torch.from_numpy(single_root_arborescence(tables[b, : n + 1, : n + 1]))
+        result[b, : n + 1] = torch.from_numpy(_single_root_arborescence(tables[b, : n + 1, : n + 1]))
     return result.to(scores.device)
 
 
@@ -281,7 +281,7 @@ def _chu_liu_edmonds(scores: Tensor, lengths: Tensor) -> Tensor:
 # Without recursion: supar's version recurses once per word (1,500 words in a chain end in a RecursionError).
 
 
-def single_root_arborescence(scores: np.ndarray) -> np.ndarray:
+def _single_root_arborescence(scores: np.ndarray) -> np.ndarray:
     """The best tree among those with exactly one arc out of node 0.
 
     A charge on every arc out of node 0 that outweighs all other differences leaves one such arc, and among trees with

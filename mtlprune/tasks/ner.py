@@ -13,7 +13,7 @@ from mtlprune.sentence import Sentence, Span
 from mtlprune.tasks.base import LabelRows, Target, Task, joined, owners
 from mtlprune.tasks.products import Linear, biaffine_table
 
-NO_SPAN = -100  # marks cells of a chart that are no span of their sentence
+_NO_SPAN = -100  # marks cells of a chart that are no span of their sentence
 
 
 class NER(Task):
@@ -36,8 +36,8 @@ class NER(Task):
     def loss(self, encoded: Encoded, target: dict[str, Tensor]) -> Tensor:
         scores = self.span_scores(encoded).flatten(0, 1)  # (B · T, L, T)
         chart = target["chart"].flatten(0, 1)  # (B · T, T)
-        total = nn.functional.cross_entropy(scores, chart, ignore_index=NO_SPAN, reduction="sum")
-        return total / (len(encoded.words) if self.options.loss_per == "word" else (chart != NO_SPAN).sum())
+        total = nn.functional.cross_entropy(scores, chart, ignore_index=_NO_SPAN, reduction="sum")
+        return total / (len(encoded.words) if self.options.loss_per == "word" else (chart != _NO_SPAN).sum())
 
     def decode(self, encoded: Encoded) -> list[Any]:
         scores = self.span_scores(encoded)
@@ -56,7 +56,7 @@ class NER(Task):
         candidates_of: list[list[tuple[float, Span]]] = [[] for _ in encoded.sizes]
         for owner, score, first, last, kind in rows:
             candidates_of[owner].append((score, Span(first, last + 1, self.labels["types"][kind - 1])))
-        return [flat_entities(spans) for spans in candidates_of]
+        return [_flat_entities(spans) for spans in candidates_of]
 
     def span_scores(self, encoded: Encoded) -> Tensor:
         """Scores of every label for every span. (B, T starts, L, T ends), fp32"""
@@ -82,7 +82,7 @@ class NER(Task):
         longest = max(sizes)
         spans = joined(targets, "spans")
         spans_of_sentence = self.candidates(torch.tensor(sizes), longest)
-        chart = torch.full((len(sizes), longest, longest), NO_SPAN).masked_fill_(spans_of_sentence, 0)
+        chart = torch.full((len(sizes), longest, longest), _NO_SPAN).masked_fill_(spans_of_sentence, 0)
         chart[owners(targets, "spans"), spans[:, 0], spans[:, 1]] = spans[:, 2]
         return {"chart": chart}  # (B, T, T)
 
@@ -93,7 +93,7 @@ class NER(Task):
         return target["spans"][:, 2]
 
 
-def flat_entities(scored: list[tuple[float, Span]]) -> tuple[Span, ...]:
+def _flat_entities(scored: list[tuple[float, Span]]) -> tuple[Span, ...]:
     """Accept spans by falling score (ties: the earlier one), leaving out what overlaps an accepted span; in order."""
     accepted: list[Span] = []
     for _, span in sorted(scored, key=lambda pair: (-pair[0], pair[1])):

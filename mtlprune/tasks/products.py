@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from mtlprune.encoder.batch import move_together, slots, table
 
-SMALLEST = 64
+_SMALLEST = 64
 TABLE = 4  # sides of tables are rounded up to multiples of this
 
 
@@ -28,7 +28,7 @@ def rounded(rows: int) -> int:
     """The next of four counts an octave, at least 64: 64, 128, ... 512, 640, ... 1024, 1280, ..."""
     # oneDNN compiles a kernel for every new shape of a bf16 product on a CPU, which takes longer than the product.
     # Four counts an octave bound the number of shapes, at the cost of at most a quarter more rows.
-    step = max(SMALLEST, 1 << max(0, (rows - 1).bit_length() - 3))
+    step = max(_SMALLEST, 1 << max(0, (rows - 1).bit_length() - 3))
     return -(-rows // step) * step
 
 
@@ -97,7 +97,7 @@ def table_side(longest: int) -> int:
     return -(-longest // TABLE) * TABLE
 
 
-def form_weight(weight: Tensor) -> tuple[Tensor, Tensor]:
+def _form_weight(weight: Tensor) -> tuple[Tensor, Tensor]:
     """A biaffine form with both biases, (L, a + 1, b + 1), as a linear layer from the left vector: its weight
     (L·b + L, a) and bias; outputs are L vectors to meet the right one, then the L scores of the right bias."""
     labels, a, b = weight.shape[0], weight.shape[1] - 1, weight.shape[2] - 1
@@ -131,7 +131,7 @@ def biaffine_table(left: Tensor, weight: Tensor, right: Tensor, sizes: Sequence[
     labels, b, longest = weight.shape[0], weight.shape[2] - 1, max(sizes)
     side = table_side(longest)
     (table_slots,) = move_together([slots(sizes, side)], left.device)
-    mixed = table(linear(left, *form_weight(weight)), sizes, side, table_slots)  # (B, side, L·b + L)
+    mixed = table(linear(left, *_form_weight(weight)), sizes, side, table_slots)  # (B, side, L·b + L)
     forms, by_left = mixed.split([labels * b, labels], dim=-1)
     forms = forms.reshape(len(sizes), side * labels, b)
     scores = torch.bmm(
@@ -145,7 +145,7 @@ def biaffine_table(left: Tensor, weight: Tensor, right: Tensor, sizes: Sequence[
 def biaffine_rows(left: Tensor, weight: Tensor, right: Tensor) -> Tensor:
     """left (M, a), weight (L, a + 1, b + 1), right (M, b) → (M, L), fp32: row m of left against row m of right only."""
     labels, b = weight.shape[0], weight.shape[2] - 1
-    mixed = linear(left, *form_weight(weight))  # (M, L·b + L)
+    mixed = linear(left, *_form_weight(weight))  # (M, L·b + L)
     forms, by_left = mixed.split([labels * b, labels], dim=1)
     forms = forms.unflatten(1, (labels, b))
     # Elementwise instead of a product of matrices, because every left row meets one right row only.

@@ -95,7 +95,7 @@ class SRL(Task):
             encoded, *move_together([kept_spans, kept_predicates], HOST)
         )  # the one time that the host waits
         scores, span, word = self.pair_scores(encoded, ranked, move_together(rows, kept_spans.device), total)
-        role = looked_up(word * (len(encoded.words) * longest) + place[span], target["pair"], target["role"])
+        role = _looked_up(word * (len(encoded.words) * longest) + place[span], target["pair"], target["role"])
         # Class 0 is no role. Its score is fixed at 0, so a role is chosen where its own score is above 0.
         scores = nn.functional.pad(scores, (1, 0))
         if self.ranked:
@@ -242,7 +242,7 @@ class SRL(Task):
         return target["arguments"][:, 3] - 1
 
 
-def looked_up(keys: Tensor, known_keys: Tensor, values: Tensor) -> Tensor:
+def _looked_up(keys: Tensor, known_keys: Tensor, values: Tensor) -> Tensor:
     """The value of each key; 0 where it is not among the sorted ``known_keys``."""
     if not len(known_keys):
         return torch.zeros_like(keys)

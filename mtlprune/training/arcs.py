@@ -244,7 +244,7 @@ def check_syntax(run: NewRun) -> None:
         named_heads(config.syntax.heads, run.model.encoder.places.kept_heads)
 
 
-UNGATED = "none"
+_UNGATED = "none"
 """The place of a gate set's name in a run without gates."""
 
 
@@ -266,7 +266,7 @@ def uas_line(model: MultiTaskModel, dev: Sequence[Sentence], epoch: int, step: i
     percent; None for heads that are closed or removed."""
     values: dict[str, Tensor | None] = {name: gates.evaluated().detach() for name, gates in gate_sets(model).items()}
     uas = {}
-    for name, gates in (values or {UNGATED: None}).items():
+    for name, gates in (values or {_UNGATED: None}).items():
         shares = uas_of(model.encoder, dev, gates).uas().tolist()  # (D, L, A)
         rounded = [[[round(share, 4) for share in layer] for layer in table] for table in shares]
         uas[name] = plain(dict(zip(DIRECTIONS, rounded, strict=True)))

@@ -19,7 +19,7 @@ class Balance(Callback):
 
     none: 1. fixed: given factors. running_mean: w_t = (Σ_k a_k) / a_t with a_t the mean of the task's last ``window``
     losses, the present one included, summed over the tasks seen so far; not differentiated (He and Choi 2021).
-    uw, imtl-l, dwa, famo: `learnt_factors`, `dwa_factors`, `famo_factors`; docs/guides/training.md has their sources.
+    uw, imtl-l, dwa, famo: `_learnt_factors`, `_dwa_factors`, `_famo_factors`; their sources: docs/guides/training.md.
 
     Args:
         weights: factors for fixed; 1 where not given.
@@ -107,7 +107,7 @@ def adam(state: Iterable[float], slope: float, rate: float) -> deque[float]:
     return deque([value - rate * change, first, second, steps])
 
 
-def learnt_factors(
+def _learnt_factors(
     history: dict[str, deque[float]], values: Mapping[str, float], rate: float, halved: bool
 ) -> dict[str, float]:
     """The factors of losses that are learnt together with the weights, from the present losses; then they learn.
@@ -126,7 +126,7 @@ def learnt_factors(
     return factors
 
 
-def dwa_factors(history: dict[str, deque[float]], values: Mapping[str, float], epoch: float) -> dict[str, float]:
+def _dwa_factors(history: dict[str, deque[float]], values: Mapping[str, float], epoch: float) -> dict[str, float]:
     """w_t = T · softmax over tasks of half of ℓ_t in the last epoch / ℓ_t in the one before; 1 in the first two epochs.
     ``history``: task → epoch, sum and number of its losses, their means in the last epoch and in the one before, 0
     where there was none; changed."""
@@ -148,7 +148,7 @@ def shares(history: Mapping[str, deque[float]]) -> dict[str, float]:
     return {task: power / sum(powers.values()) for task, power in powers.items()}
 
 
-def famo_factors(history: dict[str, deque[float]], values: Mapping[str, float]) -> dict[str, float]:
+def _famo_factors(history: dict[str, deque[float]], values: Mapping[str, float]) -> dict[str, float]:
     """c z_t / ℓ_t with z the softmax of ξ and c = 1 / Σ (z_t / ℓ_t): the gradient is that of c Σ z_t log ℓ_t."""
     for task in values:
         history.setdefault(task, deque([0.0, 0.0, 0.0, 0.0]))
@@ -158,8 +158,8 @@ def famo_factors(history: dict[str, deque[float]], values: Mapping[str, float]) 
 
 
 WAYS: dict[str, Callable[[dict[str, deque[float]], Mapping[str, float], float], dict[str, float]]] = {
-    "uw": partial(learnt_factors, halved=True),
-    "imtl-l": partial(learnt_factors, halved=False),
-    "dwa": dwa_factors,
-    "famo": lambda history, values, _: famo_factors(history, values),
+    "uw": partial(_learnt_factors, halved=True),
+    "imtl-l": partial(_learnt_factors, halved=False),
+    "dwa": _dwa_factors,
+    "famo": lambda history, values, _: _famo_factors(history, values),
 }

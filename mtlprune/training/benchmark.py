@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 
 PLAIN, GATED = "plain fine-tuning", ", gated"
 BARE, EVALUATION = "bare forward over dev", "evaluation, all tasks"
-MAX_SPREAD = 0.2
+_MAX_SPREAD = 0.2
 """Spread of a ratio, relative to it, from which on its digits say nothing."""
 STEPS = 1000  # of the run that a gated step pretends to belong to
 
@@ -59,7 +59,7 @@ class Ratio(NamedTuple):
 
     @property
     def is_steady(self) -> bool:
-        return self.highest_round - self.lowest_round <= MAX_SPREAD * self.value
+        return self.highest_round - self.lowest_round <= _MAX_SPREAD * self.value
 
 
 @dataclass
@@ -131,7 +131,7 @@ def measure(
     peak = peak_memory(config, batches) if memory else 0
     run, precision = make_run(config, trained)
     settings = run.config.train
-    timed_batches = joint_batches(run, batches)
+    timed_batches = _joint_batches(run, batches)
     # as others fine-tune: all embedding rows are trained, so the encoder is a copy
     steppers = {PLAIN: Stepper(replace(run, model=copy.deepcopy(run.model)), (), precision)}
     if run.config.train.embedding_rows == "used":
@@ -152,7 +152,7 @@ def measure(
     steps = interleaved(
         {kind: stepper.step for kind, stepper in steppers.items()}, rows, rounds, run, lambda _: on_batch()
     )
-    return Measured(facts, steps, measure_evaluation(run, precision, rounds, on_batch), peak)
+    return Measured(facts, steps, _measure_evaluation(run, precision, rounds, on_batch), peak)
 
 
 def _largest(batches: Sequence[mixing.MiniBatch], lengths: Sequence[int]) -> str:
@@ -161,10 +161,10 @@ def _largest(batches: Sequence[mixing.MiniBatch], lengths: Sequence[int]) -> str
     return f"{plural(sentences, 'sentence')} padded to {padded:,} sub-words"
 
 
-def joint_batches(run: Run, batches: int) -> list[mixing.MiniBatch]:
+def _joint_batches(run: Run, batches: int) -> list[mixing.MiniBatch]:
     """Some of the first epoch's batches that hold the layers of all tasks, from long to short. Raises ConfigError."""
     annotated = run.is_annotated.values()
-    serving = [batch for batch in first_epoch(run) if all(any(has[row] for row in batch.rows) for has in annotated)]
+    serving = [batch for batch in _first_epoch(run) if all(any(has[row] for row in batch.rows) for has in annotated)]
     if not serving:
         raise ConfigError(
             f"{run.config.data.path}: no batch holds the layers of all of {', '.join(run.config.tasks)}, so their "
@@ -173,7 +173,7 @@ def joint_batches(run: Run, batches: int) -> list[mixing.MiniBatch]:
     return evenly(serving, batches, run.lengths)
 
 
-def first_epoch(run: Run) -> list[mixing.MiniBatch]:
+def _first_epoch(run: Run) -> list[mixing.MiniBatch]:
     """Its shuffled batches of all tasks."""
     settings = run.config.train.model_copy(update={"mixing": "joint", "accumulate": 1, "shuffle": True})
     return [batch for [batch] in mixing.plan(settings, run.lengths, run.is_annotated, epoch_generator(1, 0))]
@@ -244,7 +244,7 @@ class Stepper:
         self.optimizer.zero_grad(set_to_none=True)
 
 
-def measure_evaluation(run: Run, precision: torch.dtype, rounds: int, on_batch: Callable[[], None]) -> Times:
+def _measure_evaluation(run: Run, precision: torch.dtype, rounds: int, on_batch: Callable[[], None]) -> Times:
     """The bare forward pass over batches of dev beside predicting and counting every task on them."""
     model = run.model.eval()
     pieces = model.encoder.tokenize_sentences(run.dev)
@@ -303,7 +303,7 @@ def peak_memory(config: Config, batches: int) -> int:
 
 def _train_alone(tree: dict[str, Any], batches: int) -> int:
     run, precision = make_run(Config.model_validate(tree))
-    plan = first_epoch(run)
+    plan = _first_epoch(run)
     longest = max(plan, key=lambda batch: sum(run.lengths[row] for row in batch.rows))
     if run.config.train.embedding_rows == "used":
         train_used_rows(run.model.encoder, run.pieces)

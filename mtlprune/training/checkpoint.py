@@ -24,7 +24,7 @@ from mtlprune.io.files import RunError, append_line, file_sha256, reading, refus
 from mtlprune.runs.folder import RunFolder
 from mtlprune.training.hardware import peak_memory
 
-HINT_REMOVE_CHECKPOINT = "remove it to begin anew"
+_HINT_REMOVE_CHECKPOINT = "remove it to begin anew"
 
 
 @dataclass
@@ -156,7 +156,7 @@ def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Optimiz
     state: dict[int, dict[str, Any]] = {}
     refuse_pointer(path, RunError)
     try:
-        with reading(path, RunError, HINT_REMOVE_CHECKPOINT):
+        with reading(path, RunError, _HINT_REMOVE_CHECKPOINT):
             with safe_open(path, framework="pt") as file:
                 metadata = file.metadata()
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (safe_open is no dict)
@@ -173,7 +173,7 @@ def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Optimiz
             raise
         # torch lists what is missing on several lines; a message has one.
         reason = " ".join(str(error).split())
-        raise RunError(f"{path} does not hold this run's state ({reason}); {HINT_REMOVE_CHECKPOINT}") from error
+        raise RunError(f"{path} does not hold this run's state ({reason}); {_HINT_REMOVE_CHECKPOINT}") from error
     for place, values in state.items():
         device = parameters[place].device
         # The count of steps stays on the CPU for parameters on the CPU, where Adam reads it; everything else follows

@@ -77,7 +77,7 @@ def evaluate_run(
     name = _name(folder, corpus, split, best, data is not None)
     gold = list(corpus[split])
     if data is not None:
-        check_labels(config, folder, gold, f"{corpus.path}, split {split}")
+        _check_labels(config, folder, gold, f"{corpus.path}, split {split}")
     target_device = hardware.choose_device(device or config.train.device)
     hardware.configure_process(config.train.threads)
     best_weights = folder.read_best()
@@ -96,7 +96,7 @@ def evaluate_run(
     return result, gold, name
 
 
-def check_labels(config: Config, folder: RunFolder, gold: Sequence[Sentence], location: str) -> None:
+def _check_labels(config: Config, folder: RunFolder, gold: Sequence[Sentence], location: str) -> None:
     """Warn where a run never learnt half of the labels of a layer. Raises RunError: it learnt none of them, as of
     another set of tags, which would only look like a bad score."""
     vocabularies = folder.read_vocabularies()

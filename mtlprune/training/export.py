@@ -63,7 +63,7 @@ SENTENCES = 64
 """Sentences of dev whose labels are compared, after this one, of words that tokenizers take apart."""
 RESAMPLES = 1000
 """Draws of sentences behind the intervals of a model card."""
-HARD = "O'Brien of U.S. Steel met Jean-Luc , who paid 5.75 % ."
+_HARD = "O'Brien of U.S. Steel met Jean-Luc , who paid 5.75 % ."
 
 
 @dataclass
@@ -217,7 +217,7 @@ def export(request: ExportRequest, folder: Path) -> Exported:
     )
 
 
-PROBLEMS = {
+_PROBLEMS = {
     "label": "single_label_classification",
     "number": "regression",
     "labels": "multi_label_classification",
@@ -233,7 +233,7 @@ def _export_sentence_task(
     encoder, (linear, labels) = model.encoder, task.linear_of_sentence()
     path = request.run.path / "predictions" / "dev.jsonl"
     dev = request.run.read_predictions("dev")[:SENTENCES] if path.is_file() else []
-    sentences = [Sentence("hard", tuple(HARD.split())), *dev]
+    sentences = [Sentence("hard", tuple(_HARD.split())), *dev]
     with torch.no_grad(), contextlib.ExitStack() as stack:
         if gates is not None:
             stack.enter_context(encoder.gated(gates))
@@ -245,7 +245,7 @@ def _export_sentence_task(
     with quiet():
         tokenizer, advice = text_tokenizer(encoder, request.run.encoder_path)
         tokenizer.save_pretrained(folder)
-        with_sequence_classifier(transformer, linear, labels, PROBLEMS[task.kind]).save_pretrained(folder)
+        with_sequence_classifier(transformer, linear, labels, _PROBLEMS[task.kind]).save_pretrained(folder)
         reloaded = AutoModelForSequenceClassification.from_pretrained(folder, trust_remote_code=False).eval()
         tokenizer_again = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     names = "lead", "before", "between", "after", "unknown", "second_type"
@@ -269,10 +269,10 @@ def _export_sentence_task(
 
 
 def _checked_sentences(request: ExportRequest) -> list[list[str]]:
-    """Words whose labels are compared: HARD, and the beginning of dev where the run keeps its predictions."""
+    """Words whose labels are compared: _HARD, and the beginning of dev where the run keeps its predictions."""
     has_predictions = (request.run.path / "predictions" / "dev.jsonl").is_file()
     dev = request.run.read_predictions("dev")[:SENTENCES] if has_predictions else []
-    return [HARD.split(), *(list(sentence.words) for sentence in dev)]
+    return [_HARD.split(), *(list(sentence.words) for sentence in dev)]
 
 
 def _computed(
@@ -387,7 +387,7 @@ PLAIN = """from transformers import AutoTokenizer, {auto}
 
 tokenizer = AutoTokenizer.from_pretrained(".")  # this folder, or its name on the hub
 model = {auto}.from_pretrained("."{pooler})"""
-CLASSIFIER = """from functools import partial
+_CLASSIFIER = """from functools import partial
 from typing import Any
 
 import torch
@@ -402,7 +402,7 @@ model = AutoModelForTokenClassification.from_pretrained(folder)
 
 label = partial(label_words, tokenizer=tokenizer, model=model, {reading})
 labels = label("{hard}".split())"""
-SEQUENCE = """from functools import partial
+_SEQUENCE = """from functools import partial
 from typing import Any
 
 import torch
@@ -423,9 +423,9 @@ ANSWERS = {
     "number": "number = float(scores[0])",
     "labels": "labels = [model.config.id2label[place] for place in (scores > 0).nonzero().flatten().tolist()]",
 }
-SPANS = """
+_SPANS = """
 spans = join_tags([tag for tag, _ in labels])"""
-PIPELINE = """The pipeline of transformers gives other labels: it takes parts of words (U.S., O'Brien) for words, and \
+_PIPELINE = """The pipeline of transformers gives other labels: it takes parts of words (U.S., O'Brien) for words, and \
 labels sub-words that were not trained. """
 CARD = """---
 {facts}
@@ -498,7 +498,7 @@ def model_card(request: ExportRequest, exported: Exported) -> str:
         loader=_loader(request, exported),
         pooling=f"the {exported.pooling} of a word's sub-words",
         limit=f"At most {exported.limit} sub-words are seen at once. " if exported.limit else "",
-        texts=PIPELINE if _pipeline(request) == "token-classification" else exported.advice,
+        texts=_PIPELINE if _pipeline(request) == "token-classification" else exported.advice,
         transformers=transformers_version,
         heads=account(exported),
         decoders="" if request.head else ", which are not part of this folder",
@@ -530,11 +530,13 @@ def _loader(request: ExportRequest, exported: Exported) -> str:
         return PLAIN.format(auto=exported.auto, pooler=", add_pooling_layer=False" if exported.pooler else "")
     if (kind := DECODERS[request.config.decoder(request.head)].kind) in OF_SENTENCES:
         reading = ", ".join(f"{name}={value!r}" for name, value in (exported.reading or {}).items())
-        return SEQUENCE.format(function=inspect.getsource(score_text), reading=reading, hard=HARD, answer=ANSWERS[kind])
+        return _SEQUENCE.format(
+            function=inspect.getsource(score_text), reading=reading, hard=_HARD, answer=ANSWERS[kind]
+        )
     spans = kind == "spans"
     functions = inspect.getsource(label_words) + ("\n\n" + inspect.getsource(join_tags) if spans else "")
     reading = ", ".join(f"{name}={value!r}" for name, value in (exported.reading or {}).items())
-    return CLASSIFIER.format(functions=functions, hard=HARD, reading=reading) + SPANS * spans
+    return _CLASSIFIER.format(functions=functions, hard=_HARD, reading=reading) + _SPANS * spans
 
 
 def _main_scores(request: ExportRequest) -> Iterator[tuple[str, str, str, float]]:

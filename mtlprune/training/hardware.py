@@ -14,7 +14,7 @@ import torch
 from mtlprune.errors import refuse_launcher
 from mtlprune.runs.folder import RunError, RunFolder
 
-Decided = TypeVar("Decided", bound=Any)
+_Decided = TypeVar("_Decided", bound=Any)
 """A configuration of a training or a pretraining."""
 
 
@@ -31,7 +31,7 @@ def choose_device(device: str) -> str:
     return device
 
 
-def choose_precision(precision: str, device: str) -> str:
+def _choose_precision(precision: str, device: str) -> str:
     """auto → bf16 where the hardware multiplies it natively, else fp32."""
     if precision != "auto":
         return precision
@@ -45,17 +45,17 @@ def _cpu_has_bf16() -> bool:
     return any(check() for check in checks if check is not None)
 
 
-def most_threads() -> int:
+def _most_threads() -> int:
     """Four times this machine's cores: more never help, and very many crash the process."""
     return 4 * (os.cpu_count() or 1)
 
 
-def choose_threads(threads: int | None) -> int:
+def _choose_threads(threads: int | None) -> int:
     """The threads wanted, or as many as cores this process may use. Raises RunError: many more than there are cores."""
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if threads is not None and threads > most_threads():
+    if threads is not None and threads > _most_threads():
         raise RunError(
-            f"train.threads: expected at most {most_threads()}, four times this machine's cores, found {threads}"
+            f"train.threads: expected at most {_most_threads()}, four times this machine's cores, found {threads}"
         )
     return threads or available
 
@@ -67,14 +67,14 @@ def dtype(precision: str) -> torch.dtype:
 
 def configure_process(threads: int | None) -> None:
     """Set this process's threads, and make every operation give the same result each time."""
-    torch.set_num_threads(min(threads or 1, most_threads()))  # a run may be from a larger machine
+    torch.set_num_threads(min(threads or 1, _most_threads()))  # a run may be from a larger machine
     # Without this setting matrix products on GPUs may differ between two runs of the same program.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # slow, and we never read uninitialised memory
 
 
-FIRST_SEED = torch.initial_seed()
+_FIRST_SEED = torch.initial_seed()
 """Seed of torch's generators in a new process."""
 
 
@@ -83,7 +83,7 @@ def like_new_process() -> Iterator[None]:
     """Within it, what an earlier run of the same process left behind changes nothing: random numbers and warnings
     begin as in a new process, and the peak of memory is counted anew. Threads, precision and hooks belong to a run
     (`configure_process`, autocast and the model's modules), so nothing is left of them."""
-    torch.manual_seed(FIRST_SEED)
+    torch.manual_seed(_FIRST_SEED)
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
     peak = Path("/proc/self/clear_refs")
@@ -98,7 +98,7 @@ def like_new_process() -> Iterator[None]:
             torch.cuda.empty_cache()
 
 
-def resolve_auto(config: Decided, folder: RunFolder | None = None) -> Decided:
+def resolve_auto(config: _Decided, folder: RunFolder | None = None) -> _Decided:
     """Replace auto by what this machine offers, or by what the folder's run began with. Raises RunError: a device that
     is not here; MtlpruneError: a launcher started several processes."""
     refuse_launcher()
@@ -111,13 +111,13 @@ def resolve_auto(config: Decided, folder: RunFolder | None = None) -> Decided:
             if getattr(settings, key) == open_value
         }
         choose_device(fixed.get("device", settings.device))
-        choose_threads(settings.threads)
+        _choose_threads(settings.threads)
     else:
         device = choose_device(settings.device)
         fixed = {
             "device": device,
-            "precision": choose_precision(settings.precision, device),
-            "threads": choose_threads(settings.threads),
+            "precision": _choose_precision(settings.precision, device),
+            "threads": _choose_threads(settings.threads),
         }
     return config.model_copy(update={"train": settings.model_copy(update=fixed)})
 

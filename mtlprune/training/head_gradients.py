@@ -23,7 +23,7 @@ from mtlprune.model import MultiTaskModel, autocast
 from mtlprune.tasks.base import Target
 
 Floats = NDArray[np.float64]
-Targets = Mapping[str, Sequence[Target | None]]
+_Targets = Mapping[str, Sequence[Target | None]]
 """Task → targets of each sentence, None where its layer is unknown."""
 Substitute = Callable[[EncoderBatch], Substitutes | None]
 
@@ -31,7 +31,7 @@ Substitute = Callable[[EncoderBatch], Substitutes | None]
 def derivatives(
     model: MultiTaskModel,
     pieces: Sequence[Pieces],
-    targets: Targets,
+    targets: _Targets,
     precision: torch.dtype = torch.float32,
     substitute: Substitute | None = None,
 ) -> Tensor:
@@ -51,7 +51,7 @@ def derivatives(
         (S, L, A) float32, on the CPU.
     """
     batch = model.encoder.collate(list(pieces)).to(model.device)
-    owner = row_owners(batch)
+    owner = _row_owners(batch)
     places, substitutes = model.encoder.places, None if substitute is None else substitute(batch)
     total = torch.zeros(len(pieces), places.layers, places.heads, device=model.device)
     with places.cache_outputs() as outputs, autocast(model.device, precision):
@@ -86,7 +86,7 @@ def sentence_loss(task: Any, encoded: Encoded, target: Target) -> Tensor:
     return task.loss(encoded, {key: value.to(encoded.words.device) for key, value in joined.items()}) * encoded.sizes[0]
 
 
-def row_owners(batch: EncoderBatch) -> Tensor:
+def _row_owners(batch: EncoderBatch) -> Tensor:
     """The sentence that each row of a batch belongs to; long sentences have several rows. (R,) int64"""
     rows, length = batch.input_ids.shape
     word = torch.zeros(rows, dtype=torch.int64, device=batch.input_ids.device)
@@ -191,7 +191,7 @@ class Agreement:
 def agreement(
     model: MultiTaskModel,
     pieces: Sequence[Pieces],
-    targets: Targets,
+    targets: _Targets,
     size: int = 32,
     precision: torch.dtype = torch.float32,
 ) -> Agreement:

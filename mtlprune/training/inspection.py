@@ -64,7 +64,7 @@ def inspect(config: Config, corpus: Corpus) -> Inspection:
     splits: dict[str, Sequence[Sentence]] = {config.data.train: train, config.data.dev: dev}
     model, vocabularies = build_model(config, train, dev)
     pieces = {name: model.encoder.tokenize_sentences(content) for name, content in splits.items()}
-    windows = {name: count_windows(rows, model.encoder.frame.capacity) for name, rows in pieces.items()}
+    windows = {name: _count_windows(rows, model.encoder.frame.capacity) for name, rows in pieces.items()}
     unknown = model.encoder.word_pieces.unknown
     is_annotated = {task: [model.tasks[task].is_annotated(s) for s in train] for task in config.tasks}  # type: ignore[operator]
     lengths = [len(row.ids) + model.encoder.frame.size for row in pieces[config.data.train]]
@@ -81,24 +81,24 @@ def inspect(config: Config, corpus: Corpus) -> Inspection:
             for name, content in splits.items()
         },
         longest={name: max(map(len, content)) for name, content in splits.items()},
-        unknown_words={name: count_unknown(rows, unknown) for name, rows in pieces.items()},
+        unknown_words={name: _count_unknown(rows, unknown) for name, rows in pieces.items()},
         windowed={name: int((counts > 1).sum()) for name, counts in windows.items()},
         windows={name: int(counts.max()) for name, counts in windows.items()},
-        labels_unseen=unseen_labels(config, vocabularies, dev),
+        labels_unseen=_unseen_labels(config, vocabularies, dev),
         wide_arguments={
-            task: count_wide(train, task, getattr(config.decoders, task).max_width)
+            task: _count_wide(train, task, getattr(config.decoders, task).max_width)
             for task in config.tasks
             if config.decoder(task) == "srl"
         },
         updates=updates,
         parameters=model.sizes(),
         heads=(model.encoder.places.layers, model.encoder.places.heads) if model.gates else None,
-        settles_at=first_settled(config, model, sum(updates)),
-        remarks="; ".join(filter(None, [model.encoder.remarks(), random_heads_named(config, model)])),
+        settles_at=_first_settled(config, model, sum(updates)),
+        remarks="; ".join(filter(None, [model.encoder.remarks(), _random_heads_named(config, model)])),
     )
 
 
-def random_heads_named(config: Config, model: MultiTaskModel) -> str:
+def _random_heads_named(config: Config, model: MultiTaskModel) -> str:
     """The heads that pruning.method: random leaves open, and by which draw; "" for other methods."""
     if config.pruning.method != "random":
         return ""
@@ -107,7 +107,7 @@ def random_heads_named(config: Config, model: MultiTaskModel) -> str:
     return f"random heads of {origin}: {', '.join(head_names(drawn_heads(config, model)))}"
 
 
-def first_settled(config: Config, model: MultiTaskModel, total: int) -> int:
+def _first_settled(config: Config, model: MultiTaskModel, total: int) -> int:
     """The updates, of so many, after which the gates count as settled."""
     if not config.pruning.moves:
         return 0
@@ -115,7 +115,7 @@ def first_settled(config: Config, model: MultiTaskModel, total: int) -> int:
     return next(step for step in range(total + 1) if penalty.has_settled(step))
 
 
-def count_windows(rows: Sequence[Pieces], capacity: int | None) -> np.ndarray:
+def _count_windows(rows: Sequence[Pieces], capacity: int | None) -> np.ndarray:
     """The number of windows that each sentence needs where ``capacity`` sub-words fit into one. (sentences,)"""
     sizes = np.array([len(row.ids) for row in rows])
     if capacity is None:
@@ -123,7 +123,7 @@ def count_windows(rows: Sequence[Pieces], capacity: int | None) -> np.ndarray:
     return 1 + further_windows(sizes, capacity)
 
 
-def count_unknown(rows: Sequence[Pieces], unknown: int) -> int:
+def _count_unknown(rows: Sequence[Pieces], unknown: int) -> int:
     """Words with at least one unknown sub-word."""
     total = 0
     for row in rows:
@@ -132,7 +132,7 @@ def count_unknown(rows: Sequence[Pieces], unknown: int) -> int:
     return total
 
 
-def unseen_labels(
+def _unseen_labels(
     config: Config, vocabularies: Mapping[str, Mapping[str, Sequence[str]]], dev: Sequence[Sentence]
 ) -> dict[str, list[str]]:
     """Task → labels that dev holds and the vocabulary has not: they can never be predicted."""
@@ -145,7 +145,7 @@ def unseen_labels(
     return unseen_by_task
 
 
-def count_wide(sentences: Sequence[Sentence], layer: str, width: int) -> int:
+def _count_wide(sentences: Sequence[Sentence], layer: str, width: int) -> int:
     """Arguments of a layer that are wider than its decoder's candidates."""
     return sum(
         span.end - span.start > width and span.label not in NOT_ARGUMENTS

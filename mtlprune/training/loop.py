@@ -93,7 +93,7 @@ def _begin(config: Config, folder: RunFolder, corpus: Corpus) -> "Trainer | Prog
         for key, best in finished_progress.best.items() if folder.keeps_weights() else ():
             folder.verify_weights(key, best)
         # A process may have been killed after it wrote the end and before it deleted what is no longer needed.
-        delete_obsolete_files(folder, finished_progress)
+        _delete_obsolete_files(folder, finished_progress)
         return finished_progress
     if folder.has("config.yaml"):
         check_whole(config, folder)
@@ -114,7 +114,7 @@ def _begin(config: Config, folder: RunFolder, corpus: Corpus) -> "Trainer | Prog
     if continues:
         progress = load_checkpoint(folder.checkpoint_path, run.model, optimizer)
         log.info("going on after epoch %d, update %d", progress.epoch, progress.update)
-    restore_folder(folder, progress)
+    _restore_folder(folder, progress)
     return Trainer(run, folder, optimizer, progress)
 
 
@@ -206,7 +206,7 @@ class Trainer(BaseTrainer):
             self.checkpoint()
         # Only after the checkpoint (or the end) is written: until then the earlier checkpoint needs the earlier
         # files.
-        delete_obsolete_files(self.folder, progress)
+        _delete_obsolete_files(self.folder, progress)
         self.watch(Event(progress, self.total, train_losses, evaluation, gates))
 
     def write(
@@ -299,7 +299,7 @@ def mean_losses(run: Run, sentences: int) -> dict[str, float]:
     return {task: sums[task] / counts[task] for task in sums if counts[task]}
 
 
-def restore_folder(folder: RunFolder, progress: Progress) -> None:
+def _restore_folder(folder: RunFolder, progress: Progress) -> None:
     """Bring a folder to the state of its checkpoint: what was written after it is forgotten. Raises RunError: something
     that the checkpoint relies on is missing, or was changed or damaged."""
     for key, best in progress.best.items():
@@ -308,10 +308,10 @@ def restore_folder(folder: RunFolder, progress: Progress) -> None:
     if progress.step:
         # A kill between two writes may have left the file ahead of the checkpoint.
         folder.write_json("best.json", progress.best)
-        delete_obsolete_files(folder, progress)
+        _delete_obsolete_files(folder, progress)
 
 
-def delete_obsolete_files(folder: RunFolder, progress: Progress) -> None:
+def _delete_obsolete_files(folder: RunFolder, progress: Progress) -> None:
     """Remove large files no longer needed: weights that are the best of no task, halves that a killed process left, and
     the checkpoint of a finished run."""
     best_weights = {folder.weights_path(int(best["epoch"])) for best in progress.best.values()}

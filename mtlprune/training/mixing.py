@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from mtlprune.config.config import TrainConfig
 
 
-IsAnnotated = Mapping[str, Sequence[bool]]
+_IsAnnotated = Mapping[str, Sequence[bool]]
 """Task → whether each sentence has its layer."""
 ROWS = 8
-LENGTH_NOISE = 0.1  # lengths are compared up to this share, so that batches do not repeat from epoch to epoch
+_LENGTH_NOISE = 0.1  # lengths are compared up to this share, so that batches do not repeat from epoch to epoch
 
 
 def batches(
@@ -36,7 +36,7 @@ def batches(
     size = np.asarray(lengths, dtype=np.float64)
     # Sentences of similar length share a batch, because padding costs time. Lengths are blurred before sorting, so
     # that not the same sentences meet in every epoch.
-    noise = generator.uniform(1 - LENGTH_NOISE, 1 + LENGTH_NOISE, len(size)) if shuffle else 1.0
+    noise = generator.uniform(1 - _LENGTH_NOISE, 1 + _LENGTH_NOISE, len(size)) if shuffle else 1.0
     # Longest first: if memory is too small for a batch, training fails in the first minute and not in the last.
     # Batches are shuffled as wholes below.
     order = np.argsort(-size * noise, kind="stable").tolist()
@@ -71,7 +71,7 @@ class MiniBatch(NamedTuple):
 
 
 def plan(
-    settings: TrainConfig, lengths: Sequence[int], is_annotated: IsAnnotated, generator: np.random.Generator
+    settings: TrainConfig, lengths: Sequence[int], is_annotated: _IsAnnotated, generator: np.random.Generator
 ) -> list[list[MiniBatch]]:
     """The mini-batches of an epoch, grouped into updates; arguments as for `batches`.
 
@@ -92,7 +92,7 @@ def plan(
 
 def sampled(
     lengths: Sequence[int],
-    is_annotated: IsAnnotated,
+    is_annotated: _IsAnnotated,
     sentences: int,
     tokens: int,
     generator: np.random.Generator,

@@ -34,10 +34,10 @@ from mtlprune.training.treatments import attach_treatments
 
 log = logging.getLogger(__name__)
 
-PACKAGES = ("torch", "transformers", "datasets", "supar", "numpy", "safetensors", "tokenizers")
+_PACKAGES = ("torch", "transformers", "datasets", "supar", "numpy", "safetensors", "tokenizers")
 
 
-def check_tensorboard(run: NewRun) -> None:
+def _check_tensorboard(run: NewRun) -> None:
     """Raises ConfigError where TensorBoard is asked for and not installed."""
     if run.config.train.tensorboard and importlib.util.find_spec("tensorboard") is None:
         raise ConfigError(
@@ -46,8 +46,8 @@ def check_tensorboard(run: NewRun) -> None:
         )
 
 
-CHECKS: tuple[Callable[[NewRun], None], ...] = (
-    check_tensorboard,
+_CHECKS: tuple[Callable[[NewRun], None], ...] = (
+    _check_tensorboard,
     check_pruning,
     check_syntax,
     check_rankings,
@@ -66,7 +66,7 @@ def prepare(config: Config, folder: RunFolder, corpus: Corpus) -> Run:
     model, vocabularies = build_model(config, train, dev, folder)
     model.to(config.train.device)
     if not folder.has("config.yaml"):
-        write_beginning(config, folder, corpus, model, vocabularies)
+        _write_beginning(config, folder, corpus, model, vocabularies)
     log.info("precision %s on %s, threads: %d", config.train.precision, config.train.device, config.train.threads)
     return load_data(config, model, train, dev)
 
@@ -96,7 +96,7 @@ def build_model(
         vocabularies, source = read_labels(config, train, folder), RunFolder(start).encoder_path
     model = MultiTaskModel.build(_pinned(config, folder), vocabularies, str(source) if source else None)
     new = NewRun(config, model, vocabularies, train, dev, folder, going_on)
-    for check in CHECKS:
+    for check in _CHECKS:
         check(new)
     attach_treatments(new)
     if start is not None and not going_on:
@@ -160,7 +160,7 @@ def check_whole(config: Config, folder: RunFolder) -> None:
             )
 
 
-def write_beginning(
+def _write_beginning(
     config: Config, folder: RunFolder, corpus: Corpus, model: MultiTaskModel, vocabularies: dict[str, Any]
 ) -> None:
     """The files a run begins with."""
@@ -186,7 +186,7 @@ def write_beginning(
 def begin_folder(config: Any, folder: RunFolder, encoder: Encoder, facts: Mapping[str, Any]) -> None:
     """Write encoder, manifest and configuration of a training or a pretraining; config.yaml comes last, so that its
     presence means that all are there."""
-    save_encoder_files(encoder, folder.encoder_path)
+    _save_encoder_files(encoder, folder.encoder_path)
     manifest = provenance(config.train.seed)
     folder.write_json("manifest.json", {**manifest, "files": folder.hashes(), **facts})
     folder.write_config(config.model_dump(mode="json"))
@@ -198,17 +198,17 @@ def provenance(seed: int) -> dict[str, Any]:
         "begun": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "mtlprune": __version__,
         "python": platform.python_version(),
-        "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
+        "packages": {name: importlib.metadata.version(name) for name in _PACKAGES},
         "platform": platform.platform(),
         "processor": processor(),
-        "git": git_commit(),
-        "code": code_hash(),
+        "git": _git_commit(),
+        "code": _code_hash(),
         "command": sys.argv,
         "seed": seed,
     }
 
 
-def save_encoder_files(encoder: Encoder, path: Path) -> None:
+def _save_encoder_files(encoder: Encoder, path: Path) -> None:
     """Configuration and tokenizer, so that a run can be loaded where the encoder's source is not. Raises RunError."""
     try:
         with replacing_folder(path) as staging:
@@ -231,7 +231,7 @@ def processor() -> str:
     return platform.processor() or platform.machine()
 
 
-def code_hash() -> str:
+def _code_hash() -> str:
     """The SHA-256 over names and contents of the package's modules: it names the code where no repository does, and
     tells apart what was changed since a commit."""
     package, digest = Path(__file__).parents[1], hashlib.sha256()
@@ -240,7 +240,7 @@ def code_hash() -> str:
     return digest.hexdigest()
 
 
-def git_commit() -> str | None:
+def _git_commit() -> str | None:
     """The commit of the code, with + behind when it was changed since; None outside a checkout of its own."""
     repository = Path(__file__).parents[2]
     # An installed package may lie within somebody else's checkout, whose commit would say nothing about it.

@@ -18,7 +18,7 @@ from mtlprune.tasks import decoder_class
 log = logging.getLogger(__name__)
 
 MAX_LABELS_LISTED = 5  # unknown labels named by name
-EQUAL_SETTINGS = ("name", "random", "context", "attention", "pooling", "fusion", "fusion_layers")
+_EQUAL_SETTINGS = ("name", "random", "context", "attention", "pooling", "fusion", "fusion_layers")
 """Settings of the encoder that make word vectors what decoders know."""
 
 
@@ -42,7 +42,7 @@ def check_compatible(config: Config, path: str, key: str, own_folder: RunFolder 
     folder = check_finished(path, key, own_folder)
     folder.check_weights_kept()
     other_config = folder.config
-    for name in EQUAL_SETTINGS:
+    for name in _EQUAL_SETTINGS:
         own_value, other_value = getattr(config.encoder, name), getattr(other_config.encoder, name)
         if own_value != other_value:
             raise ConfigError(f"{key}: expected a run with encoder.{name} {own_value}, but {path} has {other_value}")

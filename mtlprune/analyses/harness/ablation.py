@@ -74,7 +74,7 @@ class AblatableRun:
         if fingerprint and folder.read_manifest()["data"]["fingerprint"] != fingerprint:
             raise SubjectError("it was trained on another corpus than is read")
         model, config = subject.model(device), folder.config
-        if not has_all_heads(model):
+        if not _has_all_heads(model):
             raise SubjectError("some of its heads are closed already; name a run whose heads are all open")
         return cls(model, hardware.dtype(config.train.precision))
 
@@ -177,7 +177,7 @@ def with_task(model: MultiTaskModel, name: str) -> MultiTaskModel:
     return single
 
 
-def has_all_heads(model: MultiTaskModel) -> bool:
+def _has_all_heads(model: MultiTaskModel) -> bool:
     """True where no head of a model is under a gate, removed or cloned."""
     places = model.encoder.places
     return not model.gates and model.encoder.clones is None and min(map(len, places.kept_heads)) == places.heads
@@ -237,7 +237,7 @@ def ablation_costs(
     folder = RunFolder.with_weights(run)
     model = MultiTaskModel.load(run, device=request.device)
     data, corpus = folder.config.data, load_corpus(folder.corpus_path())
-    if not has_all_heads(model):
+    if not _has_all_heads(model):
         raise RunError(f"closed={kind}: heads of {run} are closed or cloned; name a run whose heads are all open")
     open_run = AblatableRun(model)
     shape = open_run.size

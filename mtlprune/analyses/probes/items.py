@@ -21,7 +21,7 @@ from mtlprune.sentence import NOT_ARGUMENTS, Sentence, Span, declared
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-SHUFFLE = 7
+_SHUFFLE = 7
 """Keeps the generator of shuffled labels apart from others of the same seed."""
 
 # By kind, what an item is beside its label.
@@ -102,7 +102,7 @@ def read_items(splits: Mapping[str, Sequence[Sentence]], seed: int) -> dict[str,
             sizes = np.array([len(items) for items in raw[split]], np.int64)
             rows = [(*item[:-1], numbers[item[-1]]) for items in raw[split] for item in items]
             table = np.array(rows, np.int64).reshape(len(rows), len(columns) + 1)
-            generator = np.random.default_rng([seed, SHUFFLE, _number(task), place])
+            generator = np.random.default_rng([seed, _SHUFFLE, _number(task), place])
             by_split[split].append(
                 Items(
                     task,

@@ -21,7 +21,7 @@ from torch.nn import functional
 from mtlprune.encoder.observe import Observation
 
 RESAMPLES = 2000
-BOOTSTRAP = 11
+_BOOTSTRAP = 11
 """Keeps the generator of the resamples apart from others of the same seed."""
 
 # -- attention ---------------------------------------------------------------------------------------------------------
@@ -183,7 +183,7 @@ def paired_interval(gap: NDArray[np.float64], sentence: NDArray[np.int64], seed:
     _, sentence_index = np.unique(sentence, return_inverse=True)
     sums, sizes = np.bincount(sentence_index, gap), np.bincount(sentence_index)
     pairs, counts = np.unique(np.stack([sums.round(12), sizes], 1), axis=0, return_counts=True)
-    generator = np.random.default_rng([BOOTSTRAP, seed])
+    generator = np.random.default_rng([_BOOTSTRAP, seed])
     resampled_gaps = generator.multinomial(len(sums), counts / len(sums), size=RESAMPLES) @ pairs  # (resamples, 2)
     low, high = np.quantile(resampled_gaps[:, 0] / resampled_gaps[:, 1], [0.025, 0.975])
     return float(low), float(high)

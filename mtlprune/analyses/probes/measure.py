@@ -467,10 +467,10 @@ def differences(probed: Sequence[Probed], modes: Sequence[str], tasks: Sequence[
         single_label = items.task.upper()
         if single_label not in by_encoder:
             continue
-        base = item_scores(by_encoder[single_label], mode, items)
+        base = _item_scores(by_encoder[single_label], mode, items)
         sentence = np.repeat(np.arange(len(items.offsets) - 1), np.diff(items.offsets))
         for name in (name for name in by_encoder if name != single_label):
-            own_scores = item_scores(by_encoder[name], mode, items)
+            own_scores = _item_scores(by_encoder[name], mode, items)
             for k in np.flatnonzero(items.counts()):
                 here = items.label == k
                 gap = own_scores[here] - base[here]
@@ -490,7 +490,7 @@ def differences(probed: Sequence[Probed], modes: Sequence[str], tasks: Sequence[
                 yield {**keys, **counts, "other_seeds": len(by_encoder[single_label]), **percent}
 
 
-def item_scores(probed: Sequence[Probed], mode: str, items: Items) -> NDArray[np.float64]:
+def _item_scores(probed: Sequence[Probed], mode: str, items: Items) -> NDArray[np.float64]:
     """(U of the task,): the share of the seeds whose chosen head finds the item; NaN where no head was chosen."""
     total = np.zeros(len(items))
     for probed_encoder in probed:

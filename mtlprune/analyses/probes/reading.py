@@ -24,7 +24,7 @@ from mtlprune.layers import LAYERS, in_order, layer_order
 from mtlprune.runs.results import Result, joined
 
 PRETRAINED, STL = "pretrained", "STL"
-OF_NO_WEIGHTS = (RANDOM, OFFSET, CHANCE)
+_OF_NO_WEIGHTS = (RANDOM, OFFSET, CHANCE)
 """Controls that do not depend on what the encoder has learnt, so that all encoders of one corpus share them."""
 _FIRST_OF_OTHERS = 5
 _ROW = [*RESULT, "control", "label", "layer", "head"]
@@ -96,7 +96,7 @@ def shape(result: Result) -> tuple[int, int]:
 def _shared(labels: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     """With controls that an encoder was not probed with, where another one has them; and a note of it."""
     groups = labels.groupby(["mode", "task", "label"])
-    means = {control: groups[control].transform("mean") for control in OF_NO_WEIGHTS}
+    means = {control: groups[control].transform("mean") for control in _OF_NO_WEIGHTS}
     shared = [control for control, mean in means.items() if (labels[control].isna() & mean.notna()).any()]
     labels = labels.assign(**{control: labels[control].fillna(mean) for control, mean in means.items()})
     labels["gain"] = (labels["test"] - labels[list(CONTROLS)].max(axis=1)).round(4)

@@ -30,7 +30,7 @@ from mtlprune.figures.grid import Grid, Strong, mean_sd, number, shown_label
 from mtlprune.layers import in_order
 from mtlprune.runs.results import Result
 
-RARE_MARK = "°"
+_RARE_MARK = "°"
 MEAN = "mean over labels"
 _MEANS = ("accuracy", "best control", "gain", "beyond every control")
 
@@ -268,7 +268,7 @@ def _controls(panel: ProbePanel, title: str, min_items: int) -> Grid:
 
 def _label_cells(panel: ProbePanel, label: str) -> list[str]:
     """A label with its marks, and its items."""
-    marks = RARE_MARK * (label in panel.rare_labels) + " (apart)" * (label in panel.set_apart)
+    marks = _RARE_MARK * (label in panel.rare_labels) + " (apart)" * (label in panel.set_apart)
     return [label + marks, str(panel.items[label])]
 
 
@@ -282,7 +282,7 @@ def _marks(panel: ProbePanel, min_items: int) -> str:
     set_apart_note = (
         " root is found by attention to the first special token, a common resting place: apart, in no mean."
     )
-    mark = f" {RARE_MARK}: fewer than {min_items} test items; not in means."
+    mark = f" {_RARE_MARK}: fewer than {min_items} test items; not in means."
     return mark * bool(panel.rare_labels) + set_apart_note * bool(panel.set_apart)
 
 
@@ -327,7 +327,7 @@ def _beside_paper(panel: ProbePanel, result: Result) -> list[Grid]:
         layers = [f"{panel.mean(PRETRAINED, label, 'layer'):g}".replace("nan", "–") for label in labels_in_both]
         pairs.append(("best layer, paper", [row["layer"] or "–" for row in published_rows], layers))
     header = ["label", "items", *(part for heading, *_ in pairs for part in (heading, "ours"))]
-    marked_labels = [label + RARE_MARK * (label in panel.rare_labels) for label in labels_in_both]
+    marked_labels = [label + _RARE_MARK * (label in panel.rare_labels) for label in labels_in_both]
     cells = [
         marked_labels,
         [str(panel.items[label]) for label in labels_in_both],
@@ -351,7 +351,7 @@ FAINT, PALEST, ZERO = "#96969c", "#c8c8cc", "#b2182b"
 """Not beyond every control, of few items, and what all is compared with."""
 ROW, WIDTH = 13, 220
 """From one label to the next, and of a panel."""
-SPAN = 50.0
+_SPAN = 50.0
 """Gains of so many points and more have the full colour: few heads exceed it, and fainter ones can still be seen."""
 _SET_APART = "is found by attention to the first special token and stands apart"
 
@@ -563,14 +563,14 @@ def _atlas(result: Result, panel: ProbePanel, title: str) -> Spec:
     heads = _heads(result, panel, title)
     labels = [label for label in (*panel.labels, *panel.set_apart) if panel.values(title, label)]
     names = {
-        label: f"{shown_label(label)}{RARE_MARK * (label in panel.rare_labels)}  {panel.items[label]:,}"
+        label: f"{shown_label(label)}{_RARE_MARK * (label in panel.rare_labels)}  {panel.items[label]:,}"
         for label in labels
     }
     label_names = pd.Categorical([names[label] for label in heads["label"]], list(names.values()), ordered=True)
     across = max(1, min(len(labels), 900 // (9 * shape(result)[1] + 30)))
-    look: dict[str, Any] = {"limit": SPAN, "diverging": True, "ramp": DIVERGING[::-1], "columns": across, "cell": 9}
+    look: dict[str, Any] = {"limit": _SPAN, "diverging": True, "ramp": DIVERGING[::-1], "columns": across, "cell": 9}
     chart = head_map(heads.assign(name=label_names), "gain", framed="best", **look)
-    has_seeds, rare_note = panel.seeds[title] > 1, f" ({RARE_MARK}: few)" * bool(panel.rare_labels & set(labels))
+    has_seeds, rare_note = panel.seeds[title] > 1, f" ({_RARE_MARK}: few)" * bool(panel.rare_labels & set(labels))
     seeds, dash = f"; mean of {panel.seeds[title]} seeds" * has_seeds, " A dash: removed or closed."
     lines = [
         f"{setting(result)}; {panel.mode}{seeds}. Rows are layers, 1 at the top; columns are heads. Behind each label: "

@@ -10,7 +10,7 @@ from mtlprune.corpora import CorpusError, formats
 from mtlprune.sentence import Sentence, Span
 
 _STAR = re.compile(r"((?:\([^()*\s]+)*)\*(\)*)")
-ROOTS = frozenset({"TOP", "ROOT", "S1"})
+_ROOTS = frozenset({"TOP", "ROOT", "S1"})
 
 
 def spans_from_stars(column: Sequence[str]) -> tuple[Span, ...]:
@@ -65,7 +65,7 @@ def stars_from_spans(spans: Sequence[Span], length: int) -> list[str]:
 
 def drop_root(spans: Sequence[Span], length: int) -> tuple[Span, ...]:
     """Leave out an outermost TOP, ROOT or S1 that covers all ``length`` words."""
-    if spans and spans[0].label in ROOTS and (spans[0].start, spans[0].end) == (0, length):
+    if spans and spans[0].label in _ROOTS and (spans[0].start, spans[0].end) == (0, length):
         return tuple(spans[1:])
     return tuple(spans)
 
@@ -120,7 +120,7 @@ EMPTY = "-NONE-"
 BRACKETS = {"-LRB-": "(", "-RRB-": ")", "-LCB-": "{", "-RCB-": "}", "-LSB-": "[", "-RSB-": "]"}
 _TOKEN = re.compile(r"[()]|[^ \t()]+")
 _BRACKET = re.compile(r"\(")
-_ROOT = re.compile(rf"\(\s*(\(|({'|'.join(sorted(ROOTS))})(?![^\s()])|$)")
+_ROOT = re.compile(rf"\(\s*(\(|({'|'.join(sorted(_ROOTS))})(?![^\s()])|$)")
 _CATEGORY = re.compile(r"[^-=]+")
 
 

@@ -343,8 +343,8 @@ def _frames(
     return read_predicates(source, list(rows), pairs, [row[width:] for row in cells])
 
 
-CONLL2005 = "word,pos,con,ner,_,srl"
-RELEASE = "_,_,_,word,pos,con,lemma,srl"  # of propbank-release, with the words filled in
+_CONLL2005 = "word,pos,con,ner,_,srl"
+_RELEASE = "_,_,_,word,pos,con,lemma,srl"  # of propbank-release, with the words filled in
 
 
 def read_roles(
@@ -380,7 +380,7 @@ def read_roles(
         raise formats.malformed(path, 1, problem)
     format_name = "propbank-release" if release else "CoNLL-2005"
     if columns is None:
-        columns = RELEASE if release else CONLL2005
+        columns = _RELEASE if release else _CONLL2005
         tell(f"{path}: read as {format_name}, whose columns are {columns}; --columns says what others hold")
         format_name = f"; the file was taken for {format_name} ({columns}), --columns says what others hold"
     else:

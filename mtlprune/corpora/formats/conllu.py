@@ -14,7 +14,7 @@ from mtlprune.sentence import Dependencies, Sentence, Span
 COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 TAGS = ("upos", "xpos")
 _NAMES = "ADJ ADP ADV AUX CCONJ DET INTJ NOUN NUM PART PRON PROPN PUNCT SCONJ SYM VERB X"
-UNIVERSAL = frozenset(_NAMES.split())
+_UNIVERSAL = frozenset(_NAMES.split())
 # Export writes this comment over a tree that only fills the columns; the reader then takes dep as unknown.
 PLACEHOLDER = re.compile(r"#\s*heads\s*=\s*placeholder\s*")
 _HEADER = re.compile(r"#[ \t]*global\.columns[ \t]*=[ \t]*(.*?)[ \t]*")
@@ -45,7 +45,7 @@ class ConlluBlock(NamedTuple):
 
 def universal(tags: Iterable[str]) -> bool:
     """True for universal tags, which stand in the column UPOS; SYM and X alone could be of another set."""
-    return UNIVERSAL.issuperset(tagset := set(tags)) and not tagset <= {"SYM", "X"}
+    return _UNIVERSAL.issuperset(tagset := set(tags)) and not tagset <= {"SYM", "X"}
 
 
 def read_conllu(
@@ -186,7 +186,7 @@ def _without_unnamed(
     """A block without what stands behind MISC. Raises CorpusError where UPOS has other tags or DEPS numbers, as in
     CoNLL-2009: the columns are none of CoNLL-U."""
     ten = {line.number: line.text.split("\t")[: len(COLUMNS)] for line in rows}
-    universal_tags = {*UNIVERSAL, "_"}
+    universal_tags = {*_UNIVERSAL, "_"}
     if any(cells[3] not in universal_tags or cells[8].isdecimal() for cells in ten.values()):
         problem = f"expected 10 columns between tabs, found {width}, and no line # global.columns = ID FORM ..."
         advice = "write such a line at the top, or read CoNLL-2009 and the like by `mtlprune data build columns`"

@@ -25,7 +25,7 @@ from mtlprune.errors import MtlpruneError, out_of_memory
 from mtlprune.io.files import read_json, read_yaml
 from mtlprune.sentence import Sentence
 
-USUAL_COLUMNS = {
+_USUAL_COLUMNS = {
     "tokens": WORD, "words": WORD, "form": WORD, "pos_tags": "pos", "pos": "pos", "upos": "upos:tags",
     "xpos": "xpos:tags", "ner_tags": "ner", "ner": "ner", "chunk_tags": "chunk:spans", "head": "head",
     "deprel": "relation", "id": "id", "sent_id": "id",
@@ -274,7 +274,7 @@ def _check_files(files: Iterable[Path]) -> None:
 def _choose(source: str, names: Sequence[str], columns: str | None) -> dict[str, FileColumn]:
     """Name of a column of the dataset → what it holds."""
     if columns is None:
-        columns_by_name = {name: USUAL_COLUMNS[name] for name in names if name in USUAL_COLUMNS}
+        columns_by_name = {name: _USUAL_COLUMNS[name] for name in names if name in _USUAL_COLUMNS}
         if not {"head", "relation"} <= set(columns_by_name.values()):
             columns_by_name = {
                 name: column_kind

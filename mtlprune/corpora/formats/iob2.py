@@ -22,7 +22,7 @@ _CONTINUES = {
 }  # fmt: skip
 _MARK_LAST_WORD = {"IOE2", "BIOES", "BMES", "BILOU"}  # schemes that mark the last word of a span
 _PREFIXES = "BIELSUM"
-ONE_TYPE = "ENTITY"
+_ONE_TYPE = "ENTITY"
 """The type of spans whose tags name none."""
 _SPELLINGS = {
     "PREFIX-TYPE": re.compile(f"(?P<prefix>[{_PREFIXES}])-(?P<type>.+)"),
@@ -47,12 +47,12 @@ def respelled(counts: Mapping[str, int]) -> tuple[dict[str, str], str]:
         forms[next(name for name, pattern in _SPELLINGS.items() if pattern.fullmatch(tag))][tag] = counts[tag]
     spelling = max(forms, key=lambda name: forms[name].total())
     parts = {tag: match for tag in forms[spelling] if (match := _SPELLINGS[spelling].fullmatch(tag))}
-    tags = {tag: f"{match['prefix'].upper()}-{match['type'] or ONE_TYPE}" for tag, match in parts.items()}
+    tags = {tag: f"{match['prefix'].upper()}-{match['type'] or _ONE_TYPE}" for tag, match in parts.items()}
     if not any(tag[0] in "BI" for tag in tags.values()) or spelling == "PREFIX-TYPE":
         tags = {}
     notes = [f"{', '.join(sorted(outside_tags - {'O'}))} is read as O"] if outside_tags - {"O"} else []
     if spelling == "PREFIX" and tags:
-        notes.append(f"{', '.join(sorted(tags))} name no type, so all spans are of the type {ONE_TYPE}")
+        notes.append(f"{', '.join(sorted(tags))} name no type, so all spans are of the type {_ONE_TYPE}")
     elif tags:
         notes.append(f"{min(tags)} is read as {tags[min(tags)]}")
     return tags | dict.fromkeys(outside_tags - {"O"}, "O"), "; ".join(notes)

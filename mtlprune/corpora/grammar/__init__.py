@@ -16,10 +16,10 @@ from mtlprune.corpora.grammar.lexicon import Draw
 from mtlprune.sentence import Sentence
 
 LONGEST = 40
-UNSEEN_SHARE = (
+_UNSEEN_SHARE = (
     0.2  # of the words in dev and test that a list of the lexicon gives, how many come from its held-out part
 )
-MAX_SENTENCES = 1_000_000  # sentences of a split
+_MAX_SENTENCES = 1_000_000  # sentences of a split
 _PATIENCE = 2000  # draws in a row without a new sentence
 
 
@@ -37,9 +37,9 @@ def build_grammar(
     """
     sizes = {"train": train, "dev": dev, "test": test}
     for split, size in sizes.items():
-        if not 0 <= size <= MAX_SENTENCES:
+        if not 0 <= size <= _MAX_SENTENCES:
             raise CorpusError(
-                f"grammar, {split}: expected a number of sentences from 0 to {MAX_SENTENCES:,}, found {size:,}"
+                f"grammar, {split}: expected a number of sentences from 0 to {_MAX_SENTENCES:,}, found {size:,}"
             )
     if not train and (dev or test):
         raise CorpusError("grammar: dev and test use only labels that train holds, so train needs a sentence at least")
@@ -98,7 +98,7 @@ def fill(
 
 
 def _draws(split: str, seed: int, reflexives: bool) -> Iterator[Callable[[str], Sentence]]:
-    draw = Draw(f"grammar/{split}/{seed}", unseen_share=0.0 if split == "train" else UNSEEN_SHARE)
+    draw = Draw(f"grammar/{split}/{seed}", unseen_share=0.0 if split == "train" else _UNSEEN_SHARE)
     while True:
         yield partial(derive, Derivation(draw, reflexives).sentence())
 

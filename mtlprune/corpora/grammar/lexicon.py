@@ -13,8 +13,8 @@ from functools import cache
 from importlib import resources
 from typing import TypeVar
 
-Choice = TypeVar("Choice")
-HOLD_OUT_EVERY = 6  # of each list of words, the 6th, 12th ... never occur in train
+_Choice = TypeVar("_Choice")
+_HOLD_OUT_EVERY = 6  # of each list of words, the 6th, 12th ... never occur in train
 
 
 def _rows(file: str) -> list[list[str]]:
@@ -53,7 +53,7 @@ def gerund(lemma: str) -> str:
     return (lemma[:-1] if lemma.endswith("e") and not lemma.endswith("ee") else lemma) + "ing"
 
 
-def regular_past(lemma: str) -> str:
+def _regular_past(lemma: str) -> str:
     """The -ed form of a regular verb."""
     if lemma.endswith("e"):
         return lemma + "d"
@@ -96,7 +96,7 @@ def _read_verbs() -> dict[str, tuple[Verb, ...]]:
     for frame, forms, sense, subjects, objects, flag in _rows("grammar_verbs.tsv"):
         forms, _, particle = forms.partition("+")
         lemma, *irregular = forms.split("/")
-        past_form = irregular[0] if irregular else regular_past(lemma)
+        past_form = irregular[0] if irregular else _regular_past(lemma)
         participle = irregular[1] if len(irregular) > 1 else past_form
         roleset = f"{lemma}_{particle}.{sense}" if particle else f"{lemma}.{sense}"
         kinds = tuple(subjects.split(",")), tuple(objects.split(",")) if objects else ()
@@ -108,10 +108,10 @@ VERBS = _read_verbs()
 
 
 @cache
-def split_words(words: tuple[Choice, ...]) -> tuple[list[Choice], list[Choice]]:
+def split_words(words: tuple[_Choice, ...]) -> tuple[list[_Choice], list[_Choice]]:
     """The entries of a list that train may and may not use."""
-    train_words = [word for place, word in enumerate(words, 1) if place % HOLD_OUT_EVERY]
-    return train_words, [*words[HOLD_OUT_EVERY - 1 :: HOLD_OUT_EVERY]]
+    train_words = [word for place, word in enumerate(words, 1) if place % _HOLD_OUT_EVERY]
+    return train_words, [*words[_HOLD_OUT_EVERY - 1 :: _HOLD_OUT_EVERY]]
 
 
 class Draw:
@@ -126,7 +126,7 @@ class Draw:
         """True with this probability."""
         return self._next() < probability
 
-    def weighted(self, options: Sequence[tuple[Choice, float]]) -> Choice:
+    def weighted(self, options: Sequence[tuple[_Choice, float]]) -> _Choice:
         """One of the options, by weight."""
         point = self._next() * sum(weight for _, weight in options)
         for option, weight in options:
@@ -135,10 +135,10 @@ class Draw:
                 return option
         return options[-1][0]
 
-    def any_of(self, options: Sequence[Choice]) -> Choice:
+    def any_of(self, options: Sequence[_Choice]) -> _Choice:
         """One of the options, each as likely; nothing is kept from train."""
         return options[int(self._next() * len(options))]
 
-    def word(self, train_words: Sequence[Choice], held_out_words: Sequence[Choice]) -> Choice:
+    def word(self, train_words: Sequence[_Choice], held_out_words: Sequence[_Choice]) -> _Choice:
         """One entry of a list, whose parts that train may and may not use are given."""
         return self.any_of(held_out_words if self.chance(self._unseen_share) and held_out_words else train_words)

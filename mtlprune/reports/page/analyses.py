@@ -22,28 +22,28 @@ from mtlprune.reports.analyses import Figure
 from mtlprune.reports.page.render import Part
 from mtlprune.runs.results import Result
 
-EXPLAINING_ANALYSES = ("scarcity", "roles", "cross", "curve", "exchange", "gradients", "treatments")
-QUESTION_OF = dict.fromkeys(EXPLAINING_ANALYSES, "why") | dict.fromkeys(("head", "heads"), "know")
+_EXPLAINING_ANALYSES = ("scarcity", "roles", "cross", "curve", "exchange", "gradients", "treatments")
+_QUESTION_OF = dict.fromkeys(_EXPLAINING_ANALYSES, "why") | dict.fromkeys(("head", "heads"), "know")
 """The question that an analysis answers, those of one question in their order; of others it is "other"."""
 
 
-FolderResults = Sequence[tuple[Path, Mapping[str, Result]]]
+_FolderResults = Sequence[tuple[Path, Mapping[str, Result]]]
 """Folders, each with its Results by the names of their analyses."""
 
 
-def results_of(folders: Sequence[Path]) -> FolderResults:
+def results_of(folders: Sequence[Path]) -> _FolderResults:
     """The folders with their Results. Raises RunError: one without results of any analysis, or with damaged ones."""
     return [(folder, results_in(folder)) for folder in dict.fromkeys(folders)]
 
 
-def parts(by_folder: FolderResults, data: Collection[str] = ()) -> list[Part]:
+def parts(by_folder: _FolderResults, data: Collection[str] = ()) -> list[Part]:
     """A part for every Result but claims, which have their own: those of WHY first, then in the order of ANALYSES.
 
     Args:
         data: fingerprints of the corpora of the page's runs; an analysis of another one is called so.
     """
     every_part: list[Part] = []
-    names = [name for name in dict.fromkeys([*EXPLAINING_ANALYSES, *ANALYSES]) if name != CLAIMS.name]
+    names = [name for name in dict.fromkeys([*_EXPLAINING_ANALYSES, *ANALYSES]) if name != CLAIMS.name]
     for name, folder, result in (
         (name, folder, results_by_name[name])
         for name in names
@@ -59,7 +59,7 @@ def parts(by_folder: FolderResults, data: Collection[str] = ()) -> list[Part]:
         if data and record.get("fingerprint") not in (None, *data):
             corpus_name = record.get("corpus", record["fingerprint"][:8])
             caveats.append(f"{title}: made of another corpus than the runs were trained on ({corpus_name}).")
-        question = QUESTION_OF.get(name, "other")
+        question = _QUESTION_OF.get(name, "other")
         folded = name == "heads" or question == "other"
         every_part.append(Part(key, title, {"blocks": blocks}, question, caveats, template="analysis", folded=folded))
     return every_part
@@ -70,7 +70,7 @@ def parts(by_folder: FolderResults, data: Collection[str] = ()) -> list[Part]:
 
 BEST = 12
 """Labels that the browser names for a head."""
-SUBJECTS = 12
+_SUBJECTS = 12
 """Encoders whose heads the browser holds: one seed of each."""
 Heads = dict[tuple[int, int], list[dict[str, Any]]]
 """Layer and head → what it knows, the best first; every head is there."""
@@ -157,7 +157,7 @@ def _subjects(result: Result, mode: str) -> list[tuple[str, str, int]]:
     titled_subjects = [
         (name if name == PRETRAINED else f"{name}, seed {first[name]}", name, int(first[name])) for name in order
     ]
-    return titled_subjects[:SUBJECTS]
+    return titled_subjects[:_SUBJECTS]
 
 
 def _by_head(rows: pd.DataFrame, size: tuple[int, int]) -> Heads:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mtlprune.runs.results import Result
 
 NOT_ASKED, NOT_SHOWN, ONE_SEED = "Not asked by these runs", "Not shown", "One seed cannot say"
-UNDECIDED_ANSWER = "Undecided"
+_UNDECIDED_ANSWER = "Undecided"
 CLAIMS, SCORES, SHARING = (
     "Do tasks claim the same heads?",
     "Does joint training cost points?",
@@ -211,14 +211,14 @@ def _combine_tests(tests: Sequence[tuple[str, str]], gap_verdict: Verdict | None
     """
     of_answer = {"Yes, in part": SUPPORTED, "No": NOT_SUPPORTED}
     verdicts = [verdict for verdict, _ in tests]
-    answer = UNDECIDED_ANSWER
+    answer = _UNDECIDED_ANSWER
     if len(tests) > 1 and {*verdicts} == {NOT_SUPPORTED}:
         answer = "No"
     verdict_of_gap = (
         [of_answer[gap_verdict.answer]] if gap_verdict is not None and gap_verdict.answer in of_answer else []
     )
     if SUPPORTED in (all_verdicts := [*verdicts, *verdict_of_gap]):
-        answer = UNDECIDED_ANSWER if NOT_SUPPORTED in all_verdicts else "Yes, in part"
+        answer = _UNDECIDED_ANSWER if NOT_SUPPORTED in all_verdicts else "Yes, in part"
     return Verdict(
         SHARING,
         answer,

@@ -63,7 +63,7 @@ def first_screen(
         "question": QUESTION,
         "verdicts": verdicts,
         "unlearnt": _unlearnt(tables[0]) if tables else "",
-        "map": claim_map(selections[0]) if selections else None,
+        "map": _claim_map(selections[0]) if selections else None,
         "plot": plot(joint),
         "following": list(_following(runs, [verdict.question for verdict in verdicts if not verdict.link], ask)),
     }
@@ -99,7 +99,7 @@ def _unlearnt(scored: Scored) -> str:
 # -- the map -----------------------------------------------------------------------------------------------------------
 
 
-def claim_map(selection: Selection) -> dict[str, Any]:
+def _claim_map(selection: Selection) -> dict[str, Any]:
     """Rows of cells, a layer each: the tasks that claim a head in most seeds, and whether as many do as stand out."""
     groups = selection.single_task_groups
     colours = task_colours([run_group.label for run_group in groups])

@@ -22,7 +22,7 @@ from mtlprune.io.files import plain
 from mtlprune.reports.analyses import Figure
 
 SCRIPTS = ("page.js", "tables.js", "gates.js", "heads.js")
-QUESTIONS = {
+_QUESTIONS = {
     "scores": "Does joint training cost points?",
     "claims": "Do tasks claim the same heads?",
     "why": "Is it because they share heads?",
@@ -44,7 +44,7 @@ TERMS = {
     "2-9": "head 9 of layer 2; both count from 1.",
 }
 """Words of the page → their meaning, at its end."""
-MIN_SHRINK = 0.72
+_MIN_SHRINK = 0.72
 """To what share of its width a chart may shrink and stay legible; where there is less room, it scrolls."""
 LARGE, SHARP = 60_000, 1.4
 """Bytes of an SVG beyond which a chart is embedded as a PNG where that is smaller; its pixels for each of the chart."""
@@ -106,7 +106,7 @@ def rendered(title: str, first: Any, parts: Sequence[Part], folders: Sequence[Pa
     policy = (
         f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:; base-uri 'none'"
     )
-    sections = {key: [part for part in parts if part.question == key] for key in QUESTIONS}
+    sections = {key: [part for part in parts if part.question == key] for key in _QUESTIONS}
     return (
         _environment()
         .get_template("page.html")
@@ -117,7 +117,7 @@ def rendered(title: str, first: Any, parts: Sequence[Part], folders: Sequence[Pa
             script=Markup(script),
             first=first,
             sections={key: parts_of_section for key, parts_of_section in sections.items() if parts_of_section},
-            questions=QUESTIONS,
+            questions=_QUESTIONS,
             parts=parts,
             terms=list(TERMS.items()),
             data={part.key: plain(part.data) for part in parts if part.data},
@@ -154,7 +154,7 @@ def chart(spec: charts.Spec, alt: str) -> dict[str, Any]:
     pixel, or a PNG where it has so many marks that this is smaller."""
     text = charts.svg(spec, charts.Style(title=False))
     width, height = charts.drawn_size(text)
-    look = f'role="img" aria-label="{escape(alt)}" class="drawing" style="--least:{round(MIN_SHRINK * width)}px"'
+    look = f'role="img" aria-label="{escape(alt)}" class="drawing" style="--least:{round(_MIN_SHRINK * width)}px"'
     short = _NUMBERS.sub(
         lambda part: _LONG.sub(lambda match: f"{float(match[0]):.1f}".removesuffix(".0"), part[0]), text
     )

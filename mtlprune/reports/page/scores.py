@@ -35,7 +35,7 @@ from mtlprune.statistics.labels import FEW_ITEMS, LabelDifference, compare_count
 from mtlprune.statistics.standard_errors import LEVEL
 
 UNKNOWN = " Majority baseline not known: the corpus is not at hand."
-LabelsBySentence = dict[str, dict[str, tuple[int, int, int]] | None]
+_LabelsBySentence = dict[str, dict[str, tuple[int, int, int]] | None]
 Gold = Callable[[str, str, str], Sequence[Sentence]]
 """Folder of a run, fingerprint of its data, split → gold sentences. Raises RunError where they are not to be had."""
 
@@ -281,7 +281,7 @@ def _compared(contrast: _Contrast, task: str, gold: Gold, resamples: int) -> lis
     return compare_counted(rows[0], rows[1], resamples)
 
 
-def _counted_labels(folder: RunFolder, split: str, task: str, truth: Sequence[Sentence]) -> LabelsBySentence:
+def _counted_labels(folder: RunFolder, split: str, task: str, truth: Sequence[Sentence]) -> _LabelsBySentence:
     """Sentence → counts of its labels, as a study has them, or from predictions beside the gold."""
     if folder.has_labels(split):
         return folder.read_labels(split, task)

@@ -246,7 +246,7 @@ def to_json(comparison: Comparison) -> str:
     return json_text(tree)
 
 
-MAX_DIFFERENCES_BESIDE = 3  # so many differences at most stand beside their scores
+_MAX_DIFFERENCES_BESIDE = 3  # so many differences at most stand beside their scores
 MORE_TRAINING_MARK = "‡"
 """Marks what has seen more training than its neighbours."""
 Row = tuple[str, str]
@@ -280,7 +280,7 @@ def slots(comparison: Comparison) -> Slots:
     return printed
 
 
-def has_triangle(comparison: Comparison) -> bool:
+def _has_triangle(comparison: Comparison) -> bool:
     """Tell whether pairs of tasks are among the columns."""
     return any(column.in_triangle for column in comparison.columns)
 
@@ -289,16 +289,16 @@ def _compared(comparison: Comparison, places: dict[Row, int]) -> bool:
     return any(place in comparison.against for place in places.values())
 
 
-def has_separate_differences(comparison: Comparison) -> bool:
+def _has_separate_differences(comparison: Comparison) -> bool:
     """Tell whether differences have a table of their own, in the same layout, so that both fit a page."""
-    is_crowded = sum(_compared(comparison, places) for places in slots(comparison).values()) > MAX_DIFFERENCES_BESIDE
-    return is_crowded or (has_triangle(comparison) and bool(comparison.against))
+    is_crowded = sum(_compared(comparison, places) for places in slots(comparison).values()) > _MAX_DIFFERENCES_BESIDE
+    return is_crowded or (_has_triangle(comparison) and bool(comparison.against))
 
 
 def grids(comparison: Comparison) -> list[Grid]:
     """The scores with their differences, or one after the other."""
     printed = slots(comparison)
-    if not has_separate_differences(comparison):
+    if not _has_separate_differences(comparison):
         return [_grid(comparison, printed, scores=True, differences=True)]
     compared = {title: places for title, places in printed.items() if _compared(comparison, places)}
     return [
@@ -357,7 +357,7 @@ def _score(comparison: Comparison, rivals: set[int], place: int | None, task: st
     if place is None:
         return mean_sd([])
     number = len(comparison.columns[place].values(task))
-    is_numbered = number > 1 and (seeds_of_all(comparison) is None or not has_triangle(comparison))
+    is_numbered = number > 1 and (_seeds_of_all(comparison) is None or not _has_triangle(comparison))
     return score(comparison, rivals, place, task, f" (n={number})" * is_numbered)
 
 
@@ -385,7 +385,7 @@ def best(comparison: Comparison, task: str, rivals: set[int]) -> set[int]:
     return top if len(top) < len(means) else set()
 
 
-def seeds_of_all(comparison: Comparison) -> int | None:
+def _seeds_of_all(comparison: Comparison) -> int | None:
     """The number of seeds that all trained columns have; None where they differ, or with one seed."""
     numbers = {len(c.runs_of(task)) for c in comparison.columns for task in comparison.tasks() if c.runs_of(task)}
     return numbers.pop() if len(numbers) == 1 and numbers != {1} else None
@@ -472,9 +472,9 @@ def legend(comparison: Comparison, intervals: bool = True) -> str:
     parts = [f"Scores in percent on {comparison.split}"]
     columns = comparison.columns
     if any(len(column.values(task)) > 1 for column in columns for task in comparison.tasks()):
-        number = seeds_of_all(comparison) if has_triangle(comparison) else None
+        number = _seeds_of_all(comparison) if _has_triangle(comparison) else None
         parts.append(f"mean ± sample standard deviation over {f'n = {number}' if number else 'n'} seeds")
-    if has_triangle(comparison):
+    if _has_triangle(comparison):
         parts.append("+POS: trained together with POS and nothing else")
     if any(run.heads for column in columns for run in column.runs):
         parts.append("heads: open or kept, of all")
@@ -482,7 +482,7 @@ def legend(comparison: Comparison, intervals: bool = True) -> str:
         parts.append("speed: sentences a second without the closed heads, over those with closed heads masked")
     parts += _differences(comparison)
     parts += _marks(comparison)
-    if intervals and comparison.tests and not has_separate_differences(comparison):
+    if intervals and comparison.tests and not _has_separate_differences(comparison):
         seeds = [test.difference.has_seeds for test in comparison.tests.values()]
         sources_of_variance = "seeds and sentences" + ("" if all(seeds) else " (with one seed: over sentences)")
         parts.append(f"in brackets 95 % intervals over {sources_of_variance if any(seeds) else 'sentences'}")

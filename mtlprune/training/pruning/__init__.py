@@ -60,10 +60,10 @@ def check_pruning(run: NewRun) -> None:
     if settings.moves:
         make_penalty(config, model, 1)
     if settings.method == "stable":
-        check_stable(run, heads)
+        _check_stable(run, heads)
 
 
-def check_stable(run: NewRun, heads: int) -> None:
+def _check_stable(run: NewRun, heads: int) -> None:
     """Refuse claims of which half may be false, gates that cannot settle or that chance closes, and halves without
     sentences. Raises ConfigError."""
     settings = run.config.pruning
@@ -115,7 +115,7 @@ def check_rankings(run: NewRun) -> None:
                 f"{min(open_heads)} in {settings.importance_of}, where closed ones have no importance to rank them by"
             )
     if settings.method == "given":
-        given_masks(run.config, run.model)
+        _given_masks(run.config, run.model)
     if settings.layers_like is not None:
         check_finished(settings.layers_like, "pruning.layers_like", run.folder)
         layer_counts(run.config, run.model)
@@ -132,7 +132,7 @@ def fix_heads(run: Run, folder: RunFolder, precision: torch.dtype) -> None:
     if settings.method == "none" or settings.learns:
         return
     if settings.method == "given":
-        masks = given_masks(run.config, run.model)
+        masks = _given_masks(run.config, run.model)
     elif settings.method == "random":
         masks = {SHARED: torch.from_numpy(drawn_heads(run.config, run.model)).float()}
     else:
@@ -144,7 +144,7 @@ def fix_heads(run: Run, folder: RunFolder, precision: torch.dtype) -> None:
             gates.fix(masks[name])
 
 
-def given_masks(config: Config, model: MultiTaskModel) -> dict[str, Tensor]:
+def _given_masks(config: Config, model: MultiTaskModel) -> dict[str, Tensor]:
     """Gate set → (L, A), 1 where pruning.heads opens a head. Raises ConfigError, ResultError where they do not fit."""
     settings, shared = cast(HeadsConfig, config.pruning.heads), config.pruning.sets == "shared"
     return {name: mask.float() for name, mask in named_heads(settings, config, model, shared, "pruning.heads").items()}

@@ -33,7 +33,7 @@ from mtlprune.training.evaluation import Evaluation, evaluate
 from mtlprune.training.pruning.gate_penalty import seeded
 from mtlprune.training.pruning.penalty import largest
 
-CHECKED_SENTENCES = 64
+_CHECKED_SENTENCES = 64
 TOLERANCE = 1e-5
 """Largest difference of word vectors before and after that is allowed, relative to the largest number in them."""
 
@@ -136,9 +136,9 @@ def prune(request: RemovalRequest, folder: RunFolder, out: Path) -> Pruned:
     config = request.source.config
     hardware.configure_process(config.train.threads)
     model = MultiTaskModel.load(request.source.path, device=hardware.choose_device(config.train.device))
-    gates = chosen_gates(model, request, seeded(config, 9))
+    gates = _chosen_gates(model, request, seeded(config, 9))
     encoder = model.encoder
-    sentences = list(request.corpus[config.data.dev])[:CHECKED_SENTENCES]
+    sentences = list(request.corpus[config.data.dev])[:_CHECKED_SENTENCES]
     masked = word_vectors(model, sentences, gates, request.task)
     if request.task is not None:
         model.fold_clones(request.task)
@@ -169,7 +169,7 @@ def cut(encoder: Encoder, gates: Tensor) -> KeptHeads:
     return encoder.head_map
 
 
-def chosen_gates(model: MultiTaskModel, request: RemovalRequest, generator: np.random.Generator) -> Tensor:
+def _chosen_gates(model: MultiTaskModel, request: RemovalRequest, generator: np.random.Generator) -> Tensor:
     """The gates of the run's best weights, (L, A), with those at 0 whose heads are to go; of equal ones, by chance."""
     gates = cast(Gates, model.gates[request.gate_set]).evaluated().detach()
     gates = gates * (gates > OPEN)
@@ -231,10 +231,10 @@ def write(
     }
     manifest |= {"files": {}, "parameters": parameter_counts["after"], "pruned": record}
     folder.write_json("manifest.json", manifest)
-    folder.write_config(pruned_config(config, request.tasks, out).model_dump(mode="json"))
+    folder.write_config(_pruned_config(config, request.tasks, out).model_dump(mode="json"))
 
 
-def pruned_config(config: Config, tasks: list[str], out: Path) -> Config:
+def _pruned_config(config: Config, tasks: list[str], out: Path) -> Config:
     """The configuration of the pruned run: the source's, but for the encoder, which is now in the run's own folder.
 
     So `mtlprune bench` measures the smaller encoder, and `mtlprune train` begins from it.

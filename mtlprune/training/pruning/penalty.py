@@ -22,7 +22,7 @@ from mtlprune.training.balance import adam
 
 log = logging.getLogger(__name__)
 
-MEMORY = 0.9
+_MEMORY = 0.9
 """The share of the past that running means of gradients keep after an update."""
 TOLERANCE = 0.05
 """Share of K by which the open heads may miss K (and by one in any case) in weights that count as the run's best."""
@@ -30,7 +30,7 @@ RATE, DAMPING, LIMIT = 0.003, 2.0, 4.0
 """The rate of the multiplier's ascent, per head and update; the direct penalty per head, and its limit."""
 SETTLE = 0.7
 """Share of the updates after which exact gates are fixed."""
-LEAST_SCALE = 1e-6
+_LEAST_SCALE = 1e-6
 """The penalty a head where the tasks do not care for any gate at all; far above the epsilon of Adam, 1e-8."""
 
 
@@ -98,7 +98,7 @@ class _Multiplier:
 
     def scale(self) -> float:
         """The unit of penalty: the rough change of the tasks' loss per expected open head."""
-        return max(self.pull / self.give if self.give else 0.0, LEAST_SCALE)
+        return max(self.pull / self.give if self.give else 0.0, _LEAST_SCALE)
 
 
 class TargetPenalty(Penalty):
@@ -164,8 +164,8 @@ class TargetPenalty(Penalty):
         # All four numbers are stacked before they are read, so that the host waits for the device once an update and
         # not four times.
         pull, give, count, likely = torch.stack(numbers).tolist()
-        multiplier.pull = MEMORY * multiplier.pull + (1 - MEMORY) * pull
-        multiplier.give = MEMORY * multiplier.give + (1 - MEMORY) * give
+        multiplier.pull = _MEMORY * multiplier.pull + (1 - _MEMORY) * pull
+        multiplier.give = _MEMORY * multiplier.give + (1 - _MEMORY) * give
         # The number of heads that are open in evaluation is what has to be right in the end, but it is a step
         # function and does not move at all in the beginning. The cube keeps the smooth expected number in charge for
         # most of the warm-up.

@@ -178,7 +178,7 @@ def refine_by_swaps(mask: Tensor, information: Tensor) -> Tensor:
     return (~closed).to(mask)
 
 
-def train_gates(finished: Finished, rows: Sequence[int], seed: int) -> Tensor:
+def _train_gates(finished: Finished, rows: Sequence[int], seed: int) -> Tensor:
     """The heads that gates leave open which are trained alone, for pruning.selector_updates: Hard Concrete gates with
     penalty: exact, or top-K gates, as pruning.selector says.
 
@@ -227,18 +227,18 @@ def gates_config(config: Config, seed: int) -> Config:
     return config.model_copy(update={"pruning": pruning, "train": config.train.model_copy(update={"seed": seed})})
 
 
-Selector = Callable[[Finished, Sequence[int], int], Tensor]
+_Selector = Callable[[Finished, Sequence[int], int], Tensor]
 """A finished run, rows of training sentences, a seed → mask (L, A) of 0 and 1."""
 
-SELECTORS: dict[str, Selector] = {  # the first two have no noise: their seed draws among equal heads
+SELECTORS: dict[str, _Selector] = {  # the first two have no noise: their seed draws among equal heads
     "importance": lambda finished, rows, seed: largest(
         importance(finished.derivatives(rows)), finished.keep, np.random.default_rng(seed)
     ),
     "fisher": lambda finished, rows, seed: fisher_mask(
         finished.derivatives(rows), finished.keep, np.random.default_rng(seed)
     ),
-    "gates": train_gates,
-    "topk": train_gates,
+    "gates": _train_gates,
+    "topk": _train_gates,
 }
 
 
@@ -274,7 +274,7 @@ def choose(run: Run, folder: RunFolder, precision: torch.dtype) -> Tensor:
 
 
 def selections(
-    select: Selector, finished: Finished, rows: Sequence[int], number: int, generator: np.random.Generator
+    select: _Selector, finished: Finished, rows: Sequence[int], number: int, generator: np.random.Generator
 ) -> Tensor:
     """Masks that a selector chooses on each half of the sentences, with a seed of its own for each: (H, L, A)."""
     # Halves are drawn before the seeds, so that both are the same whatever selector is asked.

@@ -22,7 +22,7 @@ from mtlprune.training.treatments.base import HeadGradients, Treatment, Treatmen
 from mtlprune.training.treatments.distil import Distil
 from mtlprune.training.treatments.merge import Merge
 
-BUILT_IN: dict[str, type[Treatment[Any]]] = {
+_BUILT_IN: dict[str, type[Treatment[Any]]] = {
     "distil": Distil,
     "dispatch": Dispatch,
     "clone": Clone,
@@ -34,7 +34,7 @@ BUILT_IN: dict[str, type[Treatment[Any]]] = {
 
 def find(name: str) -> type[Treatment[Any]]:
     """The treatment of that name."""
-    kind: type[Treatment[Any]] = BUILT_IN[name] if name in BUILT_IN else ADDED_TREATMENTS[name]
+    kind: type[Treatment[Any]] = _BUILT_IN[name] if name in _BUILT_IN else ADDED_TREATMENTS[name]
     return kind
 
 
@@ -62,7 +62,7 @@ def attach_treatments(run: NewRun) -> None:
                 entry = recorded[name]
         kind.check(run, options)
         model.treated[name] = entry
-        kind.shape(model, chosen_heads(model, name), options)
+        kind.shape(model, _chosen_heads(model, name), options)
 
 
 def _check_gradients(name: str, config: Config) -> None:
@@ -78,7 +78,7 @@ def _check_gradients(name: str, config: Config) -> None:
             raise ConfigError(f"treatment.{name} does not go with {setting}; leave one of them out")
 
 
-def chosen_heads(model: MultiTaskModel, name: str) -> Sets:
+def _chosen_heads(model: MultiTaskModel, name: str) -> Sets:
     """The sets of heads, (L, A) of bool each, of one treatment of a model: a set for each task, or one, "shared"."""
     if "heads" not in model.treated[name]:
         return {}
@@ -95,7 +95,7 @@ def begin_treatments(run: Run, folder: RunFolder, precision: torch.dtype) -> Non
 def treatment_callbacks(run: Run, folder: RunFolder, total: int) -> list[Callback]:
     """The treatments of a run of so many updates, and first what weighs gradients of heads for them."""
     treatments = [
-        find(name)(TreatmentContext(options, run, folder, total, chosen_heads(run.model, name)))
+        find(name)(TreatmentContext(options, run, folder, total, _chosen_heads(run.model, name)))
         for name, options in run.config.treatment.chosen_treatments.items()
     ]
     of_heads = [treatment for treatment in treatments if type(treatment).factors is not Treatment.factors]

@@ -49,12 +49,12 @@ def cross(student_scores: Tensor, teacher_scores: Tensor) -> Tensor:
     return -(teacher_scores.softmax(-1) * logs).sum()
 
 
-def teach_words(student: Read, teacher: Read, target: Target) -> Tensor:
+def _teach_words(student: Read, teacher: Read, target: Target) -> Tensor:
     student_scores, teacher_scores = (task.scores(encoded.words).float() for task, encoded in (student, teacher))
     return cross(student_scores, teacher_scores) / len(student_scores)
 
 
-def teach_spans(student: Read, teacher: Read, target: Target) -> Tensor:
+def _teach_spans(student: Read, teacher: Read, target: Target) -> Tensor:
     def scores(task: Any, encoded: Encoded) -> Tensor:
         """Scores of the spans that there are, sentence by sentence. (M, K)"""
         table = task.span_scores(encoded)  # (B, T, K, T)
@@ -66,7 +66,7 @@ def teach_spans(student: Read, teacher: Read, target: Target) -> Tensor:
     )
 
 
-def teach_trees(student: Read, teacher: Read, target: Target) -> Tensor:
+def _teach_trees(student: Read, teacher: Read, target: Target) -> Tensor:
     def scores(task: Any, encoded: Encoded) -> tuple[Tensor, Tensor]:
         """Scores of the heads of each word, and of relations at its gold head. (N, T + 1), (N, K)"""
         arcs, vectors = task.features(encoded)
@@ -76,7 +76,7 @@ def teach_trees(student: Read, teacher: Read, target: Target) -> Tensor:
     return (cross(heads, teacher_scores[0]) + cross(relations, teacher_scores[1])) / len(heads)
 
 
-def teach_brackets(student: Read, teacher: Read, target: Target) -> Tensor:
+def _teach_brackets(student: Read, teacher: Read, target: Target) -> Tensor:
     def scores(task: Any, encoded: Encoded) -> tuple[Tensor, Tensor]:
         """Scores of all spans, and of labels of gold spans. (B, T + 1, T + 1), (M, K)"""
         spans, vectors = task.features(encoded)
@@ -90,7 +90,7 @@ def teach_brackets(student: Read, teacher: Read, target: Target) -> Tensor:
     return crf / len(encoded.words) + cross(labels, teacher_scores[1]) / len(labels)
 
 
-def teach_frames(student: Read, teacher: Read, target: Target) -> Tensor:
+def _teach_frames(student: Read, teacher: Read, target: Target) -> Tensor:
     encoded, binary = student[1], nn.functional.binary_cross_entropy_with_logits
     student_ranks, teacher_ranks = (decoder.rank(batch) for decoder, batch in (student, teacher))
     total = binary(student_ranks.predicate, teacher_ranks.predicate.sigmoid(), reduction="sum")
@@ -109,12 +109,12 @@ def teach_frames(student: Read, teacher: Read, target: Target) -> Tensor:
     return total / len(encoded.words)
 
 
-TEACHERS: dict[type, Callable[[Read, Read, Target], Tensor]] = {
-    WordLabels: teach_words,
-    NER: teach_spans,
-    DEP: teach_trees,
-    CON: teach_brackets,
-    SRL: teach_frames,
+_TEACHERS: dict[type, Callable[[Read, Read, Target], Tensor]] = {
+    WordLabels: _teach_words,
+    NER: _teach_spans,
+    DEP: _teach_trees,
+    CON: _teach_brackets,
+    SRL: _teach_frames,
 }
 """Decoder → its loss by a teacher with a decoder of its kind."""
 
@@ -123,7 +123,7 @@ def teaching_of(task: Any) -> Callable[[Read, Read, Target], Tensor] | None:
     """The loss by a teacher for a decoder; None where there is none."""
     if isinstance(task, SRL) and task.ranked:
         return None
-    return next((teach for kind, teach in TEACHERS.items() if isinstance(task, kind)), None)
+    return next((teach for kind, teach in _TEACHERS.items() if isinstance(task, kind)), None)
 
 
 class Distil(Treatment[DistilConfig]):

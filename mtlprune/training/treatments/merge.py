@@ -87,7 +87,7 @@ class Merge(Treatment[MergeConfig]):
                 if name in merged:
                     parameter.copy_(merged[name])
             if options.method == "fisher":
-                weigh_heads(model, tuned, torch.stack(importance))
+                _weigh_heads(model, tuned, torch.stack(importance))
 
 
 def fisher(run: Run, model: MultiTaskModel, task: str, sentences: int, precision: torch.dtype) -> Tensor:
@@ -101,7 +101,7 @@ def fisher(run: Run, model: MultiTaskModel, task: str, sentences: int, precision
     return total / max(1, len(rows))
 
 
-def weigh_heads(model: MultiTaskModel, tuned: Sequence[Weights], importance: Tensor) -> None:
+def _weigh_heads(model: MultiTaskModel, tuned: Sequence[Weights], importance: Tensor) -> None:
     """Heads by F in the place of their mean; a head with F = 0 for all tasks keeps the mean. ``tuned``: weights of the
     encoder of each task's run; ``importance``: (T, L, A), F."""
     total = importance.sum(0)

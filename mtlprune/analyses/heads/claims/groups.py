@@ -64,7 +64,7 @@ class Groups:
         return np.mean([gate for label, gate in self.gates.items() if not is_joint(label)], axis=0)
 
 
-def read_groups(claims: Sequence[Claim]) -> Groups:
+def _read_groups(claims: Sequence[Claim]) -> Groups:
     """Count claims of single tasks.
 
     Raises:
@@ -90,7 +90,7 @@ def groups_of(claims: Sequence[str | Path], sources: Sequence[Source]) -> Groups
     """
     if not claims:
         return None
-    groups, kinds = read_groups(load_claims(claims)), sorted({source.kind for source in sources})
+    groups, kinds = _read_groups(load_claims(claims)), sorted({source.kind for source in sources})
     if groups.encoder not in kinds:
         raise ClaimError(
             f"the claims are of {groups.encoder}, but none of the encoders to be measured is that one or began with it "

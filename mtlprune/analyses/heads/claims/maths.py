@@ -230,10 +230,10 @@ def _at_least(counts: NDArray[Any], tasks: int) -> NDArray[np.int64]:
 
 def _expected(rates: NDArray[np.floating], k: int, heads: int) -> float:
     """Expected heads with ≥ k tasks, if task i claims each of layer l with probability rates[i, l], independently."""
-    return float(sum(heads * count_distribution(layer)[k:].sum() for layer in rates.T))
+    return float(sum(heads * _count_distribution(layer)[k:].sum() for layer in rates.T))
 
 
-def count_distribution(probabilities: Sequence[float] | NDArray[np.floating]) -> NDArray[np.float64]:
+def _count_distribution(probabilities: Sequence[float] | NDArray[np.floating]) -> NDArray[np.float64]:
     """(n + 1,): probability that 0 … n of n independent events happen (Poisson binomial)."""
     distribution = np.ones(1)
     for p in probabilities:
@@ -251,7 +251,7 @@ def majority_probability(seeds: int, times: ArrayLike) -> NDArray[np.float64]:
     return np.asarray(stats.binom.sf(seeds // 2, seeds, np.asarray(times) / seeds))
 
 
-def claim_probabilities(run_groups: Sequence[RunGroup]) -> NDArray[np.float64]:
+def _claim_probabilities(run_groups: Sequence[RunGroup]) -> NDArray[np.float64]:
     """(n + 1, L, A): share of bootstrap samples in which exactly 0 … n tasks claim a head.
 
     A sample draws each task's seeds anew with replacement, tasks independently. The share over infinitely many samples
@@ -262,7 +262,7 @@ def claim_probabilities(run_groups: Sequence[RunGroup]) -> NDArray[np.float64]:
     if all(len(run_group.claims) < 2 for run_group in run_groups):
         return np.full((len(times) + 1, *times.shape[1:]), math.nan)
     rates = np.stack([majority_probability(len(run_group.claims), run_group.times) for run_group in run_groups])
-    return np.apply_along_axis(count_distribution, 0, rates)
+    return np.apply_along_axis(_count_distribution, 0, rates)
 
 
 def list_heads(run_groups: Sequence[RunGroup]) -> pd.DataFrame:
@@ -276,7 +276,7 @@ def list_heads(run_groups: Sequence[RunGroup]) -> pd.DataFrame:
     if not run_groups:
         return pd.DataFrame()
     claimed_heads = np.stack([run_group.claimed_by_most for run_group in run_groups])
-    probabilities = claim_probabilities(run_groups)
+    probabilities = _claim_probabilities(run_groups)
     rows = []
     for layer, head in np.ndindex(*claimed_heads.shape[1:]):
         labels = [c.label for c, has_head in zip(run_groups, claimed_heads[:, layer, head], strict=True) if has_head]
@@ -297,7 +297,7 @@ def tails(open_: NDArray[np.bool_]) -> NDArray[np.float64]:
     open in map s with probability (open heads of the layer) / A, and their number is Poisson-binomial. Exact.
     """
     rates = open_.mean(2)  # (S, L)
-    distributions = np.stack([count_distribution(layer) for layer in rates.T])  # (L, S + 1)
+    distributions = np.stack([_count_distribution(layer) for layer in rates.T])  # (L, S + 1)
     return np.minimum(np.cumsum(distributions[:, ::-1], axis=1)[:, ::-1], 1.0)
 
 
@@ -312,13 +312,13 @@ def least(open_: NDArray[np.bool_]) -> float:
     return float(np.take_along_axis(tails(open_), open_in_any[:, None], axis=1).min())
 
 
-CLAIMED_FROM = 0.5
+_CLAIMED_FROM = 0.5
 """In the table of heads a task claims a head where its mean gate reaches this."""
 
 
 def claim_columns(claims: Sequence[Claim]) -> list[HeadColumn]:
     """By label the seeds with the head open and the mean gate; then how many single tasks claim it (mean gate of at
-    least CLAIMED_FROM), and mean and spread of gates over all runs (sample standard deviation; not of one run)."""
+    least _CLAIMED_FROM), and mean and spread of gates over all runs (sample standard deviation; not of one run)."""
     labels = dict.fromkeys(claim.label for claim in claims)
     run_groups = [RunGroup(label, tuple(claim for claim in claims if claim.label == label)) for label in labels]
     columns: list[HeadColumn] = []
@@ -334,9 +334,9 @@ def claim_columns(claims: Sequence[Claim]) -> list[HeadColumn]:
             False,
         )
         add(f"gate {run_group.label}", run_group.mean, f"mean gate over seeds of {run_group.label}")
-    single = [run_group.mean >= CLAIMED_FROM for run_group in run_groups if not run_group.joint]
+    single = [run_group.mean >= _CLAIMED_FROM for run_group in run_groups if not run_group.joint]
     if len(single) > 1:
-        add("tasks that claim", np.sum(single, axis=0), f"single tasks whose mean gate reaches {CLAIMED_FROM:g}")
+        add("tasks that claim", np.sum(single, axis=0), f"single tasks whose mean gate reaches {_CLAIMED_FROM:g}")
     gates = np.array([claim.gates for claim in claims])
     add("gate mean", gates.mean(0), "mean gate over all runs")
     if len(gates) > 1:

@@ -20,7 +20,7 @@ from mtlprune.statistics.standard_errors import LEVEL, detectable
 
 TABLE = tables_of(__package__)
 
-MAX_TESTS_SHOWN = 24
+_MAX_TESTS_SHOWN = 24
 """Comparisons of heads by claims that are listed."""
 PARTS = {
     "layers": "between layers",
@@ -50,11 +50,13 @@ def findings(result: Result) -> list[str]:
     sentences = [answer(result), *stable(result), *selected(result)]
     stem = _group(result, "stem")
     if len(stem):
-        sentences.append(f"{claimed_by_several(result)} Claimed by so many, as layer-head: {', '.join(_places(stem))}.")
+        sentences.append(
+            f"{_claimed_by_several(result)} Claimed by so many, as layer-head: {', '.join(_places(stem))}."
+        )
     return sentences
 
 
-def claimed_by_several(result: Result) -> str:
+def _claimed_by_several(result: Result) -> str:
     """A sentence: how many heads are claimed by as many tasks as make a stem head, and by all, beside the numbers that
     layer depth alone explains; "" where the Result has no such numbers."""
     numbers = result.frame("numbers")
@@ -299,7 +301,7 @@ def _split(result: Result) -> Grid:
     )
 
 
-CORRELATION = "Pearson over heads between settings' mean gates; on the diagonal the multiple R within the setting."
+_CORRELATION = "Pearson over heads between settings' mean gates; on the diagonal the multiple R within the setting."
 
 
 def _matrix(result: Result) -> pd.DataFrame:
@@ -315,7 +317,7 @@ def _matrix(result: Result) -> pd.DataFrame:
 def _correlation(result: Result) -> Grid:
     matrix = _matrix(result)
     columns: dict[str, Any] = {"": "index", **{name: (name, 2) for name in matrix}}
-    return Grid.of("Correlation of gates", matrix.reset_index(), columns, CORRELATION)
+    return Grid.of("Correlation of gates", matrix.reset_index(), columns, _CORRELATION)
 
 
 def _pairs(result: Result) -> Grid:
@@ -370,7 +372,7 @@ def _correlations(result: Result) -> Drawing | None:
         return None
     table = _matrix(result).rename_axis("one").reset_index().melt("one", var_name="other", value_name="value")
     table = table.assign(words=table["value"].map(number))
-    return Drawing(cells(table, "other", "one", (-1.0, 1.0), size=(46, 30)), {"correlation": CORRELATION})
+    return Drawing(cells(table, "other", "one", (-1.0, 1.0), size=(46, 30)), {"correlation": _CORRELATION})
 
 
 def _shared(result: Result) -> AnyChart | None:
@@ -428,7 +430,7 @@ def tests_table(result: Result, measures: Mapping[str, str], signs: str, digits:
     terms = tested_rows["term"].str.replace("-", "−").replace(spearman)
     shown_rows = tested_rows.assign(measure=tested_rows["measure"].map(measures), term=terms).sort_values(
         "p", kind="stable"
-    )[:MAX_TESTS_SHOWN]
+    )[:_MAX_TESTS_SHOWN]
     shown_rows["value"] = [number(value, digits) for value in shown_rows["value"]]
     return Grid.declared(TABLE["tests"], shown_rows, shown=len(shown_rows), known=len(tested_rows), signs=signs)
 

@@ -31,12 +31,12 @@ Mask = NDArray[np.bool_]
 Pairs = tuple[NDArray[np.intp], NDArray[np.intp]]
 """(Q,) and (Q,): places of the runs of pairs."""
 
-FACTORS = ("training seed", "selector seed", "half of the data")
+_FACTORS = ("training seed", "selector seed", "half of the data")
 COMMON = "heads"  # term of the variance: heads that all runs of a label have in common
 OVER_TASKS = "single tasks"  # in the place of a label: the mean over all single-task labels
 MODES = ("plain", "layer-centred")
 RELIABILITIES = (0.8, 0.9)
-SAMPLES = 2_000  # bootstrap samples of heads
+_SAMPLES = 2_000  # bootstrap samples of heads
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +46,7 @@ class Runs:
     Attributes:
         labels: (M,), places of labels.
         gates, open_heads: (M, L, A); ``open_heads`` is 0 or 1.
-        levels: (M, 3), one column of each of FACTORS; equal numbers are equal seeds, or halves.
+        levels: (M, 3), one column of each of _FACTORS; equal numbers are equal seeds, or halves.
     """
 
     labels: Ints
@@ -409,7 +409,7 @@ def variance_split(run_groups: Sequence[RunGroup], single: int, generator: np.ra
         run_groups: single tasks first; ``single``: how many are.
 
     Returns:
-        ``encoder``, the label (OVER_TASKS: means over single tasks); ``term``: COMMON, FACTORS that vary, products;
+        ``encoder``, the label (OVER_TASKS: means over single tasks); ``term``: COMMON, _FACTORS that vary, products;
         ``measure`` "share", ``value`` with its interval of 95 % (bootstrap of heads, independent in the model;
         components below 0 count as 0; NaN where all samples give the same); ``n``, pairs of runs.
     """
@@ -431,7 +431,7 @@ def variance_split(run_groups: Sequence[RunGroup], single: int, generator: np.ra
                 if np.linalg.matrix_rank(np.stack(candidate_terms)) == len(candidate_terms):
                     terms[" × ".join(factors[place][0] for place in factor_set)] = candidate_terms[-1]
         heads = runs.gates[0].size
-        weights = np.vstack([np.ones(heads), generator.multinomial(heads, np.full(heads, 1 / heads), SAMPLES)]) / heads
+        weights = np.vstack([np.ones(heads), generator.multinomial(heads, np.full(heads, 1 / heads), _SAMPLES)]) / heads
         flat = runs.gates.reshape(len(runs.gates), heads)
         halved = (flat[first] - flat[second]) ** 2 / 2  # (Q, H)
         labels = runs.labels[first]
@@ -466,13 +466,13 @@ def _pairs(runs: Runs, places: Sequence[int]) -> Pairs:
 def merged(runs: Runs, first: NDArray[np.intp], second: NDArray[np.intp]) -> dict[str, Mask]:
     """Factors in which some of the pairs differ → (Q,), which do; those that always differ together under one name."""
     factors: dict[bytes, tuple[list[str], Mask]] = {}
-    for name, differ in zip(FACTORS, (runs.levels[first] != runs.levels[second]).T, strict=True):
+    for name, differ in zip(_FACTORS, (runs.levels[first] != runs.levels[second]).T, strict=True):
         if differ.any():
             factors.setdefault(differ.tobytes(), ([], differ))[0].append(name)
     return {" and ".join(names): differ for names, differ in factors.values()}
 
 
-DRAWING = {"gates", "topk", "random"}
+_DRAWING = {"gates", "topk", "random"}
 """Ways to choose heads that draw random numbers."""
 
 
@@ -483,7 +483,7 @@ def _same_noise(claims: Sequence[Claim]) -> bool:
         setting.get(f"pruning.{'selector' if setting.get('pruning.method') == 'stable' else 'method'}")
         for setting in settings
     }
-    return len(claims) > 1 and len({claim.seed for claim in claims}) == 1 and not by.isdisjoint(DRAWING)
+    return len(claims) > 1 and len({claim.seed for claim in claims}) == 1 and not by.isdisjoint(_DRAWING)
 
 
 def missing(run_groups: Sequence[RunGroup]) -> Iterator[str]:
@@ -506,7 +506,7 @@ def missing(run_groups: Sequence[RunGroup]) -> Iterator[str]:
         )
     runs = Runs.of(run_groups)
     varying = merged(runs, *_pairs(runs, range(len(run_groups))))
-    constant = [name for name in FACTORS if not any(name in names for names in varying)]
+    constant = [name for name in _FACTORS if not any(name in names for names in varying)]
     reasons = [f"{names} only vary together" for names in varying if " and " in names]
     reasons += [f"{' and '.join(constant)} {'do' if constant[1:] else 'does'} not vary"] if constant else []
     if reasons and varying:

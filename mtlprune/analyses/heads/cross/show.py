@@ -65,7 +65,7 @@ def findings(result: Result) -> list[str]:
     return sentences
 
 
-BOUND = 5.0
+_BOUND = 5.0
 """Points at which the colours of the matrix end at the least."""
 PARTS = {
     "claimed": "its own claimed heads",
@@ -116,7 +116,7 @@ def _matrix(result: Result) -> AnyChart:
     claimed_cells = _cells(result).query("mode == 'claimed'").assign(value=lambda frame: frame["estimate"])
     is_own = claimed_cells["encoder"] == claimed_cells["other"]
     is_shown = claimed_cells["p"].where(is_own, claimed_cells["p_holm"]) < LEVEL
-    return matrix(claimed_cells, "scored", "closed_for", is_shown, is_own, "points", BOUND)
+    return matrix(claimed_cells, "scored", "closed_for", is_shown, is_own, "points", _BOUND)
 
 
 FIGURES = {"matrix": _matrix}

@@ -18,7 +18,7 @@ Score = Callable[[Mask], float]
 """The heads that are open → the score, in points."""
 Ranking = Callable[[int], Mask]
 """A number of heads → the best so many."""
-QUANTILE = 0.9
+_QUANTILE = 0.9
 """A member of a set shall cost more than so many of the heads that are no members (q* of Shi et al. 2024)."""
 
 
@@ -88,7 +88,7 @@ def examine(score: Score, members: Mask, draws: int, generator: np.random.Genera
         ``random_alone``, mean score with only a random set open, and ``sufficient_p``, of a score as high as that of
         the set; ``without``, ``random_without`` and ``needed_p`` likewise, of scores as low with the sets closed
         (partial necessity), p by rank among the draws; ``superfluous``, members that can go: that closing one costs the
-        set more than at least QUANTILE of random heads cost that are added and closed again is refuted (binomial test,
+        set more than at least _QUANTILE of random heads cost that are added and closed again is refuted (binomial test,
         Holm over members).
     """
     sets = random_sets(members, draws, generator)
@@ -111,6 +111,6 @@ def examine(score: Score, members: Mask, draws: int, generator: np.random.Genera
         "without": without,
         "random_without": random_without.mean(),
         "needed_p": tail(-without, -random_without),
-        "superfluous": (holm(stats.binom.cdf(larger, len(added), QUANTILE)) < LEVEL).sum(),
+        "superfluous": (holm(stats.binom.cdf(larger, len(added), _QUANTILE)) < LEVEL).sum(),
     }
     return {name: float(value) for name, value in tests.items()}

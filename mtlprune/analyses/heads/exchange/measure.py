@@ -49,7 +49,7 @@ from mtlprune.tasks.base import Target, Task
 from mtlprune.training.head_gradients import sentence_loss
 
 BATCH = 50
-CARRIED_FROM = 0.1
+_CARRIED_FROM = 0.1
 """A set carries a task's change from this share on."""
 LAYERS = ("pos", "ner", "dep", "con", "srl")
 """Layers in which generated sentences differ."""
@@ -69,7 +69,7 @@ class Change(NamedTuple):
     through: dict[str, Floats]
 
 
-Usable = tuple[Pair, tuple[Target, Target]]
+_Usable = tuple[Pair, tuple[Target, Target]]
 """Two sentences, and the targets of a task in both."""
 Changes = dict[tuple[str, str], dict[int, Change]]
 """Label of runs and task → seed → change."""
@@ -152,7 +152,7 @@ def _change(
 
 def usable_pairs(
     model: MultiTaskModel, name: str, size: int, seed: int, natural: Sequence[Sentence] | None = None
-) -> list[Usable]:
+) -> list[_Usable]:
     """Pairs that differ in a layer, ``size`` generated or as many of a corpus as can be used, the shortest first; those
     left out have labels that the run does not know, or words of other numbers of sub-words, so that places would not
     correspond."""
@@ -163,7 +163,7 @@ def usable_pairs(
         ]
     else:
         drawn_pairs = swapped_pairs(natural, name, seed + 1)
-    task, usable = cast(Task, model.tasks[name]), list[Usable]()
+    task, usable = cast(Task, model.tasks[name]), list[_Usable]()
     for pair in drawn_pairs:
         first, second = model.encoder.tokenize_all([pair.first.words, pair.second.words])
         targets_of_pair = known_target(task, pair.first), known_target(task, pair.second)
@@ -181,7 +181,7 @@ def usable_pairs(
 class _Margins:
     """Decisions (P,) of one task on pairs: how much better the gold of the first sentence fits than the other."""
 
-    def __init__(self, model: MultiTaskModel, name: str, pairs: Sequence[Usable], precision: torch.dtype) -> None:
+    def __init__(self, model: MultiTaskModel, name: str, pairs: Sequence[_Usable], precision: torch.dtype) -> None:
         self.model, self.name, self.targets = model, name, [targets for _, targets in pairs]
         encoder, self.precision = model.encoder, precision
         self.batches: list[tuple[list[int], dict[str, EncoderBatch]]] = []
@@ -310,6 +310,6 @@ def _stems(shares: Shares) -> Iterator[dict[str, object]]:
     carried_by_run: dict[tuple[str, int], list[bool]] = {}
     for (label, _, closed_label), share in shares.items():
         for seed, own_share in zip(share.seeds, share.own_share, strict=True) if closed_label == STEM else ():
-            carried_by_run.setdefault((label, seed), []).append(own_share >= CARRIED_FROM)
+            carried_by_run.setdefault((label, seed), []).append(own_share >= _CARRIED_FROM)
     for (label, seed), tasks in sorted(carried_by_run.items()):
         yield {"encoder": label, "seed": seed, "carried": sum(tasks), "of": len(tasks)}

@@ -29,7 +29,7 @@ def findings(result: Result) -> list[str]:
     """The main numbers, in sentences."""
     halves = _pairs(result, "halves")["spearman"]
     sentences = [
-        agreement_text(result),
+        _agreement_text(result),
         f"Two halves of the sentences rank the heads of a layer with Spearman {_range(halves)} over "
         f"{len(halves)} maps.",
     ]
@@ -43,7 +43,7 @@ def findings(result: Result) -> list[str]:
     return list(filter(None, sentences))
 
 
-def agreement_text(result: Result) -> str:
+def _agreement_text(result: Result) -> str:
     """Correlation of importance between tasks alone, tasks of a joint run, and runs of a task; "" with one map."""
     maps = _pairs(result, "maps")
     joint = {

@@ -27,7 +27,7 @@ from mtlprune.sentence import Sentence
 SHORTEST, LONGEST = 8, 14
 """Words of the sentences shown: short enough to be read, long enough to show something."""
 CANDIDATES, DEFAULT_SENTENCES = 500, 4
-BEST_OF = 5
+_BEST_OF = 5
 """A head shows what it knows where it is among so many best ones."""
 Pairs = frozenset[tuple[int, int]]
 """Places that a task connects; word i (from 0) has place i + 1."""
@@ -158,7 +158,7 @@ def _label(rows: pd.DataFrame, kinds: Mapping[str, str]) -> Mapping[str, Any] | 
     """The best label that is seen in attention; root is none of them, as it is read at [CLS]."""
     attended = (row for row in rows.to_dict("records") if kinds[row["task"]] in ATTENTION)
     reliable_rows = (row for row in attended if not row["apart"] and not row["few"])
-    return next((row for row in reliable_rows if row["gain"] > 0 and row["rank"] <= BEST_OF), None)
+    return next((row for row in reliable_rows if row["gain"] > 0 and row["rank"] <= _BEST_OF), None)
 
 
 def _pairs_sought(sentence: Sentence, label: Mapping[str, Any] | None, kinds: Mapping[str, str]) -> Pairs:

@@ -23,7 +23,7 @@ from mtlprune.runs.folder import RunFolder
 from mtlprune.runs.results import Result, head_rows
 from mtlprune.statistics.permutation import corrected, layered_rank_test
 
-FEWEST = 3
+_FEWEST = 3
 """Heads that two columns must share to be compared."""
 
 
@@ -156,7 +156,7 @@ def correlations(columns: Sequence[HeadColumn], permutations: int = 9999, seed: 
     """
     rows = []
     for first, second in combinations([column for column in columns if column.tested], 2):
-        ranks = layered_rank_test(first.values, second.values, permutations, (seed, 7), FEWEST)
+        ranks = layered_rank_test(first.values, second.values, permutations, (seed, 7), _FEWEST)
         rows.append((first.name, second.name, first.source == second.source, ranks.heads, ranks.value, ranks.p))
     compared = pd.DataFrame(rows, columns=["first", "second", "one_source", "heads", "rho", "p"])
     compared["q"] = compared.groupby("one_source")["p"].transform(lambda p: corrected(p.to_numpy()))

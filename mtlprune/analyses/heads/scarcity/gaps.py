@@ -13,7 +13,7 @@ from mtlprune.runs.groups import PRUNING, untreated
 from mtlprune.statistics.contrast import Contrast
 from mtlprune.statistics.resamples import Resampled, by_draw, weighted
 
-FEW_DRAWS = 3
+_FEW_DRAWS = 3
 """From so few seeds values can lie close by chance, so that an interval is too narrow."""
 
 
@@ -62,7 +62,7 @@ def doubts(figure: Resampled, draws: Sequence[Hashable], margin: float, pooled: 
     row = {"p_widening": change.p_at_most(-margin), "p_margin": change.p_margin(margin)}
     if 1 < number < len(draws):
         variants["draws_"], row["draws"] = Contrast.of(by_draw(figure, draws)), number
-    if 1 < len(draws) <= FEW_DRAWS and pooled > float(figure.observed.std(ddof=1)):
+    if 1 < len(draws) <= _FEW_DRAWS and pooled > float(figure.observed.std(ddof=1)):
         variants["pooled_"] = Contrast.of(figure, pooled=pooled)
     for prefix, variant in variants.items():
         row |= {prefix + name: getattr(variant, name) for name in ("estimate", "low", "high")}

@@ -31,7 +31,7 @@ from mtlprune.statistics.contrast import Contrast, contrast_frame
 from mtlprune.statistics.resamples import Resampled, pooled_deviation, weighted
 from mtlprune.sweeps.folder import expanded
 
-SCALES = {"points": lambda score: score, "logits": lambda score: special.logit(score / 100)}
+_SCALES = {"points": lambda score: score, "logits": lambda score: special.logit(score / 100)}
 """A point weighs more near 0 and 100, which logits of the score take into account."""
 Pair = tuple[str, str]
 
@@ -92,7 +92,7 @@ def measure(request: Request) -> Result:
             seeds += _by_seed(keys, weights, figure)
     changes.sort(key=lambda row: compared.index((str(row[0]["term"]), str(row[0]["other"]))))
     tasks = [name for name in names if not name.startswith(MEAN)]
-    for (title, pairs_of), scale in itertools.product(groups_file.pooled.items(), SCALES):
+    for (title, pairs_of), scale in itertools.product(groups_file.pooled.items(), _SCALES):
         effect, rows = (-margin if scale == "points" else None), []  # the margin is in points
         for task in tasks:
             change = _pooled([(groups[term], groups[base]) for term, base in pairs_of], task, scale)
@@ -164,7 +164,7 @@ def _pooled(pairs: Sequence[tuple[RunPair, RunPair]], task: str, scale: str) -> 
         for group in (first, second):
             for side in (group.level.single, group.level.joint):
                 score = side.of_seeds(seeds, group.places[task])
-                parts.append(Resampled(*(np.asarray(SCALES[scale](values)) for values in score)))
+                parts.append(Resampled(*(np.asarray(_SCALES[scale](values)) for values in score)))
         figure = weighted(parts, [-1, 1, 1, -1])  # single and joint of the first, then of the second group
         for column, seed in enumerate(seeds):
             by_seed.setdefault(seed, []).append(Resampled(figure.observed[column], figure.booted[:, column]))

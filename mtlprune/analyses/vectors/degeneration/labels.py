@@ -35,9 +35,9 @@ from mtlprune.training.cosreg import unit_rows
 Floats = NDArray[np.float64]
 LEAST = 5
 """Labels that a correlation needs."""
-NO_NAME = "(none)"
+_NO_NAME = "(none)"
 """Name of the class of items without a label."""
-RANKS = 40
+_RANKS = 40
 """Singular values of a spectrum that are kept, at evenly spaced logarithms of their ranks."""
 
 
@@ -94,7 +94,7 @@ def decoders(
             )
         weights = rows.rows.detach().double().cpu()
         labels = table(rows.names, weights, label_counts)
-        labels["gold"], labels["f1"] = label_f1(name, rows.names, sentences, predicted)
+        labels["gold"], labels["f1"] = _label_f1(name, rows.names, sentences, predicted)
         fitted = slope(labels["cosine"], labels["frequency"], request.options.permutations, request.seed)
         drawings = drawing_frames(torch.linalg.svdvals(weights), maths.projection(_small(unit_rows(weights))), "labels")
         keys = {"encoder": source.label, "run": source.name, "seed": source.seed, "task": name}
@@ -110,11 +110,11 @@ def table(names: Sequence[str], rows: Tensor, label_counts: Floats | None) -> pd
     cosines = units @ units.T
     cosines.fill_diagonal_(-math.inf)
     nearest = cosines.max(1)
-    called = np.array([name or NO_NAME for name in names], object)
+    called = np.array([name or _NO_NAME for name in names], object)
     return pd.DataFrame(
         {
             "label": called,
-            "frequency": math.nan if label_counts is None else np.where(called == NO_NAME, math.nan, label_counts),
+            "frequency": math.nan if label_counts is None else np.where(called == _NO_NAME, math.nan, label_counts),
             "norm": rows.norm(dim=1).numpy(),
             "cosine": torch.cos(torch.deg2rad(maths.angles_to_mean(rows))).numpy(),
             "rival": called[nearest.indices.numpy()],
@@ -127,7 +127,7 @@ def drawing_frames(singular: Tensor, points: Tensor, term: str) -> dict[str, pd.
     """The columns that figures show of a cloud, rounded for drawing: ``spectra`` (by the largest) and ``points``.
     ``singular``: (D,), falling; ``points``: (N, 2)."""
     values = (singular / singular[0]).numpy()
-    ranks = np.unique(np.geomspace(1, len(values), min(RANKS, len(values))).round().astype(int))
+    ranks = np.unique(np.geomspace(1, len(values), min(_RANKS, len(values))).round().astype(int))
     rounded = [[float(f"{x:.4g}") for x in row] for row in points.tolist()]
     return {
         "spectra": pd.DataFrame({"term": term, "rank": ranks, "value": values[ranks - 1].round(5)}),
@@ -157,7 +157,7 @@ def _small(rows: Tensor) -> Tensor:
     return left * singular
 
 
-def label_f1(
+def _label_f1(
     task: str, names: Sequence[str], gold: Sequence[Sentence], predicted: Iterable[Sentence]
 ) -> tuple[Floats, Floats]:
     """(K,) each: gold items and F1 in percent of every label; NaN F1 where it has neither gold nor predicted items."""

@@ -54,7 +54,7 @@ def positive_share(rows: Tensor) -> float:
     return (pairs - itself) / (number * (number - 1)) if number > 1 else math.nan
 
 
-def top_directions(second: Tensor, number: int = 2) -> Tensor:
+def _top_directions(second: Tensor, number: int = 2) -> Tensor:
     """(D, number): the top right-singular directions of rows whose XᵀX is ``second`` (D, D)."""
     return torch.linalg.eigh(second).eigenvectors.flip(-1)[:, :number]
 
@@ -67,7 +67,7 @@ def projection(rows: Tensor, second: Tensor | None = None) -> Tensor:
         rows: (N, D).
         second: (D, D), XᵀX of the rows that set the directions; of these rows, if not given.
     """
-    points = rows @ top_directions(rows.T @ rows if second is None else second)
+    points = rows @ _top_directions(rows.T @ rows if second is None else second)
     if points.shape[1] == 1:
         points = torch.cat([points, torch.zeros_like(points)], 1)
     return points * torch.where(points.mean(0) < 0, -1.0, 1.0).to(points)
@@ -75,7 +75,7 @@ def projection(rows: Tensor, second: Tensor | None = None) -> Tensor:
 
 def partition_isotropy(rows: Tensor, second: Tensor | None = None) -> float:
     """I(W) = min_c Z(c) / max_c Z(c), Z(c) = Σ_i exp(c · w_i) over ± the unit eigenvectors c of WᵀW; 1: isotropic."""
-    directions = top_directions(rows.T @ rows if second is None else second, rows.shape[1])
+    directions = _top_directions(rows.T @ rows if second is None else second, rows.shape[1])
     scores = rows @ directions  # (N, D)
     logs = torch.cat([scores.logsumexp(0), (-scores).logsumexp(0)])
     return float((logs.min() - logs.max()).exp())

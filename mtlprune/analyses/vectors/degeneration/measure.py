@@ -111,7 +111,7 @@ def measure(request: Request) -> Result:
     return compared(result, groups, HEAD_MEASURES, request.seed, salt=75, permutations=permutations, gates=True)
 
 
-MomentsAndRows = tuple[Moments, Tensor]
+_MomentsAndRows = tuple[Moments, Tensor]
 """Moments of all words, and the vectors of those of the sample that are kept."""
 
 
@@ -183,9 +183,9 @@ class DegenerationSurvey:
             frames |= banded
         return frames, rising, notes
 
-    def _observe(self) -> tuple[list[MomentsAndRows], list[MomentsAndRows]]:
+    def _observe(self) -> tuple[list[_MomentsAndRows], list[_MomentsAndRows]]:
         """Moments and kept vectors of L + 1 hidden states, (H,) each, and of the heads of L layers, (n, d) each."""
-        observed: list[MomentsAndRows] = []
+        observed: list[_MomentsAndRows] = []
         for rows, observation in self.reading.observations(self.subject, {"hidden", "heads"}, self.request):
             here, slots = self.sample.of(rows)
             states = [*observation.hidden, *observation.heads]
@@ -200,7 +200,7 @@ class DegenerationSurvey:
                     stored_rows[slots] = words[here].float().cpu()
         return observed[: len(observation.hidden)], observed[len(observation.hidden) :]
 
-    def _heads(self, observed: list[MomentsAndRows]) -> dict[str, Floats]:
+    def _heads(self, observed: list[_MomentsAndRows]) -> dict[str, Floats]:
         """``gate`` and HEAD_MEASURES."""
         gate = gate_grid(self.subject)
         grids = {name: np.full(gate.shape, np.nan) for name in HEAD_MEASURES}
@@ -225,12 +225,12 @@ class DegenerationSurvey:
         return {"gate": gate} | {name: np.where(gate > OPEN_ABOVE, values, np.nan) for name, values in grids.items()}
 
 
-Decomposition = tuple[list[dict[str, float]], Floats, list[dissection.Norm]]
+_Decomposition = tuple[list[dict[str, float]], Floats, list[dissection.Norm]]
 """L + 1 times ``share_...``, the embeddings' output first; (L, A), μ(m, mean of a head's slot), m the last layer's; the
 last LayerNorm of each of L layers."""
 
 
-def take_apart(subject: Subject, reading: Reading, mean: Tensor, request: Request) -> Decomposition:
+def take_apart(subject: Subject, reading: Reading, mean: Tensor, request: Request) -> _Decomposition:
     """One pass over the sentences with an encoder that dissection does not refuse: where its mean vectors come from.
     ``mean``: (H,), of the last layer's word vectors over the same sentences."""
     places, width = subject.encoder.places, subject.encoder.hidden_size
@@ -291,7 +291,7 @@ def _static(path: Path, training: Sequence[Sequence[str]], request: Request) -> 
     return {"encoder": path.stem, "run": str(path), "seed": 0}, frames
 
 
-def _sampled(table: Tensor, request: Request) -> MomentsAndRows:
+def _sampled(table: Tensor, request: Request) -> _MomentsAndRows:
     """Moments of a table (V, D), and rows that are drawn of it."""
     moments = Moments(table.shape[1])
     moments.add(table)
@@ -299,7 +299,7 @@ def _sampled(table: Tensor, request: Request) -> MomentsAndRows:
     return moments, table[np.sort(sampled_rows)]
 
 
-def _drawing_frames(points: Mapping[str, MomentsAndRows]) -> dict[str, pd.DataFrame]:
+def _drawing_frames(points: Mapping[str, _MomentsAndRows]) -> dict[str, pd.DataFrame]:
     """``spectra`` and ``points`` by ``term``; points of every k-th row, for tables are sorted by frequency."""
     return joined(
         (

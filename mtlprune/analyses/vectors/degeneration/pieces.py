@@ -32,9 +32,9 @@ from mtlprune.training.cosreg import mean_cosine, unit_rows
 
 BANDS = {"never": 0, "1 to 9": 1, "10 to 99": 10, "100 to 999": 100, "1,000 or more": 1000}
 """How often a piece occurs in the training sentences, and the least number of each."""
-STEPS_OF_ANGLE = 7
+_STEPS_OF_ANGLE = 7
 """One piece in so many is hidden at a time: 14 %, about as many as in pretraining."""
-MAX_POINTS = 400
+_MAX_POINTS = 400
 """Pieces that occur, and half as many that never do, which a figure shows."""
 
 Measures = dict[str, Tensor]
@@ -79,7 +79,7 @@ def by_frequency(
     generator, occur = np.random.default_rng(76), np.flatnonzero(counts > 0)
     never = np.flatnonzero(counts == 0)
     points_shown = np.concatenate(
-        [generator.permutation(occur)[:MAX_POINTS], generator.permutation(never)[: MAX_POINTS // 2]]
+        [generator.permutation(occur)[:_MAX_POINTS], generator.permutation(never)[: _MAX_POINTS // 2]]
     )
     sample = {"label": [names[place] for place in points_shown], "frequency": counts[points_shown]}
     sample |= {name: measures[name].numpy()[points_shown] for name in ("cosine", "norm")}
@@ -119,8 +119,8 @@ class Softmax:
             hooks.enter_context(full_model.get_output_embeddings().register_forward_pre_hook(before_softmax))
             for batch in batches:
                 column = torch.arange(batch.input_ids.shape[1], device=batch.input_ids.device)
-                for turn in range(STEPS_OF_ANGLE):
-                    hidden = (batch.source >= 0) & (column % STEPS_OF_ANGLE == turn)
+                for turn in range(_STEPS_OF_ANGLE):
+                    hidden = (batch.source >= 0) & (column % _STEPS_OF_ANGLE == turn)
                     slots = hidden.flatten().nonzero()[:, 0]
                     if not len(slots):
                         continue

@@ -35,7 +35,7 @@ TERMS = {
     "feed_forward": "the feed-forward parts",
     "correction": "the correction",
 }
-AGAINST = {
+_AGAINST = {
     "cosine": "cosine to the mean row (joint)",
     "cosine_change": "its change, joint − single",
     "rival_change": "change of the cosine to the nearest rival",
@@ -169,7 +169,7 @@ def _labels(result: Result) -> Grid:
 def _pairs(result: Result) -> Grid:
     pairs = _pairs_known(result)
     if len(pairs):
-        pairs = pairs.assign(of=pairs["encoder"] + " − " + pairs["other"], against=pairs["term"].map(AGAINST))
+        pairs = pairs.assign(of=pairs["encoder"] + " − " + pairs["other"], against=pairs["term"].map(_AGAINST))
     return Grid.declared(TABLE["pairs"], pairs)
 
 

@@ -38,8 +38,8 @@ from mtlprune.corpora.formats.iob2 import iob2_from_spans, spans_from_tags
 from mtlprune.layers import kind_of
 from mtlprune.sentence import NOT_ARGUMENTS, Sentence, declared
 
-NEIGHBOURS = 5
-UNSEEN_LABEL = -1
+_NEIGHBOURS = 5
+_UNSEEN_LABEL = -1
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,7 +174,7 @@ def net_answers(
     return (shares if allowed is None else np.where(allowed, shares, -1.0)).argmax(1)
 
 
-def lemmas_of(rolesets: NDArray[np.str_]) -> NDArray[np.str_]:
+def _lemmas_of(rolesets: NDArray[np.str_]) -> NDArray[np.str_]:
     """The part of each roleset before the number of its sense."""
     return np.array([roleset.rpartition(".")[0] or roleset for roleset in rolesets.tolist()], np.str_)
 
@@ -189,11 +189,11 @@ def nearest(
     """The sense that most of the nearest training items of the same lemma have (cosine); of senses with equally many
     neighbours the one whose neighbours are nearer in sum. Fewer neighbours where the lemma has fewer items.
     ``known_labels``, ``asked_labels``: rolesets, whose lemma decides who may be a neighbour."""
-    pools, lemmas = lemmas_of(known_labels), lemmas_of(asked_labels)
+    pools, lemmas = _lemmas_of(known_labels), _lemmas_of(asked_labels)
     answers = np.zeros(len(test_vectors), np.int64)
     for lemma in np.unique(lemmas):
         pool, rows = pools == lemma, lemmas == lemma
-        number = min(NEIGHBOURS, int(pool.sum()))
+        number = min(_NEIGHBOURS, int(pool.sum()))
         neighbours = KNeighborsClassifier(number, metric="cosine", weights=_votes)
         answers[rows] = neighbours.fit(train_vectors[pool], learned[pool]).predict(test_vectors[rows])
     return answers
@@ -226,20 +226,20 @@ def score(task: str, train: Material, test: Material, settings: NetSettings) -> 
     names, times = np.unique(train_items.labels, return_counts=True)
     senses = task == SENSES
     if senses:
-        lemmas = lemmas_of(names)
+        lemmas = _lemmas_of(names)
         has_senses = np.array([(lemmas == lemma).sum() > 1 for lemma in lemmas], bool)
         names, times, lemmas = names[has_senses], times[has_senses], lemmas[has_senses]
         train_items, test_items = (
-            items.take(np.isin(lemmas_of(items.labels), lemmas)) for items in (train_items, test_items)
+            items.take(np.isin(_lemmas_of(items.labels), lemmas)) for items in (train_items, test_items)
         )
     if not len(train_items) or not len(test_items):
         return []
     number = {name: place for place, name in enumerate(names.tolist())}
     learned, gold = (
-        np.array([number.get(label, UNSEEN_LABEL) for label in items.labels.tolist()], np.int64)
+        np.array([number.get(label, _UNSEEN_LABEL) for label in items.labels.tolist()], np.int64)
         for items in (train_items, test_items)
     )
-    allowed = lemmas_of(test_items.labels)[:, None] == lemmas if senses else None
+    allowed = _lemmas_of(test_items.labels)[:, None] == lemmas if senses else None
     frequent = np.full(len(test_items), times.argmax()) if allowed is None else (allowed * times).argmax(1)
     terms = [np.asarray(items.features(part.terms)) for items, part in ((train_items, train), (test_items, test))]
     nets = [replace(settings, seed=seed) for seed in range(settings.seed, settings.seed + settings.seeds)]
@@ -263,7 +263,7 @@ def score(task: str, train: Material, test: Material, settings: NetSettings) -> 
     about: dict[str, Any] = {
         "train": len(train_items),
         "test": len(test_items),
-        "unseen": int((gold == UNSEEN_LABEL).sum()),
+        "unseen": int((gold == _UNSEEN_LABEL).sum()),
     }
     about["baseline"] = float(f1(count_row(frequent).sum(0)))
     return [entry(name, about, np.array(rows), gold, count_row) for name, rows in answers.items()]

@@ -31,7 +31,7 @@ from mtlprune.encoder.pieces import EncoderError
 from mtlprune.encoder.pseudo_likelihood import MaskedLanguageModel
 from mtlprune.sentence import Sentence
 
-CHOSEN_SHARE = 0.15
+_CHOSEN_SHARE = 0.15
 """Share of the sub-words that are predicted."""
 HIDDEN, REPLACED = 0.8, 0.1
 """Shares of these that are shown as the mask token and as any other piece."""
@@ -40,7 +40,7 @@ TRAIN, DEV = 0.8, 0.1
 RATES = (1e-3, 3e-3, 1e-2)
 """Learning rates that are tried for each projection."""
 BATCH, DROPOUT = 512, 0.1
-IN_SUBSET = torch.tensor([[float(term in subset) for term in TERMS] for subset in SUBSETS])
+_IN_SUBSET = torch.tensor([[float(term in subset) for term in TERMS] for subset in SUBSETS])
 """(S, 4): 1 where a subset has a term."""
 
 
@@ -65,7 +65,7 @@ def masked_items(subject: Subject, sentences: Sequence[Sentence], request: Reque
     terms, gold, inputs_of_batches, rows_of_items = [], [], [], []
     for rows, batch in batches(encoder, sentences):
         slots = batch.piece_slot.numpy()
-        slots = slots[draws.random(len(slots)) < CHOSEN_SHARE]
+        slots = slots[draws.random(len(slots)) < _CHOSEN_SHARE]
         how, random_pieces = draws.random(len(slots)), draws.choice(plain, len(slots))
         true_pieces = batch.input_ids.flatten().numpy()[slots]
         pieces_seen = np.where(
@@ -107,7 +107,7 @@ def learnt_answers(items: MaskedItems, epochs: int, seed: int, device: str = "cp
     """
     names, classes = torch.unique(items.gold[items.part == 0], return_inverse=True)
     terms = [items.terms[:, items.part == part].to(device) for part in range(3)]
-    masks, classes = IN_SUBSET.to(device), classes.to(device)
+    masks, classes = _IN_SUBSET.to(device), classes.to(device)
     mean = torch.einsum("st,th->sh", masks, terms[0].mean(1))[:, None]
     centred = terms[0] - terms[0].mean(1, keepdim=True)
     covariance = torch.einsum("tnh,unh->tuh", centred, centred) / len(classes)
@@ -156,7 +156,7 @@ def score_masked(
             f"tasks={MASKED}: expected at least 10 chosen sub-words, found {len(items.gold)}; read more sentences"
         )
     model = lm.model.to(request.device)  # type: ignore[arg-type]  # transformers annotates a device only
-    sums = torch.einsum("st,tnh->snh", IN_SUBSET, items.terms[:, test]).to(request.device)
+    sums = torch.einsum("st,tnh->snh", _IN_SUBSET, items.terms[:, test]).to(request.device)
     by_head = [
         torch.cat([own_head(model, rows, int(items.gold[0])).argmax(-1).cpu() for rows in subset.split(BATCH)])
         for subset in sums

@@ -162,8 +162,8 @@ def head_importance(trace: Trace, full: Tensor) -> list[Tensor]:
 # -- from one forward pass to a trace: hooks read the places, nothing is changed ---------------------------------------
 
 
-FIRST_NORM = "embeddings.LayerNorm"
-LIFTS = {
+_FIRST_NORM = "embeddings.LayerNorm"
+_LIFTS = {
     "electra": "embeddings_project",
     "roformer": "embeddings_project",
     "albert": "encoder.embedding_hidden_mapping_in",
@@ -223,8 +223,8 @@ def _modules(encoder: Encoder) -> dict[str, list[Any]]:
     for name in ("first_norm", "inner", "outer", "second_norm"):
         modules[name] = by_layer(transformer, family.blocks + getattr(parts, name))
     base = transformer.base_model
-    modules["embeddings"] = [base.get_submodule(FIRST_NORM)]
-    path = LIFTS.get(kind)
+    modules["embeddings"] = [base.get_submodule(_FIRST_NORM)]
+    path = _LIFTS.get(kind)
     if path is not None and (path.startswith("encoder.") or hasattr(base, path)):
         modules["lift"] = [base.get_submodule(path)]
     return modules

@@ -44,7 +44,7 @@ from mtlprune.sentence import Sentence, declared
 
 TOLERANCE = 1e-4
 """Largest error of reconstruction in float32 by the size of the largest entry; more is refused."""
-SAMPLE = 1000
+_SAMPLE = 1000
 """Words on which h and f of encoders are compared by layer."""
 
 
@@ -86,12 +86,12 @@ def measure(request: Request) -> Result:
     def measure_subject(subject: Subject) -> SubjectResult:
         if (why := refusal(subject.encoder)) is not None:
             raise SubjectError(why)
-        parts = dissect(subject, reading.sentences, SAMPLE, request)
+        parts = dissect(subject, reading.sentences, _SAMPLE, request)
         trained, last = trained_on[subject.name], parts.pop("last")
         tasks_of_subject = [task for task in tasks_requested if len(trained) != 1 or task in (*trained, SENSES)]
         scores: list[dict[str, Any]] = []
         if training is not None and tasks_of_subject:
-            terms = last_terms(subject, training.sentences, request)
+            terms = _last_terms(subject, training.sentences, request)
             material = Material(training.sentences, terms), Material(reading.sentences, last)
             for task in sorted(tasks_of_subject, key=lambda task: task == SENSES):
                 scores += score(task, *material, nets)
@@ -110,7 +110,7 @@ def measure(request: Request) -> Result:
         "train_sentences": len(training.sentences) if training else 0,
         "kinds": {task: layers[task] for task in tasks_requested if task in layers},
         "nets": vars(nets),
-        "sample": SAMPLE,
+        "sample": _SAMPLE,
         "torch": torch.__version__,
     }
     named_encoders = [encoder | {"name": name} for encoder, name in zip(encoders, result.names, strict=True)]
@@ -253,7 +253,7 @@ def _reconstruction_error(stack: Tensor, full_state: Tensor, subject: Subject) -
     return error
 
 
-def last_terms(subject: Subject, sentences: Sequence[Sentence], request: Request) -> Tensor:
+def _last_terms(subject: Subject, sentences: Sequence[Sentence], request: Request) -> Tensor:
     """(4, W, H): terms of the last layer only, mean over the sub-words of each word."""
     terms = torch.zeros(4, sum(map(len, sentences)), subject.encoder.hidden_size)
     for batch in passes(subject, sentences, request.device):

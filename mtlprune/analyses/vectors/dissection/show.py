@@ -19,7 +19,7 @@ from mtlprune.runs.results import Result
 TABLE = tables_of(__package__)
 
 LONG = {"i": "input", "h": "heads", "f": "feed-forward", "c": "correction"}
-HUES = ("#78787e", "#56b4e9", "#e69f00", "#783c14")
+_HUES = ("#78787e", "#56b4e9", "#e69f00", "#783c14")
 """Colours of the terms, none of which is a task's."""
 SCORES = {
     "tags": "accuracy",
@@ -29,23 +29,23 @@ SCORES = {
     "frames": "role accuracy",
     "label": "accuracy",
 }
-BESIDE = {SENSES: "rolesets, learned net", NEAREST: "rolesets, 5 neighbours"}
-BESIDE |= {MASKED: "masked words, own head", LEARNT: "masked words, learnt projection"}
+_BESIDE = {SENSES: "rolesets, learned net", NEAREST: "rolesets, 5 neighbours"}
+_BESIDE |= {MASKED: "masked words, own head", LEARNT: "masked words, learnt projection"}
 READERS = {MASKED: ", own head", LEARNT: ", learnt"}
 """Who reads a sum of terms, where the two stand side by side."""
-BASELINES = {SENSES: "most frequent sense", NEAREST: "most frequent sense", MASKED: "most frequent piece"}
-ALIKE_BELOW = 0.9
+_BASELINES = {SENSES: "most frequent sense", NEAREST: "most frequent sense", MASKED: "most frequent piece"}
+_ALIKE_BELOW = 0.9
 """A correlation of importance below which a term differs between encoders."""
 
 
 def _kind(result: Result, task: str) -> str:
     """The kind of a layer; "" of another name."""
-    return "" if task in BESIDE else kind_of({**LAYERS, **result.about["kinds"]}[task])
+    return "" if task in _BESIDE else kind_of({**LAYERS, **result.about["kinds"]}[task])
 
 
 def _score(result: Result, task: str) -> str:
     """The name of its score."""
-    return BESIDE.get(task) or f"{task.upper()} {SCORES[_kind(result, task)]}"
+    return _BESIDE.get(task) or f"{task.upper()} {SCORES[_kind(result, task)]}"
 
 
 def about(result: Result) -> str:
@@ -160,7 +160,7 @@ def _scores(result: Result) -> list[Grid]:
             },
             index=[_subset_name(subset) for subset in SUBSETS],
         )
-        cell.loc[BASELINES.get(table, "majority label")] = [number(100 * value, 1) for value in facts["baseline"]]
+        cell.loc[_BASELINES.get(table, "majority label")] = [number(100 * value, 1) for value in facts["baseline"]]
         caption = f"Percent; {largest_row['train']:.0f} items to learn from, {largest_row['test']:.0f} asked"
         if largest_row["unseen"]:
             caption += f", of which {largest_row['unseen']:.0f} have a label that was never seen"
@@ -213,7 +213,7 @@ def _across(result: Result) -> Grid:
     rows = []
     for (name, partner, kind), pairs in _groups(_correlations(result), "encoder", "partner", "measure"):
         by_layer = pairs.pivot_table(index="layer", columns="term", values="value")
-        below = by_layer["h"].loc[1:] < ALIKE_BELOW
+        below = by_layer["h"].loc[1:] < _ALIKE_BELOW
         first = below[::-1].cummin()[::-1].idxmax() if below.iloc[-1] else math.nan
         cells = {"pairs": len(pairs) // (len(by_layer) * len(TERMS)), "mean": by_layer["h"].mean(), "first": first}
         rows.append({"name": name, "other": partner, "kind": kind.capitalize(), **by_layer.iloc[-1], **cells})
@@ -263,7 +263,7 @@ def _bars(result: Result) -> AnyChart:
     limits = [min(0.0, sums.min()), max(1.0, sums.max())]
     colour = alt.Color(
         "term:N",
-        scale=alt.Scale(domain=[f"{term}: {LONG[term]}" for term in TERMS], range=list(HUES)),
+        scale=alt.Scale(domain=[f"{term}: {LONG[term]}" for term in TERMS], range=list(_HUES)),
         legend=alt.Legend(orient="bottom", title=None, symbolType="square"),
     )
     charts = [

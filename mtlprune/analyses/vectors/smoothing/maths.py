@@ -135,7 +135,7 @@ def _masked(vectors: Tensor, mask: Tensor) -> Tensor:
 
 # -- spread between labels ---------------------------------------------------------------------------------------------
 
-NO_ROLE = "O"
+_NO_ROLE = "O"
 ROOM = 2**24
 """Numbers held at a time while permuting."""
 
@@ -156,7 +156,7 @@ def word_labels(sentence: Sentence, task: str) -> list[str] | None:
 def _roles(frames: Any, words: int) -> list[str]:
     predicates = {predicate.index for predicate in frames}
     arguments = [a for predicate in frames for a in predicate.arguments if a.label not in NOT_ARGUMENTS]
-    return _smallest(arguments, ["V" if place in predicates else NO_ROLE for place in range(words)])
+    return _smallest(arguments, ["V" if place in predicates else _NO_ROLE for place in range(words)])
 
 
 def _smallest(spans: Sequence[Span], otherwise: list[str]) -> list[str]:
@@ -168,9 +168,9 @@ def _smallest(spans: Sequence[Span], otherwise: list[str]) -> list[str]:
 
 _WORD_LABELS: dict[str, Callable[[Any, int], list[str]]] = {
     "tags": lambda tags, _: list(tags),
-    "spans": lambda spans, words: _smallest(spans, [NO_ROLE] * words),
+    "spans": lambda spans, words: _smallest(spans, [_NO_ROLE] * words),
     "tree": lambda tree, _: list(tree.relations),
-    "brackets": lambda brackets, words: _smallest(brackets, [NO_ROLE] * words),
+    "brackets": lambda brackets, words: _smallest(brackets, [_NO_ROLE] * words),
     "frames": _roles,
 }
 

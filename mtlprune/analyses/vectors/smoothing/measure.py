@@ -41,7 +41,7 @@ from mtlprune.runs.results import Result, head_rows, quantile_rows
 from mtlprune.sentence import declared
 from mtlprune.statistics.permutation import spearman
 
-OUTLIERS = 3
+_OUTLIERS = 3
 """Dimensions left out for ``cosine_without_outliers``: those that give most to the expected cosine."""
 STATES = ("cosine", "cosine_centred", "cosine_without_outliers", "cosine_pieces", "distance", "relative_distance")
 """Of hidden states: L + 1 a sentence, the embeddings first; of a fusion also of the vectors it makes of them."""
@@ -109,7 +109,7 @@ class SmoothingSurvey:
         """All passes."""
         self.mean, unit = self._corpus_mean()
         shares = maths.shares_of_dimensions(unit)  # (L + 1, H)
-        top = shares.topk(min(OUTLIERS, shares.shape[1]))
+        top = shares.topk(min(_OUTLIERS, shares.shape[1]))
         self.inside = torch.ones_like(shares, dtype=torch.bool).scatter(1, top.indices, False)
         columns = self._all_sentences()
         fused = {name: columns[name][:, self.layers + 1] for name in STATES} if self.fusion else {}

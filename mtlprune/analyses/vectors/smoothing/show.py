@@ -13,7 +13,7 @@ from mtlprune.runs.results import Result
 
 TABLE = tables_of(__package__)
 
-TOKENS = (
+_TOKENS = (
     "sub-words with [CLS] and [SEP], padding left out; cosine_pieces without [CLS] and [SEP]; label splits over words "
     "(means of sub-words) without [CLS] and [SEP]"
 )
@@ -31,7 +31,7 @@ def about(result: Result) -> str:
     """Describe the data, the tokens and the closing of heads."""
     facts = result.about
     return (
-        f"{result.origin} Tokens: {TOKENS}. Heads were closed one by "
+        f"{result.origin} Tokens: {_TOKENS}. Heads were closed one by "
         f"one in {min(facts['settings']['closing'], facts['sentences'])} of the sentences."
     )
 

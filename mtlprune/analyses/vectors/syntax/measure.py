@@ -39,7 +39,7 @@ from mtlprune.statistics.twonn import DimensionError, likelihood, twonn
 CLOUD = 1000
 """Sentences at most whose vectors' dimension is estimated: it grows with their number, so all encoders get as many."""
 PERMUTATIONS = 9999
-DIGITS = 4
+_DIGITS = 4
 """Of what is stored."""
 Rows = Iterator[dict[str, Any]]
 
@@ -96,7 +96,7 @@ def measure(request: Request) -> Result:
     return replace(
         result,
         about={**result.about, **about},
-        frames={name: frame.round({"value": DIGITS}) for name, frame in frames.items() if len(frame)},
+        frames={name: frame.round({"value": _DIGITS}) for name, frame in frames.items() if len(frame)},
     )
 
 
@@ -202,7 +202,7 @@ def _baseline(counts: ArcCounts) -> tuple[dict[str, Any], pd.DataFrame]:
         best_offset, n = counts.best_offset([name]), counts.size([name])
         values = {"uas": best_offset.value, "uas_held_out": best_offset.held_out, "offset": best_offset.offset}
         rows += [{"label": name, "measure": measure, "value": value, "n": n} for measure, value in values.items()]
-    offset = {measure: plain(round(value, DIGITS)) for measure, value in overall.items()}
+    offset = {measure: plain(round(value, _DIGITS)) for measure, value in overall.items()}
     about = {"tokens": counts.size(), "arcs": int(counts.arcs.sum()), "least": MIN_RELATION_COUNT, "offset": offset}
     return about, pd.DataFrame(rows)
 
