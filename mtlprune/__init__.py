@@ -28,7 +28,7 @@ __all__ = ["RunFolder", "Sentence", "load", "maps", "read_results", "read_runs",
 # so that few shapes occur (tasks/products.py): about 950 in 50 joint steps of five tasks. Read at the first product.
 os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "1024")
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 
 def __dir__() -> list[str]:
