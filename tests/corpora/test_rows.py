@@ -9,6 +9,7 @@ import pytest
 from mtlprune.corpora.formats.rows import parse_row_columns, read_rows
 from mtlprune.corpora.gum import names_of
 from mtlprune.corpora.store import load_corpus
+from mtlprune.runs.folder import RunFolder
 from mtlprune.sentence import Sentence, Span
 
 ASKED = "q=words,a=words,fit=fits,stars=rating:number,about=topics:labels"
@@ -73,7 +74,9 @@ def test_data_sets_with_a_text_a_row(mtlprune: Callable, tmp_path: Path) -> None
     assert load_corpus(tmp_path / "j").layers["kind"] == "label"
 
 
-def test_a_configuration_of_machamp(mtlprune: Callable, tmp_path: Path) -> None:
+def test_a_configuration_of_machamp_is_read_and_trained(
+    mtlprune: Callable, tiny_encoder: Callable, tmp_path: Path
+) -> None:
     (tmp_path / "pairs.tsv").write_text("yes\ta dog\ta cat\t0.5\tp|q\n" * 3)
     (tmp_path / "words.tsv").write_text("a\tX\ndog\tY\n\ncat\tY\n")
     paths = {"train_data_path": "pairs.tsv", "dev_data_path": "pairs.tsv"}
@@ -90,6 +93,10 @@ def test_a_configuration_of_machamp(mtlprune: Callable, tmp_path: Path) -> None:
     assert len(corpus["train"]) == 5 and corpus.layers["nli"] == "label" and corpus.layers["tag"] == "tags"
     first = corpus["train"][0]
     assert (first.split, first.get("nli"), first.get("fit"), first.get("about")) == (2, "yes", 0.5, ("p", "q"))
+    settings = [f"data.path={tmp_path / 'c'}", "tasks=nli,tag", "decoders.nli.type=label", "decoders.tag.type=pos"]
+    settings += [f"encoder.name={tiny_encoder('bert')}", "train.epochs=1", "train.device=cpu", "train.threads=1"]
+    mtlprune("train", "minilm-ewt5", *settings, "--out", tmp_path / "run").done()
+    assert set(RunFolder(tmp_path / "run").read_scores("dev")) == {"nli", "tag"}
 
 
 def gum_row(number: int, word: str, tag: str, entity: str) -> str:
