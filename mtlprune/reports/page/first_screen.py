@@ -91,7 +91,7 @@ def _unlearnt(scored: Scored) -> str:
             column.title for column in plain if column.runs_of(task) and np.mean(column.values(task)) <= majority_score
         ]
         tasks += [f"{task.upper()} ({', '.join(low)})"] * bool(low)
-    baseline = "the majority baseline, which gives every word what it mostly is in train"
+    baseline = "the majority baseline, which gives every word or sentence its most frequent value in train"
     advice = "train longer or on more sentences before believing what is said of their heads and gaps"
     return f"No better than {baseline}: {', '.join(tasks)}; {advice}." if tasks else ""
 
