@@ -69,10 +69,10 @@ def _declared_chart(declared: FigureDeclaration, draw: Callable[[Result], AnyCha
 
     def make(result: Result) -> Spec | None:
         has_rows = not declared.frame or len(result.frame(declared.frame))
-        drawn = draw(result) if has_rows else None
-        if drawn is None:
+        drawing = draw(result) if has_rows else None
+        if drawing is None:
             return None
-        chart, words = drawn if isinstance(drawn, Drawing) else Drawing(drawn, {})
+        chart, words = drawing if isinstance(drawing, Drawing) else Drawing(drawing, {})
         title, *explained = (line.format(result=result, **words) for line in (declared.title, *declared.explained))
         return figure(chart, title, explained)
 

@@ -74,11 +74,11 @@ class PairedCounts:
     def _count(self, run: ScoredRun, task: str) -> RunCounts:
         """Raises CountsError where counts are missing or damaged."""
         split = self.columns.split
-        counted = counts_in(self._read(run), task, self.columns.kind(task), self.names(task))
-        if counted is None:
+        ids_and_rows = counts_in(self._read(run), task, self.columns.kind(task), self.names(task))
+        if ids_and_rows is None:
             anew = f"`{command('evaluate', run.path, '--split', split.partition('.')[0])}` writes them"
             raise CountsError(f"{run.path} has no counts of {task} on {split}; {anew}")
-        return RunCounts(run.path, *counted)
+        return RunCounts(run.path, *ids_and_rows)
 
     def system(self, rows: Sequence[NDArray[Any]], task: str, seeds: tuple[int, ...]) -> System:
         """The counts (N, K) of S runs as the system of their seeds."""

@@ -75,15 +75,15 @@ def summing(
         tall = np.concatenate([np.concatenate(part.transpose(0, 2, 1)) for part in counts])  # (ΣSK, N')
         # Gold's counts are those of every run: each different row is summed once, and taken where it stands.
         distinct: dict[bytes, int] = {}
-        which = np.array([distinct.setdefault(row.tobytes(), len(distinct)) for row in tall])
-        rows_once = tall[np.unique(which, return_index=True)[1]].astype(dtype, order="C")
-        tables.append((places, rows, rows_once, which))
+        row_of = np.array([distinct.setdefault(row.tobytes(), len(distinct)) for row in tall])
+        rows_once = tall[np.unique(row_of, return_index=True)[1]].astype(dtype, order="C")
+        tables.append((places, rows, rows_once, row_of))
 
     def summed(weights: NDArray[Any]) -> dict[int, NDArray[Any]]:
         sums: dict[int, NDArray[Any]] = {}
-        for places, rows, rows_once, which in tables:
+        for places, rows, rows_once, row_of in tables:
             shapes = [systems[place].counts.shape[::2] for place in places]
-            by_system = np.split((rows_once @ weights[rows])[which], np.cumsum([*map(math.prod, shapes)])[:-1])
+            by_system = np.split((rows_once @ weights[rows])[row_of], np.cumsum([*map(math.prod, shapes)])[:-1])
             sums |= {p: part.reshape(*shape, -1) for p, shape, part in zip(places, shapes, by_system, strict=True)}
         return sums
 

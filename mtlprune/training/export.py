@@ -556,9 +556,9 @@ def _interval(request: ExportRequest, split: str, task: str) -> str:
     kind, name = DECODERS[decoder].kind, main_score(task, request.config.decoders.model_dump())
     names = count_names(kind, name)
     tree = request.run.read_counts(split) if request.run.has_counts(split) else {}
-    if (counted := counts_in(tree, task, kind, names)) is None:
+    if (ids_and_rows := counts_in(tree, task, kind, names)) is None:
         return "–"
-    [figure] = resampled_scores([System(counted[1][None], names, SCORES[kind][name])], RESAMPLES, seed=0)
+    [figure] = resampled_scores([System(ids_and_rows[1][None], names, SCORES[kind][name])], RESAMPLES, seed=0)
     low, high = percentiles(figure.booted[:, 0])
     return "–" if math.isnan(low) else f"{low:.2f} to {high:.2f}"
 
