@@ -52,7 +52,7 @@ def load_blas() -> None:
     """Load OpenBLAS, of which NumPy and SciPy hold one each, where the address space is limited (ulimit -v).
 
     OpenBLAS maps a buffer for each thread when it is loaded and when it computes its first product, and it tries for
-    ever where none can be had. Therefore all are mapped before anything else takes memory. Raises MemoryError: the
+    ever where none can be had. Therefore all are mapped before anything else takes memory. Raises MtlpruneError: the
     limit is too low for them.
     """
     import resource  # Windows has no such module, and main refuses it in a sentence of its own
@@ -60,8 +60,9 @@ def load_blas() -> None:
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if limit == resource.RLIM_INFINITY or "scipy.linalg" in sys.modules:
         return
-    if limit < (400 + 64 * (os.cpu_count() or 1)) << 20:
-        raise MemoryError
+    if limit < (least := 400 + 64 * (os.cpu_count() or 1)) << 20:
+        problem = f"expected at least {least} MB of address space, found {limit >> 20} MB"
+        raise MtlpruneError(f"{problem}; raise the limit (ulimit -v)")
     import numpy as np
     from scipy.linalg.blas import dgemm
 

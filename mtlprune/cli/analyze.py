@@ -87,24 +87,15 @@ def analyze(
         say(_list_analyses())
     elif name == "show":
         _show(results_in(_folder(words or ())), out or _folder(words or ()), formats, style)
-    elif not words and not any((corpus, out, split, sentences, claims)):
-        say(described(_find_analysis(name)))
     elif not words:
-        raise RunError(f"analyze {name}: expected runs or encoders to read; `{command('analyze', name)}` describes it")
+        help_command = command("analyze", _find_analysis(name).name, "--help")
+        raise RunError(f"analyze {name}: expected runs or encoders to read; `{help_command}` describes it")
     else:
-        given_options: dict[str, Any] = {
-            "corpus": corpus,
-            "split": split,
-            "sentences": sentences,
-            "claims": claims,
-            "device": device,
-        }
-        analysis, settings = (
-            _find_analysis(name),
-            [word for word in words if SETTING.match(word) and not Path(word).exists()],
-        )
+        analysis = _find_analysis(name)
+        settings = [word for word in words if SETTING.match(word) and not Path(word).exists()]
         names, options = [word for word in words if word not in settings], _options(analysis, settings)
-        given_options = {key: value for key, value in given_options.items() if value not in (None, [])}
+        all_options = dict[str, Any](corpus=corpus, split=split, sentences=sentences, claims=claims, device=device)
+        given_options = {key: value for key, value in all_options.items() if value not in (None, [])}
         _refuse_expanded(name, names)
         result = run(analysis, names, options, given_options, out, seed)
         if out is not None:
@@ -126,8 +117,8 @@ def _list_analyses() -> str:
 
 HELP = f"""Measure heads, encoders and runs, write tables and figures into --out, and print the findings.
 
-`mtlprune analyze NAME` describes an analysis, and lists the options and the settings (KEY=VALUE) that it takes and the
-columns of the tables that it writes.
+`mtlprune analyze NAME --help` describes an analysis, and lists the options and the settings (KEY=VALUE) that it takes
+and the columns of the tables that it writes.
 
 \b
 {_list_analyses()}

@@ -174,16 +174,9 @@ def build(
 
     These corpora are known by name: ewt5 FOLDER, masc FOLDER, gum FOLDER, ontonotes5 FOLDER, grammar.
     """
-    given_options = dict[str, Any](
-        train=train, dev=dev, test=test, split=split, seed=seed, columns=columns, pos=pos, misc=misc
-    )
-    given_options |= dict[str, Any](
-        repair=repair, leave_out=leave_out, skip_bad=skip_bad, dep=dep, name=name, licence=licence
-    )
-    given_options |= {"reflexives": reflexives, "comment": comment}
-    options = {
-        key: value for key, value in given_options.items() if value is not None and value != [] and value is not False
-    }
+    # At the beginning of a function its only names are its parameters, which here are the options.
+    parameters = {key: value for key, value in locals().items() if key not in ("files", "out", "overwrite")}
+    options = {key: value for key, value in parameters.items() if value not in (None, []) and value is not False}
     check_free(out, overwrite)
     kind, paths = _kind(list(files or ()), options)
     if wrong := sorted(options.keys() - _TAKES[kind]):
@@ -244,11 +237,8 @@ def _read(kind: str, files: Sequence[str], options: Mapping[str, Any]) -> Built:
     from mtlprune.corpora.formats.hub import read_dataset
 
     layers_left_out = [name.strip() for name in options.get("leave_out", "").split(",") if name.strip()]
-    left, share, seed = (
-        LeftOut(layers_left_out, options.get("skip_bad")),
-        options.get("split", SHARES),
-        options.get("seed", 1),
-    )
+    left = LeftOut(layers_left_out, options.get("skip_bad"))
+    share, seed = options.get("split", SHARES), options.get("seed", 1)
     paths_by_split = {split: options.get(split, ()) for split in ("train", "dev", "test")}
     record: dict[str, Any] = {"licence": options.get("licence", "unknown")}
     try:

@@ -16,7 +16,7 @@ import typer
 
 from mtlprune.cli.console import Device, console
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.formats import Skip, decode_line, malformed, separator_of, split_row, words_of
+from mtlprune.corpora.formats import Skip, decode_line, malformed, place_of_words, separator_of, split_row, words_of
 from mtlprune.errors import MtlpruneError, plural, printable
 from mtlprune.io.files import RunError, parse_json_line, reading
 from mtlprune.layers import OF_SENTENCES, kind_of
@@ -36,7 +36,7 @@ _LOOKS = {
     "jsonl": re.compile(r"\s*(\{\s*(\"|$)|\[\s*(\{|$))"),
     "trees": re.compile(r"\s*\(\s*(\(|[A-Z][-A-Z0-9]* *\()"),
     "CoNLL-2012": re.compile(r"#begin document|-DOCSTART-"),
-    "markup": re.compile(r"\s*<[?!]"),
+    "markup": re.compile(r"\s*<([?!]|/?[A-Za-z][^<>]*>\s*$)"),
 }
 """Form → the beginning of the first line of a file that is no text."""
 TAG = re.compile(r"O|[BIELSUM][-_]\S+|[A-Z]{2,5}\$?|\W+|_")
@@ -345,13 +345,9 @@ def _check_text(source: Path, begin: Sequence[str]) -> None:
     rows = [split_row(text, separator) for _, text in lines]
     columns = zip(*(row[1:] for row in rows), strict=False)
     tags = (all(map(TAG.fullmatch, cells)) and any(cell[0].isalpha() for cell in cells) for cells in columns)
-    if (
-        kind is None
-        and len(rows) > 1
-        and len(set(map(len, rows))) == 1 < len(rows[0])
-        and (separator != " " or any(tags))
-    ):
-        kind = "columns"
+    names_columns = any(place_of_words(split_row(first, sign)) is not None for sign in ",;")
+    is_table = len(rows) > 1 and len(set(map(len, rows))) == 1 < len(rows[0]) and (separator != " " or any(tags))
+    kind = kind or ("columns" if names_columns or is_table else None)
     if kind is not None:
         way = f"say --input {kind}" if kind in ("conllu", "jsonl") else "`mtlprune data build` reads it"
         way = "say what they hold (--columns)" if kind == "columns" else way

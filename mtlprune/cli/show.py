@@ -25,10 +25,9 @@ from mtlprune.corpora import CorpusError
 from mtlprune.corpora.store import Corpus, load_corpus, read_info
 from mtlprune.errors import plural
 from mtlprune.io.files import json_text, make_room, read_json, write_bytes, write_json, write_text
+from mtlprune.runs import forms
 from mtlprune.runs.folder import CURVES, RunError, RunFolder
-
-_MAJORITY = "majority.json"
-"""Beside the runs of a comparison or a study: fingerprint of the corpus → split → layer → majority baseline."""
+from mtlprune.runs.study import MAJORITY
 
 
 def table(
@@ -136,21 +135,32 @@ def _majority_scores(data: Path, run: RunFolder, split: str) -> dict[str, float]
 def keep_majority(folder: Path, run: RunFolder, splits: Sequence[str], data: Path | None) -> None:
     """Write the majority baseline of a run's corpus into the folder of the runs, for when the corpus is not at hand;
     nothing where it is not at hand now, or has no training split."""
-    baselines = read_json(folder / _MAJORITY) if (folder / _MAJORITY).is_file() else {}
+    baselines = _read_majority(folder)
     if scores := {split: of_split for split in splits if (of_split := majority_of(run, split, data))}:
-        write_json(folder / _MAJORITY, baselines | {run.read_manifest()["data"]["fingerprint"]: scores})
+        write_json(folder / MAJORITY, baselines | {run.read_manifest()["data"]["fingerprint"]: scores})
 
 
 def majority_of(run: RunFolder, split: str, data: Path | None = None) -> dict[str, float]:
     """The majority baseline that stands next to a run, else that of its corpus; nothing where neither is at hand."""
-    file, fingerprint = run.path.parent / _MAJORITY, run.read_manifest()["data"]["fingerprint"]
-    baselines = read_json(file).get(fingerprint, {}) if file.is_file() else {}
+    fingerprint = run.read_manifest()["data"]["fingerprint"]
+    baselines = _read_majority(run.path.parent).get(fingerprint, {})
     if split in baselines:
         return dict(baselines[split])
     try:
         return _majority_scores(data or run.corpus_path(), run, split)
     except (CorpusError, RunError):  # the page says that the baseline is not known
         return {}
+
+
+def _read_majority(folder: Path) -> dict[str, dict[str, dict[str, float]]]:
+    """The majority baselines that a folder of runs holds, nothing where it holds none. Raises RunError: damaged."""
+    path = folder / MAJORITY
+    baselines: dict[str, dict[str, dict[str, float]]] = read_json(path) if path.is_file() else {}
+    try:
+        forms.BASELINES.validate_python(baselines)
+    except ValueError:
+        raise RunError(f"damaged: {path}; remove it, and it is made again where the corpus is at hand") from None
+    return baselines
 
 
 def _left_by_compare(folders: Sequence[RunFolder]) -> list[Path]:

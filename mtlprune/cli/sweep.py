@@ -62,10 +62,8 @@ def sweep(
     from mtlprune.sweeps.cells import narrowed, resolve
     from mtlprune.sweeps.pool import visible_gpus
 
-    patterns, at_once = (
-        [part for pattern in only or [] for part in pattern.split(",")],
-        jobs or max(1, len(visible_gpus())),
-    )
+    patterns = [part for pattern in only or [] for part in pattern.split(",")]
+    at_once = jobs or max(1, len(visible_gpus()))
     roots = [out or default_folder(specification) for specification in specifications]
     sweeps = [resolve(*specification, overrides, dry_run) for specification in zip(specifications, roots, strict=True)]
     if dry_run:  # what other commands take the folder for stays as it was

@@ -530,8 +530,7 @@ class TreatmentConfig(Block):
                 known_names = ", ".join([*cls.model_fields, *ADDED_TREATMENTS])
                 raise ValueError(
                     f"treatment: there is no treatment {name!r}; known are {known_names}, and those of further "
-                    "packages, "
-                    "once they are installed"
+                    "packages, once they are installed"
                 )
             try:
                 blocks[name] = ADDED_TREATMENTS[name].Options.model_validate(blocks[name])

@@ -270,7 +270,7 @@ def remarks(splits: Mapping[str, Iterable[Sentence]]) -> list[str]:
             for problem, ids in oddities.items()
         ]
     for layer, names in tags.items():
-        if 2 * sum(tag[:2] in ("B-", "I-") for tag in names) > len(names):
+        if 2 * sum(tag[:2] in ("B-", "I-") for tag in names) >= len(names):
             suggestion = "name the column ner, or NAME:spans, if these are entities"
             warnings.append(f"warning: {layer} has tags of spans, such as {min(names)}; {suggestion}")
     for layer in (layer for layer, names in types.items() if "O" in names):

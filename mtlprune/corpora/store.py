@@ -182,15 +182,11 @@ def load_corpus(path: Path) -> "Corpus":
         with files.reading(file, CorpusError, "build the corpus anew"):
             content = file.read_bytes()
         if sha256(content).hexdigest() != digest:
-            files.refuse_pointer(file, CorpusError)
             raise CorpusError(f"{file} was changed or damaged since it was written; build the corpus anew")
         splits[split] = StoredSentences(content.split(b"\n")[:-1])
         if (stated_count := info["splits"][split].get("sentences")) != len(splits[split]):
-            raise CorpusError(
-                f"{path / INFO}: expected the {len(splits[split])} sentences that {split} has, "
-                f"found {stated_count}; build "
-                "the corpus anew"
-            )
+            problem = f"expected the {len(splits[split])} sentences that {split} has, found {stated_count}"
+            raise CorpusError(f"{path / INFO}: {problem}; build the corpus anew")
     return Corpus(path, info, splits)
 
 

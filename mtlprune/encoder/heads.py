@@ -42,10 +42,9 @@ def check_kept(kept_heads: Sequence[Sequence[int]], heads: int, width: int, outp
         inputs = matrix(output).shape[1]
         if not different or head_numbers != kept_heads[outputs.index(output)] or inputs != len(head_numbers) * width:
             raise EncoderError(
-                f"the head map does not fit the model: expected {inputs // width} different heads from 0 "
-                f"to {heads - 1} in layer {layer} (the same ones in layers that share a module), "
-                f"found {list(head_numbers)}; "
-                "give the head map the model was saved with, or of the earlier removal"
+                f"the head map does not fit the model: expected {inputs // width} different heads from 0 to "
+                f"{heads - 1} in layer {layer} (the same ones in layers that share a module), found "
+                f"{list(head_numbers)}; give the head map the model was saved with, or of the earlier removal"
             )
 
 

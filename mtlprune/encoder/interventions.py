@@ -196,8 +196,7 @@ def fold_means(encoder: Encoder, gates: Tensor) -> None:
             continue
         raise EncoderError(
             f"the means of closed heads cannot be folded into the biases of this {encoder.config.model_type}: "
-            f"{reason}; "
-            "expected an encoder whose layers have biases of their own, or a run with pruning.closed: zero"
+            f"{reason}; expected an encoder whose layers have biases of their own, or a run with pruning.closed: zero"
         )
     for output, bias in added.items():
         if output.bias is not None:

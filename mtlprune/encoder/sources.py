@@ -36,7 +36,7 @@ from mtlprune.encoder.families import ENCODER_DECODERS, FAMILIES, Attention, att
 from mtlprune.encoder.mpnet import MPNET, MPNET_HUB, MPNET_LICENCE, mpnet
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.errors import MtlpruneError, out_of_memory
-from mtlprune.io.files import SUMS, read_json, reading, refuse_pointer, refuse_special, verify_file, verify_sums
+from mtlprune.io.files import SUMS, read_json, reading, verify_file, verify_sums
 from mtlprune.io.reuse import reuse_copy_or_make, reuse_or_make
 
 
@@ -228,8 +228,8 @@ def load_config(name: str, revision: str | None = None, attention: Attention | N
             f"encoder.revision: expected none for {name!r}, which is a folder here; names on the hub have revisions"
         )
     for path in Path(source).iterdir() if Path(source).is_dir() else ():
-        refuse_special(path, EncoderError)
-        refuse_pointer(path, EncoderError)
+        with reading(path, EncoderError):
+            pass  # which refuses a pipe, a device and a pointer of Git LFS
     verify_sums(Path(source), f"{SAVED}; if you meant to change it, remove {SUMS}")
     with _in_words(name, "config"):
         config = AutoConfig.from_pretrained(source, revision=revision or MAIN, trust_remote_code=False)

@@ -272,9 +272,9 @@ def reading(path: Path | str, error: type[MtlpruneError] = RunError, remedy: str
     """Turn whatever goes wrong while a file is read and understood into one sentence that names it. ``path``: of the
     file, or what else is read (an option); ``remedy``: what to do, after a semicolon."""
     after = f"; {remedy}" if remedy else ""
-    if isinstance(path, Path):
-        refuse_special(path, error)
     try:
+        if isinstance(path, Path):
+            refuse_stand_in(path, error)
         yield
     except MtlpruneError:
         raise
@@ -299,10 +299,18 @@ def reading(path: Path | str, error: type[MtlpruneError] = RunError, remedy: str
         raise error(f"{path}: unexpected content: {reason(cause)}{after}") from None
 
 
-def refuse_special(path: Path, error: type[MtlpruneError] = RunError) -> None:
-    """Raise ``error`` where a pipe, a device or a socket stands in the place of a file: reading it may never end."""
+LFS_POINTER = b"version https://git-lfs"
+
+
+def refuse_stand_in(path: Path, error: type[MtlpruneError]) -> None:
+    """Raise ``error`` where something stands in the place of a file: a pipe, a device or a socket, because reading it
+    may never end, or a pointer that Git LFS left. Raises OSError."""
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise error(f"{path}: expected a file, found a pipe, a device or a socket; put a file in its place")
+    if path.is_file():
+        with path.open("rb") as file:
+            if file.read(len(LFS_POINTER)) == LFS_POINTER:
+                raise error(f"{path} is a pointer of Git LFS, not the file itself; run `git lfs pull` in its folder")
 
 
 def path_inside(folder: Path, name: str, listing: Path) -> Path:
@@ -311,17 +319,6 @@ def path_inside(folder: Path, name: str, listing: Path) -> Path:
     if not name.strip("./") or name.startswith(("/", "~")) or ".." in name.split("/") or "\0" in name:
         raise RunError(f"{listing} names {name!r}, expected a name of what lies in its folder; get an unaltered one")
     return folder / name
-
-
-_LFS_POINTER = b"version https://git-lfs"
-
-
-def refuse_pointer(path: Path, error: type[MtlpruneError]) -> None:
-    """Raise ``error`` where Git LFS left a pointer in the place of a file."""
-    if path.is_file():
-        with reading(path, error), path.open("rb") as file:
-            if file.read(len(_LFS_POINTER)) == _LFS_POINTER:
-                raise error(f"{path} is a pointer of Git LFS, not the file itself; run `git lfs pull` in its folder")
 
 
 def file_sha256(path: Path) -> str:
@@ -339,7 +336,6 @@ def verify_file(path: Path, sha256: str, remedy: str) -> None:
     with reading(path, RunError, remedy):
         actual = file_sha256(path)
     if actual != sha256:
-        refuse_pointer(path, RunError)
         raise RunError(
             f"{path} was changed or damaged since it was written: expected SHA-256 {sha256}, found {actual}; {remedy}"
         )

@@ -64,9 +64,8 @@ class ModelConfig(Block):
         ]
         if self.start is not None and changed_settings:
             raise ValueError(
-                f"model.{changed_settings[0]} has no effect with model.start, whose own it is; "
-                "leave it out (if a base file "
-                "has it, begin from one that has not)"
+                f"model.{changed_settings[0]} has no effect with model.start, whose own it is; leave it out (if a base "
+                "file has it, begin from one that has not)"
             )
         if self.hidden % self.heads:
             raise ValueError(f"model: hidden {self.hidden} cannot be shared out among {self.heads} heads")

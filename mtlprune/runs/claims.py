@@ -254,9 +254,8 @@ def _notes_of_seeds(run_groups: Sequence[RunGroup]) -> Iterator[str]:
         for names in by_gates.values():
             if len(names) > 1:
                 yield (
-                    f"Seeds {' and '.join(names)} of {run_group.label} have bit-identical gates at every "
-                    "evaluation, so "
-                    "they are one observation, not several: their agreement says nothing."
+                    f"Seeds {' and '.join(names)} of {run_group.label} have bit-identical gates at every evaluation, "
+                    "so they are one observation, not several: their agreement says nothing."
                 )
 
 

@@ -230,9 +230,8 @@ def _refuse_unlike(runs: Sequence[ScoredRun], by_corpus: bool) -> None:
         if run.fingerprint != first_run.fingerprint:
             raise RunError(
                 f"{first_run.path} and {run.path} were trained on different data (fingerprints "
-                f"{first_run.fingerprint[:12]} "
-                f"and {run.fingerprint[:12]}), so their scores are not compared; name runs of one corpus (`mtlprune "
-                "table --by corpus` gives each rows of its own)"
+                f"{first_run.fingerprint[:12]} and {run.fingerprint[:12]}), so their scores are not compared; name "
+                "runs of one corpus (`mtlprune table --by corpus` gives each rows of its own)"
             )
         for task, name in run.names.items():
             first_name, first = names.setdefault(task, (name, run))

@@ -78,6 +78,7 @@ BEST: TypeAdapter[Any] = TypeAdapter(dict[str, _Best])
 MANIFEST: TypeAdapter[Any] = TypeAdapter(_Manifest)
 METRICS: TypeAdapter[Any] = TypeAdapter(_Metrics)
 GATES: TypeAdapter[Any] = TypeAdapter(GateLine)
+BASELINES: TypeAdapter[Any] = TypeAdapter(dict[str, dict[str, dict[str, float | None]]])
 
 
 def damaged(location: Path | str) -> RunError:

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 FILE = "study.json"
+MAJORITY = "majority.json"
+"""Beside the runs of a comparison or a study: fingerprint of the corpus → split → layer → majority baseline."""
 FORMAT, VERSION = "mtlprune study", 1
 ANEW = "bring that file back, or pack the runs anew with `mtlprune runs pack`"
 ROWS = 16

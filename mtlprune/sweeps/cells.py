@@ -131,8 +131,7 @@ def resolve(
         if full_digest in names:
             raise SweepError(
                 f"{specification.path}: {names[full_digest]} and {name} are the same run, in every setting that "
-                "matters; "
-                "exclude one of them"
+                "matters; exclude one of them"
             )
         letters = full_digest[: _LETTERS if full_digest[:_LETTERS] not in names_used else 2 * _LETTERS]
         names[full_digest] = name

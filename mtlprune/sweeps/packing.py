@@ -15,7 +15,7 @@ import yaml
 from mtlprune.errors import command
 from mtlprune.io.files import json_text
 from mtlprune.runs.folder import EVIDENCE, RunError, RunFolder
-from mtlprune.runs.study import add_runs, open_study, packed_run, read_study, tables
+from mtlprune.runs.study import MAJORITY, add_runs, open_study, packed_run, read_study, tables
 from mtlprune.sentence import Sentence
 from mtlprune.statistics.labels import count_labels
 from mtlprune.sweeps.folder import INDEX, Place, expanded, read_index
@@ -91,7 +91,7 @@ def _check_out(out: Path, sweep: Path | None) -> None:
         raise RunError(f"--out: {out} is a file; name a folder for the study")
     study = open_study(out)
     if study is None:
-        for path in sorted({*out.iterdir()} - {*tables(out)}) if out.is_dir() else ():
+        for path in sorted({*out.iterdir()} - {*tables(out), out / MAJORITY}) if out.is_dir() else ():
             if not path.name.startswith("."):
                 raise RunError(f"--out: {out} holds {path.name} and no study; choose another folder, or an empty one")
     elif study.sweep and sweep is not None and study.sweep["name"] != read_index(sweep).get("name"):

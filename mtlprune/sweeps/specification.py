@@ -138,9 +138,8 @@ def _check_cells(specification: SweepSpecification) -> None:
     cell_count = math.prod(map(len, specification.axes.values())) if specification.axes else 0
     if cell_count > _MOST_CELLS:
         raise SweepError(
-            f"{specification.path}: grid: its axes have {cell_count:,} combinations, and at most {_MOST_CELLS:,} "
-            "are planned "
-            "at once (before only and exclude); shorten the axes, or divide the file"
+            f"{specification.path}: grid: its axes have {cell_count:,} combinations, and at most {_MOST_CELLS:,} are "
+            "planned at once (before only and exclude); shorten the axes, or divide the file"
         )
     names_seen: set[str] = set()
     for recipe in specification.recipes():

@@ -20,7 +20,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from mtlprune.errors import out_of_memory
-from mtlprune.io.files import RunError, append_line, file_sha256, reading, refuse_pointer, replacing, write_text
+from mtlprune.io.files import RunError, append_line, file_sha256, reading, replacing, write_text
 from mtlprune.runs.folder import RunFolder
 from mtlprune.training.hardware import peak_memory
 
@@ -154,7 +154,6 @@ def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Optimiz
     """Bring model and optimizer to the stored state. Raises RunError where the file does not fit them."""
     parameters = _parameters(optimizer)
     state: dict[int, dict[str, Any]] = {}
-    refuse_pointer(path, RunError)
     try:
         with reading(path, RunError, _HINT_REMOVE_CHECKPOINT):
             with safe_open(path, framework="pt") as file:

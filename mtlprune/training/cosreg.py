@@ -69,6 +69,5 @@ def check_cosreg(run: NewRun) -> None:
             problem = "no matrix of label weights" if labels is None else f"label weights of {len(labels.names)} label"
             raise ConfigError(
                 f"train.cosreg: expected rows of two labels or more in each decoder, found {problem} in that of "
-                f"{task}; "
-                "leave train.cosreg out, or that task"
+                f"{task}; leave train.cosreg out, or that task"
             )

@@ -26,9 +26,8 @@ def read_splits(config: Config, corpus: Corpus) -> tuple[list[Sentence], list[Se
             left = ",".join(task for task in config.tasks if task not in missing)
             advice = f"train without (tasks={left}), " if left else "take other tasks, "
             raise ConfigError(
-                f"{config.data.path}, split {name}: no sentence has the {missing_layers}; {advice}or build a "
-                "corpus that has "
-                f"{'them' if len(missing) > 1 else 'it'}"
+                f"{config.data.path}, split {name}: no sentence has the {missing_layers}; {advice}or build a corpus "
+                f"that has {'them' if len(missing) > 1 else 'it'}"
             )
     return train, dev
 

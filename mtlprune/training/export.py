@@ -330,10 +330,9 @@ def _check_labels(
         found_labels = [name for name, _ in label(words)]
         if found_labels != expected_labels:
             raise RunError(
-                f"{request.run.path}: the model card's code labels {' '.join(words)!r} as "
-                f"{' '.join(found_labels)}, the run as "
-                f"{' '.join(expected_labels)}; nothing is written. This is a defect: please report it with the "
-                "encoder's name"
+                f"{request.run.path}: the model card's code labels {' '.join(words)!r} as {' '.join(found_labels)}, "
+                f"the run as {' '.join(expected_labels)}; nothing is written. This is a defect: please report it with "
+                "the encoder's name"
             )
 
 

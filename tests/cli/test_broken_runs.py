@@ -21,11 +21,13 @@ from report_runs import gold_sentences, write_study_run
 from run_folders import change_config
 from safetensors.torch import load_file, save_file
 
+from mtlprune.cli.show import majority_of
 from mtlprune.config.config import load_config
 from mtlprune.corpora.store import save_corpus
 from mtlprune.errors import printable_lines
-from mtlprune.io.files import SUMS, verify_sums, write_sums
+from mtlprune.io.files import SUMS, RunError, verify_sums, write_sums
 from mtlprune.runs.folder import RESULTS, RunFolder
+from mtlprune.runs.study import MAJORITY
 from mtlprune.training.loop import train
 
 
@@ -438,6 +440,14 @@ COMMANDS = {
     "check": ("data", "check", "CORPUS"),
     "mistake": ("evaluate", "NONE", "--split", "dev"),
 }
+
+
+@pytest.mark.parametrize("content", ["[]", '{"a": 1}', '{"a": {"test": {"pos": "x"}}}', "{"])
+def test_majority_baselines_of_another_shape_are_refused(content: str, study: tuple[list[Path], Path], tmp_path: Path):
+    run = RunFolder(shutil.copytree(study[0][0], tmp_path / "run"))
+    (tmp_path / MAJORITY).write_text(content)
+    with pytest.raises(RunError, match=re.escape(str(tmp_path / MAJORITY))):
+        majority_of(run, "test")
 
 
 @pytest.mark.parametrize("command", COMMANDS)

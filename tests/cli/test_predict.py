@@ -159,6 +159,8 @@ REFUSED = [
     ("t.txt", "Ann\tB-PER\nsang\tO\n\nBo\tB-PER\n", "t.txt, line 1: expected text, found what looks like columns; say"),
     ("t.txt", "Ann NNP\nsang VBD\n. .\n\nBo NNP\n", "t.txt, line 1: expected text, found what looks like columns; say"),
     ("t.txt", "Word,POS\nAnn,NNP\n", "t.txt, line 1: expected text, found what looks like columns"),
+    ("t.txt", "Sentence #,Word,POS\n1,Ann,NNP\n,of the,IN\n", "found what looks like columns"),
+    ("t.txt", "<doc id=1>\nAnn sang .\n</doc>\n", "found what looks like markup"),
     ("t.txt", "-DOCSTART- -X- O\n\na b O\n", "found what looks like CoNLL-2012"),
     ("t.txt", '<?xml version="1.0"?>\n<a/>\n', "found what looks like markup"),
     ("--out o.csv t.txt", "Ann", "o.csv: expected a file .jsonl, .conllu, .tsv or .txt, found .csv"),

@@ -322,6 +322,10 @@ def test_gold_that_is_not_to_be_had_is_told_and_no_half_study_is_left(study, tmp
     assert files(tmp_path) == {}
     assert "new: 1 run in 0.0" in mtlprune(*words, "--data", study[0] / "data/x").done().out
     assert packed(Path("new"))["none-pos-1"] == packed(study[1] / "mine")["none-pos-1"]
+    Path("new/study.json").unlink()  # as the message advises, the same command packs the runs anew
+    Path("new/majority.json").write_text("{}")
+    mtlprune(*words, "--data", study[0] / "data/x").done()
+    assert packed(Path("new"))["none-pos-1"] == packed(study[1] / "mine")["none-pos-1"]
 
 
 @pytest.mark.slow

@@ -337,8 +337,7 @@ def _read(corpus: Corpus, modes: Sequence[str], train_sentences: int | None, see
     if missing:
         raise ProbeError(
             f"{corpus.path}: expected the splits {', '.join(splits_needed)}, found {', '.join(corpus.splits)}; "
-            "centroids come "
-            f"from train, heads are chosen on dev; with test alone there is mode={AS_RELEASED}"
+            f"centroids come from train, heads are chosen on dev; with test alone there is mode={AS_RELEASED}"
         )
     by_split = {split: list(corpus[split]) for split in splits_needed}
     if train_sentences is not None and "train" in by_split and train_sentences < len(by_split["train"]):

@@ -46,9 +46,8 @@ def joined_results(paths: Sequence[Path], results: Sequence[Result]) -> Result:
         for name in ("fingerprint", "specials", "few"):
             if result.about[name] != results[0].about[name]:
                 raise RunError(
-                    f"{paths[0]} and {path} differ in {name} ({results[0].about[name]} and "
-                    f"{result.about[name]}), so their "
-                    "numbers do not belong side by side; plot them apart"
+                    f"{paths[0]} and {path} differ in {name} ({results[0].about[name]} and {result.about[name]}), so "
+                    "their numbers do not belong side by side; plot them apart"
                 )
     if len(sizes := {shape(result) for result in results}) > 1:
         shapes = ", ".join(sorted(f"{layers} × {heads}" for layers, heads in sizes))

@@ -60,8 +60,7 @@ def findings(result: Result) -> list[str]:
     if len(counted_labels):
         sentences.append(
             f"The numbers are percent, means over labels of at least {min_items} test items: the best head (in "
-            "brackets the "
-            "best control, the gain over it, and how many labels have one)."
+            "brackets the best control, the gain over it, and how many labels have one)."
         )
     for split, numbers in result.about.get("splits", {}).items():
         if isinstance(numbers, dict) and numbers.get("too_long"):
@@ -235,10 +234,9 @@ def _beside_stl(panel: ProbePanel, result: Result) -> Grid:
             cells += [mean_sd(panel.values(title, label)), Strong(change) if low > 0 or high < 0 else change]
         rows.append(cells)
     caption = (
-        f"Accuracy in percent, {_spread_words(panel, panel.titles)}. Δ: minus STL, in points; in brackets its "
-        "95 % interval "
-        "(paired bootstrap over sentences), bold where it lies on one side of 0."
-        f"{_marks(panel, result.about['few'])}"
+        f"Accuracy in percent, {_spread_words(panel, panel.titles)}. Δ: minus STL, in points; in brackets its 95 % "
+        "interval (paired bootstrap over sentences), bold where it lies on one side of "
+        f"0.{_marks(panel, result.about['few'])}"
     )
     header = ["label", "items", STL, *(part for title in panel.compared for part in (title, "Δ"))]
     return Grid(header, rows, 1, f"{panel.task.upper()}: encoders beside STL", caption, f"{panel.task}-changes")

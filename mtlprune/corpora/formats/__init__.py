@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from mtlprune.corpora import CorpusError
 from mtlprune.errors import MtlpruneError
-from mtlprune.io.files import refuse_pointer
+from mtlprune.io.files import refuse_stand_in
 from mtlprune.layers import Dependencies, find_cycle
 from mtlprune.sentence import SentenceError
 
@@ -153,8 +153,8 @@ def read_lines(path: Path, skip: Skip | None = None) -> Iterator[NumberedLine]:
     not UTF-8 is passed on, for :func:`check_text` to refuse with its sentence. Raises CorpusError: the file is missing,
     unreadable or not UTF-8."""
     number, raw = 0, b"\n"
-    refuse_pointer(Path(path), CorpusError)
     try:
+        refuse_stand_in(Path(path), CorpusError)
         with Path(path).open("rb") as stream:
             for number, raw in enumerate(stream, 1):
                 yield decode_line(raw, number, path, skip)

@@ -297,7 +297,7 @@ def _by_closing(result: Result) -> Verdict | None:
     answer = "Possible: tasks need each other's heads" if len(lower) else NOT_SHOWN
     answer = answer if cells["n"].max() > 1 else ONE_SEED
     text = (
-        f"Closing what another task claims, instead of random heads of the same layers, costs a task points in "
+        "Closing what another task claims, instead of random heads of the same layers, costs a task points in "
         f"{len(lower)} of {len(cells)} cases, most {worst['encoder']} without {worst['other']}'s: "
         f"{signed(worst['estimate'])}{interval_text(worst['low'], worst['high'], 1)}"
         f"{_seen_from(answer, worst['detectable'])}."

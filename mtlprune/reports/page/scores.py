@@ -142,8 +142,7 @@ def _render_table(scored: Scored) -> dict[str, Any]:
     if comparison.tests:
         caption = (
             "Differences in points with 95 % intervals over seeds and sentences (with one run, over sentences only); "
-            "full dots: significant over both after Holm's correction within a question, never with "
-            "one run."
+            "full dots: significant over both after Holm's correction within a question, never with one run."
         )
         differences = list(_differences(comparison))
         content["forest"] = forest_figure(differences, "Differences", "difference, points", caption, 420)
@@ -244,9 +243,8 @@ def labels_part(tables: Sequence[Scored], gold: Gold, resamples: int) -> Part | 
             if rare_count := sum(row.is_rare for rows in by_task.values() for row in rows):
                 caveats.append(
                     f"{contrast.title}: {rare_count} of {sum(map(len, by_task.values()))} labels have fewer than "
-                    f"{FEW_ITEMS} gold "
-                    "items; they are marked ° and not tested. The q of the others is corrected (Benjamini and "
-                    "Hochberg) within a task, not over tasks."
+                    f"{FEW_ITEMS} gold items; they are marked ° and not tested. The q of the others is corrected "
+                    "(Benjamini and Hochberg) within a task, not over tasks."
                 )
     holds = {"contrasts": contrasts_shown, "several": has_contrasts}
     return Part("labels", "Labels lost and gained", holds, "scores", caveats, findings, folded=has_contrasts)

@@ -102,8 +102,7 @@ def request(run: str | Path, task: str | None, most_open: int | None) -> Removal
     if corpus.fingerprint != expected_fingerprint:
         raise RunError(
             f"{path} has the fingerprint {corpus.fingerprint[:16]}…, but {source.path} was trained on "
-            f"{expected_fingerprint[:16]}…; "
-            "bring that data back: the run is checked and scored on it after removal"
+            f"{expected_fingerprint[:16]}…; bring that data back: the run is checked and scored on it after removal"
         )
     return RemovalRequest(source, task, SHARED if SHARED in sets else str(task), most_open, corpus)
 
@@ -153,9 +152,8 @@ def prune(request: RemovalRequest, folder: RunFolder, out: Path) -> Pruned:
     if not difference <= TOLERANCE:
         raise RunError(
             f"{request.source.path}: without the heads, word vectors of {len(sentences)} sentences of "
-            f"{config.data.dev} "
-            f"differ by {difference:.1e} of the largest number in them, expected at most {TOLERANCE:.0e}; nothing is "
-            "written. This is a defect: please report it with the encoder's name"
+            f"{config.data.dev} differ by {difference:.1e} of the largest number in them, expected at most "
+            f"{TOLERANCE:.0e}; nothing is written. This is a defect: please report it with the encoder's name"
         )
     return Pruned(gates, reloaded, head_map, sizes, difference)
 

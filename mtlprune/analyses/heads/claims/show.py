@@ -80,9 +80,8 @@ def answer(result: Result) -> str:
     if math.isnan(all_pairs.shared):
         return "Whether tasks claim the same heads is open: two single tasks or more are needed."
     first = (
-        f"Two runs of different single tasks share {number(all_pairs.shared, 1)} open heads on average; layer "
-        "depth alone "
-        f"explains {number(all_pairs.expected, 1)}"
+        f"Two runs of different single tasks share {number(all_pairs.shared, 1)} open heads on average; layer depth "
+        f"alone explains {number(all_pairs.expected, 1)}"
     )
     if math.isnan(all_pairs.z):
         return f"{first}, and permuting heads within layers cannot change that."
@@ -155,8 +154,7 @@ def stable(result: Result) -> list[str]:
             interval = "" if math.isnan(row.low) else f"{_needed(row.low)} to {_needed(row.high)}; "
             sentences.append(
                 f"With Φ the reliability of one run, a reliability of {reliability} takes the mean of "
-                f"{_needed(row.value)} "
-                f"seeds ({interval}Spearman-Brown)."
+                f"{_needed(row.value)} seeds ({interval}Spearman-Brown)."
             )
     tests = result.frame("labellings")
     if len(tests) and not tests["nearest_p"].isna().all():

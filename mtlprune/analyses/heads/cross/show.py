@@ -24,11 +24,10 @@ def about(result: Result) -> str:
     return (
         f"{result.source} ({info['fingerprint'][:8]}); {info['too_long']} too long and left out; seed {info['seed']}. "
         "Heads that a setting claims (open in more than half of its seeds) are closed in finished runs, whose weights "
-        f"stay as they are.{SENTENCES[settings.get('closed', 'zero')]} Beside it "
-        f"{plural(settings['draws'], 'draw')} of as many random heads of the same layers. "
-        "Differences: claimed minus random, in points of the task's main score; intervals and p are over seeds, "
-        f"sentences ({settings['resamples']:,}) and draws, Holm over the cells of other tasks, margin "
-        f"±{settings['margin']:g}."
+        f"stay as they are.{SENTENCES[settings.get('closed', 'zero')]} Beside it {plural(settings['draws'], 'draw')} "
+        "of as many random heads of the same layers. Differences: claimed minus random, in points of the task's main "
+        f"score; intervals and p are over seeds, sentences ({settings['resamples']:,}) and draws, Holm over the cells "
+        f"of other tasks, margin ±{settings['margin']:g}."
     )
 
 

@@ -36,10 +36,9 @@ def findings(result: Result) -> list[str]:
         at_updates, at_loss = means.loc[(row.updates, UPDATES)], means.loc[(row.updates, LOSS)]
         interval = "no interval" if math.isnan(row.low) else f"[{percent(row.low)}, {percent(row.high)}]"
         sentences.append(
-            f"With {row.updates:,} updates joint training changes the mean score by "
-            f"{with_interval(at_updates)} points. Compared with single tasks of equal training loss it changes it by "
-            f"{with_interval(at_loss)}, which is {percent(row.value)} of that ({interval}): "
-            f"{explanation(row, settings)}."
+            f"With {row.updates:,} updates joint training changes the mean score by {with_interval(at_updates)} "
+            f"points. Compared with single tasks of equal training loss it changes it by {with_interval(at_loss)}, "
+            f"which is {percent(row.value)} of that ({interval}): {explanation(row, settings)}."
         )
     return sentences + list(result.about["notes"])
 

@@ -42,11 +42,9 @@ def findings(result: Result) -> list[str]:
             for rows_of_kind in (claimed_rows[is_own], claimed_rows[~is_own])
         )
         sentences.append(
-            f"Of the change of a task's decision, means of cells, {own_share} passes through the heads that the "
-            "task itself "
-            f"claims ({of_mine} through random ones of the same layers), {others_share} through those that "
-            "another task "
-            f"claims ({of_theirs})."
+            f"Of the change of a task's decision, means of cells, {own_share} passes through the heads that the task "
+            f"itself claims ({of_mine} through random ones of the same layers), {others_share} through those that "
+            f"another task claims ({of_theirs})."
         )
     contrasts = result.frame("contrasts", "term")
     for row in contrasts.query("term == 'stem'").itertuples():

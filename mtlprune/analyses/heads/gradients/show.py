@@ -18,10 +18,9 @@ def about(result: Result) -> str:
     facts = result.about
     return (
         f"{result.source} ({facts['fingerprint'][:8]}); {facts['too_long']} too long and left out; seed "
-        f"{facts['seed']}. "
-        "Importance of a head: mean over sentences of |∂L/∂ξ|, with ξ a factor of the head's output (Michel, Levy and "
-        "Neubig 2019); relative: over the l2 norm of its layer, as the method ranks heads. Halves are of the "
-        "sentences, not seeds of training: what they disagree in is noise of the data alone."
+        f"{facts['seed']}. Importance of a head: mean over sentences of |∂L/∂ξ|, with ξ a factor of the head's output "
+        "(Michel, Levy and Neubig 2019); relative: over the l2 norm of its layer, as the method ranks heads. Halves "
+        "are of the sentences, not seeds of training: what they disagree in is noise of the data alone."
     )
 
 

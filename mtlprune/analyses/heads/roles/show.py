@@ -65,10 +65,9 @@ def findings(result: Result) -> list[str]:
         owner_words, name = ("the tasks of each run", "p") if mean else (row.task.upper(), "Holm p")
         detectable_note = seen_from(row.detectable, before="; not shown: ")
         sentences.append(
-            f"Closing the {'' if _single(result) else 'conflict '}heads that interfere with {owner_words} for "
-            "it alone, "
-            f"instead of random heads of the same layers, gains {row.encoder} {with_interval(row)} points ({name} "
-            f"{probability(row.p_holm)}{detectable_note})."
+            f"Closing the {'' if _single(result) else 'conflict '}heads that interfere with {owner_words} for it "
+            f"alone, instead of random heads of the same layers, gains {row.encoder} {with_interval(row)} points "
+            f"({name} {probability(row.p_holm)}{detectable_note})."
         )
     return sentences
 

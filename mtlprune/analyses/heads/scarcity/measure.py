@@ -102,9 +102,8 @@ def _notes_of_differences(levels: Sequence[Level]) -> list[str]:
         masks = {(run.seed, (run.best_gates[1][SHARED] > OPEN_ABOVE).tobytes()) for run in runs}
         if len(masks) > len({run.seed for run in runs}):
             notes.append(
-                f"{level.label}: single-task and joint runs of one seed have other heads open, so their draws "
-                "add noise "
-                "to the gap; pruning.draw gives them the same."
+                f"{level.label}: single-task and joint runs of one seed have other heads open, so their draws add "
+                "noise to the gap; pruning.draw gives them the same."
             )
     return notes
 

@@ -56,11 +56,9 @@ def findings(result: Result) -> list[str]:
         detectable_note = seen_from(*only_not_shown(rows_of_kind)["detectable"], before="; of what is not shown, ")
         reach = rows_of_kind.loc[rows_of_kind["p_reach_holm"] < LEVEL, "term"]
         sentences.append(
-            f"Of {len(rows_of_kind)} {name} {len(better)} {'is' if len(better) == 1 else 'are'} better than "
-            "joint training"
-            f"{_names_in_words(better)}, {len(worse)} worse{_names_in_words(worse)}; shown to be at most "
-            f"{margin:g} points below "
-            f"single tasks: {len(reach)}{_names_in_words(reach)}{detectable_note}."
+            f"Of {len(rows_of_kind)} {name} {len(better)} {'is' if len(better) == 1 else 'are'} better than joint "
+            f"training{_names_in_words(better)}, {len(worse)} worse{_names_in_words(worse)}; shown to be at most "
+            f"{margin:g} points below single tasks: {len(reach)}{_names_in_words(reach)}{detectable_note}."
         )
     pairs = pairs_not_shown(result)
     tuned = pairs[pairs["mode"] == "tuned"]
