@@ -148,11 +148,11 @@ def list_cells(
 def _left(left: Sequence[Expected | None], jobs: int, configs: Sequence[Config], afterwards: float) -> Iterator[str]:
     """Lines on the time of cells that are left, how it is estimated, and the memory of a run."""
     from mtlprune.cli.display import duration
-    from mtlprune.sweeps.times import GPU, core, rough_memory
+    from mtlprune.sweeps.times import GPU, START, core, rough_memory
 
     with_time = [expected for expected in left if expected is not None]
     if with_time:
-        seconds = sum(cell.seconds for cell in with_time) / min(jobs, len(with_time))
+        seconds = START + sum(cell.seconds for cell in with_time) / min(jobs, len(with_time))
         at_once = f"{jobs} at once" if jobs > 1 else "one after the other"
         unknown = (
             f"; not counted: {len(left) - len(with_time)} whose data are not known"

@@ -299,7 +299,7 @@ def reading(path: Path | str, error: type[MtlpruneError] = RunError, remedy: str
         raise error(f"{path}: unexpected content: {reason(cause)}{after}") from None
 
 
-LFS_POINTER = b"version https://git-lfs"
+_LFS_POINTER = b"version https://git-lfs"
 
 
 def refuse_stand_in(path: Path, error: type[MtlpruneError]) -> None:
@@ -309,7 +309,7 @@ def refuse_stand_in(path: Path, error: type[MtlpruneError]) -> None:
         raise error(f"{path}: expected a file, found a pipe, a device or a socket; put a file in its place")
     if path.is_file():
         with path.open("rb") as file:
-            if file.read(len(LFS_POINTER)) == LFS_POINTER:
+            if file.read(len(_LFS_POINTER)) == _LFS_POINTER:
                 raise error(f"{path} is a pointer of Git LFS, not the file itself; run `git lfs pull` in its folder")
 
 

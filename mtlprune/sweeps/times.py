@@ -1,6 +1,7 @@
 """Times of cells: as long as finished cells of their kind took, or a rough figure by arithmetic; memory and disk.
 
-A time is that of a process from its start to its end: libraries, training with the scores of dev, and other scores.
+A time is that of a cell in a process that has loaded its libraries, as a worker does once for many cells: loading,
+training with the scores of dev, and other scores.
 
 Cells are of one kind whose configurations differ in seeds, rates and the runs they make use of only.
 """
@@ -32,8 +33,8 @@ PIECES = 18
 DECODER = 1e8
 """Operations of a decoder on a sentence, on MiniLM's words; in proportion to the encoder's width on others."""
 START, NEXT, WARMING = 6.0, 1.0, 6.0
-"""Seconds until a process has loaded what it needs; until it has loaded the run of the cell before, for the next; and
-that the first updates take longer than later ones."""
+"""Seconds until a process has loaded its libraries; until it has loaded the encoder or run of a cell; and that the
+first updates take longer than later ones."""
 _DECODING = 0.27
 """Time of decoding one task, as a share of the encoder's forward pass (results/speed/bench.json: 2.35 with 5 tasks)."""
 _DEV_SHARE = 1 / 8
@@ -195,7 +196,7 @@ def sentences_in(path: Path, split: str) -> int:
 
 
 def rough_seconds(config: Config, splits: Iterable[str] = ()) -> float | None:
-    """Seconds of a process on one core by arithmetic; None on data that are not known. ``splits``: those that the run
+    """Seconds of a cell on one core by arithmetic; None on data that are not known. ``splits``: those that the run
     is scored on in the end."""
     if (sentences := training_sentences(config)) is None:
         return None
@@ -207,6 +208,6 @@ def rough_seconds(config: Config, splits: Iterable[str] = ()) -> float | None:
 
 
 def _overhead_seconds(config: Config, splits: Iterable[str]) -> float:
-    """Seconds before and after a training: libraries and model are loaded, and further splits are scored."""
+    """Seconds before and after a training: the model is loaded, and further splits are scored."""
     scored = sum(sentences_in(Path(config.data.path), split) for split in splits)
-    return (NEXT if _only_selects(config) else START) + scoring_operations(config, scored) / core()
+    return NEXT + scoring_operations(config, scored) / core()
