@@ -92,7 +92,8 @@ class Value(Block):
             return "undecided"
         least = 0.0 if sign.endswith("=") else size_asked
         if low > least and estimate >= size_asked:
-            return "supported"
+            # One of several tests of a family is supported only if it also holds after the correction.
+            return "undecided" if row.get("p_holm", math.nan) >= LEVEL else "supported"
         return "not supported" if high < size_asked else "undecided"
 
 
@@ -203,10 +204,10 @@ def findings(page: Page) -> str:
             f"**{finding.verdict.capitalize()}.** {finding.filled(finding.evidence)}",
         ]
         lines += ["", f"![{finding.axis}](findings/{name}.png)", "", f"- Where: {where(finding)}."]
-        lines += [f"- Power: four of five such studies would show {power}." for power in detectable(finding)]
+        lines += [f"- Detectable in four of five studies: {power}." for power in detectable(finding)]
         lines += [
             f"- Doubt: {finding.filled(finding.doubt)}",
-            f"- What would change it: {finding.filled(finding.change)}",
+            f"- Next: {finding.filled(finding.change)}",
         ]
         lines += [f"- Command: `{finding.command}` ([page]({finding.page}))"]
     lines += ["", "## One gap, several numbers", "", *gaps(page)]
@@ -215,7 +216,7 @@ def findings(page: Page) -> str:
 
 def where(finding: Finding) -> str:
     """Where a claim holds, in words."""
-    places = _places(finding, " on ")
+    places = _places(finding, "/")
     untried = places.pop("not tried", [])
     words = [f"{cell} for {', '.join(some)}" for cell, some in places.items()]
     return "; ".join(words + ["not tried elsewhere"] * bool(untried))
