@@ -212,9 +212,13 @@ fi
 if [ -d results/baselines/records ]; then
     mkdir -p "$out/baselines"
     python results/baselines/steps.py results/baselines/records/tuning > "$out/baselines/tuning.md"
-    mtlprune analyze scarcity groups=results/baselines/scarcity/groups.yaml without=srl --out "$out/baselines/scarcity" > /dev/null
-    mtlprune table results/baselines/records/tuned --out "$out/baselines/scores.md"
+    mtlprune analyze scarcity groups=results/baselines/scarcity/groups.yaml without=srl --format png \
+        --out "$out/baselines/scarcity" > /dev/null
+    mtlprune table 'results/baselines/records/tuned:72-own-*' --out "$out/baselines/scores.md"
+    mtlprune table 'results/baselines/records/full:full-*' --out "$out/baselines/full.md"
     mtlprune claims results/baselines/records/claims --format png --out "$out/baselines/claims" > /dev/null
+    mtlprune report 'results/baselines/records/tuned:72-own-*' results/baselines/records/claims \
+        --analyses "$out/baselines/claims" --analyses "$out/baselines/scarcity" --out "$out/baselines/report.html"
 fi
 
 # What was found, from the Results above
