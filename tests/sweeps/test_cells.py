@@ -16,7 +16,7 @@ from mtlprune.sweeps import cells, times
 from mtlprune.sweeps.cells import WITHOUT_EFFECT, Sweep, digest, resolve
 from mtlprune.sweeps.folder import State
 from mtlprune.sweeps.specification import SweepError, is_specification, read_specification
-from mtlprune.sweeps.times import START, data_missing, expected_times, kind_of, rough_seconds
+from mtlprune.sweeps.times import NEXT, data_missing, expected_times, kind_of, rough_seconds
 
 PLAIN = """
 base: quickstart
@@ -198,7 +198,7 @@ def test_a_time_is_that_of_done_cells_of_the_kind(specification):
         standing[f"none-pos-{seed}"] = State("done", trained=True, seconds=10.0 * seed)
     standing["none-dep-1"] = State("done", trained=True, seconds=7.0)
     known = expected_times(sweep.cells.values(), standing)
-    assert {name: one for name, one in known.items() if one != rough[name]} == {"none-dep-2": (7.0 + START, False)}
+    assert {name: one for name, one in known.items() if one != rough[name]} == {"none-dep-2": (7.0 + NEXT, False)}
     assert len(known) == 9
 
 
@@ -209,7 +209,7 @@ def test_a_rough_time_is_right_within_a_factor_of_one_and_a_half(monkeypatch):
     for tasks, seconds in measured.items():
         overrides = ["data.path=nowhere/ewt5", "data.train_sentences=2000", "train.epochs=4", f"tasks={tasks}"]
         rough = rough_seconds(load_config("minilm-ewt5", overrides))
-        assert seconds / 1.5 < rough - START < seconds * 1.5
+        assert seconds / 1.5 < rough - NEXT < seconds * 1.5
 
 
 def test_rough_figures_grow_with_what_is_computed(tmp_path):
