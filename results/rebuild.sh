@@ -212,10 +212,10 @@ fi
 if [ -d results/baselines/records ]; then
     mkdir -p "$out/baselines"
     python results/baselines/steps.py results/baselines/records/tuning > "$out/baselines/tuning.md"
-    for kind in scarcity gaps; do
-        mtlprune analyze scarcity "groups=results/baselines/$kind/groups.yaml" without=srl --format png \
-            --out "$out/baselines/$kind" > /dev/null
-    done
+    mtlprune analyze scarcity 'results/baselines/records/tuned:72-own-*' 'results/baselines/records/tuned:18-*' without=srl \
+        --format png --out "$out/baselines/scarcity" > /dev/null
+    mtlprune analyze scarcity groups=results/baselines/gaps/groups.yaml without=srl --format png \
+        --out "$out/baselines/gaps" > /dev/null
     mtlprune table 'results/baselines/records/tuned:72-own-*' --out "$out/baselines/scores.md"
     mtlprune table 'results/baselines/records/full:full-*' --out "$out/baselines/full.md"
     mtlprune claims results/baselines/records/claims --format png --out "$out/baselines/claims" > /dev/null

@@ -175,6 +175,14 @@ def test_tests_of_a_fight_are_answered_together(results, answer, words):
     assert verdict.answer == answer and words in verdict.number and verdict.link == "why"
 
 
+def test_groups_of_a_file_are_no_test_of_scarce_heads():
+    """They may compare corpora or settings, as results/baselines/gaps does."""
+    wider = scarce(-2.0, -3.0, -1.0)
+    wider.about["settings"]["groups"] = "groups.yaml"
+    assert sharing_verdict({"scarcity": wider}).answer == NOT_ASKED
+    assert sharing_verdict({"scarcity": wider, "roles": NO_GAIN}).number == sharing_verdict({"roles": NO_GAIN}).number
+
+
 def test_the_committed_results_and_their_page_give_one_answer():
     """The page said "not shown" where results/fight said "undecided"."""
     folders = {

@@ -15,6 +15,7 @@ from mtlprune.analyses.heads.claims.stability import MODES, OVER_TASKS
 from mtlprune.analyses.heads.roles import GAIN
 from mtlprune.analyses.heads.roles import show as roles
 from mtlprune.analyses.heads.scarcity import MEAN
+from mtlprune.analyses.heads.scarcity import show as scarcity
 from mtlprune.analyses.heads.treatments.show import pairs_not_shown
 from mtlprune.figures.grid import number, probability, seen_from
 from mtlprune.runs.groups import is_joint
@@ -195,7 +196,11 @@ def sharing_verdict(results: Mapping[str, Result], claims: Result | None = None)
     verdict = _by_copies(results["treatments"]) if "treatments" in results else None
     if verdict is None and "cross" in results:
         verdict = _by_closing(results["cross"])
-    if tests := [by(results[name]) for name, by in _DIRECT.items() if name in results]:
+    # Groups that a file names may differ in data or settings instead of heads, and are then no test of scarce heads.
+    asked = {name: by for name, by in _DIRECT.items() if name in results}
+    if "scarcity" in asked and scarcity.is_of_groups_file(results["scarcity"]):
+        del asked["scarcity"]
+    if tests := [by(results[name]) for name, by in asked.items()]:
         return _combine_tests(tests, verdict)
     numbers = {} if claims is None or "numbers" not in claims.frames else claims.frames["numbers"]
     if verdict is None and len(numbers) and not numbers["heads"].any():

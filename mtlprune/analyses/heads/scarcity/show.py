@@ -20,7 +20,7 @@ TABLE = tables_of(__package__)
 def about(result: Result) -> str:
     """Describe the data and the tests; define the gap and its change."""
     info, settings = result.about, result.about["settings"]
-    base = "another gap" if _is_of_groups_file(result) else "that with all heads"
+    base = "another gap" if is_of_groups_file(result) else "that with all heads"
     return (
         f"{info['sentences']:,} sentences of {info['split']}. Gap: joint minus single tasks, in points of main "
         f"scores of {', '.join(map(str.upper, info['tasks']))}. Change: the gap minus {base}, paired by "
@@ -72,7 +72,7 @@ def _points(margin: float) -> str:
 
 
 def _levels(result: Result) -> Grid:
-    if _is_of_groups_file(result):
+    if is_of_groups_file(result):
         return Grid.declared(TABLE["groups"], _with_words(only_not_shown(_with_seeds(result, "levels"), "p")))
     return Grid.declared(TABLE["levels"], _with_words(result.frames["levels"]))
 
@@ -80,7 +80,7 @@ def _levels(result: Result) -> Grid:
 def _changes(result: Result) -> Grid | None:
     if "changes" not in result.frames:
         return None
-    if not _is_of_groups_file(result):
+    if not is_of_groups_file(result):
         return Grid.declared(TABLE["changes"], _with_words(only_not_shown(result.frames["changes"], "p")))
     frame = only_not_shown(_with_seeds(result, "changes"), "p")
     for prefix in ("draws", "pooled"):
@@ -94,7 +94,7 @@ def _pooled(result: Result) -> Grid | None:
     return Grid.declared(TABLE["pooled"], _with_words(result.frames["pooled"]))
 
 
-def _is_of_groups_file(result: Result) -> bool:
+def is_of_groups_file(result: Result) -> bool:
     """Whether groups and their comparisons come from a file."""
     return bool(result.about["settings"].get("groups"))
 
@@ -123,7 +123,7 @@ TABLES = (_levels, _changes, _pooled)
 
 
 def _gaps(result: Result) -> AnyChart | None:
-    if _is_of_groups_file(result):  # too many groups for one figure
+    if is_of_groups_file(result):  # too many groups for one figure
         return None
     levels, changes, charts = _with_words(result.frames["levels"]), _with_words(result.frames["changes"]), []
     levels["called"], changes["called"] = levels["term"], changes["term"] + " − " + changes["other"]
