@@ -11,8 +11,8 @@ import pytest
 from report_runs import TASKS, gold_sentences, write_study_run
 
 from mtlprune.analyses.analysis import Request, find
-from mtlprune.analyses.heads.equal_loss import EqualLossOptions
-from mtlprune.analyses.heads.equal_loss.measure import LOSS, MEAN, UPDATES, cost_at_equal_loss, measure, share_of
+from mtlprune.analyses.costs.equal_loss import LOSS, MEAN, UPDATES, EqualLossOptions
+from mtlprune.analyses.costs.equal_loss.measure import cost_at_equal_loss, measure, share_of
 from mtlprune.reports.analyses import figures, markdown
 from mtlprune.runs.folder import RunError
 from mtlprune.runs.results import Result, read_result, write_result
@@ -67,16 +67,19 @@ def test_what_is_left_at_equal_loss_is_what_was_planted(tmp_path, loss: float, l
     assert words in markdown(find("equal_loss"), result) and figures(find("equal_loss"), result)["curves"]
 
 
-def test_missing_losses_and_single_runs_of_one_number_of_updates_are_refused(tmp_path):
-    for task in TASKS:
-        write(tmp_path, (task,), 4, 0.5, 0.8)
-    write(tmp_path, TASKS, 4, 0.5, 0.8)
+def test_missing_losses_equal_losses_and_one_number_of_updates_are_refused(tmp_path):
+    for root in (tmp_path / "none", tmp_path / "equal"):
+        for tasks in (*((task,) for task in TASKS), TASKS):
+            write(root, tasks, 4, 0.5, 0.8)
     with pytest.raises(RunError, match=r"expected single-task runs of .* with 2 different numbers of updates"):
-        result_of(tmp_path)
+        result_of(tmp_path / "none")
     for task in TASKS:
-        write(tmp_path, (task,), 8, 0.6, None)
+        write(tmp_path / "none", (task,), 8, 0.6, None)
+        write(tmp_path / "equal", (task,), 8, 0.6, 0.8)
     with pytest.raises(RunError, match=r"expected the training loss .*train.log_train_loss=500"):
-        result_of(tmp_path)
+        result_of(tmp_path / "none")
+    with pytest.raises(RunError, match=r"expected a different training loss above 0 .* found 0.8, 0.8 with"):
+        result_of(tmp_path / "equal")
 
 
 @pytest.mark.parametrize("share", [0.0, 0.4, 1.0])

@@ -12,6 +12,7 @@ import pandas as pd
 from scipy.interpolate import PchipInterpolator
 
 from mtlprune.analyses.analysis import Request
+from mtlprune.analyses.costs.equal_loss import LOSS, MEAN, UPDATES
 from mtlprune.analyses.harness.settings import Setting, common_seeds, gap, have_all, read_settings
 from mtlprune.runs.columns import ScoredRun, in_columns
 from mtlprune.runs.folder import RunError, RunFolder
@@ -19,9 +20,6 @@ from mtlprune.runs.results import Result
 from mtlprune.statistics.contrast import Contrast, contrast_frame
 from mtlprune.statistics.resamples import Resampled, ratio_over_seeds, weighted
 from mtlprune.statistics.standard_errors import Floats
-
-MEAN = "mean"
-UPDATES, LOSS = "equal updates", "equal training loss"
 
 
 def measure(request: Request) -> Result:
@@ -51,8 +49,15 @@ def measure(request: Request) -> Result:
                 f"expected {kind} runs of {', '.join(tasks)} with {least} different numbers of updates or more and one "
                 f"setting for each number, found {', '.join(map(str, updates)) or 'none'}"
             )
+    logged = {run.config.train.log_train_loss for setting in settings for run in setting.runs}
+    if len(logged) > 1:
+        raise RunError(
+            f"expected the same train.log_train_loss in all runs, found {', '.join(map(str, sorted(logged)))}; losses "
+            "of other sentences cannot be compared"
+        )
     costs, shares, notes, outside = [], [], [], 0
     for joint in joints:
+        # Joint and single-task runs are paired by seed, so only the seeds count that every number of updates has.
         seeds = common_seeds(joint, *singles)
         parts = []
         for place, task in enumerate(tasks):
@@ -60,6 +65,7 @@ def measure(request: Request) -> Result:
             at_loss, beyond = cost_at_equal_loss(curve, _points(joint, place, task, seeds))
             outside += beyond
             parts.append(at_loss)
+        # The other question, at the same number of updates, needs single-task runs of that number.
         equal = [single for single in singles if single.updates == joint.updates]
         figures = {LOSS: [*parts, weighted(parts)]}
         if equal:
@@ -73,6 +79,7 @@ def measure(request: Request) -> Result:
                 for task, figure in zip((*tasks, MEAN), rows, strict=True)
             ]
         if equal:
+            # The share is of the mean over tasks: shares of single tasks would divide by differences near 0.
             shares.append({"updates": joint.updates, **share_of(figures[LOSS][-1], figures[UPDATES][-1])})
     if outside:
         notes.append(f"In {outside} cases (a task and a seed) the training loss of a joint run lies beyond the curve.")
@@ -97,14 +104,23 @@ def cost_at_equal_loss(
         curve: for each of U settings of single-task runs the training losses (S,) and the scores of the same seeds.
         joint: the same of the joint runs.
     """
+    # A loss falls by factors while a score rises by points, so the curve is taken over the logarithm of the loss.
     losses = np.log([losses for losses, _ in curve])  # (U, S)
     observed, booted, outside = [], [], 0
     for seed, loss in enumerate(np.log(joint[0])):
+        # More updates need not give a smaller loss, so runs are sorted by their loss and not by their updates.
         order = np.argsort(losses[:, seed])
         x = losses[order, seed]
+        if not np.isfinite(x).all() or not (np.diff(x) > 0).all():
+            raise RunError(
+                f"expected a different training loss above 0 for each number of updates, found "
+                f"{', '.join(f'{value:g}' for value in np.exp(x))} with the same seed"
+            )
         inside = float(np.clip(loss, x[0], x[-1]))
         outside += int(inside != loss)
         heights = [curve[place][1] for place in order]
+        # The same resampled sentences go through the curve and the joint run, so that their errors cancel where they
+        # are shared. The losses are those of training sentences, which are not resampled.
         at = PchipInterpolator(x, [of.observed[seed] for of in heights])(inside)
         at_booted = PchipInterpolator(x, np.stack([of.booted[:, seed] for of in heights]))(inside)  # (C,)
         observed.append(joint[1].observed[seed] - at)

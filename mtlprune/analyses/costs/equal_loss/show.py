@@ -6,8 +6,8 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
+from mtlprune.analyses.costs.equal_loss import LOSS, MEAN, UPDATES
 from mtlprune.analyses.frames import tables_of
-from mtlprune.analyses.heads.equal_loss.measure import LOSS, MEAN, UPDATES
 from mtlprune.figures.charts import AnyChart, band, colours, lines, mark, panels
 from mtlprune.figures.grid import Grid, percent, with_interval
 from mtlprune.runs.results import Result

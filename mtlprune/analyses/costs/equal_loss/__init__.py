@@ -5,6 +5,11 @@ from pydantic import Field
 from mtlprune.analyses.analysis import Analysis
 from mtlprune.io.block import Block
 
+MEAN = "mean"
+"""In the place of a task: the mean of all tasks."""
+UPDATES, LOSS = "equal updates", "equal training loss"
+"""What both sides of a difference have in common."""
+
 
 class EqualLossOptions(Block):
     """Settings of the comparison at equal training loss."""

@@ -1,0 +1,1 @@
+"""Analyses of what joint training costs, which read finished runs and no heads."""
