@@ -108,58 +108,65 @@ _TAKES: dict[str, frozenset[str]] = {
 _FILES_HELP = "Files, folders or 'a*pattern' to read, or corpora to merge. The name of a format may come first."
 
 
+_TrainFiles = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="FILE",
+        help="File for the training split. Repeatable. (hf FILE: names of its splits; grammar: a number.)",
+    ),
+]
+_ColumnNames = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAMES",
+        help="Contents of the columns: word, pos, ner, con, srl, head and relation, lemma, _ for a column to skip, "
+        "or NAME:KIND, such as chunk:spans, for a layer of another name (tags, spans, brackets); a last ... is for "
+        "columns that not every line has. Data sets take tokens=word,tags=ner. Tables and data sets with one "
+        "sentence in each row take text=words,label=topic, where KIND is label, number or labels. Two columns of "
+        "words are a pair.",
+    ),
+]
+_MiscKeys = Annotated[
+    list[str] | None,
+    typer.Option(metavar="KEY=LAYER", help="CoNLL-U: a key of MISC to read, such as name=ner or KEY=NAME:tags."),
+]
+_CommentKeys = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="KEY=LAYER",
+        help="CoNLL-U: a comment # KEY = VALUE as a layer of whole sentences, such as s_type=sentence_type, "
+        "KEY=NAME:number or KEY=NAME:labels.",
+    ),
+]
+_LayersLeftOut = Annotated[str | None, typer.Option(metavar="NAMES", help="Layers not to read, such as xpos,dep.")]
+_SkippedShare = Annotated[
+    float | None, typer.Option(metavar="PERCENT", min=0, max=100, help="Largest share of faulty sentences to skip.")
+]
+_DependencySource = Annotated[
+    Path | None, typer.Option(help="ontonotes5: dependencies (CoNLL-X, CoNLL-U), or the Stanford converter's jar.")
+]
+
+
 @app.command(short_help="Make a corpus of files, or of a known source.")
 def build(
     files: Annotated[list[str] | None, typer.Argument(metavar="[FORMAT] [FILE]...", help=_FILES_HELP)] = None,
     out: Annotated[Path, typer.Option(metavar="DIR", help="The folder to make.")] = ...,  # type: ignore[assignment]
-    train: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="FILE",
-            help="File for the training split. Repeatable. (hf FILE: names of its splits; grammar: a number.)",
-        ),
-    ] = None,
+    train: _TrainFiles = None,
     dev: Annotated[list[str] | None, typer.Option(metavar="FILE", help="File for the development split.")] = None,
     test: Annotated[list[str] | None, typer.Option(metavar="FILE", help="File for the test split.")] = None,
     split: Annotated[
         str | None, typer.Option(help="Percentages of a random split into train, dev and test (80/10/10).")
     ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of the random split (1).")] = None,
-    columns: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAMES",
-            help="Contents of the columns: word, pos, ner, con, srl, head and relation, lemma, _ for a column to skip, "
-            "or NAME:KIND, such as chunk:spans, for a layer of another name (tags, spans, brackets); a last ... is for "
-            "columns that not every line has. Data sets take tokens=word,tags=ner. Tables and data sets with one "
-            "sentence in each row take text=words,label=topic, where KIND is label, number or labels. Two columns of "
-            "words are a pair.",
-        ),
-    ] = None,
+    columns: _ColumnNames = None,
     pos: Annotated[str | None, typer.Option(help="CoNLL-U: tags from upos, xpos, or a feature such as Case.")] = None,
-    misc: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=LAYER", help="CoNLL-U: a key of MISC to read, such as name=ner or KEY=NAME:tags."),
-    ] = None,
-    comment: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="KEY=LAYER",
-            help="CoNLL-U: a comment # KEY = VALUE as a layer of whole sentences, such as s_type=sentence_type, "
-            "KEY=NAME:number or KEY=NAME:labels.",
-        ),
-    ] = None,
+    misc: _MiscKeys = None,
+    comment: _CommentKeys = None,
     repair: Annotated[bool, typer.Option("--repair", help="A tag that continues no entity opens one.")] = False,
     reflexives: Annotated[bool, typer.Option("--reflexives", help="grammar: some objects are reflexive.")] = False,
-    leave_out: Annotated[
-        str | None, typer.Option(metavar="NAMES", help="Layers not to read, such as xpos,dep.")
-    ] = None,
-    skip_bad: Annotated[
-        float | None, typer.Option(metavar="PERCENT", min=0, max=100, help="Largest share of faulty sentences to skip.")
-    ] = None,
-    dep: Annotated[
-        Path | None, typer.Option(help="ontonotes5: dependencies (CoNLL-X, CoNLL-U), or the Stanford converter's jar.")
-    ] = None,
+    leave_out: _LayersLeftOut = None,
+    skip_bad: _SkippedShare = None,
+    dep: _DependencySource = None,
     name: Annotated[str | None, typer.Option(help="Name of the corpus (the folder's name, if not given).")] = None,
     licence: Annotated[str | None, typer.Option(help="Licence of the corpus (unknown, if not given).")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the corpus at --out.")] = False,
