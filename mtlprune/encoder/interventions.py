@@ -106,6 +106,7 @@ def measure_means(encoder: Encoder, pieces: Sequence[Pieces]) -> Tensor:
     sums, slots = torch.zeros(places.layers, places.heads, places.width, dtype=torch.float64, device=device), 0
     for rows in by_length([len(p.ids) for p in pieces], lambda longest: SLOTS // max(1, longest)):
         batch = encoder.collate([pieces[row] for row in rows]).to(device)
+        # Padding is no position of a sentence; special tokens are, because heads attend from them as from others.
         is_piece = batch.attention_mask.bool()  # (R, T)
         sums += torch.stack([heads[is_piece].sum(0, dtype=torch.float64) for heads in head_outputs(encoder, batch)])
         slots += int(is_piece.sum())
@@ -130,6 +131,8 @@ def fit_constants(
     """
     constants = torch.zeros_like(means, requires_grad=True)
     optimizer = torch.optim.Adam([constants], rate * float(means.abs().mean().clamp(min=1e-6)))
+    # Adam begins where the loss is lower, at the means or at zero, and the best of all steps is returned. So learnt
+    # constants are never worse than mean or zero ablation.
     best, lowest = means, float("inf")
     with torch.no_grad():
         at_zero = sum(float(loss(constants)) for loss in losses)
@@ -137,6 +140,7 @@ def fit_constants(
         if at_zero < sum(float(loss(constants)) for loss in losses):
             constants.zero_()
     for _ in range(steps + 1):
+        # Losses are differentiated one by one, so that only one encoding is in memory at a time.
         constants.grad, total = torch.zeros_like(constants), 0.0
         for loss in losses:
             value = loss(constants)
@@ -185,6 +189,7 @@ def fold_means(encoder: Encoder, gates: Tensor) -> None:
     outputs: list[Any] = by_layer(cast(PreTrainedModel, encoder.transformer), places.family.output)
     added: dict[Any, Tensor] = {}
     for layer, (output, shift) in enumerate(zip(outputs, places.shifts(gates, encoder.head_constants), strict=True)):
+        # In float64, because layers that share a projection are compared for equality below.
         bias = matrix(output).double() @ shift.flatten().to(output.weight).double()  # (H,)
         if output.bias is None and bool(bias.any()):
             reason = "its attention output projection has no bias"
@@ -198,6 +203,7 @@ def fold_means(encoder: Encoder, gates: Tensor) -> None:
             f"the means of closed heads cannot be folded into the biases of this {encoder.config.model_type}: "
             f"{reason}; expected an encoder whose layers have biases of their own, or a run with pruning.closed: zero"
         )
+    # Only now, after every layer was found to be possible, is anything changed.
     for output, bias in added.items():
         if output.bias is not None:
             output.bias.add_(bias.to(output.bias))

@@ -146,6 +146,7 @@ def verdict(estimate: float, low: float, high: float, p: float, runs: float, eff
     """
     if not runs > 1 or math.isnan(low):
         return UNDECIDED
+    # One rule for effects of either sign: from here on the effect asked for is a large positive value.
     sign, size = (1, 0.0) if effect is None else (math.copysign(1, effect), abs(effect))
     if p < LEVEL and (effect is None or sign * estimate >= size):
         return SUPPORTED

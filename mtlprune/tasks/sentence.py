@@ -40,6 +40,7 @@ class SentenceTask(Task):
         """The vector of each sentence. (B, H)"""
         if self.options.pooling == "first":
             return encoded.cls
+        # The words of all sentences lie in one list, without special tokens; `owner` holds the sentence of each.
         sums = torch.zeros_like(encoded.cls).index_add(0, encoded.owner, encoded.words)
         return sums / encoded.lengths[:, None]
 
@@ -98,6 +99,7 @@ class NUMBER(SentenceTask):
 
     def linear_of_sentence(self) -> tuple[nn.Linear, list[str]]:
         """The layer that gives numbers in the units of the corpus: mean and deviation of train are in its weights."""
+        # An exported model has no vocabulary of ours, so what decoding does with it must be in the weights.
         layer = nn.Linear(self.scores.in_features, 1)
         with torch.no_grad():
             layer.weight.copy_(self.deviation * self.scores.weight)

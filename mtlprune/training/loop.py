@@ -287,6 +287,7 @@ def mean_losses(run: Run, sentences: int) -> dict[str, float]:
     at equal training loss needs the loss of the weights as they are, on the same sentences for both (Mueller, Dredze
     and Andrews 2024). Batches count by their sentences.
     """
+    # Training sets the model to training mode again before its next update.
     run.model.eval()
     sums, counts = dict.fromkeys(run.config.tasks, 0.0), dict.fromkeys(run.config.tasks, 0)
     for rows in evaluation_batches(run.lengths[:sentences]):

@@ -85,6 +85,8 @@ def _teach_brackets(student: Read, teacher: Read, target: Target) -> Tensor:
 
     (spans, labels), teacher_scores = scores(*student), scores(*teacher)
     encoded = student[1]
+    # The cross-entropy of two distributions over trees is the student's log partition minus its score under the
+    # teacher's marginals, so no tree is enumerated.
     expected = (spans * inference.constituency_marginals(teacher_scores[0], encoded.lengths)).sum()
     crf = inference.constituency_log_partition(spans, encoded.lengths).sum() - expected
     return crf / len(encoded.words) + cross(labels, teacher_scores[1]) / len(labels)
@@ -140,6 +142,7 @@ class Distil(Treatment[DistilConfig]):
         self.sentences = read_splits(config, load_corpus(Path(config.data.path)))[0]
         self.teachers: dict[str, MultiTaskModel] = {}
         for task, path in self.options.teachers.items():
+            # A resumed run must have the very teachers that it began with, which its manifest names with their sums.
             key = f"treatment.distil.teachers.{task}"
             advice = f"{key} names it; bring it back, or choose another --out"
             if key not in files:
@@ -174,6 +177,7 @@ class Distil(Treatment[DistilConfig]):
         self.weight = min(1.0, step / self.last)
 
     def decode(self, decode: Decode, rows: Sequence[int]) -> Decode:
+        # From here on the loss is that of gold alone, so teachers encode nothing any more.
         if self.weight == 1.0:
             return decode
 

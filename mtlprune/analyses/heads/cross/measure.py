@@ -51,6 +51,7 @@ def measure(request: Request) -> Result:
     generator = np.random.default_rng([request.seed, 10])
     parts = {(part, label): heads for label, of in split_by_exclusivity(closed).items() for part, heads in of.items()}
     masks = {key: [heads, *random_sets(heads, request.options.draws, generator)] for key, heads in parts.items()}
+    # Random sets are drawn once for all runs: the runs of a seed are then compared with the same heads closed.
     constant = request.options.closed in CONSTANT
     train = training_sentences(reading, request, SENTENCES) if constant else []
     scored = survey("cross", reading, request, lambda subject: _scored(reading, train, subject, request, masks))

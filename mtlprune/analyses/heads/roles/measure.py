@@ -108,6 +108,8 @@ def _each_closed(study: _Study, subject: Subject) -> SubjectResult:
     if not counts:
         raise SubjectError("no sentence has a layer of its tasks")
     heads, chosen_rows, masks = interfering(counts, run.size, options.resamples, study.request.seed)
+    # Heads were chosen on one half of the sentences. Their gain is measured on the other half only, because the best of
+    # many heads always seems to gain on the sentences that chose it.
     _, confirming = halves(len(study.reading.sentences), study.request.seed)
     measured = _OfRun()
     for name, mask in masks.items():
@@ -117,7 +119,8 @@ def _each_closed(study: _Study, subject: Subject) -> SubjectResult:
 
 def _roles(study: _Study, subject: Subject) -> SubjectResult:
     run = AblatableRun.of(subject, study.request.device, study.reading.fingerprint)
-    run.model.requires_grad_(False)  # gates alone are fitted
+    # The run is finished: its weights stay, and gates alone are fitted.
+    run.model.requires_grad_(False)
     frames, measured = [], _OfRun()
     for name in run.model.tasks if subject.task is None else [subject.task]:
         study.request.on_status(subject.part(name, "gates, selection"), study.request.options.selections)
@@ -143,6 +146,8 @@ def _fitted(study: _Study, run: AblatableRun, name: str) -> dict[str, NDArray[np
     for selection in range(options.selections):
         generator = np.random.default_rng([study.request.seed, 13, selection])
         size = min(options.batch, len(annotated))
+        # The order is drawn once for both sides: gates that are pushed up and gates that are pushed down see the same
+        # batches, and differences between them come from the push.
         order = [generator.choice(len(annotated), size, replace=False) for _ in range(options.updates)]
 
         def loss(gates: Tensor, update: int, order: list[NDArray[np.intp]] = order) -> Tensor:
@@ -225,6 +230,7 @@ def with_draws(draws: Sequence[Resampled], generator: np.random.Generator) -> Re
     """The mean of a figure over draws of something at random. With each resample of the sentences every run gets as
     many of its draws, drawn with replacement, so that an interval counts that other draws would have come out
     otherwise."""
+    # Each run draws for itself: with the same draws for all runs the interval would count one choice of heads only.
     booted = np.stack([draw.booted for draw in draws])  # (D, C, S)
     resampled_draws = generator.integers(len(draws), size=booted.shape)
     observed = np.mean([draw.observed for draw in draws], axis=0)
