@@ -197,10 +197,10 @@ def sharing_verdict(results: Mapping[str, Result], claims: Result | None = None)
     if verdict is None and "cross" in results:
         verdict = _by_closing(results["cross"])
     # Groups that a file names may differ in data or settings instead of heads, and are then no test of scarce heads.
-    asked = {name: by for name, by in _DIRECT.items() if name in results}
-    if "scarcity" in asked and scarcity.is_of_groups_file(results["scarcity"]):
-        del asked["scarcity"]
-    if tests := [by(results[name]) for name, by in asked.items()]:
+    direct_tests = {name: by for name, by in _DIRECT.items() if name in results}
+    if "scarcity" in direct_tests and scarcity.is_of_groups_file(results["scarcity"]):
+        del direct_tests["scarcity"]
+    if tests := [by(results[name]) for name, by in direct_tests.items()]:
         return _combine_tests(tests, verdict)
     numbers = {} if claims is None or "numbers" not in claims.frames else claims.frames["numbers"]
     if verdict is None and len(numbers) and not numbers["heads"].any():
