@@ -60,9 +60,12 @@ def load_blas() -> None:
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if limit == resource.RLIM_INFINITY or "scipy.linalg" in sys.modules:
         return
-    if limit < (least := 400 + 64 * (os.cpu_count() or 1)) << 20:
-        problem = f"expected at least {least} MB of address space, found {limit >> 20} MB"
-        raise MtlpruneError(f"{problem}; raise the limit (ulimit -v)")
+    # OpenBLAS takes as many threads as it is told to, or one for each processor.
+    settings = (os.environ.get(name, "") for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"))
+    threads = next((int(value) for value in settings if value.isdigit()), os.cpu_count() or 1)
+    if limit < (least := 400 + 64 * threads) << 20:
+        problem = f"expected at least {least} MB of address space for {plural(threads, "thread")}, found {limit >> 20} MB"
+        raise MtlpruneError(f"{problem}; raise the limit (ulimit -v), or set OPENBLAS_NUM_THREADS=1")
     import numpy as np
     from scipy.linalg.blas import dgemm
 

@@ -2,7 +2,7 @@
 
 The declaration says what a row of each frame is of (keys), what each column means, and how a table shows a frame. It is
 the one source of the check of a Result's columns, the captions of tables, docs/frames.md, and what `mtlprune analyze
-NAME` prints.
+NAME --help` prints.
 """
 
 from __future__ import annotations
