@@ -64,7 +64,8 @@ def load_blas() -> None:
     settings = (os.environ.get(name, "") for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"))
     threads = next((int(value) for value in settings if value.isdigit()), os.cpu_count() or 1)
     if limit < (least := 400 + 64 * threads) << 20:
-        problem = f"expected at least {least} MB of address space for {plural(threads, "thread")}, found {limit >> 20} MB"
+        problem = f"expected at least {least} MB of address space for {plural(threads, 'thread')}"
+        problem += f", found {limit >> 20} MB"
         raise MtlpruneError(f"{problem}; raise the limit (ulimit -v), or set OPENBLAS_NUM_THREADS=1")
     import numpy as np
     from scipy.linalg.blas import dgemm
