@@ -140,6 +140,9 @@ def _sentences(
 ) -> Iterator[tuple[int, Sentence]]:
     """The sentences of the file, opened until ``files`` are closed, each with the line where it begins."""
     stream = sys.stdin.buffer if str(file) == "-" else files.enter_context(file.open("rb"))
+    # A pipe is read as it comes, as of `<(zcat x)`. A device such as /dev/zero may have no end of line, and never end.
+    if (file.is_char_device() and not stream.isatty()) or file.is_block_device():
+        raise CorpusError(f"{file}: expected a file or a pipe, found a device; name the text itself")
     if in_place:
         return in_place.sentences()
     kind = input_ or _kind_of_file(file)
