@@ -199,13 +199,13 @@ if [ -f "$out/probes/probes.json" ]; then set -- "$@" --analyses "$out/probes"; 
 mtlprune report "$records" "$@" --out "$out/ewt5-minilm/report.html"
 
 # Pretrainings: curves and breaks, of the first runs and of the two stages
-first=results/pretraining stages=results/pretraining/two-stages
-if [ -d $stages ]; then
-    mtlprune report $first/base $first/sas-minus $first/sas-plus $first/sas-minus-released $first/sas-minus-weak \
-        $first/sas-plus-weak --out "$out/pretraining" > /dev/null
-    mtlprune report $stages/base-1 $stages/base-2 $stages/base-3 --out "$out/pretraining/two-stages/base" > /dev/null
-    mtlprune report $stages/base-1 $stages/sas-plus-1 $stages/sas-minus-1 $stages/released-early-1 \
-        $stages/released-during-1 $stages/released-end-1 $stages/released-late-1 --out "$out/pretraining/two-stages/arms" > /dev/null
+p=results/pretraining/records
+if [ -d $p ]; then
+    mtlprune report $p/base $p/sas-minus $p/sas-plus $p/sas-minus-released $p/sas-minus-weak $p/sas-plus-weak \
+        --out "$out/pretraining" > /dev/null
+    mtlprune report "$p:base-?" --out "$out/pretraining/two-stages/base" > /dev/null
+    mtlprune report $p/base-1 $p/sas-plus-1 $p/sas-minus-1 $p/released-early-1 $p/released-during-1 $p/released-end-1 \
+        $p/released-late-1 --out "$out/pretraining/two-stages/arms" > /dev/null
 fi
 
 # Single tasks and joint training at settings that were tuned on dev

@@ -205,8 +205,12 @@ def report(
     The file opens from disk, needs no network, and shows everything essential without JavaScript. With pretraining runs
     the command writes a figure and a table of loss, syntactic attention, minimal pairs and dimension by update.
     """
-    if pretrainings := [Path(run) for run in runs if (Path(run) / CURVES).is_file()]:
-        return _pretrainings(runs, pretrainings, out)
+    from mtlprune.sweeps.folder import expanded
+
+    notes: list[str] = []
+    paths = expanded(seen_from_here(runs), left_out=notes)
+    if pretrainings := [path for path in paths if RunFolder(path).has(CURVES)]:
+        return _pretrainings(paths, pretrainings, out)
     if data is not None:
         read_info(data)
 
@@ -214,8 +218,7 @@ def report(
     from mtlprune.reports.page import Choices, Sources
     from mtlprune.reports.page import report as page
 
-    notes: list[str] = []
-    folders = named_runs(seen_from_here(runs), left_out=notes)
+    folders = [RunFolder.existing(path) for path in paths]
     folders_given = list(
         {folder.resolve(): folder for folder in [*(analyses or []), *_left_by_compare(folders)]}.values()
     )
@@ -233,7 +236,7 @@ def report(
     say(f"{file}: {max(0.1, len(text.encode()) / 1e6):.1f} MB; open it in a browser")
 
 
-def _pretrainings(runs: Sequence[str], pretrainings: Sequence[Path], out: Path | None) -> None:
+def _pretrainings(runs: Sequence[Path], pretrainings: Sequence[Path], out: Path | None) -> None:
     """Loss, syntactic attention, minimal pairs and dimension by update, all runs in one figure, breaks marked."""
     from mtlprune.figures.charts import render
     from mtlprune.reports.pretraining import chart, markdown, read_pretrainings, summary

@@ -10,7 +10,7 @@ import pandas as pd
 
 from mtlprune.figures.charts import HEIGHT, SOFT, Spec, data, figure, lines, panels
 from mtlprune.figures.grid import Grid, markdown_document
-from mtlprune.io.files import RunError, read_json_lines
+from mtlprune.io.files import RunError, json_lines
 from mtlprune.runs.folder import CURVES, RunFolder
 from mtlprune.statistics.curves import MIN_SEEDS, find_break
 
@@ -80,8 +80,8 @@ class PretrainingLog:
 
 
 def read_pretrainings(paths: Sequence[Path]) -> list[PretrainingLog]:
-    """Read run folders of `mtlprune train`, finished or not. Raises RunError: a folder holds none, nothing was logged
-    yet, or two are one."""
+    """Read pretrainings, finished or not, from their folders or a study. Raises RunError: a folder holds none,
+    nothing was logged yet, or two are one."""
     if len({path.resolve() for path in paths}) < len(paths):
         raise RunError("a run is named twice; name each folder once")
     logs = [_read(path) for path in paths]
@@ -91,14 +91,14 @@ def read_pretrainings(paths: Sequence[Path]) -> list[PretrainingLog]:
 
 def _read(path: Path) -> PretrainingLog:
     folder = RunFolder(path)
-    log = folder.path / CURVES
-    if not folder.has("config.yaml") or not log.is_file():
+    if not folder.has("config.yaml") or not folder.has(CURVES):
         raise RunError(
             f"{path}: expected the folder of a pretraining with config.yaml and {CURVES}, found none; "
             "`mtlprune train` makes one"
         )
     tree = folder.read_config()
-    logged = [line for _, line in read_json_lines(log)]
+    log = folder.path / CURVES
+    logged = [line for _, line in json_lines(folder.read_text(CURVES), log)]
     if not logged or not all(isinstance(line, dict) and isinstance(line.get("step"), int) for line in logged):
         raise RunError(f"{log}: expected an object with a number step on each line, found none or others")
     syntax = tree.get("syntax") or {}

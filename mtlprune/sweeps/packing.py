@@ -43,9 +43,10 @@ def pack(runs: Iterable[str | Path], out: Path, gold: Gold, labels: bool = True)
         if name in rows:
             raise RunError(f"two of the runs have the name {name}; pack them into two studies")
         if (packed := packed_run(out / name)) is None:
-            config = folder.config
             files |= dict(_labels(folder, gold)) if labels else {}
-            rows[name] = {"tasks": list(config.tasks), "seed": config.train.seed, **files}
+            tree = folder.read_config()
+            tasks = [] if "corpora" in tree["data"] else list(folder.config.tasks)  # a pretraining has no tasks
+            rows[name] = {"tasks": tasks, "seed": tree["train"]["seed"], **files}
         elif any(packed.text(file) != text for file, text in files.items()):
             raise RunError(f"{out} has another run of the name {name} than {folder.path}; choose another --out")
     cells = {name: name for name in rows} if sweep is None else _cells(sweep, out, rows)

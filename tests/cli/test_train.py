@@ -226,6 +226,9 @@ def test_a_figure_of_all_runs_with_their_breaks(mtlprune, pretraining, pretraine
     assert summary["runs"][0]["loss"] == {"last": lines[-1]["loss"], "break": expected}
     assert [entry["name"] for entry in summary["runs"]] == ["small", "minus"]
     assert "| minus | 2 until 4 |       8 |" in (tmp_path / "p" / "pretraining.md").read_text()
+    mtlprune("runs", "pack", *pretrained, "--out", tmp_path / "study").done()
+    mtlprune("report", tmp_path / "study", "--out", tmp_path / "packed").done()
+    assert (tmp_path / "packed" / "pretraining.md").read_text() == (tmp_path / "p" / "pretraining.md").read_text()
     answer = mtlprune("train", pretraining, f"watch.pairs={tmp_path / 'nowhere'}", "--dry-run")
     answer.refuses("expected the files of BLiMP")
     mtlprune("report", pretrained[0], pretrained[0], "--out", tmp_path / "twice").refuses("named twice")

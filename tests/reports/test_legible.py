@@ -20,7 +20,7 @@ from mtlprune.reports.pretraining import chart, read_pretrainings
 
 ROOT = Path(__file__).parents[2]
 RESULTS = sorted(path for name in ANALYSES for path in ROOT.glob(f"results/**/{name}.json"))
-STAGES = ROOT / "results" / "pretraining" / "two-stages"
+STAGES = ROOT / "results" / "pretraining" / "records"
 NUMBER = r"(-?[\d.]+(?:e-?\d+)?)"
 MOVED = re.compile(rf"translate\({NUMBER},{NUMBER}\)")
 BOX = re.compile(rf"M{NUMBER},{NUMBER}h{NUMBER}v{NUMBER}h-?[\d.]+Z$")

@@ -1,8 +1,8 @@
 """The comparisons of the plan (../PLAN.md), from the curves of the runs: prints the tables of README.md.
 
-    python results/pretraining/two-stages/compare.py results/pretraining/two-stages [SEED...]
+    python results/pretraining/two-stages/compare.py results/pretraining/records [SEED...]
 
-Arms are folders ARM-SEED. Differences are paired by seed; an interval is that of the mean over all resamples of seeds.
+Arms are runs ARM-SEED. Differences are paired by seed; an interval is that of the mean over all resamples of seeds.
 """
 
 import itertools
@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from mtlprune.reports.pretraining import MEASURES, read_pretrainings
+from mtlprune.runs.folder import CURVES, RunFolder
 from mtlprune.statistics.resamples import Floats, percentiles
 
 ARMS = ("base", "sas-plus", "sas-minus", "released-early", "released-during", "released-end", "released-late")
@@ -45,7 +46,7 @@ class Arms:
 
     def __init__(self, folder: Path, seeds: Sequence[str]) -> None:
         runs = {(arm, seed): folder / f"{arm}-{seed}" for arm in ARMS for seed in seeds}
-        here = {key: path for key, path in runs.items() if (path / "curves.jsonl").is_file()}
+        here = {key: path for key, path in runs.items() if RunFolder(path).has(CURVES)}
         logs = dict(zip(here, read_pretrainings([*here.values()]), strict=True))
         self.logs = {key: log for key, log in logs.items() if log.lines[-1]["step"] == log.total}
         missing = ["-".join(key) for key in runs if key not in self.logs]
