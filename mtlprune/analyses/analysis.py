@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -72,6 +74,8 @@ class Request:
         on_status: called with what is under way, and with how many steps it has, where that is known.
         on_batch: called after each batch with the number of steps, if it is not 1.
         further: more corpora, of which the same is measured.
+        pool: processes that measure runs side by side (`harness.processes`); this process measures one after another,
+            if not given.
     """
 
     names: Sequence[str]
@@ -85,6 +89,12 @@ class Request:
     on_status: Callable[..., None] = lambda words, total=None: None
     on_batch: Callable[..., None] = lambda steps=1: None
     further: Sequence[Path] = ()
+    pool: Executor | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What goes to another process has neither its pool nor what draws progress on the terminal."""
+        callbacks = ("on_status", "on_batch", "pool")
+        return partial(Request, **{name: value for name, value in vars(self).items() if name not in callbacks}), ()
 
 
 @dataclass(frozen=True)
@@ -100,7 +110,7 @@ class Analysis:
             splits, not of one), "corpora" (of several, too), "generated" (of none: sentences are generated),
             "sentences" (a few of a corpus, which need not be named), "decoders" (of runs only, each for its own tasks),
             "claims" (also runs with gates), "runs" (runs with gates only), "results" (also folders of other analyses),
-            "scores" (scored runs or records of them).
+            "scores" (scored runs or records of them), "processes" (several, which share the runs out among them).
         options: its own settings.
         columns: of the table of heads; None where ``head_columns`` of ``show.py`` makes them: (Result, label of an
             encoder) → list of HeadColumn, and notes in sentences.

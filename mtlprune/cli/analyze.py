@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sys
@@ -79,6 +80,9 @@ def analyze(
     ] = None,
     seed: Seed = 0,
     device: Device = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Processes that share the runs out among them, each with its cores.")
+    ] = None,
     format_: Formats = "png,svg,tex",
     width: Width = None,
 ) -> None:
@@ -94,7 +98,9 @@ def analyze(
         analysis = _find_analysis(name)
         settings = [word for word in words if SETTING.match(word) and not Path(word).exists()]
         names, options = [word for word in words if word not in settings], _options(analysis, settings)
-        all_options = dict[str, Any](corpus=corpus, split=split, sentences=sentences, claims=claims, device=device)
+        all_options = dict[str, Any](
+            corpus=corpus, split=split, sentences=sentences, claims=claims, device=device, jobs=jobs
+        )
         given_options = {key: value for key, value in all_options.items() if value not in (None, [])}
         _refuse_expanded(name, names)
         result = run(analysis, names, options, given_options, out, seed)
@@ -154,6 +160,7 @@ def options_taken(analysis: Analysis) -> list[str]:
         "sentences": one_split and "scores" not in needs,
         "claims": "claims" in needs,
         "device": "encoders" in needs,
+        "jobs": "processes" in needs,
         "seed": "sentences" not in needs,
     }
     return [name for name, has_effect in options.items() if has_effect]
@@ -224,7 +231,15 @@ def run(
     if out is not None:
         make_room(out)
     terminal = console(stderr=True)
-    with count_steps(bar=terminal) as (on_status, on_batch), shown_log(terminal):
+    jobs = given_options.pop("jobs", 1)
+    with contextlib.ExitStack() as contexts:
+        on_status, on_batch = contexts.enter_context(count_steps(bar=terminal))
+        contexts.enter_context(shown_log(terminal))
+        if jobs > 1:
+            from mtlprune.analyses.harness.processes import processes
+            from mtlprune.sweeps.pool import cores
+
+            given_options["pool"] = contexts.enter_context(processes(jobs, max(1, cores() // jobs)))
         given_options["claims"] = [
             Path(path) for path in expanded(seen_from_here(given_options.get("claims")), having="gates.jsonl")
         ]

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import shutil
-import signal
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -263,31 +260,28 @@ def _measure(sweep: Sweep, comparison: ComparisonRequest, jobs: int, terminal: C
 
     notes: list[str] = []
     train = resolve_auto(next(iter(sweep.cells.values())).config).train
-    threads = train.threads if train.threads == 1 else max(1, cores() // min(jobs, 2))
+    threads = train.threads if train.threads == 1 else max(1, cores() // jobs)
     left = {
         name: (folder, threads, {"corpus": comparison.corpus, "device": train.device, **request})
         for name, (folder, request) in _requests(sweep, comparison, notes)
         if not (folder / f"{name}.json").is_file()
     }
-    if len(left) < 2 or jobs < 2:
+    if jobs < 2:
         for name, measure_request in left.items():
             with working(find(name).title, terminal):
                 terminal.print(_measure_one(name, *measure_request))
-        return notes
-    context, ignored = multiprocessing.get_context("spawn"), (signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for us
-    waits = working(", ".join(find(name).title for name in left), terminal)
-    with ProcessPoolExecutor(min(jobs, len(left)), context, signal.signal, ignored) as pool, waits:
-        try:
-            for future in as_completed(
-                [pool.submit(_measure_one, name, *measure_request) for name, measure_request in left.items()]
-            ):
-                terminal.print(future.result())
-        except KeyboardInterrupt:
-            for process in multiprocessing.active_children():
-                process.terminate()
-            raise
-        except BrokenProcessPool:
-            raise RunError("an analysis was killed; is there enough memory? --jobs 1 needs less") from None
+    elif left:
+        from mtlprune.analyses.harness.processes import processes
+
+        waits = working(", ".join(find(name).title for name in left), terminal)
+        with waits, processes(jobs, threads) as pool:
+            # An analysis that goes over runs in processes waits for them here, all others are one task of the pool.
+            shared = [name for name in left if "processes" in find(name).needs]
+            tasks = [pool.submit(_measure_one, name, *left[name]) for name in left if name not in shared]
+            for name in shared:
+                terminal.print(_measure_one(name, *left[name], pool))
+            for task in as_completed(tasks):
+                terminal.print(task.result())
     return notes
 
 
@@ -340,7 +334,9 @@ def _requests(
     yield "claims", (request.out / ANALYSES, {"names": selected, "options": ClaimsOptions()})
 
 
-def _measure_one(name: str, folder: Path, threads: int, request: dict[str, Any]) -> str:
+def _measure_one(
+    name: str, folder: Path, threads: int, request: dict[str, Any], pool: ProcessPoolExecutor | None = None
+) -> str:
     """Make one Result; returns a line that reports it."""
     import torch
 
@@ -350,7 +346,7 @@ def _measure_one(name: str, folder: Path, threads: int, request: dict[str, Any])
 
     began = time.monotonic()
     torch.set_num_threads(threads)
-    write_result(folder, find(name).measure(Request(**request)))
+    write_result(folder, find(name).measure(Request(**request, pool=pool)))
     return f"{find(name).title}: {plural(len(request['names']), 'encoder')}, {duration(time.monotonic() - began)}"
 
 

@@ -17,6 +17,8 @@ from torch import Tensor
 from mtlprune.encoder.pieces import Pieces
 
 WIDTH = 4
+FEW_ROWS = 8
+"""Rows of a batch below which a further batch costs more than the padding that it spares."""
 HOST = torch.device("cpu")
 
 
@@ -91,15 +93,23 @@ class EncoderBatch:
         return EncoderBatch(**dict(zip(tensors, copies, strict=True)), sizes=self.sizes, full=self.full)
 
 
-def by_length(lengths: Sequence[int], rows_that_fit: Callable[[int], int]) -> Iterator[list[int]]:
-    """Rows of similar length, longest first, equal ones in their order; ``rows_that_fit``: longest of a batch → rows in
-    it."""
+def by_length(lengths: Sequence[int], rows_that_fit: Callable[[int], int], filled: float = 0.0) -> Iterator[list[int]]:
+    """Rows of similar length, longest first, equal ones in their order.
+
+    Args:
+        rows_that_fit: longest of a batch → rows in it.
+        filled: share of a batch that is no padding, at least; batches of `FEW_ROWS` may have more padding.
+    """
     order = sorted(range(len(lengths)), key=lambda row: (-lengths[row], row))
     start = 0
     while start < len(order):
-        end = start + max(1, rows_that_fit(lengths[order[start]]))
-        yield order[start:end]
-        start = end
+        longest = lengths[order[start]]
+        rows = order[start : start + max(1, rows_that_fit(longest))]
+        if filled:
+            means = np.cumsum([lengths[row] for row in rows]) / np.arange(1, len(rows) + 1)  # they never rise
+            rows = rows[: max(FEW_ROWS, int((means >= filled * longest).sum()))]
+        yield rows
+        start += len(rows)
 
 
 def slots(sizes: Sequence[int], width: int) -> Tensor:

@@ -11,7 +11,7 @@ import operator
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import accumulate
 from typing import Any
 
@@ -230,12 +230,12 @@ def _joined_arguments(predicates: Iterable[Predicate]) -> set[tuple]:
 
 def _percent(part: str, *denominators: str) -> Callable[[Mapping[str, Any]], Any]:
     """100 · part / the mean of the wholes, 0 where that is 0; the sums may be numbers or arrays of resampled sums."""
+    return partial(_ratio, part, denominators)  # and no closure, because counts with their score go between processes
 
-    def ratio(sums: Mapping[str, Any]) -> Any:
-        total = sum(sums[denominator] for denominator in denominators)
-        return 100.0 * len(denominators) * sums[part] / (total + (total == 0))
 
-    return ratio
+def _ratio(part: str, denominators: Sequence[str], sums: Mapping[str, Any]) -> Any:
+    total = sum(sums[denominator] for denominator in denominators)
+    return 100.0 * len(denominators) * sums[part] / (total + (total == 0))
 
 
 def _precision_recall_f1(prefix: str = "") -> dict[str, Callable[[Mapping[str, Any]], Any]]:

@@ -248,7 +248,7 @@ def _measure_evaluation(run: Run, precision: torch.dtype, rounds: int, on_batch:
     """The bare forward pass over batches of dev beside predicting and counting every task on them."""
     model = run.model.eval()
     pieces = model.encoder.tokenize_sentences(run.dev)
-    batches = list(evaluation_batches([len(p.ids) for p in pieces]))
+    batches = list(evaluation_batches([len(p.ids) for p in pieces], precision))
 
     def bare_forward(rows: list[int]) -> None:
         with torch.no_grad(), autocast(model.device, precision):

@@ -334,21 +334,14 @@ def survey(analysis: str, reading: Reading, request: Request, measure: Callable[
     notes: list[str] = []
     refused: list[str] = []
     parts: list[Part] = []
-    sources = enumerate(reading.sources, 1)
-    for number, source, subject in (
-        (n, one_of, opened_subject) for n, one_of in sources for opened_subject in one_of.open(request.device)
-    ):
-        request.on_status(f"{subject.label}, seed {subject.seed} ({number} of {len(reading.sources)}), batch")
-        try:
-            measured_subject = measure(subject)
-        except SubjectError as why:
-            refused.append(f"{subject.name}: {why}")
+    for subject_entry, subject_remarks, outcome in _outcomes(reading, request, measure):
+        if isinstance(outcome, SubjectError):
+            refused.append(f"{subject_entry['run']}: {outcome}")
             continue
-        keys = {"encoder": subject.label, "run": subject.name, "seed": subject.seed}
-        encoders.append({**entry(subject, source.kind), **measured_subject.about})
-        notes += [*remarks(subject), *measured_subject.notes]
-        parts.append((keys, measured_subject.frames))
-        measured[subject.label, subject.seed] = measured_subject.measured
+        encoders.append({**subject_entry, **outcome.about})
+        notes += [*subject_remarks, *outcome.notes]
+        parts.append(({key: subject_entry[key] for key in ("encoder", "run", "seed")}, outcome.frames))
+        measured[subject_entry["encoder"], subject_entry["seed"]] = outcome.measured
     if not encoders:
         raise EncoderError("; ".join(refused))
     notes = [*(f"Left out: {line}." for line in refused), *notes]
@@ -357,6 +350,39 @@ def survey(analysis: str, reading: Reading, request: Request, measure: Callable[
     origin |= {"sentences": len(reading.sentences), "too_long": reading.left_out, "seed": reading.seed}
     about = {**origin, "settings": settings, "encoders": encoders, "notes": notes}
     return Survey(Result(analysis, about, joined(parts)), measured)
+
+
+_Outcome = tuple[dict[str, Any], list[str], SubjectResult | SubjectError]
+"""`entry` and `remarks` of a subject, and its result or why it is left out."""
+
+
+def _outcomes(reading: Reading, request: Request, measure: Callable[[Subject], SubjectResult]) -> Iterator[_Outcome]:
+    """The outcomes of all subjects, in the order of the sources; from the request's pool, where it has one."""
+    number = len(reading.sources)
+    if request.pool is not None:
+        tasks = [request.pool.submit(_outcomes_of, source, request, measure) for source in reading.sources]
+        request.on_status(f"{number} runs in several processes, run", number)
+        for task in tasks:
+            yield from task.result()
+            request.on_batch()
+        return
+    for place, source in enumerate(reading.sources, 1):
+        yield from _outcomes_of(source, request, measure, f" ({place} of {number}), batch")
+
+
+def _outcomes_of(
+    source: Source, request: Request, measure: Callable[[Subject], SubjectResult], position: str = ""
+) -> list[_Outcome]:
+    outcomes: list[_Outcome] = []
+    for subject in source.open(request.device):
+        request.on_status(f"{subject.label}, seed {subject.seed}{position}")
+        outcome: SubjectResult | SubjectError
+        try:
+            outcome = measure(subject)
+        except SubjectError as why:
+            outcome = why
+        outcomes.append((entry(subject, source.kind), remarks(subject), outcome))
+    return outcomes
 
 
 def of_corpora(results: Sequence[Result]) -> Result:

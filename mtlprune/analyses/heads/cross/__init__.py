@@ -29,6 +29,6 @@ ANALYSIS = Analysis(
 
     The analysis also closes the heads that only one task claims, and the heads that several tasks claim. Each set is
     compared with as many random heads of the same layers. Nothing is trained.""",
-    needs=frozenset({"encoders", "decoders", "claims"}),
+    needs=frozenset({"encoders", "decoders", "processes", "claims"}),
     options=CrossOptions,
 )

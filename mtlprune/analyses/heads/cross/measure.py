@@ -4,6 +4,7 @@ Letters for shapes: S runs (seeds), N sentences, K counts a score is made of, L 
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -54,7 +55,7 @@ def measure(request: Request) -> Result:
     # Random sets are drawn once for all runs: the runs of a seed are then compared with the same heads closed.
     constant = request.options.closed in CONSTANT
     train = training_sentences(reading, request, SENTENCES) if constant else []
-    scored = survey("cross", reading, request, lambda subject: _scored(reading, train, subject, request, masks))
+    scored = survey("cross", reading, request, partial(_scored, reading, train, request=request, masks=masks))
     result, tables = scored.result, join_counts(scored.measured)
     claimed_frame = pd.concat(
         [head_rows({part: heads.astype(float)}).assign(other=label) for (part, label), heads in parts.items()],

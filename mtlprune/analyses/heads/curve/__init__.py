@@ -47,6 +47,6 @@ ANALYSIS = Analysis(
     The analysis then finds the smallest set of heads that is as good as all heads within a margin. It tests whether the
     task needs the set and each of its members, and counts how many such sets without a common head there are. Nothing
     is trained. Every point is an evaluation of the split, which --sentences 500 makes shorter.""",
-    needs=frozenset({"encoders", "decoders", "claims"}),
+    needs=frozenset({"encoders", "decoders", "processes", "claims"}),
     options=CurveOptions,
 )

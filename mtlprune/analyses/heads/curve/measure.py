@@ -135,7 +135,7 @@ def measure(request: Request) -> Result:
     reading = read_request(request)
     train = training_sentences(reading, request, options.train_sentences)
     study = _Curves(reading, request, train, groups.gates if groups else {})
-    surveyed = survey("curve", reading, request, lambda subject: _measured(study, subject))
+    surveyed = survey("curve", reading, request, functools.partial(_measured, study))
     result = surveyed.result
     if "sets" in result.frames and (least := 1 / (1 + options.tests)) > LEVEL:
         result.about["notes"].append(

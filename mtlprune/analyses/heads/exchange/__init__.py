@@ -39,7 +39,7 @@ ANALYSIS = Analysis(
     change of the task's decision that passes through them, compared with as many random heads of the same layers.
     Nothing is trained. Sentences are generated, and the corpus only names the runs' data, unless natural=SPLIT takes
     them from it.""",
-    needs=frozenset({"encoders", "generated", "decoders", "claims"}),
+    needs=frozenset({"encoders", "generated", "decoders", "processes", "claims"}),
     options=ExchangeOptions,
     columns=(Column("share", "share of change", "of a decision's change that passes through it, mean of tasks"),),
 )

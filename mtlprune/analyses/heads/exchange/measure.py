@@ -13,6 +13,7 @@ Letters for shapes: P pairs, L layers, A heads a layer, C resamples, S runs.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -85,7 +86,7 @@ def measure(request: Request) -> Result:
     reading = read_request(replace(request, split=request.options.natural or request.split))
     generator = np.random.default_rng([request.seed, 16])
     masks = {name: [heads, *random_sets(heads, request.options.draws, generator)] for name, heads in sets.items()}
-    exchanged = survey("exchange", reading, request, lambda subject: _exchanged(reading, subject, request, masks))
+    exchanged = survey("exchange", reading, request, partial(_exchanged, reading, request=request, masks=masks))
     changes: Changes = {}
     for (label, seed), of_tasks in exchanged.measured.items():
         for task, change in of_tasks.items():

@@ -26,7 +26,7 @@ ANALYSIS = Analysis(
     Importance is the mean |∂L/∂ξ| over sentences, where ξ is a factor on the head's output. Two halves of the sentences
     show how much of it is noise. In joint runs the analysis also computes the cosine of two tasks' gradients on the
     weights of each head. Nothing is trained.""",
-    needs=frozenset({"encoders", "decoders"}),
+    needs=frozenset({"encoders", "decoders", "processes"}),
     options=GradientOptions,
     columns=None,
 )

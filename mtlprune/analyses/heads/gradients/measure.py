@@ -4,6 +4,7 @@ Letters for shapes: S sentences, L layers, A heads a layer before any was remove
 """
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import combinations
 from typing import Any, cast
 
@@ -46,7 +47,7 @@ def measure(request: Request) -> Result:
         RunError, CorpusError, EncoderError: what cannot be loaded; no run among what is named.
     """
     reading = read_request(request)
-    surveyed = survey("gradients", reading, request, lambda subject: _gradients(reading, subject, request))
+    surveyed = survey("gradients", reading, request, partial(_gradients, reading, request=request))
     maps: Maps = {
         (label, task, seed): grids for (label, seed), of in surveyed.measured.items() for task, grids in of.items()
     }

@@ -64,7 +64,7 @@ ANALYSIS = Analysis(
     gate closes when pushed open), or it does not matter. closing=single closes each head alone instead. A conflict head
     helps one task and hinders another. Its number is compared with heads permuted within layers and with single-task
     runs. Heads compete only if closing a task's conflict heads for this task alone improves it.""",
-    needs=frozenset({"encoders", "decoders"}),
+    needs=frozenset({"encoders", "decoders", "processes"}),
     options=RoleOptions,
     columns=(
         Column("facilitating", "facilitating", "how far it stays open when pushed closed, mean of tasks"),

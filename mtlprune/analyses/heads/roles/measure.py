@@ -6,6 +6,7 @@ of random heads, C resamples, S runs (seeds).
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -83,7 +84,7 @@ def measure(request: Request) -> Result:
     needed = not single or request.options.closed in CONSTANT
     study = _Study(reading, request, training_sentences(reading, request, number) if needed else [])
     measure_subject = _each_closed if single else _roles
-    surveyed = survey("roles", reading, request, lambda subject: measure_subject(study, subject))
+    surveyed = survey("roles", reading, request, partial(measure_subject, study))
     result = surveyed.result
     strength = request.options.strength
     for heads in () if single else sorted({entry["layers"] * entry["heads"] for entry in result.about["encoders"]}):
