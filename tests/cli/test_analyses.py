@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from run_folders import write_run
@@ -162,6 +163,10 @@ def test_cross(measured, mtlprune, lab, single, trained, claims, encoder, tmp_pa
     scores = result.frames["scores"]
     claimed = scores[(scores["mode"] != "") & (scores["control"] == "")].set_index(keys)["value"]
     assert np.allclose(claimed.sort_index(), cells["closed"].sort_index(), atol=1e-3)
+    side_by_side, _ = measured("cross", single, trained, tmp_path / "pruned", *claims, "--jobs", 2, tables=1)
+    assert side_by_side.about == result.about
+    for name, frame in result.frames.items():
+        pd.testing.assert_frame_equal(side_by_side.frames[name], frame)
 
 
 def test_roles_by_closing_each_head_alone(measured, mtlprune, lab, trained, tmp_path):

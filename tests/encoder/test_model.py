@@ -10,7 +10,7 @@ from tokenizers import Tokenizer, models, processors
 from torch import Tensor, nn
 from transformers import AutoModel, AutoTokenizer, PreTrainedTokenizerFast
 
-from mtlprune.encoder.batch import Frame, collate, move_together, table
+from mtlprune.encoder.batch import FEW_ROWS, Frame, by_length, collate, move_together, table
 from mtlprune.encoder.model import Encoded, Encoder
 from mtlprune.encoder.pieces import EncoderError, Pieces, WordPieces
 
@@ -25,6 +25,15 @@ def family(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def pieces(family: str, tiny_encoder) -> WordPieces:
     return WordPieces(AutoTokenizer.from_pretrained(tiny_encoder(family)), ROWS)
+
+
+@given(st.lists(st.integers(1, 60), max_size=80))
+def test_batches_hold_every_row_once_and_little_padding(lengths):
+    batches = list(by_length(lengths, lambda longest: 512 // longest, 0.8))
+    assert sorted(row for rows in batches for row in rows) == list(range(len(lengths)))
+    for rows in batches:
+        longest, real = lengths[rows[0]], sum(lengths[row] for row in rows)
+        assert len(rows) * longest <= 512 and (len(rows) <= FEW_ROWS or real >= 0.8 * len(rows) * longest)
 
 
 def test_words_have_the_form_they_have_in_running_text(pieces):
