@@ -1,4 +1,4 @@
-"""Write MiniLM with fewer feed-forward units: the control of E1 (results/fight/PLAN.md) and of DEP (results/why/PLAN.md).
+"""Write MiniLM with fewer feed-forward units, for E1 (results/fight/PLAN.md) and DEP (results/why/PLAN.md).
 
     python experiments/fight/narrow.py runs/narrow [--units 384] [--seed 1]
 
