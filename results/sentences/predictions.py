@@ -1,0 +1,114 @@
+"""The four predictions about tasks of whole sentences (PLAN.md), each with its estimate, interval, p and verdict.
+
+    python results/sentences/predictions.py results/sentences/records
+
+a1, a2: Φ between claims of single-task runs (stable selection, 12 heads), jack-knife over training runs. b, c: points
+on test, over seeds and sentences. p is corrected by Holm over the four; a1 has the larger p of its two tasks.
+"""
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from mtlprune.analyses.harness.settings import Setting, gap, read_settings
+from mtlprune.analyses.heads.claims.stability import Floats, Runs, jackknife, phi
+from mtlprune.runs.claims import RunGroup, load_claims
+from mtlprune.runs.columns import in_columns
+from mtlprune.runs.folder import RunFolder
+from mtlprune.runs.study import Study, read_study
+from mtlprune.statistics.contrast import Contrast
+from mtlprune.statistics.significance import holm
+
+TASKS = ("pos", "dep", "type", "prominence", "transition")
+SAME, BOUND, WIDTH, POINTS = 0.4, 0.2, 0.1, 2.0
+"""Margins of the plan: Φ of one task and the bound of its interval; Φ that counts as equal; points of accuracy."""
+
+
+class Estimate(NamedTuple):
+    """A value with its interval of 95 % and its two-sided p, not corrected."""
+
+    value: float
+    low: float
+    high: float
+    p: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.2f} [{self.low:.2f}, {self.high:.2f}]"
+
+
+def similarities(study: Study) -> Callable[[Callable[[Floats], float], float], Estimate]:
+    """A function of the matrix of Φ (TASKS, TASKS; unequal seeds between tasks) → its estimate, p against a bound."""
+    groups = [RunGroup(task, tuple(load_claims(study.paths(f"stable-{task}-?")))) for task in TASKS]
+    runs = Runs.of(groups)
+    left = [phi(runs, runs.strangers, runs.units != unit)[0] for unit in range(len(runs.first_of_units))]
+    full = phi(runs, runs.strangers)[0]
+
+    def estimate(figure: Callable[[Floats], float], bound: float) -> Estimate:
+        value = np.array([figure(full) - bound])
+        left_out = np.array([[figure(matrix) - bound] for matrix in left])
+        low, high, _, p = jackknife(value, left_out, runs.unit_labels)
+        return Estimate(float(value[0]) + bound, float(low[0]) + bound, float(high[0]) + bound, float(p[0]))
+
+    return estimate
+
+
+def settings(study: Study, cells: Sequence[str], tasks: Sequence[str]) -> list[Setting]:
+    """The settings of some cells, which all have these tasks, in the order of the cells."""
+    comparison = in_columns([RunFolder(path) for cell in cells for path in study.paths(cell)], "test")
+    order = range(len(comparison.columns))
+    return read_settings(comparison, order, tasks, 10_000, 0, lambda: None)
+
+
+def points(contrast: Contrast, bound: float = 0.0) -> Estimate:
+    """A contrast, with its p against a bound."""
+    return Estimate(contrast.estimate, contrast.low, contrast.high, contrast.error.two_sided(contrast.estimate - bound))
+
+
+def main(folder: str) -> None:
+    study = read_study(Path(folder))
+    estimate, place = similarities(study), {task: index for index, task in enumerate(TASKS)}
+    dep, pos, kind, prominence = (place[task] for task in ("dep", "pos", "type", "prominence"))
+    same = [estimate(lambda matrix, task=task: matrix[task, task], BOUND) for task in (kind, prominence)]
+    apart = estimate(lambda matrix: matrix[pos, dep] - matrix[kind, dep], 0.0)
+
+    whole, few = settings(study, ["none-type-?", "few-type-?"], ["sentence_type"])
+    fall = points(Contrast.of(gap(whole, few, whole.seeds)), POINTS)
+
+    words = ["pos", "dep", "sentence_type"]
+    parts = settings(study, ["none-pos-?", "none-dep-?", "none-type-?", "none-pos-dep-type-?"], words)
+    single, joint = sorted(parts, key=lambda setting: not setting.is_single_task)
+    dearer = points(Contrast.of(gap(single, joint, single.seeds, [1]) - gap(single, joint, single.seeds, [2])))
+
+    corrected = holm([max(one.p for one in same), apart.p, fall.p, dearer.p])
+    all_low = all(value.value < SAME for value in same)
+    verdicts = (
+        verdict(all(value.value >= SAME and value.low > BOUND for value in same), all_low),
+        verdict(apart.low > 0, apart.value < 0 or (apart.low > -WIDTH and apart.high < WIDTH)),
+        verdict(fall.high < POINTS, fall.low > POINTS),
+        verdict(dearer.low > 0, dearer.value < 0),
+    )
+    rows = (
+        ("a1", "Φ of one task, sentence type; prominence", "; ".join(map(str, same))),
+        ("a2", "Φ(POS, DEP) − Φ(sentence type, DEP)", str(apart)),
+        ("b", "accuracy of sentence type that 54 of 72 heads carry, points", str(fall)),
+        ("c", "cost of DEP − cost of sentence type in joint training, points", str(dearer)),
+    )
+    print("| | prediction | estimate | p (Holm) | verdict |\n|:--|:--|:--|--:|:--|")
+    for (name, text, value), p, said in zip(rows, corrected, verdicts, strict=True):
+        print(f"| {name} | {text} | {value} | {p:.4f} | {said} |")
+    print("\n| Φ |", " | ".join(TASKS), "|\n|:--|" + "--:|" * len(TASKS))
+    for first, task in enumerate(TASKS):
+        cells = (estimate(lambda m, i=first, j=second: m[i, j], 0.0) for second in range(len(TASKS)))
+        print(f"| {task} | {' | '.join(map(str, cells))} |")
+
+
+def verdict(is_supported: bool, is_refuted: bool) -> str:
+    """The verdict by the rules of the plan."""
+    return "supported" if is_supported else "not supported" if is_refuted else "undecided"
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
