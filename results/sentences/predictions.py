@@ -55,6 +55,11 @@ def similarities(study: Study) -> Callable[[Callable[[Floats], float], float], E
     return estimate
 
 
+def cell(first: int, second: int) -> Callable[[Floats], float]:
+    """The function that reads one Φ from the matrix."""
+    return lambda matrix: float(matrix[first, second])
+
+
 def settings(study: Study, cells: Sequence[str], tasks: Sequence[str]) -> list[Setting]:
     """The settings of some cells, which all have these tasks, in the order of the cells."""
     comparison = in_columns([RunFolder(path) for cell in cells for path in study.paths(cell)], "test")
@@ -71,7 +76,7 @@ def main(folder: str) -> None:
     study = read_study(Path(folder))
     estimate, place = similarities(study), {task: index for index, task in enumerate(TASKS)}
     dep, pos, kind, prominence = (place[task] for task in ("dep", "pos", "type", "prominence"))
-    same = [estimate(lambda matrix, task=task: matrix[task, task], BOUND) for task in (kind, prominence)]
+    same = [estimate(cell(task, task), BOUND) for task in (kind, prominence)]
     apart = estimate(lambda matrix: matrix[pos, dep] - matrix[kind, dep], 0.0)
 
     whole, few = settings(study, ["none-type-?", "few-type-?"], ["sentence_type"])
@@ -101,7 +106,7 @@ def main(folder: str) -> None:
         print(f"| {name} | {text} | {value} | {p:.4f} | {said} |")
     print("\n| Φ |", " | ".join(TASKS), "|\n|:--|" + "--:|" * len(TASKS))
     for first, task in enumerate(TASKS):
-        cells = (estimate(lambda m, i=first, j=second: m[i, j], 0.0) for second in range(len(TASKS)))
+        cells = (estimate(cell(first, second), 0.0) for second in range(len(TASKS)))
         print(f"| {task} | {' | '.join(map(str, cells))} |")
 
 
