@@ -217,6 +217,8 @@ if [ -d results/baselines/records ]; then
     mtlprune analyze scarcity groups=results/baselines/gaps/groups.yaml without=srl --format png \
         --out "$out/baselines/gaps" > /dev/null
     mtlprune table 'results/baselines/records/tuned:72-own-*' --out "$out/baselines/scores.md"
+    mtlprune table 'results/baselines/records/tuned:72-own-*-[123]' results/baselines/records/sampled \
+        --out "$out/baselines/sampled.md"
     mtlprune table 'results/baselines/records/full:full-*' --out "$out/baselines/full.md"
     mtlprune claims results/baselines/records/claims --format png --out "$out/baselines/claims" > /dev/null
     mtlprune report 'results/baselines/records/tuned:72-own-*' results/baselines/records/claims \
