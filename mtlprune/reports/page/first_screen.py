@@ -242,11 +242,14 @@ def asking(runs: Sequence[DescribedRun]) -> str:
         for path, value in run.every_setting.items()
         if value != base.get(path, value) and not (is_aside(path) or path.startswith((*NOT_SHARED, *RATES)))
     }
+    if preset.train.precision == "auto":  # a run records the precision that its machine chose
+        differing.pop("train.precision", None)
     for rate in RATES:  # a number or a mapping, of which one replaces the other as a whole
         name = rate.partition(".")[2]
         if (value := getattr(run.config.train, name)) != getattr(preset.train, name):
             differing[rate] = value
-    differing["encoder.name"] = _short_path(run.config.encoder.name)
+    if run.config.encoder.name != preset.encoder.name:
+        differing["encoder.name"] = _short_path(run.config.encoder.name)
     words = [f"{path}={value if isinstance(value, str) else json.dumps(value)}" for path, value in differing.items()]
     pairs = ["--pairs"] * (len(tasks) > 2 and any(len(run.tasks) == 2 for run in plain))
     options = ["--tasks", ",".join(tasks)] * (len(tasks) > 1) + pairs
