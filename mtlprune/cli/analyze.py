@@ -76,7 +76,8 @@ def analyze(
         typer.Option(metavar="N", min=1, help="Number of random sentences of the split (all, if not given)."),
     ] = None,
     claims: Annotated[
-        list[Path] | None, typer.Option(metavar="RUN", help="Runs with gates; a pattern in quotes. Repeatable.")
+        list[Path] | None,
+        typer.Option(metavar="RUN", help="Runs with gates, or a pattern of runs in quotes. Repeatable."),
     ] = None,
     seed: Seed = 0,
     device: Device = None,

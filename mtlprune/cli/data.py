@@ -505,7 +505,7 @@ def export(
 ) -> None:
     """Write one layer in its scorer's format; sentences that do not know the layer are left out.
 
-    Tags and trees are written into the lines of CoNLL-U that the corpus was built from, where it was.
+    If the corpus was built from CoNLL-U, tags and trees are written into its lines.
     """
     from mtlprune.corpora.export import export as export_layer
 

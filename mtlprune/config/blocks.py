@@ -46,9 +46,9 @@ class DataConfig(Block):
     dev: str = "dev"
     """Split that chooses the best epoch."""
     train_sentences: int | None = Field(default=None, ge=1)
-    """Use only the first so many training sentences (all, if not given)."""
+    """Number of training sentences to use, from the first on (all, if not given)."""
     dev_sentences: int | None = Field(default=None, ge=1)
-    """Score only the first so many dev sentences while training, to choose the best epoch (all, if not given)."""
+    """Number of dev sentences, from the first on, that choose the best epoch (all, if not given)."""
     half: Literal[1, 2] | None = None
     """Train on one of two random halves of the training sentences (the same halves for all seeds)."""
 
@@ -160,7 +160,7 @@ class TrainConfig(Block):
     clip: float = Field(default=1.0, gt=0)
     """Largest norm of the gradient over encoder and decoders together."""
     patience: int | None = Field(default=None, ge=1)
-    """Stop after so many evaluations without a better dev score (never, if not given)."""
+    """Stop after this number of evaluations without a better dev score (never, if not given)."""
     evaluate_every: int | None = Field(default=None, ge=1)
     """Number of updates between evaluations on dev (one after every epoch, if not given)."""
     precision: Literal["auto", "bf16", "fp32"] = "auto"
@@ -176,8 +176,8 @@ class TrainConfig(Block):
     log_uas: bool = False
     """Also write, at every evaluation, how often each head attends from a word to its head in dev's trees."""
     log_train_loss: int = Field(default=0, ge=0)
-    """Also write, at every evaluation, the mean loss of so many training sentences (the first ones) without dropout in
-    fp32, so that runs can be compared at equal training loss; 0: none."""
+    """Also write, at every evaluation, the mean loss of this number of training sentences (the first ones) without
+    dropout in fp32, so that runs can be compared at equal training loss; 0: none."""
     seed: int = Field(default=1, ge=0, lt=2**63)
     """Seed of all random numbers of the run."""
 
@@ -221,7 +221,7 @@ class HeadsConfig(Block):
     claims: str | None = None
     """Folder of a claims Result (`mtlprune claims --out`): heads that a task claims, or that several do."""
     least: int = Field(default=3, ge=1)
-    """claims, one set for all tasks: heads claimed by so many single tasks or more (stem heads)."""
+    """claims, one set for all tasks: heads claimed by at least this number of single tasks (stem heads)."""
     rule: Literal["all", "random", "unclaimed", "permuted"] | None = None
     """all takes all heads. The other rules are controls with as many heads of each layer as `like`. random draws from
     all heads of the layer, including those of `like`. unclaimed draws from the heads outside `like`, and from `like`

@@ -74,7 +74,7 @@ def test_a_gap_that_widens_is_seen_and_one_that_does_not_is_not(tmp_path):
     others = changes.loc[(names[3], f"mean without {TASKS[0].upper()}"), "estimate"]
     assert others == pytest.approx(np.mean(tasks[1:]), abs=3e-4)
     shown = markdown(find("scarcity"), result)
-    assert "the gap widens, as a fight over heads predicts (p " in shown and "other heads open" not in shown
+    assert "The gap widens, as competition for heads predicts (p " in shown and "other heads open" not in shown
     assert figures(find("scarcity"), result)["gaps"]
 
 

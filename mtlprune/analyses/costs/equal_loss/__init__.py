@@ -17,7 +17,11 @@ class EqualLossOptions(Block):
     slower: float = Field(
         default=0.15, ge=0, description="Share of the cost below which joint training only optimises more slowly."
     )
-    worse: float = Field(default=0.4, gt=0, description="Share of the cost above which it generalises worse.")
+    worse: float = Field(
+        default=0.4,
+        gt=0,
+        description="Share of the cost at equal loss above which joint training is said to generalise worse.",
+    )
     resamples: int = Field(default=10_000, ge=1, description="Number of resamples of sentences.")
 
 

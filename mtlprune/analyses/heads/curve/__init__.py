@@ -13,9 +13,10 @@ class CurveOptions(Block):
     """Orders in which heads are opened, and what a set of them is compared with."""
 
     selector: Literal["fisher", "importance", "both"] = Field(
-        default="both", description="Which ranks heads; sets are those of fisher, unless importance alone does."
+        default="both",
+        description="Selectors that rank heads. Sets are those of fisher, or of importance if it is the only selector.",
     )
-    every: int = Field(default=6, ge=1, description="Scores are taken with 0, so many, twice as many, … open heads.")
+    every: int = Field(default=6, ge=1, description="Step between the numbers of open heads that are scored.")
     closed: Closed = Field(
         default="zero", description="What a closed head contributes; constants are those of training sentences."
     )

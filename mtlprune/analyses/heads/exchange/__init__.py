@@ -41,5 +41,11 @@ ANALYSIS = Analysis(
     them from it.""",
     needs=frozenset({"encoders", "generated", "decoders", "processes", "claims"}),
     options=ExchangeOptions,
-    columns=(Column("share", "share of change", "of a decision's change that passes through it, mean of tasks"),),
+    columns=(
+        Column(
+            "share",
+            "share of change",
+            "mean over tasks of the share of a decision's change that passes through the head",
+        ),
+    ),
 )

@@ -23,7 +23,7 @@ class ScarcityOptions(Block):
 
 ANALYSIS = Analysis(
     name="scarcity",
-    title="Scarce heads",
+    title="Gap between joint and single-task training",
     question="Does the gap between single tasks and joint training widen where heads are scarce?",
     help="""Compare the gap (joint minus single tasks) with few random heads open from the first update and with all.
 

@@ -22,11 +22,11 @@ def about(result: Result) -> str:
     info, settings = result.about, result.about["settings"]
     base = "another gap" if is_of_groups_file(result) else "that with all heads"
     return (
-        f"{info['sentences']:,} sentences of {info['split']}. Gap: joint minus single tasks, in points of main "
-        f"scores of {', '.join(map(str.upper, info['tasks']))}. Change: the gap minus {base}, paired by "
-        f"seed. Intervals and p over seeds and sentences ({settings['resamples']:,} resamples; seed "
-        f"{settings['seed']}), not corrected; where seeds share draws of heads, also over draws in the place of seeds. "
-        f"Margin: {_points(settings['margin'])}."
+        f"{info['sentences']:,} sentences of {info['split']}. The gap is joint minus single tasks, in points of the "
+        f"main scores of {', '.join(map(str.upper, info['tasks']))}. The change is the gap minus {base}, paired by "
+        f"seed. Intervals and p are over seeds and sentences ({settings['resamples']:,} resamples; seed "
+        f"{settings['seed']}), not corrected. Where seeds share draws of heads, they are also over draws "
+        f"instead of seeds. The margin is {_points(settings['margin'])}."
     )
 
 
@@ -39,9 +39,9 @@ def findings(result: Result) -> list[str]:
             continue
         gap, base = gaps.loc[(row.term, row.task)], gaps.loc[(row.other, row.task)]
         sentences.append(
-            f"{row.term}, {row.task}: joint minus single tasks is {with_interval(gap)} ({plural(gap['n'], 'seed')}), "
-            f"{row.other}: {with_interval(base)} ({plural(base['n'], 'seed')}); a change of {with_interval(row)} "
-            f"({plural(row.n, 'seed')}): {_in_words(row, margin)}."
+            f"{row.term}, {row.task}: the gap is {with_interval(gap)} ({plural(gap['n'], 'seed')}), and in {row.other} "
+            f"it is {with_interval(base)} ({plural(base['n'], 'seed')}). The change is {with_interval(row)} "
+            f"({plural(row.n, 'seed')}). {_in_words(row, margin)}."
         )
     return sentences + [note for note in result.about["notes"] if "other heads open" in note]
 
@@ -50,17 +50,19 @@ def _in_words(row: Any, margin: float) -> str:
     """Say by its verdict whether a change speaks for a fight over heads, which widens the gap by the margin or more;
     then whether the same holds over draws, or with an error that is not below that of other changes."""
     if row.n < 2:
-        return "one seed shows nothing, as its interval is of sentences alone"
+        return "One seed shows nothing, because its interval is over sentences alone"
     if row.high < 0:
-        predicted = ", as a fight over heads predicts" * (row.verdict == SUPPORTED)
-        return f"the gap widens{predicted} (p {probability(row.p)})"
+        predicted = ", as competition for heads predicts" * (row.verdict == SUPPORTED)
+        return f"The gap widens{predicted} (p {probability(row.p)})"
     if row.verdict == UNDECIDED:
-        return f"not shown to widen, nor to widen by less than {_points(margin)}{seen_from(row.detectable)}"
-    words = f"it does not widen by {_points(margin)} (p {probability(row.p_widening)}){', and narrows' * (row.low > 0)}"
-    variants = {"draws_": "over {} of heads in the place of seeds", "pooled_": "with the error of all changes"}
+        return f"Whether it widens by {_points(margin)} is undecided{seen_from(row.detectable)}"
+    words = (
+        f"It does not widen by {_points(margin)} (p {probability(row.p_widening)}){', and it narrows' * (row.low > 0)}"
+    )
+    variants = {"draws_": "over {} of heads instead of seeds", "pooled_": "with the error of all changes"}
     for prefix, name in variants.items():
         if not math.isnan(low := getattr(row, f"{prefix}low", math.nan)):
-            holds = "the same" if low > -margin else "not decided"
+            holds = "this holds" if low > -margin else "it is undecided"
             ends = f"[{number(low)}, {number(getattr(row, f'{prefix}high'))}], p "
             words += f"; {name.format(plural(getattr(row, 'draws', 0), 'draw'))} {holds} ({ends}"
             words += f"{probability(getattr(row, f'{prefix}p_widening'))})"
