@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import IO, Any
 
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(
-    ["mtlprune.training.loop", "mtlprune.pretraining.loop", "transformers.models.bert.modeling_bert", "datasets"]
-)
+LOADED = ["mtlprune.training.loop", "mtlprune.pretraining.loop"]
+FORKS.set_forkserver_preload([*LOADED, "transformers.models.bert.modeling_bert", "datasets"])
 
 
 def start(target: Callable[..., Any], *arguments: Any, **named: Any) -> Any:

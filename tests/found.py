@@ -70,10 +70,8 @@ def reading_of(sentences: Sequence[Sentence], *subjects: Subject) -> Reading:
 
 def grids(found: SubjectResult | Result) -> dict[str, np.ndarray]:
     """The frame ``heads``: measure → (L, A)."""
-    return {
-        name: rows.pivot(index="layer", columns="head", values="value").to_numpy()
-        for name, rows in found.frames["heads"].groupby("measure")
-    }
+    rows = found.frames["heads"].groupby("measure")
+    return {name: one.pivot(index="layer", columns="head", values="value").to_numpy() for name, one in rows}
 
 
 def column(found: SubjectResult | Result, frame: str, measure: str) -> np.ndarray:

@@ -113,9 +113,7 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "files"
         write_scorer_files(*zip(*random_pairs(), strict=True), folder)
-        said = {
-            name: {"files": digest(name, folder), "figures": program.ask(folder, Path(place))}
-            for name, program in PROGRAMS.items()
-        }
+        asked = {name: (digest(name, folder), program.ask(folder, Path(place))) for name, program in PROGRAMS.items()}
+        said = {name: {"files": files, "figures": figures} for name, (files, figures) in asked.items()}
     RECORDED.write_text(json.dumps(said, indent=2) + "\n", encoding="utf-8")
     print(RECORDED.read_text(encoding="utf-8"))

@@ -126,9 +126,8 @@ def images(recorded: Recorder, deaf: bool = False, kept_of: Sequence[str] = KEPT
             state = state._replace(synced=begun.synced, safe=begun.safe)
         for kept in kept_of:
             image = _image(recorded.states[: place + 1], state, root, kept)
-            known.setdefault(
-                hash(tuple((path, ".part" in path or held) for path, held in sorted(image.items()))), image
-            )
+            mark = tuple((path, ".part" in path or held) for path, held in sorted(image.items()))
+            known.setdefault(hash(mark), image)
     return list(known.values())
 
 

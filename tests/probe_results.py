@@ -109,8 +109,5 @@ def _label_rows(
     if encoder == "pretrained":
         controls["random_encoder"] = at, generator.uniform(10, 50)
         if task in ("dep", "srl"):
-            controls |= {
-                "offset": (nowhere, generator.uniform(10, 60)),
-                "chance": (nowhere, 9.0),
-            }
+            controls |= {"offset": (nowhere, generator.uniform(10, 60)), "chance": (nowhere, 9.0)}
     return rows + [row(**same, **here, control=name, dev=x, test=x) for name, (here, x) in controls.items()]

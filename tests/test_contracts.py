@@ -35,10 +35,8 @@ class Row(NamedTuple):
     families: tuple[str, ...]
 
 
-SMALL = {  # full-size decoders would take minutes
-    "dep": {"arc_size": 64, "relation_size": 32},
-    "con": {"span_size": 64, "label_size": 32},
-}
+# full-size decoders would take minutes
+SMALL = {"dep": {"arc_size": 64, "relation_size": 32}, "con": {"span_size": 64, "label_size": 32}}
 MLP = {"predicates": "ranked", "argument_scorer": "mlp", "affinity": False, "size": 64, "dropout": 0.05}
 MLP |= {"argument_ratio": 3.0, "predicate_ratio": 0.6}
 ROWS = {

@@ -208,10 +208,8 @@ def test_ewt5_from_a_mirror(built: tuple[Server, Path], capsys: pytest.CaptureFi
     """To the byte the corpus of the committed runs."""
     mirror, folder = built
     corpus = load_corpus(folder / "ewt5")
-    assert (
-        corpus.fingerprint
-        == RunFolder(read_study(COMMITTED).paths("none-pos-1")[0]).read_manifest()["data"]["fingerprint"]
-    )
+    committed = RunFolder(read_study(COMMITTED).paths("none-pos-1")[0]).read_manifest()["data"]
+    assert corpus.fingerprint == committed["fingerprint"]
     assert [len(corpus[split]) for split in ("train", "dev", "test")] == [12_544, 2_001, 2_077]
     assert [corpus.info["splits"][split]["all_layers"] for split in corpus.splits] == [12_544, 1_973, 2_062]
     assert corpus.info["licence"] == "CC BY-SA 4.0"

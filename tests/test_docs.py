@@ -183,13 +183,7 @@ def test_every_value_of_a_setting_is_on_its_card(key: str, values: tuple[str, ..
         assert value == default or re.search(said, text, re.MULTILINE), value
 
 
-@pytest.mark.parametrize(
-    ("values", "place"),
-    [
-        (MODES, "two-modes"),
-        ((RANDOM, SHUFFLED, OFFSET, CHANCE), "controls"),
-    ],
-)
+@pytest.mark.parametrize(("values", "place"), [(MODES, "two-modes"), ((RANDOM, SHUFFLED, OFFSET, CHANCE), "controls")])
 def test_every_mode_and_control_of_the_probes_is_on_its_card(values: tuple[str, ...], place: str) -> None:
     rows = re.findall(r"^\| `([\w-]+)`(?: \(default\))? \|(?!.*\n\|-)", sections("probes.md")[place], re.MULTILINE)
     assert rows == list(values)
@@ -258,9 +252,8 @@ def test_options_and_files_that_pages_name_are_there() -> None:
     for page in PAGES:
         text = re.sub(r"^```.*?^```$|^ {4}.*$", "", page.read_text("utf-8"), flags=re.M | re.S)
         spans = re.findall(r"`([^`\n]+)`", text)
-        named = {
-            word for span in spans if span.startswith(("--", "mtlprune")) for word in re.findall(r"--[a-z-]+", span)
-        }
+        shown = [span for span in spans if span.startswith(("--", "mtlprune"))]
+        named = {word for span in shown for word in re.findall(r"--[a-z-]+", span)}
         assert named <= options | FOREIGN_OPTIONS, f"{page}: {named - options - FOREIGN_OPTIONS}"
         paths = {path for path in spans if FILES.fullmatch(path)}
         assert not (lost := {path for path in paths if not (ROOT / path).exists()}), f"{page}: {lost}"

@@ -77,11 +77,8 @@ def test_the_lock_is_of_what_setup_cfg_declares() -> None:
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg", encoding="utf-8")
     declared = {"": setup["options"]["install_requires"], **setup["options.extras_require"]}
-    wanted = {
-        (canonicalize_name(one.name), one.specifier, extra)
-        for extra, lines in declared.items()
-        for one in map(Requirement, lines.split())
-    }
+    parsed = [(extra, one) for extra, lines in declared.items() for one in map(Requirement, lines.split())]
+    wanted = {(canonicalize_name(one.name), one.specifier, extra) for extra, one in parsed}
     lock = tomllib.loads((ROOT / "uv.lock").read_text(encoding="utf-8"))
     [ours] = [package for package in lock["package"] if package["name"] == "mtlprune"]
     locked = {

@@ -47,9 +47,8 @@ IDS = re.findall(
 
 def gone(changelog: str) -> str:
     """What the changelog says under *Gone from a source paper*, of all versions."""
-    parts = re.findall(
-        r"^\*\*Gone from a source paper\*\*\n(.*?)(?=^\*\*|^## |\Z)", changelog, re.MULTILINE | re.DOTALL
-    )
+    pattern = r"^\*\*Gone from a source paper\*\*\n(.*?)(?=^\*\*|^## |\Z)"
+    parts = re.findall(pattern, changelog, re.MULTILINE | re.DOTALL)
     return "\n".join(parts)
 
 

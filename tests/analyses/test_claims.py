@@ -58,9 +58,7 @@ def test_open_heads_that_were_drawn_from_equal_gates_are_counted():
 def test_labels(tmp_path):
     own = {"dep": GATES, "pos": GATES / 2}
     runs = {"one": ["dep"], "pair": ["pos", "dep"], "all": [*LAYERS], "own": ["pos", "dep"], "three": [*LAYERS][:3]}
-    folders = {
-        name: write_run(tmp_path / name, tasks, own if name == "own" else GATES).path for name, tasks in runs.items()
-    }
+    folders = {name: write_run(tmp_path / name, of, own if name == "own" else GATES).path for name, of in runs.items()}
     found = [(found.label, found.gates[0, 2]) for found in load_claims(folders.values())]
     assert found == [("DEP", 1), ("POS+DEP", 1), ("MTL-5", 1), ("POS+DEP:POS", 0.5), ("POS+DEP:DEP", 1), ("MTL-3", 1)]
     assert [is_joint(label) for label, _ in found] == [False, True, True, True, True, True]
@@ -138,10 +136,7 @@ SLOW = {"train.rate": 0.5}
         ([made(settings=SLOW), made(seed=2)], "The seeds of POS differ in train.rate too: 0.5, null."),
         ([made(), made(seed=2, data="e")], "Not all runs were trained on the same data"),
         ([made(finished=False)], "Not trained to the end: runs/POS-1."),
-        (
-            [made(), made(seed=2, gates=1 - MASK)],
-            "half of the seeds have open count as not claimed: POS 8 (by 1)",
-        ),
+        ([made(), made(seed=2, gates=1 - MASK)], "half of the seeds have open count as not claimed: POS 8 (by 1)"),
         ([made(seed=k, gates=MASK if k < 3 else OPEN) for k in range(4)], ""),  # three of four have MASK, one all
         ([made(seed=k, gates=MASK if k < 2 else OPEN) for k in range(4)], "not claimed: POS 4 (by 2)"),
         ([made(), made(seed=2), made("DEP")], "Labels have different numbers of seeds (POS 2, DEP 1)"),

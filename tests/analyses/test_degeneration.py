@@ -165,9 +165,8 @@ def test_the_sample_depends_on_sentences_only_and_has_one_word_of_each():
     assert len(set(sample.stored_words)) == len(sample.stored_words) and len(sample.rows) == 40
     lone = sample.stored_words[sample.one_a_sentence]
     assert (np.searchsorted(sample.starts, lone, side="right") - 1).tolist() == list(range(len(sizes)))
-    assert (dg.draw(sizes, 40, seed=3).stored_words == sample.stored_words).all() and len(
-        dg.draw(sizes, 9999, 0).rows
-    ) == sum(sizes)
+    assert (dg.draw(sizes, 40, seed=3).stored_words == sample.stored_words).all()
+    assert len(dg.draw(sizes, 9999, 0).rows) == sum(sizes)
 
 
 def words(encoder: Encoder) -> tuple[list[Tensor], list[Tensor]]:

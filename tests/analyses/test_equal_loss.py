@@ -60,9 +60,8 @@ def test_what_is_left_at_equal_loss_is_what_was_planted(tmp_path, loss: float, l
     costs = result.frames["costs"].set_index(["mode", "task"])
     [share] = result.frames["shares"].itertuples()
     assert costs.loc[(UPDATES, MEAN), "estimate"] < -10
-    assert share.value == pytest.approx(
-        costs.loc[(LOSS, MEAN), "estimate"] / costs.loc[(UPDATES, MEAN), "estimate"], abs=1e-3
-    )
+    by_loss, by_updates = (costs.loc[(mode, MEAN), "estimate"] for mode in (LOSS, UPDATES))
+    assert share.value == pytest.approx(by_loss / by_updates, abs=1e-3)
     assert left[0] <= share.value <= left[1]
     assert words in markdown(find("equal_loss"), result) and figures(find("equal_loss"), result)["curves"]
 

@@ -28,10 +28,8 @@ from mtlprune.statistics.contrast import contrast_frame
 
 @pytest.fixture(scope="module")
 def model(tiny_encoder: Callable[[str], Path]) -> MultiTaskModel:
-    sentences = [
-        *build_grammar(200, 1, 1, seed=9)["train"],
-        *(s for pair in draw_pairs(60, 2, ("pos",)) for s in pair[1:]),
-    ]
+    pairs = draw_pairs(60, 2, ("pos",))
+    sentences = [*build_grammar(200, 1, 1, seed=9)["train"], *(s for pair in pairs for s in pair[1:])]
     return model_of(tiny_encoder("bert"), sentences, ["pos"])
 
 
@@ -94,9 +92,8 @@ def test_planted_shares_are_found() -> None:
     assert contrasts.loc["own", "estimate"] == pytest.approx(0.5, abs=0.02)  # beyond random heads
     assert contrasts.loc["others", "estimate"] == pytest.approx(1 / 15, abs=0.02)
     apart = contrasts.loc["own minus others"]
-    assert (
-        apart["estimate"] == pytest.approx(0.5 - 1 / 15, abs=0.02) and apart["low"] < apart["estimate"] < apart["high"]
-    )
+    assert apart["estimate"] == pytest.approx(0.5 - 1 / 15, abs=0.02)
+    assert apart["low"] < apart["estimate"] < apart["high"]
     stem = contrasts.loc["stem"]
     assert stem["estimate"] == pytest.approx(0.65 / 3 - 0.1, abs=0.02) and stem["p"] < 0.05
     assert [row["carried"] for row in _stems(shares)] == [2, 2, 2]

@@ -101,9 +101,7 @@ def test_heads_own_all_attention_weights_once(made):
         named = {"q": block.self.query, "k": block.self.key, "v": block.self.value, "o": block.output.dense}
         own = {id(p.parameter): (p.owners[2].nonzero().flatten().tolist(), p.dim) for p in parts if p.layer == 1}
         assert own == {id(part.weight): ([*range(16, 24)], int(name == "o")) for name, part in named.items()}
-    assert len({id(part.parameter) for part in parts}) == len(parts) and all(
-        (p.owners.sum(0) == 1).all() for p in parts
-    )
+    assert len({id(p.parameter) for p in parts}) == len(parts) and all((p.owners.sum(0) == 1).all() for p in parts)
 
 
 def test_the_same_task_agrees_with_itself_and_removed_heads_say_nothing(tiny_encoder):
@@ -206,10 +204,8 @@ def test_a_planted_loss_in_the_own_task_is_found(planted):
     assert mean["low"] < -100 * planted < mean["high"] and (mean["p"] < 1e-3) == bool(planted)
     units = own.loc[("claimed", "units"), :].loc[[*labels, ALL_TASKS]]
     if planted:  # of three cells one loses: its root mean square is the loss by the square root of 3
-        assert (
-            units["estimate"].to_numpy() == pytest.approx(-math.sqrt(3), abs=0.03)
-            and (units["p_holm"][:3] < 0.05).all()
-        )
+        assert units["estimate"].to_numpy() == pytest.approx(-math.sqrt(3), abs=0.03)
+        assert (units["p_holm"][:3] < 0.05).all()
     assert (own.loc["shared"]["p"] > 1e-3).all()
     cells = _cells(held, drawn_scores(scores), request)
     assert cells["mode"].tolist() == ["claimed"] * 9 + ["shared"] * 9 and cells["p_holm"].isna().sum() == 6

@@ -25,9 +25,8 @@ from mtlprune.statistics.resamples import Resampled, System
 
 def test_one_gate_without_a_push_ends_where_a_line_search_ends():
     best = 0.3  # (g − 0.3)² + 0.1 g has its minimum at 0.25
-    logits = fit_gates(
-        lambda gates, update: ((gates - best) ** 2 + 0.1 * gates).sum(), torch.full((1, 1), START), 0, 400, 0.1
-    )
+    begin = torch.full((1, 1), START)
+    logits = fit_gates(lambda gates, update: ((gates - best) ** 2 + 0.1 * gates).sum(), begin, 0, 400, 0.1)
     grid = torch.linspace(0, 1, 10001)
     found = grid[((grid - best) ** 2 + 0.1 * grid).argmin()]
     assert torch.sigmoid(logits).item() == pytest.approx(found.item(), abs=2e-3)

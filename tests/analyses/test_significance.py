@@ -134,10 +134,8 @@ def test_where_sentences_hardly_differ_the_main_interval_is_that_of_paired_t():
     test = stats.ttest_rel(*(10 * np.array(side) for side in (ours, theirs)))
     assert (found.wide_low, found.wide_high) == pytest.approx(tuple(test.confidence_interval()), rel=5e-3)
     assert found.wide_p == pytest.approx(test.pvalue, rel=5e-3) and found.paired
-    wider, welch = (
-        one(*systems, 2000),
-        stats.ttest_ind(*(10 * np.array(side) for side in (ours, theirs)), equal_var=False),
-    )
+    wider = one(*systems, 2000)
+    welch = stats.ttest_ind(*(10 * np.array(side) for side in (ours, theirs)), equal_var=False)
     assert not wider.paired and wider.wide_low < welch.confidence_interval().low < found.delta
     assert wider.wide_error.free == (2, 2) and found.wide_error.free == (2,)
     assert found.detectable == pytest.approx(float(detectable(found.delta / test.statistic, 2)), rel=5e-3)
@@ -223,10 +221,8 @@ def test_a_detectable_effect_is_shown_in_four_of_five_studies(seeds, sentences):
         error = StandardError((stats.sem(drawn),), (seeds - 1,), (0.0,), by_sentences)
         return float(drawn.mean()) + by_sentences * generator.normal(), error
 
-    shown = [
-        error.two_sided(delta + effect) < 0.05
-        for effect, (delta, error) in ((study()[1].detectable(), study()) for _ in range(800))
-    ]
+    studies = ((study()[1].detectable(), study()) for _ in range(800))
+    shown = [error.two_sided(delta + effect) < 0.05 for effect, (delta, error) in studies]
     assert np.mean(shown) == pytest.approx(0.8, abs=0.05)
 
 
@@ -245,9 +241,8 @@ def test_draws_and_pooled_errors_widen_and_nothing_else_does():
     assert Contrast.of(figure, pooled=0.1).low == pytest.approx(plain.low, abs=0.01)
     assert pooled_deviation([observed, observed + 5, np.ones(1)]) == pytest.approx(observed.std(ddof=1))
     shared = by_draw(Resampled(observed, booted), ["a", "b", "a", "c"])
-    assert shared.observed.tolist() == [1.25, 2.0, 2.5] and shared.booted[:, 0] == pytest.approx(
-        booted[:, [0, 2]].mean(1)
-    )
+    assert shared.observed.tolist() == [1.25, 2.0, 2.5]
+    assert shared.booted[:, 0] == pytest.approx(booted[:, [0, 2]].mean(1))
 
 
 SIZES = [(runs, ratio, "normal", 1) for runs in ((3,), (5,), (3, 5)) for ratio in (0.5, 1.0, 3.0)]
@@ -307,9 +302,8 @@ def test_without_variation_there_is_no_error_and_nothing_is_certain(case, seeds)
     first, second, said = WITHOUT_ERROR[case]
     systems = [replace(accuracy(*runs, words=7), seeds=seeds) for runs in (first, second)]
     found = one(*systems, 500)
-    assert np.isnan(
-        [found.wide_low, found.wide_high, found.wide_p, found.equivalence_p(1.0), found.equivalence_p(99)]
-    ).all()
+    equal = found.equivalence_p(1.0), found.equivalence_p(99)
+    assert np.isnan([found.wide_low, found.wide_high, found.wide_p, *equal]).all()
     assert said in found.unknown
     if said == "no resample":
         assert math.isnan(found.low) and math.isnan(found.high)

@@ -107,9 +107,8 @@ def test_the_jackknife_of_a_mean_is_students_interval_and_of_two_samples_welchs(
     assert least == pytest.approx(4.678 * stats.sem(one), rel=1e-3)  # of five seeds (docs/methods/significance.md)
     assert p == pytest.approx(stats.ttest_1samp(one, 0).pvalue)
     other = [two.mean() - value for value in left], [np.delete(two, i).mean() - one.mean() for i in range(4)]
-    low, high, *_ = stability.jackknife(
-        np.array(two.mean() - one.mean()), np.concatenate(other), np.repeat([0, 1], [5, 4])
-    )
+    between, strata = np.array(two.mean() - one.mean()), np.repeat([0, 1], [5, 4])
+    low, high, *_ = stability.jackknife(between, np.concatenate(other), strata)
     interval = stats.ttest_ind(two, one, equal_var=False).confidence_interval()
     assert (low, high) == pytest.approx((interval.low, interval.high))
 
@@ -178,9 +177,8 @@ def test_p_is_uniform_where_tasks_mean_nothing():
     assert set(every) == set(itertools.product(("all", "unequal seeds"), stability.MEASURES_OF_SHARING))
     for (_, counted), found in every.items():
         gap, nearest = np.array(found).T
-        either = (
-            "greater" if counted == stability.MEASURES_OF_SHARING[2] else "two-sided"
-        )  # the larger of two p is never too small
+        # the larger of two p is never too small
+        either = "greater" if counted == stability.MEASURES_OF_SHARING[2] else "two-sided"
         assert stats.kstest(gap, "uniform", alternative=either).pvalue > 0.01
         known = nearest[~np.isnan(nearest)]  # NaN: each run is nearest to one of its finished run, whatever the labels
         assert len(known) > 150  # a share of few runs has ties, which count as reached: p may be too large, never small

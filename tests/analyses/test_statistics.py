@@ -134,9 +134,8 @@ def test_p_is_that_of_all_orders():
 def test_within_one_layer_it_is_spearmans_and_within_two_p_is_that_of_all_orders():
     x, y = np.random.default_rng(5).normal(size=(2, 2, 4))
     x[0, 3] = np.nan
-    assert permutation.layered_rank_test(x[1:], y[1:], 9, (0,)).value == pytest.approx(
-        stats.spearmanr(x[1], y[1]).statistic
-    )
+    spearman = stats.spearmanr(x[1], y[1]).statistic
+    assert permutation.layered_rank_test(x[1:], y[1:], 9, (0,)).value == pytest.approx(spearman)
     ranks, others, layers = permutation.ranks_within_layers(x, y)
     assert layers.tolist() == [0] * 3 + [1] * 4 and ranks[:3].sum() == ranks[3:].sum() == 0
     orders = [[*a, *b] for a, b in product(permutations(ranks[:3]), permutations(ranks[3:]))]

@@ -99,9 +99,8 @@ def test_planted_gaps_shares_controls_and_costs(tmp_path):
     assert dots == pytest.approx(expected, abs=1e-3)
     assert "clone of random heads" in shown and "clone-stem minus clone-random (primary)" in shown
     assert rows["p_holm"].max() < 0.05 and "of what is not shown" not in shown
-    settings = result.frames["settings"].assign(
-        p_holm=lambda frame: frame["p_holm"].where(frame["term"] != "protect", 0.2)
-    )
+    settings = result.frames["settings"]
+    settings = settings.assign(p_holm=settings["p_holm"].where(settings["term"] != "protect", 0.2))
     open_ = markdown(find("treatments"), Result("treatments", result.about, {**result.frames, "settings": settings}))
     least = number(rows.loc["protect", "detectable"], 1)
     assert f"; of what is not shown, a difference of {least} points or more would have been seen in" in open_

@@ -180,18 +180,8 @@ def test_roles_by_closing_each_head_alone(measured, mtlprune, lab, trained, tmp_
     assert "closing alone raises the task's score" in text
     _, text = measured("roles", trained, "updates=2", "train_sentences=8", "batch=4", "permutations=9", tables=2)
     assert "lets through effects of 0.025 nats" in text  # 4 λ / 8 heads
-    words = (
-        "analyze",
-        "roles",
-        trained,
-        "--corpus",
-        lab.corpus,
-        "closing=single",
-        "updates=3",
-        "--out",
-        tmp_path / "no",
-    )
-    mtlprune(*words).refuses("updates would change nothing")
+    command = ("analyze", "roles", trained, "--corpus", lab.corpus, "--out", tmp_path / "no")
+    mtlprune(*command, "closing=single", "updates=3").refuses("updates would change nothing")
 
 
 def test_exchange_with_few_pairs_is_refused(mtlprune, lab, single, claims):
@@ -278,9 +268,8 @@ def test_output_that_nobody_reads_any_more_ends_no_work():
 def test_cross_closes_heads_in_several_ways(measured, single, claims, kind):
     """With all heads open no substitute counts; with some closed, it does."""
     zero, other = (measured("cross", single, *claims, f"closed={name}", tables=1)[0] for name in ("zero", kind))
-    scores = [
-        result.frames["scores"].set_index(["other", "mode", "control", "step"])["value"] for result in (zero, other)
-    ]
+    keys = ["other", "mode", "control", "step"]
+    scores = [result.frames["scores"].set_index(keys)["value"] for result in (zero, other)]
     assert scores[0].loc[""].tolist() == scores[1].loc[""].tolist() and not scores[0].equals(scores[1])
     assert other.about["settings"]["closed"] == kind
 
@@ -357,10 +346,8 @@ def test_dissection_of_masked_words(mtlprune, lab, trained, tiny_encoder, tmp_pa
     answer = mtlprune("analyze", "dissection", masked, trained, *given, "--out", out).done()
     assert "Masked words of pretrained: f " in answer.out
     result, page = package.read_results(out)["dissection"], (out / "dissection.md").read_text()
-    assert (
-        set(result.with_names("scores")["name"]) == {"pretrained"}
-        and "MTL-5: no masked words" in result.about["notes"][0]
-    )
+    assert set(result.with_names("scores")["name"]) == {"pretrained"}
+    assert "MTL-5: no masked words" in result.about["notes"][0]
     assert "pretrained, own head | pretrained, learnt" in page and "±" in page.split("masked words")[1]
     assert {path.stem for path in out.glob("*.svg")} >= {"dissection-subsets", "dissection-across"}
 

@@ -166,11 +166,8 @@ EVIDENCE: dict[str, Callable[[bytes], bytes]] = {
     "predictions/dev.jsonl": lambda content: content.replace(b'"pos": ["', b'"pos": ["X'),
 }
 """Changes after which a file is as valid as before, but no longer what the run found."""
-READERS = {
-    "scores/dev.json": ("table", "pack", "export", "report"),
-    "counts/dev.json": ("pack",),
-    "predictions/dev.jsonl": ("pack",),
-}
+READERS = {"scores/dev.json": ("table", "pack", "export", "report")}
+READERS |= {"counts/dev.json": ("pack",), "predictions/dev.jsonl": ("pack",)}
 
 
 @pytest.mark.parametrize("file", EVIDENCE)

@@ -86,9 +86,8 @@ def test_it_draws_runs_seeds_means_tasks_and_differences_and_lists_their_numbers
     assert np.allclose(entries["grey-POS"]["numbers"]["mean"], mean)
     assert np.allclose(entries["grey-all-tasks"]["numbers"]["tasks"], (mean + gates(runs[2])) / 2)
     assert np.allclose(entries["difference-POS-DEP"]["numbers"]["difference"], mean - gates(runs[2]))
-    mtlprune(
-        "claims", *runs[:2], "--permutations", 9, "--out", out.parent, "--format", "svg", "--palette", "rgb"
-    ).done()
+    few = ("claims", *runs[:2], "--permutations", 9, "--out", out.parent)
+    mtlprune(*few, "--format", "svg", "--palette", "rgb").done()
     fewer = {"run-POS-seed1.svg", "run-POS-seed3.svg", "rgb-POS.svg", "grey-POS.svg", "maps.json"}
     assert {path.name for path in out.iterdir()} == fewer  # nothing stays that was drawn of other runs
     assert not list(out.parent.glob("*.png"))

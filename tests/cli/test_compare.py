@@ -43,9 +43,7 @@ def own(mtlprune: Call, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A corpus of two files in columns, with one of the five layers and one of another name."""
     folder = tmp_path_factory.mktemp("own")
     for split, sentences in build_grammar(24, 8, 8, 1).items():
-        rows = [
-            [f"{word}\t{tag}\t{tag[0]}" for word, tag in zip(s.words, s.get("pos"), strict=True)] for s in sentences
-        ]
+        rows = [[f"{word}\t{tag}\t{tag[0]}" for word, tag in zip(s.words, s.pos, strict=True)] for s in sentences]
         (folder / f"{split}.tsv").write_text("\n\n".join("\n".join(some) for some in rows) + "\n")
     files = [word for split in ("train", "dev", "test") for word in (f"--{split}", folder / f"{split}.tsv")]
     mtlprune("data", "build", "columns", "--columns", "word,pos,first:tags", *files, "--out", folder / "own").done()
@@ -93,14 +91,8 @@ def test_from_two_tasks_of_ones_own_to_a_page(compared):
     assert len(list((out / "runs/cells").glob("*.log"))) == 13  # also where one process did several cells
     for claim in load_claims(found_runs(out / "runs", "heads-*")):
         assert claim.open.sum() <= HEADS * LAYERS and claim.frequencies is not None
-    assert {path.name for path in out.iterdir()} == {
-        "sweep.yaml",
-        "runs",
-        "analyses",
-        "probes",
-        "table.md",
-        "report.html",
-    }
+    names = {"sweep.yaml", "runs", "analyses", "probes", "table.md", "report.html"}
+    assert {path.name for path in out.iterdir()} == names
 
 
 def test_a_page_of_its_runs_shows_what_the_comparison_did(compared, own, mtlprune, tmp_path):
@@ -174,9 +166,8 @@ def test_without_weights_what_needs_them_says_so(dropped, mtlprune):
     assert not list(out.rglob("epoch-*.safetensors")) and not list(out.rglob("checkpoint*"))
     [run, *_] = found_runs(out / "runs", "stl-*")
     mtlprune("evaluate", run, "--split", "test").refuses("is kept without its weights")
-    mtlprune("train", run / "config.yaml", f"train.start={run}", "--out", out.parent / "new").refuses(
-        "without its weights"
-    )
+    begun = mtlprune("train", run / "config.yaml", f"train.start={run}", "--out", out.parent / "new")
+    begun.refuses("without its weights")
     mtlprune("train", run / "config.yaml", "--out", run).done()  # is finished, and stays so
 
 
@@ -212,9 +203,8 @@ def test_mistakes_are_one_sentence_and_leave_nothing(
     place = [] if "--out" in words else ["--out", tmp_path / "new"]
     settings = [] if any(word.startswith("encoder.name") for word in words) else [f"encoder.name={encoder}"]
     before = files_of(compared[0])
-    mtlprune("compare", *filled, *settings, *FAST[: 2 if "train.device=meta" in words else None], *place).refuses(
-        sentence
-    )
+    fast = FAST[: 2 if "train.device=meta" in words else None]
+    mtlprune("compare", *filled, *settings, *fast, *place).refuses(sentence)
     assert not (tmp_path / "new").exists() and files_of(compared[0]) == before
 
 
@@ -263,9 +253,8 @@ def test_one_training_sentence_is_refused_before_the_first_cell(mtlprune, encode
 def test_a_plan_writes_nothing(own, mtlprune, encoder, tmp_path):
     command = ("compare", own, f"encoder.name={encoder}", *FAST, "--out", tmp_path / "new", "--dry-run")
     answer = mtlprune(*command, "--seeds", "1,2,3").done()
-    assert (
-        "19 cells: 19 left" in answer.out and "by arithmetic" in answer.out and "disk: about 57 MB, and" in answer.out
-    )
+    assert "19 cells: 19 left" in answer.out and "by arithmetic" in answer.out
+    assert "disk: about 57 MB, and" in answer.out
     assert "then analyses and page: about " in answer.out and "; all in all about " in answer.out
     assert not (tmp_path / "new").exists()
     pairs = mtlprune(*command, "--seeds", "1", "--pairs").done()  # of two tasks, the pair is the joint run
@@ -293,9 +282,7 @@ def test_a_stopped_quickstart_goes_on(mtlprune, encoder, tmp_path):
     assert "12 done already" in second.out
     assert (out / "table.md").read_bytes() == table and (out / "report.html").read_bytes() == page
     after = {name: RunFolder(out / "runs" / name).read_json("manifest.json") for name in names}
-    assert {name: one["finished"] for name, one in before.items()} == {
-        name: one["finished"] for name, one in after.items()
-    }
+    assert [one["finished"] for one in before.values()] == [one["finished"] for one in after.values()]
     assert list(out.rglob("epoch-*.safetensors"))
 
     mtlprune(*command[:-1], 7).refuses("found another one; name another --out")

@@ -87,9 +87,8 @@ def test_repaired_tags_and_a_corpus_of_everything(corpus, mtlprune, tmp_path, mo
 def test_a_treebank_comes_back_as_it_was(mtlprune, tmp_path):
     """Built, merged with names of the same words, and exported: byte for byte."""
     (tmp_path / "t.conllu").write_text(TREEBANK, encoding="utf-8")
-    names = [
-        {"id": f"n{k}", "words": s.words, "ner": []} for k, s in enumerate(read_conllu(tmp_path / "t.conllu", "upos"))
-    ]
+    read = enumerate(read_conllu(tmp_path / "t.conllu", "upos"))
+    names = [{"id": f"n{k}", "words": s.words, "ner": []} for k, s in read]
     (tmp_path / "n.jsonl").write_text("".join(json.dumps(tree) + "\n" for tree in names))
     build = ("data", "build", "conllu", "--misc", "ner=who:spans", "--out", tmp_path / "u", "--train")
     answer = mtlprune(*build, tmp_path / "t.conllu").done()
@@ -132,9 +131,8 @@ def test_json_lines_of_others_have_ids_and_words_of_other_forms(line, ids, mtlpr
     (tmp_path / "few.jsonl").write_text(line + "\n")
     mtlprune("data", "build", "--train", tmp_path / "few.jsonl", "--out", tmp_path / "made").done()
     sentences = load_corpus(tmp_path / "made")["train"]
-    assert [s.id for s in sentences] == ids and all(
-        s.ner == (Span(0, 1, "PER"),) and s.pos == ("X",) for s in sentences
-    )
+    assert [s.id for s in sentences] == ids
+    assert all(s.ner == (Span(0, 1, "PER"),) and s.pos == ("X",) for s in sentences)
 
 
 @pytest.mark.parametrize(
@@ -275,15 +273,13 @@ def test_commands_that_are_printed_can_be_pasted(name, mtlprune, lab, tmp_path, 
     monkeypatch.chdir(tmp_path)
     small = ("--train", 20, "--dev", 8, "--test", 8)
     answer = mtlprune("data", "build", "grammar", "--out", name, *small).done()
-    [train, compare] = [
-        shlex.split(line.split(": ", 1)[1]) for line in answer.err.splitlines() if ": mtlprune " in line
-    ]
+    printed = [line for line in answer.err.splitlines() if ": mtlprune " in line]
+    [train, compare] = [shlex.split(line.split(": ", 1)[1]) for line in printed]
     assert compare[:3] == ["mtlprune", "compare", name] and compare[-1] == f"compare-{name}"
     settings = [word.replace("tasks=pos,ner,dep,con,srl", "tasks=pos") for word in train[3:]]
     said = mtlprune("train", lab.config, *settings, "train.epochs=1").done()
-    pasted = [
-        shlex.split(line.split("next: ", 1)[1]) for line in (said.out + said.err).splitlines() if "next: " in line
-    ]
+    printed = [line for line in (said.out + said.err).splitlines() if "next: " in line]
+    pasted = [shlex.split(line.split("next: ", 1)[1]) for line in printed]
     assert pasted and all(mtlprune(*words[1:]).code == 0 for words in pasted)
     assert RunFolder(tmp_path / "runs" / name).read_config()["data"]["path"] == name
     shutil.rmtree(tmp_path / "runs" / name / "scores")

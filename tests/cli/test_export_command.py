@@ -206,8 +206,7 @@ APART = ("O'Brien saw Jean-Luc of U.S. Steel .", "they paid 5.75 % ( C&A )", "[S
 
 
 @pytest.mark.parametrize(
-    ("family", "task"),
-    [("bert", "pos"), ("bert", "ner"), ("roberta", "ner"), ("deberta-v2", "ner")],
+    ("family", "task"), [("bert", "pos"), ("bert", "ner"), ("roberta", "ner"), ("deberta-v2", "ner")]
 )
 def test_the_cards_code_labels_words_as_the_run_does(mtlprune, train, own_gates, tiny_encoder, tmp_path, family, task):
     """By WordPiece, BPE on bytes and SentencePiece; so whoever follows the card has the run's scores."""

@@ -73,9 +73,8 @@ def test_openblas_is_loaded_while_there_is_memory_for_it(tmp_path: Path) -> None
 
     command = [sys.executable, "-m", "mtlprune", "table", str(tmp_path / "run")]
     for megabytes in (300, 340, 400):
-        done = subprocess.run(
-            command, preexec_fn=partial(limit, megabytes), capture_output=True, text=True, timeout=120, check=False
-        )
+        how: dict[str, Any] = {"capture_output": True, "text": True, "timeout": 120, "check": False}
+        done = subprocess.run(command, preexec_fn=partial(limit, megabytes), **how)
         assert done.returncode == 2 and "MB of address space" in done.stderr, (megabytes, done)
 
 

@@ -122,9 +122,8 @@ def test_a_run_from_which_no_heads_can_be_removed_is_refused_before_torch_is_the
 @pytest.mark.parametrize("size", ["2", "x"])
 def test_a_launcher_of_several_processes_is_refused(mtlprune, lab, tmp_path, monkeypatch, size):
     monkeypatch.setenv("WORLD_SIZE", size)
-    mtlprune("train", lab.config, "--out", tmp_path / "run").refuses(
-        f"WORLD_SIZE: expected 1, found '{size}': mtlprune"
-    )
+    refused = mtlprune("train", lab.config, "--out", tmp_path / "run")
+    refused.refuses(f"WORLD_SIZE: expected 1, found '{size}': mtlprune")
     assert not (tmp_path / "run" / "config.yaml").exists()
     (tmp_path / "s.yaml").write_text(f"base: {lab.config}\ngrid: {{tasks: [pos]}}\n")
     for command in (("sweep", tmp_path / "s.yaml"), ("quickstart", "--jobs", 1)):

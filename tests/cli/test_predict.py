@@ -182,9 +182,8 @@ def test_what_is_no_text_is_refused_in_words(words, content, message, mtlprune, 
 )
 def test_text_of_lines_of_equal_length_is_text(text, mtlprune, single, tmp_path):
     (tmp_path / "t.txt").write_text(text)
-    assert [s["words"] for s in jsonl(mtlprune("predict", single, tmp_path / "t.txt").done().out)] == [
-        line.split() for line in text.splitlines()
-    ]
+    read = jsonl(mtlprune("predict", single, tmp_path / "t.txt").done().out)
+    assert [s["words"] for s in read] == [line.split() for line in text.splitlines()]
 
 
 def test_a_device_is_refused_where_a_pipe_is_read(mtlprune, single, tmp_path):
@@ -243,9 +242,8 @@ def test_evaluating_dev_again_gives_what_training_found(mtlprune, trained, tmp_p
     assert f"{tmp_path / 'files'}/srl.gold and srl.pred: 8 of 8 sentences" in answer.out
     assert (folder / "scores/dev.json").read_text() == before
     assert RunFolder(folder).read_counts("dev")["ids"] == [s.id for s in RunFolder(folder).read_predictions("dev")]
-    assert [s.pos for s in read_conllu(tmp_path / "files/pos.pred")] == [
-        s.pos for s in RunFolder(folder).read_predictions("dev")
-    ]
+    predicted = [s.pos for s in RunFolder(folder).read_predictions("dev")]
+    assert [s.pos for s in read_conllu(tmp_path / "files/pos.pred")] == predicted
 
 
 def test_results_of_other_weights_or_data_have_their_own_names(mtlprune, trained, tmp_path):

@@ -83,9 +83,8 @@ def test_the_weights_are_those_of_the_encoder(encoder):
     words = ("the", "old", "cat", "sleeps")
     batch = loaded.collate([loaded.tokenize(words)])
     with torch.no_grad():
-        maps = loaded.transformer(
-            input_ids=batch.input_ids, attention_mask=batch.attention_mask, output_attentions=True
-        ).attentions
+        inputs = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}
+        maps = loaded.transformer(**inputs, output_attentions=True).attentions
     pieces = slice(1, 1 + len(batch.piece_word))  # between [CLS] and [SEP]; rows are padded
     weights = maps[1][0, 0, pieces, pieces]
     for number, found in enumerate(result.frames["attention"].itertuples()):

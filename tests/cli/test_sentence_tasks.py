@@ -40,9 +40,8 @@ def test_comments_become_layers(mtlprune: Callable, tmp_path: Path) -> None:
     assert [found[f"s{k}"].get("genre") for k in (0, 9, 10, 19, 20)] == ["court"] * 2 + ["news"] * 2 + ["court"]
     assert found["s4"].get("topics") == ("cats", "dogs") and found["s3"].get("topics") == ()
     assert "sentence_type: q" in mtlprune("data", "show", tmp_path / "c", "s0").done().out
-    mtlprune(
-        "data", "export", tmp_path / "c", "--split", "train", "--layer", "prominence", "--out", tmp_path / "n"
-    ).done()
+    words = ("data", "export", tmp_path / "c", "--split", "train", "--layer", "prominence")
+    mtlprune(*words, "--out", tmp_path / "n").done()
     assert (tmp_path / "n").read_text().split("\n")[0].split("\t")[1] in "34567"
     for says, why in (
         ("never=x", "expected # never = ... at some sentence"),
@@ -82,9 +81,8 @@ def test_a_run_learns_and_predicts_them(mtlprune: Callable, run: Path, tmp_path:
     (tmp_path / "in.conllu").write_text(conllu(4))
     mtlprune("predict", run, tmp_path / "in.conllu", "--out", tmp_path / "out.conllu").done()
     lines = (tmp_path / "out.conllu").read_text().split("\n")
-    assert (
-        sum(line.startswith("# sentence_type = ") for line in lines) == 4 == sum("# prominence =" in x for x in lines)
-    )
+    counts = [sum(f"# {layer} = " in line for line in lines) for layer in ("sentence_type", "prominence")]
+    assert counts == [4, 4]
     table = mtlprune("predict", run, tmp_path / "in.conllu", "--format", "tsv").done()
     header, *rows = [row.split("\t") for row in table.out.strip("\n").split("\n")]
     assert header == ["id", "text", "prominence", "sentence_type", "topics"] and "left out: pos" in table.err
@@ -112,22 +110,13 @@ def test_a_pair_task_is_trained_and_exported(mtlprune: Callable, tiny_encoder: C
     pairs = [(first, second) for first in SIDES[0] for second in SIDES[1]]
     rows = [(*pairs[k % 16], 0 if k % 16 == 2 else 1 if len(pairs[k % 16][1]) > 8 else 2) for k in range(60)]
     table = dict(zip(("premise", "hypothesis", "label"), map(list, zip(*rows, strict=True)), strict=True))
-    features = datasets.Features(
-        {
-            **dict.fromkeys(("premise", "hypothesis"), datasets.Value("string")),
-            "label": datasets.ClassLabel(names=names),
-        }
-    )
+    text, label = datasets.Value("string"), datasets.ClassLabel(names=names)
+    features = datasets.Features({"premise": text, "hypothesis": text, "label": label})
     datasets.Dataset.from_dict(table, features=features).save_to_disk(tmp_path / "d")
     columns = "premise=words,hypothesis=words,label=entails"
     mtlprune("data", "build", tmp_path / "d", "--columns", columns, "--out", tmp_path / "c").done()
     settings = [f"data.path={tmp_path / 'c'}", "tasks=entails", "decoders.entails.type=label"]
-    settings += [
-        f"encoder.name={tiny_encoder('bert')}",
-        "train.epochs=20",
-        "train.batch_sentences=12",
-        "train.threads=1",
-    ]
+    settings += [f"encoder.name={tiny_encoder('bert')}", "train.batch_sentences=12", "train.threads=1"]
     settings += ["train.encoder_rate=3e-3", "train.decoder_rate=8e-3", "train.device=cpu", "train.epochs=20"]
     mean = mtlprune("train", "minilm-ewt5", *settings, "train.epochs=1", "--out", tmp_path / "mean").done()
     assert "entails" in mean.out + mean.err
@@ -150,9 +139,8 @@ def test_numbers_and_label_sets_are_exported(mtlprune: Callable, run: Path, tmp_
     for task, kind in (("prominence", "number"), ("topics", "labels")):
         settings += [f"decoders.{task}.type={kind}", f"decoders.{task}.pooling=first"]
     name = RunFolder(run).read_config()["encoder"]["name"]
-    mtlprune(
-        "train", "minilm-ewt5", *settings, f"encoder.name={name}", "train.device=cpu", "--out", tmp_path / "r"
-    ).done()
+    settings += [f"encoder.name={name}", "train.device=cpu"]
+    mtlprune("train", "minilm-ewt5", *settings, "--out", tmp_path / "r").done()
     for task in ("prominence", "topics"):
         mtlprune("export", tmp_path / "r", "--head", task, "--out", tmp_path / task).done()
         assert "score_text" in (tmp_path / task / "README.md").read_text()

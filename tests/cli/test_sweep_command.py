@@ -70,9 +70,8 @@ def test_status_and_dry_run_list_cells_and_a_failed_one_stops_no_other(swept, mt
 
 
 def test_status_says_a_time_once_a_cell_of_its_kind_is_done(mtlprune, swept):
-    listed = mtlprune(
-        "sweep", "--dry-run", swept.file, "--out", swept.out, "train.encoder_rate=0.002", "--jobs", 2
-    ).done()
+    words = ("sweep", "--dry-run", swept.file, "--out", swept.out)
+    listed = mtlprune(*words, "train.encoder_rate=0.002", "--jobs", 2).done()
     assert "4 cells: 4 left" in listed.out and re.search(r"left, 2 at once: about \d+ s\n", listed.out)
     rough = listed.out.count("≈")
     (swept.file.parent / "two.yaml").write_text(swept.file.read_text().replace("seed: [1]", "seed: [1, 2]"))
@@ -145,10 +144,8 @@ def test_commands_come_in_the_order_of_needs(mtlprune, swept, tmp_path):
     mtlprune("sweep", swept.file, "--out", tmp_path / "o", "--slurm", "cluster=slrum").refuses("did you mean 'slurm'")
 
 
-DAMAGE: dict[str, Callable[[Path], object]] = {
-    "manifest.json": lambda path: path.write_bytes(b"\xff"),
-    "weights/*": lambda path: path.unlink(),
-}
+DAMAGE: dict[str, Callable[[Path], object]]
+DAMAGE = {"manifest.json": lambda path: path.write_bytes(b"\xff"), "weights/*": lambda path: path.unlink()}
 
 
 @pytest.mark.parametrize("file", DAMAGE)

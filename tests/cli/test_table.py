@@ -140,7 +140,6 @@ def test_no_table_and_no_claims_tell_how_the_machine_is_laid_out(mtlprune, tmp_p
     shown = mtlprune("claims", *gated, "--permutations", 10, "--out", "claims").done().out
     for kind in ("markdown", "latex", "csv", "json"):
         shown += mtlprune("table", *runs, "--format", kind, "--resamples", 10).done().out
-    shown += "".join(
-        path.read_text() for path in Path("claims").rglob("*.*") if path.suffix in (".json", ".md", ".csv")
-    )
+    written = [path for path in Path("claims").rglob("*.*") if path.suffix in (".json", ".md", ".csv")]
+    shown += "".join(path.read_text() for path in written)
     assert "mine/gates-pos-1" in shown and str(tmp_path) not in shown

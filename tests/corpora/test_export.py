@@ -69,9 +69,8 @@ def test_lines_of_conllu_are_kept_but_for_the_columns_of_layers(tmp_path: Path) 
     gone = {(word, 9): "_" for word in gold[0].words}  # of the enhanced tree, as the basic one is another
     assert changed_cells(TREEBANK, written(tmp_path, [heads, *gold[1:]], "dep")) == {("Le", 7): "6"} | gone
     other = replace(gold[0], words=("Un", *gold[0].words[1:]))  # the lines are no longer its own
-    assert written(tmp_path, [other], "dep").startswith(
-        "# sent_id = 1\n# text = Un chat de le voisin dort\n1\tUn\t_\tDET"
-    )
+    head = "# sent_id = 1\n# text = Un chat de le voisin dort\n1\tUn\t_\tDET"
+    assert written(tmp_path, [other], "dep").startswith(head)
 
 
 def test_lines_without_tags_or_heads_get_what_is_predicted_and_no_more() -> None:

@@ -100,11 +100,7 @@ def plus(columns: str, text: str = CONLLU, **cells: str) -> str:
 
 def test_conllu_plus_is_read_by_the_names_of_its_columns(tmp_path: Path) -> None:
     expected = read(read_conllu, tmp_path, CONLLU, pos="upos", keep_other_tags=True)
-    for columns in (
-        TEN,
-        "MISC DEPS DEPREL HEAD FEATS XPOS UPOS LEMMA FORM ID",
-        "ID FORM X:Y HEAD DEPREL UPOS XPOS",
-    ):
+    for columns in (TEN, "MISC DEPS DEPREL HEAD FEATS XPOS UPOS LEMMA FORM ID", "ID FORM X:Y HEAD DEPREL UPOS XPOS"):
         text = plus(columns, **{"X:Y": "a|b"})
         for layout in (text, text.replace("\n", "\n\n", 1)):
             found = read(read_conllu, tmp_path, layout, pos="upos", keep_other_tags=True)
@@ -120,9 +116,8 @@ def test_more_columns_without_names_are_left_out_where_the_first_ten_are_those_o
     told: list[str] = []
     text = "".join(f"{line}\t_\tA0\n" if "\t" in line else line + "\n" for line in CONLLU.splitlines())
     assert read(read_conllu, tmp_path, text, tell=told.append) == read(read_conllu, tmp_path, CONLLU)
-    assert [line.partition(": ")[2] for line in told] == [
-        "columns after the tenth have no name (as in Universal Propositions) and are left out"
-    ]
+    left_out = "columns after the tenth have no name (as in Universal Propositions) and are left out"
+    assert [line.partition(": ")[2] for line in told] == [left_out]
     roles = "1 She {0} {0} PRP PRP _ _ 2 2 SBJ SBJ _ _ A0".replace(" ", "\t")  # as in CoNLL-2009
     for lemma in ("she", "_"):
         with pytest.raises(CorpusError, match=r"line 1: expected 10 columns .* found 15, and no line # global.columns"):

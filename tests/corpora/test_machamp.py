@@ -29,11 +29,8 @@ CONFIG = """{
 }"""
 ROWS = ["1\tDogs\tdog\tNOUN\tNNS\tNumber=Plur\t3\tnsubj\t_\t_", "2-3\tdon't\t_\t_\t_\t_\t_\t_\t_\t_"]
 ROWS += ["2\tdo\tdo\tAUX\tVBP\t_\t3\taux\t_\t_", "3\tn't\tnot\tPART\tRB\t_\t0\troot\t_\t_"]
-EWT = (
-    "# sent_id = a\n# text = Dogs don't\n"
-    + "\n".join(ROWS)
-    + "\n\n# sent_id = b\n1\tHi\thi\tINTJ\tUH\t_\t0\troot\t_\t_\n"
-)
+EWT = "# sent_id = a\n# text = Dogs don't\n" + "\n".join(ROWS)
+EWT += "\n\n# sent_id = b\n1\tHi\thi\tINTJ\tUH\t_\t0\troot\t_\t_\n"
 COLUMNS = "_,word,_,upos:tags,_,feats:tags,head,relation,..."
 
 

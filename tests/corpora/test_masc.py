@@ -52,9 +52,8 @@ def test_gum_is_what_its_lines_say() -> None:
     with tarfile.open(CORPORA / "gum" / "gum_dep.tar.xz") as archive:
         for member in (member for member in archive if member.name.endswith(".conllu")):
             text = archive.extractfile(member).read().decode()  # type: ignore[union-attr]
-            read[split_of[Path(member.name).stem]].update(
-                {0: 1, 1: text.count("# sent_id"), 2: len(re.findall(r"(?m)^\d+\t", text))}
-            )
+            found = {0: 1, 1: text.count("# sent_id"), 2: len(re.findall(r"(?m)^\d+\t", text))}
+            read[split_of[Path(member.name).stem]].update(found)
     assert {split: [row[k] for k in range(3)] for split, row in read.items()} == table("GUM and GENTLE")
 
 

@@ -144,10 +144,8 @@ def test_a_power_cut_or_a_kill_at_any_moment_leaves_the_old_corpus_or_the_new_on
         if number % 6 == 0:
             save(folder, overwrite=old or (folder / "corpus.json").exists())
             assert [path.name for path in folder.parent.iterdir()] == ["c"]
-            assert {path.name for path in folder.iterdir()} == {
-                "corpus.json",
-                *(file_of(folder, split).name for split in SPLITS),
-            }
+            names = {"corpus.json", *(file_of(folder, split).name for split in SPLITS)}
+            assert {path.name for path in folder.iterdir()} == names
     assert number >= 6
     assert marks == {fingerprint(SPLITS) if old else None, fingerprint({"train": [BARE]})}
 

@@ -63,9 +63,8 @@ def test_a_pointer_of_git_lfs_is_named(bert, name):
 
 
 def test_a_config_that_asks_for_tuples_is_read_as_others_are(bert):
-    (bert / "config.json").write_text(
-        json.dumps({**json.loads((bert / "config.json").read_text()), "return_dict": False})
-    )
+    config = json.loads((bert / "config.json").read_text())
+    (bert / "config.json").write_text(json.dumps(config | {"return_dict": False}))
     encoder = Encoder.load(str(bert)).eval()
     words = encoder(encoder.collate(encoder.tokenize_all([("a", "dog")]))).words
     assert words.shape == (2, encoder.hidden_size) and words.isfinite().all()

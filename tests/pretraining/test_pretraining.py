@@ -297,12 +297,8 @@ def test_cosreg_lowers_r_of_tied_embeddings_and_resumes_exactly(done, small_pret
     assert "cosreg" not in last["train"] and first["embedding_cosine"] == lines_of(done[0])[0]["embedding_cosine"]
     assert lines_of(done[0])[-1]["embedding_cosine"] < last["embedding_cosine"]
     steps = [0]
-    pretrained(
-        small_pretraining(),
-        tmp_path / "broken",
-        watch=lambda event: steps.append(event.progress.step),
-        stop=lambda: steps[-1] == 7,
-    )
+    watch, stop = (lambda event: steps.append(event.progress.step)), (lambda: steps[-1] == 7)
+    pretrained(small_pretraining(), tmp_path / "broken", watch=watch, stop=stop)
     assert pretrained(small_pretraining(), tmp_path / "broken").finished
     exactly(weights_of(done[0], 12), weights_of(tmp_path / "broken", 12))
 

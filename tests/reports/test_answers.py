@@ -92,29 +92,16 @@ def test_phi_is_that_of_the_seeds_of_a_task():
 def treated(delta: float, p: float, equal: float = 1.0, share: float = 0.33) -> Result:
     rows = {"term": ["clone", "other"], "label": ["MTL-5, clone of claimed heads", "MTL-5, clone of random heads"]}
     shares = {"share": [share, 0.23], "share_low": [-0.001, 0.01], "share_high": [0.52, 0.46]}
-    pair = {
-        "term": ["clone"],
-        "other": ["other"],
-        "mode": ["primary"],
-        "estimate": [delta],
-        "low": [-1.0],
-        "high": [1.0],
-    }
+    pair = {"term": ["clone"], "other": ["other"], "mode": ["primary"], "estimate": [delta], "low": [-1.0]}
+    pair |= {"high": [1.0]}
     pair |= {"p": [p], "p_holm": [p], "p_margin": [equal], "detectable": [1.25]}
     return Result("treatments", {}, {"settings": pd.DataFrame(rows | shares), "pairs": pd.DataFrame(pair)})
 
 
 def closed(*holm: float, encoder: str = "POS", seeds: int = 3) -> Result:
     """Cells of rising loss, from 4 points on."""
-    row = {
-        "encoder": encoder,
-        "other": "NER",
-        "mode": "claimed",
-        "low": -6.0,
-        "high": -2.0,
-        "n": seeds,
-        "detectable": 1.25,
-    }
+    row = {"encoder": encoder, "other": "NER", "mode": "claimed", "low": -6.0, "high": -2.0}
+    row |= {"n": seeds, "detectable": 1.25}
     rows = [row | {"p_holm": p, "estimate": -4.0 - place} for place, p in enumerate(holm)]
     return Result("cross", {}, {"cells": pd.DataFrame(rows)})
 
@@ -185,19 +172,12 @@ def test_groups_of_a_file_are_no_test_of_scarce_heads():
 
 def test_the_committed_results_and_their_page_give_one_answer():
     """The page said "not shown" where results/fight said "undecided"."""
-    folders = {
-        "treatments": "treatments/test",
-        "cross": "claims/cross",
-        "scarcity": "fight/scarcity",
-        "roles": "fight/roles",
-    }
+    folders = {"treatments": "treatments/test", "cross": "claims/cross"}
+    folders |= {"scarcity": "fight/scarcity", "roles": "fight/roles"}
     results = {name: read_result(Path("results") / folder / f"{name}.json") for name, folder in folders.items()}
     answer = sharing_verdict(results).answer
-    assert (
-        Path("results/fight/README.md")
-        .read_text(encoding="utf-8")
-        .startswith(f"# Is there a fight over heads?\n\n**{answer}.**")
-    )
+    why = Path("results/fight/README.md").read_text(encoding="utf-8")
+    assert why.startswith(f"# Is there a fight over heads?\n\n**{answer}.**")
     assert f'<p class="answer">{answer}</p>' in Path("results/ewt5-minilm/report.html").read_text(encoding="utf-8")
 
 

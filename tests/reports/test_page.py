@@ -235,9 +235,8 @@ def test_a_page_of_selections_alone_asks_for_no_seeds(tmp_path):
 
 def test_claims_in_a_folder_stand_once(tmp_path, study):
     write_result(tmp_path, overlap(load_claims([folder.path for folder in gated(study)]), 50))
-    titles = [
-        one["title"] for one in data_of(report(Sources(study, analyses=[tmp_path]), QUICK, gold))["gates"]["sets"]
-    ]
+    text = report(Sources(study, analyses=[tmp_path]), QUICK, gold)
+    titles = [one["title"] for one in data_of(text)["gates"]["sets"]]
     assert len(titles) == 1
     fewer = data_of(report(Sources(study[:-1], analyses=[tmp_path]), QUICK, gold))  # other runs: both
     assert {one["title"] for one in fewer["gates"]["sets"]} > set(titles)

@@ -34,11 +34,8 @@ def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     labels = {"pos": ("NN", "VB", EVIL), "dep": ("det", "obj")}
     probes = write_probes(root / "probes", encoders, labels, shape=(3, 4))
     choices = Choices(title=f"A study {EVIL}", resamples=100, permutations=20)
-    text = report(
-        Sources(write_study(root / "runs", seeds=(1, 2)), probes=[probes], analyses=[FOLDED]),
-        choices,
-        lambda *_: gold_sentences(),
-    )
+    sources = Sources(write_study(root / "runs", seeds=(1, 2)), probes=[probes], analyses=[FOLDED])
+    text = report(sources, choices, lambda *_: gold_sentences())
     file = root / "report.html"
     file.write_text(text, encoding="utf-8")
     return file
@@ -48,9 +45,8 @@ def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def browser() -> Iterator[Browser]:
     sandbox = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []  # root has none
     with sync_playwright() as driver:
-        made = driver.chromium.launch(
-            executable_path=CHROMIUM, args=[*sandbox, "--disable-dev-shm-usage"], timeout=PATIENCE
-        )
+        how = {"args": [*sandbox, "--disable-dev-shm-usage"], "timeout": PATIENCE}
+        made = driver.chromium.launch(executable_path=CHROMIUM, **how)
         yield made
         made.close()
 
@@ -110,9 +106,8 @@ def test_a_head_chosen_in_one_map_is_marked_in_all_and_keys_walk(visit):
 
 def test_the_first_screen_fits_a_phone(browser, page_file):
     visit = Visit(browser, page_file, viewport={"width": 390, "height": 844})
-    boxes = [
-        one.bounding_box() for one in visit.page.locator(".verdicts > div, .pictures > figure, .pictures > .gaps").all()
-    ]
+    places = visit.page.locator(".verdicts > div, .pictures > figure, .pictures > .gaps")
+    boxes = [one.bounding_box() for one in places.all()]
     assert len(boxes) == 5 and all(box["x"] >= 0 and box["x"] + box["width"] <= 390 for box in boxes)
     assert [box["y"] for box in boxes] == sorted({box["y"] for box in boxes})  # stacked
     assert visit.page.evaluate("document.documentElement.scrollWidth") == 390
@@ -132,9 +127,8 @@ def test_a_head_chosen_on_the_first_screen_is_described_there(visit):
 
 
 def test_commands_are_copied_and_break_at_blanks_only(browser, page_file):
-    visit = Visit(
-        browser, page_file, viewport={"width": 390, "height": 844}, permissions=["clipboard-read", "clipboard-write"]
-    )
+    rights = ["clipboard-read", "clipboard-write"]
+    visit = Visit(browser, page_file, viewport={"width": 390, "height": 844}, permissions=rights)
     page, box = visit.page, visit.page.locator("code.command").first
     box.locator("xpath=following-sibling::button").click()
     page.locator(".copy", has_text="copied").first.wait_for()

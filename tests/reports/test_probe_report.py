@@ -185,9 +185,8 @@ def test_dots_are_best_heads_and_differences_to_stl(found):
     assert drawn.keys() == set(panel.labels)
     for label, one in drawn.items():
         gain = panel.mean("pretrained", label, "gain")
-        assert one["value"] - one["reference"] == pytest.approx(gain, abs=1e-2) and one["few"] == (
-            label in panel.rare_labels
-        )
+        assert one["value"] - one["reference"] == pytest.approx(gain, abs=1e-2)
+        assert one["few"] == (label in panel.rare_labels)
 
 
 def test_ticks_are_best_heads_by_layer_and_differences_to_stl(found):

@@ -323,9 +323,8 @@ def test_a_cell_stays_a_cell_whatever_its_words_and_numbers_are_shown():
     rows = [line.strip("| ").strip() for line in made.markdown().splitlines()[2:]]
     assert rows[:4] == ["a\\|b", "&lt;b>x&lt;/b>", "&amp;lt;", "[x]\\(javascript:1)"]
     assert rows[4:] == ["two\\nlines", "\\x1b[31m", "p < 0.05 & q"]
-    assert Grid(["a", "n"], [["x_1", "10"], ["50%", "2"]]).markdown() == (
-        "| a   |  n |\n|:----|---:|\n| x_1 | 10 |\n| 50% |  2 |\n"
-    )
+    aligned = "| a   |  n |\n|:----|---:|\n| x_1 | 10 |\n| 50% |  2 |\n"
+    assert Grid(["a", "n"], [["x_1", "10"], ["50%", "2"]]).markdown() == aligned
     words = r"a\textbackslash{}b $\geq$ \{2\} \& x\textasciicircum{}y \textasciitilde{} \#"
     assert escape("a\\b ≥ {2} & x^y ~ #") == words
     assert (number(-1.234), number(math.nan), number(0.5, 0)) == ("−1.23", "–", "0")

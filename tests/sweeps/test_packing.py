@@ -346,9 +346,8 @@ def test_results_are_made_again_from_a_study_alone(study, tmp_path):
     made = files(tmp_path / "results")
     names = {name for name in made if "/records/" not in name}
     assert names >= {f"ewt5-minilm/{name}" for name in ("scores.md", "pruning.md", "report.html")}
-    assert names >= {
-        f"gates/{name}" for name in ("scores.md", "scores.json", "overlap/claims.md", "overlap/maps/rgb-CON.png")
-    }
+    made = ("scores.md", "scores.json", "overlap/claims.md", "overlap/maps/rgb-CON.png")
+    assert names >= {f"gates/{name}" for name in made}
     tables = [made[name].decode() for name in names if name.endswith((".md", ".tex"))]
     assert not any(re.search(r"\de[-−]\d", table) for table in tables)  # no p like 3e-66
     assert b"STL, 6 heads by gates" in made["gates/scores.md"] and b"STL, 6 heads" in made["ewt5-minilm/pruning.md"]
@@ -393,17 +392,15 @@ def test_counts_of_labels_come_back_as_they_were(tmp_path_factory, drawn):
 def test_files_come_back_as_they_were(tmp_path_factory, drawn):
     """Also where runs are added, and of runs in several groups of rows."""
     folder = tmp_path_factory.mktemp("study")
-    rows = {
-        f"{hash(str(place)) % 1000}-{place}": {"tasks": ["pos"], "seed": 1, **one} for place, one in enumerate(drawn)
-    }
+    kinds = {"tasks": ["pos"], "seed": 1}
+    rows = {f"{hash(str(place)) % 1000}-{place}": {**kinds, **one} for place, one in enumerate(drawn)}
     names = list(rows)
     for some in (names[::2], names[1::2]):
         add_runs(folder, {name: rows[name] for name in some}, {f"cell {name}": name for name in some}, {})
     for name, row in rows.items():
         run = RunFolder(folder / name)
-        assert {file: run.read_text(file) for file in FILES if run.has(file)} == {
-            file: text for file, text in row.items() if file in FILES
-        }
+        held = {file: run.read_text(file) for file in FILES if run.has(file)}
+        assert held == {file: text for file, text in row.items() if file in FILES}
     study = open_study(folder)
     assert study.paths("cell *") == [folder / name for name in (*names[1::2], *names[::2])]
     with pytest.raises(RunError, match=f"has a run {names[0]} by now"):

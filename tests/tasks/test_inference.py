@@ -189,12 +189,8 @@ def test_a_chain_of_1500_words_with_a_circle_at_its_end():
     assert heads[0].tolist() == [0, *range(2, n + 1), 0]
 
 
-WEIGHTED = st.builds(
-    lambda start, size, weight: (start, start + size, float(weight), "A"),
-    st.integers(0, 7),
-    st.integers(1, 4),
-    st.integers(-3, 9),
-)
+SIZES = st.integers(0, 7), st.integers(1, 4), st.integers(-3, 9)
+WEIGHTED = st.builds(lambda start, size, weight: (start, start + size, float(weight), "A"), *SIZES)
 
 
 @given(st.lists(WEIGHTED, max_size=8))

@@ -15,11 +15,7 @@ from mtlprune.sentence import Sentence
 from mtlprune.tasks.sentence import LABEL, LABELS, NUMBER
 
 TASKS = {"label": LABEL, "number": NUMBER, "labels": LABELS}
-VALUES = {
-    "label": ["b", "a", "b"],
-    "number": [1.0, 4.0, -2.5],
-    "labels": [("a",), (), ("a", "b")],
-}
+VALUES = {"label": ["b", "a", "b"], "number": [1.0, 4.0, -2.5], "labels": [("a",), (), ("a", "b")]}
 WORDS = ("a", "b", "c"), ("d",), ("e", "f")
 
 

@@ -124,9 +124,8 @@ def test_decoding_takes_the_best_spans_that_do_not_overlap(kind, ratio):
 
 def best_set(scores: Scores, p: int) -> tuple[Span, ...]:
     """Of all sets of kept spans without overlap that leave the predicate free, the one of highest summed score."""
-    usable = [
-        span for span in sorted(scores.kept) if not span[0] <= p <= span[1] and scores.pair[span, p][1:].max() > 0
-    ]
+    possible = (span for span in sorted(scores.kept) if not span[0] <= p <= span[1])
+    usable = [span for span in possible if scores.pair[span, p][1:].max() > 0]
     best, best_score = (), 0.0
     for size in range(1, len(usable) + 1):
         for chosen in itertools.combinations(usable, size):

@@ -94,10 +94,8 @@ def test_the_log_has_r_without_its_factor_and_training_lowers_it(small_settings:
     assert set(plain.read_metrics()[0]["loss"]) == {"pos"}
     losses = [line["loss"]["cosreg"] for line in penalised.read_metrics()]
     assert losses[-1] < losses[0]
-    ends = [
-        float(mean_cosine(MultiTaskModel.load(run.path).tasks["pos"].label_rows().rows.detach()))
-        for run in (plain, penalised)
-    ]
+    rows = [MultiTaskModel.load(run.path).tasks["pos"].label_rows().rows.detach() for run in (plain, penalised)]
+    ends = [float(mean_cosine(matrix)) for matrix in rows]
     assert ends[1] < ends[0]
 
 

@@ -22,9 +22,8 @@ ROWS = [2, 4, 5, 8]  # every task is known in all of them
 NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
 DEVICES = ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, NEEDS_GPU])]
 pytestmark = pytest.mark.parametrize("device", DEVICES)
-UNLIKE = pytest.mark.xfail(
-    torch.cuda.is_available(), reason="NER's loss and attention are not deterministic (docs/guides/gpu.md)"
-)
+NOT_DETERMINISTIC = "NER's loss and attention are not deterministic (docs/guides/gpu.md)"
+UNLIKE = pytest.mark.xfail(torch.cuda.is_available(), reason=NOT_DETERMINISTIC)
 """On a GPU known to fail; without one the same test must pass."""
 
 

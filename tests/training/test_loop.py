@@ -102,10 +102,7 @@ def test_dev_is_scored_every_so_many_updates_and_training_is_the_same(small_sett
 
 @pytest.mark.parametrize(
     ("how", "step", "epoch", "evaluations"),
-    [
-        ({"epochs": 9, "patience": 2}, 12, 3, 3),
-        ({"evaluate_every": 4, "patience": 1, "batch_sentences": 10}, 8, 1, 2),
-    ],
+    [({"epochs": 9, "patience": 2}, 12, 3, 3), ({"evaluate_every": 4, "patience": 1, "batch_sentences": 10}, 8, 1, 2)],
 )
 def test_patience_counts_evaluations(small_settings: Settings, how, step, epoch, evaluations, tmp_path):
     """Nothing changes: no evaluation is better than the first."""

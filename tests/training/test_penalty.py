@@ -103,9 +103,8 @@ def test_the_target_is_reached_and_kept(kind: str, init: Init, keep: int):
 
 def test_the_scale_of_the_loss_does_not_matter():
     """Exactly: powers of two round alike, and Adam forgets scale but for its epsilon."""
-    one, other = (
-        simulate(TargetPenalty(36, ALL, STEPS), draw_utilities("strong") * scale, end=150) for scale in (1.0, 2.0**10)
-    )
+    strong = draw_utilities("strong")
+    one, other = (simulate(TargetPenalty(36, ALL, STEPS), strong * scale, end=150) for scale in (1.0, 2.0**10))
     values = [simulation.penalty.state()["shared"]["value"] for simulation in (one, other)]
     assert one.open == other.open and values[0] == pytest.approx(values[1])
 

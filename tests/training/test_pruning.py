@@ -148,9 +148,8 @@ def test_a_penalty_in_the_loss_takes_the_steps_of_the_released_scripts(gated: Se
             torch.testing.assert_close(found[name], gradient, rtol=1e-3, atol=1e-6, msg=lambda m, n=name: f"{n}: {m}")
     torch.testing.assert_close(ours.model.gates["shared"].logits, theirs.model.gates["shared"].logits)
     batch = [MiniBatch(("pos", "dep"), [1, 2])]
-    logged = (
-        trainer(gated("pos,dep", strength=9.0, in_loss=p), tmp_path / f"{p}").update(batch) for p in (False, True)
-    )
+    paths = {p: tmp_path / f"{p}" for p in (False, True)}
+    logged = (trainer(gated("pos,dep", strength=9.0, in_loss=p), path).update(batch) for p, path in paths.items())
     assert next(logged) == next(logged)  # losses as decoders have them
 
 
@@ -265,9 +264,8 @@ def test_near_is_one_head_or_a_twentieth(keep: int, open_: int, near: bool):
     gates.logits.grad = torch.zeros(12, 12)
     penalty({"pos": gates}, 0)
     gates.fix(torch.arange(144).view(12, 12) < open_)
-    assert penalty.off_target({"pos": gates, "dep": Gates(12, 12)}) == (
-        {} if near else {"pos": open_}
-    )  # dep: not steered
+    expected = {} if near else {"pos": open_}
+    assert penalty.off_target({"pos": gates, "dep": Gates(12, 12)}) == expected  # dep: not steered
 
 
 def compare(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> dict[str, bool]:

@@ -19,14 +19,7 @@ from mtlprune.runs.folder import SELECTION, RunFolder
 from mtlprune.sweeps.packing import pack
 from mtlprune.training.pruning import selectors
 from mtlprune.training.pruning.penalty import largest
-from mtlprune.training.pruning.selectors import (
-    SELECTORS,
-    Finished,
-    fisher_mask,
-    halves,
-    refine_by_swaps,
-    selections,
-)
+from mtlprune.training.pruning.selectors import SELECTORS, Finished, fisher_mask, halves, refine_by_swaps, selections
 
 # -- Fisher information ------------------------------------------------------------------------------------------------
 
