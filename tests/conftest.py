@@ -22,14 +22,11 @@ sys.path.insert(0, str(Path(__file__).parent))  # so that every test can import 
 
 
 class Answer(NamedTuple):
-    """What a command left on the terminal."""
-
     code: int
     out: str
     err: str
 
     def done(self) -> "Answer":
-        """Assert that it ended well."""
         assert self.code == 0, self.err
         return self
 
@@ -44,7 +41,6 @@ class Answer(NamedTuple):
 
 
 def call(*arguments: object) -> Answer:
-    """Run ``mtlprune ...`` in this process."""
     out, err = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as stopped:
         patch.setattr(sys, "argv", ["mtlprune", *map(str, arguments)])

@@ -14,7 +14,6 @@ FORKS.set_forkserver_preload([*LOADED, "transformers.models.bert.modeling_bert",
 
 
 def start(target: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-    """A process that does this, begun."""
     tests = Path(__file__).parent  # it looks for our packages by itself, in whatever way pytest was started
     os.environ["PYTHONPATH"] = os.pathsep.join(map(str, (tests.parent, tests)))
     process = FORKS.Process(target=target, args=arguments, kwargs=named)

@@ -34,7 +34,6 @@ def loaded(folder: Path, dtype: torch.dtype = torch.float64) -> Encoder:
 
 
 def model_of(folder: Path, sentences: Sequence[Sentence], tasks: Sequence[str]) -> MultiTaskModel:
-    """Untrained, on a tiny encoder, with small decoders whose weights are as large as those of trained ones."""
     tree = {"data": {"path": "nowhere"}, "tasks": list(tasks), "encoder": {"name": str(folder)}}
     config = build_config({**tree, "decoders": {"dep": {"arc_size": 8, "relation_size": 4}}}, "test")
     model = MultiTaskModel.build(config, {task: TASKS[task].collect(sentences) for task in config.tasks}).eval()
@@ -69,13 +68,11 @@ def reading_of(sentences: Sequence[Sentence], *subjects: Subject) -> Reading:
 
 
 def grids(found: SubjectResult | Result) -> dict[str, np.ndarray]:
-    """The frame ``heads``: measure → (L, A)."""
     rows = found.frames["heads"].groupby("measure")
     return {name: one.pivot(index="layer", columns="head", values="value").to_numpy() for name, one in rows}
 
 
 def column(found: SubjectResult | Result, frame: str, measure: str) -> np.ndarray:
-    """The values of one measure of a frame, in its order."""
     held = found.frames[frame]
     return held.loc[held["measure"] == measure, "value"].to_numpy()
 

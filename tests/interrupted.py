@@ -52,7 +52,6 @@ def killed_often(settings: dict[str, Any], folder: Path, times: int, pause: floa
 
 
 def often(settings: dict[str, Any]) -> dict[str, Any]:
-    """The same with a checkpoint after every update."""
     return {**settings, "train": {**settings["train"], "checkpoint_minutes": 0.0}}
 
 

@@ -88,7 +88,6 @@ def missing(name: str) -> str:
 
 
 def digest(name: str, folder: Path) -> str:
-    """SHA-256 over the files that a program reads."""
     return hashlib.sha256(b"\0".join((folder / file).read_bytes() for file in PROGRAMS[name].files)).hexdigest()
 
 

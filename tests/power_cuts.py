@@ -132,7 +132,6 @@ def images(recorded: Recorder, deaf: bool = False, kept_of: Sequence[str] = KEPT
 
 
 def _image(states: list[State], state: State, root: int, kept: str) -> Image:
-    """Of the last of these states, of which ``state`` says what is safe."""
     found: Image = {}
 
     def last(kind: str, inode: int, until: int | None = None) -> Any:
@@ -155,7 +154,6 @@ def _image(states: list[State], state: State, root: int, kept: str) -> Image:
 
 
 def lay_out(image: Image, root: Path) -> None:
-    """Write an image into a new folder."""
     root.mkdir(parents=True)
     for path, content in sorted(image.items()):
         if content is None:

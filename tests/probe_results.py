@@ -53,7 +53,6 @@ def write_probes(
 def write_rows(
     folder: Path, rows: Sequence[Mapping[str, Any]], few: int = FEW, differences: Sequence[Mapping[str, Any]] = ()
 ) -> Path:
-    """The Result whose frame ``accuracy`` has these rows."""
     accuracy = pd.DataFrame(rows)
     accuracy.attrs["exact"] = True
     kinds = {task: kind_of(LAYERS.get(task, "tags")) for task in in_order(accuracy["task"].unique())}
@@ -74,12 +73,10 @@ def write_rows(
 
 
 def read_rows(folder: Path) -> list[dict[str, Any]]:
-    """The rows of the frame ``accuracy``, to change and write back."""
     return read_result(folder / "probes.json").frames["accuracy"].to_dict("records")
 
 
 def row(**values: Any) -> dict[str, Any]:
-    """One row; what is not named is usual."""
     usual: dict[str, Any] = {"encoder": "pretrained", "run": "minilm", "seed": 0, "mode": "sound", "control": "none"}
     usual |= {"task": "pos", "label": "NN", "items": 100, "layer": 1, "head": 1, "dev": 50.0, "test": 50.0}
     return usual | {"best": False, "distance": math.nan} | values

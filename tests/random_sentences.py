@@ -22,13 +22,11 @@ def spans(*triples: tuple[int, int, str]) -> tuple[Span, ...]:
 
 
 def sized(spans_of: Callable[[int], st.SearchStrategy[_T]], most: int = 8) -> st.SearchStrategy[tuple[int, _T]]:
-    """A number of words, and spans of so many."""
     return st.integers(1, most).flatmap(lambda n: st.tuples(st.just(n), spans_of(n)))
 
 
 @st.composite
 def flat_spans(draw: st.DrawFn, n: int) -> tuple[Span, ...]:
-    """Disjoint spans in order."""
     cuts = sorted(draw(st.sets(st.integers(0, n), max_size=6)))
     pairs = [pair for pair in pairwise(cuts) if draw(st.booleans())]
     return tuple(Span(start, end, draw(LABELS)) for start, end in pairs)

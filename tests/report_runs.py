@@ -65,7 +65,6 @@ def write_study(root: Path, seeds: Sequence[int] = (1, 2, 3), gold: Sequence[Sen
 def write_study_run(
     path: Path, tasks: Sequence[str], seed: int, pruned: bool, skill: float, gold: Sequence[Sentence]
 ) -> RunFolder:
-    """One of them, scored on test."""
     generator = np.random.default_rng([seed, len(tasks), TASKS.index(tasks[0]), pruned])
     gates = scattered(generator, (3, 2, 1), SHAPE[1])
     settings = {"data.train": "train", "data.dev": "dev", "data.train_sentences": 500, "pruning.method": "none"}

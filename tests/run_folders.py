@@ -123,7 +123,6 @@ def forget_hashes(path: Path) -> None:
 
 
 def append_gates(folder: RunFolder, epoch: int, sets: Mapping[str, Any]) -> None:
-    """One more evaluation in gates.jsonl."""
     opened = {key: int((np.asarray(value) > 1e-3).sum()) for key, value in sets.items()}
     rows = {key: np.asarray(value, dtype=float).tolist() for key, value in sets.items()}
     record = {"epoch": epoch, "step": 10 * epoch, "open": opened, "expected": opened, "gates": rows}
@@ -140,7 +139,6 @@ def write_selection(folder: RunFolder, frequencies: ArrayLike) -> None:
 
 
 def claim(label: str, seed: int, gates: ArrayLike) -> Claim:
-    """A claim without a folder."""
     return Claim(f"runs/{label}-{seed}", label, seed, "minilm", np.asarray(gates, dtype=float), [])
 
 

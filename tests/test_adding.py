@@ -57,7 +57,6 @@ def copied(folder: Path, page: str) -> Callable[..., str]:
             (folder / name).write_text(content, encoding="utf-8")
 
     def run(program: str, *words: object) -> str:
-        """``mtlprune ...`` or ``python ...``"""
         environment = {**os.environ, "PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
         command = [sys.executable, *(["-m", "mtlprune"] if program == "mtlprune" else []), *map(str, words)]
         done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)

@@ -76,8 +76,6 @@ def corpus(ten: list[Sentence], tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 
 class Trained(NamedTuple):
-    """What the checks look at."""
-
     row: Row
     folder: RunFolder
     model: MultiTaskModel
@@ -158,7 +156,6 @@ class TestContract:
 
 
 def losses_of(model: MultiTaskModel, sentences: Sequence[Sentence], gold: dict[str, Sequence[Sentence]]) -> Any:
-    """Losses of one batch, without dropout; a task's targets are read off its own list of the same sentences."""
     model.eval()
     parts: dict[str, Any] = {task: model.tasks[task] for task in gold}
     targets = {

@@ -81,7 +81,6 @@ def leaves(model: Any, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
 
 
 def blocks(text: str) -> list[Any]:
-    """What the YAML blocks of a text hold."""
     return [yaml.safe_load(block) for block in re.findall(r"^```yaml\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)]
 
 
@@ -266,7 +265,6 @@ FOREIGN_OPTIONS = {"--strict", "--help", "--headless", "--converter"}
 
 
 def command_options(command: Any) -> Iterator[str]:
-    """The options of a command and of those below it, with blanks between."""
     yield " ".join(name for part in command.params for name in [*part.opts, *part.secondary_opts])
     for name in command.list_commands(None) if hasattr(command, "list_commands") else ():
         yield from command_options(command.get_command(None, name))

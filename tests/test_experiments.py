@@ -180,7 +180,6 @@ def test_a_sweep_of_the_paper_runs_on_stand_ins(path, ontonotes, tiny_encoder, t
 
 
 def permuted(folder: Path, out: Path) -> Path:
-    """The same BERT with the heads of each layer in another order."""
     import torch
     from transformers import AutoModel, AutoTokenizer
 
@@ -220,5 +219,4 @@ def test_heads_in_another_order_are_matched(ontonotes, tiny_encoder, tmp_path, s
 
 
 def table_rows(text: str) -> list[list[str]]:
-    """The cells of each row of a Markdown table below its head."""
     return [line.split("|") for line in text.splitlines() if line.startswith("|")][2:]

@@ -168,7 +168,6 @@ def test_probe_items_are_those_of_the_known_name_with_shuffles_of_their_own(cont
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30, deadline=None)
 def test_export_is_that_of_the_known_name(tmp_path: Path, sentence: Sentence) -> None:
     def exported(content: Sentence, layer: str) -> bytes | str:
-        """The file, or why there is none."""
         try:
             export([content], layer, tmp_path / "out")
         except CorpusError as error:

@@ -76,7 +76,6 @@ def test_a_row_has_a_command_and_a_result_or_says_why_not(name: str) -> None:
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory, tiny_encoder: Callable[[str], Path]) -> Path:
-    """A small stored corpus with all five layers."""
     folder = tmp_path_factory.mktemp("papers")
     make_lab(folder, tiny_encoder("bert"), (24, 8, 8))
     return folder / "corpus"

@@ -44,7 +44,6 @@ def conll2003(times: int) -> str:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the files that the page names."""
     folder = tmp_path_factory.mktemp("yours")
     for split, times in (("train", 3), ("dev", 1)):
         (folder / f"de_gsd-ud-{split}.conllu").write_text(conllu(times), encoding="utf-8")

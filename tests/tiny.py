@@ -198,7 +198,6 @@ CONTRACT_FAMILIES = FAMILIES[:6]  # those every task is tested with
 
 
 def _made(family: str, words: Sequence[str], dropout: float, **more: Any) -> tuple[hf.PreTrainedTokenizerBase, Any]:
-    """A tokenizer and the config of a model for it."""
     tokenizer_of, kind, own = _MAKERS[family]
     tokenizer = tokenizer_of(list(dict.fromkeys(words)))
     ids = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("pad", "cls", "sep", "mask")}

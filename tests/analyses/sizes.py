@@ -108,7 +108,6 @@ def rows(times: int, counted: int) -> Rows:
 
 
 def main() -> None:
-    """Print them."""
     print("| seeds | their deviations | " + " | ".join(f"{level:f}".rstrip("0") for level in LEVELS) + " |")
     print("|:--|:--|" + "--:|" * len(LEVELS))
     for name, what, shares in rows(200_000, 5_000):

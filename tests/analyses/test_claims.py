@@ -169,7 +169,6 @@ def compare(generator: np.random.Generator, sets: Sequence[np.ndarray], **option
 
 
 def row(result: Result, frame: str, **key: object) -> Any:
-    """The one row of a frame with these keys."""
     held = result.frames[frame]
     for name, value in key.items():
         held = held[held[name] == value]
@@ -216,7 +215,6 @@ def test_a_common_preference_for_layers_is_not_taken_for_overlap():
 
 
 def test_one_pair_by_hand():
-    """Two layers of two heads; POS opens 1-1 and 2-1 in both seeds, DEP 1-1 and one of layer 2."""
     pos = [claim("POS", seed, [[1, 0], [0.5, 0]]) for seed in (1, 2)]
     dep = [claim("DEP", 1, [[1, 0], [1, 0]]), claim("DEP", 2, [[1, 0], [0, 1]])]
     found = overlap([*dep, *pos], permutations=4000)

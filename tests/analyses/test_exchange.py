@@ -101,7 +101,6 @@ def test_planted_shares_are_found() -> None:
 
 @pytest.mark.slow
 def test_own_minus_others_is_found_no_more_often_than_5_percent_where_sets_are_random() -> None:
-    """1,000 studies of two tasks and three sets, claimed ones as good as random: sets differ, and so do their draws."""
     request, reached = Request([], Path(), ExchangeOptions(resamples=100)), 0
     for study in range(1000):
         generator = np.random.default_rng([12, study])

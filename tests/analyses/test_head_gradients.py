@@ -45,7 +45,6 @@ def made(request: pytest.FixtureRequest, tiny_encoder: Callable[[str], Path]) ->
 
 
 def test_derivatives_are_those_of_a_gate(made):
-    """A factor of one head's output, moved a little: the loss of every sentence follows its derivative."""
     model, pieces, targets = made
     wanted = {"dep": [*targets["dep"][:2], None]}
     found = derivatives(model, pieces[:3], wanted)
@@ -177,7 +176,6 @@ def test_what_draws_add_to_own_minus_others_is_its_change_with_them():
 
 @pytest.mark.parametrize("planted", [0.0, 0.2])
 def test_a_planted_loss_in_the_own_task_is_found(planted):
-    """Closing own heads costs ``planted`` of the words, other heads nothing; only the noise of sentences differs."""
     names = count_names("tags", "accuracy")
     generator, labels, words, sentences = np.random.default_rng(5), ("POS", "NER", "DEP"), 20, 300
     held: Tables = {}

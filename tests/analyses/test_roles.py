@@ -33,7 +33,6 @@ def test_one_gate_without_a_push_ends_where_a_line_search_ends():
 
 
 def test_planted_roles_are_found():
-    """Of four heads the loss needs the first, suffers from the second, and does not know the others."""
     need = torch.tensor([[1.0, -1.0], [0.0, 0.0]])
     opened, closed = two_sided(lambda gates, update: -(need * gates).sum(), (2, 2), 0.5, 120, 0.3)
     scores = role_scores(opened.double().numpy(), closed.double().numpy())
@@ -43,7 +42,6 @@ def test_planted_roles_are_found():
 
 
 def roles_of(opened: torch.Tensor, closed: torch.Tensor) -> dict[str, list[bool]]:
-    """Role → the heads that have it."""
     scores = role_scores(opened.double().numpy(), closed.double().numpy())
     return {role: (values > 0.5).ravel().tolist() for role, values in scores.items()}
 
@@ -94,7 +92,6 @@ def test_gates_end_at_the_best_of_all_masks(sign: int) -> None:
 
 
 def test_logits_stay_where_a_push_is_felt() -> None:
-    """A helpful head of any size ends the first fit at the limit, not beyond."""
     logits = fit_gates(lambda gates, update: -(gates * torch.tensor([[5.0, 1e-5]])).sum(), torch.zeros(1, 2), 0, 99, 1)
     assert logits.tolist() == [[LIMIT, LIMIT]]
 
@@ -112,7 +109,6 @@ def planted_counts(gains: np.ndarray, generator: np.random.Generator) -> list[Sy
 
 
 def test_heads_closed_alone_are_found_on_both_halves() -> None:
-    """Of twelve heads those that cost 0.8 and 0.6 points are found, those that cost nothing are not."""
     gains = np.zeros(12)
     gains[[3, 8]] = 0.8, 0.6
     frame, chosen, masks = interfering({"pos": planted_counts(gains, np.random.default_rng(4))}, (3, 4), 500, 0)

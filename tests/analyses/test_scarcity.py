@@ -24,7 +24,6 @@ HEADS = 12
 def write(
     root: Path, heads: int, single: float, joint: float, seeds: tuple[int, ...] = (1, 2, 3), epochs: int = 3
 ) -> None:
-    """Single-task and joint runs of that skill, with so many heads open."""
     for tasks in (*((task,) for task in TASKS), TASKS):
         for seed in seeds:
             name = f"{heads}-{epochs}-{'_'.join(tasks)}-{seed}"

@@ -54,7 +54,6 @@ def one(
 
 
 def score(system: resamples.System, rows: NDArray[np.int64]) -> float:
-    """(N, K) → the score of their sum."""
     return float(system.scores(rows.sum(0).astype(float)))
 
 
@@ -84,7 +83,6 @@ def test_every_run_meets_equally_many_others(runs):
 
 
 def test_how_sums_are_cut_changes_nothing(monkeypatch):
-    """Labels of few sentences beside common ones; blocks of resamples, and sums over the sentences that count."""
     systems, pairs = [*brackets(5, 40, 0.6, 0.6, rare=0.1), *brackets(6, 40, 0.6, 0.6)], [(0, 1), (2, 3)]
     found = significance.differences(systems, pairs, 500)
     monkeypatch.setattr(significance, "SUMS", 700)
@@ -118,7 +116,6 @@ def test_approximate_p_comes_near_the_exact_one():
 
 
 def test_interval_equals_all_resamples():
-    """Four sentences have 4⁴ resamples, whose percentiles are known; here of the mean of two runs against one."""
     first, second = accuracy([3, 1, 2, 0], [1, 1, 0, 2], words=3), accuracy([0, 1, 1, 1], words=3)
     gains = np.array([2, 0, 0, 0]) / 3 * 100
     every = [np.mean(draw) for draw in itertools.product(gains, repeat=4)]
@@ -332,7 +329,6 @@ def test_equivalence_is_two_one_sided_tests():
 
 
 def drawn_figure(seed: int, mean: float, runs: int = 3) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """(S,) and (C, S): seeds and sentences vary it."""
     generator = np.random.default_rng(seed)
     observed = mean + generator.normal(size=runs)
     return observed, observed + generator.normal(0, 0.5, (800, 1)) + generator.normal(0, 0.3, (800, runs))
@@ -461,7 +457,6 @@ def test_labels_add_up_to_the_score(layer, data):
 
 
 def compared(layer: str, joint: list, gold: list) -> dict[str, labels.LabelDifference]:
-    """Of joint training and single-task runs that find what is gold."""
     sides = [[[labels.count_labels(layer, *two) for two in zip(gold, run, strict=True)]] for run in (joint, gold)]
     return {row.label: row for row in labels.compare_counted(*sides, resamples=200)}
 

@@ -120,7 +120,6 @@ def vectors(seed: int, words: int) -> Tensor:
 
 
 def grams(held: list[Tensor]) -> Tensor:
-    """(B, 1, T, T)"""
     padded = torch.nn.utils.rnn.pad_sequence([values - values.mean(0) for values in held], batch_first=True)
     return (padded @ padded.mT)[:, None]
 
@@ -175,7 +174,6 @@ def measured(encoder: Encoder, gates: Tensor | None = None, sentences: list[Sent
 
 
 def values_of(result: Result, frame: str) -> dict[str, float]:
-    """Measure → mean of a frame, of one row each."""
     rows = result.frames[frame]
     return dict(zip(rows["measure"], rows["value"], strict=True))
 
@@ -227,7 +225,6 @@ def test_corpora_in_one_result_are_what_each_is_alone(bert: Encoder) -> None:
 @pytest.mark.parametrize("scale", [0.02, pytest.param(0.1, marks=pytest.mark.slow), 0.3])
 @pytest.mark.parametrize("activation", ["relu", pytest.param("gelu", marks=pytest.mark.slow)])
 def test_the_bound_holds_on_random_berts(bert, activation, scale):
-    """6 × 20 layers, with gates and without: 240 in all, 6 sentences each."""
     config = make_config("bert", num_hidden_layers=20, hidden_act=activation, initializer_range=scale)
     config._attn_implementation = "eager"
     torch.manual_seed(3)

@@ -37,7 +37,6 @@ def claims_of(label: str, masks: Sequence[np.ndarray]) -> list[Claim]:
 
 
 def within(claims: Sequence[Claim], **key: str) -> Any:
-    """The row of Φ of the only label, or of the keys that are given."""
     run_groups = group(claims)
     found = stability.stability(run_groups, sum(not run_group.joint for run_group in run_groups))
     wanted = {"encoder": claims[0].label, "term": "within", "mode": "plain", "measure": "phi", "control": "all pairs"}
@@ -318,7 +317,6 @@ def test_a_result_holds_the_frequencies_of_stable_claims_and_the_bound_on_false_
 
 
 def test_runs_of_one_task_and_of_two_by_enumeration():
-    """Two tasks of three runs with seeds of their own: 20 labellings, counted in plain Python."""
     generator = np.random.default_rng(4)
     runs = [scattered(generator, [3, 2], 6) for _ in range(6)]
     claims = [claim("POS" if k < 3 else "DEP", k, gates) for k, gates in enumerate(runs)]

@@ -181,8 +181,6 @@ SEEDS = {"level": 0.4, "layers": 0.3, "heads": 1.2}
 
 
 def draw(generator: np.random.Generator, seeds: list[int], layers: int = 6, heads: int = 4) -> list[np.ndarray]:
-    """Gates (here any numbers) with the components above."""
-
     def effect(variance: float, *shape: int) -> np.ndarray:
         return generator.normal(0, math.sqrt(variance), shape)
 
@@ -274,7 +272,6 @@ KINK = np.maximum(0, LOGS - 40)
 
 
 def log_break(logs: np.ndarray, values: np.ndarray, falling: bool = False) -> float | None:
-    """The place of the break on the axis of logarithms, here to the base 1.1."""
     step = find_break(1.1**logs, values, falling)
     return None if step is None else round(math.log(step, 1.1), 4)
 

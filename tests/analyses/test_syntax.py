@@ -27,7 +27,6 @@ SENTENCES = sentences_of([5, 9, 1, 2, 7, 7, 12, 3])
 
 
 def test_it_is_what_a_plain_loop_counts(bert):
-    """One sentence after another: by direction, layer, head and relation the hits and the weights."""
     found: dict[tuple[int, int, int, str], list[float]] = {}
     for sentence in SENTENCES:
         seen, size = observe(bert, bert.collate([bert.tokenize(sentence.words)]), want={"attention"}), len(sentence)

@@ -13,8 +13,6 @@ from tiny import make_lab
 
 
 class Lab(NamedTuple):
-    """A place to train in."""
-
     corpus: Path
     config: Path
     """All five tasks on a tiny encoder, two short epochs."""
@@ -43,7 +41,6 @@ def apart() -> Callable[..., tuple[int, str, str, set[str]]]:
 
 @pytest.fixture(scope="session")
 def train(lab: Lab, mtlprune: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """Train a run with the settings given, once for each name."""
     folder = tmp_path_factory.mktemp("runs")
 
     def run(name: str, *settings: str) -> Path:
@@ -69,7 +66,6 @@ def encoder(tiny_encoder: Callable[[str], Path]) -> Path:
 
 @pytest.fixture(scope="session")
 def single(train: Callable[..., Path]) -> Path:
-    """A finished run of POS alone, of one epoch."""
     return train("pos", "tasks=pos", "train.epochs=1")
 
 
@@ -105,7 +101,6 @@ def pruned(mtlprune: Callable[..., Any], masked: Path, tmp_path_factory: pytest.
 
 @pytest.fixture(scope="session")
 def pretraining(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The file of a pretraining of seconds."""
     tree = {
         "name": "small",
         "data": {"corpora": [str(lab.corpus)]},

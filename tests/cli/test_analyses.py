@@ -366,7 +366,6 @@ def test_stored_results_are_shown_without_measuring(name, folder, words):
 
 
 def test_numbers_are_those_of_the_functions(mtlprune, lab, trained, tiny_encoder, tmp_path):
-    """Of a tiny masked language model, beside a run."""
     masked, blimp, out = tmp_path / "masked", tmp_path / "blimp", tmp_path / "out"
     torch.manual_seed(0)
     AutoModelForMaskedLM.from_config(AutoConfig.from_pretrained(tiny_encoder("bert"))).save_pretrained(masked)

@@ -110,7 +110,6 @@ class Broken:
         }
 
     def check(self, file: str, content: bytes | None, command: str, what: str, names: str) -> int:
-        """Run a command on the run with ``file`` so; then the run is brought back."""
         if content is None:
             (self.run / file).unlink()
         elif isinstance(content, Pipe):
@@ -153,7 +152,6 @@ def test_files_that_are_broken_as_a_whole(broken, every):
 
 
 def digits_changed(content: bytes) -> bytes:
-    """The same with other numbers."""
     return content.translate(bytes.maketrans(b"12345678", b"23456789"))
 
 
@@ -413,7 +411,6 @@ NAME = f"{RED}|<script>x\n{{}}"
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], Path]:
-    """Runs in folders of hostile names, and their corpus."""
     root = tmp_path_factory.mktemp("hostile")
     layers = {"pos": (RED, TAG, BAR, "\x9b1m", "\x07"), "words": (RED, TAG, BAR, "\x9b1m", ".")}
     gold = [replace(sentence, **layers).validate() for sentence in gold_sentences(12)]

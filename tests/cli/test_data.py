@@ -33,7 +33,6 @@ def corpus(mtlprune: Call, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def row(out: str, title: str) -> list[str]:
-    """The cells behind a title of the printed table."""
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines()]
     return next(cells[1:] for cells in rows if cells[:1] == [title])
 
@@ -85,7 +84,6 @@ def test_repaired_tags_and_a_corpus_of_everything(corpus, mtlprune, tmp_path, mo
 
 
 def test_a_treebank_comes_back_as_it_was(mtlprune, tmp_path):
-    """Built, merged with names of the same words, and exported: byte for byte."""
     (tmp_path / "t.conllu").write_text(TREEBANK, encoding="utf-8")
     read = enumerate(read_conllu(tmp_path / "t.conllu", "upos"))
     names = [{"id": f"n{k}", "words": s.words, "ner": []} for k, s in read]
@@ -269,7 +267,6 @@ def test_a_file_that_names_no_split_beside_others_that_do_is_refused(mtlprune, t
 
 @pytest.mark.parametrize("name", ["my data (2)", "c #1", "it's", "a$b", "[x] & (y)"])
 def test_commands_that_are_printed_can_be_pasted(name, mtlprune, lab, tmp_path, monkeypatch):
-    """Whatever stands in the name of a folder, the printed words are those that the next command takes."""
     monkeypatch.chdir(tmp_path)
     small = ("--train", 20, "--dev", 8, "--test", 8)
     answer = mtlprune("data", "build", "grammar", "--out", name, *small).done()

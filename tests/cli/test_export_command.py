@@ -28,7 +28,6 @@ Command = Callable[..., Any]
 
 @pytest.fixture(scope="module")
 def gated(train: Callable[..., Path]) -> Path:
-    """One task with gates between 0 and 1."""
     return train("gated-pos", "tasks=pos", "pruning.method=gates", "pruning.rate=0.3", "train.seed=2")
 
 
@@ -106,7 +105,6 @@ def exported(mtlprune: Command, out: Path, run: Path, *options: str) -> Path:
 
 
 def as_the_card_says(folder: Path) -> dict[str, Any]:
-    """Run the model card's Python in its folder, and give its names."""
     code = re.search(r"^```python\n(.*?)^```$", (folder / "README.md").read_text(encoding="utf-8"), re.M | re.S)
     assert code is not None
     names: dict[str, Any] = {}
@@ -125,7 +123,6 @@ TEXTS = ("the old dog saw London .", "nobody gave the parcel to Paris", "unbelie
 
 @torch.no_grad()
 def states(run: Path, gate_set: str | None = None) -> list[torch.Tensor]:
-    """The last hidden states of a run, of one text at a time; each fits a window."""
     model = MultiTaskModel.load(run)
     last_states = []
     for text in TEXTS:

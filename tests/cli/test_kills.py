@@ -90,5 +90,4 @@ def test_a_command_that_is_killed_and_given_again_ends_as_if_never_killed(
 
 
 def without_times(files: dict[str, bytes]) -> dict[str, bytes]:
-    """Without what tells when and how fast it was made."""
     return {name: b"" if name.endswith(("manifest.json", ".log")) else text for name, text in files.items()}

@@ -262,7 +262,6 @@ FILES = {
 
 
 def changed(source: Path, out: Path, file: str, change: Callable[[Any], object]) -> None:
-    """A copy of a run or an encoder with one file changed."""
     shutil.copytree(source, out)
     tree = (yaml.safe_load if file.endswith("yaml") else json.loads)((out / file).read_text())
     change(tree)

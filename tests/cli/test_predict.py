@@ -270,7 +270,6 @@ def test_labels_that_a_run_never_learnt_are_named(mtlprune, single, tmp_path, ca
 
 
 def replace_best(folder: RunFolder) -> None:
-    """What training does when it finds better weights: here the same with a louder bias, called epoch 99."""
     best = folder.read_best()
     old = folder.weights_path(best["joint"]["epoch"])
     tensors = load_file(old)

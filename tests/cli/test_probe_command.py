@@ -22,7 +22,6 @@ PUBLISHED = Path(__file__).parents[2] / "experiments/he-choi-2021/probes.csv"
 
 @pytest.fixture(scope="module")
 def runs(train: Callable[..., Path], single: Path, own_gates: Path) -> dict[str, Path]:
-    """POS alone (two seeds), two tasks with gates of their own."""
     return {"pos-1": single, "pos-2": train("pos-2", "tasks=pos", "train.epochs=1", "train.seed=2"), "own": own_gates}
 
 

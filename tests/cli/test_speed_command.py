@@ -42,7 +42,6 @@ def test_removed_heads_compute_what_masked_ones_do(masked, lab):
 
 
 def test_operations_are_those_of_an_enumeration():
-    """Two operations a weight and row."""
     layer = torch.nn.Linear(6, 5)
     assert _flops(lambda: layer(torch.zeros(7, 6))) == 2 * 7 * 6 * 5
 

@@ -31,8 +31,6 @@ evaluate: [test]
 
 
 class Swept(NamedTuple):
-    """A sweep that was run once."""
-
     file: Path
     out: Path
     answer: Any
@@ -84,7 +82,6 @@ def test_status_says_a_time_once_a_cell_of_its_kind_is_done(mtlprune, swept):
 
 
 def planned(text: str) -> dict[str, list[str]]:
-    """First cell of a row → the others."""
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in text.splitlines() if "│" in line]
     return {name: cells for name, *cells in rows}
 

@@ -56,7 +56,6 @@ def test_version_and_defects(mtlprune, trained, monkeypatch):
 
 @pytest.fixture
 def compared(tmp_path: Path) -> list[Path]:
-    """POS and NER alone and together, two seeds."""
     sets = [{"pos": 0.9}, {"ner": 0.6}, {"pos": 0.7, "ner": 0.6}]
     return [run.path for run in write_runs(tmp_path, sets, (1, 2))]
 

@@ -41,7 +41,6 @@ def test_the_default_folder_and_going_on_with_a_finished_run(mtlprune, lab, tmp_
 
 @pytest.mark.slow
 def test_tasks_are_the_layers_that_the_corpus_has(mtlprune, lab, tmp_path):
-    """Where nobody names tasks; else those that are named."""
     (file := tmp_path / "few.conll").write_text("Ann N B-PER\nsings V O\n\n" * 4)
     columns = "--columns", "word,pos,ner", "--split", "50/50/0"
     mtlprune("data", "build", "columns", file, *columns, "--out", tmp_path / "few").done()
@@ -96,7 +95,6 @@ RANKED = "pruning.keep=2 pruning.importance_of={trained}"
 
 @pytest.fixture(scope="module")
 def gated(train: Callable[..., Path]) -> Path:
-    """A finished run of two tasks with a gate set each, some heads closed."""
     gates = ("pruning=gates", "pruning.sets=per_task", "pruning.penalty=exact", "pruning.keep=3", "pruning.rate=0.1")
     return train("gated-pos-dep", "tasks=pos,dep", *gates)
 
@@ -150,7 +148,6 @@ SETTINGS = ("tasks=pos", "pruning.method=gates", "train.epochs=1")
 
 
 def follow(answer: Any, mtlprune: Callable[..., Any]) -> list[str]:
-    """Run the command that an answer ends with, as it is printed, and so on; all of these commands."""
     [*_, last] = answer.done().out.splitlines()
     if not last.startswith("next: mtlprune "):
         return []

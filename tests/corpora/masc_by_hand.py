@@ -119,7 +119,6 @@ def names(sentences: list[list[str]], text: str, entities: list[tuple[int, int]]
 
 
 def counts(folder: Path) -> dict[str, Counter[str]]:
-    """Genre → column → number."""
     files, table = raw(folder), dict[str, Counter[str]]()
     for genre, name, _ in documents():
         own = table.setdefault(genre, Counter[str]())

@@ -36,7 +36,6 @@ SCHEMES = ["IO", "IOB1", "IOB2", "IOE1", "IOE2", "BIOES", "BMES", "BILOU"]
 
 
 def tags_in(scheme: str, spans: Sequence[Span], n: int) -> list[str]:
-    """One tag a word, written by hand from each scheme's definition."""
     tags = ["O"] * n
     for span in spans:
         meets = any(other.end == span.start and other.label == span.label for other in spans)
@@ -329,7 +328,6 @@ def test_folders_and_files_read_the_same(tmp_path: Path) -> None:
 
 
 def saved(folder: Path, **columns: object) -> str:
-    """A dataset whose columns are those of ROWS unless they are given."""
     content = {name: value for name, value in {**ROWS, **columns}.items() if value is not None}
     datasets.Dataset.from_dict(content).save_to_disk(folder / "saved")
     return str(folder / "saved")
@@ -362,7 +360,6 @@ def label_numbers(names: list[Any], numbers: list[list[int]]) -> pa.Table:
 
 
 def no_text() -> pa.Array:
-    """Ann, a byte that is no text, No."""
     texts = [None, pa.array([0, 3, 4, 6], pa.int32()).buffers()[1], pa.py_buffer(b"Ann\xffNo")]
     return pa.ListArray.from_arrays([0, 2, 3], pa.Array.from_buffers(pa.string(), 3, texts))
 
@@ -402,7 +399,6 @@ def test_a_file_that_is_not_what_it_should_be_is_named(tmp_path: Path, content: 
 
 
 def test_files_of_other_labels_are_not_joined(tmp_path: Path) -> None:
-    """Numbers of one file would be read by the names of another."""
     for number, names in enumerate([NAMES, NAMES[::-1]]):
         pq.write_table(label_numbers(names, [[0, 1], [0]]), tmp_path / f"train-{number}.parquet")
     with pytest.raises(CorpusError, match=r"train-1.parquet, column ner_tags: expected the labels O, B-PER as"):

@@ -18,7 +18,6 @@ def block(sentence_id: str, *rows: str) -> str:
 
 
 def ud(sentence_id: str, *words: str) -> str:
-    """Every word hangs on the first."""
     arcs = ["0\troot", *["1\tdep"] * (len(words) - 1)]
     rows = (f"{word}\t_\t_\tT\t_\t{arc}\t_\t_" for word, arc in zip(words, arcs, strict=True))
     return block(sentence_id, *rows)

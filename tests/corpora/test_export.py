@@ -85,7 +85,6 @@ def test_lines_without_tags_or_heads_get_what_is_predicted_and_no_more() -> None
 
 
 def test_gold_and_predictions_have_their_tags_in_the_same_column(tmp_path: Path) -> None:
-    """Whatever tags happen to be predicted."""
     for gold, predicted, column in (("DET NOUN", "X X", 3), ("DET own", "DET DET", 4)):
         pair = [Sentence("s", ("a", "b"), pos=tuple(tags.split())) for tags in (gold, predicted)]
         write_scorer_files(pair[:1], pair[1:], tmp_path)

@@ -12,7 +12,6 @@ NOBODY = "127.0.0.1:9"
 
 @pytest.fixture
 def somebody() -> Iterator[str]:
-    """A host and port of this machine that takes connections."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield f"127.0.0.1:{server.getsockname()[1]}"
 

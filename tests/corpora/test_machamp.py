@@ -88,7 +88,6 @@ def test_the_older_name_of_dev_is_read(config: Path) -> None:
 
 
 def test_columns_are_written_in_place(config: Path) -> None:
-    """Other lines and cells stay byte for byte; gold written back is the file itself."""
     file = config.parents[1] / "data" / "ewt.dev"
     splits, _, _ = build_machamp(config, False, print)
     gold, other = splits["dev"][:2], [Sentence("b", ("Hi",)).with_layers(dep=Dependencies((0,), ("x",)))]

@@ -18,7 +18,6 @@ README = (Path(__file__).parents[2] / "data_scripts" / "README.md").read_text(en
 
 
 def table(heading: str) -> dict[str, list[int]]:
-    """Rows of the table of counts in a section: first cell → numbers."""
     section = README.split(f"\n## {heading}\n")[1].split("\n## ")[0]
     rows = re.findall(r"^\| ([\w-]+) \| ([\d,]+(?: \| [\d,]+)+) \|$", section, re.MULTILINE)
     return {name: [int(cell.replace(",", "")) for cell in cells.split(" | ")] for name, cells in rows}

@@ -88,8 +88,6 @@ def file_of(folder: Path, split: str = "train") -> Path:
 
 
 def noted(**values: object) -> Callable[[Path], object]:
-    """corpus.json with other values."""
-
     def damage(folder: Path) -> None:
         info = json.loads((folder / "corpus.json").read_text())
         (folder / "corpus.json").write_text(json.dumps(info | values))

@@ -44,18 +44,15 @@ def run(model: PreTrainedModel, seed: int = 0) -> Tensor:
 
 @torch.no_grad()
 def gated(model: PreTrainedModel, gates: Tensor, kept: Any = None) -> Tensor:
-    """What it says under gates."""
     with HeadHooks(model, kept).gated(gates):
         return run(model)
 
 
 def drawn(layers: int) -> Tensor:
-    """Gates strictly between 0 and 1, all different."""
     return torch.linspace(0.2, 0.9, layers * HEADS).view(layers, HEADS)
 
 
 def by_onnx(model: PreTrainedModel, ids: Tensor, mask: Tensor, file: Path) -> Tensor:
-    """Last hidden states as ONNX's runtime computes them from an export."""
     runtime = pytest.importorskip("onnxruntime", reason="pip install onnx onnxscript onnxruntime")
     pytest.importorskip("onnxscript")
     inputs = {"input_ids": ids, "attention_mask": mask}

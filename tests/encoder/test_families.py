@@ -83,7 +83,6 @@ def test_every_row_is_proved_here_or_with_the_first_families() -> None:
 
 
 def accepts(act: Callable[[], object]) -> bool:
-    """True where nothing is refused."""
     try:
         act()
     except EncoderError:
@@ -92,7 +91,6 @@ def accepts(act: Callable[[], object]) -> bool:
 
 
 def clonable(encoder: Encoder, transformer: PreTrainedModel) -> bool:
-    """True where heads of the transformer can be cloned in the place of the encoder's own."""
     other = copy.deepcopy(encoder)
     vars(other).pop("places", None)
     other.transformer = transformer
@@ -171,7 +169,6 @@ def test_gates_close_heads_and_closed_heads_go(family: str, loaded, tmp_path: Pa
 
 @table(EVERY)
 def test_outputs_of_heads_add_up_to_that_of_their_block(family: str, loaded) -> None:
-    """As they are after gates."""
     encoder, gates = loaded(family), GATES[0]
     outputs = by_layer(encoder.transformer, encoder.places.family.output)
     given: list[Tensor] = []

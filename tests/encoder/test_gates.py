@@ -27,7 +27,6 @@ TEMPERATURES = {"paper": TEMPERATURE, "blog": 1.0}
 
 
 def cdf(temperature: float, logit: float, value: float) -> float:
-    """P(sample ≤ value) for 0 ≤ value < 1, from inverting the sample by hand."""
     soft = (value - LOW) / (HIGH - LOW)
     return 1 / (1 + math.exp(logit - temperature * math.log(soft / (1 - soft))))
 

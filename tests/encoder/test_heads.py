@@ -17,7 +17,6 @@ from mtlprune.encoder.sources import FLOAT32_ONLY
 
 
 def silence(model: PreTrainedModel, layer: int, head: int) -> None:
-    """Zero the weights that make a head's values: the oracle of a closed gate."""
     family = family_of(model)
     attention = by_layer(model, family.attention)[layer]
     rows = family.rows("value", [head], HEADS, WIDTH)

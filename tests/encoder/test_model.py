@@ -139,7 +139,6 @@ def close(left: Tensor, right: Tensor) -> bool:
 
 
 def bare(encoder: Encoder, ids: list[int]) -> Tensor:
-    """One row without padding through the model itself: (pieces + specials, H)."""
     row = torch.tensor([[*encoder.frame.before, *ids, *encoder.frame.after]])
     with torch.no_grad():
         return encoder.transformer(input_ids=row, attention_mask=torch.ones_like(row)).last_hidden_state[0]

@@ -75,7 +75,6 @@ def test_heads_that_are_mixed_cannot_go():
 
 @pytest.fixture(scope="module")
 def pruned(tmp_path_factory, tiny_encoder) -> Path:
-    """The folder of a pruned encoder."""
     encoder = Encoder.load(str(tiny_encoder("bert")), pooling="first")
     encoder.head_map = remove_heads(encoder.transformer, gates_of([[2], []]))
     folder = tmp_path_factory.mktemp("pruned") / "encoder"

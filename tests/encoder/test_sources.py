@@ -21,7 +21,6 @@ from mtlprune.encoder.sources import MINILM_PACKAGE, locate
 
 @pytest.fixture
 def bert(tiny_encoder, tmp_path) -> Path:
-    """A copy of a tiny encoder, to be changed."""
     return Path(shutil.copytree(tiny_encoder("bert"), tmp_path / "bert"))
 
 

@@ -21,7 +21,6 @@ PRF = ("precision", "recall", "f1")
 
 
 def one(layer, words, gold, predicted, pos=None):
-    """All scores of one sentence whose layer is gold against predicted."""
     words = tuple(words.split())
     mine = Sentence("s", words, pos=pos and tuple(pos.split())).with_layers(**{layer: gold}).validate()
     theirs = Sentence("s", words).with_layers(**{layer: predicted}).validate()
@@ -78,7 +77,6 @@ def random_sentence(rng, number):
 
 
 def corrupted(rng, gold):
-    """The sentence with some of each layer changed; still well-formed."""
     n = len(gold)
 
     def relabelled(found, labels):
@@ -216,7 +214,6 @@ def test_counts_add_up_and_resampled_sums_may_be_arrays(layer, pairs):
 
 @pytest.fixture(scope="module")
 def files(pairs, tmp_path_factory):
-    """The same sentences as the package writes them for the programs."""
     folder = tmp_path_factory.mktemp("scorers") / "files"
     write_scorer_files(*zip(*pairs, strict=True), folder)
     return folder

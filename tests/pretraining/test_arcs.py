@@ -60,7 +60,6 @@ TREES = (tree(2, 0, 2), tree(0, 1, 2, 5, 1), tree(0), None)
 
 @pytest.fixture
 def priced():
-    """Attention, and the arcs of four sentences."""
     batch = batch_of(COUNTS)
     return random_attention(batch), batch_arcs(batch, TREES)
 

@@ -95,7 +95,6 @@ def masked(folder: Path) -> MaskedWords:
 
 
 def batch_of(model: MaskedWords, *lengths: int) -> EncoderBatch:
-    """Sentences of random pieces that are no special tokens."""
     special, generator = set(model.encoder.tokenizer.all_special_ids), np.random.default_rng(0)
     plain = [i for i in range(len(model.encoder.tokenizer)) if i not in special]
     rows = [Pieces(generator.choice(plain, n).astype(np.int32), np.ones(n, np.int32)) for n in lengths]

@@ -160,7 +160,6 @@ def data() -> Data:
 
 
 def made(family: str, folder: Path) -> Encoder:
-    """Words of the corpus are spelled out."""
     return Encoder.load(str(make_tiny(family, folder, positions=160)), attention="eager")
 
 
@@ -190,18 +189,15 @@ def finds(items: Items, row: Sequence[int], attention: np.ndarray) -> bool:
 
 
 def accuracies(hits: Sequence[bool], labels: np.ndarray, k: int) -> np.ndarray:
-    """(K,): percent of the items of each label."""
     each = [[h for h, label in zip(hits, labels, strict=True) if label == one] for one in range(k)]
     return np.array([100 * np.mean(mine or np.nan) for mine in each])
 
 
 def sentences_of(items: Items) -> np.ndarray:
-    """The sentence of each item."""
     return np.repeat(np.arange(len(items.offsets) - 1), np.diff(items.offsets))
 
 
 def units(items: Items, vectors: list[np.ndarray], layer: int, head: int) -> list[np.ndarray]:
-    """The vector of each unit in one head."""
     places = zip(sentences_of(items), items.columns, strict=True)
     return [np.mean(vectors[s][start:end, layer, head], 0) for s, (start, end) in places]
 

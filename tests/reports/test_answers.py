@@ -52,7 +52,6 @@ def test_does_joint_training_cost_points(gaps, more, answer, words):
 
 
 def claims(heads: dict[str, list[list[int]]], size: int = 24) -> Result:
-    """Claims of tasks, the open heads of each seed, in two layers."""
     made = []
     for label, seeds in heads.items():
         for seed, opened in enumerate(seeds, 1):
@@ -99,7 +98,6 @@ def treated(delta: float, p: float, equal: float = 1.0, share: float = 0.33) -> 
 
 
 def closed(*holm: float, encoder: str = "POS", seeds: int = 3) -> Result:
-    """Cells of rising loss, from 4 points on."""
     row = {"encoder": encoder, "other": "NER", "mode": "claimed", "low": -6.0, "high": -2.0}
     row |= {"n": seeds, "detectable": 1.25}
     rows = [row | {"p_holm": p, "estimate": -4.0 - place} for place, p in enumerate(holm)]

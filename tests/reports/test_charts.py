@@ -14,7 +14,6 @@ NAMES = ["first", "second <b>"]
 
 
 def frame(parts: list[pd.DataFrame]) -> pd.DataFrame:
-    """Parts of these names, one below the other."""
     rows = pd.concat([part.assign(name=name) for name, part in zip(NAMES, parts, strict=True)], ignore_index=True)
     return rows.assign(name=pd.Categorical(rows["name"], NAMES))
 

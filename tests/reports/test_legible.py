@@ -41,7 +41,6 @@ def contrast(one: str, other: str) -> float:
 
 
 def drawn(node: ET.Element, x: float = 0, y: float = 0) -> Iterator[tuple[ET.Element, float, float]]:
-    """Every element in the order in which it is drawn, with where it lies on the picture."""
     if moved := MOVED.match(node.get("transform", "")):
         x, y = x + float(moved[1]), y + float(moved[2])
     yield node, x, y

@@ -57,7 +57,6 @@ def whole(study: list[RunFolder], probes: Path) -> str:
 
 
 def data_of(text: str) -> dict[str, Any]:
-    """What the script reads."""
     begin = text.index('id="data">') + len('id="data">')
     return json.loads(text[begin : text.index("</script>", begin)])
 
@@ -105,7 +104,6 @@ def gated(study: list[RunFolder]) -> list[RunFolder]:
 
 
 def two_tasks(root: Path, seeds: Sequence[int], tasks: Sequence[str] = ("ner", "dep")) -> list[RunFolder]:
-    """Two tasks alone and together, with gates and without."""
     kinds = [([task], 0.9) for task in tasks] + [(list(tasks), 0.6)]
     return [
         write_study_run(root / f"{'-'.join(names)}-{seed}-{pruned}", names, seed, pruned, skill, gold_sentences())

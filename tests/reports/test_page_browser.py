@@ -52,8 +52,6 @@ def browser() -> Iterator[Browser]:
 
 
 class Visit:
-    """The page in a window, with everything it said and asked for."""
-
     def __init__(self, browser: Browser, file: Path, **options: Any) -> None:
         self.context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
         self.page: Page = self.context.new_page()

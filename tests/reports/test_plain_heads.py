@@ -12,7 +12,6 @@ RESULTS = Path(__file__).parents[2] / "results"
 
 
 def warned(study: str, pattern: str) -> set[str]:
-    """The tasks of a committed study that are warned of."""
     runs = [RunFolder(path) for path in read_study(RESULTS / study).paths(pattern)]
     return {re.match(r"Warning: (\w+)", line)[1] for line in warnings(compare(runs, "test"))}
 

@@ -45,7 +45,6 @@ def tables_of(found: Result) -> dict[str, Grid]:
 
 
 def shown(spec: dict[str, Any], named: str) -> list[dict[str, Any]]:
-    """The rows of the first data of a chart that have a column of this name."""
     held = [one.get("data", {}) for one in (spec, *(spec.get("layer") or spec["spec"]["layer"]))]
     rows = [one.get("values") or spec["datasets"].get(one.get("name")) for one in held]
     return next(values for values in rows if values and named in values[0])

@@ -36,7 +36,6 @@ def make(tmp_path):
 
 
 def against(folders: Sequence[RunFolder]) -> dict[str, str]:
-    """Column → the one that it is compared with."""
     comparison = compare(folders, "test")
     return {comparison.columns[one].title: comparison.columns[other].title for one, other in comparison.against.items()}
 
@@ -145,7 +144,6 @@ TASKS = ("pos", "dep", "srl")
 
 
 def study(root: Path, seeds: Iterable[int] = (1,), encoder: str = "minilm") -> list[RunFolder]:
-    """Three tasks: alone, in all pairs, together."""
     sets = [dict.fromkeys(tasks, 0.9 - 0.05 * n) for n in (1, 2, 3) for tasks in itertools.combinations(TASKS, n)]
     return write_runs(root / encoder, sets, seeds, encoder=encoder)
 
@@ -256,7 +254,6 @@ def test_equal_scores_are_not_in_bold(tmp_path):
 
 
 def trained(folder: RunFolder, updates: int) -> RunFolder:
-    """Let a run's manifest say how many updates it had."""
     folder.write_json("manifest.json", {**folder.read_manifest(), "finished": {"epoch": 3, "step": updates}})
     return folder
 

@@ -27,7 +27,6 @@ def runs(pattern: str) -> list[RunFolder]:
 
 
 def verdicts(comparison: Comparison) -> dict[tuple[str, str], bool]:
-    """Task and difference → whether it is shown."""
     columns = comparison.columns
     return {
         (task.upper(), f"{columns[place].title} − {columns[comparison.against[place]].title}"): test.significant
@@ -59,7 +58,6 @@ def test_each_way_of_pruning_is_a_question_of_its_own():
 
 
 def corrected(comparison: Comparison) -> dict[tuple[str, str], float]:
-    """Task and difference → p over seeds and sentences after correction."""
     columns = comparison.columns
     return {
         (task, f"{columns[place].title} − {columns[comparison.against[place]].title}"): test.wide_p_holm

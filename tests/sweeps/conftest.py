@@ -25,8 +25,6 @@ def base(tmp_path_factory: pytest.TempPathFactory, tiny_encoder: Callable[[str],
 
 @pytest.fixture
 def specification(base: Path, tmp_path: Path) -> Callable[[str], Path]:
-    """Write the file of a sweep on the tiny base."""
-
     def write(text: str) -> Path:
         path = tmp_path / "mine.yaml"
         path.write_text(f"base: {base}\n{text}")

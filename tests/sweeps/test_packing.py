@@ -43,7 +43,6 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def packed(folder: Path) -> dict[str, dict[str, Any]]:
-    """Name of a run → column → what its study has of it."""
     study = open_study(folder)
     assert study is not None
     rows = study.table.read().to_pylist()
@@ -262,8 +261,6 @@ def write_over(path: Path) -> None:
 
 
 def with_entry(**entry: Any) -> Callable[[Path], object]:
-    """None: without it."""
-
     def damage(path: Path) -> None:
         tree = json.loads(path.read_text()) | entry
         path.write_text(json.dumps({key: value for key, value in tree.items() if value is not None}))

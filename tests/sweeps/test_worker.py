@@ -102,7 +102,6 @@ def test_a_cell_in_use_is_left_alone(cells):
 
 
 def kill(number: int, pid: Callable[[], int], when: Callable[[], object]) -> threading.Thread:
-    """Send a signal to a process as soon as something is so."""
     killer = threading.Thread(target=lambda: (until(when), os.kill(pid(), number)), daemon=True)
     killer.start()
     return killer
@@ -193,7 +192,6 @@ cells:
 
 
 def written(cell: Cell) -> dict[str, bytes]:
-    """The weights and measurements of a run."""
     run = cell.place.run
     return {path.name: path.read_bytes() for path in [*run.path.glob("weights/*"), run.metrics_path]}
 

@@ -32,19 +32,16 @@ def decoder(task: type[Task], labels: dict[str, list[str]], seed: int = 0, scale
 
 
 def with_one(rows: torch.Tensor) -> torch.Tensor:
-    """A one behind each row, for biases."""
     return torch.cat([rows, rows.new_ones(*rows.shape[:-1], 1)], dim=-1)
 
 
 def surprise(scores: torch.Tensor, gold: int) -> torch.Tensor:
-    """The negative log probability of a class."""
     return torch.logsumexp(scores, 0) - scores[gold]
 
 
 def check_loss(
     task: Any, words: Any, sentences: Sequence[Sentence], expected: torch.Tensor, rtol: float = 1e-4, atol: float = 1e-5
 ) -> None:
-    """It is what is expected, and its gradient reaches the words."""
     target = task.collate([task.target(s) for s in sentences], words.sizes)
     torch.testing.assert_close(task.loss(words, target), expected, rtol=rtol, atol=atol)
     words.words.requires_grad_()

@@ -38,7 +38,6 @@ def enumerate_constituency(scores, n):
 
 
 def cky(scores, lengths):
-    """The best tree of each sentence."""
     splits = inference.best_splits(scores, lengths)
     return [inference.bracketing(row, n) for row, n in zip(splits, lengths.tolist(), strict=True)]
 

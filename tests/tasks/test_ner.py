@@ -18,7 +18,6 @@ SIZES = [4, 1, 3]
 
 
 def scores_of(task: NER, vectors: torch.Tensor, start: int, end: int) -> torch.Tensor:
-    """(L,) scores of the span from word ``start`` to word ``end``, both inclusive."""
     size = task.options.size
     projected = vectors @ task.ends.weight.T + task.ends.bias
     left, right = with_one(projected[start, :size]), with_one(projected[end, size:])

@@ -45,7 +45,6 @@ def small_settings(small_corpus: Path, tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture(scope="session")
 def quiet_settings(small_settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Settings:
-    """The same without dropout."""
     encoder = make_tiny("bert", tmp_path_factory.mktemp("quiet"), dropout=0.0)
 
     def settings(*tasks: str, **train: Any) -> dict[str, Any]:

@@ -73,8 +73,6 @@ def _on_host(tensor: Tensor) -> bool:
 
 
 class _Operations(TorchDispatchMode):
-    """Counts what reaches a kernel."""
-
     def __init__(self, launches: Launches) -> None:
         super().__init__()
         self.launches = launches
@@ -92,7 +90,6 @@ class _Operations(TorchDispatchMode):
 
 
 def _sized(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """True where the size of the result depends on values."""
     if name == "repeat_interleave":
         return kwargs.get("output_size") is None
     places = args[1] if name in INDEXED else ()
@@ -100,8 +97,6 @@ def _sized(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 
 class _Sides(TorchFunctionMode):
-    """Keeps track of the side that each tensor lies on."""
-
     def __init__(self, launches: Launches) -> None:
         super().__init__()
         self.launches = launches

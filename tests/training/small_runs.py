@@ -59,7 +59,6 @@ def check_resumes(
 def with_sentences(
     settings: dict[str, Any], folder: Path, change: Callable[[list[Sentence]], list[Sentence]]
 ) -> dict[str, Any]:
-    """The settings on a corpus in ``folder`` whose splits are changed."""
     old = corpus_of(settings)
     splits = {split: change(list(old[split])) for split in old.splits}
     save_corpus(splits, folder, name="changed", licence="Apache-2.0", sources={})
@@ -75,7 +74,6 @@ def trainer(settings: dict[str, Any], folder: Path) -> Trainer:
 
 
 def gradients(made: Trainer, *mini_batches: MiniBatch) -> dict[str, Tensor]:
-    """Those the optimizer is given in one update."""
     seen: dict[str, Tensor] = {}
 
     def look(*_: Any) -> None:

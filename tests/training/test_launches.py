@@ -28,7 +28,6 @@ from mtlprune.training.run import Run, gate_sets
 
 
 def launches_of(work: Callable[[torch.Tensor], object]) -> Launches:
-    """Counts of work on a tensor of the device."""
     with counted() as launches:
         work(torch.arange(12.0, requires_grad=True, device=DEVICE).view(3, 4))
     launches.operations.subtract({"arange": 1})
@@ -48,7 +47,6 @@ WORDS = "the old students of London unbelievably wrote , antidisestablishmentari
 
 
 def sentence_of(number: int, size: int) -> Sentence:
-    """A sentence of so many words with something of every layer."""
     every = range(0, size - 3, 5)
     return Sentence(
         str(number),

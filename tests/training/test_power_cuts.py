@@ -128,7 +128,6 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def beginning(block: dict[str, Any]) -> dict[str, Any]:
-    """Settings of one epoch of two updates."""
     given = settings()
     how = given["train"] | {"epochs": 1, "log_uas": False, "checkpoint_minutes": 1e6}
     return given | {"pruning": {"method": "none"}, "train": how} | block

@@ -190,7 +190,6 @@ def test_overlap_presses_by_the_others_gates(gated: Settings, tmp_path):
 
 @pytest.fixture(scope="module")
 def ungated(small_settings: Settings, tmp_path_factory) -> RunFolder:
-    """A run of three tasks without gates, to start from."""
     return trained(small_settings("pos,dep,con", epochs=2), tmp_path_factory.mktemp("ungated") / "run")
 
 
@@ -269,7 +268,6 @@ def test_near_is_one_head_or_a_twentieth(keep: int, open_: int, near: bool):
 
 
 def compare(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> dict[str, bool]:
-    """encoder, tasks → whether all tensors of both are equal to the last bit."""
     parts: dict[str, bool] = {}
     for name, tensor in other.items():
         part = name.split(".")[0]

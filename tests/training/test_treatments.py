@@ -53,26 +53,22 @@ def plain(quiet_settings: Settings) -> Settings:
 
 @pytest.fixture(scope="module")
 def finished(plain: Settings, tmp_path_factory) -> dict[str, str]:
-    """A finished run of each task."""
     out = tmp_path_factory.mktemp("finished")
     return {task: str(trained(plain(tasks=task, epochs=1), out / task).path) for task in ALL}
 
 
 @pytest.fixture(scope="module")
 def both(plain: Settings, tmp_path_factory) -> str:
-    """A finished run of two tasks."""
     return str(trained(plain(tasks="pos,dep", epochs=1), tmp_path_factory.mktemp("both") / "run").path)
 
 
 @pytest.fixture(scope="module")
 def joint(plain: Settings, tmp_path_factory) -> dict[str, Tensor]:
-    """The gradients of joint training."""
     return gradients(trainer(plain(), tmp_path_factory.mktemp("joint") / "run"), BATCH)
 
 
 @pytest.fixture(scope="module")
 def alone(plain: Settings, tmp_path_factory) -> dict[str, dict[str, Tensor]]:
-    """The gradients of each task alone."""
     return each_task(plain(), tmp_path_factory.mktemp("alone"))
 
 
@@ -81,7 +77,6 @@ def each_task(settings: dict[str, Any], folder: Path) -> dict[str, dict[str, Ten
 
 
 def head_slices(made: Any) -> list[tuple[str, Any]]:
-    """The parameters that heads own, with their names."""
     names = {id(parameter): name for name, parameter in made.model.named_parameters()}
     return [(names[id(part.parameter)], part) for part in HeadGradients(made.model).parts]
 
