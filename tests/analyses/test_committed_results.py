@@ -14,8 +14,11 @@ ROOT = Path(__file__).parents[2]
 RESULTS = sorted(path for name in ANALYSES for path in ROOT.glob(f"results/**/{name}.json"))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("path", RESULTS, ids=lambda path: str(path.relative_to(ROOT).parent))
+QUICK = ("syntax/gates", "dissection/gates", "claims/cross")
+PATHS = [pytest.param(path, marks=() if str(path.parent).endswith(QUICK) else pytest.mark.slow) for path in RESULTS]
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: str(path.relative_to(ROOT).parent))
 def test_a_committed_result_can_be_shown(path, mtlprune, tmp_path):
     assert json.loads(path.read_text(encoding="utf-8"))["analysis"] == path.stem
     mtlprune("analyze", "show", path.parent, "--out", tmp_path / "shown").done()

@@ -28,7 +28,7 @@ from mtlprune.encoder.interventions import Closed
 from mtlprune.encoder.model import Encoder
 from mtlprune.figures.grid import Grid
 from mtlprune.model import MultiTaskModel
-from mtlprune.reports.analyses import Figure, figures, markdown, section
+from mtlprune.reports.analyses import Figure, section
 from mtlprune.runs.folder import RunError
 from mtlprune.runs.results import Result
 from mtlprune.sentence import Sentence
@@ -54,19 +54,6 @@ FIGURES = {
     "roles": ("maps",),
     "curve": ("curves",),
 }
-WORDS = ("importance", "heads", "subsets", "agreement")
-STORED = [
-    pytest.param(
-        "dissection", "dissection/tasks", "NER minus MTL-5 is +2.7 [−1.2, +6.8] points", marks=pytest.mark.slow
-    ),
-    ("dissection", "dissection/gates", "15 of 36 open heads"),
-    pytest.param("dissection", "dissection/ner", "5 seeds of decoders", marks=pytest.mark.slow),
-    ("dissection", "dissection/words-train-1", "f 13.86 % by the own head"),
-    ("syntax", "syntax/runs", "The best offset (+1) finds 29.1 %, that of each relation 44.8 %."),
-    ("syntax", "syntax/gates", "| DEP, 36 of 72 heads   |    72 |     0.30 | 0.0156 |"),
-    ("cross", "claims/cross", "a task loses 0.18 more by its own claimed heads"),
-]
-"""Committed Results, and words of their pages."""
 
 
 @pytest.fixture
@@ -355,14 +342,6 @@ def test_dissection_of_masked_words(mtlprune, lab, trained, tiny_encoder, tmp_pa
 def test_a_missing_result_is_told_with_its_command(tmp_path):
     with pytest.raises(RunError, match="mtlprune analyze dissection"):
         read(tmp_path, "dissection")
-
-
-@pytest.mark.parametrize(("name", "folder", "words"), STORED)
-def test_stored_results_are_shown_without_measuring(name, folder, words):
-    record, result = find(name), read(ROOT / "results" / folder, name)
-    drawn = {"dissection/gates": FIGURES[name][:3], "dissection/words-train-1": WORDS}.get(folder, FIGURES[name])
-    assert tuple(figures(record, result)) == drawn
-    assert words in "\n".join([markdown(record, result), *record.show.findings(result)])
 
 
 def test_numbers_are_those_of_the_functions(mtlprune, lab, trained, tiny_encoder, tmp_path):

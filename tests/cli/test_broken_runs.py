@@ -220,15 +220,6 @@ def test_tensors_that_are_none(file, command, what, place, lab, mtlprune, tmp_pa
     assert broken.check(name, content, command, "whole", "") == 0
 
 
-def test_a_pointer_of_lfs_is_told_as_one(broken):
-    (path,) = broken.run.glob("weights/*")
-    for place in (path, broken.run / "encoder/tokenizer.json"):
-        whole = place.read_bytes()
-        place.write_bytes(TENSORS["pointer"](b""))
-        broken.call("evaluate", broken.run, "--split", "dev").refuses(f"{place} is a pointer of Git LFS")
-        place.write_bytes(whole)
-
-
 OUTSIDE = ("../secret", "encoder/../../secret", "SECRET", "", ".", "nul\0")
 
 

@@ -7,12 +7,11 @@ import re
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from markup import markdown_rows
 from report_runs import write_study
-from run_folders import change_config, write_run, write_runs
+from run_folders import change_config, write_runs
 
 import mtlprune as package
 from mtlprune.corpora.store import load_corpus
@@ -75,12 +74,6 @@ def test_a_terminal_shows_a_narrow_table_first_and_cuts_no_number(mtlprune, comp
     assert re.search(r"POS accuracy +90\.81 +69\.46 +-21\.35\* \[-25\.15, -17\.55\] +<0\.0001\n", shown)
     assert (f"(A table is wider than {width} letters; --out writes it.)" in shown) == (width == 80)
     assert document.startswith("| task ") and "p (Holm)" in document.splitlines()[7]
-
-
-def test_overlap_needs_no_torch(apart, tmp_path):
-    run = write_run(tmp_path / "run", ["pos"], np.array([[1.0, 0.0, 0.5], [0.0, 1.0, 0.0]]))
-    _, text, _, loaded = apart("claims", run.path, "--permutations", 10)
-    assert "| POS only       | 1-1, 1-3, 2-2 |" in text and not HEAVY & loaded
 
 
 def test_differences_are_tested_without_torch(mtlprune, apart, compared):

@@ -36,6 +36,7 @@ def test_commands_on_committed_records_need_no_torch(tmp_path):
     data = {"fingerprint": load_corpus(tmp_path / "gold").fingerprint, "name": "x"}
     run.write_json("manifest.json", run.read_manifest() | {"data": data})
     commands = f"""table results/fusion/records --split dev --resamples 20
+claims results/ewt5-minilm/records:gates-pos-* --permutations 20
 report results/fusion/records --resamples 20 --out {tmp_path}/page.html
 sweep experiments/fusion/sweep.yaml --dry-run --out {tmp_path}/sweep
 plan experiments/ewt5-minilm/sweep.yaml results/ewt5-minilm/records:none-???-?,none-mtl5-?

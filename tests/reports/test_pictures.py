@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 from run_folders import write_run
 
-from mtlprune.figures.maps import corners, mixed, opacity, training_map
+from mtlprune.figures.maps import corners, mixed, training_map
 from mtlprune.figures.pictures import EDGE, FRAME_MS, LAST_FRAME_MS, SIDE, bare, gif
 from mtlprune.runs.claims import load_claims
 
@@ -23,11 +23,6 @@ def test_seeds_are_channels():
     gates = np.random.default_rng(0).random((3, 3, 5))
     drawn = centres(bare(mixed(list(gates), corners(3, "rgb"))), 3, 5)
     assert np.abs(drawn - 255 * (1 - np.moveaxis(gates, 0, -1))).max() <= 1
-
-
-def test_grey_is_opacity():
-    gates = np.array([[0.0, 0.25, 1.0]])
-    assert centres(bare(opacity(gates)), 1, 3)[0, :, 0].tolist() == [255, 191, 0]
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 import tiny
 import torch
 from safetensors.torch import load_file
-from small_runs import Settings, check_resumes, trained
+from small_runs import Settings, trained
 
 from mtlprune.encoder.embedding_rows import UsedRowsEmbedding, train_used_rows
 from mtlprune.encoder.model import Encoder, input_embeddings
@@ -88,7 +88,3 @@ def test_a_run_ends_as_with_all_rows(decay, small_settings: Settings, tmp_path):
     assert list(weights["used"]) == list(weights["all"])
     for name, value in weights["all"].items():
         torch.testing.assert_close(weights["used"][name], value, rtol=1e-5, atol=2e-5)
-
-
-def test_a_run_with_decay_resumes(small_settings: Settings, tmp_path):
-    check_resumes(small_settings("pos", weight_decay=0.01), 5, tmp_path)
