@@ -14,6 +14,7 @@ import pytest
 from mtlprune.cli import main
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch is loaded: tests side by side share the cores
+os.fsync = lambda descriptor: None  # no test cuts the power; tests/power_cuts.py records what would be on the disk
 
 hypothesis.settings.register_profile("mtlprune", deadline=None, max_examples=50)  # a busy machine is no defect
 hypothesis.settings.load_profile("mtlprune")

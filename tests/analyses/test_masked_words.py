@@ -86,7 +86,7 @@ def test_what_is_chosen_how_it_is_shown_and_how_it_is_split(language_model):
     assert not torch.equal(masked_items(subject, sentences, replace(REQUEST, seed=1)).part, items.part)
 
 
-def planted(number: int = 3000) -> MaskedItems:
+def planted(number: int = 1500) -> MaskedItems:
     """Pieces 3 to 8, 3 most frequent, that f alone knows; i, h and c are noise."""
     generator = torch.Generator().manual_seed(0)
     gold = 3 + torch.randint(0, 9, (number,), generator=generator).sub(3).clamp(min=0)

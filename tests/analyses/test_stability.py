@@ -164,13 +164,13 @@ def test_planted_tasks_are_found_if_a_task_has_several_finished_runs():
 
 
 def test_p_is_uniform_where_tasks_mean_nothing():
-    """200 studies of runs that are alike where they share a finished run, whatever their task.
+    """100 studies of runs that are alike where they share a finished run, whatever their task.
 
     Permuting single runs would find the finished runs, and call them tasks.
     """
     generator = np.random.default_rng(8)
     every: dict[tuple[str, str], list[tuple[float, float]]] = {}
-    for k in range(200):
+    for k in range(100):
         for kind, test in by_kind(runs_of(generator, own=0, trained=1.5, tasks=3), 199, k).items():
             every.setdefault(kind, []).append((test.p, test.nearest_p))
     assert set(every) == set(itertools.product(("all", "unequal seeds"), stability.MEASURES_OF_SHARING))
@@ -180,7 +180,7 @@ def test_p_is_uniform_where_tasks_mean_nothing():
         either = "greater" if counted == stability.MEASURES_OF_SHARING[2] else "two-sided"
         assert stats.kstest(gap, "uniform", alternative=either).pvalue > 0.01
         known = nearest[~np.isnan(nearest)]  # NaN: each run is nearest to one of its finished run, whatever the labels
-        assert len(known) > 150  # a share of few runs has ties, which count as reached: p may be too large, never small
+        assert len(known) > 75  # a share of few runs has ties, which count as reached: p may be too large, never small
         assert stats.kstest(known, "uniform", alternative="greater").pvalue > 0.01
 
 

@@ -129,10 +129,10 @@ def test_stable_heads_of_a_run(asks: Settings, selector: str, tmp_path: Path, mo
     monkeypatch.setattr(selectors, "sentence_derivatives", lambda *given: passes.append(given[2]) or measure(*given))
     alone = {"init": "open", "rate": 0.5, "selector_updates": 10, "selector_sentences": 5}
     more = alone | {"noise": selector == "gates"} if selector in ("gates", "topk") else {}
-    settings = asks("stable", selector=selector, halves=10, threshold=1.0, **more)
+    settings = asks("stable", selector=selector, halves=6, threshold=1.0, **more)
     folder = trained(settings, tmp_path / "run")
     gates, found = folder.gates()["shared"], folder.selection()
-    selected = np.zeros((10, LAYERS, HEADS))  # on each half
+    selected = np.zeros((6, LAYERS, HEADS))  # on each half
     for half, places in zip(selected, folder.read_json(SELECTION)["selected"], strict=True):
         half.flat[places] = 1
     assert sorted(row for rows in passes for row in rows) == (list(range(60)) if not more else [])
@@ -142,8 +142,8 @@ def test_stable_heads_of_a_run(asks: Settings, selector: str, tmp_path: Path, mo
     assert (found["frequencies"] % 1 > 0).any()  # or the halves agree on all
     run = prepared(settings, tmp_path / "other")
     seen, generator = Finished(run, torch.float32), selectors.seeded(run.config, 6)
-    parts = list(halves(seen.rows, 10, generator))
-    for part, seed, mask in zip(parts, generator.integers(2**31, size=10).tolist(), selected, strict=True):
+    parts = list(halves(seen.rows, 6, generator))
+    for part, seed, mask in zip(parts, generator.integers(2**31, size=6).tolist(), selected, strict=True):
         np.testing.assert_array_equal(SELECTORS[selector](seen, part, seed), mask)
     assert all(parameter.grad is None for parameter in seen.model.parameters())
     corpus = corpus_of(settings)
