@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 RESULTS = sorted(path for name in ANALYSES for path in ROOT.glob(f"results/**/{name}.json"))
 
 
-QUICK = ("syntax/gates", "dissection/gates", "claims/cross")
+QUICK = ("syntax/gates", "claims/cross")
 PATHS = [pytest.param(path, marks=() if str(path.parent).endswith(QUICK) else pytest.mark.slow) for path in RESULTS]
 
 
