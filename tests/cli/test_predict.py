@@ -317,9 +317,3 @@ def test_columns_are_written_in_place(mtlprune, trained, tmp_path):
     assert [row[:2] for row in after] == [row[:2] for row in before] and after[0] == before[0]
     assert not {"x", "y", "z"} & {row[2] for row in after[1:] if len(row) == 3}
     mtlprune(*words, "--skip-bad").refuses("leave out --format, --input and --skip-bad")
-
-
-def test_evaluate_prints_scores_by_type_and_says_of_which_layers_there_are_none(mtlprune, trained):
-    said = " ".join(mtlprune("evaluate", trained, "--split", "test").done().out.split())
-    assert "ner by type (seqeval)" in said and "gold spans" in said
-    assert "con, srl: no scores by type, because seqeval reads one tag a word, and spans overlap" in said
