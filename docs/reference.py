@@ -111,7 +111,7 @@ def analyses() -> str:
     """Every analysis: what it asks, its settings, and what its Result holds."""
     lines = ["# Analyses and their frames", "", MADE, "", "`mtlprune analyze NAME RUNS SETTING=VALUE --out DIR` writes"]
     lines += [
-        "`DIR/NAME.md`, figures and `DIR/NAME.json` with its frames; a frame of more than 1,000 rows is a file",
+        "`DIR/NAME.md`, figures and `DIR/NAME.json` with its frames; a frame of more than 4,000 rows is a file",
         "",
     ]
     lines[-2] += " `DIR/NAME-FRAME.parquet`. `mtlprune.read_results(DIR)` reads all of them."

@@ -138,14 +138,14 @@ for kind in ${fused:+pos dep mtl5}; do
 done
 test -z "$fused" || mtlprune table "$fused" "$records:none-pos-?,none-dep-?,none-mtl5-?" --split dev --out "$out/fusion/scores.md"
 
-if [ -d results/fusion/forms ]; then # four forms without word dropout
+if [ -d results/five-papers/records ]; then # four forms without word dropout
     json=$(mktemp -d)
     for kind in dep mtl5; do
         label=$(test $kind = mtl5 && echo MTL-5 || echo STL)
-        set -- "results/five-papers/records:none-$kind-?" "results/fusion/forms/$kind" --split test --against "$label" --margin 1.0
+        set -- "results/five-papers/records:none-$kind-?" "results/five-papers/records:fusion-*-$kind-?" --split test --against "$label" --margin 1.0
         mtlprune table "$@" --out "$out/fusion/forms-$kind.md"
         mtlprune table "$@" --format json --out "$json/$kind.json"
-        mtlprune table "results/fusion/forms/$kind:fusion-early-*,fusion-late-*" --split test --margin 1.0 \
+        mtlprune table "results/five-papers/records:fusion-early-$kind-?,fusion-late-$kind-?" --split test --margin 1.0 \
             --against "$label, fusion gate of layers 1,2,3" --format json --out "$json/$kind-late.json"
     done
     python results/fusion/forms.py "$json/dep.json" "$json/mtl5.json" "$json/dep-late.json" "$json/mtl5-late.json" \

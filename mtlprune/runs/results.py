@@ -27,7 +27,7 @@ KEYS: tuple[str, ...] = ("encoder", "run", "seed", "split", "layer", "head", "ta
 KEYS += ("step", "mode", "control", "direction", "term", "other")
 VALUES = ("measure", "value", "low", "high", "p", "q", "n")
 FORMAT = 1
-EMBEDDED_ROWS = 1_000
+EMBEDDED_ROWS = 4_000
 """Up to so many rows a table is part of the JSON, where it can be read and compared as text."""
 _HINT_RERUN = "run the analysis again"
 
@@ -236,8 +236,7 @@ def _embedded_types(frame: pd.DataFrame) -> dict[str, str] | None:
     types = {}
     for name, column in frame.items():
         kind = str(column.dtype)
-        numbers = kind in ("int64", "bool") or (kind == "float64" and not np.isinf(column).any())
-        if numbers or (kind == "object" and column.isna().all()):
+        if kind in ("int64", "Int64", "bool", "float64") or (kind == "object" and column.isna().all()):
             types[str(name)] = kind
         elif kind in ("object", "str") and all(isinstance(value, str) for value in column.dropna()):
             types[str(name)] = "str"
@@ -247,9 +246,13 @@ def _embedded_types(frame: pd.DataFrame) -> dict[str, str] | None:
 
 
 def _rows_as_lines(frame: pd.DataFrame) -> str:
-    """JSON of the rows of a table, each a line, so that version control shows which of them changed."""
+    """JSON of the rows of a table, each a line, so that version control shows which of them changed. JSON has no
+    infinity, which becomes the word "inf"; reading a column of numbers makes it a number again."""
     columns = [
-        [None if missing else value for value, missing in zip(column.tolist(), column.isna(), strict=True)]
+        [
+            None if missing else str(value) if value in (math.inf, -math.inf) else value
+            for value, missing in zip(column.tolist(), column.isna(), strict=True)
+        ]
         for _, column in frame.items()
     ]
     lines = (json.dumps(row, ensure_ascii=False, allow_nan=False) for row in zip(*columns, strict=True))

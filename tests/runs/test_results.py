@@ -57,9 +57,10 @@ def test_a_table_in_the_json_keeps_types_and_missing_values(tmp_path: Path) -> N
     pd.testing.assert_frame_equal(found["wide"], frame, check_dtype=False)
     assert [str(found["wide"][name].dtype) for name in ("n", "value", "best")] == ["int64", "float64", "bool"]
     assert list(found["empty"].columns) == list(frame.columns)
-    infinite = pd.DataFrame({"task": ["pos"], "x": [np.inf]})
-    write_result(tmp_path, Result("made-up", result().about, {"wide": infinite}))  # which JSON cannot hold
-    assert read_result(tmp_path / "made-up.json").frames["wide"]["x"][0] == np.inf
+    infinite = pd.DataFrame({"task": ["pos"], "x": [-np.inf], "layer": pd.array([None], "Int64")})
+    write_result(tmp_path, Result("made-up", result().about, {"wide": infinite}))
+    assert [path.name for path in tmp_path.iterdir()] == ["made-up.json"]  # JSON has no infinity
+    assert read_result(tmp_path / "made-up.json").frames["wide"]["x"][0] == -np.inf
 
 
 def test_tables_of_an_earlier_writing_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
