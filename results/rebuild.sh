@@ -33,7 +33,6 @@ for format in md json; do
     mtlprune table "$records:none-???-?,none-mtl5-?,gates-*,importance-*,random-*" --split dev \
         --format "$(test $format = md && echo markdown || echo json)" --out "$out/gates/scores.$format"
 done
-mtlprune table "$records:none-???-?,none-mtl5-?,gates-*" --split test --margin 1.0 --out "$out/gates/scores-test.md"
 
 if [ -d results/mpnet/records ]; then # gates of a second encoder
     mtlprune claims results/mpnet/records --bare --format png --out "$out/mpnet/gates" > /dev/null
@@ -84,12 +83,8 @@ if [ -d results/claims/records/leave-one-out ]; then
     rm "$out/claims/helps.json"
 fi
 
-for kind in gates topk fisher importance; do # on halves of the data
-    test -d results/claims/records/variance || continue
+if [ -d results/claims/records/variance ]; then # on halves of the data
     mkdir -p "$out/claims/variance"
-    mtlprune claims "results/claims/records/variance:$kind-*" > "$out/claims/variance/$kind.md"
-done
-if [ -d results/claims/records/variance ]; then
     set --
     for kind in gates topk fisher importance; do set -- "$@" "$kind=results/claims/records/variance:$kind"; done
     python results/claims/phi.py "$@" > "$out/claims/variance/phi.md"
@@ -186,7 +181,7 @@ if [ -d results/fight ]; then
         mtlprune claims "$r/${place#*:}-*" --format png --out "$out/fight/$name" > /dev/null
     done
     mtlprune table "$r/mpnet:*-ewt5-???-?" --out "$out/fight/mpnet/scores.md"
-    python results/fight/planted.py show results/fight/planted/*.json > "$out/fight/planted.md"
+    python results/fight/planted.py show results/fight/planted.jsonl > "$out/fight/planted.md"
     python results/fight/alone.py show results/fight/alone/* > "$out/fight/alone.md"
 fi
 

@@ -1,7 +1,7 @@
 """Are heads found that are planted to cost a task a known number of points? (PLAN.md, 2026-11-28, 01:18 and 02:13)
 
-    python results/fight/planted.py measure OUT.json CORPUS RUN [fresh]    # plant six heads in a run, one at a time
-    python results/fight/planted.py show OUT.json...                       # Markdown of such files
+    python results/fight/planted.py measure OUT CORPUS RUN [fresh]   # plant six heads in a run, one at a time; adds a line to OUT
+    python results/fight/planted.py show OUT                         # its Markdown
 
 A random head of each layer is planted: its output is scaled so far that closing it alone gains POS so many points
 (SIZES) on a quarter of dev. Weights are changed in memory only. Then test is asked as `analyze roles closing=single`
@@ -155,13 +155,14 @@ def measure(out: str, corpus: str, name: str, sentences: str = "test") -> None:
         "planted": planted,
     }
     Path(out).parent.mkdir(parents=True, exist_ok=True)
-    Path(out).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    with Path(out).open("a", encoding="utf-8") as file:
+        file.write(json.dumps(content) + "\n")
 
 
-def show(*files: str) -> None:
+def show(out: str) -> None:
     """Print for each kind of sentences a table of the plants of all runs: which ones both halves find."""
     print("# Planted heads")
-    every = [json.loads(Path(file).read_text(encoding="utf-8")) for file in files]
+    every = [json.loads(line) for line in Path(out).read_text(encoding="utf-8").splitlines()]
     for asked, (title, sure) in ASKED.items():
         runs = [run for run in every if run.get("asked", "test") == asked]
         if runs:
