@@ -11,37 +11,24 @@ gates keep.
 import sys
 from pathlib import Path
 
-import numpy as np
-from worth import RESAMPLES, TASKS, systems
+from worth import TASKS, drawn
 
 from mtlprune.statistics.contrast import Contrast
-from mtlprune.statistics.resamples import Resampled, resampled_sums
+from mtlprune.statistics.resamples import weighted
 
 HEADS = {"none": "72 heads", "random": "36 random", "gates": "36 by gates", "importance": "36 by importance"}
 
 
 def main(study: str) -> None:
     """Print a row for each choice of heads."""
-    runs = {f"{kind}-{side}": f"{kind}-{side}" for kind in HEADS for side in ("mtl5", "TASK")}
-    table = systems(Path(study), runs)
-    found = {key: [one.scores(one.totals)] for key, one in table.items()}
-    for sums in resampled_sums(list(table.values()), RESAMPLES, 0):
-        for (key, one), part in zip(table.items(), sums, strict=True):
-            found[key].append(one.scores(part))
-    scores = {key: (parts[0], np.concatenate(parts[1:])) for key, parts in found.items()}
-    gaps = {
-        (kind, task): [scores[f"{kind}-mtl5", task][part] - scores[f"{kind}-TASK", task][part] for part in (0, 1)]
-        for kind in HEADS
-        for task in TASKS
-    }
+    scores = drawn(Path(study), {f"{kind}-{side}": f"{kind}-{side}" for kind in HEADS for side in ("mtl5", "TASK")})
+    gaps = {kind: [scores[f"{kind}-mtl5", task] - scores[f"{kind}-TASK", task] for task in TASKS] for kind in HEADS}
     print(
         f"| MTL-5 − STL | {' | '.join(map(str.upper, TASKS))} | mean | above 72 heads | detectable |\n|:--|{'--:|' * 8}"
     )
     for kind, name in HEADS.items():
-        each = [f"{gaps[kind, task][0].mean():+.2f}" for task in TASKS]
-        mean = [np.mean([gaps[kind, task][part] for task in TASKS], 0) for part in (0, 1)]
-        more = [mean[part] - np.mean([gaps["none", task][part] for task in TASKS], 0) for part in (0, 1)]
-        shown = [Contrast.of(Resampled(*both)) for both in (mean, more)]
+        each = [f"{gap.observed.mean():+.2f}" for gap in gaps[kind]]
+        shown = [Contrast.of(gap) for gap in (weighted(gaps[kind]), weighted(gaps[kind]) - weighted(gaps["none"]))]
         cells = [f"{one.estimate:+.2f} [{one.low:+.2f}, {one.high:+.2f}]" for one in shown]
         cells += [f"{shown[1].detectable:.2f}" if shown[1].low < 0 < shown[1].high else "–"]
         print(f"| {' | '.join([name, *each, *(cells if kind != 'none' else (cells[0], '', ''))])} |")

@@ -12,11 +12,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from across import TASKS, masks, pairs
-from scipy.stats import t
+from scipy.stats import ttest_1samp
 
 from mtlprune.runs.results import Result, write_result
-
-LEVEL = 0.975
 
 
 def tables(given: str) -> np.ndarray:
@@ -32,8 +30,8 @@ def tables(given: str) -> np.ndarray:
 
 def interval(values: np.ndarray) -> tuple[float, float, float]:
     """The mean of a number by training seed, with the ends of its interval by t."""
-    half = t.ppf(LEVEL, len(values) - 1) * values.std(ddof=1) / len(values) ** 0.5
-    return float(values.mean()), float(values.mean() - half), float(values.mean() + half)
+    low, high = ttest_1samp(values, 0).confidence_interval()
+    return float(values.mean()), float(low), float(high)
 
 
 def main(names: list[str]) -> None:

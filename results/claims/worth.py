@@ -21,9 +21,9 @@ from mtlprune.layers import kind_of
 from mtlprune.runs.folder import RunFolder
 from mtlprune.runs.study import read_study
 from mtlprune.statistics.contrast import Contrast
-from mtlprune.statistics.resamples import Resampled, System, resampled_sums
+from mtlprune.statistics.resamples import Resampled, System, resampled_scores, weighted
 from mtlprune.statistics.significance import holm
-from mtlprune.statistics.standard_errors import LEVEL, Floats
+from mtlprune.statistics.standard_errors import LEVEL
 
 TASKS, SEEDS, RESAMPLES = ("pos", "ner", "dep", "con", "srl"), (1, 2, 3), 10_000
 CHOICES = ("all=none-TASK", "stable=stable-TASK", "unclaimed=unclaimed-TASK", "importance=importance-TASK-TASK")
@@ -46,9 +46,15 @@ def systems(study: Path, choices: dict[str, str]) -> dict[tuple[str, str], Syste
     return found
 
 
-def row(label: str, observed: Floats, booted: Floats, corrected: float = np.nan) -> str:
-    """Of the table: three differences, and the same on resampled sentences (C, 3)."""
-    contrast, negated = Contrast.of(Resampled(observed, booted)), Contrast.of(Resampled(-observed, -booted))
+def drawn(study: Path, choices: dict[str, str]) -> dict[tuple[str, str], Resampled]:
+    """(choice of heads, task) → its scores on test, on all sentences and on resampled ones."""
+    table = systems(study, choices)
+    return dict(zip(table, resampled_scores(list(table.values()), RESAMPLES, 0), strict=True))
+
+
+def row(label: str, apart: Resampled, corrected: float = np.nan) -> str:
+    """A row of the table for a difference of three runs."""
+    contrast, negated = Contrast.of(apart), Contrast.of(weighted([apart], [-1]))
     ps = (contrast.p, corrected, negated.p_at_most(-1.0), contrast.p_margin(1.0))
     between = f"[{contrast.low:+.2f}, {contrast.high:+.2f}]"
     shown = (contrast.p if np.isnan(corrected) else corrected) < LEVEL
@@ -61,28 +67,21 @@ def main(study: str, *given: str) -> None:
     choices = {name: runs for name, _, runs in (one.partition("=") for one in given or CHOICES)}
     first, *others = choices
     left = "srl" if given else "dep"  # whose difference outweighs those of the others
-    table = systems(Path(study), choices)
-    points = {key: one.scores(one.totals) for key, one in table.items()}
-    drawn = [
-        {key: one.scores(part) for (key, one), part in zip(table.items(), sums, strict=True)}
-        for sums in resampled_sums(list(table.values()), RESAMPLES, 0)
-    ]
-    booted = {key: np.concatenate([part[key] for part in drawn]) for key in table}
+    points = drawn(Path(study), choices)
     print("| heads | " + " | ".join(task.upper() for task in TASKS) + " | mean |\n|:--|" + "--:|" * (len(TASKS) + 1))
     for choice in choices:
-        means = [float(points[choice, task].mean()) for task in TASKS]
+        means = [float(points[choice, task].observed.mean()) for task in TASKS]
         print(f"| {choice} | " + " | ".join(f"{value:.2f}" for value in [*means, float(np.mean(means))]) + " |")
     print("\n| difference | points | 95 % | p | Holm | p, below a point | p, within a point | detectable |")
     print("|:--|" + "--:|" * 7)
     for one, other in [(first, other) for other in others] if given else PAIRS:
-        apart = [(points[one, task] - points[other, task], booted[one, task] - booted[other, task]) for task in TASKS]
-        print(row(f"**{one} − {other}, mean**", *(np.mean(part, 0) for part in zip(*apart, strict=True))))
-        rest = [part for task, part in zip(TASKS, apart, strict=True) if task != left]
-        name = f"{one} − {other}, mean without {left.upper()}"
-        print(row(name, *(np.mean(part, 0) for part in zip(*rest, strict=True))))
-        corrected = holm([Contrast.of(Resampled(*part)).p for part in apart])
-        for task, part, p in zip(TASKS, apart, corrected, strict=True):
-            print(row(f"{one} − {other}, {task.upper()}", *part, p))
+        apart = {task: points[one, task] - points[other, task] for task in TASKS}
+        rest = [part for task, part in apart.items() if task != left]
+        print(row(f"**{one} − {other}, mean**", weighted([*apart.values()])))
+        print(row(f"{one} − {other}, mean without {left.upper()}", weighted(rest)))
+        corrected = holm([Contrast.of(part).p for part in apart.values()])
+        for (task, part), p in zip(apart.items(), corrected, strict=True):
+            print(row(f"{one} − {other}, {task.upper()}", part, p))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ Student's 95 % interval over seeds.
 import sys
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 from scipy import stats
 
@@ -59,9 +58,8 @@ def main(folder: str, *names: str) -> None:
         cells = [f"{run.mean():.{digits}f} ({run.min():.{digits}f} to {run.max():.{digits}f})" for run in runs]
         for run in runs[1:]:
             apart = (run - runs[0]).dropna()
-            wide = stats.t.ppf(0.975, len(apart) - 1) * apart.std(ddof=1) / np.sqrt(len(apart))
-            mean = apart.mean()
-            cells.append(f"{mean:+.{digits}f} [{mean - wide:+.{digits}f}, {mean + wide:+.{digits}f}]")
+            low, high = stats.ttest_1samp(apart, 0).confidence_interval()
+            cells.append(f"{apart.mean():+.{digits}f} [{low:+.{digits}f}, {high:+.{digits}f}]")
         print(f"| {title} | " + " | ".join(cells) + " |")
 
 

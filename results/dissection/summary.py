@@ -13,8 +13,8 @@ from mtlprune.analyses.vectors.dissection import LEARNT, MASKED, SUBSETS
 
 def interval(values: np.ndarray) -> str:
     """Mean over models or runs in points, with Student's 95 % interval."""
-    half = stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
-    return f"{values.mean():+.1f} [{values.mean() - half:+.1f}, {values.mean() + half:+.1f}]"
+    low, high = stats.ttest_1samp(values, 0).confidence_interval()
+    return f"{values.mean():+.1f} [{low:+.1f}, {high:+.1f}]"
 
 
 def words(folder: Path, split: str) -> list[str]:

@@ -1,6 +1,6 @@
 """Are heads found that are planted to cost a task a known number of points? (PLAN.md, 2026-11-28, 01:18 and 02:13)
 
-    python results/fight/planted.py measure OUT CORPUS RUN [fresh]   # plant six heads in a run, one at a time; adds a line to OUT
+    python results/fight/planted.py measure OUT CORPUS RUN [fresh]   # plant six heads in a run; adds a line to OUT
     python results/fight/planted.py show OUT                         # its Markdown
 
 A random head of each layer is planted: its output is scaled so far that closing it alone gains POS so many points

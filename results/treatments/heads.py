@@ -46,11 +46,9 @@ def main(study: str) -> None:
     rows = []
     for setting, values in list(found.items())[1:]:
         apart = values - found["none"]
-        error, freedom = stats.sem(apart), len(apart) - 1
-        low, high = apart.mean() + np.array([-1, 1]) * stats.t.ppf(0.975, freedom) * error
-        p = 2 * stats.t.sf(abs(apart.mean()) / error, freedom)
-        equal = stats.t.sf((MARGIN - abs(apart.mean())) / error, freedom)
-        rows.append((setting, apart.mean(), low, high, p, equal))
+        test = stats.ttest_1samp(apart, 0)
+        equal = stats.ttest_1samp(np.sign(apart.mean()) * apart, MARGIN, alternative="less").pvalue
+        rows.append((setting, apart.mean(), *test.confidence_interval(), test.pvalue, equal))
     print("\n| difference from none | heads | 95 % | p | Holm | p, a head or more |\n|:--|--:|--:|--:|--:|--:|")
     for (setting, mean, low, high, p, equal), q in zip(rows, holm([row[4] for row in rows]), strict=True):
         print(f"| {setting} | {mean:+.2f} | [{low:+.2f}, {high:+.2f}] | {p:.4f} | {q:.4f} | {equal:.4f} |")
