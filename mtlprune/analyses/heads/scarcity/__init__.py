@@ -12,7 +12,7 @@ MEAN = "mean"
 class ScarcityOptions(Block):
     """Settings of the comparison of gaps."""
 
-    margin: float = Field(default=1.0, gt=0, description="Points by which the gap must widen; below it is no change.")
+    margin: float = Field(default=1.0, gt=0, description="Points by which the gap must widen. A smaller change counts as none.")
     without: str = Field(default="", description="Also report the mean without this task.")
     groups: str = Field(
         default="",
