@@ -81,7 +81,7 @@ def papers() -> str:
         "",
         "Each experiment, figure and measure of the five papers has a command, a page and a result here, or a",
         "sentence that says why not. `python docs/generate.py` makes this page of [papers.yaml](../papers.yaml), which",
-        "a test reads. The commands resolve, the results are there, and a row goes only with a line under",
+        "a test reads. The commands resolve, the results are there, and a row is removed only with a line under",
         "*Gone from a source paper* in the [changelog](../../CHANGELOG.md).",
     ]
     for paper in yaml.safe_load((DOCS / "papers.yaml").read_text(encoding="utf-8")):

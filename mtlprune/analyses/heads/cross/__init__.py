@@ -14,7 +14,7 @@ class CrossOptions(Block):
     """Random heads beside the claimed ones, and how scores are compared."""
 
     closed: Closed = Field(
-        default="zero", description="What a closed head contributes; constants are those of training sentences."
+        default="zero", description="What a closed head contributes (constants come from training sentences)."
     )
     draws: int = Field(default=5, ge=2, description="Random closings of as many heads of the same layers.")
     margin: float = Field(default=1.0, gt=0, description="Points below which a difference counts as none.")

@@ -18,7 +18,7 @@ class CurveOptions(Block):
     )
     every: int = Field(default=6, ge=1, description="Step between the numbers of open heads that are scored.")
     closed: Closed = Field(
-        default="zero", description="What a closed head contributes; constants are those of training sentences."
+        default="zero", description="What a closed head contributes (constants come from training sentences)."
     )
     margin: float = Field(default=1.0, gt=0, description="Points below the whole within which a set is sufficient.")
     draws: int = Field(default=5, ge=1, description="Random orders within a ranking's layers.")

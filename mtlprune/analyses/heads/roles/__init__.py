@@ -37,7 +37,9 @@ class RoleOptions(Block):
     train_sentences: int = Field(
         default=1000, ge=2, description="Number of training sentences to which gates are fitted."
     )
-    selections: int = Field(default=2, ge=1, description="Fits with other batches; a role counts where all agree.")
+    selections: int = Field(
+        default=2, ge=1, description="Number of fits with other batches, all of which must agree on a role."
+    )
     closed: Closed = Field(default="zero", description="What a closed head contributes (docs/methods/gates.md).")
     draws: int = Field(default=5, ge=1, description="Random closings of as many heads of the same layers.")
     permutations: int = Field(default=1999, ge=1, description="Number of permutations of heads within layers.")

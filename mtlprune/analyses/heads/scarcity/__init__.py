@@ -12,7 +12,9 @@ MEAN = "mean"
 class ScarcityOptions(Block):
     """Settings of the comparison of gaps."""
 
-    margin: float = Field(default=1.0, gt=0, description="Points by which the gap must widen. A smaller change counts as none.")
+    margin: float = Field(
+        default=1.0, gt=0, description="Points by which the gap must widen; smaller changes count as none."
+    )
     without: str = Field(default="", description="Also report the mean without this task.")
     groups: str = Field(
         default="",

@@ -13,7 +13,9 @@ class SpeedOptions(Block):
     batches: int = Field(
         default=12, ge=1, description="Number of batches of each size, from the longest sentences to the shortest."
     )
-    rounds: int = Field(default=5, ge=1, description="Repetitions; the fastest of each batch counts.")
+    rounds: int = Field(
+        default=5, ge=1, description="Number of repetitions, of which the fastest of each batch counts."
+    )
 
 
 ANALYSIS = Analysis(

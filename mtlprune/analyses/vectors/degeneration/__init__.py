@@ -10,7 +10,7 @@ class DegenerationOptions(Block):
     """The sizes of the sample of words and of permutation tests."""
 
     rows: int = Field(
-        default=2000, ge=2, description="Words whose angles are looked at one by one; the same for all encoders."
+        default=2000, ge=2, description="Number of words whose angles are measured (the same words for all encoders)."
     )
     counted: str = Field(
         default="",

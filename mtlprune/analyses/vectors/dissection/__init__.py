@@ -31,7 +31,7 @@ class DissectionOptions(Block):
     )
     hidden: int = Field(default=64, ge=1, description="Hidden units of light decoders.")
     epochs: int = Field(
-        default=8, ge=1, description="Passes in which light decoders learn; for projections of masked words the most."
+        default=8, ge=1, description="Passes of light decoders (for projections of masked words the largest number)."
     )
     decoder_seeds: int = Field(
         default=1, ge=1, le=100, description="Number of seeds of light decoders and projections."

@@ -12,7 +12,7 @@ class SyntaxOptions(Block):
     """Minimal pairs beside trees."""
 
     blimp: Path | None = Field(
-        default=None, description="Folder that data_scripts/blimp.py made; minimal pairs are then judged too."
+        default=None, description="Folder of data_scripts/blimp.py, with which minimal pairs are also scored."
     )
     pairs: int | None = Field(
         default=None, ge=1, description="Number of pairs of each paradigm of BLiMP (all, if not given)."
