@@ -32,7 +32,7 @@ def bench(
     Evaluation is compared with a forward pass of the encoder.
 
     Ratios compare processor seconds on a CPU, so other work on the machine disturbs them little. Brackets hold the
-    lowest and the highest ratio of a single round. If these differ by more than a fifth, only they are printed.
+    lowest and the highest ratio of a single round. If the two differ by more than a fifth, only they are printed.
 
     Decoding with new weights takes longer than decoding with trained weights, whose predictions are consistent. To
     measure the speed of evaluation, give a finished run.

@@ -36,7 +36,8 @@ ANALYSIS = Analysis(
     help="""Show one head: what it knows best, which tasks claim it, and its attention in example sentences.
 
     Sentences come from the run's corpus, or from --corpus (--sentences N: four, if not given). If the head is among the
-    five best heads of a relation or role (probes=DIR), the command shows the sentences with most of that relation or role, and otherwise the first short sentences.""",
+    five best heads of a relation or role (probes=DIR), the command shows the sentences with most of that relation or
+    role, and otherwise the first short sentences.""",
     needs=frozenset({"sentences", "claims"}),
     options=HeadOptions,
 )
