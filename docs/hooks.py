@@ -47,7 +47,8 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
             return f"]({config.repo_url}/tree/main/{target})" if config.repo_url else "](# 'a folder of files')"
         return link[1] + os.path.relpath(site_path(target), here) + link[3]
 
-    parts = CODE.split(markdown)
+    # Without the attribute Python-Markdown leaves what is folded as it was written; GitHub needs no attribute.
+    parts = CODE.split(markdown.replace("<details>", '<details markdown="1">'))
     return "".join(part if part.lstrip().startswith("```") else LINK.sub(rewrite, part) for part in parts)
 
 
