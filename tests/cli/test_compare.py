@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from markup import markdown_rows
-from power_cuts import PASSING, Recorder, images, lay_out
+from power_cuts import Recorder, contents, images, lay_out
 from tiny import HEADS, LAYERS
 
 from mtlprune.analyses.analysis import read
@@ -306,7 +306,7 @@ def test_what_is_killed_while_it_begins_begins_anew(command, own, encoder, mtlpr
     root.mkdir()
     with Recorder(root) as recorder, pytest.raises(CellsBegin) as whole:
         mtlprune(*words)
-    expected = visible(root)
+    expected = contents(root)
     recorder.root = root.rename(tmp_path / "recorded")
     moments = images(recorder)
     assert len(moments) > 5
@@ -315,13 +315,7 @@ def test_what_is_killed_while_it_begins_begins_anew(command, own, encoder, mtlpr
         lay_out(image, root)
         with pytest.raises(CellsBegin) as again:
             mtlprune(*words)
-        assert again.value.args == whole.value.args and visible(root) == expected, image.keys()
-
-
-def visible(root: Path) -> dict[str, bytes]:
-    """Files by path, without locks; halves of files count."""
-    paths = (path for path in root.rglob("*") if path.is_file() and path.name not in PASSING)
-    return {str(path.relative_to(root)): path.read_bytes() for path in paths}
+        assert again.value.args == whole.value.args and contents(root) == expected, image.keys()
 
 
 def test_what_somebody_else_left_is_not_taken_for_a_beginning(own, encoder, mtlprune, tmp_path):

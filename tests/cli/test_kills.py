@@ -13,16 +13,10 @@ from typing import Any
 
 import pytest
 import yaml
-from power_cuts import KEPT, PASSING, Recorder, images, lay_out
+from power_cuts import KEPT, Recorder, contents, images, lay_out
 
 FIRST, LATER = 40, 20
 """Moments at the beginning that are all tried, and those that are drawn evenly from the others."""
-
-
-def content(root: Path) -> dict[str, bytes]:
-    """Files by path, without locks; halves of files count."""
-    paths = (path for path in root.rglob("*") if path.is_file() and path.name not in PASSING)
-    return {str(path.relative_to(root)): path.read_bytes() for path in paths}
 
 
 @pytest.fixture
@@ -76,16 +70,16 @@ def test_a_command_that_is_killed_and_given_again_ends_as_if_never_killed(
     words = [str(word).replace("ROOT", str(root)) for word in commands[name]]
     with Recorder(root) as recorder:
         mtlprune(*words).done()
-    expected = without_times(content(root))
+    expected = without_times(contents(root))
     recorder.root = root.rename(tmp_path / "recorded")
     moments = images(recorder, kept_of=("all",) if name == "sweep" else KEPT)
     later = moments[FIRST:]
     for image in [*moments[:FIRST], *later[:: max(1, len(later) // LATER)]]:
         shutil.rmtree(root, ignore_errors=True)
         lay_out({path.replace(f"-{os.getpid()}-", f"-{dead.pid}-"): held for path, held in image.items()}, root)
-        if without_times(content(root)) != expected:  # what was complete may be refused, as something that is there
+        if without_times(contents(root)) != expected:  # what was complete may be refused, as something that is there
             mtlprune(*words).done()
-        assert without_times(content(root)) == expected, (name, sorted(image))
+        assert without_times(contents(root)) == expected, (name, sorted(image))
     print(name, len(moments), "moments")
 
 

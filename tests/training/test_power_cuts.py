@@ -133,8 +133,13 @@ def beginning(block: dict[str, Any]) -> dict[str, Any]:
     return given | {"pruning": {"method": "none"}, "train": how} | block
 
 
-@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", BEGINNINGS)
+QUICK = ("stable by topk", "random", "gates", "clone", "several")
+
+
+@pytest.mark.parametrize(
+    ("name", "every"),
+    [*((name, False) for name in QUICK), *(pytest.param(name, True, marks=pytest.mark.slow) for name in BEGINNINGS)],
+)
 def test_a_run_killed_while_it_begins_begins_anew(name, every, given, tmp_path, monkeypatch):
     """At each operation up to the first checkpoint; or just before the last file of the beginning, config.yaml."""
     monkeypatch.chdir(given)

@@ -65,11 +65,7 @@ def test_layers_may_be_computed_again_from_some_update_on(undisturbed, tmp_path)
     check_resumes(settings, 3, tmp_path, expected, encoder=settings["encoder"] | {"checkpointing": True})
 
 
-@pytest.mark.parametrize(
-    "undisturbed",
-    ["exact-shared", *(pytest.param(name, marks=pytest.mark.slow) for name in ("joint", "sampled"))],
-    indirect=True,
-)
+@pytest.mark.parametrize("undisturbed", ["exact-shared"], indirect=True)
 def test_killed_again_and_again_at_any_moment(undisturbed, tmp_path):
     """What each single moment leaves is tested as power cuts are (test_power_cuts.py)."""
     settings, expected = undisturbed
