@@ -14,7 +14,7 @@ from mtlprune.corpora.formats.iob2 import iob2_from_spans
 from mtlprune.corpora.grammar import build_grammar
 from mtlprune.layers import Layer
 from mtlprune.sentence import NOT_ARGUMENTS, Sentence
-from mtlprune.tasks import TASKS
+from mtlprune.tasks import TASKS, products
 from mtlprune.tasks.base import SharedMLP, dropout_mask
 from mtlprune.tasks.con import binarise
 from mtlprune.tasks.products import Linear
@@ -36,6 +36,20 @@ def test_rounded_rows_change_neither_result_nor_gradient():
     for got, wanted in zip(*slopes, strict=True):
         torch.testing.assert_close(got, wanted, rtol=0.05, atol=0.2)
     assert torch.equal(layer(rows), plain)  # without autocast nothing is rounded
+
+
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+def test_products_of_few_rows_at_a_time_are_those_of_all_rows_to_the_last_bit(precision, monkeypatch):
+    monkeypatch.setattr(products, "_CHUNK", 100)
+    mixed = drawn(50, 3 * 7 + 3).to(precision)
+    right, grad = drawn(50, 7, seed=1).to(precision), drawn(50, 3, seed=2)
+    ours, theirs = ([mixed.clone().requires_grad_(), right.clone().requires_grad_()] for _ in range(2))
+    scores = products._RowProducts.apply(*ours, 3)
+    forms, by_left = theirs[0].split([21, 3], dim=1)
+    expected = (forms.unflatten(1, (3, 7)) * theirs[1].unsqueeze(1)).sum(2, dtype=torch.float32) + by_left.float()
+    scores.backward(grad)
+    expected.backward(grad)
+    assert torch.equal(scores, expected) and all(torch.equal(a.grad, b.grad) for a, b in zip(ours, theirs, strict=True))
 
 
 OWNER = torch.tensor([0, 0, 0, 1, 2, 2])
