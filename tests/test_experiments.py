@@ -27,10 +27,13 @@ ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "experiments"
 README = (FOLDER / "README.md").read_text(encoding="utf-8")
 EXPERIMENTS = sorted(FOLDER.glob("*.yaml"))
-TUNING = ("decoders", "word-dropout", "encoder-rate", "edges", "decoder-rate", "pooling", "batch")
+TUNING = ("decoders", "word-dropout", "encoder-rate", "edges", "decoder-rate", "pooling", "batch", "quickstart")
 NAMED = [f"fight/{name}.yaml" for name in ("gum", "longer", "masc", "mpnet", "mpnet-heads", "multiberts")] + [
     "treatments/full.yaml",
+    "sentences/full.yaml",
     "why/equal_loss.yaml",
+    "why/dep.yaml",
+    "why/dep_width.yaml",
     *(f"baselines/{name}.yaml" for name in TUNING),
     *(f"baselines/{name}.yaml" for name in ("tuned", "full", "sampled")),
     "five-papers/gates.yaml",
@@ -46,7 +49,12 @@ SELECTIONS = {
     "claims/sweep": {11, 12, 13, 21, 22, 23, 31, 32, 33},
     "claims-updates/sweep": {11, 21, 31},
 }
-FRESH_SEEDS = {"why/equal_loss": {21, 22, 23, 24, 25}}
+FRESH_SEEDS = {
+    "why/equal_loss": {21, 22, 23, 24, 25},
+    "why/dep": {*range(11, 21)},
+    "why/dep_width": {1, 2},
+    "baselines/quickstart": {101},
+}
 SHIPPED = [*sorted(PRESETS.glob("*.yaml")), *EXPERIMENTS]
 TRAININGS = [shlex.split(line)[2:] for line in README.splitlines() if line.startswith("mtlprune train ")]
 
