@@ -141,9 +141,10 @@ class Analysis:
 
     @property
     def show(self) -> Any:
-        """The package's ``show.py``: ``about`` and ``findings`` (Result → sentences), ``TABLES`` (functions Result →
-        Grid, None, or several) and ``FIGURES`` (name of a declared figure → function Result → chart; where figures
-        depend on the data, a function Result → name → Chart)."""
+        """The package's ``show.py``: ``about`` and ``findings`` (Result → sentences), ``TABLES`` (name of a declared
+        table → function Result → its rows; a Grid, or a list, where tables depend on the data) and ``FIGURES`` (name of
+        a declared figure → function Result → chart; where figures depend on the data, a function Result → name →
+        Chart)."""
         return import_module(f"{_package(self.name)}.show")
 
 

@@ -11,7 +11,7 @@ import functools
 from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import Field
 
@@ -21,6 +21,8 @@ from mtlprune.io.plugins import PluginError
 from mtlprune.io.strict import parse_yaml
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from mtlprune.runs.results import Result
 
 FILE = "frames.yaml"
@@ -89,6 +91,13 @@ class Declaration(Block):
                 )
 
 
+class TableRows(NamedTuple):
+    """Rows of a table that an analysis declares, and what stands in the braces of its declared words."""
+
+    rows: pd.DataFrame
+    words: Mapping[str, Any]
+
+
 @functools.cache
 def declaration(package: str) -> Declaration:
     """The declaration of the analysis of a package, by the package's name. Raises PluginError: its file is missing or
@@ -96,11 +105,6 @@ def declaration(package: str) -> Declaration:
     path = Path(str(files(package) / FILE))
     with reading(path, PluginError, "declare the frames of the analysis there (docs/guides/adding_an_analysis.md)"):
         return Declaration.model_validate(parse_yaml(path.read_text(encoding="utf-8")))
-
-
-def tables_of(package: str) -> Mapping[str, TableDeclaration]:
-    """The declared tables of an analysis, by name."""
-    return declaration(package).tables
 
 
 @functools.cache

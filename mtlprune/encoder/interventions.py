@@ -114,9 +114,7 @@ def measure_means(encoder: Encoder, pieces: Sequence[Pieces]) -> Tensor:
     return (sums / slots).float()
 
 
-def fit_constants(
-    losses: Sequence[Callable[[Tensor], Tensor]], means: Tensor, steps: int = 20, rate: float = 0.1
-) -> Tensor:
+def fit_constants(losses: Sequence[Callable[[Tensor], Tensor]], means: Tensor, steps: int = 20) -> Tensor:
     """Constants of ablated heads with which the sum of some losses is smallest, of all that Adam passes, from the means
     or from zero, whichever gives the lower loss: so the sum is never larger than with these.
 
@@ -124,13 +122,13 @@ def fit_constants(
         losses: each encodes sentences with some heads ablated to the constants that it is given, and returns their
             loss; called once a step.
         means: (L, A, d), from ``measure_means``.
-        rate: of Adam, in units of the mean size of a mean's entries.
 
     Returns:
         (L, A, d) float32. Entries of heads that no loss ablates are what Adam began with.
     """
     constants = torch.zeros_like(means, requires_grad=True)
-    optimizer = torch.optim.Adam([constants], rate * float(means.abs().mean().clamp(min=1e-6)))
+    # The learning rate is a tenth of the mean size of a mean's entries.
+    optimizer = torch.optim.Adam([constants], 0.1 * float(means.abs().mean().clamp(min=1e-6)))
     # Adam begins where the loss is lower, at the means or at zero, and the best of all steps is returned. So learnt
     # constants are never worse than mean or zero ablation.
     best, lowest = means, float("inf")

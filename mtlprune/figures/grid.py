@@ -228,11 +228,11 @@ def with_interval(row: Any) -> str:
     return f"{number(row.estimate)} [{number(row.low)}, {number(row.high)}]"
 
 
-def difference(name: str, *extra_columns: str, digits: int = 2) -> dict[str, Any]:
+def difference(name: str, *extra_columns: str) -> dict[str, Any]:
     """Columns (`Grid.of`) of a difference called ``name``, its interval and p; ``extra_columns``: also Holm,
     detectable."""
-    numbers = {name: ("estimate", digits), "low": ("low", digits), "high": ("high", digits), "p": ("p", probability)}
-    optional = {"Holm": ("p_holm", probability), "detectable": ("detectable", digits)}
+    numbers = {name: ("estimate", 2), "low": ("low", 2), "high": ("high", 2), "p": ("p", probability)}
+    optional = {"Holm": ("p_holm", probability), "detectable": ("detectable", 2)}
     return {**numbers, **{name: optional[name] for name in extra_columns}}
 
 

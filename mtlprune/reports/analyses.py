@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mtlprune.analyses.analysis import Analysis, find
-from mtlprune.analyses.frames import FigureDeclaration
+from mtlprune.analyses.frames import FigureDeclaration, TableRows
 from mtlprune.errors import plural
 from mtlprune.figures.charts import (
     PLAIN,
@@ -38,14 +38,21 @@ class Figure:
 
 
 def tables(analysis: Analysis, result: Result) -> list[Grid]:
-    """All that there is something to say in; one of TABLES may make several, or None."""
-    results = (make(result) for make in analysis.show.TABLES)
-    all_tables = [
-        table
-        for table_or_tables in results
-        for table in ([table_or_tables] if isinstance(table_or_tables, Grid) else table_or_tables or [])
-    ]
-    return [table for table in all_tables if table is not None and table.rows]
+    """All that there is something to say in.
+
+    A function of TABLES gives the rows of the declared table of its name (as TableRows, where its words have braces), a
+    Grid where columns depend on the data, a list of these, or None.
+    """
+    grids: list[Grid] = []
+    for name, make in analysis.show.TABLES.items():
+        made = make(result)
+        for table in made if isinstance(made, list) else [made]:
+            if isinstance(table, Grid):
+                grids.append(table)
+            elif table is not None:
+                rows, words = table if isinstance(table, TableRows) else TableRows(table, {})
+                grids.append(Grid.declared(analysis.declared.tables[name], rows, **words))
+    return [grid for grid in grids if grid.rows]
 
 
 def figures(analysis: Analysis, result: Result) -> dict[str, Figure]:

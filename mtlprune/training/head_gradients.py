@@ -188,13 +188,7 @@ class Agreement:
         return np.where(np.isnan(pairs).any(0), np.nan, (pairs < 0).mean(0))
 
 
-def agreement(
-    model: MultiTaskModel,
-    pieces: Sequence[Pieces],
-    targets: _Targets,
-    size: int = 32,
-    precision: torch.dtype = torch.float32,
-) -> Agreement:
+def agreement(model: MultiTaskModel, pieces: Sequence[Pieces], targets: _Targets, size: int = 32) -> Agreement:
     """One joint batch, one backward pass a task; in mini-batches of ``size`` whose losses weigh by their words.
     ``model``: in evaluation mode, so that no dropout blurs the directions.
 
@@ -208,7 +202,7 @@ def agreement(
     for number, start in enumerate(range(0, len(pieces), size)):
         rows = range(start, min(start + size, len(pieces)))
         batch = model.collate([pieces[row] for row in rows], {t: [targets[t][row] for row in rows] for t in tasks})
-        with autocast(model.device, precision):
+        with autocast(model.device, torch.float32):
             losses = model.losses(batch)
         for place, (task, loss) in enumerate(losses.items()):
             more_losses = place + 1 < len(losses)

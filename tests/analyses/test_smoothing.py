@@ -18,7 +18,7 @@ from torch.nn import functional
 from transformers import BertModel
 from transformers.activations import ACT2FN
 
-from mtlprune.analyses.analysis import Request
+from mtlprune.analyses.analysis import Request, find
 from mtlprune.analyses.harness.reading import of_corpora, survey
 from mtlprune.analyses.heads.claims.groups import Groups, compare, compared, difference
 from mtlprune.analyses.vectors.smoothing import SmoothingOptions, maths
@@ -30,10 +30,11 @@ from mtlprune.analyses.vectors.smoothing.measure import (
     STATES,
     SmoothingSurvey,
 )
-from mtlprune.analyses.vectors.smoothing.show import FIGURES, TABLES
+from mtlprune.analyses.vectors.smoothing.show import FIGURES
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import observe
 from mtlprune.encoder.post_norm import LIPSCHITZ, LayerNorms, head_norms, read_layers, refusal
+from mtlprune.reports.analyses import tables
 from mtlprune.runs.results import Result
 from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
 
@@ -214,7 +215,7 @@ def test_corpora_in_one_result_are_what_each_is_alone(bert: Encoder) -> None:
             own = rows[rows["name"] == name].drop(columns=["name", "encoder"])
             expected = result.frames[frame].drop(columns="encoder")
             pd.testing.assert_frame_equal(own.reset_index(drop=True), expected, check_like=True)
-    [across] = [grid for make in TABLES if (grid := make(together)) and grid.title == "σ₁σ₂ and CosSim by corpus"]
+    [across] = [grid for grid in tables(find("smoothing"), together) if grid.title == "σ₁σ₂ and CosSim by corpus"]
     layers = alone[1].wide("layers").iloc[-1]
     shown = dict(zip(across.header, across.rows[0], strict=True))
     assert (shown["corpus"], shown["encoder"]) == ("other", "POS")

@@ -161,7 +161,7 @@ def tables(result: Result) -> list[Grid]:
     return grids
 
 
-TABLES = (tables,)
+TABLES = {"probes": tables}
 
 
 def _summary(panels_shown: Sequence[ProbePanel], min_items: int, further_panels: Sequence[ProbePanel]) -> Grid:

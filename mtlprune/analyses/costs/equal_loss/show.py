@@ -7,13 +7,10 @@ import altair as alt
 import pandas as pd
 
 from mtlprune.analyses.costs.equal_loss import LOSS, MEAN, UPDATES
-from mtlprune.analyses.frames import tables_of
 from mtlprune.figures.charts import AnyChart, band, colours, lines, mark, panels
-from mtlprune.figures.grid import Grid, percent, with_interval
+from mtlprune.figures.grid import percent, with_interval
 from mtlprune.runs.results import Result
 from mtlprune.statistics.contrast import UNDECIDED, only_not_shown
-
-TABLE = tables_of(__package__)
 
 
 def about(result: Result) -> str:
@@ -52,16 +49,12 @@ def explanation(row: Any, settings: dict[str, Any]) -> str:
     return UNDECIDED
 
 
-def _costs(result: Result) -> Grid:
+def _costs(result: Result) -> pd.DataFrame:
     frame = only_not_shown(result.frames["costs"])
-    return Grid.declared(TABLE["costs"], frame.assign(name=[_name(task) for task in frame["task"]]))
+    return frame.assign(name=[_name(task) for task in frame["task"]])
 
 
-def _shares(result: Result) -> Grid | None:
-    return Grid.declared(TABLE["shares"], result.frames["shares"]) if "shares" in result.frames else None
-
-
-TABLES = (_costs, _shares)
+TABLES = {"costs": _costs, "shares": lambda result: result.frame("shares")}
 
 
 def _name(task: str) -> str:

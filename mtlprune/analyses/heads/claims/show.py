@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from mtlprune.analyses.analysis import HeadColumn
-from mtlprune.analyses.frames import tables_of
+from mtlprune.analyses.frames import TableRows, declaration
 from mtlprune.analyses.heads.claims.maths import claim_columns
 from mtlprune.analyses.heads.claims.stability import COMMON, MODES, OVER_TASKS, RELIABILITIES
 from mtlprune.figures.charts import INK, SOFT, AnyChart, Drawing, cells, data, head_map
@@ -17,8 +17,6 @@ from mtlprune.figures.grid import Grid, number, probability, seen_from
 from mtlprune.runs.claims import Claim
 from mtlprune.runs.results import Result
 from mtlprune.statistics.standard_errors import LEVEL, detectable
-
-TABLE = tables_of(__package__)
 
 _MAX_TESTS_SHOWN = 24
 """Comparisons of heads by claims that are listed."""
@@ -232,22 +230,22 @@ def _spreads(frame: pd.DataFrame, *names: str) -> pd.DataFrame:
     return frame.assign(**{name: _mean_and_sd(frame, name) for name in names}) if len(frame) else frame
 
 
-def _runs(result: Result) -> Grid:
+def _runs(result: Result) -> pd.DataFrame:
     runs = pd.DataFrame(result.about["encoders"]).astype(str).groupby("encoder", sort=False)
     layers = result.frames["layers"].astype(str).groupby("encoder", sort=False)["claimed"].agg(" ".join)
     frame = runs[["seed", "open"]].agg(", ".join).join(layers).reset_index()
     total = result.frames["labels"].set_index("encoder")["claimed"]
-    return Grid.declared(TABLE["runs"], frame.assign(total=frame["encoder"].map(total)))
+    return frame.assign(total=frame["encoder"].map(total))
 
 
-def _within(result: Result) -> Grid:
+def _within(result: Result) -> pd.DataFrame:
     seeds = pd.Series([entry["encoder"] for entry in result.about["encoders"]]).value_counts()
     labels = result.frames["labels"]
     labels_with_seeds = labels[labels["encoder"].map(seeds) > 1]
-    return Grid.declared(TABLE["within"], _spreads(labels_with_seeds, "pearson", "jaccard", "overlap_coefficient"))
+    return _spreads(labels_with_seeds, "pearson", "jaccard", "overlap_coefficient")
 
 
-def _labellings(result: Result) -> Grid:
+def _labellings(result: Result) -> pd.DataFrame:
     tests = result.frame("labellings")
     if len(tests):
         tests = tests.assign(value=tests["within"] - tests["between"])
@@ -256,7 +254,7 @@ def _labellings(result: Result) -> Grid:
             difference=[_interval(row) for row in tests.itertuples()],
             labellings=[f"{count:,}{' (all)' if exact else ''}" for count, exact in labellings_done],
         )
-    return Grid.declared(TABLE["labellings"], tests)
+    return tests
 
 
 def _stability(result: Result) -> Grid:
@@ -318,32 +316,19 @@ def _correlation(result: Result) -> Grid:
     return Grid.of("Correlation of gates", matrix.reset_index(), columns, _CORRELATION)
 
 
-def _pairs(result: Result) -> Grid:
-    return Grid.declared(TABLE["pairs"], _spreads(_named_pairs(result), "jaccard", "overlap_coefficient"))
-
-
 def _named_pairs(result: Result) -> pd.DataFrame:
     pairs = result.frame("pairs")
     return pairs.assign(pair=pairs["encoder"] + " – " + pairs["other"]) if len(pairs) else pairs
 
 
-def _claimed_by_both(result: Result) -> Grid:
-    return Grid.declared(TABLE["claimed_by_both"], _named_pairs(result))
-
-
-def _claimed_by(result: Result) -> Grid:
-    return Grid.declared(TABLE["claimed_by"], result.frame("numbers"))
-
-
-def _variance(result: Result) -> Grid:
+def _variance(result: Result) -> pd.DataFrame:
     parts = result.frames["variance"].query("part in @PARTS")
-    return Grid.declared(TABLE["variance"], parts.assign(part=parts["part"].map(PARTS), share=100 * parts["share"]))
+    return parts.assign(part=parts["part"].map(PARTS), share=100 * parts["share"])
 
 
-def _stem(result: Result) -> Grid:
+def _stem(result: Result) -> TableRows:
     heads = _group(result, "stem")
-    least = result.about["settings"]["stem_tasks"]
-    return Grid.declared(TABLE["stem"], heads.assign(place=_places(heads)), least=least)
+    return TableRows(heads.assign(place=_places(heads)), {"least": result.about["settings"]["stem_tasks"]})
 
 
 def _exclusive(result: Result) -> Grid:
@@ -358,10 +343,20 @@ def _exclusive(result: Result) -> Grid:
     return Grid(["claimed by", "heads", "number"], rows, 2, "Exclusive and free heads", caption)
 
 
-TABLES = (
-    *(_runs, _within, _stability, _labellings, _split, _correlation, _pairs, _claimed_by_both),
-    *(_claimed_by, _variance, _stem, _exclusive),
-)
+TABLES = {
+    "runs": _runs,
+    "within": _within,
+    "stability": _stability,
+    "labellings": _labellings,
+    "split": _split,
+    "correlation": _correlation,
+    "pairs": lambda result: _spreads(_named_pairs(result), "jaccard", "overlap_coefficient"),
+    "claimed_by_both": _named_pairs,
+    "claimed_by": lambda result: result.frame("numbers"),
+    "variance": _variance,
+    "stem": _stem,
+    "exclusive": _exclusive,
+}
 
 
 def _correlations(result: Result) -> Drawing | None:
@@ -430,7 +425,8 @@ def tests_table(result: Result, measures: Mapping[str, str], signs: str, digits:
         "p", kind="stable"
     )[:_MAX_TESTS_SHOWN]
     shown_rows["value"] = [number(value, digits) for value in shown_rows["value"]]
-    return Grid.declared(TABLE["tests"], shown_rows, shown=len(shown_rows), known=len(tested_rows), signs=signs)
+    numbers = {"shown": len(shown_rows), "known": len(tested_rows), "signs": signs}
+    return Grid.declared(declaration(__package__).tables["tests"], shown_rows, **numbers)
 
 
 def _tested_rows(result: Result) -> pd.DataFrame:

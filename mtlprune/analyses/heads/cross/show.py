@@ -4,18 +4,15 @@ from typing import Any
 
 import pandas as pd
 
-from mtlprune.analyses.frames import tables_of
 from mtlprune.analyses.heads.cross import ALL_TASKS
 from mtlprune.errors import plural
 from mtlprune.evaluation.ablations import SENTENCES
 from mtlprune.figures.charts import AnyChart, matrix
-from mtlprune.figures.grid import Grid, number, probability, with_interval
+from mtlprune.figures.grid import number, probability, with_interval
 from mtlprune.runs.groups import label_order
 from mtlprune.runs.results import Result
 from mtlprune.statistics.significance import holm
 from mtlprune.statistics.standard_errors import LEVEL
-
-TABLE = tables_of(__package__)
 
 
 def about(result: Result) -> str:
@@ -100,15 +97,7 @@ def _cells(result: Result) -> pd.DataFrame:
     )
 
 
-def _table(result: Result) -> Grid:
-    return Grid.declared(TABLE["table"], _cells(result))
-
-
-def _own_table(result: Result) -> Grid:
-    return Grid.declared(TABLE["own"], _in_order(result.frame("own", "encoder"), "encoder"))
-
-
-TABLES = (_own_table, _table)
+TABLES = {"own": lambda result: _in_order(result.frame("own", "encoder"), "encoder"), "table": _cells}
 
 
 def _matrix(result: Result) -> AnyChart:

@@ -5,14 +5,11 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from mtlprune.analyses.frames import tables_of
 from mtlprune.errors import plural
 from mtlprune.figures.charts import Drawing, band, colours, lines, panels
-from mtlprune.figures.grid import Grid, number, probability, seen_from, with_interval
+from mtlprune.figures.grid import number, probability, seen_from, with_interval
 from mtlprune.runs.results import Result
 from mtlprune.statistics.contrast import only_not_shown
-
-TABLE = tables_of(__package__)
 
 NAMES = {"": "{}", "reverse": "{}, reversed", "random": "random in the layers of {}"}
 """Control → what an order is called, given what ranks heads."""
@@ -63,16 +60,12 @@ def _with_words(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(scored=list(map(_label, rows)), order=[NAMES[row.control].format(row.mode) for row in rows])
 
 
-def _areas(result: Result) -> Grid:
-    return Grid.declared(TABLE["areas"], _with_words(only_not_shown(result.frames["areas"])))
-
-
-def _sets(result: Result) -> Grid:
+def _sets(result: Result) -> pd.DataFrame:
     frame = result.frame("sets")
-    return Grid.declared(TABLE["sets"], frame.assign(scored=[_label(row) for row in frame.itertuples()]))
+    return frame.assign(scored=[_label(row) for row in frame.itertuples()])
 
 
-TABLES = (_areas, _sets)
+TABLES = {"areas": lambda result: _with_words(only_not_shown(result.frames["areas"])), "sets": _sets}
 
 
 def _curves(result: Result) -> Drawing:

@@ -1,15 +1,14 @@
 """Shares of changes that pass through heads: tables, sentences and figures of a Result."""
 
-from mtlprune.analyses.frames import tables_of
+import pandas as pd
+
 from mtlprune.analyses.heads.exchange import STEM
 from mtlprune.errors import plural
 from mtlprune.figures.charts import AnyChart, by_task, head_map, matrix
-from mtlprune.figures.grid import Grid, number, probability, seen_from, with_interval
+from mtlprune.figures.grid import number, probability, seen_from, with_interval
 from mtlprune.runs.results import Result
 from mtlprune.statistics.contrast import only_not_shown
 from mtlprune.statistics.standard_errors import LEVEL
-
-TABLE = tables_of(__package__)
 
 
 def about(result: Result) -> str:
@@ -74,12 +73,11 @@ def findings(result: Result) -> list[str]:
     return sentences
 
 
-def _table(result: Result) -> Grid:
-    rows = only_not_shown(result.frames["cells"]).assign(task=lambda frame: frame["task"].str.upper())
-    return Grid.declared(TABLE["table"], rows)
+def _table(result: Result) -> pd.DataFrame:
+    return only_not_shown(result.frames["cells"]).assign(task=lambda frame: frame["task"].str.upper())
 
 
-TABLES = (_table,)
+TABLES = {"table": _table}
 
 
 def _matrix(result: Result) -> AnyChart:

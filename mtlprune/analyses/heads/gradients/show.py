@@ -3,14 +3,11 @@
 import pandas as pd
 
 from mtlprune.analyses.analysis import HeadColumn
-from mtlprune.analyses.frames import tables_of
 from mtlprune.analyses.heads.gradients import ALL_TASKS
 from mtlprune.figures.charts import AnyChart, head_map
-from mtlprune.figures.grid import Grid, number
+from mtlprune.figures.grid import number
 from mtlprune.runs.results import Result
 from mtlprune.statistics.standard_errors import LEVEL
-
-TABLE = tables_of(__package__)
 
 
 def about(result: Result) -> str:
@@ -127,11 +124,7 @@ JOINT = {
 }
 
 
-def _agreement_table(result: Result) -> Grid:
-    return Grid.declared(TABLE["alike"], _pairs(result, "halves"))
-
-
-def _across(result: Result) -> Grid:
+def _across(result: Result) -> pd.DataFrame:
     pairs = _pairs(result, "maps")
     called = [
         {_called(first_task.encoder, first_task.task), _called(first_task.other, first_task.other_task)}
@@ -141,15 +134,11 @@ def _across(result: Result) -> Grid:
         maps=[" and ".join(sorted(names)) if len(names) > 1 else f"{min(names)}, two seeds" for names in called],
         sure=pairs["p"] < LEVEL,
     )
-    return Grid.declared(
-        TABLE["across"],
-        pairs.groupby("maps", sort=False)
-        .agg(n=("p", "size"), mean=("spearman", "mean"), sure=("sure", "sum"))
-        .reset_index(),
-    )
+    means = pairs.groupby("maps", sort=False).agg(n=("p", "size"), mean=("spearman", "mean"), sure=("sure", "sum"))
+    return means.reset_index()
 
 
-def _pulls(result: Result) -> Grid | None:
+def _pulls(result: Result) -> pd.DataFrame | None:
     if (cosines := result.frames.get("cosines")) is None:
         return None
     cosines = cosines.assign(
@@ -159,11 +148,10 @@ def _pulls(result: Result) -> Grid | None:
         ]
     )
     means = cosines.groupby(["encoder", "seed", "pair"], sort=False)["value"].mean()  # over heads
-    pulls = means.groupby(["encoder", "pair"], sort=False).agg(["mean", "min", "max", "size"]).reset_index()
-    return Grid.declared(TABLE["pulls"], pulls)
+    return means.groupby(["encoder", "pair"], sort=False).agg(["mean", "min", "max", "size"]).reset_index()
 
 
-TABLES = (_agreement_table, _across, _pulls)
+TABLES = {"alike": lambda result: _pairs(result, "halves"), "across": _across, "pulls": _pulls}
 
 
 def _maps(result: Result) -> AnyChart | None:

@@ -2,12 +2,11 @@
 
 from typing import Any
 
-from mtlprune.analyses.frames import tables_of
-from mtlprune.errors import plural
-from mtlprune.figures.grid import Grid
-from mtlprune.runs.results import Result
+import pandas as pd
 
-TABLE = tables_of(__package__)
+from mtlprune.analyses.frames import TableRows
+from mtlprune.errors import plural
+from mtlprune.runs.results import Result
 
 MAX_ROWS_SHOWN = 10
 """Labels that are named, of those that it tells beyond every control or was chosen for."""
@@ -35,7 +34,7 @@ def findings(result: Result) -> list[str]:
     return lines or ["No label is known that it tells beyond every control, and no task that claims it."]
 
 
-def _known_table(result: Result) -> Grid | None:
+def _known_table(result: Result) -> pd.DataFrame | None:
     if "known" not in result.frames:
         return None
     known_rows = result.frames["known"]
@@ -52,26 +51,21 @@ def _known_table(result: Result) -> Grid | None:
         )
         for row in rows.to_dict("records")
     ]
-    return Grid.declared(TABLE["known"], rows.assign(marks=marks))
+    return rows.assign(marks=marks)
 
 
-def _attention(result: Result) -> list[Grid]:
+def _attention(result: Result) -> list[TableRows]:
     rows = result.frame("attention", "sentence", "sought")
     legend = " * a pair that the label connects." * bool(rows["sought"].any())
     return [
-        Grid.declared(
-            TABLE["attention"],
-            here.assign(mark=here["sought"].map({True: "*", False: ""})),
-            name=name,
-            sought=legend,
-        )
+        TableRows(here.assign(mark=here["sought"].map({True: "*", False: ""})), {"name": name, "sought": legend})
         for name, here in rows.groupby("sentence", sort=False)
     ]
 
 
-def _closing(result: Result) -> Grid:
-    return Grid.declared(TABLE["closing"], result.frame("closing"), closed=result.about["settings"]["closed"])
+def _closing(result: Result) -> TableRows:
+    return TableRows(result.frame("closing"), {"closed": result.about["settings"]["closed"]})
 
 
-TABLES = (_known_table, _closing, _attention)
+TABLES = {"known": _known_table, "closing": _closing, "attention": _attention}
 FIGURES: dict[str, Any] = {}

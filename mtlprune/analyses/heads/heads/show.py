@@ -4,12 +4,10 @@ from typing import Any
 
 import pandas as pd
 
-from mtlprune.analyses.frames import tables_of
+from mtlprune.analyses.frames import TableRows
 from mtlprune.figures.grid import Grid
 from mtlprune.runs.results import Result
 from mtlprune.statistics.standard_errors import LEVEL
-
-TABLE = tables_of(__package__)
 
 MAX_ROWS_SHOWN = 40
 """Correlations listed at most; all are in the frame."""
@@ -38,19 +36,14 @@ def _pairs(result: Result, one_source: bool) -> pd.DataFrame:
     return all_rows[(all_rows["one_source"] == one_source) & all_rows["p"].notna()]
 
 
-def _correlations(result: Result, one_source: bool) -> Grid:
+def _correlations(result: Result, one_source: bool) -> TableRows:
     """Correlations below LEVEL after correction; the ten closest where there is none."""
     all_rows = _pairs(result, one_source)
     clear = all_rows[all_rows["q"] < LEVEL]
     shown_rows = (clear if len(clear) else all_rows[:10])[:MAX_ROWS_SHOWN]
     source_words = "one source (they may go together by construction)" if one_source else "different sources"
     count_words = f"{len(clear)} of {len(all_rows)} pairs have" if len(clear) else f"None of {len(all_rows)} has"
-    return Grid.declared(TABLE["correlations"], shown_rows, what=source_words, many=count_words, shown=len(shown_rows))
-
-
-def _meanings(result: Result) -> Grid:
-    explained_columns = result.frames["columns"].query("meaning != ''")
-    return Grid.declared(TABLE["meanings"], explained_columns)
+    return TableRows(shown_rows, {"what": source_words, "many": count_words, "shown": len(shown_rows)})
 
 
 def _heads(result: Result) -> Grid:
@@ -67,5 +60,9 @@ def _heads(result: Result) -> Grid:
     return Grid(grid.header, grid.rows, 0, grid.title, grid.caption, texts_last=len(words))
 
 
-TABLES = (lambda result: _correlations(result, False), lambda result: _correlations(result, True), _meanings, _heads)
+TABLES = {
+    "correlations": lambda result: [_correlations(result, one_source) for one_source in (False, True)],
+    "meanings": lambda result: result.frames["columns"].query("meaning != ''"),
+    "heads": _heads,
+}
 FIGURES: dict[str, Any] = {}

@@ -4,7 +4,7 @@ from typing import Any
 
 import pandas as pd
 
-from mtlprune.analyses.frames import tables_of
+from mtlprune.analyses.frames import TableRows
 from mtlprune.analyses.heads.roles import MEAN, STL
 from mtlprune.errors import plural
 from mtlprune.evaluation.ablations import SENTENCES
@@ -13,8 +13,6 @@ from mtlprune.figures.grid import Grid, number, probability, seen_from, with_int
 from mtlprune.runs.results import Result
 from mtlprune.statistics.contrast import UNDECIDED, decisive_p, only_not_shown
 from mtlprune.statistics.standard_errors import LEVEL
-
-TABLE = tables_of(__package__)
 
 
 def about(result: Result) -> str:
@@ -125,29 +123,25 @@ def _upper(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(task=[task if task == MEAN else task.upper() for task in frame["task"]])
 
 
-def _counts(result: Result) -> Grid | None:
+def _counts(result: Result) -> pd.DataFrame | None:
     if _single(result):
         return None
     heads = result.frames["heads"].assign(task=lambda frame: frame["task"].str.upper())
     keys = ["encoder", "seed", "task"]
     agreed = heads.groupby([*keys, "layer", "head", "measure"], sort=False)["value"].min() > 0.5  # of selections
-    return Grid.declared(TABLE["counts"], agreed.groupby([*keys, "measure"], sort=False).sum().unstack().reset_index())
+    return agreed.groupby([*keys, "measure"], sort=False).sum().unstack().reset_index()
 
 
-def _conflicts(result: Result) -> Grid | None:
-    if _single(result):
-        return None
-    return Grid.declared(TABLE["conflicts"], result.frame("conflicts"))
+def _gains(result: Result) -> TableRows:
+    return TableRows(_upper(_known_gains(result)), {"which": "" if _single(result) else "conflict "})
 
 
-def _gains(result: Result) -> Grid | None:
-    if not len(gains := _known_gains(result)):
-        return None
-    conflict_word = "" if _single(result) else "conflict "
-    return Grid.declared(TABLE["gains"], _upper(gains), which=conflict_word)
-
-
-TABLES = (_single_tables, _conflicts, _gains, _counts)
+TABLES = {
+    "single": _single_tables,
+    "conflicts": lambda result: None if _single(result) else result.frame("conflicts"),
+    "gains": _gains,
+    "counts": _counts,
+}
 
 
 def _maps(result: Result) -> Drawing:

@@ -5,16 +5,13 @@ from typing import Any
 
 import pandas as pd
 
-from mtlprune.analyses.frames import tables_of
 from mtlprune.analyses.heads.scarcity import MEAN
 from mtlprune.errors import plural
 from mtlprune.figures.charts import AnyChart, Interval, forest, panels
-from mtlprune.figures.grid import Grid, number, probability, seen_from, with_interval
+from mtlprune.figures.grid import number, probability, seen_from, with_interval
 from mtlprune.runs.results import Result
 from mtlprune.statistics.contrast import SUPPORTED, UNDECIDED, only_not_shown
 from mtlprune.statistics.standard_errors import LEVEL
-
-TABLE = tables_of(__package__)
 
 
 def about(result: Result) -> str:
@@ -73,27 +70,19 @@ def _points(margin: float) -> str:
     return "one point" if margin == 1 else f"{margin:g} points"
 
 
-def _levels(result: Result) -> Grid:
-    if is_of_groups_file(result):
-        return Grid.declared(TABLE["groups"], _with_words(only_not_shown(_with_seeds(result, "levels"), "p")))
-    return Grid.declared(TABLE["levels"], _with_words(result.frames["levels"]))
-
-
-def _changes(result: Result) -> Grid | None:
-    if "changes" not in result.frames:
-        return None
+def _groups(result: Result) -> pd.DataFrame | None:
     if not is_of_groups_file(result):
-        return Grid.declared(TABLE["changes"], _with_words(only_not_shown(result.frames["changes"], "p")))
+        return None
+    return _with_words(only_not_shown(_with_seeds(result, "levels"), "p"))
+
+
+def _group_changes(result: Result) -> pd.DataFrame | None:
+    if "changes" not in result.frames or not is_of_groups_file(result):
+        return None
     frame = only_not_shown(_with_seeds(result, "changes"), "p")
     for prefix in ("draws", "pooled"):
         frame[prefix] = [_with_variant(row, f"{prefix}_") for row in frame.to_dict("records")]
-    return Grid.declared(TABLE["group_changes"], _with_words(frame))
-
-
-def _pooled(result: Result) -> Grid | None:
-    if "pooled" not in result.frames:
-        return None
-    return Grid.declared(TABLE["pooled"], _with_words(result.frames["pooled"]))
+    return _with_words(frame)
 
 
 def is_of_groups_file(result: Result) -> bool:
@@ -121,7 +110,18 @@ def _with_words(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(name=[task if task.startswith(MEAN) else task.upper() for task in frame["task"]])
 
 
-TABLES = (_levels, _changes, _pooled)
+def _unless_groups(result: Result, frame: pd.DataFrame) -> pd.DataFrame | None:
+    """The rows of a table that Results of a groups file do not have."""
+    return None if is_of_groups_file(result) else _with_words(frame)
+
+
+TABLES = {
+    "groups": _groups,
+    "levels": lambda result: _unless_groups(result, result.frames["levels"]),
+    "changes": lambda result: _unless_groups(result, only_not_shown(result.frame("changes", "task", "p"), "p")),
+    "group_changes": _group_changes,
+    "pooled": lambda result: _with_words(result.frame("pooled", "task")),
+}
 
 
 def _gaps(result: Result) -> AnyChart | None:

@@ -4,12 +4,9 @@ from typing import Any
 
 import pandas as pd
 
-from mtlprune.analyses.frames import tables_of
 from mtlprune.errors import plural
-from mtlprune.figures.grid import Grid, number, percent
+from mtlprune.figures.grid import number, percent
 from mtlprune.runs.results import Result
-
-TABLE = tables_of(__package__)
 
 
 def about(result: Result) -> str:
@@ -41,11 +38,11 @@ def findings(result: Result) -> list[str]:
     ]
 
 
-def _times(result: Result) -> Grid:
+def _times(result: Result) -> pd.DataFrame:
     rows = rated(result)
     ms = {name: 1000 * rows[name] / rows["sentences"] for name in ("full", "masked", "removed")}
-    return Grid.declared(TABLE["times"], rows.assign(**ms))
+    return rows.assign(**ms)
 
 
-TABLES = (_times,)
+TABLES = {"times": _times}
 FIGURES: dict[str, Any] = {}

@@ -5,14 +5,11 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from mtlprune.analyses.frames import tables_of
 from mtlprune.figures.charts import INK, RULE, WIDTH, AnyChart, data
 from mtlprune.figures.grid import Grid, number, percent, probability, seen_from
 from mtlprune.runs.results import Result
 from mtlprune.statistics.contrast import decisive_p, only_not_shown
 from mtlprune.statistics.standard_errors import LEVEL
-
-TABLE = tables_of(__package__)
 
 
 def about(result: Result) -> str:
@@ -115,15 +112,11 @@ def _table(result: Result) -> Grid:
     )
 
 
-def _gains(result: Result) -> Grid:
-    return Grid.declared(TABLE["gains"], only_not_shown(_settings(result, "treated", "other")))
-
-
-def _pairs(result: Result) -> Grid:
-    return Grid.declared(TABLE["pairs"], pairs_not_shown(result))
-
-
-TABLES = (_table, _gains, _pairs)
+TABLES = {
+    "table": _table,
+    "gains": lambda result: only_not_shown(_settings(result, "treated", "other")),
+    "pairs": pairs_not_shown,
+}
 
 
 def _costs(result: Result) -> AnyChart | None:

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from mtlprune.analyses.frames import tables_of
 from mtlprune.analyses.heads.claims.show import by_claims, tests_table
 from mtlprune.evaluation.head_masks import OPEN_ABOVE
 from mtlprune.figures.charts import AnyChart, Drawing, colours, dots, head_map, lines, mark, panels
@@ -16,8 +15,6 @@ from mtlprune.layers import in_order
 from mtlprune.runs.results import Result
 from mtlprune.statistics.labels import FEW_ITEMS
 from mtlprune.statistics.standard_errors import LEVEL
-
-TABLE = tables_of(__package__)
 
 ROWS = "words (means of their sub-words), without [CLS] and [SEP]; of token embeddings, all of the vocabulary"
 MEASURES = {
@@ -128,33 +125,21 @@ def _pairs_known(result: Result) -> pd.DataFrame:
     return pairs.dropna(subset=["p"]) if len(pairs) else pairs
 
 
-def _clouds(result: Result) -> Grid:
+def _clouds(result: Result) -> pd.DataFrame:
     layers = result.wide("layers")
     rows = [result.wide("embeddings").assign(where="token embeddings")]
     rows += [layers.assign(where="layer " + layers["layer"].astype(str))] if len(layers) else []
-    return Grid.declared(TABLE["clouds"], pd.concat(rows).sort_values("name", kind="stable"))
+    return pd.concat(rows).sort_values("name", kind="stable")
 
 
-def _terms(result: Result) -> Grid:
-    return Grid.declared(TABLE["terms"], result.rows_with_measure("layers", "share_input"))
-
-
-def _pieces(result: Result) -> Grid:
-    return Grid.declared(TABLE["pieces"], result.wide("pieces"))
-
-
-def _planes(result: Result) -> Grid:
+def _planes(result: Result) -> pd.DataFrame:
     layers = result.rows_with_measure("layers", "plane_distance")
     rows = [layers.assign(where="layer " + layers["layer"].astype(str)).groupby("name", observed=True).tail(1)]
     rows.append(result.wide("softmax").assign(where="before the softmax"))
-    return Grid.declared(TABLE["planes"], pd.concat(rows).sort_values("name", kind="stable"))
+    return pd.concat(rows).sort_values("name", kind="stable")
 
 
-def _decoders(result: Result) -> Grid:
-    return Grid.declared(TABLE["decoders"], _by_task(result, "decoders"))
-
-
-def _labels(result: Result) -> Grid:
+def _labels(result: Result) -> pd.DataFrame:
     labels = _by_task(result, "labels")
     shown_labels = labels
     if len(labels):
@@ -163,31 +148,41 @@ def _labels(result: Result) -> Grid:
         cosines = labels.groupby(["task", "name"], observed=True)["cosine"]
         place, size = cosines.cumcount(), cosines.transform("size")
         shown_labels = labels[(place < DEEPEST) | (place >= size - FURTHEST)]
-    return Grid.declared(TABLE["labels"], shown_labels)
+    return shown_labels
 
 
-def _pairs(result: Result) -> Grid:
+def _pairs(result: Result) -> pd.DataFrame:
     pairs = _pairs_known(result)
     if len(pairs):
         pairs = pairs.assign(of=pairs["encoder"] + " − " + pairs["other"], against=pairs["term"].map(_AGAINST))
-    return Grid.declared(TABLE["pairs"], pairs)
+    return pairs
 
 
-def _groups(result: Result) -> Grid:
+def _groups(result: Result) -> pd.DataFrame:
     titles = {**MEASURES, "cone": "share of the last layer's mean (sum)"}
     groups = result.with_names("groups")
     if len(groups):
         measures = pd.Categorical(groups["measure"].map(titles), list(titles.values()), ordered=True)
         groups = groups.assign(measure=measures)
         groups = groups.pivot(index=["name", "measure"], columns="term", values="value").sort_index().reset_index()
-    return Grid.declared(TABLE["groups"], groups)
+    return groups
 
 
 def _tests(result: Result) -> Grid:
     return tests_table(result, MEASURES, "Above 0: the first group, or heads of more tasks, have more.", digits=3)
 
 
-TABLES = (_clouds, _pieces, _terms, _planes, _decoders, _labels, _pairs, _groups, _tests)
+TABLES = {
+    "clouds": _clouds,
+    "pieces": lambda result: result.wide("pieces"),
+    "terms": lambda result: result.rows_with_measure("layers", "share_input"),
+    "planes": _planes,
+    "decoders": lambda result: _by_task(result, "decoders"),
+    "labels": _labels,
+    "pairs": _pairs,
+    "groups": _groups,
+    "tests": _tests,
+}
 
 
 CURVES = {

@@ -8,15 +8,13 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from mtlprune.analyses.frames import tables_of
+from mtlprune.analyses.frames import TableRows
 from mtlprune.analyses.vectors.dissection import LEARNT, MASKED, NEAREST, SENSES, SUBSETS, TERMS
 from mtlprune.evaluation.head_masks import OPEN_ABOVE
 from mtlprune.figures.charts import HEIGHT, AnyChart, Drawing, cells, colours, data, lines, panels, seeds_behind
 from mtlprune.figures.grid import Grid, number, probability
 from mtlprune.layers import LAYERS, kind_of
 from mtlprune.runs.results import Result
-
-TABLE = tables_of(__package__)
 
 LONG = {"i": "input", "h": "heads", "f": "feed-forward", "c": "correction"}
 _HUES = ("#78787e", "#56b4e9", "#e69f00", "#783c14")
@@ -116,19 +114,15 @@ def _subset_name(subset: str) -> str:
     return subset or "∅"
 
 
-def _importance(result: Result) -> Grid:
+def _importance(result: Result) -> pd.DataFrame:
     frame = result.wide("layers")
     pairs = zip(frame["importance"], frame["importance_sd"], strict=True)
     cell = [f"{number(mean, 3)} ± {number(sd, 3)}" for mean, sd in pairs]
-    return Grid.declared(
-        TABLE["importance"],
-        frame.assign(cell=cell).pivot(index=["name", "layer"], columns="term", values="cell").reset_index(),
-    )
+    return frame.assign(cell=cell).pivot(index=["name", "layer"], columns="term", values="cell").reset_index()
 
 
-def _linearity(result: Result) -> Grid:
-    tokens = result.with_names("linearity")["n"].iloc[0]
-    return Grid.declared(TABLE["linearity"], result.wide("linearity"), tokens=tokens)
+def _linearity(result: Result) -> TableRows:
+    return TableRows(result.wide("linearity"), {"tokens": result.with_names("linearity")["n"].iloc[0]})
 
 
 def _by_table(frame: pd.DataFrame) -> pd.DataFrame:
@@ -209,7 +203,7 @@ def _correlations(result: Result) -> pd.DataFrame:
     return frame.assign(encoder=encoders, partner=partners)
 
 
-def _across(result: Result) -> Grid:
+def _across(result: Result) -> pd.DataFrame:
     rows = []
     for (name, partner, kind), pairs in _groups(_correlations(result), "encoder", "partner", "measure"):
         by_layer = pairs.pivot_table(index="layer", columns="term", values="value")
@@ -217,7 +211,7 @@ def _across(result: Result) -> Grid:
         first = below[::-1].cummin()[::-1].idxmax() if below.iloc[-1] else math.nan
         cells = {"pairs": len(pairs) // (len(by_layer) * len(TERMS)), "mean": by_layer["h"].mean(), "first": first}
         rows.append({"name": name, "other": partner, "kind": kind.capitalize(), **by_layer.iloc[-1], **cells})
-    return Grid.declared(TABLE["across"], pd.DataFrame(rows))
+    return pd.DataFrame(rows)
 
 
 def _gates(result: Result) -> pd.DataFrame:
@@ -226,10 +220,6 @@ def _gates(result: Result) -> pd.DataFrame:
         return pd.DataFrame()
     p = result.wide("gates", "p")
     return result.wide("gates").assign(rho_p=p["rho"], shared_p=p["shared"])
-
-
-def _kept_table(result: Result) -> Grid:
-    return Grid.declared(TABLE["kept"], _gates(result))
 
 
 def _compositions(result: Result) -> Grid | None:
@@ -253,7 +243,15 @@ def _compositions(result: Result) -> Grid | None:
     )
 
 
-TABLES = (_importance, _linearity, _scores, _losses, _across, _kept_table, _compositions)
+TABLES = {
+    "importance": _importance,
+    "linearity": _linearity,
+    "scores": _scores,
+    "losses": _losses,
+    "across": _across,
+    "kept": _gates,
+    "compositions": _compositions,
+}
 
 
 def _bars(result: Result) -> AnyChart:

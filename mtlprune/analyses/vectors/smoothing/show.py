@@ -5,13 +5,10 @@ import math
 import altair as alt
 import pandas as pd
 
-from mtlprune.analyses.frames import tables_of
 from mtlprune.analyses.heads.claims.show import by_claims, tests_table
 from mtlprune.figures.charts import AnyChart, Drawing, dots, head_map, lines, mark, panels, task_colours
 from mtlprune.figures.grid import Grid
 from mtlprune.runs.results import Result
-
-TABLE = tables_of(__package__)
 
 _TOKENS = (
     "sub-words with [CLS] and [SEP], padding left out; cosine_pieces without [CLS] and [SEP]; label splits over words "
@@ -61,29 +58,17 @@ def findings(result: Result) -> list[str]:
     return [*sentences, *by_claims(result)]
 
 
-def _layers(result: Result) -> Grid:
-    return Grid.declared(TABLE["layers"], result.wide("layers"))
-
-
-def _factors(result: Result) -> Grid:
-    return Grid.declared(TABLE["factors"], result.rows_with_measure("layers", "bound"))
-
-
-def _fused(result: Result) -> Grid:
+def _fused(result: Result) -> pd.DataFrame:
     last = result.wide("layers").groupby("name", observed=True).tail(1).set_index("name")
     rows = result.wide("fused")
     for measure in ("cosine", "relative_distance"):
         rows[f"last_{measure}"] = [last.loc[name, measure] for name in rows["name"]]
-    return Grid.declared(TABLE["fused"], rows)
+    return rows
 
 
-def _weights(result: Result) -> Grid:
-    return Grid.declared(TABLE["weights"], result.rows_with_measure("layers", "fusion"))
-
-
-def _corpora(result: Result) -> Grid:
+def _corpora(result: Result) -> pd.DataFrame:
     rows = _by_corpus(result)
-    return Grid.declared(TABLE["corpora"], rows.assign(share=100 * rows["above_one"]) if len(rows) else rows)
+    return rows.assign(share=100 * rows["above_one"]) if len(rows) else rows
 
 
 def _by_corpus(result: Result) -> pd.DataFrame:
@@ -101,12 +86,12 @@ def _by_corpus(result: Result) -> pd.DataFrame:
     return rows.assign(**bounds, corpus=corpora, of=encoders).sort_values(["of", "corpus"], kind="stable")
 
 
-def _sigma(result: Result) -> Grid:
+def _sigma(result: Result) -> pd.DataFrame:
     rows = result.rows_with_measure("layers", "least")
-    return Grid.declared(TABLE["sigma"], rows.assign(share=100 * rows.get("above_one", math.nan)))
+    return rows.assign(share=100 * rows.get("above_one", math.nan))
 
 
-def _labels(result: Result) -> Grid:
+def _labels(result: Result) -> pd.DataFrame:
     p, n = (result.wide("labels", column).get("share") for column in "pn")
     rows = []
     known_rows = result.rows_with_measure("labels", "share")
@@ -114,7 +99,7 @@ def _labels(result: Result) -> Grid:
         best, last = here.loc[here["gain"].idxmax()], here.iloc[-1]
         gains = {"first": here["gain"].iloc[0], "best": best["gain"], "where": best["layer"], "gain": last["gain"]}
         rows.append({**last, **gains, "task": task.upper(), "n": int(n[here.index[-1]]), "p": p[here.index[-1]]})
-    return Grid.declared(TABLE["labels"], pd.DataFrame(rows))
+    return pd.DataFrame(rows)
 
 
 def _tests(result: Result) -> Grid:
@@ -122,7 +107,7 @@ def _tests(result: Result) -> Grid:
     return tests_table(result, MEASURES, signs)
 
 
-def _heads(result: Result) -> Grid:
+def _heads(result: Result) -> pd.DataFrame:
     heads = result.wide("heads").dropna(subset=["effect"]).sort_values(["name", "effect"], kind="stable")
     if "claims" in result.frames:
         claims = result.frames["claims"].query("measure == 'tasks'")[["layer", "head", "value"]]
@@ -130,13 +115,20 @@ def _heads(result: Result) -> Grid:
     ranked = heads.groupby("name", observed=True).cumcount()
     size = heads.groupby("name", observed=True)["effect"].transform("size")
     shown_heads = heads[(size <= 5) | (ranked < 3) | (ranked >= size - 2)]
-    return Grid.declared(
-        TABLE["heads"],
-        shown_heads.assign(place=shown_heads["layer"].astype(str) + "-" + shown_heads["head"].astype(str)),
-    )
+    return shown_heads.assign(place=shown_heads["layer"].astype(str) + "-" + shown_heads["head"].astype(str))
 
 
-TABLES = (_layers, _fused, _weights, _factors, _sigma, _corpora, _labels, _tests, _heads)
+TABLES = {
+    "layers": lambda result: result.wide("layers"),
+    "fused": _fused,
+    "weights": lambda result: result.rows_with_measure("layers", "fusion"),
+    "factors": lambda result: result.rows_with_measure("layers", "bound"),
+    "sigma": _sigma,
+    "corpora": _corpora,
+    "labels": _labels,
+    "tests": _tests,
+    "heads": _heads,
+}
 
 
 CURVES = {

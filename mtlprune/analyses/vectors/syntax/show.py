@@ -6,12 +6,10 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from mtlprune.analyses.frames import tables_of
+from mtlprune.analyses.frames import TableRows
 from mtlprune.figures.charts import DIVERGING, RULE, AnyChart, Drawing, data, head_map, panels
 from mtlprune.figures.grid import Grid, number
 from mtlprune.runs.results import Result
-
-TABLE = tables_of(__package__)
 
 
 def about(result: Result) -> str:
@@ -67,12 +65,10 @@ def _places(rows: pd.DataFrame) -> pd.Series:
     )
 
 
-def _overview(result: Result) -> Grid:
+def _overview(result: Result) -> pd.DataFrame:
     base = {key: value for key, value in result.about["offset"].items() if value is not None}
     offsets = {**base, "name": "best offset", "place": f"{base['offset_single']:+d}"}
-    return Grid.declared(
-        TABLE["overview"], pd.concat([_encoders(result).astype({"name": str}), pd.DataFrame([offsets])])
-    )
+    return pd.concat([_encoders(result).astype({"name": str}), pd.DataFrame([offsets])])
 
 
 def _relations(result: Result) -> Grid | None:
@@ -109,10 +105,9 @@ def _held_out(result: Result) -> pd.DataFrame:
     return relations.assign(place=_places(relations))
 
 
-def _gates(result: Result) -> Grid:
+def _gates(result: Result) -> TableRows:
     encoders = result.with_names("encoders")
-    rows = encoders[encoders["measure"] == "gates_by_uas"]
-    return Grid.declared(TABLE["gates"], rows, first=result.names[0])
+    return TableRows(encoders[encoders["measure"] == "gates_by_uas"], {"first": result.names[0]})
 
 
 def _phenomena(result: Result) -> Grid | None:
@@ -129,7 +124,7 @@ def _phenomena(result: Result) -> Grid | None:
     )
 
 
-TABLES = (_overview, _relations, _gates, _phenomena)
+TABLES = {"overview": _overview, "relations": _relations, "gates": _gates, "phenomena": _phenomena}
 
 
 ROW, PANEL, ACROSS = 18, 118, 7
