@@ -220,6 +220,18 @@ if [ -d results/baselines/records ]; then
         --analyses "$out/baselines/claims" --analyses "$out/baselines/scarcity" --out "$out/baselines/report.html"
 fi
 
+# Tasks of whole sentences
+if [ -d results/sentences/records ]; then
+    sentences=results/sentences/records
+    mkdir -p "$out/sentences"
+    python results/sentences/predictions.py $sentences > "$out/sentences/predictions.md"
+    mtlprune table "$sentences:none-*,random-*,words-*" --out "$out/sentences/scores.md"
+    mtlprune table "$sentences:none-[pdt]*-?,few-[pdt]*-?" --out "$out/sentences/heads.md"
+    mtlprune analyze scarcity groups=results/sentences/groups.yaml --format png --out "$out/sentences/gaps" > /dev/null
+    mtlprune claims "$sentences:stable-pos-?,stable-dep-?,stable-type-?,stable-prominence-?,stable-transition-?" --bare \
+        --format png --out "$out/sentences/claims" > /dev/null
+fi
+
 # What was found, from the Results above
 if [ "$out" = results ] && [ -f results/findings.yaml ]; then python results/findings.py; fi
 

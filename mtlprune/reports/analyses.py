@@ -45,8 +45,8 @@ def tables(analysis: Analysis, result: Result) -> list[Grid]:
     """
     grids: list[Grid] = []
     for name, make in analysis.show.TABLES.items():
-        made = make(result)
-        for table in made if isinstance(made, list) else [made]:
+        grid_or_rows = make(result)
+        for table in grid_or_rows if isinstance(grid_or_rows, list) else [grid_or_rows]:
             if isinstance(table, Grid):
                 grids.append(table)
             elif table is not None:

@@ -7,7 +7,7 @@ import typer
 
 from mtlprune.cli import app
 
-FIRST_LEVEL, COMMANDS, OPTIONS = 16, 19, 104
+FIRST_LEVEL, COMMANDS, OPTIONS = 16, 19, 105
 """The most there may be; arguments are no options, and --a/--no-a is one."""
 
 

@@ -242,8 +242,6 @@ def asking(runs: Sequence[DescribedRun]) -> str:
         for path, value in run.every_setting.items()
         if value != base.get(path, value) and not (is_aside(path) or path.startswith((*NOT_SHARED, *RATES)))
     }
-    if preset.train.precision == "auto":  # a run records the precision that its machine chose
-        differing.pop("train.precision", None)
     for rate in RATES:  # a number or a mapping, of which one replaces the other as a whole
         name = rate.partition(".")[2]
         if (value := getattr(run.config.train, name)) != getattr(preset.train, name):
