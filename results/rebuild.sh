@@ -215,8 +215,8 @@ if [ -d results/baselines/records ]; then
     mtlprune table 'results/baselines/records/tuned:72-own-*-[123]' results/baselines/records/sampled \
         --out "$out/baselines/sampled.md"
     mtlprune table 'results/baselines/records/full:full-*' --out "$out/baselines/full.md"
-    mtlprune claims results/baselines/records/claims --format png --out "$out/baselines/claims" > /dev/null
-    mtlprune report 'results/baselines/records/tuned:72-own-*' results/baselines/records/claims \
+    mtlprune claims 'results/baselines/records/tuned:claims-*' --format png --out "$out/baselines/claims" > /dev/null
+    mtlprune report 'results/baselines/records/tuned:72-own-*,claims-*' \
         --analyses "$out/baselines/claims" --analyses "$out/baselines/scarcity" --out "$out/baselines/report.html"
 fi
 

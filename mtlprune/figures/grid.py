@@ -42,6 +42,7 @@ _LATEX = {
 }
 
 
+_EMPHASIS = re.compile(r"\*(?=[^\s*])([^*]+)(?<=\S)\*")
 _TAG, _ENTITY = re.compile("<(?=[A-Za-z/!?])"), re.compile(r"&(?=#?\w+;)")
 _Params = ParamSpec("_Params")
 LONG = 45
@@ -139,7 +140,7 @@ class Grid:
             index=False,
             column_format="l" * self.texts + "r" * (len(self.header) - self.texts),
             longtable=len(self.rows) > LONG,
-            caption=escape(self.words() if caption is None else caption),
+            caption=_EMPHASIS.sub(r"\\emph{\1}", escape(self.words() if caption is None else caption)),
             label=label,
         )
         return table.replace("\\begin{table}\n", "\\begin{table}\n\\centering\n")  # not among pandas' options
@@ -161,7 +162,12 @@ def _format_value(value: Any, formatter: Any) -> str:
 
 def html(blocks: Iterable[Any]) -> str:
     """HTML for a notebook: of words, one paragraph each, and of what has HTML of its own, one below the other."""
-    return "".join(f"<p>{_html(block)}</p>" if isinstance(block, str) else block._repr_html_() for block in blocks)
+    return "".join(f"<p>{emphasised(block)}</p>" if isinstance(block, str) else block._repr_html_() for block in blocks)
+
+
+def emphasised(words: str) -> str:
+    """HTML of a caption, whose *emphasised words* stand between asterisks as in Markdown."""
+    return _EMPHASIS.sub(r"<em>\1</em>", _html(words))
 
 
 def _html(words: str) -> str:

@@ -325,8 +325,8 @@ def test_results_are_made_again_from_a_study_alone(study, tmp_path):
     made = files(tmp_path / "results")
     names = {name for name in made if "/records/" not in name}
     assert names >= {f"ewt5-minilm/{name}" for name in ("scores.md", "pruning.md", "report.html")}
-    made = ("scores.md", "scores.json", "overlap/claims.md", "overlap/maps/rgb-CON.png")
-    assert names >= {f"gates/{name}" for name in made}
+    of_gates = ("scores.md", "scores.json", "overlap/claims.md", "overlap/maps/rgb-CON.png")
+    assert names >= {f"gates/{name}" for name in of_gates}
     tables = [made[name].decode() for name in names if name.endswith((".md", ".tex"))]
     assert not any(re.search(r"\de[-−]\d", table) for table in tables)  # no p like 3e-66
     assert b"STL, 6 heads by gates" in made["gates/scores.md"] and b"STL, 6 heads" in made["ewt5-minilm/pruning.md"]

@@ -17,7 +17,7 @@ from markupsafe import Markup, escape
 from mtlprune import __version__
 from mtlprune.errors import printable_lines
 from mtlprune.figures import charts
-from mtlprune.figures.grid import Grid, Strong
+from mtlprune.figures.grid import Grid, Strong, emphasised
 from mtlprune.io.files import plain
 from mtlprune.reports.analyses import Figure
 
@@ -142,7 +142,11 @@ def _environment() -> Environment:
         finalize=_to_text,
     )
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
-    environment.filters |= {"without_paths": without_paths, "chart": chart}
+    environment.filters |= {
+        "without_paths": without_paths,
+        "chart": chart,
+        "emphasised": lambda words: Markup(emphasised(words)),
+    }
     for kind in (Strong, Figure, Grid):
         environment.tests[kind.__name__.lower()] = lambda value, kind=kind: isinstance(value, kind)
     environment.globals["m"] = environment.get_template("macros.html").module
