@@ -164,7 +164,7 @@ class TrainConfig(Block):
     evaluate_every: int | None = Field(default=None, ge=1)
     """Number of updates between evaluations on dev (one after every epoch, if not given)."""
     precision: Literal["auto", "bf16", "fp32"] = "auto"
-    """auto takes bf16 autocast if the hardware has it, and fp32 otherwise."""
+    """auto takes bf16 autocast if it is faster on this hardware, and fp32 otherwise."""
     device: str = "auto"
     """auto takes the first GPU if there is one. Other values name a torch device, such as cpu or cuda:1."""
     threads: int | None = Field(default=None, ge=1)

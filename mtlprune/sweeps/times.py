@@ -6,7 +6,6 @@ training with the scores of dev, and other scores.
 Cells are of one kind whose configurations differ in seeds, rates and the runs they make use of only.
 """
 
-import functools
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -16,6 +15,7 @@ from typing import NamedTuple
 from mtlprune.config.config import Config
 from mtlprune.corpora.store import INFO, how_to_build, read_info
 from mtlprune.io.files import read_json
+from mtlprune.io.processor import fast_in_bf16
 from mtlprune.sweeps.cells import REFERENCES, Cell, digest
 from mtlprune.sweeps.folder import State
 
@@ -89,12 +89,9 @@ def expected_times(cells: Iterable[Cell], states_by_name: Mapping[str, State]) -
 # -- rough figures, by arithmetic alone --------------------------------------------------------------------------------
 
 
-@functools.cache
 def core() -> float:
     """Operations a second of one core of this machine, in the precision that runs choose here."""
-    cpu_info = Path("/proc/cpuinfo")
-    flags = cpu_info.read_text(encoding="utf-8", errors="replace") if cpu_info.is_file() else ""
-    return BF16 if "avx512_bf16" in flags or "amx_bf16" in flags else FP32
+    return BF16 if fast_in_bf16() else FP32
 
 
 class Shape(NamedTuple):

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import torch
 
 from mtlprune.errors import refuse_launcher
+from mtlprune.io.processor import fast_in_bf16
 from mtlprune.runs.folder import RunError, RunFolder
 
 _Decided = TypeVar("_Decided", bound=Any)
@@ -32,17 +33,12 @@ def choose_device(device: str) -> str:
 
 
 def _choose_precision(precision: str, device: str) -> str:
-    """auto → bf16 where the hardware multiplies it natively, else fp32."""
+    """auto → bf16 where it is faster than fp32, else fp32."""
     if precision != "auto":
         return precision
     if device.startswith("cuda"):
         return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
-    return "bf16" if device == "cpu" and _cpu_has_bf16() else "fp32"
-
-
-def _cpu_has_bf16() -> bool:
-    checks = (getattr(torch.cpu, name, None) for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"))
-    return any(check() for check in checks if check is not None)
+    return "bf16" if device == "cpu" and fast_in_bf16() else "fp32"
 
 
 def _most_threads() -> int:
