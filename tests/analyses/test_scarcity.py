@@ -118,6 +118,11 @@ def test_groups_of_a_file_are_measured_as_groups_of_equal_settings_are(tmp_path)
     pooled = result.frames["pooled"].query("mode == 'points'").set_index("task")["estimate"]
     assert pooled[TASKS[0]] == pytest.approx(result.frames["changes"].set_index("task").loc[TASKS[0], "estimate"])
     assert "The change of the gap, pooled by seed" in markdown(find("scarcity"), result)
+    # Single-task runs of one task only are enough where the file asks for no other.
+    runs = {heads: [f"{tmp_path}/{heads}-*-{tasks}-*" for tasks in (TASKS[0], "_".join(TASKS))] for heads in (12, 3)}
+    of_one = f"groups: {{all: {runs[12]}, few: {runs[3]}}}\ntasks: [{TASKS[0]}]\n"
+    one = listed(tmp_path, f"{of_one}changes: [[few, all]]\n").frames["changes"].set_index("task")
+    assert one.loc[TASKS[0], "estimate"] == result.frames["changes"].set_index("task").loc[TASKS[0], "estimate"]
     with pytest.raises(RunError, match="found 'fewer'; known: all; few"):
         listed(tmp_path, f"{groups}changes: [[fewer, all]]\n")
     with pytest.raises(RunError, match="names the runs; leave out x"):

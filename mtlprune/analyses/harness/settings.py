@@ -134,12 +134,17 @@ def joint_pairs(comparison: Columns) -> list[tuple[int, int]]:
     ]
 
 
-def have_all(comparison: Columns, tasks: Sequence[str]) -> list[int]:
-    """Places of the columns that have all of these tasks and no other: joint runs of them, or single tasks of each."""
+def have_all(comparison: Columns, tasks: Sequence[str], alone: Sequence[str] | None = None) -> list[int]:
+    """Places of the columns that have all of these tasks and no other: joint runs of them, or single tasks of each.
+
+    Args:
+        alone: the tasks that single-task runs have; all, if not given.
+    """
+    single_tasks = {(task,) for task in (tasks if alone is None else alone)}
     return [
         place
         for place, column in enumerate(comparison.columns)
-        if {run.tasks for run in column.runs} in ({tuple(tasks)}, {(task,) for task in tasks})
+        if {run.tasks for run in column.runs} in ({tuple(tasks)}, single_tasks)
     ]
 
 

@@ -40,7 +40,10 @@ class GroupsFile(Block):
     """The file of the option ``groups``."""
 
     groups: dict[str, list[str]] = Field(description="Title → single-task and joint runs of one setting.")
-    tasks: list[str] = Field(default=[], description="Tasks of the mean and of the rows; all, if not given.")
+    tasks: list[str] = Field(
+        default=[],
+        description="Tasks of the mean and of the rows; all, if not given. Single-task runs of others may be missing.",
+    )
     changes: list[Pair] = Field(default=[], description="Pairs of titles: the first gap minus the second.")
     first_looks: list[Pair] = Field(default=[], description="Changes that the pooled error leaves out.")
     pooled: dict[str, list[Pair]] = Field(default={}, description="Title → changes that are averaged by seed.")
@@ -117,6 +120,8 @@ def _group(title: str, runs: Sequence[str], task_names: Sequence[str], request: 
     comparison = in_columns([RunFolder(path) for path in expanded(runs)], request.split)
     tasks = max((list(column.runs[0].tasks) for column in comparison.columns), key=len)
     order = have_all(comparison, tasks)
+    if task_names and len(order) < 2:  # only the tasks that the file asks for were also trained alone
+        order, tasks = have_all(comparison, tasks, task_names), [task for task in tasks if task in task_names]
     settings = read_settings(comparison, order, tasks, options.resamples, request.seed, request.on_batch)
     single, joint = (
         [setting for setting in settings if setting.is_single_task is one_task] for one_task in (True, False)
