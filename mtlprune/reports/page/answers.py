@@ -236,18 +236,20 @@ def _by_scarcity(result: Result) -> tuple[str, str]:
     """The largest change of the mean gap where heads are scarce, and what it speaks for."""
     changes, margin = result.frames["changes"], result.about["settings"]["margin"]
     row = min(changes[changes["task"] == MEAN].itertuples(), key=lambda change: change.estimate)
-    fight = f"a fight's −{margin:g}"
-    words = {SUPPORTED: "or less is seen", NOT_SUPPORTED: "is excluded", UNDECIDED: "is possible"}[row.verdict]
+    words = {SUPPORTED: "is seen", NOT_SUPPORTED: "is ruled out", UNDECIDED: "is possible"}[row.verdict]
     change = f"{signed(row.estimate)}{interval_text(row.low, row.high, 1)}"
-    return row.verdict, f"With {row.term} instead of {row.other} the gap changes by {change}: {fight} {words}."
+    return (
+        row.verdict,
+        f"With {row.term} instead of {row.other} the gap changes by {change}: a widening by {margin:g} {words}.",
+    )
 
 
 def _by_roles(result: Result) -> tuple[str, str]:
     verdict, row = roles.verdict(result)
     if row is None:
-        return verdict, "Roles of heads say nothing (withdrawn, or none)."
+        return verdict, "Closing heads gives no answer (withdrawn, or no heads found)."
     gain = f"{signed(row.estimate)}{interval_text(row.low, row.high, 1)}"
-    return verdict, f"Closing heads that get in a task's way gains {gain} points (a fight: {GAIN:g} or more)."
+    return verdict, f"Closing heads that get in a task's way gains {gain} points (competition: {GAIN:g} or more)."
 
 
 _DIRECT = {"scarcity": _by_scarcity, "roles": _by_roles}
