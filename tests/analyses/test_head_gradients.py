@@ -12,13 +12,15 @@ import torch
 from found import model_of
 
 from mtlprune.analyses.analysis import Request
-from mtlprune.analyses.heads.cross import ALL_TASKS, CrossOptions
+from mtlprune.analyses.heads.cross import ALL_TASKS, OTHERS, SPECIFIC, CrossOptions
 from mtlprune.analyses.heads.cross.measure import (
     AblatedCounts,
     Tables,
     _cells,
-    _own_minus_others,
+    _own_and_others,
+    _specificity_rows,
     drawn_scores,
+    log_specificity,
     own_minus_others,
     own_of_draws,
     split_by_exclusivity,
@@ -28,6 +30,9 @@ from mtlprune.encoder.removal import remove_heads
 from mtlprune.evaluation.head_masks import random_heads
 from mtlprune.evaluation.scores import SCORES, count_names
 from mtlprune.model import MultiTaskModel
+from mtlprune.runs.folder import RunError
+from mtlprune.statistics.contrast import Contrast
+from mtlprune.statistics.resamples import Resampled
 from mtlprune.training.head_gradients import agreement, derivatives, head_parameters
 
 SENTENCES = list(build_grammar(12, 1, 1, seed=9)["train"])
@@ -174,6 +179,38 @@ def test_what_draws_add_to_own_minus_others_is_its_change_with_them():
     assert added[0, :3] == pytest.approx(added[1, :3] / sizes[:, None, None])
 
 
+def test_specificity_by_hand_and_its_interval_covers_the_truth():
+    """Heads of the first task cost it 4 points and the others 2 on average; those of the second 1, and the others 4."""
+    truth = np.array([[4.0, 6.0, 1.0], [1.0, 1.0, 0.0], [3.0, 2.0, -1.0]])[..., None]  # scored, closed
+    generator, inside, studies = np.random.default_rng(3), np.zeros(2), 300
+    nothing = np.zeros((3, 3, 4))
+    first, second, third = (figure.observed.item() for figure, _ in log_specificity(truth, truth[..., None], nothing))
+    assert (first, second) == (pytest.approx(math.log(2)), pytest.approx(-math.log(4))) and math.isnan(third)
+    for _ in range(studies):
+        random = generator.normal(0, 0.2, (3, 3, 8))  # the mean of draws is what closed heads are compared with
+        loss = truth + generator.normal(0, 0.3, (3, 3, 5)) + random.mean(-1, keepdims=True)
+        booted = loss[:, :, None] + generator.normal(0, 0.05, (3, 3, 100, 1))
+        for place, (figure, draws) in enumerate(log_specificity(loss, booted, random)[:2]):
+            contrast = Contrast.of(figure, draws=draws)
+            inside[place] += contrast.low <= (math.log(2), -math.log(4))[place] <= contrast.high
+    assert (inside / studies > 0.92).all() and (inside / studies < 0.99).all()
+
+
+def test_specificity_of_predicted_and_other_tasks_are_means_of_logarithms():
+    figures = [
+        (Resampled(np.array([level, level + 0.1]), np.zeros((4, 2))), np.zeros((1, 3))) for level in (0.5, 1, -1)
+    ]
+    notes: list[str] = []
+    rows = _specificity_rows("claimed", ["POS", "DEP", "SRL"], figures, "pos, dep", notes)
+    found = {row["encoder"]: contrast.estimate for row, contrast in rows}
+    assert found == pytest.approx({"POS": 0.55, "DEP": 1.05, "SRL": -0.95, SPECIFIC: 0.8, OTHERS: -0.95}) and not notes
+    figures[1][0].observed[:] = math.nan
+    rows = _specificity_rows("claimed", ["POS", "DEP", "SRL"], figures, "pos,dep", notes)
+    assert [row["encoder"] for row, _ in rows] == ["POS", "SRL", OTHERS] and "not known for DEP" in notes[0]
+    with pytest.raises(RunError, match="specific: expected some of POS, DEP, SRL, found NER"):
+        _specificity_rows("claimed", ["POS", "DEP", "SRL"], figures, "ner", notes)
+
+
 @pytest.mark.parametrize("planted", [0.0, 0.2])
 def test_a_planted_loss_in_the_own_task_is_found(planted):
     names = count_names("tags", "accuracy")
@@ -196,7 +233,8 @@ def test_a_planted_loss_in_the_own_task_is_found(planted):
     request = Request([], Path(), CrossOptions(draws=2, resamples=400, margin=3.0))
     notes: list[str] = []
     scores = pd.DataFrame(rows)
-    own = _own_minus_others(held, scores, request, notes).set_index(["mode", "term", "encoder"]).sort_index()
+    own, _ = _own_and_others(held, scores, request, notes)
+    own = own.set_index(["mode", "term", "encoder"]).sort_index()
     assert len(own) == 2 * 2 * 4 and own["p_holm"].isna().sum() == 4
     mean = own.loc["claimed", "points", ALL_TASKS]
     assert mean["low"] < -100 * planted < mean["high"] and (mean["p"] < 1e-3) == bool(planted)
@@ -219,4 +257,5 @@ def test_a_planted_loss_in_the_own_task_is_found(planted):
             others_seeds = {seed + 3: counts for seed, counts in cell.runs.items()}
             cell.runs.clear()
             cell.runs.update(others_seeds)
-    assert not notes and _own_minus_others(held, scores, request, notes).empty and "share no seed" in notes[0]
+    notes.clear()
+    assert _own_and_others(held, scores, request, notes)[0].empty and "share no seed" in notes[0]

@@ -8,6 +8,8 @@ from mtlprune.io.block import Block
 
 ALL_TASKS = "mean of tasks"
 """In the place of a label: the mean over the labels."""
+SPECIFIC, OTHERS = "mean of predicted tasks", "mean of other tasks"
+"""In the place of a label: the mean over the tasks of the option ``specific``, and over the others."""
 
 
 class CrossOptions(Block):
@@ -18,6 +20,11 @@ class CrossOptions(Block):
     )
     draws: int = Field(default=5, ge=2, description="Random closings of as many heads of the same layers.")
     margin: float = Field(default=1.0, gt=0, description="Points below which a difference counts as none.")
+    specific: str = Field(
+        default="",
+        description="Tasks whose claims are predicted to be specific, such as pos,dep; adds the mean over them and the "
+        "mean over the others.",
+    )
     resamples: int = Field(default=10_000, ge=1, description="Number of resamples of seeds and sentences.")
 
 

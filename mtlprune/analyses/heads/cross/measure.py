@@ -3,6 +3,7 @@
 Letters for shapes: S runs (seeds), N sentences, K counts a score is made of, L layers, A heads a layer, C resamples.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -23,14 +24,15 @@ from mtlprune.analyses.harness.reading import (
     training_sentences,
 )
 from mtlprune.analyses.heads.claims.groups import claimed_heads
-from mtlprune.analyses.heads.cross import ALL_TASKS
+from mtlprune.analyses.heads.cross import ALL_TASKS, OTHERS, SPECIFIC
 from mtlprune.encoder.interventions import CONSTANT
 from mtlprune.evaluation.head_masks import Mask, random_sets
+from mtlprune.runs.folder import RunError
 from mtlprune.runs.groups import is_joint
 from mtlprune.runs.results import Result, head_rows
 from mtlprune.sentence import Sentence
 from mtlprune.statistics.contrast import Contrast, contrast_frame
-from mtlprune.statistics.resamples import Resampled, resampled_scores
+from mtlprune.statistics.resamples import Resampled, resampled_scores, weighted
 from mtlprune.statistics.significance import differences
 from mtlprune.statistics.standard_errors import Floats
 
@@ -62,8 +64,9 @@ def measure(request: Request) -> Result:
         ignore_index=True,
     )
     scores = result.frames["scores"]
-    own_frame = _own_minus_others(tables, scores, request, result.about["notes"])
-    return result.with_frames(claimed=claimed_frame, cells=_cells(tables, drawn_scores(scores), request), own=own_frame)
+    own_frame, specificity = _own_and_others(tables, scores, request, result.about["notes"])
+    cells = _cells(tables, drawn_scores(scores), request)
+    return result.with_frames(claimed=claimed_frame, cells=cells, own=own_frame, specificity=specificity)
 
 
 def split_by_exclusivity(closed: Mapping[str, Mask]) -> dict[str, dict[str, Mask]]:
@@ -139,19 +142,21 @@ def _cells(tables: Tables, draw_scores: pd.DataFrame, request: Request) -> pd.Da
     return frame.sort_values("mode", key=lambda modes: modes.map(PARTS.index), kind="stable")
 
 
-def _own_minus_others(tables: Tables, scores: pd.DataFrame, request: Request, notes: list[str]) -> pd.DataFrame:
-    """Own heads against those of others; empty where runs and claims do not have two single tasks in common. Where
-    seeds lack, a note is added."""
+def _own_and_others(
+    tables: Tables, scores: pd.DataFrame, request: Request, notes: list[str]
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Own heads against those of others, and the specificity of claims; empty where runs and claims do not have two
+    single tasks in common. Where seeds or losses lack, a note is added."""
     labels = [
         key[0] for key in tables if key[2] == "claimed" and key[0] == key[3] and not key[4] and not is_joint(key[0])
     ]
     places = {key[0]: key for key in tables if key[0] in labels and not key[2]}  # label → its only task
     if len(labels) < 2:
-        return pd.DataFrame()
+        return pd.DataFrame(), pd.DataFrame()
     seeds = tuple(sorted(set.intersection(*(set(tables[key].runs) for key in places.values()))))
     if not seeds:
         notes.append(f"Own heads are not set against those of others: runs of {', '.join(labels)} share no seed.")
-        return pd.DataFrame()
+        return pd.DataFrame(), pd.DataFrame()
     parts = [part for part in PARTS if {(part, label) for label in labels} <= {(key[2], key[3]) for key in tables}]
     order = [(label, part, closed_label) for part in parts for label in labels for closed_label in labels]
     systems = [
@@ -179,7 +184,74 @@ def _own_minus_others(tables: Tables, scores: pd.DataFrame, request: Request, no
         row = {"encoder": [*labels, ALL_TASKS][label], "mode": parts[part], "term": TERMS[term]}
         figure = Resampled(observed[part, term, label], booted[part, term, label])
         rows.append((row, Contrast.of(figure, draws=contrast_draws[part][term, label])))
-    return contrast_frame(rows, ["mode", "term"], lambda frame: frame["encoder"] != ALL_TASKS)
+    frame = contrast_frame(rows, ["mode", "term"], lambda frame: frame["encoder"] != ALL_TASKS)
+    loss, booted_loss = (
+        np.reshape(values, (len(parts), len(labels), len(labels), 2, *values[0].shape))
+        for values in zip(*resampled_figures, strict=True)
+    )
+    rows = []
+    for place, part in enumerate(parts):
+        beyond_random, booted_beyond = (of[place, :, :, 1] - of[place, :, :, 0] for of in (loss, booted_loss))
+        figures = log_specificity(beyond_random, booted_beyond, draws[place])
+        rows += _specificity_rows(part, labels, figures, request.options.specific, notes)
+    return frame, contrast_frame(rows, ["mode"], lambda frame: frame["encoder"].isin(labels))
+
+
+def _specificity_rows(
+    part: str, labels: Sequence[str], figures: Sequence[tuple[Resampled, Floats]], predicted: str, notes: list[str]
+) -> list[tuple[dict[str, str], Contrast]]:
+    """Rows of the frame ``specificity``: each label, and the means over the predicted ones and over the others."""
+    known = {
+        label: figure for label, figure in zip(labels, figures, strict=True) if np.isfinite(figure[0].observed).all()
+    }
+    if lost := [label for label in labels if label not in known]:
+        notes.append(
+            f"The specificity of {part} heads is not known for {', '.join(lost)}: they cost their own task or the "
+            "others nothing on average."
+        )
+    groups = {label: [label] for label in labels}
+    if names := [name.strip().upper() for name in predicted.split(",") if name.strip()]:
+        if missing := [name for name in names if name not in labels]:
+            raise RunError(f"specific: expected some of {', '.join(labels)}, found {', '.join(missing)}")
+        groups |= {SPECIFIC: names, OTHERS: [label for label in labels if label not in names]}
+    rows = []
+    for title, of in groups.items():
+        if of and all(label in known for label in of):
+            draws = np.concatenate([known[label][1] for label in of]) / len(of)  # (U, D), a set of draws for each label
+            contrast = Contrast.of(weighted([known[label][0] for label in of]), draws=draws)
+            rows.append(({"encoder": title, "mode": part}, contrast))
+    return rows
+
+
+def log_specificity(observed: Floats, booted: Floats, random: Floats) -> list[tuple[Resampled, Floats]]:
+    """The logarithm of what closing a task's heads costs itself over what it costs the other tasks on average, and
+    what each draw of random heads adds to it.
+
+    The logarithm is taken of means over runs and linearised around them (delta method), because the loss of a single
+    run may be below 0. Where a mean is not above 0 all values are NaN.
+
+    Args:
+        observed: (T, T, S), loss of a task (first) by the heads of a task (second), beyond random heads.
+        booted: (T, T, C, S), the same on resampled sentences.
+        random: (T, T, D), score of each task with each draw of random heads closed that was made for a task's heads.
+    """
+    number = len(observed)
+
+    def own_and_others(loss: Floats) -> tuple[Floats, Floats]:
+        own = np.einsum("aa...->a...", loss)
+        return own, (loss.sum(0) - own) / (number - 1)
+
+    own_mean, others_mean = own_and_others(observed.mean(-1))  # (T,)
+    figures = []
+    for place in range(number):
+        own, others = own_mean[place], others_mean[place]
+        level = math.log(own / others) if min(own, others) > 0 else math.nan
+        runs, resamples, draws = (
+            of_own[place] / own - of_others[place] / others
+            for of_own, of_others in map(own_and_others, (observed, booted, random))
+        )
+        figures.append((Resampled(level + runs, level + resamples), draws[None]))
+    return figures
 
 
 TERMS = ("units", "points")

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from mtlprune.analyses.heads.cross import ALL_TASKS
@@ -97,7 +98,21 @@ def _cells(result: Result) -> pd.DataFrame:
     )
 
 
-TABLES = {"own": lambda result: _in_order(result.frame("own", "encoder"), "encoder"), "table": _cells}
+def _specificity(result: Result) -> pd.DataFrame:
+    frame = result.frame("specificity", "encoder", "mode", "estimate", "low", "high")
+    return frame.assign(
+        **{
+            name: np.exp(frame[of])
+            for name, of in (("ratio", "estimate"), ("ratio_low", "low"), ("ratio_high", "high"))
+        }
+    )
+
+
+TABLES = {
+    "own": lambda result: _in_order(result.frame("own", "encoder"), "encoder"),
+    "specificity": _specificity,
+    "table": _cells,
+}
 
 
 def _matrix(result: Result) -> AnyChart:
