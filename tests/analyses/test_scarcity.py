@@ -123,6 +123,11 @@ def test_groups_of_a_file_are_measured_as_groups_of_equal_settings_are(tmp_path)
     of_one = f"groups: {{all: {runs[12]}, few: {runs[3]}}}\ntasks: [{TASKS[0]}]\n"
     one = listed(tmp_path, f"{of_one}changes: [[few, all]]\n").frames["changes"].set_index("task")
     assert one.loc[TASKS[0], "estimate"] == result.frames["changes"].set_index("task").loc[TASKS[0], "estimate"]
+    for folder in map(RunFolder, tmp_path.glob("12-*")):  # an encoder for each seed
+        tree = folder.read_config()
+        folder.write_config(tree | {"encoder": {**tree["encoder"], "name": f"encoder-{tree['train']['seed']}"}})
+    frame = listed(tmp_path, f"{groups}changes: [[few, all]]\n").frames["changes"]
+    assert frame["estimate"].tolist() == result.frames["changes"]["estimate"].tolist()
     with pytest.raises(RunError, match="found 'fewer'; known: all; few"):
         listed(tmp_path, f"{groups}changes: [[fewer, all]]\n")
     with pytest.raises(RunError, match="names the runs; leave out x"):

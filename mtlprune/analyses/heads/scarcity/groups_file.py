@@ -8,7 +8,7 @@ Letters: C resamples, S seeds.
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,9 @@ from mtlprune.analyses.heads.scarcity.gaps import Level, doubts, figure_of, mean
 from mtlprune.config.config import validated
 from mtlprune.io.block import Block
 from mtlprune.io.files import read_yaml
-from mtlprune.runs.columns import in_columns
+from mtlprune.runs.columns import Columns, in_columns
 from mtlprune.runs.folder import RunError, RunFolder
+from mtlprune.runs.groups import differing_settings
 from mtlprune.runs.results import Result
 from mtlprune.statistics.contrast import Contrast, contrast_frame
 from mtlprune.statistics.resamples import Resampled, pooled_deviation, weighted
@@ -39,7 +40,9 @@ Pair = tuple[str, str]
 class GroupsFile(Block):
     """The file of the option ``groups``."""
 
-    groups: dict[str, list[str]] = Field(description="Title → single-task and joint runs of one setting.")
+    groups: dict[str, list[str]] = Field(
+        description="Title → single-task and joint runs of one setting; encoders may differ between seeds."
+    )
     tasks: list[str] = Field(
         default=[],
         description="Tasks of the mean and of the rows; all, if not given. Single-task runs of others may be missing.",
@@ -117,7 +120,7 @@ def measure(request: Request) -> Result:
 def _group(title: str, runs: Sequence[str], task_names: Sequence[str], request: Request) -> RunPair:
     """The single-task and joint runs of a setting. Raises RunError: there are not one of each."""
     options = request.options
-    comparison = in_columns([RunFolder(path) for path in expanded(runs)], request.split)
+    comparison = _with_encoders_by_seed(in_columns([RunFolder(path) for path in expanded(runs)], request.split))
     tasks = max((list(column.runs[0].tasks) for column in comparison.columns), key=len)
     order = have_all(comparison, tasks)
     if task_names and len(order) < 2:  # only the tasks that the file asks for were also trained alone
@@ -134,6 +137,19 @@ def _group(title: str, runs: Sequence[str], task_names: Sequence[str], request: 
     means = means_of([task for task in tasks if task in (task_names or tasks)], options.without)
     places = {name: [tasks.index(task) for task in of] for name, of in means.items()}
     return RunPair(Level(single[0], joint[0], 0, title), places)
+
+
+def _with_encoders_by_seed(comparison: Columns) -> Columns:
+    """One column of single-task runs and one of joint runs where only their encoders differ and each seed has one, such
+    as an encoder whose units were drawn by the seed."""
+    columns = []
+    for one_task in (True, False):
+        of_side = [column for column in comparison.columns if (len(column.runs[0].tasks) == 1) is one_task]
+        runs = sorted((run for column in of_side for run in column.runs), key=lambda run: run.seed)
+        has_one_each = len({(run.tasks, run.seed) for run in runs}) == len(runs)
+        same = len(of_side) > 1 and has_one_each and not differing_settings(runs)
+        columns += [replace(of_side[0], runs=runs)] if same else of_side
+    return replace(comparison, columns=columns, against={})
 
 
 def _figure(weights: Mapping[RunPair, float], name: str) -> tuple[Resampled, list[tuple[int | None, ...]]]:

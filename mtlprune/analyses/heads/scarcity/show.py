@@ -35,8 +35,10 @@ def findings(result: Result) -> list[str]:
         if not row.task.startswith(MEAN):
             continue
         gap, base = gaps.loc[(row.term, row.task)], gaps.loc[(row.other, row.task)]
+        # The mean of one task is that task.
+        name = row.task if len(tasks := result.about["tasks"]) > 1 else tasks[0].upper()
         sentences.append(
-            f"{row.term}, {row.task}: the gap is {with_interval(gap)} ({plural(gap['n'], 'seed')}), and in {row.other} "
+            f"{row.term}, {name}: the gap is {with_interval(gap)} ({plural(gap['n'], 'seed')}), and in {row.other} "
             f"it is {with_interval(base)} ({plural(base['n'], 'seed')}). The change is {with_interval(row)} "
             f"({plural(row.n, 'seed')}). {_in_words(row, margin)}."
         )
@@ -106,7 +108,9 @@ def _with_variant(row: dict[str, Any], prefix: str) -> str:
 
 
 def _with_words(frame: pd.DataFrame) -> pd.DataFrame:
-    """With ``name``: tasks in capitals."""
+    """With ``name``: tasks in capitals. The mean of one task, which is the same as the task, is left out."""
+    if frame["task"][~frame["task"].str.startswith(MEAN)].nunique() == 1:
+        frame = frame[~frame["task"].str.startswith(MEAN)]
     return frame.assign(name=[task if task.startswith(MEAN) else task.upper() for task in frame["task"]])
 
 
