@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 import yaml
+from command_line import ROOT as COMMANDS
 from probe_results import write_probes
 from run_folders import write_run
 
-from mtlprune.cli import app
 from mtlprune.cli.console import exit_code, sentence
 from mtlprune.corpora.store import load_corpus, save_corpus
 from mtlprune.errors import MtlpruneError
@@ -82,9 +81,8 @@ def test_the_help_names_every_command_and_all_can_be_loaded(mtlprune):
     assert "--sentences" not in mtlprune("analyze", "probes", "--help").done().out
     helps = [mtlprune(*words, "--help").done().out for words in (("analyze",), ("evaluate",), ("report",))]
     assert all("--corpus DIR" in text and "--data" not in text for text in helps)
-    group: Any = typer.main.get_command(app)
-    for name in group.list_commands(None):
-        assert name in shown and group.get_command(None, name).name == name
+    for name in COMMANDS.list_commands(None):
+        assert name in shown and COMMANDS.get_command(None, name).name == name
     assert "Did you mean 'table'?" in mtlprune("tabel").err
     command = [sys.executable, "-m", "mtlprune", "analyze", "head", "minilm", "layer=0", "head=1"]
     answer = subprocess.run(command, capture_output=True, text=True)
