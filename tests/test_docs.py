@@ -250,3 +250,12 @@ FILES = re.compile(r"(mtlprune|tests|experiments|data_scripts|results)/[a-z\d_./
 """A path in the repository; capitals stand for a name of the reader's."""
 FOREIGN_OPTIONS = {"--strict", "--help", "--headless", "--converter"}
 """Options of other programs, and of scripts."""
+
+
+def test_there_are_no_more_commands_and_options_than_these() -> None:
+    """The command line stays small. Arguments are no options, and --a/--no-a is one."""
+    each = [command for _, command in every_command()]
+    options = [part for command in each for part in command.params if part.param_type_name == "option"]
+    commands = [command for command in each if not hasattr(command, "list_commands")]
+    assert len(COMMAND_LINE.list_commands(None)) <= 16 and len(commands) <= 19
+    assert len(options) <= 105, sorted(str(part.opts) for part in options)

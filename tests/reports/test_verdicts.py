@@ -1,4 +1,5 @@
-"""One difference has one verdict: on the first screen, in tables and in forests, whatever else these show."""
+"""One difference has one verdict: on the first screen, in tables and in forests, whatever else these show. Where a
+single task lies below plain fine-tuning, a warning says so."""
 
 import re
 from collections import defaultdict
@@ -11,6 +12,7 @@ from mtlprune.reports.page import Choices, Sources, report
 from mtlprune.reports.page.first_screen import largest_joint, plot
 from mtlprune.reports.page.scores import Scored
 from mtlprune.reports.scores.comparisons import compare, with_tests
+from mtlprune.reports.scores.plain_heads import PLAIN_HEADS, warnings
 from mtlprune.reports.scores.tables import Comparison
 from mtlprune.reports.scores.tables import tests_legend as legend_of_tests
 from mtlprune.runs.folder import RunFolder
@@ -124,3 +126,23 @@ def test_committed_tables_have_one_verdict_for_each_difference():
     dots = [(name, fill != "#ffffff") for name, fill in zip(names, fills, strict=True) if "more updates" not in name]
     of_records = {task: of for (task, name, _), of in seen.items() if "records.md" in {table for table, *_ in of}}
     assert dict(dots) == {task: next(iter(of))[1] for task, of in of_records.items()}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "tasks"),
+    [
+        ("ewt5-minilm/records:none-pos-[0-9]*,none-ner-[0-9]*,none-mtl5-*", {"POS", "NER"}),
+        ("baselines/records/tuned:72-own-*", set()),
+    ],
+)
+def test_runs_below_plain_fine_tuning_are_warned_of(pattern: str, tasks: set[str]) -> None:
+    below = [RunFolder(path) for path in expanded([f"{RESULTS}/{pattern}"])]
+    assert {re.match(r"Warning: (\w+)", line)[1] for line in warnings(compare(below, "test"))} == tasks  # type: ignore[index]
+
+
+def test_the_scores_of_plain_fine_tuning_are_those_of_the_page() -> None:
+    page = (RESULTS / "baselines/peers.md").read_text(encoding="utf-8")
+    [plain] = PLAIN_HEADS
+    for task, score in plain.scores.items():
+        [row] = re.findall(rf"^\| {task.upper()} \|.*$", page, re.MULTILINE)
+        assert row.split("|")[4].split("±")[0].strip() == f"{score:.2f}"
