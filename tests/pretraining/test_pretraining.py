@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from run_folders import change_json
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from mtlprune.config.config import ConfigError, validated
@@ -286,7 +287,7 @@ def test_a_loss_that_is_no_number_says_what_to_lower(small_pretraining, tmp_path
         pretrained(settings, tmp_path / "run")
 
 
-def test_cosreg_lowers_r_of_tied_embeddings_and_resumes_exactly(done, small_pretraining, tmp_path):
+def test_cosreg_lowers_r_of_tied_embeddings(done, small_pretraining, tmp_path):
     free = small_pretraining(cosreg=0.0)
     pretrained(free, tmp_path / "free")
     unnamed = {name: block for name, block in free.items() if name != "cosreg"}
@@ -295,18 +296,12 @@ def test_cosreg_lowers_r_of_tied_embeddings_and_resumes_exactly(done, small_pret
     first, last = lines_of(tmp_path / "free")[0], lines_of(tmp_path / "free")[-1]
     assert "cosreg" not in last["train"] and first["embedding_cosine"] == lines_of(done[0])[0]["embedding_cosine"]
     assert lines_of(done[0])[-1]["embedding_cosine"] < last["embedding_cosine"]
-    steps = [0]
-    watch, stop = (lambda event: steps.append(event.progress.step)), (lambda: steps[-1] == 7)
-    pretrained(small_pretraining(), tmp_path / "broken", watch=watch, stop=stop)
-    assert pretrained(small_pretraining(), tmp_path / "broken").finished
-    exactly(weights_of(done[0], 12), weights_of(tmp_path / "broken", 12))
 
 
 def test_cosreg_is_refused_where_nothing_is_tied(small_pretraining, tmp_path, tiny_encoder):
     folder = tmp_path / "untied"
     shutil.copytree(tiny_encoder("bert"), folder)
-    settings = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**settings, "tie_word_embeddings": False}))
+    change_json(folder / "config.json", tie_word_embeddings=False)
     with pytest.raises(ConfigError, match=r"cosreg: expected a model that reads and predicts pieces by one table"):
         pretrained(small_pretraining() | {"model": {"start": str(folder)}}, tmp_path / "run")
     assert not (tmp_path / "run" / "config.yaml").exists()

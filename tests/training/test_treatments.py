@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from run_folders import change_json
 from small_runs import Settings, assert_alike, check_refused, check_resumes, gradients, train_until, trained, trainer
 from tiny import make_tiny
 from torch import Tensor
@@ -203,7 +203,7 @@ def test_projection_at_features_is_that_of_word_vectors(plain: Settings, tmp_pat
 def test_heads_without_weights_of_their_own_are_refused(family, more, plain: Settings, tmp_path):
     settings = plain({"clone": {"heads": "1-1"}}, "pos,dep")
     config = make_tiny(family, tmp_path / "encoder") / "config.json"
-    config.write_text(json.dumps(json.loads(config.read_text()) | more))
+    change_json(config, **more)
     settings["encoder"] = {"name": str(config.parent), "random": True}
     check_refused(settings, tmp_path, "cannot be treated one by one")
 
