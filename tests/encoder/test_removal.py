@@ -82,14 +82,6 @@ def pruned(tmp_path_factory, tiny_encoder) -> Path:
     return folder
 
 
-WORDS = [["Dogs", "saw", "cats", "."], ["Yes"]]
-
-
-def vectors(encoder: Encoder, gates: Tensor | None = None) -> Tensor:
-    with torch.no_grad():
-        return encoder(encoder.collate(encoder.tokenize_all(WORDS)), gates).words
-
-
 def test_without_context_there_are_no_heads(pruned, tmp_path):
     encoder = Encoder.load(str(pruned), context=False)
     with pytest.raises(EncoderError, match="without context is kept with its run only"):
