@@ -2,9 +2,7 @@
 
 import json
 import os
-import random
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -33,26 +31,6 @@ def run(settings: dict[str, Any], folder: Path, **options: Any) -> int:
     process.join(120)
     assert process.exitcode is not None, "training hangs"
     return int(process.exitcode)
-
-
-def killed_often(settings: dict[str, Any], folder: Path, times: int, pause: float, **options: Any) -> int:
-    """Kill so many processes, each up to ``pause`` seconds after its first checkpoint; how many there were to kill."""
-    settings = often(settings)
-    checkpoint, moments, kills = folder / "checkpoint.safetensors", random.Random(3), 0
-    for _ in range(times):
-        process = start(settings, folder, **options)
-        before = checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0
-        while process.is_alive() and (not checkpoint.exists() or checkpoint.stat().st_mtime_ns == before):
-            time.sleep(0.002)  # until this process has got a step further
-        time.sleep(moments.uniform(0, pause))
-        process.kill()
-        process.join()
-        kills += process.exitcode == KILLED
-    return kills
-
-
-def often(settings: dict[str, Any]) -> dict[str, Any]:
-    return {**settings, "train": {**settings["train"], "checkpoint_minutes": 0.0}}
 
 
 def outcome(folder: Path) -> dict[str, Any]:

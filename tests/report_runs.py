@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 from run_folders import scattered, write_run
 
+from mtlprune.analyses.analysis import Request, find
 from mtlprune.evaluation.scores import count, main_score, score
 from mtlprune.io.files import append_line
 from mtlprune.layers import LAYERS
 from mtlprune.runs.folder import RunFolder
+from mtlprune.runs.results import Result, read_result, write_result
 from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
 
 TASKS = tuple(LAYERS)
@@ -60,6 +62,19 @@ def write_study(root: Path, seeds: Sequence[int] = (1, 2, 3), gold: Sequence[Sen
         skill = (0.9 if len(tasks) == 1 else 0.7) - 0.1 * pruned
         made.append(write_study_run(root / name, tasks, seed, pruned, skill, gold or gold_sentences()))
     return made
+
+
+def end_with(folder: RunFolder, **end: Any) -> None:
+    """Change what the manifest says of the end of a run, such as its number of updates (step)."""
+    manifest = folder.read_manifest()
+    folder.write_json("manifest.json", {**manifest, "finished": {**manifest["finished"], **end}})
+
+
+def result_of(root: Path, name: str, options: Any, runs: Sequence[str] | None = None) -> Result:
+    """What an analysis finds in runs, by default in all below a folder, written and read again."""
+    names = runs if runs is not None else sorted(str(path.parent) for path in root.glob("*/config.yaml"))
+    write_result(root / "result", find(name).measure(Request(names, Path(), options, split="test")))
+    return read_result(root / "result" / f"{name}.json")
 
 
 def write_study_run(

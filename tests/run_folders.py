@@ -78,6 +78,11 @@ def write_runs(
     return [write_run(path, skills, seed=seed, **settings) for skills, seed, path in made]
 
 
+def change_json(path: Path, **values: Any) -> None:
+    """Give keys of the object in a file other values."""
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
 def change_config(folder: RunFolder, **changes: Any) -> RunFolder:
     """Write other settings into the configuration of a run: blocks keep what is not named."""
     tree = folder.read_config()

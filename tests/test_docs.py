@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 import pytest
-import typer
 import yaml
+from command_line import ROOT as COMMAND_LINE
+from command_line import every_command, parsed
 
 from mtlprune.analyses.analysis import usable
 from mtlprune.analyses.probes import CHANCE, MODES, OFFSET, RANDOM, SHUFFLED
-from mtlprune.cli import COMMANDS, app
+from mtlprune.cli import COMMANDS
 from mtlprune.config import PRESETS
 from mtlprune.config.config import Config, load_config
 from mtlprune.io.block import explanations
@@ -130,19 +131,12 @@ def commands(text: str) -> Iterator[list[str]]:
 
 
 def test_every_command_of_a_page_can_be_parsed() -> None:
-    root: Any = typer.main.get_command(app)
     each = [(page, words) for page in LINKED for words in commands(page.read_text("utf-8"))]
     assert len(each) > 100
     wrong = []
     for page, words in each:
-        command, rest = root, list(words)
         try:
-            while hasattr(command, "list_commands"):
-                name = rest.pop(0)
-                command = command.get_command(None, name)
-                if command is None:
-                    raise ValueError(f"there is no command {name}")
-            command.make_context(None, rest)
+            parsed(words)
         except Exception as error:  # of the click within typer
             wrong.append(f"{page}: {shlex.join(words)}: {error}")
     assert not wrong, "\n".join(wrong)
@@ -150,7 +144,7 @@ def test_every_command_of_a_page_can_be_parsed() -> None:
 
 def test_every_command_that_is_named_is_one() -> None:
     """On pages, and in what the package prints and says of itself."""
-    known = set(typer.main.get_command(app).list_commands(None))  # type: ignore[attr-defined, arg-type]
+    known = set(COMMAND_LINE.list_commands(None))
     sources = [*(ROOT / "mtlprune").rglob("*.py"), *(ROOT / "mtlprune").rglob("*.html"), *LINKED]
     for path in (path for path in sources if path.name != "CHANGELOG.md" and path.parent.name != "log"):
         named = set(re.findall(r"[`>]mtlprune ([a-z]+)", path.read_text("utf-8")))
@@ -217,17 +211,10 @@ def test_links_lead_to_pages_and_headings(page: Path) -> None:
             assert place in map(anchor, titles), f"{path}#{place}"
 
 
-def help_texts(command: Any, called: str) -> Iterator[tuple[str, str]]:
-    """Name → text of a command, its options, and the commands below it."""
-    yield called, command.help or ""
-    yield from ((f"{called} {part.name}", part.help) for part in command.params if getattr(part, "help", None))
-    for name in command.list_commands(None) if hasattr(command, "list_commands") else ():
-        yield from help_texts(command.get_command(None, name), f"{called} {name}")
-
-
 def test_help_texts_are_sentences_about_something() -> None:
     """No text begins with a preposition whose noun is missing; software prints and reports, it does not say or tell."""
-    texts = [*help_texts(typer.main.get_command(app), "mtlprune")]
+    texts = [(called, command.help or "") for called, command in every_command()]
+    texts += [(called, getattr(part, "help", None) or "") for called, one in every_command() for part in one.params]
     texts += [(record.name, text) for record in usable() for text in explanations(record.options).values()]
     texts += [(name, text) for name, block in BLOCKS.items() for text in explanations(block).values()]
     texts += [("pretraining", text) for block in PRETRAINING for text in explanations(block).values()]
@@ -247,7 +234,8 @@ def test_a_page_is_no_longer_than_one_reads(page: Path) -> None:
 
 def test_options_and_files_that_pages_name_are_there() -> None:
     """Each `--option` belongs to some command, and each path below a folder of the repository exists."""
-    options = {name for text in map(str.split, command_options(typer.main.get_command(app))) for name in text}
+    parts = [part for _, command in every_command() for part in command.params]
+    options = {name for part in parts for name in (*part.opts, *part.secondary_opts)}
     for page in PAGES:
         text = re.sub(r"^```.*?^```$|^ {4}.*$", "", page.read_text("utf-8"), flags=re.M | re.S)
         spans = re.findall(r"`([^`\n]+)`", text)
@@ -264,7 +252,10 @@ FOREIGN_OPTIONS = {"--strict", "--help", "--headless", "--converter"}
 """Options of other programs, and of scripts."""
 
 
-def command_options(command: Any) -> Iterator[str]:
-    yield " ".join(name for part in command.params for name in [*part.opts, *part.secondary_opts])
-    for name in command.list_commands(None) if hasattr(command, "list_commands") else ():
-        yield from command_options(command.get_command(None, name))
+def test_there_are_no_more_commands_and_options_than_these() -> None:
+    """The command line stays small. Arguments are no options, and --a/--no-a is one."""
+    each = [command for _, command in every_command()]
+    options = [part for command in each for part in command.params if part.param_type_name == "option"]
+    commands = [command for command in each if not hasattr(command, "list_commands")]
+    assert len(COMMAND_LINE.list_commands(None)) <= 16 and len(commands) <= 19
+    assert len(options) <= 105, sorted(str(part.opts) for part in options)

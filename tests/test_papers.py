@@ -8,15 +8,14 @@ import runpy
 import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-import typer
 import yaml
+from command_line import parsed
 from tiny import make_lab
 
 from mtlprune.analyses.analysis import find
-from mtlprune.cli import analyze, app
+from mtlprune.cli import analyze
 from mtlprune.config import tree_of
 from mtlprune.config.config import load_config
 from mtlprune.pretraining.config import load_pretraining
@@ -79,18 +78,6 @@ def corpus(tmp_path_factory: pytest.TempPathFactory, tiny_encoder: Callable[[str
     folder = tmp_path_factory.mktemp("papers")
     make_lab(folder, tiny_encoder("bert"), (24, 8, 8))
     return folder / "corpus"
-
-
-def parsed(words: list[str]) -> dict[str, Any]:
-    """The parameters of a command of `mtlprune`, as its command line reads them. Raises what click raises."""
-    command: Any = typer.main.get_command(app)
-    rest = list(words)
-    while hasattr(command, "list_commands"):
-        name = rest.pop(0)
-        assert command.get_command(None, name) is not None, f"there is no command {name}"
-        command = command.get_command(None, name)
-    parameters: dict[str, Any] = command.make_context(None, rest).params
-    return parameters
 
 
 def committed(words: list[str]) -> Iterator[str]:

@@ -23,6 +23,7 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str]] = [
     ({"words": ()}, "words: there are none; a sentence needs at least one word"),
     ({"words": ("a", "")}, "words: word 1 is ''; expected a non-empty string"),
     ({"words": ("a", "b\tc")}, "word 1 is 'b\\tc'; a word may not hold a tab or a line break"),
+    *(({"split": split}, "second text of the pair begins at word") for split in (0, 4, 5)),
     ({"pos": ("A", "B")}, "pos: expected one tag a word, found 2 for 4 words"),
     ({"pos": ("A", "B", "", "D")}, "pos: the label of word 2 is ''; expected a non-empty string without blanks"),
     ({"pos": ("A", "_", "C", "D")}, "pos: the label of word 1 is '_', which means unknown and is none"),

@@ -152,10 +152,10 @@ EVEN = [6] * 12  # open heads in each of 12 layers, of 12
 MIDDLE = [0, 1, 2, 5, 9, 11, 11, 9, 5, 2, 1, 0]
 
 
-def seeds_of(generator: np.random.Generator, label: str, wanted: np.ndarray, number: int = 3) -> list[Claim]:
-    """Seeds that agree on the wanted heads, but for a tenth of them, and open a tenth as many others of the layer."""
+def seeds_of(generator: np.random.Generator, label: str, wanted: np.ndarray) -> list[Claim]:
+    """Three that agree on the wanted heads, but for a tenth of them, and open a tenth as many others of the layer."""
     found = []
-    for seed in range(number):
+    for seed in range(3):
         rate = np.where(wanted > 0, 0.9, 0.1 * wanted.mean(1, keepdims=True))
         opened = generator.random(wanted.shape) < rate
         found.append(claim(label, seed, np.where(opened, generator.uniform(0.2, 1, wanted.shape), 0.0)))

@@ -333,7 +333,7 @@ def test_another_file_of_vectors_is_refused(tmp_path, text, words):
         read_vectors(tmp_path / "none.txt")
 
 
-def test_several_encoders_are_told_apart_by_run_and_seed(tmp_path, tiny_encoder):
+def test_several_encoders_are_told_apart_by_run_and_seed(tmp_path):
     names = []
     for seed in (1, 2):
         run = RunFolder(tmp_path / str(seed))

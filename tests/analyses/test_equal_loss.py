@@ -8,14 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from report_runs import TASKS, gold_sentences, write_study_run
+from report_runs import TASKS, end_with, gold_sentences, result_of, write_study_run
+from run_folders import change_config
 
-from mtlprune.analyses.analysis import Request, find
+from mtlprune.analyses.analysis import find
 from mtlprune.analyses.costs.equal_loss import LOSS, MEAN, UPDATES, EqualLossOptions
-from mtlprune.analyses.costs.equal_loss.measure import cost_at_equal_loss, measure, share_of
+from mtlprune.analyses.costs.equal_loss.measure import cost_at_equal_loss, share_of
 from mtlprune.reports.analyses import figures, markdown
 from mtlprune.runs.folder import RunError
-from mtlprune.runs.results import Result, read_result, write_result
+from mtlprune.runs.results import Result
 from mtlprune.statistics.resamples import Resampled
 
 GOLD = gold_sentences(150)
@@ -27,10 +28,9 @@ def write(root: Path, tasks: tuple[str, ...], updates: int, skill: float, loss: 
     for seed in (1, 2, 3):
         name = "_".join(tasks)
         folder = write_study_run(root / f"{name}-{updates}-{seed}", tasks, seed, False, skill, GOLD)
-        tree, manifest, best = folder.read_config(), folder.read_manifest(), folder.read_best()["joint"]["epoch"]
-        tree["train"]["epochs"] = updates // 4
-        folder.write_config(tree)
-        folder.write_json("manifest.json", {**manifest, "finished": {**manifest["finished"], "step": updates}})
+        best = folder.read_best()["joint"]["epoch"]
+        change_config(folder, train={"epochs": updates // 4})
+        end_with(folder, step=updates)
         if loss is not None:
             logged = {"train_loss": dict.fromkeys(tasks, loss)}
             lines = [json.loads(line) for line in folder.metrics_path.read_text().splitlines()]
@@ -38,11 +38,8 @@ def write(root: Path, tasks: tuple[str, ...], updates: int, skill: float, loss: 
             folder.metrics_path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
-def result_of(root: Path) -> Result:
-    runs = sorted(str(path.parent) for path in root.glob("*/config.yaml"))
-    result = measure(Request(runs, Path(), EqualLossOptions(resamples=300), split="test"))
-    write_result(root / "result", result)
-    return read_result(root / "result" / "equal_loss.json")
+def found(root: Path) -> Result:
+    return result_of(root, "equal_loss", EqualLossOptions(resamples=300))
 
 
 @pytest.mark.parametrize(
@@ -56,7 +53,7 @@ def test_what_is_left_at_equal_loss_is_what_was_planted(tmp_path, loss: float, l
         for task in TASKS:
             write(tmp_path, (task,), updates, skill, single_loss)
     write(tmp_path, TASKS, 32, SKILL[8][0], loss)
-    result = result_of(tmp_path)
+    result = found(tmp_path)
     costs = result.frames["costs"].set_index(["mode", "task"])
     [share] = result.frames["shares"].itertuples()
     assert costs.loc[(UPDATES, MEAN), "estimate"] < -10
@@ -71,14 +68,14 @@ def test_missing_losses_equal_losses_and_one_number_of_updates_are_refused(tmp_p
         for tasks in (*((task,) for task in TASKS), TASKS):
             write(root, tasks, 4, 0.5, 0.8)
     with pytest.raises(RunError, match=r"expected single-task runs of .* with 2 different numbers of updates"):
-        result_of(tmp_path / "none")
+        found(tmp_path / "none")
     for task in TASKS:
         write(tmp_path / "none", (task,), 8, 0.6, None)
         write(tmp_path / "equal", (task,), 8, 0.6, 0.8)
     with pytest.raises(RunError, match=r"expected the training loss .*train.log_train_loss=500"):
-        result_of(tmp_path / "none")
+        found(tmp_path / "none")
     with pytest.raises(RunError, match=r"expected a different training loss above 0 .* found 0.8, 0.8 with"):
-        result_of(tmp_path / "equal")
+        found(tmp_path / "equal")
 
 
 @pytest.mark.parametrize("share", [0.0, 0.4, 1.0])

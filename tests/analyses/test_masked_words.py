@@ -86,9 +86,9 @@ def test_what_is_chosen_how_it_is_shown_and_how_it_is_split(language_model):
     assert not torch.equal(masked_items(subject, sentences, replace(REQUEST, seed=1)).part, items.part)
 
 
-def planted(number: int = 1500) -> MaskedItems:
-    """Pieces 3 to 8, 3 most frequent, that f alone knows; i, h and c are noise."""
-    generator = torch.Generator().manual_seed(0)
+def planted() -> MaskedItems:
+    """1,500 pieces 3 to 8, 3 most frequent, that f alone knows; i, h and c are noise."""
+    generator, number = torch.Generator().manual_seed(0), 1500
     gold = 3 + torch.randint(0, 9, (number,), generator=generator).sub(3).clamp(min=0)
     terms = 0.3 * torch.randn(4, number, 8, generator=generator)
     terms[TERMS.index("f")] = 3 * torch.nn.functional.one_hot(gold - 3, 8) + 40.0

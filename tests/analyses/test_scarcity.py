@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from report_runs import TASKS, gold_sentences, write_study_run
+from report_runs import TASKS, end_with, gold_sentences, result_of, write_study_run
 
-from mtlprune.analyses.analysis import Request, find
+from mtlprune.analyses.analysis import find
 from mtlprune.analyses.heads.scarcity import MEAN, ScarcityOptions
-from mtlprune.analyses.heads.scarcity.measure import measure
 from mtlprune.reports.analyses import figures, markdown
 from mtlprune.runs.folder import RunError, RunFolder
-from mtlprune.runs.results import Result, read_result, write_result
+from mtlprune.runs.results import Result
 
 GOLD = gold_sentences(150)
 HEADS = 12
@@ -38,15 +38,11 @@ def write(
                     line["gates"]["shared"] = (np.arange(HEADS) < heads).reshape(3, 4).astype(float).tolist()
                 folder.gates_path.write_text("".join(json.dumps(line) + "\n" for line in lines))
             folder.write_config(tree)
-            manifest = folder.read_manifest()
-            folder.write_json("manifest.json", {**manifest, "finished": {**manifest["finished"], "step": 4 * epochs}})
+            end_with(folder, step=4 * epochs)
 
 
-def result_of(root: Path, **changed: Any) -> Result:
-    options = ScarcityOptions(resamples=300, margin=3.0).model_copy(update=changed)
-    runs = sorted(str(path.parent) for path in root.glob("*/config.yaml"))
-    write_result(root / "result", measure(Request(runs, Path(), options, split="test")))
-    return read_result(root / "result" / "scarcity.json")
+def found(root: Path, runs: Sequence[str] | None = None, **changed: Any) -> Result:
+    return result_of(root, "scarcity", ScarcityOptions(resamples=300, margin=3.0).model_copy(update=changed), runs)
 
 
 def test_a_gap_that_widens_is_seen_and_one_that_does_not_is_not(tmp_path):
@@ -54,7 +50,7 @@ def test_a_gap_that_widens_is_seen_and_one_that_does_not_is_not(tmp_path):
     write(tmp_path, 6, 0.8, 0.8, seeds=(2, 3, 4))
     write(tmp_path, 3, 0.8, 0.4)
     write(tmp_path, 12, 0.9, 0.9, epochs=15)
-    result = result_of(tmp_path, without=TASKS[0])
+    result = found(tmp_path, without=TASKS[0])
     levels = result.frames["levels"].set_index(["term", "task"])
     names = ["12 heads, 12 updates", "12 heads, 60 updates", "6 heads, 12 updates", "3 heads, 12 updates"]
     assert [*dict.fromkeys(term for term, _ in levels.index)] == names
@@ -80,31 +76,29 @@ def test_a_gap_that_widens_is_seen_and_one_that_does_not_is_not(tmp_path):
 def test_heads_that_cannot_be_compared(tmp_path):
     write(tmp_path, 12, 0.9, 0.9)
     with pytest.raises(RunError, match="with few"):
-        result_of(tmp_path)
+        found(tmp_path)
     write(tmp_path, 6, 0.9, 0.9)
     path = tmp_path / f"6-3-{TASKS[0]}-1" / "gates.jsonl"
     path.write_text(path.read_text().replace("1.0, 0.0", "0.0, 1.0"))
-    assert "have other heads open" in markdown(find("scarcity"), result_of(tmp_path))
+    assert "have other heads open" in markdown(find("scarcity"), found(tmp_path))
     with pytest.raises(RunError, match="without: expected one of the tasks"):
-        result_of(tmp_path, without="pet")
+        found(tmp_path, without="pet")
     for folder in map(RunFolder, tmp_path.glob("6-*")):
         tree = folder.read_config()
         folder.write_config(tree | {"pruning": {"method": "topk", "keep": 6}})
     with pytest.raises(RunError, match="expected all heads, or random ones"):
-        result_of(tmp_path)
+        found(tmp_path)
 
 
 def listed(root: Path, text: str, *runs: str) -> Result:
     (root / "groups.yaml").write_text(text)
-    options = ScarcityOptions(resamples=300, margin=3.0, groups=str(root / "groups.yaml"))
-    write_result(root / "listed", measure(Request(runs, Path(), options, split="test")))
-    return read_result(root / "listed" / "scarcity.json")
+    return found(root, runs, groups=str(root / "groups.yaml"))
 
 
 def test_groups_of_a_file_are_measured_as_groups_of_equal_settings_are(tmp_path):
     write(tmp_path, 12, 0.9, 0.9)
     write(tmp_path, 3, 0.8, 0.4)
-    plain = result_of(tmp_path)
+    plain = found(tmp_path)
     groups = f"groups: {{all: ['{tmp_path}/12-*'], few: ['{tmp_path}/3-*']}}\n"
     result = listed(tmp_path, f"{groups}changes: [[few, all]]\npooled: {{both: [[few, all], [few, all]]}}\n")
     for name in ("levels", "changes"):

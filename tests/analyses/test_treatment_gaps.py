@@ -11,16 +11,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from report_runs import TASKS, gold_sentences, write_study_run
+from report_runs import TASKS, end_with, gold_sentences, result_of, write_study_run
 from run_folders import change_config
 
 from mtlprune.analyses.analysis import Request, find
 from mtlprune.analyses.heads.treatments import TreatmentsOptions
-from mtlprune.analyses.heads.treatments.measure import gap_errors, measure
+from mtlprune.analyses.heads.treatments.measure import gap_errors
 from mtlprune.figures.grid import number
 from mtlprune.reports.analyses import figures, markdown
 from mtlprune.runs.folder import RunError
-from mtlprune.runs.results import Result, read_result, write_result
+from mtlprune.runs.results import Result
 
 GOLD = gold_sentences(150)
 STEM = {"named": None, "claims": "claims", "least": 3, "rule": None, "like": None, "seed": None}
@@ -39,21 +39,18 @@ def write(
         seconds = 175.0 if name == "long" else 154.0 if "clone" in name else 35.0
         ended = {"step": 60 if name == "long" else 12, "seconds": seconds}
         manifest["parameters"] = {"encoder": 1000, "clones": 200} if "clone" in name else {"encoder": 1000}
-        folder.write_json("manifest.json", {**manifest, "finished": {**manifest["finished"], **ended}})
+        folder.write_json("manifest.json", manifest)
+        end_with(folder, **ended)
 
 
 def write_alone(root: Path, skill: float) -> None:
     for task, seed in itertools.product(TASKS, (1, 2, 3)):
         folder = write_study_run(root / f"none-{task}-{seed}", (task,), seed, False, skill, GOLD)
-        manifest = folder.read_manifest()
-        folder.write_json("manifest.json", {**manifest, "finished": {**manifest["finished"], "step": 12}})
+        end_with(folder, step=12)
 
 
 def found(root: Path, **changed: Any) -> Result:
-    options, runs = OPTIONS.model_copy(update=changed), sorted(str(path.parent) for path in root.glob("*/config.yaml"))
-    result = measure(Request(runs, Path(), options, split="test"))
-    write_result(root / "found", result)
-    return read_result(root / "found" / "treatments.json")
+    return result_of(root, "treatments", OPTIONS.model_copy(update=changed))
 
 
 def test_planted_gaps_shares_controls_and_costs(tmp_path):

@@ -33,7 +33,6 @@ from mtlprune.runs.folder import RunError
 from mtlprune.runs.results import Result
 from mtlprune.sentence import Sentence
 
-ROOT = Path(__file__).parents[2]
 FEW = {
     "smoothing": ("--sentences", 6, "closing=3", "permutations=9"),
     "degeneration": ("--sentences", 8, "rows=40", "permutations=49"),

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from report_runs import gold_sentences, write_study_run
-from run_folders import change_config
+from run_folders import change_config, change_json
 from safetensors.torch import load_file, save_file
 
 from mtlprune.cli.show import majority_of
@@ -224,7 +224,7 @@ OUTSIDE = ("../secret", "encoder/../../secret", "SECRET", "", ".", "nul\0")
 
 
 @pytest.mark.parametrize("name", OUTSIDE)
-def test_a_list_of_files_of_a_stranger_leads_nowhere_else(name, broken, lab, mtlprune, monkeypatch):
+def test_a_list_of_files_of_a_stranger_leads_nowhere_else(name, broken, lab, mtlprune):
     """Nothing outside of the folder is read, which a pipe without an end shows, nor is its SHA-256 printed."""
     secret = broken.run.parent / "secret"
     secret.mkdir()
@@ -237,9 +237,8 @@ def test_a_list_of_files_of_a_stranger_leads_nowhere_else(name, broken, lab, mtl
         answer.refuses(list_of)
         assert repr(name)[1:-1] in answer.err.replace("\\\\", "\\")
 
-    manifest = json.loads((broken.run / "manifest.json").read_text())
-    manifest["files"][name] = "0" * 64
-    (broken.run / "manifest.json").write_text(json.dumps(manifest))
+    manifest = RunFolder(broken.run).read_manifest()
+    change_json(broken.run / "manifest.json", files=manifest["files"] | {name: "0" * 64})
     refused("manifest.json names", "evaluate", broken.run, "--split", "dev")
 
     encoder = shutil.copytree(broken.whole / "encoder", broken.run.parent / "theirs")
@@ -260,21 +259,21 @@ def test_a_list_of_files_of_a_stranger_leads_nowhere_else(name, broken, lab, mtl
         refused("study.json names", "table", packed, "--split", "dev")
 
     corpus = shutil.copytree(lab.corpus, broken.run.parent / "corpus")
-    info = json.loads((corpus / "corpus.json").read_text())
-    (corpus / "corpus.json").write_text(json.dumps(info | {"files": info["files"] | {"dev": name}}))
+    change_json(corpus / "corpus.json", files=json.loads((corpus / "corpus.json").read_text())["files"] | {"dev": name})
     mtlprune("data", "check", corpus).refuses("corpus.json (the file of split 'dev')")
 
 
 def test_gates_that_are_not_those_of_the_weights(broken):
     """Also where the manifest does not know their file: of a run that is not finished, or as somebody left it out."""
     (broken.run / "gates.jsonl").write_bytes(digits_changed((broken.run / "gates.jsonl").read_bytes()))
-    manifest = json.loads((broken.run / "manifest.json").read_text())
+    run = RunFolder(broken.run)
+    manifest = run.read_manifest()
     del manifest["files"]["gates.jsonl"]
-    (broken.run / "manifest.json").write_text(json.dumps(manifest))
+    run.write_json("manifest.json", manifest)
     for command in ("claims", "report", "evaluate"):
         broken.call(*broken.commands[command]).refuses("gates.jsonl: the manifest of the finished run does not name it")
     del manifest["files"]
-    (broken.run / "manifest.json").write_text(json.dumps(manifest))
+    run.write_json("manifest.json", manifest)
     for command in ("evaluate", "predict", "export"):
         broken.call(*broken.commands[command]).refuses("are not those of the weights")
 
@@ -302,9 +301,9 @@ def test_the_counts_of_a_corpus_are_those_of_its_sentences(key, lab, mtlprune, t
 def test_a_study_that_names_another_table_blames_itself(broken):
     broken.call(*broken.commands["pack"]).done()
     path = broken.out / "study" / "study.json"
-    tree = json.loads(path.read_text())
-    for sha256 in (tree["sha256"][:-1] + "x", "x" + tree["sha256"][1:]):
-        path.write_text(json.dumps(tree | {"sha256": sha256}))
+    known = json.loads(path.read_text())["sha256"]
+    for sha256 in (known[:-1] + "x", "x" + known[1:]):
+        change_json(path, sha256=sha256)
         broken.call("table", path.parent, "--split", "dev").refuses("study.json was changed or damaged")
 
 
@@ -332,8 +331,7 @@ def test_an_encoder_that_is_not_the_one_we_wrote_or_none(place, tiny_encoder, mt
     mtlprune(*asked).refuses(f"{sums}, line 1")
     sums.unlink()
     mtlprune(*asked).refuses("not finite")
-    tree = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(tree | {"num_hidden_layers": 0}))
+    change_json(folder / "config.json", num_hidden_layers=0)
     mtlprune(*asked).refuses("one layer or more")
 
 

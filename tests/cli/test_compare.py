@@ -93,6 +93,7 @@ def test_from_two_tasks_of_ones_own_to_a_page(compared):
         assert claim.open.sum() <= HEADS * LAYERS and claim.frequencies is not None
     names = {"sweep.yaml", "runs", "analyses", "probes", "table.md", "report.html"}
     assert {path.name for path in out.iterdir()} == names
+    assert read(out / "probes", "probes").about["kinds"].keys() == {"pos", "first"}  # what is compared is probed
 
 
 def test_a_page_of_its_runs_shows_what_the_comparison_did(compared, own, mtlprune, tmp_path):
@@ -143,22 +144,11 @@ def test_weights_are_kept_where_they_are_small_and_a_further_seed_adds_its_runs(
     assert len(after) == 19 and before.items() <= after.items()
 
 
-def test_a_dry_run_says_what_becomes_of_large_weights(own, encoder, mtlprune, tmp_path, monkeypatch):
-    monkeypatch.setattr("mtlprune.cli.compare.MAX_WEIGHT_BYTES", 0)
-    command = ("compare", own, f"encoder.name={encoder}", *FAST, "--out", tmp_path / "new", "--dry-run")
-    assert "removed in the end; --keep-weights keeps them" in mtlprune(*command).done().out
-    assert " MB: kept" in mtlprune(*command, "--keep-weights").done().out
-
-
 def test_a_second_tag_set_is_no_task_unless_it_is_named():
     splits = {name: {"sentences": 2, "known": {"pos": 2, "xpos": 2, "dep": 2}} for name in ("train", "dev", "test")}
     info = {"splits": splits, "layers": {"pos": "tags", "dep": "tree", "xpos": "tags"}}
     assert choose_tasks(Path("c"), info, None) == ["pos", "dep"]
     assert choose_tasks(Path("c"), info, "pos,xpos") == ["pos", "xpos"]
-
-
-def test_what_is_compared_is_probed_and_nothing_else(compared):
-    assert read(compared[0] / "probes", "probes").about["kinds"].keys() == {"pos", "first"}
 
 
 def test_without_weights_what_needs_them_says_so(dropped, mtlprune):
@@ -250,7 +240,7 @@ def test_one_training_sentence_is_refused_before_the_first_cell(mtlprune, encode
     assert not (tmp_path / "new").exists()
 
 
-def test_a_plan_writes_nothing(own, mtlprune, encoder, tmp_path):
+def test_a_plan_writes_nothing_and_says_what_becomes_of_large_weights(own, mtlprune, encoder, tmp_path, monkeypatch):
     command = ("compare", own, f"encoder.name={encoder}", *FAST, "--out", tmp_path / "new", "--dry-run")
     answer = mtlprune(*command, "--seeds", "1,2,3").done()
     assert "19 cells: 19 left" in answer.out and "by arithmetic" in answer.out
@@ -259,6 +249,9 @@ def test_a_plan_writes_nothing(own, mtlprune, encoder, tmp_path):
     assert not (tmp_path / "new").exists()
     pairs = mtlprune(*command, "--seeds", "1", "--pairs").done()  # of two tasks, the pair is the joint run
     assert "7 cells: 7 left" in pairs.out
+    monkeypatch.setattr("mtlprune.cli.compare.MAX_WEIGHT_BYTES", 0)
+    assert "removed in the end; --keep-weights keeps them" in mtlprune(*command).done().out
+    assert " MB: kept" in mtlprune(*command, "--keep-weights").done().out
 
 
 def test_a_stopped_quickstart_goes_on(mtlprune, encoder, tmp_path):

@@ -20,14 +20,13 @@ FIRST, LATER = 40, 20
 
 
 @pytest.fixture
-def commands(lab: Any, own_gates: Path, tmp_path: Path, encoder: Path) -> dict[str, tuple[Any, ...]]:
+def commands(lab: Any, own_gates: Path, tmp_path: Path) -> dict[str, tuple[Any, ...]]:
     """Command → its words; what they write is below ROOT."""
     words, tags = tmp_path / "words.txt", tmp_path / "own.conll"
     words.write_text("The cat saw the dog .\n")
     tags.write_text("".join(f"The\tDT\ncat\tNN\n{number}\tCD\n\n" for number in range(8)))
-    splits = [word for split in ("train", "dev", "test") for word in (f"--{split}", tags)][:2]
-    columns = ("columns", "--columns", "word,pos", *splits, "--out", "ROOT/corpus")
-    few = ("--resamples", 10)
+    columns = ("columns", "--columns", "word,pos", "--train", tags, "--out", "ROOT/corpus")
+    dev, few = ("--split", "dev"), ("--resamples", 10)
     sweep = {"base": str(lab.config), "grid": {"tasks": ["pos"], "seed": [1, 2]}}
     (tmp_path / "sweep.yaml").write_text(yaml.safe_dump(sweep))
     return {
@@ -35,20 +34,10 @@ def commands(lab: Any, own_gates: Path, tmp_path: Path, encoder: Path) -> dict[s
         "export": ("export", own_gates, "--task", "pos", "--out", "ROOT/export"),
         "predict": ("predict", own_gates, words, "--out", "ROOT/predicted.jsonl"),
         "data build": ("data", "build", *columns),
-        "data export": (
-            "data",
-            "export",
-            lab.corpus,
-            "--split",
-            "dev",
-            "--layer",
-            "pos",
-            "--out",
-            "ROOT/exported.conllu",
-        ),
+        "data export": ("data", "export", lab.corpus, *dev, "--layer", "pos", "--out", "ROOT/exported.conllu"),
         "claims": ("claims", own_gates, "--permutations", 10, "--out", "ROOT/claims", "--format", "svg"),
         "report": ("report", own_gates, *few, "--out", "ROOT/page.html"),
-        "table": ("table", own_gates, "--split", "dev", *few, "--out", "ROOT/table.md"),
+        "table": ("table", own_gates, *dev, *few, "--out", "ROOT/table.md"),
         "sweep": ("sweep", tmp_path / "sweep.yaml", "--out", "ROOT/sweep", "--jobs", 1),
         "analyze": ("analyze", "gradients", own_gates, "--corpus", lab.corpus, "--out", "ROOT/analyses"),
     }
@@ -61,7 +50,7 @@ NAMES = ("train", "export", "predict", "data build", "data export", "claims", "r
 @pytest.mark.usefixtures("forked_workers")
 @pytest.mark.parametrize("name", NAMES)
 def test_a_command_that_is_killed_and_given_again_ends_as_if_never_killed(
-    name: str, commands: dict[str, tuple[Any, ...]], mtlprune: Callable[..., Any], tmp_path: Path, own_gates: Path
+    name: str, commands: dict[str, tuple[Any, ...]], mtlprune: Callable[..., Any], tmp_path: Path
 ) -> None:
     root = tmp_path / "root"
     root.mkdir()

@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 import yaml
+from command_line import ROOT as COMMANDS
 from probe_results import write_probes
 from run_folders import write_run
 
-from mtlprune.cli import app
 from mtlprune.cli.console import exit_code, sentence
 from mtlprune.corpora.store import load_corpus, save_corpus
 from mtlprune.errors import MtlpruneError
@@ -82,41 +81,34 @@ def test_the_help_names_every_command_and_all_can_be_loaded(mtlprune):
     assert "--sentences" not in mtlprune("analyze", "probes", "--help").done().out
     helps = [mtlprune(*words, "--help").done().out for words in (("analyze",), ("evaluate",), ("report",))]
     assert all("--corpus DIR" in text and "--data" not in text for text in helps)
-    group: Any = typer.main.get_command(app)
-    for name in group.list_commands(None):
-        assert name in shown and group.get_command(None, name).name == name
+    for name in COMMANDS.list_commands(None):
+        assert name in shown and COMMANDS.get_command(None, name).name == name
     assert "Did you mean 'table'?" in mtlprune("tabel").err
     command = [sys.executable, "-m", "mtlprune", "analyze", "head", "minilm", "layer=0", "head=1"]
     answer = subprocess.run(command, capture_output=True, text=True)
     assert answer.returncode == 2 and "greater than or equal to 1" in answer.stderr and answer.stderr.count("\n") == 1
 
 
-PATHS = {
-    "table": ("table", "RUN", "--majority", "{}"),
-    "smoothing": ("analyze", "smoothing", "minilm", "--corpus", "{}", "--out", "{}/out"),
-    "evaluate": ("evaluate", "RUN", "--split", "dev"),
-}
+BEFORE_TORCH = [
+    ("table RUN --majority WRONG", {}, "WRONG"),
+    ("analyze smoothing minilm --corpus WRONG --out WRONG/out", {}, "WRONG"),
+    ("evaluate RUN --split dev", {}, "WRONG"),
+    ("export RUN --remove --out NEW", {}, "RUN"),  # without gates
+    ("export RUN --remove --out NEW", {"weights": "removed"}, "RUN"),
+]
 
 
-@pytest.mark.parametrize("command", PATHS)
-def test_a_wrong_path_of_a_corpus_is_said_before_torch_is_there(command, apart, tmp_path):
-    wrong = tmp_path / "nowhere"
-    run = RunFolder(tmp_path / "run")
-    run.write_config({"data": {"path": str(wrong)}, "tasks": ["pos"]})
-    run.write_json("manifest.json", {"data": {"fingerprint": ""}})
-    words = [word.format(wrong).replace("RUN", str(tmp_path / "run")) for word in PATHS[command]]
-    code, out, error, loaded = apart(*words)
-    assert (code, out, error.count("\n")) == (2, "", 1) and str(wrong) in error
-    assert not {"torch", "transformers", "datasets"} & loaded
-
-
-@pytest.mark.parametrize("manifest", [{}, {"weights": "removed"}])
-def test_a_run_from_which_no_heads_can_be_removed_is_refused_before_torch_is_there(manifest, apart, tmp_path):
-    run = RunFolder(tmp_path / "run")
-    run.write_config({"data": {"path": "x"}, "tasks": ["pos"]})
+@pytest.mark.parametrize(("command", "manifest", "named"), BEFORE_TORCH)
+def test_a_path_that_is_wrong_or_no_use_is_said_before_torch_is_there(command, manifest, named, apart, tmp_path):
+    paths = {"RUN": tmp_path / "run", "WRONG": tmp_path / "nowhere", "NEW": tmp_path / "new"}
+    run = RunFolder(paths["RUN"])
+    run.write_config({"data": {"path": str(paths["WRONG"])}, "tasks": ["pos"]})
     run.write_json("manifest.json", {"data": {"fingerprint": ""}} | manifest)
-    code, out, error, loaded = apart("export", run.path, "--remove", "--out", tmp_path / "new")
-    assert (code, out, error.count("\n")) == (2, "", 1) and str(run.path) in error and "torch" not in loaded
+    for name, path in paths.items():
+        command = command.replace(name, str(path))
+    code, out, error, loaded = apart(*command.split())
+    assert (code, out, error.count("\n")) == (2, "", 1) and str(paths[named]) in error
+    assert not {"torch", "transformers", "datasets"} & loaded
 
 
 @pytest.mark.parametrize("size", ["2", "x"])

@@ -53,7 +53,12 @@ def test_labels_of_dev_and_test_occur_in_train(train, seed):
     assert all(labels(s) <= known for split in ("dev", "test") for s in corpus[split])
 
 
-def test_running_out_of_sentences_is_said():
+class Everything(list[str]):
+    def __contains__(self, _: object) -> bool:
+        return True
+
+
+def test_running_out_of_sentences_or_pairs_is_said():
     few = [Sentence("-", ("a", str(n))) for n in range(3)]
     draws = ((lambda identity, s=few[n % 3]: Sentence(identity, s.words)) for n in count())
     taken: set[bytes] = set()
@@ -61,6 +66,10 @@ def test_running_out_of_sentences_is_said():
     with pytest.raises(CorpusError, match=r"asked for 3 sentences, but after 2 the last \d+ drawn"):
         list(fill("dev", 3, draws, taken))
     assert len(list(fill("dev", 2, draws, set()))) == 2
+    with pytest.raises(CorpusError, match="asked for 1 pairs that differ in lemmas, found 0"):
+        draw_pairs(1, layers=["lemmas"])
+    with pytest.raises(CorpusError, match="asked for 1 minimal pairs of agreement, found 0"):
+        draw_minimal_pairs(1, leave_out=Everything())
 
 
 def test_predicates_are_the_main_verbs_and_arguments_are_constituents_or_words_beside_them(sentences):
@@ -112,11 +121,6 @@ def test_pairs_differ_in_the_layers_they_name_alone(name):
     assert pairs == draw_pairs(40, seed=2, layers=[name]) != draw_pairs(40, seed=3, layers=[name])
 
 
-def test_too_many_pairs_are_refused():
-    with pytest.raises(CorpusError, match="asked for 1 pairs that differ in lemmas, found 0"):
-        draw_pairs(1, layers=["lemmas"])
-
-
 def test_minimal_pairs_break_one_word_and_a_model_without_context_is_at_chance():
     paradigms = draw_minimal_pairs(96, seed=2)
     assert len(paradigms) >= 5
@@ -137,15 +141,6 @@ def test_minimal_pairs_break_one_word_and_a_model_without_context_is_at_chance()
     seen = {text.lower() for paradigm in paradigms for text in paradigm.pairs[0]}
     fresh = draw_minimal_pairs(96, seed=2, leave_out=seen)
     assert not seen & {text.lower() for paradigm in fresh for pair in paradigm.pairs for text in pair}
-
-
-def test_too_many_minimal_pairs_are_refused():
-    class Everything(list[str]):
-        def __contains__(self, text: object) -> bool:
-            return True
-
-    with pytest.raises(CorpusError, match="asked for 1 minimal pairs of agreement, found 0"):
-        draw_minimal_pairs(1, leave_out=Everything())
 
 
 def test_reflexives_agree_with_their_subject():

@@ -1,6 +1,7 @@
-"""Tables, data sets and configurations with a sentence or a pair a row; and GUM."""
+"""Tables, data sets and configurations with a sentence or a pair a row, whole or mutated; and GUM."""
 
 import json
+import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -120,3 +121,29 @@ def test_names_of_gum_are_mentions_with_a_proper_head(mtlprune: Callable, tmp_pa
     assert found == ["bio", 2.0, "decl", "null"] and len(one.get("ner")) == 2
     (tmp_path / "splits.md").write_text("## train\n")
     mtlprune("data", "build", "gum", tmp_path, "--out", tmp_path / "d").refuses("expected documents under ## train")
+
+
+FILES = {
+    "t.tsv": ("text\tstars\tkind\na good one\t4\tx\nwhat ?\t2.5\ty|z\n", ["text=words,stars=rating:number,kind=kinds"]),
+    "p.csv": ('a,b,y\n"one, two",three,no\nx,y,yes\n', ["a=words,b=words,y=same"]),
+    "s.jsonl": ('{"text": "a b", "n": 1.5}\n{"text": "c", "n": null}\n', ["text=words,n=rating:number"]),
+    "c.conllu": ("# k = v\n# n = 3\n1\ta\t_\tX\t_\t_\t0\troot\t_\t_\n\n# k = w\n1\tb\t_\tX\t_\t_\t0\troot\t_\t_\n", []),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_mutated_files_are_read_or_refused_in_a_sentence(mtlprune: Callable, tmp_path: Path, name: str) -> None:
+    """Ten mutations of each file: signs lost, doubled, swapped or replaced. None gives a traceback."""
+    content, columns = FILES[name]
+    draw = random.Random(name)
+    for number in range(10):
+        signs = list(content)
+        for _ in range(draw.randint(1, 4)):
+            place = draw.randrange(len(signs))
+            signs[place] = draw.choice(["", signs[place] * 2, "\t", "\n", '"', ",", "\x00", "é", "9", "=", "{", "|"])
+        (tmp_path / name).write_text("".join(signs), encoding="utf-8")
+        options = ["--columns", *columns] if columns else ["--comment", "k=kind", "--comment", "n=rating:number"]
+        out = tmp_path / f"out{number}"
+        answer = mtlprune("data", "build", tmp_path / name, *options, "--split", "50/50/0", "--out", out)
+        assert answer.code in (0, 2), answer
+        assert answer.code == 0 or (answer.err.splitlines()[-1].startswith("mtlprune: ") and not out.exists()), answer

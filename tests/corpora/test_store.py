@@ -1,7 +1,6 @@
 """The store: round trips, fingerprints, damage, counts."""
 
 import hashlib
-import json
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from power_cuts import Recorder, images, lay_out
 from random_sentences import spans, trees
+from run_folders import change_json
 
 from mtlprune.corpora import CorpusError, tables
 from mtlprune.corpora.store import Corpus, load_corpus, save_corpus
@@ -87,21 +87,13 @@ def file_of(folder: Path, split: str = "train") -> Path:
     return next(folder.glob(f"{split}-*.jsonl"))
 
 
-def noted(**values: object) -> Callable[[Path], object]:
-    def damage(folder: Path) -> None:
-        info = json.loads((folder / "corpus.json").read_text())
-        (folder / "corpus.json").write_text(json.dumps(info | values))
-
-    return damage
-
-
 DAMAGE: dict[str, Callable[[Path], object]] = {
     "no corpus.json": lambda folder: (folder / "corpus.json").unlink(),
     "no JSON": lambda folder: (folder / "corpus.json").write_text("{"),
-    "another format": noted(format="another"),
+    "another format": lambda folder: change_json(folder / "corpus.json", format="another"),
     "cut": lambda folder: file_of(folder).write_bytes(file_of(folder).read_bytes()[:200]),
     "a split is gone": lambda folder: file_of(folder, "dev").unlink(),
-    "no counts": noted(splits={"train": {}}),
+    "no counts": lambda folder: change_json(folder / "corpus.json", splits={"train": {}}),
 }
 
 

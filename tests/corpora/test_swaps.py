@@ -72,11 +72,12 @@ def test_names_and_modifiers_of_two_sentences() -> None:
         replace(SHELL, pos=("NN", "VBZ", "NN")),
         replace(SHELL, dep=Dependencies((2, 0, 2), ("obj", "root", "obl"))),
         replace(SHELL, con=(Span(0, 3, "S"),)),
+        replace(SHELL, con=None),
         replace(SHELL, con=(Span(0, 2, "S"), Span(1, 3, "S"))),
         replace(SHELL, srl=(Predicate(0, None, (Span(0, 1, "V"),)), Predicate(2, None, (Span(2, 3, "V"),)))),
         replace(SHELL, ner=(Span(0, 1, "PER"), Span(2, 3, "LOC")), srl=ANN.srl),
     ],
-    ids=["tags", "relations", "brackets", "other brackets", "predicates", "the same labels"],
+    ids=["tags", "relations", "brackets", "unknown brackets", "other brackets", "predicates", "the same labels"],
 )
 @pytest.mark.parametrize("layer", SWAPPED)
 def test_spans_that_differ_otherwise_are_not_swapped(other: Sentence, layer: str) -> None:
@@ -89,10 +90,6 @@ def test_spans_of_one_sentence_and_capitals_are_no_swap() -> None:
     assert swapped_pairs([both], "ner") == []
     assert swapped_pairs([both, again], "ner") == []
     assert swapped_pairs([both, replace(again, words=("Ford", "sees", "him"))], "ner")
-
-
-def test_what_is_unknown_is_not_what_is_not_there() -> None:
-    assert swapped_pairs([ANN, replace(SHELL, con=None)], "ner") == []
 
 
 def test_negation_stays_and_what_is_referred_to() -> None:

@@ -11,7 +11,13 @@ from torch import Tensor
 from transformers import AutoModel, AutoTokenizer
 
 from mtlprune.encoder.abilities import abilities
-from mtlprune.encoder.export import fold_gates, text_tokenizer, with_all_heads, with_classifier
+from mtlprune.encoder.export import (
+    fold_gates,
+    text_tokenizer,
+    with_all_heads,
+    with_classifier,
+    with_sequence_classifier,
+)
 from mtlprune.encoder.heads import HeadHooks
 from mtlprune.encoder.interventions import fold_means
 from mtlprune.encoder.model import Encoder
@@ -37,7 +43,7 @@ def apart(found: Tensor, wanted: Tensor) -> float:
 
 @torch.no_grad()
 @pytest.mark.parametrize("family", FAMILIES)
-def test_means_of_closed_heads_are_in_the_biases(family: str, tiny_encoder, tmp_path: Path) -> None:
+def test_means_of_closed_heads_are_in_the_biases(family: str, tiny_encoder) -> None:
     """Folded ≡ mean ablation, with heads closed and with heads removed; refused in words where there is no bias."""
     encoder = Encoder.load(str(tiny_encoder(family)))
     gates, places = in_pairs(encoder.places.layers), encoder.places
@@ -101,3 +107,28 @@ def test_the_tokenizer_reads_texts_as_words_are_read(family: str, tiny_encoder, 
         again = AutoTokenizer.from_pretrained(tmp_path)
     wanted = [*encoder.frame.before, *pieces.ids.tolist(), *encoder.frame.after]
     assert again(" ".join(words))["input_ids"] == again(words, is_split_into_words=True)["input_ids"] == wanted
+
+
+ABLE = ["bert", "roberta", "electra", "distilbert", "albert", "deberta-v2", "mpnet"]
+
+
+@pytest.mark.parametrize("family", [family for family in ABLE if family in HEAD_FAMILIES])
+def test_a_linear_layer_on_the_first_token_gives_its_scores_in_plain_transformers(tiny_encoder, family: str) -> None:
+    encoder, generator = Encoder.load(str(tiny_encoder(family))), torch.Generator().manual_seed(0)
+    linear = torch.nn.Linear(encoder.hidden_size, 3)
+    with torch.no_grad():
+        linear.weight.copy_(torch.randn(linear.weight.shape, generator=generator) * 3)
+        linear.bias.copy_(torch.randn(3, generator=generator) * 3)
+        model = with_sequence_classifier(encoder.transformer, linear, list("abc"), "single_label_classification")
+        batch = encoder.collate(encoder.tokenize_all([["the", "old", "dog"], ["a", "cat"]]))
+        expected = linear(encoder(batch).cls)
+        found = model(input_ids=batch.input_ids, attention_mask=batch.attention_mask).logits
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6 * float(expected.abs().max()))
+    assert model.config.id2label == {0: "a", 1: "b", 2: "c"}
+
+
+def test_families_and_label_sets_without_such_a_layer_are_refused(tiny_encoder) -> None:
+    for family, labels in (("modernbert", 3), ("bert", 17)):
+        encoder = Encoder.load(str(tiny_encoder(family)))
+        with pytest.raises(EncoderError, match="so --head cannot be had; export the encoder"):
+            with_sequence_classifier(encoder.transformer, torch.nn.Linear(32, labels), ["x"] * labels, "regression")

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from found import without_heads
+from found import GATES, without_heads
 from tiny import FAMILIES, LAYERS, WORDS
 from torch import Tensor
 
@@ -17,8 +17,6 @@ from mtlprune.encoder.observe import Observation, observe, use_eager
 from mtlprune.encoder.pieces import EncoderError
 
 SENTENCES = [WORDS[:5], WORDS[7:20], WORDS[3:4], WORDS[20:28]]
-GATES = torch.tensor([[1.0, 0.0, 0.5, 0.25], [0.0, 0.75, 1.0, 0.1]])
-
 WANTS = ("attention", "heads", "hidden", "norms")
 
 

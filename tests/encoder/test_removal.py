@@ -1,7 +1,6 @@
 """Heads removed ≡ heads masked, in every family; saved and reloaded ≡ before; what does not fit is refused in words."""
 
 import copy
-import json
 import re
 import shutil
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from head_models import IDS, MASK, WITH_SDPA, build, drawn, gated, run
+from run_folders import change_json
 from safetensors.torch import load_file, save_file
 from tiny import HEAD_FAMILIES, HEADS, LAYERS
 from torch import Tensor
@@ -82,14 +82,6 @@ def pruned(tmp_path_factory, tiny_encoder) -> Path:
     return folder
 
 
-WORDS = [["Dogs", "saw", "cats", "."], ["Yes"]]
-
-
-def vectors(encoder: Encoder, gates: Tensor | None = None) -> Tensor:
-    with torch.no_grad():
-        return encoder(encoder.collate(encoder.tokenize_all(WORDS)), gates).words
-
-
 def test_without_context_there_are_no_heads(pruned, tmp_path):
     encoder = Encoder.load(str(pruned), context=False)
     with pytest.raises(EncoderError, match="without context is kept with its run only"):
@@ -111,11 +103,6 @@ def damaged(pruned, tmp_path) -> Path:
     return Path(shutil.copytree(pruned, tmp_path / "encoder", ignore=shutil.ignore_patterns(SUMS)))
 
 
-def change(folder: Path, **values: Any) -> None:
-    path = folder / "heads.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | values))
-
-
 @pytest.mark.parametrize(
     ("values", "message"),
     [
@@ -132,7 +119,7 @@ def change(folder: Path, **values: Any) -> None:
     ],
 )
 def test_a_head_map_that_does_not_fit_is_refused(damaged, values, message):
-    change(damaged, **values)
+    change_json(damaged / "heads.json", **values)
     for load in (load_pruned, lambda folder: Encoder.load(str(folder))):
         with pytest.raises(EncoderError, match=message):
             load(damaged)
@@ -141,7 +128,7 @@ def test_a_head_map_that_does_not_fit_is_refused(damaged, values, message):
 def test_layers_that_share_a_module_keep_the_same_heads(tmp_path):
     model = build("albert")
     reloaded(model, remove_heads(model, gates_of([[1, 2]], 4)), tmp_path)
-    change(tmp_path, kept=[[1, 2], [1], [1, 2], [1, 2]])
+    change_json(tmp_path / "heads.json", kept=[[1, 2], [1], [1, 2], [1, 2]])
     with pytest.raises(EncoderError, match=r"heads.json: unexpected content: heads that"):
         load_pruned(tmp_path)
 

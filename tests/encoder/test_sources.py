@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from run_folders import change_json
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import BartConfig, BertConfig, BloomConfig, ViTConfig
@@ -62,8 +63,7 @@ def test_a_pointer_of_git_lfs_is_named(bert, name):
 
 
 def test_a_config_that_asks_for_tuples_is_read_as_others_are(bert):
-    config = json.loads((bert / "config.json").read_text())
-    (bert / "config.json").write_text(json.dumps(config | {"return_dict": False}))
+    change_json(bert / "config.json", return_dict=False)
     encoder = Encoder.load(str(bert)).eval()
     words = encoder(encoder.collate(encoder.tokenize_all([("a", "dog")]))).words
     assert words.shape == (2, encoder.hidden_size) and words.isfinite().all()
@@ -92,20 +92,18 @@ def test_missing_weights_are_named_and_the_pooler_is_never_made(bert):
     ids=str,
 )
 def test_weights_of_other_shapes_are_named_with_both(bert, changed, message):
-    file = bert / "config.json"
-    config = json.loads(file.read_text())
-    file.write_text(json.dumps(config | changed))
-    pattern = ".*".join(map(re.escape, message.replace("V,", f"{config['vocab_size']},").split(" .* ")))
+    words = json.loads((bert / "config.json").read_text())["vocab_size"]
+    change_json(bert / "config.json", **changed)
+    pattern = ".*".join(map(re.escape, message.replace("V,", f"{words},").split(" .* ")))
     with pytest.raises(EncoderError, match=pattern):
         Encoder.load(str(bert))
 
 
 def test_surplus_weights_are_reported(bert, caplog):
-    file = bert / "config.json"
     with caplog.at_level(logging.WARNING, "mtlprune"):
         Encoder.load(str(bert))
         assert not caplog.records
-        file.write_text(json.dumps(json.loads(file.read_text()) | {"num_hidden_layers": 1}))
+        change_json(bert / "config.json", num_hidden_layers=1)
         Encoder.load(str(bert))
     assert "its config has no place for" in caplog.text and "encoder.layer.1" in caplog.text
 

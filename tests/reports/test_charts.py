@@ -1,13 +1,17 @@
-"""Charts and maps of gates: colours, what is not known, widths of paper, and who is shown where."""
+"""Charts and maps of gates: colours, what is not known, widths of paper, who is shown where; pictures by pillow."""
 
+import io
 import re
 
 import numpy as np
 import pandas as pd
 import pytest
+from PIL import Image
+from run_folders import claim, write_run
 
 from mtlprune.figures import charts, maps
-from mtlprune.runs.claims import Claim, group
+from mtlprune.figures.pictures import EDGE, FRAME_MS, LAST_FRAME_MS, SIDE, bare, gif
+from mtlprune.runs.claims import Claim, group, load_claims
 from mtlprune.runs.results import head_rows
 
 NAMES = ["first", "second <b>"]
@@ -82,10 +86,6 @@ def test_readers_without_colour_vision_tell_all_subsets_of_seeds_apart():
     assert (luminances[1:] / luminances[:-1] > 1.2).all()
 
 
-def claim(label: str, seed: int, z: np.ndarray, history: list[tuple[int, np.ndarray]] | None = None) -> Claim:
-    return Claim(f"runs/{label}-{seed}", label, seed, "minilm", z, history or [(10, z)])
-
-
 def made(claims: list[Claim], palette: str = "rgb") -> dict[str, maps.GateMap]:
     return {one.name: one for one in maps.claim_maps(group(claims), palette)}
 
@@ -101,3 +101,50 @@ def test_joint_runs_are_no_tasks_and_too_few_or_many_seeds_are_said():
     assert list(made(many)["rgb-POS"].numbers) == ["seed 1", "seed 2", "seed 3"]
     assert "it has no colour left for 4 and 5" in maps.left_out(group(many))[0]
     assert "rgb-POS" not in made(many[:1]) and "one seed only" in maps.left_out(group(many[:1]))[0]
+
+
+def centres(picture: Image.Image, layers: int, heads: int) -> np.ndarray:
+    pixels = np.asarray(picture.convert("RGB"))
+    rows, columns = (EDGE + SIDE // 2 + SIDE * np.arange(number) for number in (layers, heads))
+    return pixels[np.ix_(rows, columns)]
+
+
+def test_seeds_are_channels():
+    """Seed 1 in red, 2 in green, 3 in blue, each 255 · (1 − z), as in Figure 1a of He and Choi (2021)."""
+    gates = np.random.default_rng(0).random((3, 3, 5))
+    drawn = centres(bare(maps.mixed(list(gates), maps.corners(3, "rgb"))), 3, 5)
+    assert np.abs(drawn - 255 * (1 - np.moveaxis(gates, 0, -1))).max() <= 1
+
+
+@pytest.fixture
+def trained(tmp_path):
+    """The claim of a run of three evaluations."""
+    [found] = load_claims([write_run(tmp_path / "pos", ["pos"], np.eye(3, 4), seed=1).path])
+    return found
+
+
+def test_a_gif_has_a_frame_an_evaluation(trained):
+    film = Image.open(io.BytesIO(gif(trained)))
+    assert film.n_frames == len({gates.tobytes() + bytes([step]) for step, gates in trained.history}) == 3
+    for number, (_, gates) in enumerate(trained.history):
+        film.seek(number)
+        assert film.info["duration"] == (FRAME_MS if number < 2 else LAST_FRAME_MS)
+        assert np.abs(centres(film, 3, 4)[..., 0] - 255.0 * (1 - gates)).max() <= 4  # 64 greys
+
+
+def test_small_multiples_are_spread_over_the_evaluations(trained):
+    history = [(step, np.full((3, 4), step / 40)) for step in range(1, 41)]
+    object.__setattr__(trained, "history", history)
+    numbers = maps.training_map(trained).numbers
+    assert len(numbers) == 12
+    first, *_, last = numbers
+    assert first.startswith("update 1:") and last == "update 40: 12 of 12 open"
+
+
+def test_the_command_writes_and_lists_them(mtlprune, trained, tmp_path):
+    mtlprune("claims", trained.run, "--animate").refuses("--animate draws maps into a folder; name it with --out DIR")
+    out = tmp_path / "out"
+    mtlprune("claims", trained.run, "--animate", "--bare", "--format", "png", "--permutations", 9, "--out", out).done()
+    names = {path.name for path in (out / "maps").iterdir()}
+    assert {"training-POS-seed1.gif", "training-POS-seed1.png", "bare-grey-POS.png"} <= names
+    assert all(name in (out / "maps" / "maps.json").read_text() for name in names - {"maps.json"})

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from markup import Markup
 from probe_results import write_probes
 from report_runs import EVIL, gold_sentences, write_study, write_study_run
-from run_folders import change_config
+from run_folders import change_config, change_json
 
 from mtlprune.analyses.heads.claims.measure import overlap
 from mtlprune.reports.page import Choices, Sources, report
@@ -177,8 +177,7 @@ def test_what_is_missing_is_said(tmp_path, study):
     unscored = tmp_path / "unscored"
     shutil.copytree(runs[0].path, unscored)
     shutil.rmtree(unscored / "scores")
-    manifest = json.loads((unscored / "manifest.json").read_text())
-    (unscored / "manifest.json").write_text(json.dumps(manifest | {"files": {}}))
+    change_json(unscored / "manifest.json", files={})
     notes = ["2 of 9 cells are not finished."]
     said = Markup(report(Sources([*runs, RunFolder(unscored)], notes=notes), QUICK, no_gold))
     caveats = said.sections["caveats"]

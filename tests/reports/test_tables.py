@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from markup import markdown_rows
+from report_runs import end_with
 from run_folders import write_run, write_runs
 
 from mtlprune.evaluation.scores import main_score
@@ -254,7 +255,7 @@ def test_equal_scores_are_not_in_bold(tmp_path):
 
 
 def trained(folder: RunFolder, updates: int) -> RunFolder:
-    folder.write_json("manifest.json", {**folder.read_manifest(), "finished": {"epoch": 3, "step": updates}})
+    end_with(folder, step=updates)
     return folder
 
 

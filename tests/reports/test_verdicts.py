@@ -1,4 +1,5 @@
-"""One difference has one verdict: on the first screen, in tables and in forests, whatever else these show."""
+"""One difference has one verdict: on the first screen, in tables and in forests, whatever else these show. Where a
+single task lies below plain fine-tuning, a warning says so."""
 
 import re
 from collections import defaultdict
@@ -11,7 +12,8 @@ from mtlprune.reports.page import Choices, Sources, report
 from mtlprune.reports.page.first_screen import largest_joint, plot
 from mtlprune.reports.page.scores import Scored
 from mtlprune.reports.scores.comparisons import compare, with_tests
-from mtlprune.reports.scores.tables import Comparison
+from mtlprune.reports.scores.plain_heads import PLAIN_HEADS, warnings
+from mtlprune.reports.scores.tables import Comparison, Tested
 from mtlprune.reports.scores.tables import tests_legend as legend_of_tests
 from mtlprune.runs.folder import RunFolder
 from mtlprune.sweeps.folder import expanded
@@ -26,10 +28,11 @@ def runs(pattern: str) -> list[RunFolder]:
     return [RunFolder(path) for path in expanded([f"{RECORDS}:{pattern}"])]
 
 
-def verdicts(comparison: Comparison) -> dict[tuple[str, str], bool]:
+def named(comparison: Comparison) -> dict[tuple[str, str], Tested]:
+    """Task and difference → its test."""
     columns = comparison.columns
     return {
-        (task.upper(), f"{columns[place].title} − {columns[comparison.against[place]].title}"): test.significant
+        (task.upper(), f"{columns[place].title} − {columns[comparison.against[place]].title}"): test
         for (place, task), test in comparison.tests.items()
     }
 
@@ -52,22 +55,14 @@ def test_each_way_of_pruning_is_a_question_of_its_own():
     """Gates that are static and gates that are not were corrected together, though only in a table that has both."""
     every = with_tests(compare(runs("none-???-?,gates-*,static-*,importance-*,none-mtl5-?"), "test"), RESAMPLES)
     for pattern in ("none-???-?,gates-*", "none-???-?,static-*", "none-???-?,importance-*"):
-        alone = with_tests(compare(runs(pattern), "test"), RESAMPLES)
-        p = {name: every_p for name, every_p in corrected(every).items() if name in corrected(alone)}
-        assert corrected(alone) == p and len(p) == 10
-
-
-def corrected(comparison: Comparison) -> dict[tuple[str, str], float]:
-    columns = comparison.columns
-    return {
-        (task, f"{columns[place].title} − {columns[comparison.against[place]].title}"): test.wide_p_holm
-        for (place, task), test in comparison.tests.items()
-    }
+        alone = named(with_tests(compare(runs(pattern), "test"), RESAMPLES))
+        assert len(alone) == 10
+        assert all(test.wide_p_holm == named(every)[name].wide_p_holm for name, test in alone.items())
 
 
 def test_no_difference_has_two_verdicts_on_one_page(whole):
     text = report(Sources(runs(ALL)), Choices(resamples=RESAMPLES, permutations=20), lambda *_: [])
-    expected, seen = verdicts(whole), defaultdict(set)
+    expected, seen = {name: test.significant for name, test in named(whole).items()}, defaultdict(set)
     full_name = {name.partition(" − ")[0]: name for _, name in expected}
     joint = largest_joint(Scored("", False, whole))
     figure = plot(joint) if joint is not None else None
@@ -124,3 +119,23 @@ def test_committed_tables_have_one_verdict_for_each_difference():
     dots = [(name, fill != "#ffffff") for name, fill in zip(names, fills, strict=True) if "more updates" not in name]
     of_records = {task: of for (task, name, _), of in seen.items() if "records.md" in {table for table, *_ in of}}
     assert dict(dots) == {task: next(iter(of))[1] for task, of in of_records.items()}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "tasks"),
+    [
+        ("ewt5-minilm/records:none-pos-[0-9]*,none-ner-[0-9]*,none-mtl5-*", {"POS", "NER"}),
+        ("baselines/records/tuned:72-own-*", set()),
+    ],
+)
+def test_runs_below_plain_fine_tuning_are_warned_of(pattern: str, tasks: set[str]) -> None:
+    below = [RunFolder(path) for path in expanded([f"{RESULTS}/{pattern}"])]
+    assert {re.match(r"Warning: (\w+)", line)[1] for line in warnings(compare(below, "test"))} == tasks  # type: ignore[index]
+
+
+def test_the_scores_of_plain_fine_tuning_are_those_of_the_page() -> None:
+    page = (RESULTS / "baselines/peers.md").read_text(encoding="utf-8")
+    [plain] = PLAIN_HEADS
+    for task, score in plain.scores.items():
+        [row] = re.findall(rf"^\| {task.upper()} \|.*$", page, re.MULTILINE)
+        assert row.split("|")[4].split("±")[0].strip() == f"{score:.2f}"

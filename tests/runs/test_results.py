@@ -1,12 +1,12 @@
 """Results: what is written is read back, what is damaged is refused."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from run_folders import change_json
 
 import mtlprune
 from mtlprune.io.files import RunError
@@ -86,18 +86,13 @@ def test_untidy_frames_are_refused(frame: pd.DataFrame, tmp_path: Path) -> None:
     assert not (tmp_path / "made-up.json").exists()
 
 
-def _change(folder: Path, **values: Any) -> None:
-    path = folder / "made-up.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
-
-
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
         (lambda folder: (folder / "made-up-heads.parquet").write_bytes(b"PAR1"), "changed or damaged"),
         (lambda folder: (folder / "made-up-heads.parquet").unlink(), "is missing"),
-        (lambda folder: _change(folder, format=2), "expected format 1, found 2"),
-        (lambda folder: _change(folder, frames={"heads": {}}), "no 'sha256'"),
+        (lambda folder: change_json(folder / "made-up.json", format=2), "expected format 1, found 2"),
+        (lambda folder: change_json(folder / "made-up.json", frames={"heads": {}}), "no 'sha256'"),
         (lambda folder: (folder / "made-up.json").write_text("{"), "not readable as JSON"),
     ],
 )

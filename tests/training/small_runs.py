@@ -4,12 +4,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from interrupted import outcome
 from torch import Tensor
 
 from mtlprune.config.config import build_config
 from mtlprune.corpora.store import Corpus, load_corpus, save_corpus
+from mtlprune.errors import MtlpruneError
 from mtlprune.runs.folder import RunFolder
 from mtlprune.sentence import Sentence
 from mtlprune.training.checkpoint import Progress
@@ -29,6 +31,13 @@ def corpus_of(settings: dict[str, Any]) -> Corpus:
 
 def prepared(settings: dict[str, Any], folder: Path) -> Run:
     return prepare(build_config(settings), RunFolder(folder), corpus_of(settings))
+
+
+def check_refused(settings: dict[str, Any], folder: Path, words: str) -> None:
+    """Assert that a run of these settings is refused in these words before anything of it is written."""
+    with pytest.raises(MtlpruneError, match=words):
+        prepared(settings, folder / "run")
+    assert not (folder / "run").exists()
 
 
 def trained(settings: dict[str, Any], path: Path) -> RunFolder:

@@ -4,7 +4,7 @@ for bit: weights, moments, logs, and what balance, gates, masks and penalties re
 from typing import Any
 
 import pytest
-from interrupted import killed_often, outcome, run
+from interrupted import KILLED, outcome, run
 from small_runs import check_resumes, trained
 
 ALL = "pos,ner,dep,con,srl"
@@ -66,9 +66,10 @@ def test_layers_may_be_computed_again_from_some_update_on(undisturbed, tmp_path)
 
 
 @pytest.mark.parametrize("undisturbed", ["exact-shared"], indirect=True)
-def test_killed_again_and_again_at_any_moment(undisturbed, tmp_path):
-    """What each single moment leaves is tested as power cuts are (test_power_cuts.py)."""
+def test_killed_by_the_system_and_gone_on(undisturbed, tmp_path):
+    """A real process; what each single moment leaves is tested as power cuts are (test_power_cuts.py)."""
     settings, expected = undisturbed
-    assert killed_often(settings, tmp_path / "run", 5, 0.1) >= 3
-    assert run(settings, tmp_path / "run") == 0
+    often = settings | {"train": settings["train"] | {"checkpoint_minutes": 0.0}}
+    assert run(often, tmp_path / "run", kill_after=6) == KILLED
+    assert (tmp_path / "run/checkpoint.safetensors").exists() and run(often, tmp_path / "run") == 0
     assert outcome(tmp_path / "run") == expected

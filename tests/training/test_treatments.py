@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from small_runs import Settings, assert_alike, check_resumes, gradients, train_until, trained, trainer
+from run_folders import change_json
+from small_runs import Settings, assert_alike, check_refused, check_resumes, gradients, train_until, trained, trainer
 from tiny import make_tiny
 from torch import Tensor
 
@@ -203,11 +203,9 @@ def test_projection_at_features_is_that_of_word_vectors(plain: Settings, tmp_pat
 def test_heads_without_weights_of_their_own_are_refused(family, more, plain: Settings, tmp_path):
     settings = plain({"clone": {"heads": "1-1"}}, "pos,dep")
     config = make_tiny(family, tmp_path / "encoder") / "config.json"
-    config.write_text(json.dumps(json.loads(config.read_text()) | more))
+    change_json(config, **more)
     settings["encoder"] = {"name": str(config.parent), "random": True}
-    with pytest.raises(EncoderError, match="cannot be treated one by one"):
-        trainer(settings, tmp_path / "run")
-    assert not (tmp_path / "run").exists()
+    check_refused(settings, tmp_path, "cannot be treated one by one")
 
 
 @pytest.mark.parametrize(("rank", "precision"), [(None, "fp32"), (2, "bf16")])
@@ -402,9 +400,7 @@ def test_controls_have_as_many_heads_of_each_layer(rule: str) -> None:
     ],
 )
 def test_what_cannot_be_done_is_refused_before_anything_is_written(treatment, how, words, plain: Settings, tmp_path):
-    with pytest.raises(ConfigError, match=words):
-        trainer(plain(treatment, "pos,dep", **how), tmp_path / "run")
-    assert not (tmp_path / "run").exists()
+    check_refused(plain(treatment, "pos,dep", **how), tmp_path, words)
 
 
 def test_a_treatment_of_ones_own_is_one_file(plain: Settings, joint, tmp_path, monkeypatch):
