@@ -198,7 +198,12 @@ def test_every_card_of_a_method_has_its_parts(page: str, place: str) -> None:
 
 
 FOLDERS = ("experiments", "data_scripts", "results")
-LINKED = [*ROOT.glob("*.md"), *PAGES, *(page for name in FOLDERS for page in (ROOT / name).rglob("*.md"))]
+LINKED = [
+    *ROOT.glob("*.md"),
+    *(ROOT / ".github").glob("*.md"),
+    *PAGES,
+    *(page for name in FOLDERS for page in (ROOT / name).rglob("*.md")),
+]
 
 
 @pytest.mark.parametrize("page", LINKED, ids=lambda page: str(page.relative_to(ROOT)))

@@ -178,6 +178,33 @@ def test_importing_it_is_light(heavy):
     assert done.stdout.splitlines() == modules
 
 
+ELSEWHERE = """
+import importlib, os, pkgutil, sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name in ("fcntl", "grp", "pwd", "resource", "termios"):
+            raise ModuleNotFoundError(f"{name} is blocked by this test", name=name)
+
+sys.meta_path.insert(0, Absent())
+for name in ("grp", "pwd"):
+    sys.modules.pop(name, None)
+for name in ("sched_getaffinity", "memfd_create", "pidfd_open", "posix_fadvise"):
+    delattr(os, name) if hasattr(os, name) else None
+import mtlprune
+for module in pkgutil.walk_packages(mtlprune.__path__, "mtlprune."):
+    if module.name != "mtlprune.__main__":
+        importlib.import_module(module.name)
+"""
+"""Imports every module where those of POSIX and functions of Linux are missing."""
+
+
+@pytest.mark.slow
+def test_importing_it_needs_no_linux():
+    done = subprocess.run([sys.executable, "-c", ELSEWHERE], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_no_two_classes_share_a_name():
     trees = (ast.parse(path.read_text(encoding="utf-8")) for path in FILES)
     names = Counter(node.name for tree in trees for node in tree.body if isinstance(node, ast.ClassDef))

@@ -68,7 +68,8 @@ def test_there_is_one_version() -> None:
     citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     assert f"\nversion: {version}\n" in citation
     assert "version = attr: mtlprune.__version__" in (ROOT / "setup.cfg").read_text()
-    assert f"\n## {version} (" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    [released] = re.findall(r'^date-released: "(.*)"$', citation, re.MULTILINE)
+    assert f"\n## {version} ({released})\n" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
 def test_the_lock_is_of_what_setup_cfg_declares() -> None:

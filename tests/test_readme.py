@@ -64,6 +64,16 @@ def test_the_torch_named_is_the_newest_allowed() -> None:
     bound = re.search(r"^torch>=[\d.]+,<=([\d.]+)$", setup["options"]["install_requires"], re.MULTILINE)
     assert bound is not None
     assert re.findall(r"pip install torch==([\d.]+)", README) == [bound[1]]
+    for name in (".github/CONTRIBUTING.md", ".github/workflows/release.yml", ".devcontainer/Dockerfile"):
+        assert set(re.findall(r"torch==([\d.]+)", (ROOT / name).read_text(encoding="utf-8"))) == {bound[1]}, name
+
+
+def test_the_workflow_of_pages_installs_the_extra_docs() -> None:
+    """It installs no torch, and so not the package; its requirements are those of setup.cfg all the same."""
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg", encoding="utf-8")
+    workflow = (ROOT / ".github/workflows/docs.yml").read_text(encoding="utf-8")
+    assert re.findall(r'pip install "(.*)"', workflow) == setup["options.extras_require"]["docs"].split()
 
 
 @pytest.mark.parametrize("line", SCRIPTS)

@@ -432,7 +432,7 @@ CARD = """---
 
 # {name}
 
-The encoder of a run of mtlprune {version}: {base}, trained on {tasks} with the sentences of {data}, seed {seed}.{start}
+The encoder of a run of mtlprune {version}: {base}, trained on {tasks} with {sentences} of {data}, seed {seed}.{start}
 
 ```python
 {loader}
@@ -447,7 +447,8 @@ Words are read off `last_hidden_state`: {pooling}. There is no pooler. {limit}{t
 
 ## Scores
 
-Of the run with its decoders{decoders}, in percent, with 95 % intervals over the sentences of the split.
+Scores are of the run with its decoders{decoders}, in percent, with 95 % intervals over the sentences of the split.
+The best epoch was chosen by the scores on {dev}.
 
 | split | task | score | % | 95 % |
 |---|---|---|---|---|
@@ -491,6 +492,8 @@ def model_card(request: ExportRequest, exported: Exported) -> str:
         version=__version__,
         base=_markdown(f"{title} at revision {revision}" if revision else title),
         tasks=", ".join(config.tasks),
+        sentences=_sentences(config),
+        dev=_markdown(config.data.dev),
         data=_markdown(data),
         seed=config.train.seed,
         start=f" It began with the weights of the finished run {_markdown(Path(start).name)}." if start else "",
@@ -509,6 +512,13 @@ def model_card(request: ExportRequest, exported: Exported) -> str:
         base_licence=_markdown(base_licence or "not known here; its own page says it"),
         data_licence=_markdown(_licence_of_data(request) or "not known here"),
     )
+
+
+def _sentences(config: Config) -> str:
+    """The part of the training split that a run used, as a card says it."""
+    limit, half = config.data.train_sentences, config.data.half
+    used = "the training sentences" if limit is None else f"the training sentences 1 to {limit:,}"
+    return f"one random half of {used}" if half else used
 
 
 def _pipeline(request: ExportRequest) -> str:

@@ -152,6 +152,7 @@ def test_a_run_without_gates_is_exported_as_it_is(mtlprune, single, tmp_path):
     score = RunFolder(single).read_scores("dev")["pos"]["accuracy"]
     [(low, high)] = re.findall(rf"\| dev \| pos \| accuracy \| {score:.2f} \| ([\d.]+) to ([\d.]+) \|", card.text)
     assert float(low) < score < float(high) and "| grammar | Apache-2.0 |" in card.text
+    assert " with the training sentences of " in card.text
     assert str(tmp_path) not in card.text + (out / "config.json").read_text()  # no path of this machine
 
 
@@ -162,9 +163,10 @@ def test_names_and_licences_of_others_are_no_markup_in_the_card(mtlprune, single
     change_config(run, name=evil)
     run.write_json("manifest.json", (manifest := run.read_manifest()) | {"data": manifest["data"] | {"name": evil}})
     mtlprune("export", run.path, "--out", tmp_path / "out", "--licence", evil).refuses("name: expected")
-    change_config(run, name="a [b](c) | d")
+    change_config(run, name="a [b](c) | d", data={"train_sentences": 1200, "half": 2})
     card = ModelCard.load(exported(mtlprune, tmp_path / "out", run.path, "--licence", evil) / "README.md")
     shown = r"x \| \[y\](https://z.org) \<b\>\`\*\&lt;\\n---\\nlicense: mine"
+    assert " with one random half of the training sentences 1 to 1,200 of " in card.text
     assert card.data.license == evil and "# a \\[b\\](c) \\| d\n" in card.text
     assert f"| this model | {shown} |\n" in card.text and f"| {shown} | Apache-2.0 |" in card.text
 
