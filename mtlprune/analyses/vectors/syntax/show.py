@@ -86,9 +86,9 @@ def _relations(result: Result) -> Grid | None:
         "The best head of each relation",
         offsets.assign(words=words).join(table, on="label"),
         columns | {name: (name, str) for name in result.names},
-        f"Held-out UAS of the best head a relation (of at least {result.about['least']} words), beside the best "
-        "offset. In brackets the choice of all sentences: layer.head; > dependent attends to head, < head attends to "
-        "dependent.",
+        f"Values are the held-out UAS of the best head of each relation with at least {result.about['least']} words, "
+        "and of the best offset. Brackets hold the choice by all sentences, as layer.head with > if the dependent attends "
+        "to its head and < if the head attends to its dependent.",
     )
 
 
