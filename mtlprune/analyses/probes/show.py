@@ -132,7 +132,7 @@ def head_columns(result: Result, of: str) -> tuple[list[HeadColumn], list[str]]:
         why = f"No label of {of} has a control and enough items, so there is no gain of probes."
         return [], [*notes, why]
     columns = []
-    meaning = "of the task's label that the head tells best: accuracy minus the best control, in points"
+    meaning = "accuracy minus the best control, in points, of the task's label that the head identifies best"
     for task in in_order(reliable_rows["task"].unique()):
         grid = np.full(size, np.nan)
         best = reliable_rows[reliable_rows["task"] == task].groupby(["layer", "head"], as_index=False)["gain"].max()

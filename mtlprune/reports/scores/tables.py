@@ -581,7 +581,8 @@ def tests_legend(comparison: Comparison) -> str:
     parts += [
         "Over sentences alone these runs are held fixed, the interval is by bootstrap, and p by randomisation",
         "All p are two-sided except those within the margin",
-        f"p (Holm) is corrected over the differences of one question ({' · '.join(questions)}), and intervals are not",
+        "p (Holm) is corrected over the differences of one question, and intervals are not",
+        f"The questions have these numbers of differences: {' · '.join(questions)}",
         "d is Δ divided by its standard deviation between sentences",
     ]
     return f"{'. '.join(parts)}. {DETECTABLE}"

@@ -156,11 +156,14 @@ def _scores(result: Result) -> list[Grid]:
             index=[_subset_name(subset) for subset in SUBSETS],
         )
         cell.loc[_BASELINES.get(table, "majority label")] = [number(100 * value, 1) for value in facts["baseline"]]
-        caption = f"Percent; {largest_row['train']:.0f} items to learn from, {largest_row['test']:.0f} asked"
+        caption = "Values are percentages"
+        if len(deviations.columns):
+            caption += f", as mean ± standard deviation over {seeds} seeds of decoders"
+        caption += (
+            f". There are {largest_row['train']:.0f} items to learn from and {largest_row['test']:.0f} to predict"
+        )
         if largest_row["unseen"]:
             caption += f", of which {largest_row['unseen']:.0f} have a label that was never seen"
-        if len(deviations.columns):
-            caption += f"; mean ± standard deviation over {seeds} seeds of decoders"
         columns: dict[str, Any] = {"terms": "index", **{column: column for column in facts.index}}
         title = f"Subsets of terms: {_score(result, table) if table != MASKED else 'masked words'}"
         grids.append(Grid.of(title, cell.reset_index(), columns, f"{caption}."))

@@ -87,8 +87,8 @@ def _relations(result: Result) -> Grid | None:
         offsets.assign(words=words).join(table, on="label"),
         columns | {name: (name, str) for name in result.names},
         f"Values are the held-out UAS of the best head of each relation with at least {result.about['least']} words, "
-        "and of the best offset. Brackets hold the choice by all sentences, as layer.head with > if the dependent attends "
-        "to its head and < if the head attends to its dependent.",
+        "and of the best offset. Brackets hold the choice by all sentences, as layer.head with > if the dependent "
+        "attends to its head and < if the head attends to its dependent.",
     )
 
 
