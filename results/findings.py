@@ -219,7 +219,7 @@ def where(finding: Finding) -> str:
     places = _places(finding, "/")
     untried = places.pop("not tried", [])
     words = [f"{cell} for {', '.join(some)}" for cell, some in places.items()]
-    return "; ".join(words) + " and untried elsewhere" * bool(untried)
+    return "; ".join(words) + f"{';' * (len(words) > 1)} and untried elsewhere" * bool(untried)
 
 
 def _places(finding: Finding, joint: str) -> dict[str, list[str]]:
