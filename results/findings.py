@@ -31,11 +31,11 @@ CELLS = {"supported": "confirmed", "not supported": "contradicted", "undecided":
 REGISTER = (
     "# Register of hypothesis tests",
     "",
-    "`python results/findings.py` makes this page from [findings.yaml](findings.yaml). *Plan*: the date on which the",
-    "test was written down before its runs, or *afterwards*. *Asks for*: the effect that the hypothesis predicts. p is",
-    "two-sided against no effect; Holm where the test is one of a family in its Result. *Detectable*: the effect that",
-    "four of five such studies would show. A test whose detectable effect exceeds the effect that it asks for could",
-    "hardly have been decided.",
+    "`python results/findings.py` makes this page from [findings.yaml](findings.yaml). *Plan* is the date on which the",
+    "test was written down before its runs, or *afterwards*. *Asks for* is the effect that the hypothesis predicts.",
+    "p is two-sided against no effect, with Holm's correction where the test is one of a family in its Result.",
+    "*Detectable* is the effect that four of five such studies would show. A test whose detectable effect exceeds the",
+    "effect that it asks for could hardly have been decided.",
 )
 
 
@@ -190,8 +190,8 @@ def findings(page: Page) -> str:
         "# What we found",
         "",
         "Estimates have 95 % intervals over seeds. `python results/findings.py` makes this page from"
-        " [findings.yaml](findings.yaml). Numbers come from committed Results, and verdicts from their intervals."
-        " [The register](REGISTER.md) lists every test. Δ is joint minus single-task training, in points.",
+        " [findings.yaml](findings.yaml). [The register](REGISTER.md) lists every test. Δ is joint minus single-task "
+        "training, in points.",
         "",
         "*Supported* means that the effect is there, *not supported* (*contradicted* in one place) that an effect of "
         "the size asked for is ruled out, and *undecided* that the data allow both.",
@@ -203,13 +203,13 @@ def findings(page: Page) -> str:
             "",
             f"**{finding.verdict.capitalize()}.** {finding.filled(finding.evidence)}",
         ]
-        lines += ["", f"![{finding.axis}](findings/{name}.png)", "", f"- Where: {where(finding)}."]
-        lines += [f"- Detectable in four of five studies: {power}." for power in detectable(finding)]
+        lines += ["", f"![{finding.axis}](findings/{name}.png)", "", f"- The claim is {where(finding)}."]
+        lines += [f"- Four of five such studies would detect {power}." for power in detectable(finding)]
         lines += [
             f"- Doubt: {finding.filled(finding.doubt)}",
-            f"- Next: {finding.filled(finding.change)}",
+            f"- {finding.filled(finding.change)}",
         ]
-        lines += [f"- Command: `{finding.command}` ([page]({finding.page}))"]
+        lines += [f"- `{finding.command}` ([page]({finding.page}))"]
     lines += ["", "## One gap, several numbers", "", *gaps(page)]
     return "\n".join(lines) + "\n"
 
@@ -219,7 +219,7 @@ def where(finding: Finding) -> str:
     places = _places(finding, "/")
     untried = places.pop("not tried", [])
     words = [f"{cell} for {', '.join(some)}" for cell, some in places.items()]
-    return "; ".join(words + ["not tried elsewhere"] * bool(untried))
+    return "; ".join(words) + f"{';' * (len(words) > 1)} and untried elsewhere" * bool(untried)
 
 
 def _places(finding: Finding, joint: str) -> dict[str, list[str]]:

@@ -112,7 +112,7 @@ _TrainFiles = Annotated[
     list[str] | None,
     typer.Option(
         metavar="FILE",
-        help="File for the training split. Repeatable. (hf FILE: names of its splits; grammar: a number.)",
+        help="File for the training split. Repeatable (with hf FILE a name of a split, with grammar a number).",
     ),
 ]
 _ColumnNames = Annotated[
@@ -128,14 +128,14 @@ _ColumnNames = Annotated[
 ]
 _MiscKeys = Annotated[
     list[str] | None,
-    typer.Option(metavar="KEY=LAYER", help="CoNLL-U: a key of MISC to read, such as name=ner or KEY=NAME:tags."),
+    typer.Option(metavar="KEY=LAYER", help="Key of MISC in CoNLL-U files to read, such as name=ner or KEY=NAME:tags."),
 ]
 _CommentKeys = Annotated[
     list[str] | None,
     typer.Option(
         metavar="KEY=LAYER",
-        help="CoNLL-U: a comment # KEY = VALUE as a layer of whole sentences, such as s_type=sentence_type, "
-        "KEY=NAME:number or KEY=NAME:labels.",
+        help="Comment # KEY = VALUE of CoNLL-U files to read as a layer of whole sentences, such as "
+        "s_type=sentence_type, KEY=NAME:number or KEY=NAME:labels.",
     ),
 ]
 _LayersLeftOut = Annotated[str | None, typer.Option(metavar="NAMES", help="Layers not to read, such as xpos,dep.")]
@@ -143,7 +143,7 @@ _SkippedShare = Annotated[
     float | None, typer.Option(metavar="PERCENT", min=0, max=100, help="Largest share of faulty sentences to skip.")
 ]
 _DependencySource = Annotated[
-    Path | None, typer.Option(help="ontonotes5: dependencies (CoNLL-X, CoNLL-U), or the Stanford converter's jar.")
+    Path | None, typer.Option(help="Dependencies of ontonotes5 (CoNLL-X, CoNLL-U), or the Stanford converter's jar.")
 ]
 
 
@@ -159,11 +159,13 @@ def build(
     ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of the random split (1).")] = None,
     columns: _ColumnNames = None,
-    pos: Annotated[str | None, typer.Option(help="CoNLL-U: tags from upos, xpos, or a feature such as Case.")] = None,
+    pos: Annotated[
+        str | None, typer.Option(help="Tags of CoNLL-U files: upos, xpos, or a feature such as Case.")
+    ] = None,
     misc: _MiscKeys = None,
     comment: _CommentKeys = None,
     repair: Annotated[bool, typer.Option("--repair", help="A tag that continues no entity opens one.")] = False,
-    reflexives: Annotated[bool, typer.Option("--reflexives", help="grammar: some objects are reflexive.")] = False,
+    reflexives: Annotated[bool, typer.Option("--reflexives", help="With grammar, some objects are reflexive.")] = False,
     leave_out: _LayersLeftOut = None,
     skip_bad: _SkippedShare = None,
     dep: _DependencySource = None,
@@ -209,7 +211,7 @@ def _kind(files: list[str], options: dict[str, Any]) -> tuple[str, list[str]]:
     if files and not has_own_splits and (kind or guess_format(_first(files[0]))) not in ("merge", "hf"):
         splits, unplaced = by_split(files)
         if splits and (chance := {"split", "seed"} & options.keys()):
-            problem = f"the names of the files say which are {', '.join(splits)}"
+            problem = f"the names of the files show which are {', '.join(splits)}"
             raise CorpusError(f"--{min(chance)}: {problem}; leave it out, or name one file")
         for split, paths in splits.items():
             tell(f"{split} by its name: {', '.join(paths)}")

@@ -103,7 +103,7 @@ def _evaluate(
         terminal.print(types)
     if nested := [layer for layer, kind in kinds.items() if kind in ("brackets", "frames")]:
         terminal.print(
-            f"{', '.join(nested)}: no scores by type, because seqeval reads one tag a word, and spans overlap"
+            f"{', '.join(nested)} have no scores by type, because seqeval reads one tag a word, and spans overlap"
         )
     terminal.print(f"written: {folder.path}/{{scores,counts,predictions}}/{name}.*")
     for line in filter(None, (foreign_punctuation(gold, task) for task in result.scores)):

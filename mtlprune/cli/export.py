@@ -47,7 +47,7 @@ def export(
     """Write a run's encoder for Hugging Face transformers, with its gates folded into the weights, and a model card.
 
     AutoModel.from_pretrained(DIR) gives the states that the run computes; this is checked before DIR is there. With
-    --remove DIR is a run without the closed heads, checked to compute the same and scored on dev; it works with
+    --remove DIR is a run without the closed heads, checked against the masked run and scored on dev; it works with
     evaluate, predict, bench and table.
     """
     if keep is not None and not remove:

@@ -91,8 +91,8 @@ def predict(
 ) -> None:
     """Annotate sentences with every task of a run; results are written as they come.
 
-    In CoNLL-U output only the columns that the run predicts change. The same holds for any file in columns
-    with --columns.
+    In CoNLL-U output only the columns that the run predicts change. With --columns, a file in columns also keeps
+    the columns that the run does not predict.
     """
     from mtlprune.runs.folder import RunFolder
 
@@ -246,7 +246,7 @@ def _kind_of_file(file: Path) -> str:
     if file.suffix.lower() not in FORMS:
         raise CorpusError(
             f"{file}: expected a file .txt, .conllu or .jsonl, found {file.suffix}; `mtlprune data build` reads other "
-            "forms and `data export` writes CoNLL-U; if its lines are sentences, say --input text"
+            "forms and `data export` writes CoNLL-U; if its lines are sentences, give --input text"
         )
     return FORMS[file.suffix.lower()]
 
@@ -353,7 +353,7 @@ def _check_text(source: Path, begin: Sequence[str]) -> None:
     kind = kind or ("columns" if names_columns or is_table else None)
     if kind is not None:
         way = f"say --input {kind}" if kind in ("conllu", "jsonl") else "`mtlprune data build` reads it"
-        way = "say what they hold (--columns)" if kind == "columns" else way
+        way = "name their contents (--columns)" if kind == "columns" else way
         raise CorpusError(
             f"{source}, line {number}: expected text, found what looks like {kind}; {way}, or --input text"
         )

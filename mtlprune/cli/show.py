@@ -33,7 +33,7 @@ from mtlprune.runs.study import MAJORITY
 def table(
     runs: Runs,
     split: Annotated[str, typer.Option(help="Split whose scores are shown.")] = "test",
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write here instead of to the terminal.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="File to write to instead of the terminal.")] = None,
     format_: Annotated[Literal["markdown", "latex", "csv", "json"], typer.Option("--format")] = "markdown",
     against: Annotated[
         str | None, typer.Option(metavar="TITLE", help="Compare with the column of this title, not STL.")
@@ -244,7 +244,7 @@ def _pretrainings(runs: Sequence[Path], pretrainings: Sequence[Path], out: Path 
     if len(pretrainings) < len(runs):
         raise RunError(f"{pretrainings[0]} is a pretraining, and others are none; name pretrainings alone")
     if out is None:
-        raise RunError("report: of pretrainings expected --out DIR, a folder for figure and table")
+        raise RunError("report: pretrainings need --out DIR, a folder for figure and table")
     logs = read_pretrainings(pretrainings)
     spec, text = chart(logs), markdown(logs)
     files = {
@@ -285,7 +285,9 @@ def gold_of(data: Path | None) -> Gold:
 # -- studies: runs without weights -------------------------------------------------------------------------------------
 
 
-runs = typer.Typer(no_args_is_help=True, callback=lambda: None, help="Studies: many runs in a few files.")
+runs = typer.Typer(
+    no_args_is_help=True, callback=lambda: None, help="Pack runs into studies, which hold many runs in a few files."
+)
 
 
 @runs.command(short_help="Keep runs without weights and text.")

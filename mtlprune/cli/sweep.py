@@ -155,7 +155,7 @@ def _left(left: Sequence[Expected | None], jobs: int, configs: Sequence[Config],
         seconds = START + sum(cell.seconds for cell in with_time) / min(jobs, len(with_time))
         at_once = f"{jobs} at once" if jobs > 1 else "one after the other"
         unknown = (
-            f"; not counted: {len(left) - len(with_time)} whose data are not known"
+            f"; {len(left) - len(with_time)} whose data are not known are not counted"
             if len(with_time) < len(left)
             else ""
         )
@@ -165,10 +165,10 @@ def _left(left: Sequence[Expected | None], jobs: int, configs: Sequence[Config],
             yield f"then analyses and page: about {duration(afterwards)}; all in all about {total_duration}"
     if rough := sum(expected.seconds for expected in with_time if expected.rough):
         gpu = f"about {duration(rough * core() / GPU)} on a GPU at {GPU / 1e12:.0f} TFLOP/s"
-        estimate_note = f"{duration(rough)} of it by arithmetic, on one core ({core() / 1e9:.0f} GFLOP/s)"
-        yield f"{estimate_note}: {gpu}; the first finished runs say it better"
+        estimate_note = f"{duration(rough)} of it estimated, on one core ({core() / 1e9:.0f} GFLOP/s)"
+        yield f"{estimate_note}: {gpu}; the first finished runs give a better estimate"
     if left:
-        yield f"memory: about {max(map(rough_memory, configs)) / 1e9:.1f} GB a run, by arithmetic"
+        yield f"memory: about {max(map(rough_memory, configs)) / 1e9:.1f} GB a run, estimated"
 
 
 def _list(
@@ -244,7 +244,7 @@ class CellWatch:
         if not self.left:
             return ""
         if not self.worked:
-            return f", about {duration(left / self.jobs)} by arithmetic, on a core each"
+            return f", about {duration(left / self.jobs)} (estimated, one core each)"
         return f", about {duration(elapsed * (left - halfway) / (self.worked + halfway))} left"
 
 

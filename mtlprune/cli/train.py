@@ -94,7 +94,7 @@ def _tasks_there(config: Config, terminal: Console) -> list[str]:
     if not labelled or len(labelled) == len(config.tasks):
         return []
     missing_tasks = ", ".join(task for task in config.tasks if task not in labelled)
-    terminal.print(f"{config.data.path} has no {missing_tasks}: trained are {', '.join(labelled)}, as tasks= could say")
+    terminal.print(f"{config.data.path} has no {missing_tasks}; the run trains {', '.join(labelled)} (see tasks=)")
     return [f"tasks={','.join(labelled)}"]
 
 
@@ -105,7 +105,7 @@ def _seeds(seeds_option: str | None, overrides: Sequence[str]) -> list[list[str]
     from mtlprune.sweeps.compare import parse_seeds
 
     if any(override.startswith("train.seed=") for override in overrides):
-        raise ConfigError("--seeds and train.seed both say which seed; give one of them")
+        raise ConfigError("--seeds and train.seed both name the seed; give one of them")
     return [[f"train.seed={seed}"] for seed in parse_seeds(seeds_option)]
 
 

@@ -215,7 +215,10 @@ def number(value: float, digits: int = 2) -> str:
     return "–" if math.isnan(value) else f"{value:.{digits}f}".replace("-", "−")
 
 
-DETECTABLE = "Detectable, where nothing is shown: seen in four of five such studies (two-sided 5 %, not corrected)."
+DETECTABLE = (
+    "*Detectable* is the effect that four of five such studies would show (two-sided 5 %, not corrected), and is "
+    "printed where nothing is significant."
+)
 
 
 def seen_from(*detectable: float, unit: str = "points", before: str = "; ") -> str:

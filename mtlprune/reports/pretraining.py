@@ -144,8 +144,9 @@ def markdown(logs: Sequence[PretrainingLog]) -> str:
         rows.append([entry["name"], f"{entry['lambda']:g}{release_note}", str(entry["updates"]), *cells])
     header = ["run", "λ", "updates", *(f"{measure.name} ({measure.unit})" for measure in measures)]
     note = (
-        "Last value @ update of the break: the point of the largest acceleration of the curve (of its drop, for loss "
-        "and dimension), slopes on an axis of log updates. In brackets: the break over even steps, as published."
+        "Cells hold the last value @ the update of the break, which is the point of the largest acceleration of the "
+        "curve (of its drop, for loss and dimension) with slopes on an axis of log updates. Brackets hold the break "
+        "over even steps, as published."
     )
     return f"# Pretrainings\n\n{Grid(header, rows).markdown()}\n{note}\n"
 
@@ -159,8 +160,8 @@ def chart(logs: Sequence[PretrainingLog]) -> Spec:
     start = min(steps) ** 1.08 / max(*steps, 2 * min(steps)) ** 0.08  # room for what stands there
     ticks = [tick for power in range(9) for tick in (10**power, 3 * 10**power) if start <= tick <= max(steps)]
     explained = [
-        "By updates, on a log axis; at its left end before the first. Ring: the curve's break, its largest "
-        "acceleration (of the drop, for loss and dimension). Dashed across: what needs no learning."
+        "Updates are on a log axis, whose left end is before the first update. Rings are breaks of the curves, their "
+        "largest acceleration (of the drop, for loss and dimension). Dashed lines across need no learning."
     ]
     grid = panels([_panel(measure, logs, start, ticks) for measure in measured(logs)], 3)
     return figure(grid, "Pretraining: loss, syntactic attention, minimal pairs, dimension", explained)

@@ -95,7 +95,10 @@ class Result:
     def origin(self) -> str:
         """The sentences that were read and left out, and the seed, in words."""
         corpus, left_out = self.about["fingerprint"][:8], self.about["too_long"]
-        return f"{self.source} ({corpus}), {left_out} too long and left out; seed {self.about['seed']}."
+        return (
+            f"The analysis read {self.source} ({corpus}) and left out {left_out} that are too long. Its seed is "
+            f"{self.about['seed']}."
+        )
 
     def with_names(self, frame: str) -> pd.DataFrame:
         """A frame with ``name`` in front, ordered as the encoders are; empty where the Result has no such frame.

@@ -48,7 +48,9 @@ def main(study: Path) -> None:
         if len(values) > 1:
             for task, value in values.items():
                 scores[(name, *row_of(tree))][task].append(value)
-    print("# Tuning on dev, step by step\n\nScores on dev in percent; *all five* is their mean in joint training.\n")
+    print(
+        "# Tuning on dev, step by step\n\nScores are percentages on dev. *All five* is their mean in joint training.\n"
+    )
     for name in (*TASKS, "all five"):
         columns = [name] if name in TASKS else [name, *TASKS]
         rows = sorted((row for row in scores if row[0] == name), key=lambda row: (*map(_number, row[2:]), row[1]))

@@ -72,7 +72,7 @@ def main(first: str, second: str) -> None:
         p = np.mean(np.array(null) >= null[0] - 1e-9)
         print(f"| {one} | {other} | {within:.2f} | {between:.2f} | {within - between:+.2f} | {p:.4f} |")
     beyond, plain = (apart(read[first.split(":")[1]], read[second.split(":")[1]], depth) for depth in (True, False))
-    print(f"\nDifference of the first minus that of the last: {beyond}; depth not taken out: {plain}.")
+    print(f"\nThe difference of the first minus that of the last is {beyond}. Without taking depth out it is {plain}.")
     claimed = [(found.mean(1) > 0.5).sum(0) for found, _ in (read[first.split(":")[1]], read[second.split(":")[1]])]
     for least in (3, len(TASKS)):  # (L, A): tasks most of whose runs claim a head
         one, two = (counts >= least for counts in claimed)

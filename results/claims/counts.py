@@ -42,9 +42,9 @@ def main(studies: str, older: str) -> None:
         for seeds in itertools.product(range(runs.shape[1]), repeat=len(TASKS))
     ]
     print(
-        f"Heads claimed by {LEAST} tasks or more: {(most.sum(0) >= LEAST).sum()} by the majority of runs; by seed "
-        f"{', '.join(map(str, by_seed))}; over all {len(choices)} choices of runs {min(choices)} to {max(choices)}, "
-        f"{np.mean(choices):.1f} in the mean.\n"
+        f"{LEAST} tasks or more claim {(most.sum(0) >= LEAST).sum()} heads in the majority of runs. Single seeds give "
+        f"{', '.join(map(str, by_seed))}. All {len(choices)} choices of runs give {min(choices)} to {max(choices)}, "
+        f"with a mean of {np.mean(choices):.1f}.\n"
     )
     print(f"| claims of | {' | '.join(task.upper() for task in TASKS)} |\n|:--|{'--:|' * len(TASKS)}")
     for task, mine in zip(TASKS, most, strict=True):
@@ -54,7 +54,7 @@ def main(studies: str, older: str) -> None:
     names = [path.name.split("-")[1:3] for path in dynamic]
     trained = [regimes.paths(f"dynamic-{task}-own-{seed}")[0] for task, seed in names]
     print(
-        f"\nFound again, of 36 heads: gates on frozen runs {again(frozen, repeats)}; gates trained with the encoder "
+        f"\nGates on frozen runs find {again(frozen, repeats)} of 36 heads again. Gates trained with the encoder find "
         f"{again(dynamic, trained)}."
     )
 

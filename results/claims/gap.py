@@ -33,7 +33,9 @@ def main(study: str) -> None:
         cells += [f"{shown[1].detectable:.2f}" if shown[1].low < 0 < shown[1].high else "–"]
         print(f"| {' | '.join([name, *each, *(cells if kind != 'none' else (cells[0], '', ''))])} |")
     same = "[scarcity](../fight/scarcity/scarcity.md)"
-    print(f"\nSingle-task and joint runs lack different heads; with the same ones: {same}.")
+    print(
+        f"\nSingle-task and joint runs lack different heads here. The page of {same} has runs that lack the same heads."
+    )
 
 
 if __name__ == "__main__":

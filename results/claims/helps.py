@@ -55,7 +55,8 @@ def main(scores: str, gradients: str) -> None:
     sizes = np.sort(np.abs(null))  # the smallest that at most 5 % of the orders reach
     least = min(size for size in sizes if np.mean(sizes >= size - 1e-9) <= 0.05)
     print(
-        f"\nSpearman of {there.sum()} effects with mean cosines: {null[0]:+.2f}, p {p:.4f}; p ≤ 0.05 from {least:.2f}."
+        f"\nThe Spearman correlation of {there.sum()} effects with mean cosines is {null[0]:+.2f} (p {p:.4f}). A "
+        f"correlation of {least:.2f} or more would have p ≤ 0.05."
     )
 
 

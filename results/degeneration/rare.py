@@ -84,7 +84,7 @@ def main(corpus: str, *folders: str) -> None:
     table, gold = runs_of(list(folders)), list(load_corpus(Path(corpus))["test"])
     sizes = {RunFolder(folder).config.data.train_sentences for folder in table.values()}
     rare = rare_labels(Path(corpus), *sizes)
-    print("Rare labels, with their items in test:\n")
+    print("These labels are rare (with their items in test):\n")
     for task in TASKS:
         print(f"- {task.upper()}: " + (", ".join(f"{k} {n}" for k, n in sorted(rare[task].items())) or "none"))
     print("\n| trained | task | R, γ = 0 | R, γ = 1 |\n|:--|:--|--:|--:|")

@@ -32,7 +32,7 @@ def words(folder: Path, split: str) -> list[str]:
         cells = [f"{side[subset].mean():.1f} ± {side[subset].std():.1f}" for side in (own, learnt)]
         lines.append(f"| {subset or '∅'} | {' | '.join(cells)} |")
     for subset in ("f", "ihfc"):
-        lines += ["", f"{subset}, learnt minus own head: {interval((learnt - own)[subset].to_numpy())} points."]
+        lines += ["", f"On {subset} learnt minus own head is {interval((learnt - own)[subset].to_numpy())} points."]
     return lines
 
 

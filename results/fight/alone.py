@@ -107,7 +107,7 @@ def show(*folders: str) -> None:
     for folder in folders:
         result = read_result(Path(folder) / "alone.json")
         print(f"## {Path(folder).name}: {result.source}\n\n{result.origin}", end=" ")
-        print(f"{DRAWS} draws from all heads of the same layers.\n")
+        print(f"Random heads are {DRAWS} draws from all heads of the same layers.\n")
         for grid in (scores(result), differences(result)):
             print(f"{grid.markdown()}\n{grid.caption}\n")
 
@@ -117,7 +117,9 @@ def scores(result: Result) -> Grid:
     means = result.frames["scores"].groupby(["encoder", "mode"], sort=False)["value"].mean().unstack()[list(SETS)]
     frame = means.reset_index().merge(result.frames["sizes"], on="encoder")
     columns: dict[str, Any] = {"task": "encoder", "heads": ("n", 0), **{name: (name, 1) for name in SETS}}
-    return Grid.of("", frame, columns, "Main score on test, means over runs and draws, with these heads alone.")
+    return Grid.of(
+        "", frame, columns, "Values are main scores on test with these heads alone, as means over runs and draws."
+    )
 
 
 def differences(result: Result) -> Grid:
@@ -133,7 +135,7 @@ def differences(result: Result) -> Grid:
         "p": ("p", probability),
     }
     columns |= {"p (Holm)": ("p_holm", probability), "detectable": ("detectable", number)}
-    return Grid.of("", frame, columns, "Shares are of all - none. Holm over tasks.", texts=3)
+    return Grid.of("", frame, columns, "Shares are of all - none. Holm's correction is over tasks.", texts=3)
 
 
 if __name__ == "__main__":

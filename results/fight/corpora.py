@@ -116,7 +116,10 @@ def main(name: str, first: str, second: str, drawing: str = "") -> None:
     ]
     about = {"encoders": [], "notes": [], "first": first, "second": second}
     write_result(RESULTS, Result(name, about, {"phi": pd.DataFrame(rows).drop(columns="value")}))
-    print(f"# Φ of claims on two corpora\n\nFirst: {first}; second: {second}. Jack-knife over training runs.\n")
+    print(
+        f"# Φ of claims on two corpora\n\nThe first corpus has the runs {first}, and the second has {second}. "
+        "Intervals are jack-knifes over training runs.\n"
+    )
     print("| pairs of runs | counted | one task | two tasks | difference | detectable |\n|:--|:--|--:|--:|--:|--:|")
     for mode, by_place in zip(MODES, found, strict=True):
         for place, (one, two, apart) in zip(PLACES, by_place, strict=True):

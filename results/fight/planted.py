@@ -180,10 +180,10 @@ def show_runs(runs: list[dict[str, Any]], title: str, sure: str) -> None:
             found = "found" if row.get("corrected", 1.0) < LEVEL else "chosen" if "corrected" in row else "–"
             rows.append({**row, **named, "found": found})
     caption = (
-        "Points of POS by closing the head alone, one plant at a time; planted: on a quarter of dev, to which the "
-        f"scale is fitted; known: on {sure}. Chosen on the first half (one-sided p < 0.05), found on the second (p "
-        f"counted {CHOSEN} times, as four heads of 72 are chosen by chance). Detectable: seen by the second half in "
-        "four of five cases."
+        "Values are points of POS by closing the head alone, one plant at a time. *Planted* points are on a quarter of "
+        f"dev, to which the scale is fitted, and *known* points on {sure}. A head is chosen on the first half "
+        f"(one-sided p < 0.05) and found on the second (p counted {CHOSEN} times, as four heads of 72 would be chosen "
+        "at random). *Detectable* is what the second half would show in four of five cases."
     )
     columns: dict[str, Any] = {"run": "run", "head": "where", "planted": ("size", 2), "scale": ("scale", 1)}
     columns |= {"known": ("dev", 2), "both halves": ("test", 2)} | {f"{half} half": (half, 2) for half in HALVES}
@@ -193,7 +193,7 @@ def show_runs(runs: list[dict[str, Any]], title: str, sure: str) -> None:
     print()
     for words, least, most in ((f"{FOUND:g} points or more", FOUND, 9.0), (f"less than {NOTHING:g}", -9.0, NOTHING)):
         of = [row["found"] for row in rows if least <= row["dev"] < most]
-        print(f"- Of {len(of)} plants that cost POS {words} on {sure}, {of.count('found')} are found.")
+        print(f"- {of.count('found')} of {len(of)} plants that cost POS {words} on {sure} are found.")
 
 
 if __name__ == "__main__":

@@ -70,7 +70,10 @@ def similarity(folder: Path) -> None:
 def main(single: str, joint: str, single_late: str, joint_late: str, smoothing: str) -> None:
     print("# Four ways to join layers\n\n## Scores\n")
     scores({"STL": Path(single), "MTL-5": Path(joint)})
-    print("\nTest, three seeds; 95 % intervals over seeds and sentences. Chosen layers are outside of the four.\n")
+    print(
+        "\nScores are on test with three seeds, and 95 % intervals are over seeds and sentences. Rows with chosen "
+        "layers are not among the four forms.\n"
+    )
     late_minus_early({"STL": Path(single_late), "MTL-5": Path(joint_late)})
     print("\n## Similarity of the vectors that decoders read\n")
     similarity(Path(smoothing))

@@ -89,10 +89,10 @@ def verdict(regime: str, against: dict[str, dict[str, tuple[float, float, float]
     agree = [task for task, (fewer, low, _) in alone.items() if fewer >= FEWER and low > 0]
     opposed = [task for task, (fewer, _, high) in alone.items() if fewer <= -FEWER or high < 0]
     outcome = "supported" if len(agree) >= 4 else "not supported" if len(opposed) >= 4 else "undecided"
-    names = ", ".join(agree) or "none"
+    names, others = (", ".join(tasks) or "no task" for tasks in (agree, opposed))
     return (
-        f"- **{regime} against static: {outcome}** ({len(alone)} of 5 tasks measured; at least {FEWER} heads fewer and "
-        f"a higher score: {names}; the opposite in one of both: {', '.join(opposed) or 'none'})."
+        f"- **{regime} against static: {outcome}.** {len(alone)} of 5 tasks are measured. At least {FEWER} heads fewer "
+        f"and a higher score are found in {names}, and the opposite in one of both is found in {others}."
     )
 
 

@@ -33,7 +33,7 @@ def main(folder: str) -> None:
             less += mean > MARGIN
             print(f"| {task.upper()} | {name} | {len(rows)} | {below} | {above} | {number(mean)} |")
         verdicts[task] = "supported" if lower >= AGREE else "not supported" if less >= AGREE else "undecided"
-    print("\nBelow and above: labels whose paired 95 % interval over sentences excludes 0. One seed.\n")
+    print("\n*Below* and *above* count labels whose paired 95 % interval over sentences excludes 0, with one seed.\n")
     print("\n".join(f"- {task.upper()}: **{verdict}**." for task, verdict in verdicts.items()))
 
 

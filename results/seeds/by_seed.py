@@ -54,11 +54,11 @@ def main(syntax: str, degeneration: str, smoothing: str) -> None:
 
     decoders = frames["decoders"]
     slopes = decoders[decoders["measure"] == "spearman"]
-    title = "Spearman of a label's cosine to the mean of its decoder's weights with its frequency:"
+    title = "Spearman correlates a label's cosine to the mean of its decoder's weights with its frequency."
     table(title, slopes, "encoder", "task", {task: (task.upper(), 2) for task in tasks})
 
     pairs = frames["pairs"]
-    title = "Spearman over labels of F1 (MTL-5 − STL) with what changed in the decoder's weights:"
+    title = "Spearman correlates F1 of labels (MTL-5 − STL) with what changed in the decoder's weights."
     table(title, pairs, "task", "term", {name: (name, 2) for name in sorted(pairs["term"].dropna().unique())})
 
 

@@ -311,9 +311,10 @@ def test_a_result_holds_the_frequencies_of_stable_claims_and_the_bound_on_false_
         assert entry["stable"] == {"threshold": 0.9, "halves": 64, "expected_false": one.expected_false}
     assert [*stored.grids(by_run["DEP", 1])] == ["gate"] and "stable" not in by_run["DEP", 1]
     mean = np.mean([one.open.sum() for one in claims[:3]])
-    words = f"with π ≥ 0.9 in 64 halves of the data, {mean:.1f} of 72 in a run on average, of which at most 2.5 are"
+    words = f"A run claims {mean:.1f} of 72 heads on average, of which at most 2.5 are expected to be false."
     text = markdown(ANALYSIS, stored)
-    assert f"- Stable claims of POS, NER: heads {words} expected to be false.\n- Stable claims of SRL: heads" in text
+    rule = "heads with π ≥ 0.9 in 64 halves of the data."
+    assert f"- The stable claims of POS, NER are {rule} {words}\n- The stable claims of SRL are {rule}" in text
 
 
 def test_runs_of_one_task_and_of_two_by_enumeration():

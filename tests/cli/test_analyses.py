@@ -327,7 +327,7 @@ def test_dissection_of_masked_words(mtlprune, lab, trained, tiny_encoder, tmp_pa
     AutoTokenizer.from_pretrained(tiny_encoder("bert")).save_pretrained(masked)
     given = ("tasks=mlm", "epochs=2", "decoder_seeds=2", "--corpus", lab.corpus, "--split", "train")
     answer = mtlprune("analyze", "dissection", masked, trained, *given, "--out", out).done()
-    assert "Masked words of pretrained: f " in answer.out
+    assert "With f of pretrained, the encoder's own head predicts " in answer.out
     result, page = package.read_results(out)["dissection"], (out / "dissection.md").read_text()
     assert set(result.with_names("scores")["name"]) == {"pretrained"}
     assert "MTL-5: no masked words" in result.about["notes"][0]

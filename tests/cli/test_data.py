@@ -253,7 +253,7 @@ def test_a_folder_whose_files_name_their_splits_is_never_mixed(names, splits, mt
         assert all(f"{split} by its name: " in answer.err for split in files)
         assert ("left out: " in answer.err) == ("README" in names)
         refused = mtlprune("data", "build", tmp_path / "test", "--split", "50/50/0", "--out", tmp_path / "again")
-        assert refused.code == 2 and "--split: the names of the files say which are train, dev" in refused.err
+        assert refused.code == 2 and "--split: the names of the files show which are train, dev" in refused.err
     else:
         assert list(files) == ["train", "dev", "test"] and "by its name" not in answer.err
 

@@ -61,7 +61,7 @@ def test_status_and_dry_run_list_cells_and_a_failed_one_stops_no_other(swept, mt
     before = {path: path.stat().st_mtime_ns for path in swept.out.rglob("*")}
     status = mtlprune("sweep", "--dry-run", swept.file, "--out", swept.out).done()
     assert "4 cells: 2 done, 1 failed, 1 left" in status.out
-    assert "failed: " in status.out and "of it by arithmetic, on one core" in status.out and " GB a run" in status.out
+    assert "failed: " in status.out and "of it estimated, on one core" in status.out and " GB a run" in status.out
     more = mtlprune("sweep", swept.file, "--out", swept.out, "--dry-run", "--only", "static-*-1").done()
     assert "2 cells: 2 done" in more.out
     assert {path: path.stat().st_mtime_ns for path in swept.out.rglob("*")} == before

@@ -182,7 +182,7 @@ def test_what_is_missing_is_said(tmp_path, study):
     said = Markup(report(Sources([*runs, RunFolder(unscored)], notes=notes), QUICK, no_gold))
     caveats = said.sections["caveats"]
     assert "unscored is not scored on dev" in caveats
-    assert "is not to be had" in caveats and notes[0] in caveats and "Settings with one run" in caveats
+    assert "is not to be had" in caveats and notes[0] in caveats and "For settings with one run" in caveats
     assert "claims" not in said.sections
 
 

@@ -64,7 +64,7 @@ def test_seeds_are_averaged_and_an_unfinished_run_is_named(make):
     one, other = make({"pos": 90.0}), make({"pos": 91.0}, **{"train.seed": 2})
     assert "not trained" not in markdown(compare([one, other], "test"))
     other.write_json("manifest.json", {"data": {"fingerprint": "f" * 64}})
-    assert markdown(compare([one, other], "test")).endswith(f"; not trained to the end: {other.path}.\n")
+    assert markdown(compare([one, other], "test")).endswith(f" Runs not trained to the end are {other.path}.\n")
 
 
 def test_corpora_have_rows_of_their_own(make):
@@ -101,7 +101,9 @@ def test_settings_are_told_apart(make):
     stl = make({"pos": 3.0})
     by_name = [stl, make(both, name="joint"), make(both, name="sampled", **{"train.mixing": "sampled"})]
     assert table(by_name)[0] == ["task", "STL", "POS+NER", "Δ", "POS+NER, sampled", "Δ"]
-    assert "in POS+NER, sampled not only the tasks differ from STL" in markdown(compare(by_name, "test"))
+    assert "In POS+NER, sampled, the tasks differ from STL, and other settings also do" in markdown(
+        compare(by_name, "test")
+    )
     longer = [make(both, name=f"longer-{rate}", **{"train.encoder_rate": rate}) for rate in (0.1, 0.2)]
     titles = {column.title for column in compare([*by_name, *longer], "test").columns}
     assert titles == {"STL", "POS+NER", "POS+NER (longer-0.1)", "POS+NER (longer-0.2)", "POS+NER, sampled"}
@@ -173,8 +175,8 @@ def test_settings_that_follow_the_tasks_do_not_split_columns(tmp_path):
     comparison = compare(folders, "test")
     assert grids(comparison)[0].header == ["task", "STL", "+POS", "+DEP", "+SRL"]
     text = markdown(comparison)
-    assert "runs of STL differ in train.epochs" in text
-    assert "in POS+DEP, POS+SRL, DEP+SRL not only the tasks differ from STL, but other settings too" in text
+    assert "The runs of STL differ in train.epochs" in text
+    assert "In POS+DEP, POS+SRL, DEP+SRL, the tasks differ from STL, and other settings also do" in text
 
 
 def test_encoders_are_blocks_of_rows(tmp_path):

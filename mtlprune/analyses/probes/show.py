@@ -38,9 +38,9 @@ _MEANS = ("accuracy", "best control", "gain", "beyond every control")
 def about(result: Result) -> str:
     """Describe the probes, their controls and the corpus."""
     return (
-        "How well each head, without any training, tells each label, beside what chance, shuffled labels, the best "
-        f"offset and a random encoder reach. Corpus {result.about['corpus']}, mode {' and '.join(modes(result))}. "
-        f"{result.about['specials']}"
+        "The probes measure how well each head identifies each label without any training, compared with what chance, "
+        f"shuffled labels, the best offset and a random encoder reach. The corpus is {result.about['corpus']}, and the "
+        f"mode {' and '.join(modes(result))}. {result.about['specials']}"
     )
 
 
@@ -59,18 +59,19 @@ def findings(result: Result) -> list[str]:
         sentences.append(f"{mode}, {encoder}, seed {seed}: {', '.join(task_figures)}.")
     if len(counted_labels):
         sentences.append(
-            f"The numbers are percent, means over labels of at least {min_items} test items: the best head (in "
-            "brackets the best control, the gain over it, and how many labels have one)."
+            f"The numbers are the accuracy of the best head in percent, as means over labels of at least {min_items} "
+            "test items. Brackets hold the best control, the gain over it, and the number of labels with a gain."
         )
     for split, numbers in result.about.get("splits", {}).items():
         if isinstance(numbers, dict) and numbers.get("too_long"):
             sentences.append(
-                f"{numbers['too_long']} sentences of {split} are left out: an encoder cannot see them at once "
-                "(attention between windows does not exist)."
+                f"{numbers['too_long']} sentences of {split} are left out, because an encoder cannot read them at once "
+                "(there is no attention between windows)."
             )
     roots = labels.loc[labels["apart"], ["task", "label"]].drop_duplicates()
     return sentences + [
-        f"{task} {label} is left out of means: it is scored by attention to [CLS], where attention rests anyway."
+        f"{task} {label} is left out of means, because it is scored by attention to [CLS], where attention rests "
+        "anyway."
         for task, label in roots.itertuples(index=False)
     ]
 
@@ -81,7 +82,7 @@ def beyond_controls(panels_shown: Sequence[ProbePanel]) -> list[str]:
     for panel in panels_shown:
         gains = [gain for label in panel.reliable_labels for gain in panel.values(PRETRAINED, label, "gain")]
         parts += [f"{panel.task.upper()} {sum(gain > 0 for gain in gains)} of {len(gains)}"] if gains else []
-    sentence = f"Labels that a head of the pretrained encoder tells beyond every control: {', '.join(parts)}."
+    sentence = f"A head of the pretrained encoder identifies labels beyond every control ({', '.join(parts)})."
     return [sentence] if parts else []
 
 
@@ -131,7 +132,7 @@ def head_columns(result: Result, of: str) -> tuple[list[HeadColumn], list[str]]:
         why = f"No label of {of} has a control and enough items, so there is no gain of probes."
         return [], [*notes, why]
     columns = []
-    meaning = "of the task's label that the head tells best: accuracy minus the best control, in points"
+    meaning = "accuracy minus the best control, in points, of the task's label that the head identifies best"
     for task in in_order(reliable_rows["task"].unique()):
         grid = np.full(size, np.nan)
         best = reliable_rows[reliable_rows["task"] == task].groupby(["layer", "head"], as_index=False)["gain"].max()
@@ -176,9 +177,9 @@ def _summary(panels_shown: Sequence[ProbePanel], min_items: int, further_panels:
         for title in panel.titles
     ]
     caption = (
-        f"Unweighted means over labels with {min_items} test items or more, root left aside. Best control: a mean over "
-        "labels of each label's best one. Beyond: labels whose mean over seeds exceeds every control."
-        + (f" Last columns: the same in the mode {further_panels[0].mode}." if further_panels else "")
+        f"Values are unweighted means over labels with {min_items} test items or more, without root. *Best control* is "
+        "the mean over labels of each label's best control. *Beyond* counts labels whose mean over seeds exceeds every "
+        "control." + (f" The last columns have the mode {further_panels[0].mode}." if further_panels else "")
     )
     return Grid(header, rows, 2, f"Summary, {panels_shown[0].mode}", caption, "summary")
 
@@ -234,9 +235,9 @@ def _beside_stl(panel: ProbePanel, result: Result) -> Grid:
             cells += [mean_sd(panel.values(title, label)), Strong(change) if low > 0 or high < 0 else change]
         rows.append(cells)
     caption = (
-        f"Accuracy in percent, {_spread_words(panel, panel.titles)}. Δ: minus STL, in points; in brackets its 95 % "
-        "interval (paired bootstrap over sentences), bold where it lies on one side of "
-        f"0.{_marks(panel, result.about['few'])}"
+        f"Values are accuracies in percent, {_spread_words(panel, panel.titles)}. Δ is the difference from STL in "
+        "points, with its 95 % interval in brackets (paired bootstrap over sentences). It is bold where the interval "
+        f"lies on one side of 0.{_marks(panel, result.about['few'])}"
     )
     header = ["label", "items", STL, *(part for title in panel.compared for part in (title, "Δ"))]
     return Grid(header, rows, 1, f"{panel.task.upper()}: encoders beside STL", caption, f"{panel.task}-changes")
@@ -255,9 +256,9 @@ def _controls(panel: ProbePanel, title: str, min_items: int) -> Grid:
             gained = Strong(signed(gain)) if gain > 0 else signed(gain)
             rows.append([*_label_cells(panel, label), heads, mean_sd(values), *controls, gained])
     caption = (
-        f"Accuracy in percent, {_spread_words(panel, [title])}; {_CHOICE[panel.mode]}. Head: LAYER-HEAD, counted from 1"
-        f"{', one a seed' if panel.seeds[title] > 1 else ''}. Gain: over the best control, bold where above 0."
-        f"{_marks(panel, min_items)}"
+        f"Values are accuracies in percent, {_spread_words(panel, [title])}; {_CHOICE[panel.mode]}. Heads are named "
+        f"LAYER-HEAD, counted from 1{', one a seed' if panel.seeds[title] > 1 else ''}. *Gain* is over the best "
+        f"control, and bold where above 0.{_marks(panel, min_items)}"
     )
     header = ["label", "items", "head", "accuracy", *(CONTROLS[name] for name in present), "gain"]
     key = f"{panel.task}-{title.replace('+', 'with-').replace(', ', '-').replace(' ', '-')}-controls"
@@ -278,9 +279,9 @@ _CHOICE = {
 
 def _marks(panel: ProbePanel, min_items: int) -> str:
     set_apart_note = (
-        " root is found by attention to the first special token, a common resting place: apart, in no mean."
+        " root is found by attention to the first special token, where attention often rests, so it is in no mean."
     )
-    mark = f" {_RARE_MARK}: fewer than {min_items} test items; not in means."
+    mark = f" {_RARE_MARK} marks labels with fewer than {min_items} test items, which are in no mean."
     return mark * bool(panel.rare_labels) + set_apart_note * bool(panel.set_apart)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pandas as pd
 
-from mtlprune.errors import printable_lines
+from mtlprune.errors import plural, printable_lines
 from mtlprune.figures.grid import (
     DETECTABLE,
     Grid,
@@ -464,45 +464,45 @@ def details(comparison: Comparison) -> Grid:
 
 
 def legend(comparison: Comparison, intervals: bool = True) -> str:
-    """One sentence that says what stands in the cells.
+    """Sentences that explain the cells.
 
     Args:
         intervals: whether cells show intervals of differences.
     """
-    parts = [f"Scores in percent on {comparison.split}"]
-    columns = comparison.columns
+    columns, spread = comparison.columns, ""
     if any(len(column.values(task)) > 1 for column in columns for task in comparison.tasks()):
         number = _seeds_of_all(comparison) if _has_triangle(comparison) else None
-        parts.append(f"mean ± sample standard deviation over {f'n = {number}' if number else 'n'} seeds")
+        spread = f", as mean ± sample standard deviation over {f'n = {number}' if number else 'n'} seeds"
+    parts = [f"Scores are percentages on {comparison.split}{spread}"]
     if _has_triangle(comparison):
-        parts.append("+POS: trained together with POS and nothing else")
+        parts.append("+POS means training together with POS and nothing else")
     if any(run.heads for column in columns for run in column.runs):
-        parts.append("heads: open or kept, of all")
+        parts.append("Heads are counted as those open or kept, of all")
     if comparison.speeds:
-        parts.append("speed: sentences a second without the closed heads, over those with closed heads masked")
+        parts.append("Speed is sentences a second without the closed heads, divided by those with closed heads masked")
     parts += _differences(comparison)
     parts += _marks(comparison)
     if intervals and comparison.tests and not _has_separate_differences(comparison):
         seeds = [test.difference.has_seeds for test in comparison.tests.values()]
         sources_of_variance = "seeds and sentences" + ("" if all(seeds) else " (with one seed: over sentences)")
-        parts.append(f"in brackets 95 % intervals over {sources_of_variance if any(seeds) else 'sentences'}")
+        parts.append(f"Brackets hold 95 % intervals over {sources_of_variance if any(seeds) else 'sentences'}")
     parts += _more_training(comparison)
     parts += () if comparison.reference else _other_settings(comparison)
     unfinished = [run.path for column in columns for run in column.runs if not run.finished]
     if unfinished:
-        parts.append(f"not trained to the end: {', '.join(unfinished)}")
-    return "; ".join(parts) + "."
+        parts.append(f"Runs not trained to the end are {', '.join(unfinished)}")
+    return ". ".join(parts) + "."
 
 
 def _differences(comparison: Comparison) -> Iterator[str]:
     columns = comparison.columns
     if comparison.reference:
-        yield f"Δ = it − {comparison.reference}"
+        yield f"Δ is the difference from {comparison.reference}"
     elif any(len(columns[place].runs[0].tasks) > 1 for place in comparison.against):
-        yield "Δ = MTL − STL"
+        yield "Δ is MTL − STL"
     pruned = [columns[place].title for place in comparison.against if len(columns[place].runs[0].tasks) == 1]
     if pruned and not comparison.reference:
-        yield f"in {', '.join(dict.fromkeys(pruned))}: Δ = it − STL with all heads"
+        yield f"In {', '.join(dict.fromkeys(pruned))}, Δ is the difference from STL with all heads"
 
 
 def _other_settings(comparison: Comparison) -> Iterator[str]:
@@ -517,10 +517,10 @@ def _other_settings(comparison: Comparison) -> Iterator[str]:
             if paths and (len(columns[place].runs[0].tasks) > 1) == is_joint
         ]
         if titles:
-            yield f"in {', '.join(dict.fromkeys(titles))} not only {difference_words} from STL, but other settings too"
+            yield f"In {', '.join(dict.fromkeys(titles))}, {difference_words} from STL, and other settings also do"
     for column in columns:
         if mixed := differing_settings(column.runs):
-            yield f"runs of {column.title} differ in {', '.join(mixed)}"
+            yield f"The runs of {column.title} differ in {', '.join(mixed)}"
 
 
 def _marks(comparison: Comparison) -> Iterator[str]:
@@ -528,11 +528,12 @@ def _marks(comparison: Comparison) -> Iterator[str]:
     tests = list(comparison.tests.values())
     over_seeds = [test.difference.has_seeds for test in tests]
     if any(over_seeds):
-        yield f"* p < {LEVEL} (Holm) over seeds and sentences"
+        yield f"* means p < {LEVEL} (Holm) over seeds and sentences"
     if not all(over_seeds):
-        yield f"† p < {LEVEL} (Holm) over sentences, of these runs only: with one seed nothing is known of others"
+        only = "of these runs only, because one seed shows nothing about others"
+        yield f"† means p < {LEVEL} (Holm) over sentences, {only}"
     elif any(test.of_these_runs for test in tests):
-        yield f"† p < {LEVEL} (Holm) over sentences only, of these runs: not beyond the variance between seeds"
+        yield f"† means p < {LEVEL} (Holm) over sentences of these runs only, which is not beyond the variance of seeds"
 
 
 def _more_training(comparison: Comparison) -> Iterator[str]:
@@ -544,8 +545,8 @@ def _more_training(comparison: Comparison) -> Iterator[str]:
     reasons = dict.fromkeys(f"{column.title}: {reason}" for column, reason in cells if reason)
     if reasons:
         yield (
-            f"{MORE_TRAINING_MARK} has seen more training than the others of its row, so it is never in bold "
-            f"({'; '.join(reasons)})"
+            f"{MORE_TRAINING_MARK} marks settings with more training than the others of their row, which are never in "
+            f"bold ({'; '.join(reasons)})"
         )
 
 
@@ -564,36 +565,43 @@ def tests_legend(comparison: Comparison) -> str:
     questions = [f"{name}: {count}" for name, count in Counter(test.question for test in tests).items()]
     sentences = sorted({test.difference.sentences for test in tests})
     span = f"{sentences[0]:,}" if len(sentences) == 1 else f"{sentences[0]:,} to {sentences[-1]:,}"
-    parts = [f"Paired over {span} sentences, scores from resampled counts, {comparison.resamples:,} resamples each"]
+    parts = [
+        f"The tests pair {span} sentences and compute scores from resampled counts, {comparison.resamples:,} resamples "
+        "each"
+    ]
     if any(test.difference.has_seeds for test in tests):
         free = sorted({number for test in tests for number in test.difference.wide_error.free})
         parts += [
-            "seeds and sentences: error of seeds by t with ν = seeds − 1"
+            "Over seeds and sentences the error of seeds is by t with ν = seeds − 1"
             + (f" ({', '.join(map(str, free))})" if free else "")
-            + ", of sentences by bootstrap",
-            f"p (within ±{comparison.margin:g}): two one-sided tests, below {LEVEL} the difference is smaller than "
-            f"{comparison.margin:g} points, not corrected",
+            + ", and that of sentences by bootstrap",
+            f"p (within ±{comparison.margin:g}) is of two one-sided tests and not corrected; below {LEVEL} the "
+            f"difference is smaller than {'one point' if comparison.margin == 1 else f'{comparison.margin:g} points'}",
         ]
     parts += [
-        "sentences: these runs held fixed, interval by bootstrap, p by randomisation",
-        "all p are two-sided but those within the margin",
-        f"p (Holm) is corrected over the differences of one question ({' · '.join(questions)}), intervals are not",
-        "d: Δ over its standard deviation between sentences",
+        "Over sentences alone these runs are held fixed, the interval is by bootstrap, and p by randomisation",
+        "All p are two-sided except those within the margin",
+        "p (Holm) is corrected over the differences of one question, and intervals are not",
+        f"The questions have these numbers of differences: {' · '.join(questions)}",
+        "d is Δ divided by its standard deviation between sentences",
     ]
-    return f"{'; '.join(parts)}. {DETECTABLE}"
+    return f"{'. '.join(parts)}. {DETECTABLE}"
 
 
 def notes(comparison: Comparison) -> list[str]:
     """Sentences on runs left out, on what the tests cannot show, and on differences without an interval or a test."""
     unknown = {cell: test.difference.unknown for cell, test in comparison.tests.items()}
-    without_error = "The difference of {} has no interval: {}, so its error cannot be estimated."
+    without_error = "The difference of {} has no interval, because {}. Its error cannot be estimated."
     return [
         *comparison.left_out,
         *plain_heads.warnings(comparison),
         *_reach(comparison),
         *_seeds(comparison),
         *(without_error.format(cells, reason) for reason, cells in _cells_by_reason(comparison, unknown)),
-        *(f"Not tested, {cells}: {reason}." for reason, cells in _cells_by_reason(comparison, comparison.untested)),
+        *(
+            f"There is no test of {cells}: {reason}."
+            for reason, cells in _cells_by_reason(comparison, comparison.untested)
+        ),
     ]
 
 
@@ -607,16 +615,16 @@ def _reach(comparison: Comparison) -> Iterator[str]:
         is_exact = all(test.difference.exact for test in tests.values())
         advice = "more sentences are needed" if is_exact else "take more --resamples"
         yield (
-            f"None of these tests can reach {LEVEL}: the smallest p possible is {smallest:.2g}, corrected for "
-            f"{number} {'differences' if number > 1 else 'difference'} {min(1.0, smallest * number):.2g}; {advice}."
+            f"None of these tests can reach {LEVEL}, because the smallest possible p is {smallest:.2g} "
+            f"({min(1.0, smallest * number):.2g} after correction for {plural(number, 'difference')}); {advice}."
         )
         return
     for (place, task), test in tests.items():
         gap = test.difference
         if gap.floor >= LEVEL:
             yield (
-                f"{task.upper()} in {comparison.columns[place].title}: only {gap.differing} of {gap.sentences:,} "
-                f"sentences tell the two apart, so p cannot go below {gap.floor:.2g}."
+                f"Only {gap.differing} of {gap.sentences:,} sentences differ for {task.upper()} in "
+                f"{comparison.columns[place].title}, so p cannot go below {gap.floor:.2g}."
             )
 
 
@@ -627,17 +635,17 @@ def _seeds(comparison: Comparison) -> Iterator[str]:
     numbers = {min(test.difference.seeds) for test in comparison.tests.values()}
     if 1 in numbers:
         yield (
-            "Settings with one run: the tests say whether these runs differ on other sentences of this kind, not "
-            "whether runs with other seeds do, so nothing is called significant there. Nor is it tested whether their "
-            f"difference is smaller than the margin of {comparison.margin:g} points: that needs two seeds or more."
+            "For settings with one run, the tests show whether these runs differ on other sentences of this kind, and "
+            "not whether runs with other seeds do, so nothing is called significant there. Whether the difference is "
+            f"smaller than the margin of {comparison.margin:g} points needs two seeds or more."
         )
     for number in sorted(numbers - {1}):
         floor = 2 / 2**number
         if floor >= LEVEL:
             yield (
-                f"A two-sided sign-flip test over {number} seeds alone cannot go below {floor:.4g}: without assuming a "
-                f"distribution, seeds alone show nothing at {LEVEL}. The interval over seeds and sentences takes what "
-                "seeds do as normal."
+                f"A two-sided sign-flip test over {number} seeds alone cannot go below {floor:.4g}, so seeds alone "
+                f"show nothing at {LEVEL} without an assumed distribution. The interval over seeds and sentences "
+                "assumes that seeds vary normally."
             )
 
 

@@ -20,7 +20,7 @@ class EqualLossOptions(Block):
     worse: float = Field(
         default=0.4,
         gt=0,
-        description="Share of the cost at equal loss above which joint training is said to generalise worse.",
+        description="Share of the cost at equal loss above which joint training counts as generalising worse.",
     )
     resamples: int = Field(default=10_000, ge=1, description="Number of resamples of sentences.")
 

@@ -17,10 +17,10 @@ def about(result: Result) -> str:
     """Describe the data and the two differences."""
     info, settings = result.about, result.about["settings"]
     return (
-        f"{info['sentences']:,} sentences of {info['split']}; main scores of "
-        f"{', '.join(map(str.upper, info['tasks']))}. Training loss is that of the scored weights on fixed training "
-        f"sentences, without dropout. Intervals and p over seeds and sentences ({settings['resamples']:,} resamples; "
-        f"seed {settings['seed']})."
+        f"The scores are the main scores of {', '.join(map(str.upper, info['tasks']))} on {info['sentences']:,} "
+        f"sentences of {info['split']}. Training loss is that of the scored weights on fixed training sentences, "
+        f"without dropout. Intervals and p are over seeds and sentences ({settings['resamples']:,} resamples; seed "
+        f"{settings['seed']})."
     )
 
 
@@ -34,8 +34,9 @@ def findings(result: Result) -> list[str]:
         interval = "no interval" if math.isnan(row.low) else f"[{percent(row.low)}, {percent(row.high)}]"
         sentences.append(
             f"With {row.updates:,} updates joint training changes the mean score by {with_interval(at_updates)} "
-            f"points. Compared with single tasks of equal training loss it changes it by {with_interval(at_loss)}, "
-            f"which is {percent(row.value)} of that ({interval}): {explanation(row, settings)}."
+            f"points. Compared with single tasks of equal training loss it changes the score by "
+            f"{with_interval(at_loss)}, which is {percent(row.value)} of the first change ({interval}): "
+            f"{explanation(row, settings)}."
         )
     return sentences + list(result.about["notes"])
 

@@ -12,6 +12,7 @@ from mtlprune.analyses.analysis import HeadColumn
 from mtlprune.analyses.frames import TableRows, declaration
 from mtlprune.analyses.heads.claims.maths import claim_columns
 from mtlprune.analyses.heads.claims.stability import COMMON, MODES, OVER_TASKS, RELIABILITIES
+from mtlprune.errors import plural
 from mtlprune.figures.charts import INK, SOFT, AnyChart, Drawing, cells, data, head_map
 from mtlprune.figures.grid import Grid, number, probability, seen_from
 from mtlprune.runs.claims import Claim
@@ -36,10 +37,10 @@ def about(result: Result) -> str:
     info, settings = result.about, result.about["settings"]
     runs = len({entry["run"] for entry in info["encoders"]})  # one with a gate set a task has a claim for each
     return (
-        f"Encoder {info['encoder']}: {info['layers']} layers × {info['heads']} heads = "
-        f"{info['layers'] * info['heads']}. Runs: {runs}. A head is open where its gate exceeds "
-        f"{settings['open_above']:g}. {settings['permutations']:,} permutations, seed {settings['seed']}. Heads are "
-        "named LAYER-HEAD, both counted from 1."
+        f"The encoder {info['encoder']} has {info['layers']} layers of {info['heads']} heads, which makes "
+        f"{plural(info['layers'] * info['heads'], 'head')}. The comparison is of {plural(runs, 'run')}. A head is open "
+        f"where its gate exceeds {settings['open_above']:g}. Tests use {settings['permutations']:,} permutations and "
+        f"seed {settings['seed']}. Heads are named LAYER-HEAD, both counted from 1."
     )
 
 
@@ -48,9 +49,9 @@ def findings(result: Result) -> list[str]:
     sentences = [answer(result), *stable(result), *selected(result)]
     stem = _group(result, "stem")
     if len(stem):
-        sentences.append(
-            f"{_claimed_by_several(result)} Claimed by so many, as layer-head: {', '.join(_places(stem))}."
-        )
+        least = result.about["settings"]["stem_tasks"]
+        named = f"The heads that {least} tasks or more claim are {', '.join(_places(stem))}."
+        sentences.append(f"{_claimed_by_several(result)} {named}".strip())
     return sentences
 
 
@@ -63,12 +64,13 @@ def _claimed_by_several(result: Result) -> str:
     least, task_count = result.about["settings"]["stem_tasks"], numbers["tasks"].max()
     parts = []
     for row in numbers[numbers["tasks"].isin({least, task_count})].itertuples():
-        run_groups = f"all {row.tasks} tasks" if row.tasks == task_count else f"{row.tasks} tasks or more"
+        run_groups = f"All {row.tasks} tasks" if row.tasks == task_count else f"{row.tasks} tasks or more"
         more = "" if math.isnan(row.layers_more) else f", p {probability(row.layers_more)}"
         parts.append(
-            f"{row.heads} by {run_groups} ({number(row.layers_expected, 1)} expected from layer depth alone{more})"
+            f"{run_groups} claim {plural(row.heads, 'head')} ({number(row.layers_expected, 1)} expected from layer "
+            f"depth alone{more})."
         )
-    return f"Heads claimed: {'; '.join(parts)}."
+    return " ".join(parts)
 
 
 def answer(result: Result) -> str:
@@ -78,28 +80,28 @@ def answer(result: Result) -> str:
     if math.isnan(all_pairs.shared):
         return "Whether tasks claim the same heads is open: two single tasks or more are needed."
     first = (
-        f"Two runs of different single tasks share {number(all_pairs.shared, 1)} open heads on average; layer depth "
-        f"alone explains {number(all_pairs.expected, 1)}"
+        f"Two runs of different single tasks share {number(all_pairs.shared, 1)} open heads on average, and layer "
+        f"depth alone explains {number(all_pairs.expected, 1)}"
     )
     if math.isnan(all_pairs.z):
-        return f"{first}, and permuting heads within layers cannot change that."
+        return f"{first}. Permuting heads within layers cannot change this number."
     if math.isnan(all_pairs.p):
-        return f"{first} (z = {number(all_pairs.z)}; no permutations, so no p)."
+        return f"{first} (z = {number(all_pairs.z)}). Without permutations there is no p."
     seeds_note = ""
     if not math.isnan(equal.shared) and not math.isnan(unequal.shared):
         seeds_note = (
-            f" Runs of equal seeds share {number(equal.shared, 1)}, of unequal seeds {number(unequal.shared, 1)} "
-            f"(expected {number(unequal.expected, 1)}, p {probability(unequal.p)})."
+            f" Runs of equal seeds share {number(equal.shared, 1)} heads, and runs of unequal seeds share "
+            f"{number(unequal.shared, 1)} (expected {number(unequal.expected, 1)}, p {probability(unequal.p)})."
         )
-    verdict = "they share more than depth explains"
+    test = f"(z = {number(all_pairs.z)}, p {probability(all_pairs.p)})"
+    verdict = f"They share more than depth explains {test}."
     if all_pairs.p > LEVEL:
         error = (
             (all_pairs.shared - all_pairs.expected) / all_pairs.z if all_pairs.z else math.nan
         )  # of the null: permuted heads
-        verdict = f"no more than depth explains is shown{seen_from(float(detectable(error)), unit='heads')}"
-    return (
-        f"{first} (z = {number(all_pairs.z)}, p {probability(all_pairs.p)}): {verdict}.{seeds_note}{_by_label(result)}"
-    )
+        seen = seen_from(float(detectable(error)), unit="heads")
+        verdict = f"We found no evidence that they share more than depth explains {test}{seen}."
+    return f"{first}. {verdict}{seeds_note}{_by_label(result)}"
 
 
 def _by_label(result: Result) -> str:
@@ -108,16 +110,19 @@ def _by_label(result: Result) -> str:
     plain, deep = (tests.get(("all", measure)) for measure in ("shared heads", "beyond depth"))
     if plain is None or deep is None or math.isnan(plain.p):
         return ""
-    more = f"{number(deep.within, 1)} against {number(deep.between, 1)} beyond depth, p {probability(deep.p)}"
+    more = f" Beyond depth they share {number(deep.within, 1)} and {number(deep.between, 1)} (p {probability(deep.p)})."
     if ranked := tests.get(("all", "beyond depth and ranking")):
         ranking_gap = number(ranked.within - ranked.between, 1)
-        more += f"; {ranking_gap} more in one task where what all runs rank alike is taken out too"
-        more += f", p {probability(ranked.p)}"
+        more += f" Without what all runs rank alike, the difference is {ranking_gap} (p {probability(ranked.p)})."
     if unequal_test := tests.get(("unequal seeds", "shared heads")):
-        more += f"; of unequal seeds only, p {probability(unequal_test.p)}, {probability(unequal_test.least)} at least"
+        more += (
+            f" Among unequal seeds only, p for shared heads is {probability(unequal_test.p)} (at least "
+            f"{probability(unequal_test.least)})."
+        )
     return (
-        f" Two runs of one task share {number(plain.within, 1)}, of two tasks {number(plain.between, 1)} "
-        f"(p {probability(plain.p)}, tasks of runs permuted, {probability(plain.least)} at least; {more})."
+        f" Two runs of one task share {number(plain.within, 1)} heads, and two runs of two tasks share "
+        f"{number(plain.between, 1)} (p {probability(plain.p)} by permuting the tasks of runs, at least "
+        f"{probability(plain.least)}).{more}"
     )
 
 
@@ -128,46 +133,51 @@ def stable(result: Result) -> list[str]:
         if row.encoder in (OVER_TASKS, *result.about["single"]) and row.other in (OVER_TASKS, row.encoder):
             # of unequal seeds, which stand last, where it can be
             rows_by_key[row.encoder, row.term, row.mode, row.measure] = row
-    terms = {"within": "two runs of one task", "between": "two runs of two tasks", "within - between": "difference"}
+    terms = {
+        "within": "Φ of two runs of one task",
+        "between": "Φ of two runs of two tasks",
+        "within - between": "The difference",
+    }
     words = [
-        f"{term_title} {', layer-centred '.join(_interval(rows_by_key[key]) for key in keys if key in rows_by_key)}"
+        f"{term_title} is "
+        f"{', and layer-centred it is '.join(_interval(rows_by_key[key]) for key in keys if key in rows_by_key)}."
         for term, term_title in terms.items()
         if (keys := [(OVER_TASKS, term, mode, "phi") for mode in MODES])[0] in rows_by_key
     ]
     keys = [(task, "within", MODES[0], "phi") for task in result.about["single"]]
-    words += [f"{key[0]} {_interval(rows_by_key[key])}" for key in keys if key in rows_by_key]
+    words += [f"Φ of two runs of {key[0]} is {_interval(rows_by_key[key])}." for key in keys if key in rows_by_key]
     if words:
-        intro = "Stability Φ (1: the same heads, 0: independent draws; intervals of 95 %)"
-        sentences.append(f"{intro}: {'; '.join(words)}.")
+        intro = "The stability Φ is 1 for the same heads and 0 for independent draws, and its intervals are of 95 %."
+        sentences.append(f"{intro} {' '.join(words)}")
         encoders = result.about["encoders"]
         if chance_count := sum(row.get("by_chance", 0) for row in encoders):
             share = chance_count / sum(entry["open"] for entry in encoders)
             sentences.append(
-                f"{share:.0%} of open heads were taken from others with the same gate: there Φ and the maps show how "
-                "ties were broken, not what tasks want (see the notes)."
+                f"{share:.0%} of open heads were taken from others with the same gate. For these heads Φ and the maps "
+                "show how ties were broken and not what tasks need (see the notes)."
             )
     for reliability in RELIABILITIES:
         row = rows_by_key.get((OVER_TASKS, "within", MODES[0], f"runs for {reliability}"))
         if row and math.isfinite(row.value):
             interval = "" if math.isnan(row.low) else f"{_needed(row.low)} to {_needed(row.high)}; "
             sentences.append(
-                f"With Φ the reliability of one run, a reliability of {reliability} takes the mean of "
-                f"{_needed(row.value)} seeds ({interval}Spearman-Brown)."
+                f"If Φ is the reliability of one run, the mean of {_needed(row.value)} seeds "
+                f"({interval}Spearman-Brown) has a reliability of {reliability}."
             )
     tests = result.frame("labellings")
     if len(tests) and not tests["nearest_p"].isna().all():
-        nearest_shares = [
-            f"by {test.counted} for {test.nearest:.0%} of them (chance {test.nearest_chance:.0%}, p "
-            f"{probability(test.nearest_p)})".replace("by beyond", "beyond")
+        among = "" if tests["pairs"].nunique() == 1 else ", among those with other seeds,"
+        sentences += [
+            f"Counted {_counted(test.counted)}, the nearest run{among} is of the same task for {test.nearest:.0%} of "
+            f"the runs ({test.nearest_chance:.0%} at random, p {probability(test.nearest_p)})."
             for test in tests[tests["pairs"] == tests["pairs"].iloc[-1]].itertuples()
         ]
-        among = "" if tests["pairs"].nunique() == 1 else ", of those with other seeds,"
-        sentences.append(f"The nearest run{among} is of a run's own task {', '.join(nearest_shares)}.")
-    split = [row for row in result.frame("split").itertuples() if row.encoder == OVER_TASKS]
-    if split:
-        parts = ", ".join(f"{_interval(row)} {_term(row.term)}" for row in split)
-        sentences.append(f"Shares of the variance of a task's gates between heads: {parts}.")
-    return sentences
+    return sentences + [
+        f"The share of the variance of a task's gates that {'lies' if row.term == COMMON else 'goes'} "
+        f"{_term(row.term)} is {_interval(row)}."
+        for row in result.frame("split").itertuples()
+        if row.encoder == OVER_TASKS
+    ]
 
 
 def selected(result: Result) -> list[str]:
@@ -176,9 +186,9 @@ def selected(result: Result) -> list[str]:
     rules = runs.groupby(["threshold", "halves", "expected_false"], sort=False) if len(runs) else ()
     heads = result.about["layers"] * result.about["heads"]
     return [
-        f"Stable claims of {', '.join(of['encoder'].unique())}: heads with π ≥ {threshold:g} in {halves} halves of the "
-        f"data, {number(of['open'].mean(), 1)} of {heads} in a run on average, of which at most {number(false, 1)} are "
-        "expected to be false."
+        f"The stable claims of {', '.join(of['encoder'].unique())} are heads with π ≥ {threshold:g} in {halves} halves "
+        f"of the data. A run claims {number(of['open'].mean(), 1)} of {heads} heads on average, of which at most "
+        f"{number(false, 1)} are expected to be false."
         for (threshold, halves, false), of in rules
     ]
 
@@ -190,6 +200,10 @@ def _interval(row: Any) -> str:
 
 def _term(term: str) -> str:
     return "in heads that all its runs share" if term == COMMON else f"with {term}"
+
+
+def _counted(measure: str) -> str:
+    return measure if measure.startswith("beyond") else f"by {measure}"
 
 
 def _needed(runs: float) -> str:
@@ -279,9 +293,10 @@ def _stability(result: Result) -> Grid:
         list(rows.values()),
         2,
         "Stability of claims",
-        "Φ of Nogueira, Sechidis and Brown (2018): 1 for the same heads, 0 for independent draws; layer-centred: for "
-        "draws within layers. Jack-knife intervals of 95 % over runs; none where leaving out a run changes nothing, "
-        "which is no certainty, or cannot be done. Seeds for a reliability: Spearman-Brown from Φ.",
+        "Φ (Nogueira, Sechidis and Brown 2018) is 1 for the same heads and 0 for independent draws. Layer-centred Φ is "
+        "0 for draws within layers. Intervals are jack-knife intervals of 95 % over runs. There is none where leaving "
+        "out a run changes nothing, which is no certainty, or cannot be done. The numbers of seeds for a reliability "
+        "follow from Φ by the formula of Spearman and Brown.",
     )
 
 
@@ -292,12 +307,16 @@ def _split(result: Result) -> Grid:
         rows,
         2,
         "Variance of gates within a setting",
-        "Between heads of a run: what all runs of the setting have in common, and what goes with seeds and halves of "
-        "the data, as far as these runs tell. Intervals of 95 %: bootstrap of heads.",
+        "The variance between heads of a run is split into what all runs of the setting have in common and what goes "
+        "with seeds and halves of the data, as far as these runs can separate them. Intervals of 95 % are bootstraps "
+        "of heads.",
     )
 
 
-_CORRELATION = "Pearson over heads between settings' mean gates; on the diagonal the multiple R within the setting."
+_CORRELATION = (
+    "Values are Pearson's correlation over heads between the mean gates of settings. The diagonal has the multiple R "
+    "within the setting."
+)
 
 
 def _matrix(result: Result) -> pd.DataFrame:
@@ -339,7 +358,7 @@ def _exclusive(result: Result) -> Grid:
         confidences = [f" ({head.confidence:.2f})".replace(" (nan)", "") for head in heads_of_label.itertuples()]
         names = ", ".join(map(str.__add__, _places(heads_of_label), confidences)) or "none"
         rows.append([f"{label} only" if label else "no single task", names, str(len(heads_of_label))])
-    caption = "With the confidence of each, as of stem heads."
+    caption = "Brackets hold the confidence of each head, as for stem heads."
     return Grid(["claimed by", "heads", "number"], rows, 2, "Exclusive and free heads", caption)
 
 
@@ -404,9 +423,9 @@ def by_claims(result: Result) -> list[str]:
     tests = _tested_rows(result)
     sizes = ", ".join(f"{size} {name}" for name, size in claims["groups"].items())
     return [
-        f"Heads by claims of {', '.join(claims['tasks'])}: {sizes}. Of {len(tests)} comparisons within layers "
-        f"{(tests['q'] < LEVEL).sum()} have q < {LEVEL} (Benjamini-Hochberg over all of them; "
-        f"{LEVEL * len(tests):.0f} would have p < {LEVEL} by chance, {(tests['p'] < LEVEL).sum()} have)."
+        f"The claims of {', '.join(claims['tasks'])} make groups of heads ({sizes}). {(tests['q'] < LEVEL).sum()} of "
+        f"{len(tests)} comparisons within layers have q < {LEVEL} (Benjamini-Hochberg over all of them). "
+        f"{(tests['p'] < LEVEL).sum()} have p < {LEVEL}, and {LEVEL * len(tests):.0f} would if nothing differed."
     ]
 
 

@@ -500,7 +500,7 @@ def missing(run_groups: Sequence[RunGroup]) -> Iterator[str]:
     if labels_with_same_noise := [run_group.label for run_group in run_groups if _same_noise(run_group.claims)]:
         yield (
             f"All runs of {', '.join(labels_with_same_noise)} have one selector seed (train.seed), so their selectors "
-            "drew the same noise: they agree more than runs of other seeds would."
+            "drew the same noise and agree more than runs of other seeds would."
         )
     runs = Runs.of(run_groups)
     varying = merged(runs, *_pairs(runs, range(len(run_groups))))
@@ -509,6 +509,6 @@ def missing(run_groups: Sequence[RunGroup]) -> Iterator[str]:
     reasons += [f"{' and '.join(constant)} {'do' if constant[1:] else 'does'} not vary"] if constant else []
     if reasons and varying:
         yield (
-            f"In the runs of a setting {', '.join(reasons)}, so the variance is not split further: runs of several "
-            "train.seed from each of several finished runs (train.start), on halves of the data, would tell."
+            f"In the runs of a setting {', '.join(reasons)}, so the variance is not split further. Runs of several "
+            "train.seed from each of several finished runs (train.start), on halves of the data, would split it."
         )

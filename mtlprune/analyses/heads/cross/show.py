@@ -18,14 +18,14 @@ from mtlprune.statistics.standard_errors import LEVEL
 
 def about(result: Result) -> str:
     """Describe the data, the closing of heads with its random control, and the tests."""
-    info, settings = result.about, result.about["settings"]
+    settings = result.about["settings"]
     return (
-        f"{result.source} ({info['fingerprint'][:8]}); {info['too_long']} too long and left out; seed {info['seed']}. "
-        "Heads that a setting claims (open in more than half of its seeds) are closed in finished runs, whose weights "
-        f"stay as they are.{SENTENCES[settings.get('closed', 'zero')]} Beside it {plural(settings['draws'], 'draw')} "
-        "of as many random heads of the same layers. Differences: claimed minus random, in points of the task's main "
-        f"score; intervals and p are over seeds, sentences ({settings['resamples']:,}) and draws, Holm over the cells "
-        f"of other tasks, margin ±{settings['margin']:g}."
+        f"{result.origin} Heads that a setting claims (open in more than half of its seeds) are closed in finished "
+        f"runs, whose weights stay as they are.{SENTENCES[settings.get('closed', 'zero')]} The control is "
+        f"{plural(settings['draws'], 'draw')} of as many random heads of the same layers. Differences are claimed "
+        "minus random heads, in points of the task's main score. Intervals and p are over seeds, sentences "
+        f"({settings['resamples']:,} resamples) and draws. Holm's correction is over the cells of other tasks, and the "
+        f"margin is ±{settings['margin']:g}."
     )
 
 
@@ -34,15 +34,21 @@ def findings(result: Result) -> list[str]:
     all_cells = _cells(result)
     across_tasks = all_cells[all_cells["encoder"] != all_cells["other"]]
     sentences = []
-    words = {"claimed": "", "exclusive": " and no other single task", "shared": " and another single task, too"}
+    words = {
+        "claimed": "",
+        "exclusive": " and no other single task claims",
+        "shared": " and another single task also claims",
+    }
+    margin = result.about["settings"]["margin"]
+    points = "one point" if margin == 1 else f"{margin:g} points"
     for part, of in across_tasks.groupby("mode", sort=False):
         lower, higher = (int(((of["p_holm"] < LEVEL) & (sign * of["estimate"] < 0)).sum()) for sign in (1, -1))
         equal = int((holm(of["p_margin"]) < LEVEL).sum())
         sentences.append(
             f"Closing the heads that one task claims{words[part]}, instead of random ones of the same layers, lowers "
-            f"the score of another task in {lower} of {len(of)} cells and raises it in {higher}; in {equal} the "
-            f"difference is shown to be below {result.about['settings']['margin']:g} points (Holm, p < {LEVEL}). Mean "
-            f"difference {number(of['estimate'].mean())} points."
+            f"the score of another task in {lower} of {len(of)} cells and raises it in {higher}. In {equal} "
+            f"of them the difference is below {points} (Holm, p < {LEVEL}). The mean difference is "
+            f"{number(of['estimate'].mean())} points."
         )
     for row in () if len(across_tasks) else all_cells.itertuples():
         sentences.append(
@@ -51,13 +57,16 @@ def findings(result: Result) -> list[str]:
         )
     own_rows = _in_order(result.frame("own", "encoder", "mode", "term"), "encoder")
     for part, of in own_rows.groupby("mode", sort=False):
-        mean, points = (of[(of["encoder"] == ALL_TASKS) & (of["term"] == term)].iloc[0] for term in ("units", "points"))
+        mean, in_points = (
+            of[(of["encoder"] == ALL_TASKS) & (of["term"] == term)].iloc[0] for term in ("units", "points")
+        )
         tasks = of[(of["encoder"] != ALL_TASKS) & (of["term"] == "points")].itertuples()
         sentences.append(
             f"In units of what its runs usually lose, a task loses {_more(mean)} by {PARTS[part]} than by those of "
-            f"other tasks, mean of tasks (95 % [{number(mean.low)}, {number(mean.high)}], p {probability(mean.p)}, "
-            f"{mean.n} seeds). By task, in points: {', '.join(f'{row.encoder} {_more(row)}' for row in tasks)}. Their "
-            f"mean ({with_interval(points)}) adds points of scores that have no common scale."
+            f"other tasks (mean of tasks, 95 % [{number(mean.low)}, {number(mean.high)}], p {probability(mean.p)}, "
+            f"{mean.n} seeds). The differences in points are "
+            f"{', '.join(f'{_more(row)} for {row.encoder}' for row in tasks)}. The mean of these points "
+            f"({with_interval(in_points)}) adds scores that have no common scale."
         )
     return sentences
 
@@ -66,8 +75,8 @@ _BOUND = 5.0
 """Points at which the colours of the matrix end at the least."""
 PARTS = {
     "claimed": "its own claimed heads",
-    "exclusive": "those heads that it alone claims",
-    "shared": "those of its claimed heads that another task claims, too,",
+    "exclusive": "the heads that it alone claims",
+    "shared": "those of its claimed heads that another task also claims",
 }
 
 

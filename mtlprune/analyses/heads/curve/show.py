@@ -19,10 +19,10 @@ def about(result: Result) -> str:
     """Describe how heads are ranked and opened; define area and sufficient sets."""
     settings = result.about["settings"]
     return (
-        f"{result.origin} Finished runs with only some heads open (a closed one contributes: {settings['closed']}), "
-        f"ranked on {settings['train_sentences']:,} training sentences by each task's own loss; beside a ranking "
-        f"{plural(settings['draws'], 'random order')} within its layers. Area (CPR): the mean share of the gap "
-        "between no head and all heads that is closed, over all numbers of open heads. A set is "
+        f"{result.origin} Finished runs are scored with only some heads open (closed heads: {settings['closed']}). "
+        f"Heads are ranked on {settings['train_sentences']:,} training sentences by each task's own loss. The control "
+        f"of a ranking is {plural(settings['draws'], 'random order')} within its layers. The area (CPR) is the mean "
+        "share of the gap between no head and all heads that is closed, over all numbers of open heads. A set is "
         f"sufficient if its score is at most {settings['margin']:g} below the whole."
     )
 
@@ -32,20 +32,21 @@ def findings(result: Result) -> list[str]:
     selector, margin = result.frames["curve"]["mode"].iloc[0], result.about["settings"]["margin"]
     sentences = []
     for row in only_not_shown(result.frames["areas"]).query("mode == @selector and control == ''").itertuples():
-        detectable_note = seen_from(row.detectable, unit="of the area", before="; not shown: ")
+        detectable_note = seen_from(row.detectable, unit="of the area", before="; ")
         sentences.append(
-            f"{_label(row)}: of the heads ranked by {selector} {row.enough:.0f} are enough for a score at most "
-            f"{margin:g} below the whole. The area is {number(row.cpr)}, with random heads of the same layers it "
-            f"differs by {with_interval(row)} (Holm p {probability(row.p_holm)}{detectable_note})."
+            f"{_label(row)} needs the first {row.enough:.0f} heads by {selector} for a score at most {margin:g} below "
+            f"the whole. The area is {number(row.cpr)}. With random heads of the same layers it differs by "
+            f"{with_interval(row)} (Holm p {probability(row.p_holm)}{detectable_note})."
         )
     keys = ["encoder", "seed", "task"]
     for (_, seed, _), rows in result.frame("sets", *keys).groupby(keys, sort=False):
         first = next(rows.itertuples())
         sentences.append(
-            f"{_label(first)}, seed {seed}: sufficient sets without a common head: {len(rows)}, of "
-            f"{' and '.join(plural(heads, 'head') for heads in rows['heads'])}. Without the first one the score is "
-            f"{number(first.without)}, without random heads of the same layers {number(first.random_without)} (p "
-            f"{probability(first.needed_p)}); {first.superfluous:.0f} of its members can go."
+            f"{_label(first)}, seed {seed}, has {plural(len(rows), 'sufficient set')} without a common head (of "
+            f"{' and '.join(plural(heads, 'head') for heads in rows['heads'])}). Without the first set the score is "
+            f"{number(first.without)}, and without random heads of the same layers it is "
+            f"{number(first.random_without)} (p {probability(first.needed_p)}). {first.superfluous:.0f} members of the "
+            "first set can go."
         )
     return sentences
 

@@ -20,8 +20,8 @@ class ExchangeOptions(Block):
     )
     natural: str = Field(
         default="",
-        description="A split of --corpus whose sentences are paired with the same in which a name (NER) or a modifier "
-        "(SRL) is swapped for one with another label; where none is named, sentences are generated.",
+        description="Split of --corpus whose sentences are paired with copies in which a name (NER) or a modifier "
+        "(SRL) is swapped for a span with another label (generated sentences, if not given).",
     )
     draws: int = Field(default=20, ge=2, description="Random sets of as many heads of the same layers.")
     single: bool = Field(default=True, description="Also exchange each head alone, which takes most of the time.")

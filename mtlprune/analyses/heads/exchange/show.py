@@ -16,16 +16,17 @@ def about(result: Result) -> str:
     settings = result.about["settings"]
     natural = settings.get("natural")
     of = (
-        f"of a sentence of {natural} and the same with one name or modifier swapped"
+        f"of a sentence of {natural} and this sentence with one name or modifier swapped"
         if natural
         else "of generated sentences"
     )
     return (
-        f"Up to {settings['pairs']} pairs {of} for each layer, which differ in its gold only; seed "
-        f"{result.about['seed']}. Outputs of heads of the second sentence are put into the first. Share: of the change "
-        "of the task's loss margin between the two golds; 0: the heads carry nothing, 1: they alone make the first "
-        f"sentence decide as the second. Beside it {plural(settings['draws'], 'draw')} of as many random heads of "
-        "their layers. Intervals and p are over seeds, pairs and draws."
+        f"Up to {settings['pairs']} pairs {of} differ for each layer in the gold of this layer only. The seed is "
+        f"{result.about['seed']}. Outputs of heads of the second sentence are put into the first. The share is that of "
+        "the change of the task's loss margin between the two golds. A share of 0 means that the heads carry nothing, "
+        "and 1 that they alone make the first sentence decide as the second. The control is "
+        f"{plural(settings['draws'], 'draw')} of as many random heads of their layers. Intervals and p are over seeds, "
+        "pairs and draws."
     )
 
 
@@ -41,35 +42,38 @@ def findings(result: Result) -> list[str]:
             for rows_of_kind in (claimed_rows[is_own], claimed_rows[~is_own])
         )
         sentences.append(
-            f"Of the change of a task's decision, means of cells, {own_share} passes through the heads that the task "
-            f"itself claims ({of_mine} through random ones of the same layers), {others_share} through those that "
-            f"another task claims ({of_theirs})."
+            f"On average over cells, a share of {own_share} of the change of a task's decision passes through the "
+            f"heads that the task itself claims ({of_mine} through random heads of the same layers). A share of "
+            f"{others_share} passes through the heads that another task claims ({of_theirs} through random heads)."
         )
     contrasts = result.frame("contrasts", "term")
     for row in contrasts.query("term == 'stem'").itertuples():
         sentences.append(
-            f"{row.encoder}: beyond random heads those that three tasks or more claim carry {with_interval(row)} of a "
-            f"change, mean of tasks (p {probability(row.p)}, {plural(row.n, 'run')})."
+            f"In {row.encoder}, the heads that three tasks or more claim carry {with_interval(row)} of a change beyond "
+            f"random heads (mean of tasks, p {probability(row.p)}, {plural(row.n, 'run')})."
         )
     for row in contrasts.query("term == 'own minus others'").itertuples():
         sentences.append(
-            f"{row.encoder}: beyond random heads a task's own claims carry {with_interval(row)} more of its change "
-            f"than those of other tasks (p {probability(row.p)}, {plural(row.n, 'run')})."
+            f"In {row.encoder}, a task's own claims carry {with_interval(row)} more of its change than those of other "
+            f"tasks, both beyond random heads (p {probability(row.p)}, {plural(row.n, 'run')})."
         )
     shown_count = int(((rows["p_holm"] < LEVEL) & (rows["estimate"] > 0)).sum())
-    detectable_note = seen_from(
-        *only_not_shown(rows)["detectable"], unit="of the change", before="; of what is not shown, "
-    )
+    detectable_note = seen_from(*only_not_shown(rows)["detectable"], unit="of the change", before="; in the others ")
     sentences.append(
         f"In {shown_count} of {len(rows)} cells claimed heads carry more than random ones (Holm, p < "
         f"{LEVEL}){detectable_note}."
     )
     if len(stem := rows[rows["other"] == STEM]):
-        words = ", ".join(f"{row.task.upper()} {number(row.share)} ({number(row.random)})" for row in stem.itertuples())
+        words = ", ".join(
+            f"{number(row.share)} ({number(row.random)}) for {row.task.upper()}" for row in stem.itertuples()
+        )
         carriers = result.frames["stems"].query("of > 2")
         carrier_count = f"{int((carriers['carried'] > 2).sum())} of {len(carriers)} runs"
-        also = f"; a tenth or more of the change of three tasks or more in {carrier_count}" if len(carriers) else ""
-        sentences.append(f"Heads that three tasks or more claim (random ones of their layers) carry: {words}{also}.")
+        also = f" They carry a tenth of the change of three tasks or more in {carrier_count}." if len(carriers) else ""
+        sentences.append(
+            "The share of the change that the heads of three tasks or more carry (in brackets random heads of their "
+            f"layers) is {words}.{also}"
+        )
     return sentences
 
 

@@ -12,12 +12,11 @@ from mtlprune.statistics.standard_errors import LEVEL
 
 def about(result: Result) -> str:
     """Describe the data and the halves; define a head's importance."""
-    facts = result.about
     return (
-        f"{result.source} ({facts['fingerprint'][:8]}); {facts['too_long']} too long and left out; seed "
-        f"{facts['seed']}. Importance of a head: mean over sentences of |∂L/∂ξ|, with ξ a factor of the head's output "
-        "(Michel, Levy and Neubig 2019); relative: over the l2 norm of its layer, as the method ranks heads. Halves "
-        "are of the sentences, not seeds of training: what they disagree in is noise of the data alone."
+        f"{result.origin} The importance of a head is the mean over sentences of |∂L/∂ξ|, where ξ is a factor of the "
+        "head's output (Michel, Levy and Neubig 2019). Relative importance is divided by the l2 norm of its layer, as "
+        "the method ranks heads. Halves are of the sentences and not seeds of training, so their disagreement is noise "
+        "of the data alone."
     )
 
 
@@ -31,10 +30,10 @@ def findings(result: Result) -> list[str]:
     ]
     for name, rows in result.with_names("joint").groupby("name", observed=True):
         mean = rows.groupby("measure")["value"].mean()
-        itself = f"; of a task with itself on other sentences {mean['halves']:.2f}" if "halves" in mean else ""
+        itself = f"; {mean['halves']:.2f} for a task with itself on other sentences" if "halves" in mean else ""
         sentences.append(
-            f"{name}: the gradients of two tasks on a head have a cosine of {mean['cosine']:+.2f} (mean over heads and "
-            f"pairs{itself}); {100 * mean['opposed']:.0f} % oppose each other."
+            f"In {name}, the gradients of two tasks on a head have a cosine of {mean['cosine']:+.2f} (mean over heads "
+            f"and pairs{itself}). {100 * mean['opposed']:.0f} % of the pairs oppose each other."
         )
     return list(filter(None, sentences))
 
@@ -58,13 +57,14 @@ def _agreement_text(result: Result) -> str:
         if len(rows := maps[where]):
             significant_count = int((rows["p"] < LEVEL).sum())
             answers.append(
-                f"{kind} {number(rows['spearman'].mean())} ({significant_count} of {len(rows)} pairs have p < {LEVEL})"
+                f"{number(rows['spearman'].mean())} for {kind} ({significant_count} of {len(rows)} pairs have p < "
+                f"{LEVEL})"
             )
     if not answers:
         return ""
     return (
-        f"How alike importance ranks the heads of a layer, mean Spearman on the same sentences: {'; '.join(answers)} "
-        "(two-sided, heads permuted within layers, not corrected)."
+        f"The mean Spearman correlation of importance over the heads of a layer, on the same sentences, is "
+        f"{', '.join(answers)}. p is two-sided, permutes heads within layers and is not corrected."
     )
 
 

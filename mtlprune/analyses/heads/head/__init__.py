@@ -18,7 +18,7 @@ class HeadOptions(Block):
     head: int = Field(ge=1, description="Head, counted from 1 in the encoder's original numbering.")
     probes: Path | None = Field(default=None, description="Folder that mtlprune analyze probes wrote.")
     gates_of: str | None = Field(default=None, description="Task whose gates or clones are taken, of a run of several.")
-    closed: Closed | None = Field(default=None, description="Close the head in a run of open heads, with this instead.")
+    closed: Closed | None = Field(default=None, description="What the head contributes when it is closed in a run.")
     text: str | None = Field(default=None, description="A sentence of your own.")
 
     @model_validator(mode="before")

@@ -16,7 +16,9 @@ def about(result: Result) -> str:
     """Name the head and its run."""
     subject = result.about["of"]
     label = "" if subject["encoder"] == "pretrained" else f" ({subject['encoder']}, seed {subject['seed']})"
-    return f"Layer {result.about['layer']}, head {result.about['head']} of {subject['run']}{label}."
+    return (
+        f"The page describes head {result.about['head']} of layer {result.about['layer']} of {subject['run']}{label}."
+    )
 
 
 def findings(result: Result) -> list[str]:
@@ -26,12 +28,16 @@ def findings(result: Result) -> list[str]:
         f"{row.encoder} ({row.open} of {plural(row.seeds, 'seed')}, mean gate {row.mean:.2f})"
         for row in rows[rows["open"] > 0].itertuples()
     ]
-    lines = [f"Claimed by: {', '.join(users) or 'none of ' + ', '.join(rows['encoder'])}."] if len(rows) else []
+    claimants = ", ".join(users) or f"none of {', '.join(rows['encoder'])}"
+    lines = [f"The head is claimed by {claimants}."] if len(rows) else []
     known_rows = result.frame("known", "gain")
     for best in known_rows[known_rows["gain"] > 0][:1].itertuples():
         gain = f"{best.gain:.1f} points beyond every control"
-        lines.append(f"Knows best: {best.task.upper()} {best.label} (accuracy {best.test:.1f} %, {gain}).")
-    return lines or ["No label is known that it tells beyond every control, and no task that claims it."]
+        lines.append(
+            f"The label that it identifies best is {best.task.upper()} {best.label} (accuracy {best.test:.1f} %, "
+            f"{gain})."
+        )
+    return lines or ["No label is known that it identifies beyond every control, and no task that claims it."]
 
 
 def _known_table(result: Result) -> pd.DataFrame | None:

@@ -11,7 +11,7 @@ class HeadsOptions(Block):
     """The encoder that is read, and settings of the comparison of columns."""
 
     of: str = Field(default="pretrained", description="Label of the encoder that is read in results of analyses.")
-    closed: Closed | None = Field(default=None, description="Close each head of runs without gates, with this instead.")
+    closed: Closed | None = Field(default=None, description="What a closed head contributes if runs have no gates.")
     permutations: int = Field(default=9999, ge=1, description="Number of permutations of heads within layers.")
 
 

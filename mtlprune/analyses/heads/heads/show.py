@@ -16,7 +16,10 @@ MAX_ROWS_SHOWN = 40
 def about(result: Result) -> str:
     """Name the encoder that columns of probes and other analyses are of."""
     of = result.about["settings"]["of"]
-    return f"One row per head; claims and gradients are of the runs, probes and other analyses of {of}."
+    return (
+        "The table has one row per head. Claims and gradients are those of the runs; probes and other analyses are "
+        f"those of {of}."
+    )
 
 
 def findings(result: Result) -> list[str]:
@@ -25,7 +28,7 @@ def findings(result: Result) -> list[str]:
     if not len(across):
         return ["There are no two sources with numbers that vary within layers, so nothing is compared between them."]
     return [
-        f"Of {len(across)} pairs of columns from different sources, {(across['q'] < LEVEL).sum()} go together within "
+        f"{(across['q'] < LEVEL).sum()} of {len(across)} pairs of columns from different sources are correlated within "
         f"layers at q < {LEVEL:g} (Spearman, {result.about['settings']['permutations']} permutations of heads within "
         "layers, Benjamini and Hochberg)."
     ]

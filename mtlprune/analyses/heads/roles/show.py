@@ -26,12 +26,13 @@ def about(result: Result) -> str:
             f"{SENTENCES[settings['closed']]}"
         )
     return (
-        f"{result.origin} One soft gate a head on the finished run, fitted to a task's loss on "
-        f"{settings['train_sentences']:,} training sentences in {settings['updates']} updates, then pushed open and "
-        f"closed (λ = {settings['strength']:g}; Nam et al. 2025). Facilitating: open even when pushed closed; "
-        "interfering: closed even when pushed open; irrelevant: goes where it is pushed. A head has a role where its "
-        f"score is above 0.5 in each of {plural(settings['selections'], 'selection')}. A conflict head "
-        f"facilitates one task and interferes with another.{SENTENCES[settings.get('closed', 'zero')]}"
+        f"{result.origin} The finished run gets one soft gate a head. Gates are fitted to a task's loss on "
+        f"{settings['train_sentences']:,} training sentences in {settings['updates']} updates, and then pushed open "
+        f"and closed (λ = {settings['strength']:g}; Nam et al. 2025). A head is facilitating if it is open even when "
+        "pushed closed, interfering if it is closed even when pushed open, and irrelevant if it goes where it is "
+        "pushed. A head has a role where its score is above 0.5 in each of "
+        f"{plural(settings['selections'], 'selection')}. A conflict head facilitates one task and interferes with "
+        f"another.{SENTENCES[settings.get('closed', 'zero')]}"
     )
 
 
@@ -46,26 +47,27 @@ def findings(result: Result) -> list[str]:
     if _single(result):
         numbers = _numbers(result)
         sentences.append(
-            f"Of {numbers['heads'].sum():,} heads, counted for each run and task, closing alone raises the task's "
-            f"score on one half of the sentences for {numbers['chosen'].sum()}, and on the other, too, for "
-            f"{numbers['confirmed'].sum()}; a gain of {number(numbers['detectable'].min())} to "
+            f"Closing a head alone raises the task's score on one half of the sentences for {numbers['chosen'].sum()} "
+            f"of {numbers['heads'].sum():,} heads, counted for each run and task. On the other half it also raises the "
+            f"score for {numbers['confirmed'].sum()}. A gain of {number(numbers['detectable'].min())} to "
             f"{number(numbers['detectable'].max())} points, by task, would be seen in four of five cases."
         )
     for label, rows in result.frame("conflicts", "encoder").groupby("encoder", sort=False):
-        where = "single-task runs of one seed" if label == STL else label
+        where = "single tasks with one seed" if label == STL else label
         sentences.append(
-            f"Heads of {where} that facilitate one task and interfere with another: "
-            f"{', '.join(map(str, rows['conflict']))}; permuting heads within layers gives "
+            "The number of heads that facilitate one task and interfere with another is "
+            f"{', '.join(map(str, rows['conflict']))} in the runs of {where}. Permuting heads within layers gives "
             f"{number(rows['expected'].mean(), 1)} (p {', '.join(map(probability, rows['p']))})."
         )
     for row in _known_gains(result).itertuples():
         mean = row.task == MEAN
         owner_words, name = ("the tasks of each run", "p") if mean else (row.task.upper(), "Holm p")
-        detectable_note = seen_from(row.detectable, before="; not shown: ")
+        alone_words = "these tasks" if mean else "this task"
+        detectable_note = seen_from(row.detectable)
         sentences.append(
-            f"Closing the {'' if _single(result) else 'conflict '}heads that interfere with {owner_words} for it "
-            f"alone, instead of random heads of the same layers, gains {row.encoder} {with_interval(row)} points "
-            f"({name} {probability(row.p_holm)}{detectable_note})."
+            f"Closing the {'' if _single(result) else 'conflict '}heads that interfere with {owner_words} (for "
+            f"{alone_words} alone, and instead of random heads of the same layers) gains {row.encoder} "
+            f"{with_interval(row)} points ({name} {probability(row.p_holm)}{detectable_note})."
         )
     return sentences
 
@@ -105,12 +107,12 @@ def _single_tables(result: Result) -> list[Grid]:
     points = {"first half": ("first", 2), "second half": ("second", 2), "p": ("p", probability)}
     points = {"layer": ("layer", 0), "head": ("head", 0), **points, "Holm": ("p_holm", probability)}
     how_many = (
-        "Chosen on one half of the sentences, confirmed on the other. Detectable: the gain that the second half would "
-        "show in four of five cases (two-sided 5 %, not corrected), median of heads."
+        "Heads are chosen on one half of the sentences and confirmed on the other. *Detectable* is the gain that the "
+        "second half would show in four of five cases (two-sided 5 %, not corrected), as the median over heads."
     )
     caption = (
-        "Points that the task gains by closing this head alone. The first half chooses heads, so their gain there is "
-        "too high; p, one-sided, is of the second."
+        "Values are the points that the task gains by closing this head alone. The first half chooses heads, so their "
+        "gain there is too high. p is one-sided and of the second half."
     )
     numbers, chosen_rows = _upper(_numbers(result)), _upper(result.frame("chosen", "task"))
     return [
@@ -150,12 +152,13 @@ def _maps(result: Result) -> Drawing:
     )
     if _single(result):
         frame, value, title = rows.reset_index(), "gain", "What a task gains by closing a head"
-        explained = "Points, mean of both halves; above 0 closing the head alone raises the task's score."
+        explained = "Values are points (means of both halves). Above 0 closing the head alone raises the task's score."
     else:
         frame = (rows["facilitating"] - rows["interfering"]).rename("role").reset_index()
         value, title = "role", "Which heads help a task, and which get in its way"
         explained = (
-            "+1: open even when pushed closed; −1: closed even when pushed open; near 0: goes where it is pushed."
+            "At +1 a head is open even when pushed closed, at −1 it is closed even when pushed open, and near 0 it "
+            "goes where it is pushed."
         )
     tasks = frame["task"].nunique()  # a row of maps is a run, a column a task
     chart = head_map(by_task(frame), value, diverging=True, columns=tasks, axes=True, heading=value)

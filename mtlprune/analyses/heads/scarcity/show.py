@@ -19,11 +19,11 @@ def about(result: Result) -> str:
     info, settings = result.about, result.about["settings"]
     base = "another gap" if is_of_groups_file(result) else "that with all heads"
     return (
-        f"{info['sentences']:,} sentences of {info['split']}. The gap is joint minus single tasks, in points of the "
-        f"main scores of {', '.join(map(str.upper, info['tasks']))}. The change is the gap minus {base}, paired by "
-        f"seed. Intervals and p are over seeds and sentences ({settings['resamples']:,} resamples; seed "
-        f"{settings['seed']}), not corrected. Where seeds share draws of heads, they are also over draws "
-        f"instead of seeds. The margin is {_points(settings['margin'])}."
+        f"The scores are of {info['sentences']:,} sentences of {info['split']}. The gap is joint minus single tasks, "
+        f"in points of the main scores of {', '.join(map(str.upper, info['tasks']))}. The change is the gap minus "
+        f"{base}, paired by seed. Intervals and p are over seeds and sentences ({settings['resamples']:,} resamples; "
+        f"seed {settings['seed']}), not corrected. Where seeds share draws of heads, they are also over draws instead "
+        f"of seeds. The margin is {_points(settings['margin'])}."
     )
 
 
@@ -38,8 +38,8 @@ def findings(result: Result) -> list[str]:
         # The mean of one task is that task.
         name = row.task if len(tasks := result.about["tasks"]) > 1 else tasks[0].upper()
         sentences.append(
-            f"{row.term}, {name}: the gap is {with_interval(gap)} ({plural(gap['n'], 'seed')}), and in {row.other} "
-            f"it is {with_interval(base)} ({plural(base['n'], 'seed')}). The change is {with_interval(row)} "
+            f"The gap with {row.term} ({name}) is {with_interval(gap)} ({plural(gap['n'], 'seed')}). The gap with "
+            f"{row.other} is {with_interval(base)} ({plural(base['n'], 'seed')}). The change is {with_interval(row)} "
             f"({plural(row.n, 'seed')}). {_in_words(row, margin)}."
         )
     return sentences + [note for note in result.about["notes"] if "other heads open" in note]
@@ -54,16 +54,17 @@ def _in_words(row: Any, margin: float) -> str:
         predicted = ", as competition for heads predicts" * (row.verdict == SUPPORTED)
         return f"The gap widens{predicted} (p {probability(row.p)})"
     if row.verdict == UNDECIDED:
-        return f"Whether it widens by {_points(margin)} is undecided{seen_from(row.detectable)}"
+        return f"It is undecided whether the gap widens by {_points(margin)}{seen_from(row.detectable)}"
     words = (
-        f"It does not widen by {_points(margin)} (p {probability(row.p_widening)}){', and it narrows' * (row.low > 0)}"
+        f"The gap does not widen by {_points(margin)} (p {probability(row.p_widening)})"
+        f"{', and it narrows' * (row.low > 0)}"
     )
     variants = {"draws_": "over {} of heads instead of seeds", "pooled_": "with the error of all changes"}
     for prefix, name in variants.items():
         if not math.isnan(low := getattr(row, f"{prefix}low", math.nan)):
-            holds = "this holds" if low > -margin else "it is undecided"
+            holds = "this also holds" if low > -margin else "it is undecided"
             ends = f"[{number(low)}, {number(getattr(row, f'{prefix}high'))}], p "
-            words += f"; {name.format(plural(getattr(row, 'draws', 0), 'draw'))} {holds} ({ends}"
+            words += f"; {holds} {name.format(plural(getattr(row, 'draws', 0), 'draw'))} ({ends}"
             words += f"{probability(getattr(row, f'{prefix}p_widening'))})"
     return words
 

@@ -13,8 +13,9 @@ def about(result: Result) -> str:
     """Describe what was timed."""
     settings = result.about["settings"]
     return (
-        f"{result.origin} {settings['batches']} batches of each size, {settings['rounds']} interleaved rounds, of "
-        f"which the fastest of each batch counts; {settings['device']}, on a CPU seconds of one thread."
+        f"{result.origin} {settings['batches']} batches of each size were timed in {settings['rounds']} interleaved "
+        f"rounds, of which the fastest of each batch counts. The device is {settings['device']}; times on a CPU are "
+        "seconds of one thread."
     )
 
 
@@ -30,9 +31,9 @@ def rated(result: Result) -> pd.DataFrame:
 def findings(result: Result) -> list[str]:
     """What removal saves, by size of the batches."""
     return [
-        f"Batches of {batch}: the encoder takes {percent(rows['gain'].mean())} less time without closed heads (ideal "
-        f"{percent(rows['ideal'].mean())}), whole predictions are {number(rows['speed'].mean())} times as fast; with a "
-        f"mask the encoder takes {number(rows['mask'].mean())} of the full model's time (mean of "
+        f"In batches of {batch} the encoder takes {percent(rows['gain'].mean())} less time without closed heads "
+        f"(ideally {percent(rows['ideal'].mean())}). Whole predictions are {number(rows['speed'].mean())} times as "
+        f"fast. With a mask the encoder takes {number(rows['mask'].mean())} of the full model's time (mean of "
         f"{plural(len(rows), 'run')})."
         for batch, rows in rated(result).groupby("batch")
     ]

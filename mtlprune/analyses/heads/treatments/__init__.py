@@ -11,12 +11,16 @@ from mtlprune.io.block import Block
 class TreatmentsOptions(Block):
     """Settings of the comparison of scores."""
 
-    margin: float = Field(default=0.3, gt=0, description="Points of the mean score below which a difference is none.")
+    margin: float = Field(
+        default=0.3, gt=0, description="Points of the mean score below which a difference counts as none."
+    )
     primary: str = Field(
         default="clone,dispatch", description="Treatments whose random controls are the primary comparison (Holm)."
     )
     costs: Path | None = Field(
-        default=None, description="JSON with `ratios`: name of a setting's runs, cost of an update over the joint one."
+        default=None,
+        description="JSON whose `ratios` give, for the name of a setting's runs, the cost of an update over the joint "
+        "one.",
     )
     resamples: int = Field(default=10_000, ge=1, description="Number of resamples of seeds and sentences.")
 

@@ -17,10 +17,11 @@ def about(result: Result) -> str:
     info, settings = result.about, result.about["settings"]
     free = ", ".join(f"{number:.0f}" for number in sorted(_settings(result)["n"].dropna().unique() - 1)) or "–"
     return (
-        f"{info['encoder']}; {info['sentences']} sentences of {info['split']}; seed {settings['seed']}. Means of the "
-        f"main scores of {', '.join(map(str.upper, info['tasks']))}, in points; intervals and p are over seeds (t with "
-        f"ν = seeds − 1: {free}) and sentences ({settings['resamples']:,} resamples), Holm over treatments and over "
-        f"other settings, margin ±{settings['margin']:g}."
+        f"The encoder is {info['encoder']}, scored on {info['sentences']} sentences of {info['split']} (seed "
+        f"{settings['seed']}). Values are means of the main scores of {', '.join(map(str.upper, info['tasks']))}, in "
+        f"points. Intervals and p are over seeds (t with ν = seeds − 1, here {free}) and sentences "
+        f"({settings['resamples']:,} resamples). Holm's correction is over treatments and over other settings, and the "
+        f"margin is ±{settings['margin']:g}."
     )
 
 
@@ -40,7 +41,7 @@ def findings(result: Result) -> list[str]:
         + (
             ""
             if joint["gap_low"] > 0
-            else f"; it is not shown to be above 0, so no share of the gap is given{detectable_note}"
+            else f". The interval includes 0, so no share of the gap is given{detectable_note}"
         )
         + "."
     ]
@@ -50,28 +51,28 @@ def findings(result: Result) -> list[str]:
             continue
         better = rows_of_kind.loc[(rows_of_kind["p_holm"] < LEVEL) & (rows_of_kind["estimate"] > 0), "term"]
         worse = rows_of_kind.loc[(rows_of_kind["p_holm"] < LEVEL) & (rows_of_kind["estimate"] < 0), "term"]
-        detectable_note = seen_from(*only_not_shown(rows_of_kind)["detectable"], before="; of what is not shown, ")
+        detectable_note = seen_from(*only_not_shown(rows_of_kind)["detectable"], before=". For the others ")
         reach = rows_of_kind.loc[rows_of_kind["p_reach_holm"] < LEVEL, "term"]
         sentences.append(
-            f"Of {len(rows_of_kind)} {name} {len(better)} {'is' if len(better) == 1 else 'are'} better than joint "
-            f"training{_names_in_words(better)}, {len(worse)} worse{_names_in_words(worse)}; shown to be at most "
-            f"{margin:g} points below single tasks: {len(reach)}{_names_in_words(reach)}{detectable_note}."
+            f"{len(better)} of {len(rows_of_kind)} {name} {_are(better)} better than joint "
+            f"training{_names_in_words(better)}, and {len(worse)} {_are(worse)} worse{_names_in_words(worse)}. "
+            f"{len(reach)} {_are(reach)} at most {margin:g} points below single tasks{_names_in_words(reach)} (Holm, p "
+            f"< {LEVEL}){detectable_note}."
         )
     pairs = pairs_not_shown(result)
     tuned = pairs[pairs["mode"] == "tuned"]
     for name, rows in tuned.groupby("other"):
         better = rows.loc[(rows["p_holm"] < LEVEL) & (rows["estimate"] > 0), "term"]
         sentences.append(
-            f"Of the untreated joint settings with no more updates {name} is the best on dev; {len(better)} of "
-            f"{len(rows)} treatments {'is' if len(better) == 1 else 'are'} better than it{_names_in_words(better)}."
+            f"{name} is the best on dev among the untreated joint settings with no more updates. {len(better)} of "
+            f"{len(rows)} treatments {_are(better)} better than {name}{_names_in_words(better)}."
         )
     for row in pairs.drop(tuned.index).to_dict("records"):
         p = f"p {probability(row['p'])}" + (f", Holm {probability(row['p_holm'])}" if row["mode"] == "primary" else "")
         sentences.append(
-            f"{row['term']} minus {row['other']} ({row['mode']}): {number(row['estimate'])} points "
-            f"[{number(row['low'])}, {number(row['high'])}], {p}"
-            f"{seen_from(row['detectable'], before=', not shown: ')}; smaller than {margin:g} points: p "
-            f"{probability(row['p_margin'])}."
+            f"{row['term']} minus {row['other']} ({row['mode']}) is {number(row['estimate'])} points "
+            f"[{number(row['low'])}, {number(row['high'])}] ({p}{seen_from(row['detectable'])}). The difference is "
+            f"smaller than {margin:g} points with p {probability(row['p_margin'])}."
         )
     return sentences
 
@@ -81,6 +82,10 @@ def pairs_not_shown(result: Result) -> pd.DataFrame:
     and ``detectable`` only where nothing is shown by it."""
     pairs = result.frame("pairs", "mode", "other", "p", "p_holm")
     return only_not_shown(pairs.assign(p_decisive=decisive_p(pairs)), "p_decisive")
+
+
+def _are(names: pd.Series) -> str:
+    return "is" if len(names) == 1 else "are"
 
 
 def _names_in_words(names: pd.Series) -> str:

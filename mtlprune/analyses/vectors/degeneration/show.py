@@ -16,7 +16,10 @@ from mtlprune.runs.results import Result
 from mtlprune.statistics.labels import FEW_ITEMS
 from mtlprune.statistics.standard_errors import LEVEL
 
-ROWS = "words (means of their sub-words), without [CLS] and [SEP]; of token embeddings, all of the vocabulary"
+_ROWS = (
+    "Rows are words (means of their sub-words), without [CLS] and [SEP]. Rows of token embeddings are the whole "
+    "vocabulary."
+)
 MEASURES = {
     "cosine": "mean cosine",
     "isoscore": "IsoScore",
@@ -46,9 +49,9 @@ DEEPEST, FURTHEST = 4, 2
 def about(result: Result) -> str:
     """Describe the data, and which rows each measure is of."""
     return (
-        f"{result.origin} Rows: {ROWS}. Angles, partitions and margins are of a sample of up to "
-        f"{result.about['settings']['rows']} rows, the "
-        "same words for every encoder; all else of all rows."
+        f"{result.origin} {_ROWS} Angles, partitions and margins are of a sample of up to "
+        f"{result.about['settings']['rows']} rows, with the same words for every encoder. All other values are of all "
+        "rows."
     )
 
 
@@ -57,19 +60,19 @@ def findings(result: Result) -> list[str]:
     layers = result.wide("layers")
     sentences = []
     for row in result.wide("embeddings").to_dict("records"):
-        words = f"{row['name']}: R of token embeddings {row['mean_cosine']:.3f}"
+        words = f"In {row['name']}, R of token embeddings is {row['mean_cosine']:.3f}"
         here = layers[layers["name"] == row["name"]]
         if len(here):
             first, last = here.iloc[0], here.iloc[-1]
             words += (
-                f"; of words {first['mean_cosine']:.3f} (embeddings) → {last['mean_cosine']:.3f} (last layer), "
-                f"IsoScore {first['isoscore']:.3f} → {last['isoscore']:.3f}"
+                f". R of words goes from {first['mean_cosine']:.3f} (embeddings) to {last['mean_cosine']:.3f} (last "
+                f"layer). IsoScore goes from {first['isoscore']:.3f} to {last['isoscore']:.3f}"
             )
             shares = {term: last.get(f"share_{term}", math.nan) for term in TERMS}
             if not math.isnan(shares["input"]):
                 largest_term = max(shares, key=lambda term: shares[term])
                 share = f"{TERMS[largest_term]} ({shares[largest_term]:.2f} of it)"
-                words += f"; most of the last layer's mean comes from {share}"
+                words += f". Most of the last layer's mean comes from {share}"
         sentences.append(f"{words}.")
     return [*sentences, *_rare_pieces(result), *_rare(result), _loss_text(result), *by_claims(result)]
 
@@ -77,8 +80,8 @@ def findings(result: Result) -> list[str]:
 def _rare_pieces(result: Result) -> Iterator[str]:
     for row in result.rows_with_measure("embeddings", "spearman").to_dict("records"):
         yield (
-            f"{row['name']}: Spearman of a piece's frequency in training and the cosine of its embedding to the mean "
-            f"row {row['spearman']:.2f} (below 0: rare pieces lie in the cone)."
+            f"In {row['name']}, the Spearman correlation of a piece's frequency in training with the cosine of its "
+            f"embedding to the mean row is {row['spearman']:.2f} (below 0 rare pieces lie in the cone)."
         )
 
 
@@ -87,21 +90,23 @@ def _rare(result: Result) -> Iterator[str]:
     if len(tested_rows):
         significant_count = ((tested_rows["spearman_p"] < LEVEL) & (tested_rows["spearman"] < 0)).sum()
         yield (
-            f"Rare labels: in {significant_count} of {len(tested_rows)} decoders the rows of rarer labels lie "
-            "nearer to the mean row ("
-            f"Spearman of cosine and frequency below 0, p < {LEVEL}; median "
-            f"{tested_rows['spearman'].sort_values().iloc[len(tested_rows) // 2]:.2f})."
+            f"In {significant_count} of {len(tested_rows)} decoders the rows of rarer labels lie nearer to the mean "
+            f"row (Spearman of cosine and frequency below 0, p < {LEVEL}). The median is "
+            f"{tested_rows['spearman'].sort_values().iloc[len(tested_rows) // 2]:.2f}."
         )
 
 
 def _loss_text(result: Result) -> str:
     tests = _pairs_known(result)
     if not len(tests):
-        return "No joint run was named beside a single-task run of the same seed, so F1 lost is set against nothing."
+        return (
+            "No joint run was named together with a single-task run of the same seed, so lost F1 is compared with "
+            "nothing."
+        )
     return (
-        f"F1 lost in joint training against how labels' rows moved: {(tests['q'] < LEVEL).sum()} of {len(tests)} "
-        f"correlations have q < {LEVEL}; {(tests['p'] < LEVEL).sum()} have p < {LEVEL}, {LEVEL * len(tests):.1f} would "
-        "by chance."
+        f"{(tests['q'] < LEVEL).sum()} of {len(tests)} correlations between F1 lost in joint training and how labels' "
+        f"rows moved have q < {LEVEL}. {(tests['p'] < LEVEL).sum()} have p < {LEVEL}, and {LEVEL * len(tests):.1f} "
+        "would if nothing were correlated."
     )
 
 

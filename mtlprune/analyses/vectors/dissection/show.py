@@ -10,6 +10,7 @@ import pandas as pd
 
 from mtlprune.analyses.frames import TableRows
 from mtlprune.analyses.vectors.dissection import LEARNT, MASKED, NEAREST, SENSES, SUBSETS, TERMS
+from mtlprune.errors import plural
 from mtlprune.evaluation.head_masks import OPEN_ABOVE
 from mtlprune.figures.charts import HEIGHT, AnyChart, Drawing, cells, colours, data, lines, panels, seeds_behind
 from mtlprune.figures.grid import Grid, number, probability
@@ -49,8 +50,10 @@ def _score(result: Result, task: str) -> str:
 def about(result: Result) -> str:
     """Describe the data and the light decoders."""
     nets, train, seeds = result.about["nets"], result.about["train_sentences"], result.about["nets"]["seeds"]
-    light = f"{nets['hidden']} hidden units, {nets['epochs']} passes over {train} sentences of train"
-    light = f" Light decoders: {light}, {seeds} seed{'s' * (seeds > 1)}." if train else ""
+    light = (
+        f" Light decoders have {nets['hidden']} hidden units and make {nets['epochs']} passes over {train} sentences "
+    )
+    light = f"{light}of train, with {plural(seeds, 'seed')}." if train else ""
     return f"{result.origin}{light} Special tokens are left out of every number."
 
 
@@ -58,27 +61,25 @@ def findings(result: Result) -> list[str]:
     """The main numbers, in sentences; comparisons only where there is something to compare."""
     facts, encoder_count = result.wide("encoders"), len(result.names)
     lines = [
-        f"{encoder_count} encoder{'s' * (encoder_count > 1)} on {result.source} ({facts['pieces'].iloc[0]:.0f} "
-        "sub-words): "
+        f"In {plural(encoder_count, 'encoder')} on {result.source} ({facts['pieces'].iloc[0]:.0f} sub-words), "
         f"i + h + f + c meet every hidden state within {facts['error'].max():.0e} (float32)."
     ]
     lines += _masked_words(result)
     losses = result.with_names("losses")
     for (single, joint, task), rows in _groups(losses, "name", "other", "task"):
         points = dict(zip(rows["term"], _points(rows), strict=True))
-        words = ", ".join(f"{term} {points[term]}" for term in "hf")
         lines.append(
-            f"{task.upper()}: {single} minus {joint} is {points['ihfc']} points on the whole vector; on one term "
-            f"alone: {words}."
+            f"The {task.upper()} score of {single} minus that of {joint} is {points['ihfc']} points on the whole "
+            f"vector. It is {points['h']} on h alone and {points['f']} on f alone."
         )
     for row in _gates(result).to_dict("records"):
         lines.append(
-            f"Gates of {row['name']} against shares in {row['other']}: rank correlation within layers "
-            f"{number(row['rho'])} (p {probability(row['rho_p'])}); {row['shared']:.0f} of {row['open']:.0f} open "
-            f"heads are among those of largest share, {number(row['expected'], 1)} by chance (p "
+            f"Gates of {row['name']} and shares in {row['other']} have a rank correlation within layers of "
+            f"{number(row['rho'])} (p {probability(row['rho_p'])}). {row['shared']:.0f} of {row['open']:.0f} open "
+            f"heads are among those of the largest share ({number(row['expected'], 1)} at random, p "
             f"{probability(row['shared_p'])})."
         )
-    return lines if len(lines) > 1 else [*lines, "Nothing to compare."]
+    return lines if len(lines) > 1 else [*lines, "There is nothing to compare."]
 
 
 def _masked_words(result: Result) -> list[str]:
@@ -88,11 +89,11 @@ def _masked_words(result: Result) -> list[str]:
     frame, lines = result.with_names("scores"), []
     for (name,), rows in _groups(frame[(frame["measure"] == "score") & frame["task"].isin(READERS)], "name"):
         percent = 100 * rows.pivot(index="term", columns="task", values="value")
-        words = [
-            f"{term} {number(row[MASKED], 2)} % by the own head and {number(row[LEARNT], 2)} % by a learnt projection"
+        lines += [
+            f"With {term} of {name}, the encoder's own head predicts {number(row[MASKED], 2)} % of the masked words, "
+            f"and a learnt projection {number(row[LEARNT], 2)} %."
             for term, row in percent.loc[["f", "ihfc"]].iterrows()
         ]
-        lines.append(f"Masked words of {name}: {'; '.join(words)}.")
     return lines
 
 
@@ -155,11 +156,14 @@ def _scores(result: Result) -> list[Grid]:
             index=[_subset_name(subset) for subset in SUBSETS],
         )
         cell.loc[_BASELINES.get(table, "majority label")] = [number(100 * value, 1) for value in facts["baseline"]]
-        caption = f"Percent; {largest_row['train']:.0f} items to learn from, {largest_row['test']:.0f} asked"
+        caption = "Values are percentages"
+        if len(deviations.columns):
+            caption += f", as mean ± standard deviation over {seeds} seeds of decoders"
+        caption += (
+            f". There are {largest_row['train']:.0f} items to learn from and {largest_row['test']:.0f} to predict"
+        )
         if largest_row["unseen"]:
             caption += f", of which {largest_row['unseen']:.0f} have a label that was never seen"
-        if len(deviations.columns):
-            caption += f"; mean ± standard deviation over {seeds} seeds of decoders"
         columns: dict[str, Any] = {"terms": "index", **{column: column for column in facts.index}}
         title = f"Subsets of terms: {_score(result, table) if table != MASKED else 'masked words'}"
         grids.append(Grid.of(title, cell.reset_index(), columns, f"{caption}."))

@@ -11,8 +11,8 @@ from mtlprune.figures.grid import Grid
 from mtlprune.runs.results import Result
 
 _TOKENS = (
-    "sub-words with [CLS] and [SEP], padding left out; cosine_pieces without [CLS] and [SEP]; label splits over words "
-    "(means of sub-words) without [CLS] and [SEP]"
+    "Tokens are sub-words with [CLS] and [SEP] and without padding. The measure cosine_pieces leaves out [CLS] and "
+    "[SEP]. Splits by label are over words (means of their sub-words), without [CLS] and [SEP]."
 )
 MEASURES = {
     "mixing": "λ",
@@ -28,8 +28,8 @@ def about(result: Result) -> str:
     """Describe the data, the tokens and the closing of heads."""
     facts = result.about
     return (
-        f"{result.origin} Tokens: {_TOKENS}. Heads were closed one by "
-        f"one in {min(facts['settings']['closing'], facts['sentences'])} of the sentences."
+        f"{result.origin} {_TOKENS} Heads were closed one by one in  "
+        f"{min(facts['settings']['closing'], facts['sentences'])} of the sentences."
     )
 
 
@@ -40,20 +40,21 @@ def findings(result: Result) -> list[str]:
     for name, rows in layers.groupby("name", observed=True):
         first, last = rows.iloc[0], rows.iloc[-1]
         words = (
-            f"{name}: CosSim {first['cosine']:.2f} (embeddings) → {last['cosine']:.2f} (last layer), "
-            f"relative d_M {first['relative_distance']:.2f} → {last['relative_distance']:.2f}"
+            f"In {name}, CosSim goes from {first['cosine']:.2f} (embeddings) to {last['cosine']:.2f} (last layer). "
+            f"Relative d_M goes from {first['relative_distance']:.2f} to {last['relative_distance']:.2f}"
         )
         if "bound_nearest" in facts and not math.isnan(facts.loc[name, "bound_nearest"]):
             exceeded = int(facts.loc[name, "bound_exceeded"])
             verdict = f"is exceeded {exceeded} times" if exceeded else "holds everywhere"
             words += (
-                f"; the rigorous bound {verdict}, the nearest ratio is {facts.loc[name, 'bound_nearest']:.1e} of it"
+                f". The rigorous bound {verdict}, and the nearest ratio is {facts.loc[name, 'bound_nearest']:.1e} of it"
             )
         sentences.append(f"{words}.")
     for row in result.wide("fused").to_dict("records"):
         sentences.append(
-            f"{row['name']}, fused vectors: CosSim {row['cosine']:.2f} ({row['cosine_change']:+.2f} compared with the "
-            f"last layer), relative d_M {row['relative_distance']:.2f} ({row['relative_distance_change']:+.2f})."
+            f"In the fused vectors of {row['name']}, CosSim is {row['cosine']:.2f} ({row['cosine_change']:+.2f} "
+            f"compared with the last layer). Their relative d_M is {row['relative_distance']:.2f} "
+            f"({row['relative_distance_change']:+.2f})."
         )
     return [*sentences, *by_claims(result)]
 

@@ -16,12 +16,11 @@ def about(result: Result) -> str:
     """Describe the data; define a head's guess and attention between words."""
     facts = result.about
     return (
-        f"{result.source} ({facts['fingerprint'][:8]}), {facts['tokens']:,} words; {facts['too_long']} sentences are "
-        f"longer than what an encoder sees at once and were left out; seed {facts['seed']}. A head's guess for a word "
-        "is the word it attends to most, or the word that attends to it most (Chen et al. 2024). Attention between "
-        "words: mean over the sub-words that attend, sum over those attended to; the diagonal, [CLS] and [SEP] left "
-        "out, not renormalised; of equal weights the first word. Only what is beyond the best fixed offset, with a "
-        "head chosen on other sentences, speaks for syntax."
+        f"{result.origin} The sentences have {facts['tokens']:,} words. A head's guess for a word is the word it "
+        "attends to most, or the word that attends to it most (Chen et al. 2024). Attention between words is the mean "
+        "over the sub-words that attend, and the sum over those attended to. The diagonal, [CLS] and [SEP] are left "
+        "out without renormalisation, and among equal weights the first word counts. Only what is beyond the best "
+        "fixed offset, with a head chosen on other sentences, is evidence of syntax."
     )
 
 
@@ -32,13 +31,14 @@ def findings(result: Result) -> list[str]:
     for row in _encoders(result).to_dict("records"):
         single, best = _one_digit(row["uas_single_held_out"]), _one_digit(row["uas_best_held_out"])
         sentences.append(
-            f"{row['name']}: one head ({row['place']}) finds the gold head of {single} % of words; the best head of "
+            f"In {row['name']}, one head ({row['place']}) finds the gold head of {single} % of words. The best head of "
             f"each relation finds {best} % (heads are chosen on other sentences)."
         )
     single, best = _one_digit(base["uas_single_held_out"]), _one_digit(base["uas_best_held_out"])
     return [
         *sentences,
-        f"The best offset ({base['offset_single']:+d}) finds {single} %, that of each relation {best} %.",
+        f"The best offset ({base['offset_single']:+d}) finds {single} %, and the best offset of each relation {best} "
+        "%.",
     ]
 
 
@@ -86,9 +86,9 @@ def _relations(result: Result) -> Grid | None:
         "The best head of each relation",
         offsets.assign(words=words).join(table, on="label"),
         columns | {name: (name, str) for name in result.names},
-        f"Held-out UAS of the best head a relation (of at least {result.about['least']} words), beside the best "
-        "offset. In brackets the choice of all sentences: layer.head; > dependent attends to head, < head attends to "
-        "dependent.",
+        f"Values are the held-out UAS of the best head of each relation with at least {result.about['least']} words, "
+        "and of the best offset. Brackets hold the choice by all sentences, as layer.head with > if the dependent "
+        "attends to its head and < if the head attends to its dependent.",
     )
 
 
