@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from power_cuts import Recorder, images, lay_out
 from random_sentences import LABELS, sentences
-from report_runs import TASKS, gold_sentences, write_study
+from report_runs import TASKS, gold_sentences, write_study, write_study_run
 from run_folders import scattered, write_run
 from safetensors.numpy import save_file
 
@@ -234,6 +234,18 @@ def test_counts_on_another_corpus_are_kept(tmp_path):
     kept = RunFolder.existing(tmp_path / "study/a")
     assert kept.splits() == run.splits() == [split] and kept.read_scores(split) == run.read_scores(split)
     assert kept.read_counts(split) == run.read_counts(split) and not kept.has_labels(split)
+
+
+def test_a_run_that_scored_the_first_sentences_of_dev_is_packed(tmp_path):
+    sentences, gold = gold_sentences(6), tmp_path / "gold"
+    save_corpus({"test": sentences}, gold, name="x", licence="none", sources={})
+    folder = write_study_run(tmp_path / "run", TASKS[:1], 1, False, 0.9, sentences[:4])
+    with pytest.raises(RunError, match=r"test\.jsonl: expected predictions of the sentences that test has"):
+        pack([folder.path], tmp_path / "study", gold_of(gold))
+    tree = folder.read_config()
+    folder.write_config(tree | {"data": {**tree["data"], "dev": "test", "dev_sentences": 4}})
+    pack([folder.path], tmp_path / "study", gold_of(gold))
+    assert len(RunFolder.existing(tmp_path / "study/run").read_labels("test", TASKS[0])) == 4
 
 
 def write_over(path: Path) -> None:
