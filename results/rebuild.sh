@@ -232,6 +232,11 @@ if [ -d results/sentences/records ]; then
         --format png --out "$out/sentences/claims" > /dev/null
 fi
 
+# Why joint training costs points
+if [ -d results/why/records/dep ]; then
+    mtlprune analyze scarcity groups=results/why/dep/groups.yaml margin=0.5 --out "$out/why/dep" > /dev/null
+fi
+
 # What was found, from the Results above
 if [ "$out" = results ] && [ -f results/findings.yaml ]; then python results/findings.py; fi
 
