@@ -128,14 +128,14 @@ def _check_evidence(source: RunFolder) -> None:
 
 def _labels(source: RunFolder, gold: Gold) -> Iterator[tuple[str, str]]:
     """Name and text of a file for each split: task → sentence → label → correct, gold and predicted items."""
-    fingerprint, data = source.read_manifest()["data"]["fingerprint"], source.config.data
+    fingerprint = source.read_manifest()["data"]["fingerprint"]
     for split in source.splits():
         # A dot in the name marks scores on another corpus, or by the best weights of a single task; a study keeps the
         # plain splits.
         if "." in split:
             continue
         sentences = gold(str(source.path), fingerprint, split)
-        predicted = {sentence.id: sentence for sentence in source.read_predictions(split)}
+        predicted, data = {sentence.id: sentence for sentence in source.read_predictions(split)}, source.config.data
         if split == data.dev and len(predicted) == data.dev_sentences:  # training scores only the first ones
             sentences = sentences[: data.dev_sentences]
         if predicted.keys() != {sentence.id for sentence in sentences}:

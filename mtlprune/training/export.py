@@ -516,9 +516,9 @@ def model_card(request: ExportRequest, exported: Exported) -> str:
 
 def _sentences(config: Config) -> str:
     """The part of the training split that a run used, as a card says it."""
-    limit, half = config.data.train_sentences, config.data.half
+    limit, is_half = config.data.train_sentences, config.data.half
     used = "the training sentences" if limit is None else f"the training sentences 1 to {limit:,}"
-    return f"one random half of {used}" if half else used
+    return f"one random half of {used}" if is_half else used
 
 
 def _pipeline(request: ExportRequest) -> str:

@@ -12,7 +12,7 @@ import torch
 from found import model_of
 
 from mtlprune.analyses.analysis import Request
-from mtlprune.analyses.heads.cross import ALL_TASKS, OTHERS, SPECIFIC, CrossOptions
+from mtlprune.analyses.heads.cross import ALL_TASKS, OTHER_TASKS, PREDICTED_TASKS, CrossOptions
 from mtlprune.analyses.heads.cross.measure import (
     AblatedCounts,
     Tables,
@@ -203,10 +203,13 @@ def test_specificity_of_predicted_and_other_tasks_are_means_of_logarithms():
     notes: list[str] = []
     rows = _specificity_rows("claimed", ["POS", "DEP", "SRL"], figures, "pos, dep", notes)
     found = {row["encoder"]: contrast.estimate for row, contrast in rows}
-    assert found == pytest.approx({"POS": 0.55, "DEP": 1.05, "SRL": -0.95, SPECIFIC: 0.8, OTHERS: -0.95}) and not notes
+    assert (
+        found == pytest.approx({"POS": 0.55, "DEP": 1.05, "SRL": -0.95, PREDICTED_TASKS: 0.8, OTHER_TASKS: -0.95})
+        and not notes
+    )
     figures[1][0].observed[:] = math.nan
     rows = _specificity_rows("claimed", ["POS", "DEP", "SRL"], figures, "pos,dep", notes)
-    assert [row["encoder"] for row, _ in rows] == ["POS", "SRL", OTHERS] and "not known for DEP" in notes[0]
+    assert [row["encoder"] for row, _ in rows] == ["POS", "SRL", OTHER_TASKS] and "not known for DEP" in notes[0]
     with pytest.raises(RunError, match="specific: expected some of POS, DEP, SRL, found NER"):
         _specificity_rows("claimed", ["POS", "DEP", "SRL"], figures, "ner", notes)
 

@@ -163,7 +163,7 @@ def test_roles_by_closing_each_head_alone(measured, mtlprune, lab, trained, tmp_
     assert len(heads) == 2 * 2 * LAYERS * HEADS * heads["task"].nunique()
     chosen = result.frame("chosen", "task", "p_holm")
     assert set(result.frame("gains", "task")["task"]) - {"mean"} == set(chosen[chosen["p_holm"] < 0.05]["task"])
-    assert "closing alone raises the task's score" in text
+    assert "alone raises the task's score" in text
     _, text = measured("roles", trained, "updates=2", "train_sentences=8", "batch=4", "permutations=9", tables=2)
     assert "lets through effects of 0.025 nats" in text  # 4 λ / 8 heads
     command = ("analyze", "roles", trained, "--corpus", lab.corpus, "--out", tmp_path / "no")
@@ -187,7 +187,7 @@ def test_exchange_of_natural_sentences(mtlprune, encoder, claims, tmp_path):
     assert "heads" not in result.frames
     assert set(result.frames["cells"]["task"]) == {"ner", "srl"} and set(result.frames["cells"]["pairs"]) == {8}
     assert "in which pairs differ" in result.about["notes"][0]
-    assert "a sentence of train and the same with" in answer.out + (tmp_path / "out" / "exchange.md").read_text()
+    assert "a sentence of train and this sentence with" in answer.out + (tmp_path / "out" / "exchange.md").read_text()
     mtlprune(*words, "natural=none").refuses("expected a split of train, dev, test, found 'none'")
 
 
@@ -331,7 +331,7 @@ def test_dissection_of_masked_words(mtlprune, lab, trained, tiny_encoder, tmp_pa
     result, page = package.read_results(out)["dissection"], (out / "dissection.md").read_text()
     assert set(result.with_names("scores")["name"]) == {"pretrained"}
     assert "MTL-5: no masked words" in result.about["notes"][0]
-    assert "pretrained, own head | pretrained, learnt" in page and "±" in page.split("masked words")[1]
+    assert "pretrained, own head | pretrained, learnt" in page and "±" in page.rpartition("own head |")[2]
     assert {path.stem for path in out.glob("*.svg")} >= {"dissection-subsets", "dissection-across"}
 
 

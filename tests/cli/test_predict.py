@@ -156,8 +156,16 @@ REFUSED = [
     ),
     ("t.txt", "(TOP (S (NP (NN dogs))))\n", "t.txt, line 1: expected text, found what looks like trees"),
     ("t.txt", "\n( (S (NP (NN dogs))))\n", "t.txt, line 2: expected text, found what looks like trees"),
-    ("t.txt", "Ann\tB-PER\nsang\tO\n\nBo\tB-PER\n", "t.txt, line 1: expected text, found what looks like columns; say"),
-    ("t.txt", "Ann NNP\nsang VBD\n. .\n\nBo NNP\n", "t.txt, line 1: expected text, found what looks like columns; say"),
+    (
+        "t.txt",
+        "Ann\tB-PER\nsang\tO\n\nBo\tB-PER\n",
+        "t.txt, line 1: expected text, found what looks like columns; name",
+    ),
+    (
+        "t.txt",
+        "Ann NNP\nsang VBD\n. .\n\nBo NNP\n",
+        "t.txt, line 1: expected text, found what looks like columns; name",
+    ),
     ("t.txt", "Word,POS\nAnn,NNP\n", "t.txt, line 1: expected text, found what looks like columns"),
     ("t.txt", "Sentence #,Word,POS\n1,Ann,NNP\n,of the,IN\n", "found what looks like columns"),
     ("t.txt", "<doc id=1>\nAnn sang .\n</doc>\n", "found what looks like markup"),

@@ -134,13 +134,13 @@ def joint_pairs(comparison: Columns) -> list[tuple[int, int]]:
     ]
 
 
-def have_all(comparison: Columns, tasks: Sequence[str], alone: Sequence[str] | None = None) -> list[int]:
+def have_all(comparison: Columns, tasks: Sequence[str], single_task_names: Sequence[str] | None = None) -> list[int]:
     """Places of the columns that have all of these tasks and no other: joint runs of them, or single tasks of each.
 
     Args:
-        alone: the tasks that single-task runs have; all, if not given.
+        single_task_names: the tasks that single-task runs have; all, if not given.
     """
-    single_tasks = {(task,) for task in (tasks if alone is None else alone)}
+    single_tasks = {(task,) for task in (tasks if single_task_names is None else single_task_names)}
     return [
         place
         for place, column in enumerate(comparison.columns)

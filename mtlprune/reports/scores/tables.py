@@ -469,11 +469,11 @@ def legend(comparison: Comparison, intervals: bool = True) -> str:
     Args:
         intervals: whether cells show intervals of differences.
     """
-    columns, spread = comparison.columns, ""
+    columns, spread_in_words = comparison.columns, ""
     if any(len(column.values(task)) > 1 for column in columns for task in comparison.tasks()):
         number = _seeds_of_all(comparison) if _has_triangle(comparison) else None
-        spread = f", as mean ± sample standard deviation over {f'n = {number}' if number else 'n'} seeds"
-    parts = [f"Scores are percentages on {comparison.split}{spread}"]
+        spread_in_words = f", as mean ± sample standard deviation over {f'n = {number}' if number else 'n'} seeds"
+    parts = [f"Scores are percentages on {comparison.split}{spread_in_words}"]
     if _has_triangle(comparison):
         parts.append("+POS means training together with POS and nothing else")
     if any(run.heads for column in columns for run in column.runs):

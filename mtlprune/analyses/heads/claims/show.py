@@ -50,8 +50,8 @@ def findings(result: Result) -> list[str]:
     stem = _group(result, "stem")
     if len(stem):
         least = result.about["settings"]["stem_tasks"]
-        named = f"The heads that {least} tasks or more claim are {', '.join(_places(stem))}."
-        sentences.append(f"{_claimed_by_several(result)} {named}".strip())
+        stem_names = f"The heads that {least} tasks or more claim are {', '.join(_places(stem))}."
+        sentences.append(f"{_claimed_by_several(result)} {stem_names}".strip())
     return sentences
 
 
@@ -99,8 +99,8 @@ def answer(result: Result) -> str:
         error = (
             (all_pairs.shared - all_pairs.expected) / all_pairs.z if all_pairs.z else math.nan
         )  # of the null: permuted heads
-        seen = seen_from(float(detectable(error)), unit="heads")
-        verdict = f"We found no evidence that they share more than depth explains {test}{seen}."
+        could_be_seen = seen_from(float(detectable(error)), unit="heads")
+        verdict = f"We found no evidence that they share more than depth explains {test}{could_be_seen}."
     return f"{first}. {verdict}{seeds_note}{_by_label(result)}"
 
 
@@ -168,8 +168,8 @@ def stable(result: Result) -> list[str]:
     if len(tests) and not tests["nearest_p"].isna().all():
         among = "" if tests["pairs"].nunique() == 1 else ", among those with other seeds,"
         sentences += [
-            f"Counted {_counted(test.counted)}, the nearest run{among} is of the same task for {test.nearest:.0%} of "
-            f"the runs ({test.nearest_chance:.0%} at random, p {probability(test.nearest_p)})."
+            f"Counted {_measure_in_words(test.counted)}, the nearest run{among} is of the same task for "
+            f"{test.nearest:.0%} of the runs ({test.nearest_chance:.0%} at random, p {probability(test.nearest_p)})."
             for test in tests[tests["pairs"] == tests["pairs"].iloc[-1]].itertuples()
         ]
     return sentences + [
@@ -202,7 +202,7 @@ def _term(term: str) -> str:
     return "in heads that all its runs share" if term == COMMON else f"with {term}"
 
 
-def _counted(measure: str) -> str:
+def _measure_in_words(measure: str) -> str:
     return measure if measure.startswith("beyond") else f"by {measure}"
 
 

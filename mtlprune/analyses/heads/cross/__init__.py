@@ -8,7 +8,7 @@ from mtlprune.io.block import Block
 
 ALL_TASKS = "mean of tasks"
 """In the place of a label: the mean over the labels."""
-SPECIFIC, OTHERS = "mean of predicted tasks", "mean of other tasks"
+PREDICTED_TASKS, OTHER_TASKS = "mean of predicted tasks", "mean of other tasks"
 """In the place of a label: the mean over the tasks of the option ``specific``, and over the others."""
 
 

@@ -24,7 +24,7 @@ from mtlprune.analyses.harness.reading import (
     training_sentences,
 )
 from mtlprune.analyses.heads.claims.groups import claimed_heads
-from mtlprune.analyses.heads.cross import ALL_TASKS, OTHERS, SPECIFIC
+from mtlprune.analyses.heads.cross import ALL_TASKS, OTHER_TASKS, PREDICTED_TASKS
 from mtlprune.encoder.interventions import CONSTANT
 from mtlprune.evaluation.head_masks import Mask, random_sets
 from mtlprune.runs.folder import RunError
@@ -201,24 +201,24 @@ def _specificity_rows(
     part: str, labels: Sequence[str], figures: Sequence[tuple[Resampled, Floats]], predicted: str, notes: list[str]
 ) -> list[tuple[dict[str, str], Contrast]]:
     """Rows of the frame ``specificity``: each label, and the means over the predicted ones and over the others."""
-    known = {
+    figure_of_label = {
         label: figure for label, figure in zip(labels, figures, strict=True) if np.isfinite(figure[0].observed).all()
     }
-    if lost := [label for label in labels if label not in known]:
+    if labels_without := [label for label in labels if label not in figure_of_label]:
         notes.append(
-            f"The specificity of {part} heads is not known for {', '.join(lost)}: they cost their own task or the "
-            "others nothing on average."
+            f"The specificity of {part} heads is not known for {', '.join(labels_without)}: they cost their own task "
+            "or the others nothing on average."
         )
     groups = {label: [label] for label in labels}
     if names := [name.strip().upper() for name in predicted.split(",") if name.strip()]:
         if missing := [name for name in names if name not in labels]:
             raise RunError(f"specific: expected some of {', '.join(labels)}, found {', '.join(missing)}")
-        groups |= {SPECIFIC: names, OTHERS: [label for label in labels if label not in names]}
+        groups |= {PREDICTED_TASKS: names, OTHER_TASKS: [label for label in labels if label not in names]}
     rows = []
     for title, of in groups.items():
-        if of and all(label in known for label in of):
-            draws = np.concatenate([known[label][1] for label in of]) / len(of)  # (U, D), a set of draws for each label
-            contrast = Contrast.of(weighted([known[label][0] for label in of]), draws=draws)
+        if of and all(label in figure_of_label for label in of):
+            draws = np.concatenate([figure_of_label[label][1] for label in of]) / len(of)  # (U, D), U labels
+            contrast = Contrast.of(weighted([figure_of_label[label][0] for label in of]), draws=draws)
             rows.append(({"encoder": title, "mode": part}, contrast))
     return rows
 
@@ -238,16 +238,16 @@ def log_specificity(observed: Floats, booted: Floats, random: Floats) -> list[tu
     number = len(observed)
 
     def own_and_others(loss: Floats) -> tuple[Floats, Floats]:
-        own = np.einsum("aa...->a...", loss)
-        return own, (loss.sum(0) - own) / (number - 1)
+        own_loss = np.einsum("aa...->a...", loss)
+        return own_loss, (loss.sum(0) - own_loss) / (number - 1)
 
     own_mean, others_mean = own_and_others(observed.mean(-1))  # (T,)
     figures = []
     for place in range(number):
-        own, others = own_mean[place], others_mean[place]
-        level = math.log(own / others) if min(own, others) > 0 else math.nan
+        own_loss, others_loss = own_mean[place], others_mean[place]
+        level = math.log(own_loss / others_loss) if min(own_loss, others_loss) > 0 else math.nan
         runs, resamples, draws = (
-            of_own[place] / own - of_others[place] / others
+            of_own[place] / own_loss - of_others[place] / others_loss
             for of_own, of_others in map(own_and_others, (observed, booted, random))
         )
         figures.append((Resampled(level + runs, level + resamples), draws[None]))

@@ -147,8 +147,8 @@ def _with_encoders_by_seed(comparison: Columns) -> Columns:
         of_side = [column for column in comparison.columns if (len(column.runs[0].tasks) == 1) is one_task]
         runs = sorted((run for column in of_side for run in column.runs), key=lambda run: run.seed)
         has_one_each = len({(run.tasks, run.seed) for run in runs}) == len(runs)
-        same = len(of_side) > 1 and has_one_each and not differing_settings(runs)
-        columns += [replace(of_side[0], runs=runs)] if same else of_side
+        is_one_setting = len(of_side) > 1 and has_one_each and not differing_settings(runs)
+        columns += [replace(of_side[0], runs=runs)] if is_one_setting else of_side
     return replace(comparison, columns=columns, against={})
 
 
