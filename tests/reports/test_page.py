@@ -247,10 +247,10 @@ def test_figures_have_words_and_heads_of_tables_a_scope(whole):
 PRINTABLE = st.text(st.characters(exclude_categories=("C", "Z")))
 
 
-@settings(max_examples=30, deadline=None)
 FLOATS = st.floats(allow_nan=False, allow_infinity=False, allow_subnormal=False)  # trainings make these 0
 
 
+@settings(max_examples=30, deadline=None)
 @given(st.recursive(st.none() | PRINTABLE | st.integers() | FLOATS, st.lists))
 def test_data_comes_back_and_cannot_end_its_element(tree):
     content = {"tree": tree, "undefined": math.nan}
