@@ -44,7 +44,7 @@ def test_tasks_are_the_layers_that_the_corpus_has(mtlprune, lab, tmp_path):
     mtlprune("data", "build", "columns", file, *columns, "--out", tmp_path / "few").done()
     end = f"data.path={tmp_path / 'few'}", "train.epochs=1", "--out", tmp_path / "run"
     mtlprune("train", lab.config, "tasks=pos,dep", *end).refuses("no sentence has the layer dep; train without")
-    assert "has no dep, con, srl: trained are pos, ner" in mtlprune("train", lab.config, *end).done().out
+    assert "has no dep, con, srl; the run trains pos, ner" in mtlprune("train", lab.config, *end).done().out
     assert RunFolder(tmp_path / "run").read_config()["tasks"] == ["pos", "ner"]
 
 
