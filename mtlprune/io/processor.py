@@ -10,6 +10,6 @@ _CPU_INFO = Path("/proc/cpuinfo")
 def fast_in_bf16() -> bool:
     """Whether products in bf16 are faster than in fp32. False where the system does not describe its processor so."""
     info = _CPU_INFO.read_text(encoding="utf-8", errors="replace") if _CPU_INFO.is_file() else ""
-    # AMX multiplies in bf16 many times as fast. AVX-512's instructions for bf16 are twice as fast as fp32 on AMD's
-    # processors and half as fast on an Intel Xeon without AMX (results/speed/README.md, bf16 without AMX).
+    # AVX-512's instructions for bf16 are about twice as fast as fp32 on an AMD EPYC and about half as fast on an Intel
+    # Xeon without AMX (results/speed/README.md, "Numbers below 1e-38, and bf16 without AMX").
     return "amx_bf16" in info or ("avx512_bf16" in info and "AuthenticAMD" in info)

@@ -183,9 +183,16 @@ def test_specificity_by_hand_and_its_interval_covers_the_truth():
     """Heads of the first task cost it 4 points and the others 2 on average; those of the second 1, and the others 4."""
     truth = np.array([[4.0, 6.0, 1.0], [1.0, 1.0, 0.0], [3.0, 2.0, -1.0]])[..., None]  # scored, closed
     generator, inside, studies = np.random.default_rng(3), np.zeros(2), 300
-    nothing = np.zeros((3, 3, 4))
-    first, second, third = (figure.observed.item() for figure, _ in log_specificity(truth, truth[..., None], nothing))
+    near = truth[..., None] + np.linspace(-0.1, 0.1, 50)[:, None]  # of resampled sentences
+    values = log_specificity(truth, near, np.zeros((3, 3, 2)))
+    first, second, third = (figure.observed.item() for figure, _ in values)
     assert (first, second) == (pytest.approx(math.log(2)), pytest.approx(-math.log(4))) and math.isnan(third)
+    far = truth[..., None] + np.linspace(-3, 3, 50)[:, None]  # 1 point is not clearly above 0
+    assert [np.isfinite(figure.observed).all() for figure, _ in log_specificity(truth, far, np.zeros((3, 3, 2)))] == [
+        False,
+        False,
+        False,
+    ]
     for _ in range(studies):
         random = generator.normal(0, 0.2, (3, 3, 8))  # the mean of draws is what closed heads are compared with
         loss = truth + generator.normal(0, 0.3, (3, 3, 5)) + random.mean(-1, keepdims=True)

@@ -206,8 +206,8 @@ def _specificity_rows(
     }
     if labels_without := [label for label in labels if label not in figure_of_label]:
         notes.append(
-            f"The specificity of {part} heads is not known for {', '.join(labels_without)}: they cost their own task "
-            "or the others nothing on average."
+            f"The specificity of {part} heads is not known for {', '.join(labels_without)}: what they cost their own "
+            "task or the others is not clearly above 0."
         )
     groups = {label: [label] for label in labels}
     if names := [name.strip().upper() for name in predicted.split(",") if name.strip()]:
@@ -228,7 +228,8 @@ def log_specificity(observed: Floats, booted: Floats, random: Floats) -> list[tu
     what each draw of random heads adds to it.
 
     The logarithm is taken of means over runs and linearised around them (delta method), because the loss of a single
-    run may be below 0. Where a mean is not above 0 all values are NaN.
+    run may be below 0. That holds only where the means are clearly above 0, so all values are NaN where the 95 %
+    interval of either mean includes 0.
 
     Args:
         observed: (T, T, S), loss of a task (first) by the heads of a task (second), beyond random heads.
@@ -241,14 +242,16 @@ def log_specificity(observed: Floats, booted: Floats, random: Floats) -> list[tu
         own_loss = np.einsum("aa...->a...", loss)
         return own_loss, (loss.sum(0) - own_loss) / (number - 1)
 
-    own_mean, others_mean = own_and_others(observed.mean(-1))  # (T,)
+    parts = [own_and_others(values) for values in (observed, booted, random)]
     figures = []
     for place in range(number):
-        own_loss, others_loss = own_mean[place], others_mean[place]
-        level = math.log(own_loss / others_loss) if min(own_loss, others_loss) > 0 else math.nan
+        # The losses of one label's heads: in its own task, and in the others. Each has runs, resamples and draws.
+        sides = [[values[side][place] for values in parts] for side in (0, 1)]
+        contrasts = [Contrast.of(Resampled(runs, resamples), draws=draws[None]) for runs, resamples, draws in sides]
+        scale = [contrast.estimate if contrast.low > 0 else math.nan for contrast in contrasts]
+        level = math.log(scale[0] / scale[1])
         runs, resamples, draws = (
-            of_own[place] / own_loss - of_others[place] / others_loss
-            for of_own, of_others in map(own_and_others, (observed, booted, random))
+            own_loss / scale[0] - others_loss / scale[1] for own_loss, others_loss in zip(*sides, strict=True)
         )
         figures.append((Resampled(level + runs, level + resamples), draws[None]))
     return figures

@@ -246,9 +246,10 @@ class Sample:
 
     Attributes:
         starts: for each sentence the place of its first word among all W, and W at last.
-        kept: rising places of the words that are kept.
-        rows: which of the kept are the M rows of the sample.
-        lone: which of the kept are one word of every sentence: words of one sentence are no independent draws.
+        stored_words: rising places of the words whose vectors are stored.
+        rows: which of the stored words are the M rows of the sample.
+        one_a_sentence: which of the stored words are one word of every sentence: words of one sentence are no
+            independent draws.
     """
 
     starts: NDArray[np.int64]
