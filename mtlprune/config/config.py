@@ -54,7 +54,15 @@ def _of_type(name: str) -> type[Block]:
         "type": (Literal[name], Field(description="The decoder of this layer.")),
         "kind": (Literal[decoder.kind], Field(decoder.kind, description="What the layer holds, as its decoder says.")),
     }
-    return create_model(decoder.Options.__name__, __base__=decoder.Options, __doc__=decoder.Options.__doc__, **fields)
+    made = create_model(decoder.Options.__name__, __base__=decoder.Options, __doc__=decoder.Options.__doc__, **fields)
+    # A process cannot find this class by its name, so pickled settings are made anew from their type.
+    made.__reduce__ = lambda self: (_with_type, (name, self.model_dump(exclude_unset=True)))  # type: ignore[method-assign]
+    return made
+
+
+def _with_type(name: str, tree: Mapping[str, Any]) -> Block:
+    """Settings of a decoder that is named by its ``type``."""
+    return _of_type(name).model_validate(tree)
 
 
 class _Decoders(Block):

@@ -1,6 +1,7 @@
 """Configurations: unknown keys, wrong values, overrides, bases; what the shipped presets say."""
 
 import math
+import pickle
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
@@ -217,3 +218,10 @@ def test_a_rate_can_differ_between_runs_of_one_task_and_of_several() -> None:
     for wrong in ("{joint: 1e-4}", "{single: 1e-4, joint: -1}", "{single: 1e-4, joint: 1e-4, pox: 1}", "-1"):
         with pytest.raises(ConfigError, match="encoder_rate"):
             load_config("minilm-ewt5", [f"train.encoder_rate={wrong}"])
+
+
+def test_settings_of_further_layers_go_to_other_processes() -> None:
+    tree = {"name": "x", "data": {"path": "x"}, "tasks": ["pos", "mood"], "decoders": {"mood": {"type": "label"}}}
+    config = build_config(tree)
+    sent = pickle.loads(pickle.dumps(config))
+    assert sent == config and sent.decoders.mood.type == "label" and sent.model_dump() == config.model_dump()
