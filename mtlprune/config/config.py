@@ -54,10 +54,12 @@ def _of_type(name: str) -> type[Block]:
         "type": (Literal[name], Field(description="The decoder of this layer.")),
         "kind": (Literal[decoder.kind], Field(decoder.kind, description="What the layer holds, as its decoder says.")),
     }
-    made = create_model(decoder.Options.__name__, __base__=decoder.Options, __doc__=decoder.Options.__doc__, **fields)
+    settings_class = create_model(
+        decoder.Options.__name__, __base__=decoder.Options, __doc__=decoder.Options.__doc__, **fields
+    )
     # A process cannot find this class by its name, so pickled settings are made anew from their type.
-    made.__reduce__ = lambda self: (_with_type, (name, self.model_dump(exclude_unset=True)))  # type: ignore[method-assign]
-    return made
+    settings_class.__reduce__ = lambda self: (_with_type, (name, self.model_dump(exclude_unset=True)))  # type: ignore[method-assign]
+    return settings_class
 
 
 def _with_type(name: str, tree: Mapping[str, Any]) -> Block:
