@@ -13,7 +13,7 @@ from mtlprune.sentence import Sentence, Span
 from mtlprune.tasks import inference
 from mtlprune.tasks.base import LabelRows, SharedMLP, Target, Task, joined, offsets, owners
 from mtlprune.tasks.products import form_table, table_side
-from mtlprune.tasks.spans import pair_scorer
+from mtlprune.tasks.spans import Pairs, pair_scorer
 
 LONGEST = 500
 """Words of a sentence that is decoded in about a second, where the time is limited."""
@@ -44,8 +44,13 @@ class CON(Task):
     def loss(self, encoded: Encoded, target: dict[str, Tensor]) -> Tensor:
         scores, vectors = self.features(encoded)
         crf = inference.constituency_crf_loss(scores, target["chart"], encoded.lengths) / len(encoded.words)
-        labels = self.label.score(vectors, target["left"], target["right"], target["sentence"], len(encoded.sizes))
+        labels = self.label_scores(encoded, vectors, target)
         return crf + nn.functional.cross_entropy(labels, target["labels"])
+
+    def label_scores(self, encoded: Encoded, vectors: Any, target: dict[str, Tensor]) -> Tensor:
+        """Scores of every label of the gold spans. (M, L), fp32"""
+        pairs = Pairs(*(target[name] for name in Pairs._fields))
+        return self.label.score(vectors, pairs, len(encoded.sizes))
 
     def decode(self, encoded: Encoded) -> list[Any]:
         scores, vectors = self.features(encoded)
@@ -54,8 +59,9 @@ class CON(Task):
         trees = [inference.bracketing(row, size) for row, size in zip(splits, encoded.sizes, strict=True)]
         sentence = torch.arange(len(trees)).repeat_interleave(torch.tensor([len(tree) for tree in trees]))
         ends = torch.tensor([span for tree in trees for span in tree]) + _post_offsets(encoded.sizes)[sentence, None]
-        of_span, left, right = move_together([sentence, ends[:, 0], ends[:, 1]], scores.device)
-        best = self.label.score(vectors, left, right, of_span, len(trees)).argmax(-1).cpu()
+        pairs = Pairs.by_left(ends[:, 0], ends[:, 1], sentence, len(vectors[0]))
+        on_device = Pairs(*move_together(pairs, scores.device))
+        best = self.label.score(vectors, on_device, len(trees)).argmax(-1).cpu()
         names = iter([self.labels["labels"][place] for place in best.tolist()])
         return [debinarise([(i, j, next(names)) for i, j in tree]) for tree in trees]
 
@@ -99,13 +105,8 @@ class CON(Task):
         chart = torch.zeros(len(sizes), side, side, dtype=torch.bool)
         chart[owner, spans[:, 0], spans[:, 1]] = True
         first = _post_offsets(sizes)[owner]
-        return {
-            "chart": chart,
-            "sentence": owner,
-            "left": first + spans[:, 0],
-            "right": first + spans[:, 1],
-            "labels": spans[:, 2],
-        }
+        pairs = Pairs.by_left(first + spans[:, 0], first + spans[:, 1], owner, sum(sizes) + len(sizes))
+        return {"chart": chart, "labels": spans[:, 2], **pairs._asdict()}
 
     def label_rows(self) -> LabelRows:
         return LabelRows(self.labels["labels"], self.label.label_rows())

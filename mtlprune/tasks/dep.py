@@ -13,7 +13,7 @@ from mtlprune.sentence import Dependencies, Sentence
 from mtlprune.tasks import inference
 from mtlprune.tasks.base import LabelRows, SharedMLP, Target, Task, joined, offsets
 from mtlprune.tasks.products import form_table, table_side
-from mtlprune.tasks.spans import pair_scorer
+from mtlprune.tasks.spans import Pairs, pair_scorer
 
 
 class DEP(Task):
@@ -82,7 +82,7 @@ class DEP(Task):
 
     def relation_scores(self, encoded: Encoded, vectors: Any, rows: Tensor) -> Tensor:
         """Scores of every relation between each word and its head, by the heads' rows (N,). (N, R), fp32"""
-        return self.relation.score(vectors, None, rows, encoded.owner, len(encoded.sizes))
+        return self.relation.score(vectors, Pairs.one_each(rows, encoded.owner), len(encoded.sizes))
 
     @staticmethod
     def is_word(encoded: Encoded, values: Tensor) -> Tensor:

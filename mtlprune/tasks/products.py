@@ -21,8 +21,6 @@ from torch import Tensor, nn
 from mtlprune.encoder.batch import move_together, slots, table
 
 _SMALLEST = 64
-_CHUNK = 1 << 19
-"""Numbers that are multiplied at a time: 2 MB in fp32."""
 TABLE = 4  # sides of tables are rounded up to multiples of this
 
 
@@ -144,53 +142,15 @@ def biaffine_table(left: Tensor, weight: Tensor, right: Tensor, sizes: Sequence[
     return scores[:, :longest, :, :longest]
 
 
-def biaffine_rows(left: Tensor, weight: Tensor, right: Tensor) -> Tensor:
-    """left (M, a), weight (L, a + 1, b + 1), right (M, b) → (M, L), fp32: row m of left against row m of right only."""
-    mixed = linear(left, *_form_weight(weight))  # (M, L·b + L)
-    scores: Tensor = _RowProducts.apply(mixed, right.to(mixed.dtype), len(weight))  # type: ignore[no-untyped-call]
-    return scores
-
-
-class _RowProducts(torch.autograd.Function):
-    """Each row's L forms of length b times its right vector, plus its L scores of the right bias: mixed (M, L·b + L),
-    right (M, b) → (M, L), fp32.
-
-    Elementwise instead of a product of matrices, because every left row meets one right row only. PyTorch's own
-    operations give the same bits, but write more arrays of the size of ``mixed``, which has 0.3 GB for the spans of a
-    large batch. Here a few rows at a time stay in the processor's cache.
-    """
-
-    @staticmethod
-    def forward(ctx, mixed: Tensor, right: Tensor, labels: int) -> Tensor:  # type: ignore[no-untyped-def]
-        ctx.save_for_backward(mixed, right)
-        scores = mixed.new_empty(len(mixed), labels, dtype=torch.float32)
-        for rows in _few_rows(mixed):
-            forms, by_left = _of_labels(mixed[rows], labels)
-            torch.sum(forms * right[rows].unsqueeze(1), 2, dtype=torch.float32, out=scores[rows])
-            scores[rows] += by_left
-        return scores
-
-    @staticmethod
-    def backward(ctx, grad: Tensor) -> tuple[Tensor, Tensor, None]:  # type: ignore[no-untyped-def, override]
-        mixed, right = ctx.saved_tensors
-        by_mixed, by_right = torch.empty_like(mixed), torch.empty_like(right)
-        for rows in _few_rows(mixed):
-            by_score = grad[rows].to(mixed.dtype)
-            forms, _ = _of_labels(mixed[rows], grad.shape[1])
-            by_forms, by_left = _of_labels(by_mixed[rows], grad.shape[1])
-            torch.mul(by_score.unsqueeze(2), right[rows].unsqueeze(1), out=by_forms)
-            by_left.copy_(by_score)
-            torch.sum(by_score.unsqueeze(2) * forms, 1, out=by_right[rows])
-        return by_mixed, by_right, None
-
-
-def _few_rows(mixed: Tensor) -> list[slice]:
-    """Slices of the rows, of `_CHUNK` numbers each on a CPU; elsewhere all rows, because each slice costs launches."""
-    step = max(1, _CHUNK // mixed.shape[1]) if mixed.device.type == "cpu" else max(1, len(mixed))
-    return [slice(start, start + step) for start in range(0, len(mixed), step)]
-
-
-def _of_labels(mixed: Tensor, labels: int) -> tuple[Tensor, Tensor]:
-    """Views of the forms (M, L, b) and of the scores of the right bias (M, L)."""
-    forms, by_left = mixed.split([mixed.shape[1] - labels, labels], dim=1)
-    return forms.unflatten(1, (labels, -1)), by_left
+def biaffine_lists(left: Tensor, weight: Tensor, right: Tensor) -> Tensor:
+    """left (M, a), weight (L, a + 1, b + 1), right (M, K, b) → (M, L, K), fp32: row m of left against the K rows of
+    ``right[m]`` only."""
+    rows, per_row = right.shape[:2]
+    # A column of ones multiplies the biases of the form, so that no bias as large as all forms is written or summed.
+    left, right = (nn.functional.pad(vectors, (0, 1), value=1) for vectors in (left, right))
+    if compiled(left):
+        # Rows and columns of zeros let the compiled kernels of the products by row be used again, as in `linear`.
+        left = nn.functional.pad(left, (0, 0, 0, rounded(rows) - rows))
+        right = nn.functional.pad(right, (0, 0, 0, table_side(per_row) - per_row, 0, rounded(rows) - rows))
+    forms = linear(left, weight.transpose(1, 2).flatten(0, 1)).unflatten(1, (len(weight), -1))  # (M, L, b + 1)
+    return torch.bmm(forms, right.transpose(1, 2).to(forms.dtype))[:rows, :, :per_row].float()

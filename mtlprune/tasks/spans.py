@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from mtlprune.config.decoders import PairScorer
 from mtlprune.encoder.batch import Encoded, move_together
 from mtlprune.tasks.base import Dropout, SharedMLP, dropout_mask
-from mtlprune.tasks.products import Linear, biaffine_rows, biaffine_table, linear
+from mtlprune.tasks.products import Linear, biaffine_lists, biaffine_table, linear
 
 
 class Candidates(NamedTuple):
@@ -193,6 +193,35 @@ def scorer(size: int, outputs: int, dropout: float) -> nn.Sequential:
 # M rows (words, or fenceposts), P pairs of them, L labels.
 
 
+class Pairs(NamedTuple):
+    """Pairs of rows, also by left row, because a biaffine form is multiplied with each left row only once."""
+
+    left: Tensor  # (P,)
+    right: Tensor  # (P,)
+    owner: Tensor  # (P,) the sentence
+    slots: Tensor  # (P,) the place of each pair in `table`, counted through its rows
+    table: Tensor  # (M, K): right rows that belong to each left row; 0 where there are fewer than K
+
+    @classmethod
+    def one_each(cls, right: Tensor, owner: Tensor) -> "Pairs":
+        """The first P left rows, in order, with one right row each."""
+        rows = torch.arange(len(right), device=right.device)
+        return cls(rows, right, owner, rows, right.unsqueeze(1))
+
+    @classmethod
+    def by_left(cls, left: Tensor, right: Tensor, owner: Tensor, rows: int) -> "Pairs":
+        """On the CPU, where ``K`` is counted, so that no device is waited for; ``rows``: M."""
+        counts = left.bincount(minlength=rows)
+        most = max(1, int(counts.max()))
+        order = left.argsort(stable=True)
+        rank = torch.empty_like(left)
+        rank[order] = torch.arange(len(left)) - (counts.cumsum(0) - counts)[left[order]]
+        slots = left * most + rank
+        table = torch.zeros(rows * most, dtype=torch.int64)
+        table[slots] = right
+        return cls(left, right, owner, slots, table.view(rows, most))
+
+
 class BiaffinePairs(nn.Module):
     """One biaffine form a label, both biases, over an MLP of either row (Dozat and Manning 2017)."""
 
@@ -209,10 +238,11 @@ class BiaffinePairs(nn.Module):
         """(L, (size + 1)²): each label's form as one row."""
         return self.weight.flatten(1)
 
-    def score(self, vectors: Any, left: Tensor | None, right: Tensor, owner: Tensor, sentences: int) -> Tensor:
-        """Scores of the pairs (left row, right row); left, if None: the first rows, in order. (P, L), fp32"""
-        first = vectors[0][: len(right)] if left is None else vectors[0].index_select(0, left)
-        return biaffine_rows(first, self.weight, vectors[1].index_select(0, right))
+    def score(self, vectors: Any, pairs: Pairs, sentences: int) -> Tensor:
+        """Scores of the pairs of rows. (P, L), fp32"""
+        left = vectors[0][: len(pairs.table)]
+        by_left = biaffine_lists(left, self.weight, nn.functional.embedding(pairs.table, vectors[1]))
+        return by_left.transpose(1, 2).flatten(0, 1).index_select(0, pairs.slots)
 
 
 class MLPPairs(nn.Module):
@@ -237,15 +267,17 @@ class MLPPairs(nn.Module):
         """(L, size): weights of the last layer."""
         return self.last.weight
 
-    def score(self, vectors: Any, left: Tensor | None, right: Tensor, owner: Tensor, sentences: int) -> Tensor:
-        """Scores of the pairs (left row, right row) of sentences ``owner`` (P,); left as above. (P, L), fp32"""
+    def score(self, vectors: Any, pairs: Pairs, sentences: int) -> Tensor:
+        """Scores of the pairs of rows. (P, L), fp32"""
         # As above: a gather whose gradient is fast on CPUs.
         gather = nn.functional.embedding
-        first = vectors[0][: len(right)] if left is None else gather(left, vectors[0])
-        hidden = nn.functional.leaky_relu(first + gather(right, vectors[1]), negative_slope=0.1)
+        hidden = nn.functional.leaky_relu(
+            gather(pairs.left, vectors[0]) + gather(pairs.right, vectors[1]), negative_slope=0.1
+        )
         if self.training and self.dropout:
             # One mask a sentence, shared by all of its pairs, as in variational dropout.
-            hidden = hidden * dropout_mask((sentences, self.size), self.dropout, hidden).index_select(0, owner)
+            mask = dropout_mask((sentences, self.size), self.dropout, hidden)
+            hidden = hidden * mask.index_select(0, pairs.owner)
         return self.last(hidden).float()
 
 

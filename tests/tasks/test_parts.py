@@ -7,18 +7,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from by_hand import encoded, span_layer
+from by_hand import encoded, pair_scores, span_layer
 from torch import nn
 
 from mtlprune.corpora.formats.iob2 import iob2_from_spans
 from mtlprune.corpora.grammar import build_grammar
 from mtlprune.layers import Layer
 from mtlprune.sentence import NOT_ARGUMENTS, Sentence
-from mtlprune.tasks import TASKS, products
+from mtlprune.tasks import TASKS
 from mtlprune.tasks.base import SharedMLP, dropout_mask
 from mtlprune.tasks.con import binarise
 from mtlprune.tasks.products import Linear
-from mtlprune.tasks.spans import SplitSpanLayer, candidates
+from mtlprune.tasks.spans import BiaffinePairs, Pairs, SplitSpanLayer, candidates
 
 
 def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -39,17 +39,21 @@ def test_rounded_rows_change_neither_result_nor_gradient():
 
 
 @pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
-def test_products_of_few_rows_at_a_time_are_those_of_all_rows_to_the_last_bit(precision, monkeypatch):
-    monkeypatch.setattr(products, "_CHUNK", 100)
-    mixed = drawn(50, 3 * 7 + 3).to(precision)
-    right, grad = drawn(50, 7, seed=1).to(precision), drawn(50, 3, seed=2)
-    ours, theirs = ([mixed.clone().requires_grad_(), right.clone().requires_grad_()] for _ in range(2))
-    scores = products._RowProducts.apply(*ours, 3)
-    forms, by_left = theirs[0].split([21, 3], dim=1)
-    expected = (forms.unflatten(1, (3, 7)) * theirs[1].unsqueeze(1)).sum(2, dtype=torch.float32) + by_left.float()
-    scores.backward(grad)
-    expected.backward(grad)
-    assert torch.equal(scores, expected) and all(torch.equal(a.grad, b.grad) for a, b in zip(ours, theirs, strict=True))
+def test_labels_of_pairs_are_those_of_the_forms_written_out(precision):
+    """In any order of the pairs, with left rows that have none, and with gradients."""
+    left, right = torch.tensor([4, 0, 0, 4, 2, 0, 4]), torch.tensor([4, 1, 5, 0, 2, 1, 3])
+    task = BiaffinePairs(8, 7, 3, 0.0)
+    nn.init.normal_(task.weight)
+    rows, owner, target = drawn(6, 8).requires_grad_(), torch.zeros(6, dtype=torch.long), drawn(7, 3, seed=1)
+    expected = pair_scores(task, rows, 7)[left, right]
+    with torch.autocast("cpu", precision, enabled=precision != torch.float32):
+        found = task.score(task(rows, owner, 1), Pairs.by_left(left, right, owner, 6), 1)
+    assert found.dtype == torch.float32
+    tolerance = {"rtol": 1e-5, "atol": 1e-5} if precision == torch.float32 else {"rtol": 0.05, "atol": 0.5}
+    torch.testing.assert_close(found, expected, **tolerance)
+    slopes = (torch.autograd.grad((said * target).sum(), [rows, *task.parameters()]) for said in (found, expected))
+    for got, wanted in zip(*slopes, strict=True):
+        torch.testing.assert_close(got, wanted, **tolerance)
 
 
 OWNER = torch.tensor([0, 0, 0, 1, 2, 2])

@@ -257,7 +257,6 @@ class Sure:
 
     def __init__(self, task: str, decoder: Any, encoded: Any, target: dict[str, Tensor]) -> None:
         self.decoder, self.encoded, self.target = decoder, encoded, target
-        self.label = self
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.decoder, name)
@@ -280,7 +279,7 @@ class Sure:
             row[: len(own), : len(own) + 1] = sure(own, len(own) + 1)
         return heads, None
 
-    def score(self, *_: Any) -> Tensor:
+    def label_scores(self, *_: Any) -> Tensor:
         return sure(self.target["labels"], len(self.decoder.labels["labels"]))
 
 

@@ -80,8 +80,7 @@ def _teach_brackets(student: Read, teacher: Read, target: Target) -> Tensor:
     def scores(task: Any, encoded: Encoded) -> tuple[Tensor, Tensor]:
         """Scores of all spans, and of labels of gold spans. (B, T + 1, T + 1), (M, K)"""
         spans, vectors = task.features(encoded)
-        span_positions = target["left"], target["right"], target["sentence"]
-        return spans, task.label.score(vectors, *span_positions, len(encoded.sizes))
+        return spans, task.label_scores(encoded, vectors, target)
 
     (spans, labels), teacher_scores = scores(*student), scores(*teacher)
     encoded = student[1]
