@@ -227,6 +227,7 @@ if [ -d results/sentences/records ]; then
     python results/sentences/predictions.py $sentences > "$out/sentences/predictions.md"
     mtlprune table "$sentences:none-*,random-*,words-*" --out "$out/sentences/scores.md"
     mtlprune table "$sentences:none-[pdt]*-?,few-[pdt]*-?" --out "$out/sentences/heads.md"
+    mtlprune table "$sentences:[pdta]*-?" --out "$out/sentences/full.md"
     mtlprune analyze scarcity groups=results/sentences/groups.yaml --format png --out "$out/sentences/gaps" > /dev/null
     mtlprune claims "$sentences:stable-pos-?,stable-dep-?,stable-type-?,stable-prominence-?,stable-transition-?" --bare \
         --format png --out "$out/sentences/claims" > /dev/null

@@ -212,14 +212,14 @@ class Pairs(NamedTuple):
     def by_left(cls, left: Tensor, right: Tensor, owner: Tensor, rows: int) -> "Pairs":
         """On the CPU, where ``K`` is counted, so that no device is waited for; ``rows``: M."""
         counts = left.bincount(minlength=rows)
-        most = max(1, int(counts.max()))
+        columns = max(1, int(counts.max()))
         order = left.argsort(stable=True)
         rank = torch.empty_like(left)
         rank[order] = torch.arange(len(left)) - (counts.cumsum(0) - counts)[left[order]]
-        slots = left * most + rank
-        table = torch.zeros(rows * most, dtype=torch.int64)
+        slots = left * columns + rank
+        table = torch.zeros(rows * columns, dtype=torch.int64)
         table[slots] = right
-        return cls(left, right, owner, slots, table.view(rows, most))
+        return cls(left, right, owner, slots, table.view(rows, columns))
 
 
 class BiaffinePairs(nn.Module):
