@@ -224,10 +224,10 @@ fi
 if [ -d results/sentences/records ]; then
     sentences=results/sentences/records
     mkdir -p "$out/sentences"
-    python results/sentences/predictions.py $sentences > "$out/sentences/predictions.md"
+    python results/sentences/predictions.py $sentences results/sentences/full > "$out/sentences/predictions.md"
     mtlprune table "$sentences:none-*,random-*,words-*" --out "$out/sentences/scores.md"
     mtlprune table "$sentences:none-[pdt]*-?,few-[pdt]*-?" --out "$out/sentences/heads.md"
-    mtlprune table "$sentences:[pdta]*-?" --out "$out/sentences/full.md"
+    mtlprune table results/sentences/full --out "$out/sentences/full.md"
     mtlprune analyze scarcity groups=results/sentences/groups.yaml --format png --out "$out/sentences/gaps" > /dev/null
     mtlprune claims "$sentences:stable-pos-?,stable-dep-?,stable-type-?,stable-prominence-?,stable-transition-?" --bare \
         --format png --out "$out/sentences/claims" > /dev/null

@@ -1,6 +1,6 @@
 """The four predictions about tasks of whole sentences (PLAN.md), each with its estimate, interval, p and verdict.
 
-    python results/sentences/predictions.py results/sentences/records
+    python results/sentences/predictions.py results/sentences/records results/sentences/full
 
 a1, a2: Φ between claims of single-task runs (stable selection, 12 heads), jack-knife over training runs. b, c: points
 on test, over seeds and sentences. p is corrected by Holm over the four; a1 has the larger p of its two tasks.
@@ -81,7 +81,7 @@ def extra_cost(study: Study, prefix: str) -> Estimate:
     return points(Contrast.of(gap(single, joint, single.seeds, [1]) - gap(single, joint, single.seeds, [2])))
 
 
-def main(folder: str) -> None:
+def main(folder: str, full_folder: str) -> None:
     study = read_study(Path(folder))
     estimate, place = similarities(study), {task: index for index, task in enumerate(TASKS)}
     dep, pos, kind, prominence = (place[task] for task in ("dep", "pos", "type", "prominence"))
@@ -110,7 +110,7 @@ def main(folder: str) -> None:
     print("| | prediction | estimate | p (Holm) | verdict |\n|:--|:--|:--|--:|:--|")
     for (name, text, value), p, said in zip(rows, corrected, verdicts, strict=True):
         print(f"| {name} | {text} | {value} | {p:.4f} | {said} |")
-    full = extra_cost(study, "")
+    full = extra_cost(read_study(Path(full_folder)), "")
     print(f"\nWith all training sentences the difference of c is {full} points (p {full.p:.4f}, not corrected).")
     print("\n| Φ |", " | ".join(TASKS), "|\n|:--|" + "--:|" * len(TASKS))
     for first, task in enumerate(TASKS):
@@ -124,4 +124,4 @@ def verdict(is_supported: bool, is_refuted: bool) -> str:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])
