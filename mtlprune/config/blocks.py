@@ -408,7 +408,7 @@ class SyntaxConfig(Block):
     norm: Annotated[float, CountsOnlyWith(variant="norm")] = Field(default=1.0, ge=1)
     """p, for variant: norm."""
     scale: Literal["sum", "mean"] = "sum"
-    """sum: over a batch's arcs in both directions, as published, so λ depends on the batch size. mean: of these arcs."""
+    """sum: over a batch's arcs in both directions, as published, so λ depends on batch size. mean: of these arcs."""
     release: int | None = Field(default=None, ge=1)
     """The update from which λ is 0 (never, if not given)."""
     heads: tuple[str, ...] | None = None
