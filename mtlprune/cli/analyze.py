@@ -82,7 +82,7 @@ def analyze(
     seed: Seed = 0,
     device: Device = None,
     jobs: Annotated[
-        int | None, typer.Option(min=1, help="Processes that share the runs out among them, each with its cores.")
+        int | None, typer.Option(min=1, help="Number of processes that share the runs, each with its cores.")
     ] = None,
     format_: Formats = "png,svg,tex",
     width: Width = None,

@@ -24,7 +24,7 @@ def bench(
     batches: Annotated[int, typer.Option(min=1, help="Number of training batches, taken evenly from an epoch.")] = 20,
     rounds: Annotated[int, typer.Option(min=1, help="Number of repetitions, whose median is reported.")] = 3,
     memory: Annotated[bool, typer.Option(help="Also train in a fresh process and report its peak memory.")] = True,
-    out: Annotated[Path | None, typer.Option(help="Also write the figures as JSON.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Also write the numbers as JSON.")] = None,
 ) -> None:
     """Measure STL, MTL and evaluation as multiples of plain fine-tuning, interleaved in one run.
 

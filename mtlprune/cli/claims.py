@@ -90,7 +90,7 @@ def claims(
     else:
         for note in notes:
             say(note)
-        say("whether a finished run does with these heads: mtlprune analyze curve RUN --corpus DIR --claims RUNS")
+        say("to test a finished run with only these heads: mtlprune analyze curve RUN --corpus DIR --claims RUNS")
         say("\n".join(analysis.show.findings(result)))
 
 

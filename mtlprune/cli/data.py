@@ -67,7 +67,7 @@ def store(splits: Splits, out: Path, mixed: Collection[str] = (), **record: Any)
         tell(f"next: {command('train', 'minilm-ewt5', *settings, '--out', f'runs/{out.name}')}")
         if len(test_layers := [layer for layer in tasks if annotated_counts.get("test", {}).get(layer)]) > 1:
             compare_command = command("compare", out, "--tasks", ",".join(test_layers), "--out", f"compare-{out.name}")
-            tell(f"or alone and together: {compare_command}")
+            tell(f"or each task alone and all together: {compare_command}")
     elif "dev" not in annotated_counts:
         tell("there is no dev, which training needs: build with --dev, or from one file, which is split")
     return corpus
@@ -505,7 +505,7 @@ def export(
     layer: Annotated[str, typer.Option(help="Layer of the corpus.")],
     out: Annotated[Path, typer.Option(help="The file to write.")],
 ) -> None:
-    """Write one layer in its scorer's format; sentences that do not know the layer are left out.
+    """Write one layer in its scorer's format; sentences without the layer are left out.
 
     If the corpus was built from CoNLL-U, tags and trees are written into its lines.
     """

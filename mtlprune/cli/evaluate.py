@@ -23,7 +23,7 @@ def evaluate(
     best: Annotated[
         str | None,
         typer.Option(
-            metavar="TASK", help="Use the weights that are best for this task alone.", rich_help_panel=ADVANCED
+            metavar="TASK", help="Use the weights that are best for this task only.", rich_help_panel=ADVANCED
         ),
     ] = None,
     predictions: Annotated[

@@ -46,8 +46,8 @@ def export(
 ) -> None:
     """Write a run's encoder for Hugging Face transformers, with its gates folded into the weights, and a model card.
 
-    AutoModel.from_pretrained(DIR) gives the states that the run computes; this is checked before DIR is there. With
-    --remove DIR is a run without the closed heads, checked against the masked run and scored on dev; it works with
+    AutoModel.from_pretrained(DIR) gives the states that the run computes; the command checks this before it makes DIR.
+    With --remove DIR is a run without the closed heads, checked against the masked run and scored on dev; it works with
     evaluate, predict, bench and table.
     """
     if keep is not None and not remove:

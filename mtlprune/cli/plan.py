@@ -50,7 +50,7 @@ def plan(
 ) -> None:
     """Compute which difference between joint and single-task training a sweep can detect.
 
-    A difference is detectable that four of five such studies would find, at two-sided 5 %, paired by seed and not
+    A difference is detectable if four of five such studies would find it, at two-sided 5 %, paired by seed and not
     corrected. The command also computes how many seeds one point needs (docs/methods/significance.md).
     """
     run_arguments = runs or [f"sd={SD}"]

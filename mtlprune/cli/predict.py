@@ -83,8 +83,8 @@ def predict(
         int | None,
         typer.Option(
             min=0,
-            help="Words; longer sentences get no constituents, whose time grows with the third power (500, about a "
-            "second, if not given).",
+            help="Largest number of words; longer sentences get no constituents, whose time grows with the third power "
+            "(500, about a second, if not given).",
         ),
     ] = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out lines that cannot be read.")] = False,
@@ -352,7 +352,7 @@ def _check_text(source: Path, begin: Sequence[str]) -> None:
     is_table = len(rows) > 1 and len(set(map(len, rows))) == 1 < len(rows[0]) and (separator != " " or any(tags))
     kind = kind or ("columns" if names_columns or is_table else None)
     if kind is not None:
-        way = f"say --input {kind}" if kind in ("conllu", "jsonl") else "`mtlprune data build` reads it"
+        way = f"use --input {kind}" if kind in ("conllu", "jsonl") else "`mtlprune data build` reads it"
         way = "name their contents (--columns)" if kind == "columns" else way
         raise CorpusError(
             f"{source}, line {number}: expected text, found what looks like {kind}; {way}, or --input text"

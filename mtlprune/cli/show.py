@@ -242,7 +242,7 @@ def _pretrainings(runs: Sequence[Path], pretrainings: Sequence[Path], out: Path 
     from mtlprune.reports.pretraining import chart, markdown, read_pretrainings, summary
 
     if len(pretrainings) < len(runs):
-        raise RunError(f"{pretrainings[0]} is a pretraining, and others are none; name pretrainings alone")
+        raise RunError(f"{pretrainings[0]} is a pretraining, and others are none; name only pretrainings")
     if out is None:
         raise RunError("report: pretrainings need --out DIR, a folder for figure and table")
     logs = read_pretrainings(pretrainings)
@@ -297,7 +297,7 @@ def pack(
     data: Data = None,
     labels: Annotated[bool, typer.Option(help="Count the labels of every sentence; the page compares them.")] = True,
 ) -> None:
-    """Pack runs into a study: table, claims, heads and report work on STUDY and STUDY/NAME as on the runs.
+    """Pack runs into a study: table, claims, heads and report read STUDY and STUDY/NAME like runs.
 
     A study holds settings, scores, gates and counts by sentence and label. It has no weights, words or predictions.
     """

@@ -75,7 +75,7 @@ def apply_override(tree: dict[str, Any], override: str) -> None:
     path, sign, text = override.partition("=")
     if not sign or not path:
         raise ConfigError(
-            f"expected key.path=value, found {override!r}; several values of one option stand in one word, with commas "
+            f"expected key.path=value, found {override!r}; several values of one option form one word, with commas "
             "between them (--tasks pos,dep)"
         )
     as_written = TEXTS.fullmatch(path) and not re.fullmatch(r"(['\"]).*\1|null|~|", text)

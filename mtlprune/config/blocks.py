@@ -337,7 +337,7 @@ class PruningConfig(Block):
     layers_like: Annotated[str | None, CountsOnlyWith(method="random")] = None
     """random: a run with gates, whose numbers of open heads in each layer are kept (spread evenly, if not given)."""
     draw: Annotated[int | None, CountsOnlyWith(method="random")] = Field(default=None, ge=0, lt=2**63)
-    """random: a seed of the heads alone, so that runs of other tasks and training seeds have the same heads. The
+    """random: a seed for the heads only, so that runs of other tasks and training seeds have the same heads. The
     heads of a smaller `keep` are a subset of those of a larger one. If not given, the training seed and the tasks
     decide."""
     selector: Annotated[str, CountsOnlyWith(method="stable")] = "fisher"
@@ -352,8 +352,8 @@ class PruningConfig(Block):
     threshold: Annotated[float, CountsOnlyWith(method="stable")] = Field(default=0.9, gt=0.5, le=1)
     """stable: a head is claimed when this share of the halves selects it."""
     noise: Annotated[bool | Literal["run"], CountsOnlyWith(method=MASKED)] = False
-    """importance, fisher, stable, random, given: the other heads are not closed from the first update, and close like
-    gates. They start open, close over `warmup`, and have the noise of Hard Concrete gates until `settle`. run: every
+    """importance, fisher, stable, random, given: the other heads close like gates, and are not closed from the first
+    update. They start open, close over `warmup`, and have the noise of Hard Concrete gates until `settle`. run: every
     head takes the gate of another head of its layer in `layers_like`, and a kept head the gate of a kept head."""
 
     @property
@@ -388,7 +388,7 @@ class PruningConfig(Block):
         if self.counts("keep") and self.keep is None and self.layers_like is None:
             raise ValueError(f"keep: expected how many heads to keep (needed with {method_text}), found nothing")
         if self.keep is not None and self.layers_like is not None:
-            raise ValueError("keep and layers_like both say how many heads to keep; give one of them")
+            raise ValueError("keep and layers_like both set the number of heads to keep; give one of them")
         if self.draw is not None and self.noise == "run":
             raise ValueError("draw has no effect with noise: run, which takes the gates of a run; leave one out")
         if self.method == "given" and self.heads is None:
@@ -402,13 +402,13 @@ class SyntaxConfig(Block):
     """A penalty on attention along dependency arcs (Chen et al. 2024). See docs/methods/pretraining.md."""
 
     strength: float = 0.0
-    """λ: above 0 suppresses attention along arcs, below 0 promotes it, 0 leaves it alone."""
+    """λ: above 0 suppresses attention along arcs, below 0 promotes it, 0 has no effect."""
     variant: Literal["max", "norm"] = "max"
     """The cost of an arc: the largest weight that any head puts on it, or the p-norm over all heads."""
     norm: Annotated[float, CountsOnlyWith(variant="norm")] = Field(default=1.0, ge=1)
     """p, for variant: norm."""
     scale: Literal["sum", "mean"] = "sum"
-    """sum over the arcs of a batch, both directions, as published: λ then depends on its size. mean does not."""
+    """sum: over a batch's arcs in both directions, as published, so λ depends on batch size. mean: of these arcs."""
     release: int | None = Field(default=None, ge=1)
     """The update from which λ is 0 (never, if not given)."""
     heads: tuple[str, ...] | None = None
@@ -432,7 +432,7 @@ class DistilConfig(Block):
     """Finished single-task runs teach: the target goes from their scores to gold."""
 
     teachers: dict[str, str] = Field(min_length=1)
-    """Task → a finished run of it on the same data; tasks that are not named learn from gold alone."""
+    """Task → a finished run of it on the same data; tasks that are not named learn only from gold labels."""
     rise: float = Field(default=1.0, gt=0, le=1)
     """Share of the updates over which λ, the weight of gold, rises from 0 to 1."""
 
@@ -443,7 +443,7 @@ class DispatchConfig(Block):
     heads: HeadsConfig
     """Heads of each task."""
     last: float = Field(default=0.1, gt=0, le=1)
-    """Share of the updates, the last ones, in which it does (δ)."""
+    """Share of the updates, at the end, in which each task trains only its own heads (δ)."""
 
 
 class CloneConfig(Block):
@@ -461,16 +461,16 @@ class ProtectConfig(Block):
     heads: HeadsConfig
     """Heads that are kept."""
     tasks: tuple[str, ...] = ()
-    """Tasks whose gradients do not reach them (all tasks, if not given)."""
+    """Tasks whose gradients do not change these heads (all tasks, if not given)."""
 
 
 class ProjectConfig(Block):
     """Gradients of tasks that oppose each other are brought together (PCGrad)."""
 
     at: Literal["features", "heads"] = "features"
-    """Gradients by the encoder's output, or by the weights of each head."""
+    """Gradients with respect to the encoder's output, or to the weights of each head."""
     heads: Annotated[HeadsConfig, CountsOnlyWith(at="heads")] = HeadsConfig(rule="all")
-    """at: heads: which ones."""
+    """at: heads: the heads whose gradients are projected."""
 
 
 class MergeConfig(Block):
@@ -485,7 +485,7 @@ class MergeConfig(Block):
     keep: Annotated[float, CountsOnlyWith(method="ties")] = Field(default=0.2, gt=0, le=1)
     """ties: share of each task's changes that is kept, the largest ones."""
     sentences: Annotated[int, CountsOnlyWith(method="fisher")] = Field(default=512, ge=1)
-    """fisher: training sentences to measure by."""
+    """fisher: number of training sentences that weigh the heads."""
 
 
 def _no_treatment(point: EntryPoint) -> Any:
@@ -506,17 +506,17 @@ class TreatmentConfig(Block):
     model_config = ConfigDict(extra="allow")
 
     distil: DistilConfig | None = None
-    """Finished single-task runs teach."""
+    """Finished single-task runs serve as teachers."""
     dispatch: DispatchConfig | None = None
-    """Each task moves its own heads only, near the end."""
+    """Near the end each task trains only its own heads."""
     clone: CloneConfig | None = None
     """Each task has its own copy of some heads."""
     protect: ProtectConfig | None = None
-    """Some heads are kept from tasks."""
+    """Gradients of tasks do not change some heads."""
     project: ProjectConfig | None = None
-    """Conflicts are taken out of gradients."""
+    """Conflicting parts of gradients are removed."""
     merge: MergeConfig | None = None
-    """Training begins from a merger of single-task runs."""
+    """Training starts from a merge of single-task runs."""
 
     @model_validator(mode="before")
     @classmethod

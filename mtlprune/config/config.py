@@ -52,7 +52,7 @@ def _of_type(name: str) -> type[Block]:
     decoder = DECODERS[name]
     fields: dict[str, Any] = {
         "type": (Literal[name], Field(description="The decoder of this layer.")),
-        "kind": (Literal[decoder.kind], Field(decoder.kind, description="What the layer holds, as its decoder says.")),
+        "kind": (Literal[decoder.kind], Field(decoder.kind, description="Kind of the layer, which its decoder fixes.")),
     }
     settings_class = create_model(
         decoder.Options.__name__, __base__=decoder.Options, __doc__=decoder.Options.__doc__, **fields

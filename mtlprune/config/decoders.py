@@ -68,7 +68,7 @@ class SRLOptions(DecoderOptions):
     width_size: int = Field(default=20, ge=1, le=100_000)
     """Width of the embedding of a span's length."""
     max_width: int = Field(default=30, ge=1, le=100_000)
-    """Spans of more words are no candidates."""
+    """Spans of more words are not candidates."""
     dropout: float = Field(default=0.2, ge=0, le=0.99)
     """Dropout after each hidden layer and on the width embedding."""
     argument_scorer: Literal["biaffine", "mlp"] = "biaffine"

@@ -103,7 +103,7 @@ def contrasts(tables: Mapping[tuple[Any, ...], AblatedCounts], resamples: int) -
 
 def show(*folders: str) -> None:
     """Print scores and contrasts of each folder."""
-    print("# What are claimed heads worth alone, between all heads and none?\n")
+    print("# What do claimed heads score without the other heads?\n")
     for folder in folders:
         result = read_result(Path(folder) / "alone.json")
         print(f"## {Path(folder).name}: {result.source}\n\n{result.origin}", end=" ")

@@ -112,7 +112,7 @@ def test_many_sentences_are_what_single_ones_say_and_a_miss_is_refused(tiny_enco
     assert all(line["tokens"] == pieces for line in whole["linearity"])
     layer = subject.encoder.transformer.encoder.layer[0]
     layer.register_forward_hook(lambda module, args, output: output + 1)  # something no term knows of
-    with pytest.raises(EncoderError, match="miss what the encoder says"):
+    with pytest.raises(EncoderError, match="differ from the encoder's output"):
         dissect(subject, sentences, 5, REQUEST)
 
 

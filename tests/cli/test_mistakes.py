@@ -202,7 +202,7 @@ MISTAKES: list[tuple[str, str]] = [
     (f"{STABLE[:-1]}4 pruning.importance_of=run", "which is half of 4 or more; keep 1 to 3 heads"),
     (f"{STABLE} pruning.importance_of=run pruning.importance_sentences=1", "expected two training sentences or more"),
     (f"{STABLE} pruning.importance_of=run pruning.halves=7", "multiple of 2"),
-    (f"{PLAN} pruning.method=random pruning.keep=2 pruning.layers_like=own", "both say how many heads"),
+    (f"{PLAN} pruning.method=random pruning.keep=2 pruning.layers_like=own", "both set the number of heads"),
     ("train tiny.yaml train.start=new --out new", "train.start: expected another run than the one to be trained"),
     ("data build corpus corpus --out new", "found corpus, corpus; name each once"),
     ("data build corpus . --out new", "expected a corpus made by 'mtlprune data build'"),

@@ -140,9 +140,9 @@ def test_what_a_file_holds_is_known_or_said(words, content, name, mtlprune, sing
 
 REFUSED = [
     *((f"t{suffix}", "Ann", f"found {suffix}; ") for suffix in (".tsv", ".json", ".mrg", ".parquet")),
-    ("t.txt", LINE, "t.txt, line 1: expected text, found what looks like jsonl; say --input jsonl, or"),
+    ("t.txt", LINE, "t.txt, line 1: expected text, found what looks like jsonl; use --input jsonl, or"),
     ("t.txt", "\n[\n" + LINE, "t.txt, line 2: expected text, found what looks like jsonl"),
-    ("t.txt", ROWS, "t.txt, line 1: expected text, found what looks like conllu; say --input conllu, or"),
+    ("t.txt", ROWS, "t.txt, line 1: expected text, found what looks like conllu; use --input conllu, or"),
     ("t", "# sent_id = 1\n" + ROWS, "t, line 1: expected text, found what looks like conllu"),
     ("t.jsonl", "\n{}\n", "t.jsonl, line 2: unexpected content"),
     ("t.jsonl", '["Ann"]\n', "t.jsonl, line 1: unexpected content: expected an object with words, found ['Ann']; a"),

@@ -37,7 +37,7 @@ def test_before_and_after(mtlprune, lab, runs, tiny_encoder, tmp_path):
     own = "POS+NER (gates):NER, seed"
     for words in ("sound, pretrained, seed 0", "POS, seed 2", own, "are left out", f"written: {tmp_path}"):
         assert words in answer.out.replace("\n", " ")
-    assert "POS: beside the published numbers of BERT" in (tmp_path / "p" / "probes.md").read_text()
+    assert "POS: compared with the published numbers of BERT" in (tmp_path / "p" / "probes.md").read_text()
     tree = json.loads((tmp_path / "p" / "probes.json").read_text())
     labels = [entry["encoder"] for entry in tree["encoders"]]
     assert labels == ["pretrained", "POS", "POS", "POS+NER (gates):POS", "POS+NER (gates):NER"]

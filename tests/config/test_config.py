@@ -122,7 +122,7 @@ def test_every_setting_that_is_text_stands_as_it_is_written(settings):
 PLAIN = "data: {path: c}\n"
 REFUSED = [
     (PLAIN, "=3", "expected key.path=value, found '=3'"),
-    (PLAIN, "ner", "found 'ner'; several values of one option stand in one word, with commas between them"),
+    (PLAIN, "ner", "found 'ner'; several values of one option form one word, with commas between them"),
     (PLAIN, "device=cuda", "unknown key device (did you mean train.device?)"),
     (PLAIN, "init.device=cuda", "unknown key init (did you mean train.device?)"),
     (PLAIN, "train.seed=٣", "train.seed: input should be a valid integer"),

@@ -183,7 +183,7 @@ def test_the_committed_results_and_their_page_give_one_answer():
     results = {name: read_result(Path("results") / folder / f"{name}.json") for name, folder in folders.items()}
     answer = sharing_verdict(results).answer
     why = Path("results/fight/README.md").read_text(encoding="utf-8")
-    assert why.startswith(f"# Is there a fight over heads?\n\n**{answer}.**")
+    assert why.startswith(f"# Do tasks compete for heads?\n\n**{answer}.**")
     assert f'<p class="answer">{answer}</p>' in Path("results/ewt5-minilm/report.html").read_text(encoding="utf-8")
 
 

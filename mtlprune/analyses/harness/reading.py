@@ -166,8 +166,9 @@ def find_sources(names: Iterable[str]) -> list[Source]:
     for label, seed in _repeated(sources):
         duplicates = [source.name for source in sources if (source.label, source.seed) == (label, seed)]
         raise ProbeError(
-            f"{duplicates[0]} and {duplicates[1]} are both {label}, seed {seed}, so their results could not be told "
-            "apart; name them in calls and folders (--out) of their own; runs that differ in `name` can go together"
+            f"{duplicates[0]} and {duplicates[1]} are both {label}, seed {seed}, so their results could "
+            "not be distinguished; name them in calls and folders (--out) of their own; runs that differ in `name` can "
+            "go together"
         )
     return sources
 

@@ -149,7 +149,7 @@ def head_columns(result: Result, of: str) -> tuple[list[HeadColumn], list[str]]:
 
 
 def tables(result: Result) -> list[Grid]:
-    """A summary; for each task encoders beside STL, each encoder beside its controls, and published numbers."""
+    """A summary; for each task encoders compared with STL, each encoder beside its controls, and published numbers."""
     here, *more = modes(result)
     panels_shown, min_items = panels(result, here), result.about["few"]
     grids = [
@@ -240,7 +240,7 @@ def _beside_stl(panel: ProbePanel, result: Result) -> Grid:
         f"lies on one side of 0.{_marks(panel, result.about['few'])}"
     )
     header = ["label", "items", STL, *(part for title in panel.compared for part in (title, "Δ"))]
-    return Grid(header, rows, 1, f"{panel.task.upper()}: encoders beside STL", caption, f"{panel.task}-changes")
+    return Grid(header, rows, 1, f"{panel.task.upper()}: encoders compared with STL", caption, f"{panel.task}-changes")
 
 
 def _controls(panel: ProbePanel, title: str, min_items: int) -> Grid:
@@ -262,7 +262,7 @@ def _controls(panel: ProbePanel, title: str, min_items: int) -> Grid:
     )
     header = ["label", "items", "head", "accuracy", *(CONTROLS[name] for name in present), "gain"]
     key = f"{panel.task}-{title.replace('+', 'with-').replace(', ', '-').replace(' ', '-')}-controls"
-    return Grid(header, rows, 1, f"{panel.task.upper()}, {title}: beside the controls", caption, key)
+    return Grid(header, rows, 1, f"{panel.task.upper()}, {title}: compared with the controls", caption, key)
 
 
 def _label_cells(panel: ProbePanel, label: str) -> list[str]:
@@ -289,7 +289,7 @@ def _spread_words(panel: ProbePanel, titles: Collection[str]) -> str:
     titles_with_seeds = sum(panel.seeds[title] > 1 for title in titles)
     if not titles_with_seeds:
         return "one seed"
-    return "mean ± sample standard deviation over seeds" + "; one seed where none stands" * (
+    return "mean ± sample standard deviation over seeds" + "; values without ± have one seed" * (
         titles_with_seeds < len(titles)
     )
 
@@ -342,7 +342,7 @@ def _beside_paper(panel: ProbePanel, result: Result) -> list[Grid]:
         "pattern, and numbers of the mode as-released only.",
         *(f"{source_name}: {', '.join(labels)}." for source_name, labels in only.items() if labels),
     ]
-    title = f"{panel.task.upper()}: beside the published numbers of {result.about['published']['encoder']}"
+    title = f"{panel.task.upper()}: compared with the published numbers of {result.about['published']['encoder']}"
     return [Grid(header, [*zip(*cells, strict=True)], 1, title, " ".join(caption), f"{panel.task}-paper")]
 
 
@@ -352,7 +352,7 @@ ROW, WIDTH = 13, 220
 """From one label to the next, and of a panel."""
 _SPAN = 50.0
 """Gains of so many points and more have the full colour: few heads exceed it, and fainter ones can still be seen."""
-_SET_APART = "is found by attention to the first special token and stands apart"
+_SET_APART = "is found by attention to the first special token and is in no mean"
 
 
 def FIGURES(result: Result) -> dict[str, Chart]:
@@ -439,7 +439,7 @@ def differences_figure(result: Result, panel: ProbePanel) -> Spec:
     seeds = ", ".join(f"{title} {panel.seeds[title]}" for title in (STL, *panel.compared))
     lines = [
         f"{setting(result)}; {panel.mode}: {_CHOICE[panel.mode]}. Means over seeds ({seeds}); above each column the "
-        f"mean over labels. Blue: the 95 % interval over sentences lies beside 0; dashed: STL. {_LONGER}",
+        f"mean over labels. Blue: the 95 % interval over sentences leaves out 0; dashed: STL. {_LONGER}",
         *_rings(panel, "Palest"),
     ]
     chart = _in_columns(panel, frame, list(heads.values()), "accuracy minus STL (points)", span)

@@ -118,7 +118,7 @@ def probes_part(folders: Sequence[Path], data: Collection[str] = ()) -> Part | N
         if panel.rare_labels
     ]:
         caveats.append(
-            f"Labels with fewer than {result.about['few']} test items say little and are marked: "
+            f"Labels with fewer than {result.about['few']} test items are hardly informative and are marked: "
             f"{', '.join(rare_labels)}."
         )
     if data and result.about["fingerprint"] not in data:

@@ -187,8 +187,8 @@ def _overview(all_selections: Sequence[Selection]) -> Grid:
         1,
         "Selections of heads",
         "Shared: heads that three tasks or more (of two: both) claim in most seeds. The counts differ because the "
-        "selections keep different numbers of heads: the more each task keeps, the more are shared by chance, so read "
-        "each beside its own expectation from depth alone. The first, whose seeds agree most, is on the first screen.",
+        "selections keep different numbers of heads: the more each task keeps, the more are shared by chance, so "
+        "compare each with its expectation from depth. The first row, whose seeds agree most, is on the first screen.",
     )
 
 

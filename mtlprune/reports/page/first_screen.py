@@ -266,8 +266,8 @@ def _following(runs: Sequence[DescribedRun], unasked: Sequence[str], ask: str) -
     seeds = {run.seed for run in runs if not run.config.train.start}
     if 0 < len(seeds) < 3:
         words = "one seed cannot" if len(seeds) == 1 else "two seeds can hardly"
-        yield f"{words} tell training's chance from tasks; this repeats everything with three and makes a page", ask
+        yield f"{words} separate tasks from chance in training; this command uses three seeds and writes a report", ask
     elif unasked:
-        yield f"this asks, and makes a page: {' '.join(unasked)}", ask
+        yield f"this command answers it and writes a report: {' '.join(unasked)}", ask
     if any(run.corpus == "grammar" for run in runs):
         yield "this corpus is generated; build one of your own files", "mtlprune data build --help"

@@ -494,7 +494,7 @@ def missing(run_groups: Sequence[RunGroup]) -> Iterator[str]:
     if claims_without_start:
         yield (
             f"{claims_without_start[0].start}, on which the heads of {claims_without_start[0].run} were chosen, is not "
-            f"there (nor that of {len(claims_without_start) - 1} more), so its path stands for its training seed: "
+            f"there (nor that of {len(claims_without_start) - 1} more), so its path is taken as its training seed: "
             "equal ones of two tasks are not known."
         )
     if labels_with_same_noise := [run_group.label for run_group in run_groups if _same_noise(run_group.claims)]:

@@ -24,7 +24,7 @@ class ExchangeOptions(Block):
         "(SRL) is swapped for a span with another label (generated sentences, if not given).",
     )
     draws: int = Field(default=20, ge=2, description="Random sets of as many heads of the same layers.")
-    single: bool = Field(default=True, description="Also exchange each head alone, which takes most of the time.")
+    single: bool = Field(default=True, description="Also exchange each single head, which takes most of the time.")
     resamples: int = Field(default=10_000, ge=1, description="Number of resamples of pairs.")
 
 

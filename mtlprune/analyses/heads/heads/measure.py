@@ -123,7 +123,7 @@ class HeadTable:
                     continue
                 make = analysis.show.head_columns if analysis.columns is None else measured
                 columns, notes = make(result, of)
-            self.notes += [*notes, *([] if columns else [f"{path} says nothing of single heads of {of}."])]
+            self.notes += [*notes, *([] if columns else [f"{path} has no measures of single heads of {of}."])]
             self.add(columns, str(path))
         if len(missing_labels) == len(here):
             expected = " or ".join(dict.fromkeys(label for labels in missing_labels.values() for label in labels))

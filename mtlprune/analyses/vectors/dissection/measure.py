@@ -247,8 +247,8 @@ def _reconstruction_error(stack: Tensor, full_state: Tensor, subject: Subject) -
     error, largest = float((stack.sum(0) - full_state).abs().amax()), float(full_state.abs().amax())
     if not error <= TOLERANCE * max(1.0, largest):
         raise EncoderError(
-            f"{subject.name}: i + h + f + c miss what the encoder says by {error:g} (largest value {largest:g}); it "
-            "does something that the four terms do not know, so it cannot be taken apart"
+            f"{subject.name}: i + h + f + c differ from the encoder's output by {error:g} (largest value {largest:g}); "
+            "it does something that the four terms do not know, so it cannot be taken apart"
         )
     return error
 
