@@ -144,7 +144,7 @@ def train_tagger(task: str, splits: Splits, settings: argparse.Namespace) -> tup
                 per_device_train_batch_size=settings.batch,
                 per_device_eval_batch_size=64,
                 warmup_steps=settings.warmup,
-                bf16=True,
+                bf16=settings.precision == "bf16",
                 use_cpu=True,
                 seed=settings.seed,
                 eval_strategy="epoch",
@@ -204,7 +204,7 @@ def supar_sentence(task: str, transform: Any, sentence: Sentence, gold: bool) ->
 
 
 def build_supar(task: str, sentences: Sequence[Sentence], settings: argparse.Namespace) -> Any:
-    """supar's parser for the labels of some sentences, its encoder under bf16 autocast."""
+    """supar's parser for the labels of some sentences, its encoder under bf16 autocast if that is the precision."""
     import supar
 
     def lines(sentence: Sentence) -> str:
@@ -226,6 +226,8 @@ def build_supar(task: str, sentences: Sequence[Sentence], settings: argparse.Nam
             embed=None,
             **{**SUPAR, **settings.options},
         )
+    if settings.precision == "fp32":
+        return parser
     encode = parser.model.encode
 
     def encode_in_bf16(*arguments: Any) -> torch.Tensor:
@@ -373,6 +375,7 @@ def main() -> None:
     one.add_argument("--evaluated", type=int, help="sentences of dev and of test, all if not given (to try)")
     one.add_argument("--passes", type=int, default=4)
     one.add_argument("--batch", type=int, default=32, help="sentences of an update")
+    one.add_argument("--precision", choices=("bf16", "fp32"), default="bf16")
     one.add_argument("--encoder-rate", type=float, default=1e-4)
     one.add_argument("--head-rate", type=float, default=1e-3)
     one.add_argument("--warmup", type=float, default=0.1, help="share of the updates")
