@@ -365,3 +365,15 @@ def test_unequal_seeds_have_a_p_of_their_own():
         first, second = (np.take_along_axis(sets["NER", seed], order, 1) for seed in (1, 2))
         times += ((sets["POS", 1] * second).sum() + (sets["POS", 2] * first).sum()) / 2 >= both
     assert unequal.p == pytest.approx(times / 2000, abs=0.04)
+
+
+def test_differences_without_a_unit_are_those_of_the_other_pairs() -> None:
+    generator = np.random.default_rng(0)
+    labels, units = np.arange(12) % 3, np.array([0, 0, 1, 1, 2, 3, 4, 5, 6, 6, 7, 8])
+    pairs = first, second = np.triu_indices(12, 1)
+    values, same = generator.random(len(first)), labels[first] == labels[second]
+    expected = []
+    for unit in range(9):
+        others = (units[first] != unit) & (units[second] != unit)
+        expected.append(values[others & same].mean() - values[others & ~same].mean())
+    assert stability._left_out(labels, units, 9, pairs, values) == pytest.approx(expected)

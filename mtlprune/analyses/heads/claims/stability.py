@@ -178,20 +178,29 @@ def _label_test(runs: Runs, pairs: Pairs, values: Floats, labellings: Ints, exac
     null = _gap(labellings[:, runs.units], pairs, values, near)
     gap, gaps = within - between, null[0] - null[1]
     units, strata = _units(runs)
-    left_out = []
-    for unit in range(len(strata)):
-        other_units = (units[pairs[0]] != unit) & (units[pairs[1]] != unit)
-        within_gap, two, _ = _gap(
-            runs.labels[None], (pairs[0][other_units], pairs[1][other_units]), values[other_units], near[other_units]
-        )
-        left_out.append(within_gap - two)
-    low, high, *_ = jackknife(np.array([gap]), np.stack(left_out), strata)
+    left_out = _left_out(runs.labels, units, len(strata), pairs, values)
+    low, high, *_ = jackknife(np.array([gap]), left_out[:, None], strata)
     return {
         **{"within": within, "between": between, "p": _p(gap, gaps, exact)},
         **{"least": _p(float(gaps.max(initial=gap)), gaps, exact), "labellings": len(labellings), "exact": exact},
         **{"nearest": nearest, "nearest_chance": float(null[2].mean()) if len(labellings) else math.nan},
         **{"nearest_p": _p(nearest, null[2], exact), "low": float(low[0]), "high": float(high[0])},
     }
+
+
+def _left_out(labels: Ints, units: Ints, number: int, pairs: Pairs, values: Floats) -> Floats:
+    """(U,): within − between over the pairs (Q,) without those of each unit, from sums over the unit's pairs."""
+    is_within = labels[pairs[0]] == labels[pairs[1]]
+    means = []
+    for used in (is_within, ~is_within):
+        first, second = (units[side[used]] for side in pairs)
+        left = []
+        for weights in (np.ones(len(first)), values[used]):
+            touched = sum(np.bincount(side, weights, number) for side in (first, second))
+            # A pair with both sides in the unit was counted twice.
+            left.append(weights.sum() - touched + np.bincount(first, weights * (first == second), number))
+        means.append(np.where(left[0] > 0, left[1] / np.maximum(left[0], 1), math.nan))
+    return np.asarray(means[0] - means[1])
 
 
 def _nearest(pair: Pairs, values: Floats, runs: int) -> Floats:
