@@ -237,6 +237,9 @@ fi
 if [ -d results/why/records/dep ]; then
     mtlprune analyze scarcity groups=results/why/dep/groups.yaml margin=0.5 --out "$out/why/dep" > /dev/null
 fi
+if [ -d results/why/records/equal_loss ]; then
+    mtlprune analyze equal_loss results/why/records/equal_loss --split test --format png --out "$out/why/equal_loss" > /dev/null
+fi
 
 # What was found, from the Results above
 if [ "$out" = results ] && [ -f results/findings.yaml ]; then python results/findings.py; fi
