@@ -34,7 +34,7 @@ function gateCard(root, gates, waits) {
     show();
   });
   if (chosen.has("head")) choose(k, `${first.layers}x${first.heads}`);
-  else if (waits) root.replaceChildren(make("p", { class: "note" }, "Choose a head: its gates in every run stand here."));
+  else if (waits) root.replaceChildren(make("p", { class: "note" }, "Choose a head to see its gates in every run."));
   else show();
 }
 
