@@ -149,7 +149,7 @@ def head_columns(result: Result, of: str) -> tuple[list[HeadColumn], list[str]]:
 
 
 def tables(result: Result) -> list[Grid]:
-    """A summary; for each task encoders compared with STL, each encoder compared with its controls, and published numbers."""
+    """A summary; for each task, encoders compared with STL and with their controls, and published numbers."""
     here, *more = modes(result)
     panels_shown, min_items = panels(result, here), result.about["few"]
     grids = [
