@@ -119,9 +119,14 @@ def _path(folder: Path, split: str, digest: str) -> Path:
 def _write_split(folder: Path, split: str, sentences: Iterable[Sentence]) -> str:
     """Write the file of a split, and give its SHA-256. Raises RunError where the disk refuses."""
     trees = ({**to_json(s), **({"source": s.source} if s.source else {})} for s in sentences)
-    content = "".join(json.dumps(tree, ensure_ascii=False, separators=(",", ":")) + "\n" for tree in trees).encode()
-    digest = sha256(content).hexdigest()
-    files.write_bytes(_path(folder, split, digest), content)
+    # Separate lines, because a joined text would hold the split once more.
+    lines = [json.dumps(tree, ensure_ascii=False, separators=(",", ":")).encode() + b"\n" for tree in trees]
+    hashed = sha256()
+    for line in lines:
+        hashed.update(line)
+    digest = hashed.hexdigest()
+    with files.replacing(_path(folder, split, digest)) as staging, staging.open("wb") as stream:
+        stream.writelines(lines)
     return digest
 
 

@@ -8,6 +8,7 @@ left out. Layers other than the five stand with their kind.
 
 from collections.abc import Callable, Container, Iterator, Mapping
 from pathlib import Path
+from sys import intern
 from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter, ValidationError
@@ -73,7 +74,7 @@ def to_json(sentence: Sentence) -> dict[str, Any]:
 def from_json(tree: Mapping[str, Any]) -> Sentence:
     """The reverse of to_json."""
     layers = {name: Layer(kind, KINDS[kind_of(kind)].from_json(value)) for name, kind, value in _layers_of(tree)}
-    return Sentence(tree["id"], tuple(tree["words"]), split=tree.get("split")).with_layers(**layers)
+    return Sentence(tree["id"], tuple(map(intern, tree["words"])), split=tree.get("split")).with_layers(**layers)
 
 
 def _layers_of(tree: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
