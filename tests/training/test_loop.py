@@ -9,10 +9,20 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from small_runs import Settings, corpus_of, gradients, prepared, train_until, trained, trainer, with_sentences
+from small_runs import (
+    Settings,
+    assert_alike,
+    corpus_of,
+    gradients,
+    prepared,
+    train_until,
+    trained,
+    trainer,
+    with_sentences,
+)
 
 from mtlprune.config.config import ConfigError, build_config
-from mtlprune.model import MultiTaskModel
+from mtlprune.model import MultiTaskModel, autocast
 from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.training.evaluation import evaluate
 from mtlprune.training.loop import TrainingError, train
@@ -32,6 +42,37 @@ def test_the_schedule_rises_then_falls_to_nothing(total, warmup):
     for shape, left in (("cosine", cosine), ("constant", [1.0] * fall)):
         other = [schedule(step, total, warmup, shape) for step in range(total)]
         assert other[:rise] == rates[:rise] and other[rise:] == pytest.approx(left)
+
+
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("frozen", ["nothing", "encoder", "decoders"])
+def test_a_joint_loss_has_the_gradient_of_its_decoders(small_settings: Settings, tmp_path, frozen, precision):
+    run = prepared(small_settings(), tmp_path / "run")
+    model, factors = run.model.train(), torch.tensor([1.0, 0.5, 3.0, -2.0, 0.0])
+    for task in model.tasks.values():
+        for parameter in task.parameters():
+            torch.nn.init.normal_(parameter, 0, 0.1)
+    if frozen != "nothing":
+        (model.encoder if frozen == "encoder" else model.tasks).requires_grad_(False)
+    batch = run.batch(MiniBatch(run.config.tasks, list(range(12))))  # two lack their roles, two their trees
+
+    def directly() -> list[torch.Tensor]:
+        encoded = model.encoder(batch.pieces)
+        parts = [(encoded if rows is None else encoded.select(rows), target) for rows, target in batch.targets.values()]
+        return [task.loss(*part) for task, part in zip(model.tasks.values(), parts, strict=True)]
+
+    values, slopes = [], []
+    for losses_of in (lambda: list(model.losses(batch).values()), directly):
+        torch.manual_seed(1)  # dropout is on
+        with autocast(model.device, precision):
+            losses = torch.stack(losses_of())
+        (losses * factors).sum().backward(retain_graph=True)
+        (losses * factors).sum().backward()  # some treatments need gradients more than once
+        values.append(losses.tolist())
+        slopes.append({name: p.grad for name, p in model.named_parameters() if p.grad is not None})
+        model.zero_grad(set_to_none=True)
+    assert values[0] == values[1]
+    assert_alike(*slopes, *((1e-5, 1e-4) if precision == torch.float32 else (1e-2, 3e-2)))
 
 
 def norm(grads: dict[str, torch.Tensor]) -> float:
