@@ -102,7 +102,7 @@ def test_names_then_both_then_layers_of_ones_own(place: Path, mtlprune: Call, fo
     follow("Predictions in columns")
     words = [[line.split(" ")[0] for line in (place / name).read_text("utf-8").splitlines()] for name in IN_PLACE]
     assert words[0] == words[1]
-    said = follow("Both in one run, on disjoint sentences")
+    said = follow("Two corpora in one run")
     assert "data/names: 15 sentences appended, 0 joined" in said and "NER" in said
     assert "the layer pos has other labels in data/de" in said and "tasks=ner,dep --out runs/both" in said
     both = load_corpus(place / "data/both").info["splits"]["train"]["known"]
