@@ -180,7 +180,10 @@ def test_without_weights_what_needs_them_says_so(dropped, mtlprune):
         (["{own}", "train.device=meta"], "cannot be used here"),
         (["{own}", "--out", "{own}"], "and no comparison; name another --out"),
         (["{own}", "--out", "{own}/corpus.json"], "is a file; name a folder"),
-        (["{own}", "--out", "{out}", "--seeds", "3"], "(was [1, 2], is [3]); --seeds 1,2,3 would add runs to it."),
+        (
+            ["{own}", "--out", "{out}", "--seeds", "3"],
+            "(was [1, 2], is [3]); --seeds 1,2,3 adds runs to the comparison.",
+        ),
         (["{own}", "--out", "{out}", "train.weight_decay=0.1"], "train.weight_decay (was 0.0, is 0.1)"),
         (["{own}", "--tasks", "pos", "first"], "with commas between them (--tasks pos,dep)"),
         (["{own}", "--out", "{dropped}", "--seeds", "1,2,3"], "its other runs are kept without their weights"),
@@ -245,7 +248,7 @@ def test_a_plan_writes_nothing_and_says_what_becomes_of_large_weights(own, mtlpr
     answer = mtlprune(*command, "--seeds", "1,2,3").done()
     assert "19 cells: 19 left" in answer.out and "estimated" in answer.out
     assert "disk: about 57 MB, and" in answer.out
-    assert "then analyses and page: about " in answer.out and "; all in all about " in answer.out
+    assert "analyses and report: about " in answer.out and "; in all about " in answer.out
     assert not (tmp_path / "new").exists()
     pairs = mtlprune(*command, "--seeds", "1", "--pairs").done()  # of two tasks, the pair is the joint run
     assert "7 cells: 7 left" in pairs.out

@@ -253,7 +253,10 @@ def test_a_folder_whose_files_name_their_splits_is_never_mixed(names, splits, mt
         assert all(f"{split} by its name: " in answer.err for split in files)
         assert ("left out: " in answer.err) == ("README" in names)
         refused = mtlprune("data", "build", tmp_path / "test", "--split", "50/50/0", "--out", tmp_path / "again")
-        assert refused.code == 2 and "--split: the names of the files show which are train, dev" in refused.err
+        assert (
+            refused.code == 2
+            and "--split: the names of the files already decide which of them are train, dev" in refused.err
+        )
     else:
         assert list(files) == ["train", "dev", "test"] and "by its name" not in answer.err
 
@@ -344,6 +347,6 @@ def test_it_warns(mtlprune, lab, tmp_path):
     assert "warning: pos: 2 labels of dev are not in train and can never be predicted: ., NNP" in answer.out
     assert "warning: srl: 1 arguments of train are wider than decoders.srl.max_width = 30" in answer.out
     assert "warning: train: 1.4% of the words become unknown tokens" in answer.out
-    assert row(answer.out, "sentences longer than the positions") == ["1", "0"]
-    assert int(row(answer.out, "windows of the longest")[0]) > 1
+    assert row(answer.out, "sentences with more sub-words than positions") == ["1", "0"]
+    assert int(row(answer.out, "windows of the longest sentence")[0]) > 1
     assert row(answer.out, "words that become unknown tokens") == ["1", "0"]

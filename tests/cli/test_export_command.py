@@ -68,7 +68,7 @@ def test_the_most_open_heads_stay(mtlprune, gated, tmp_path):
     largest = set(np.argsort(-claim.gates.flatten())[:5].tolist())
     heads = KeptHeads.read(out / "encoder")
     assert {layer * HEADS + head for layer, row in enumerate(heads.kept) for head in row} == largest
-    assert "heads: 5 of 8 are kept; 5 gates below 1 are in the weights now" in answer.out
+    assert "heads: 5 of 8 are kept; 5 gates below 1 are folded into the weights" in answer.out
     assert RunFolder(out).read_manifest()["pruned"]["most_open"] == 5
 
 

@@ -104,7 +104,7 @@ def test_what_a_sweep_could_show_is_known_before(mtlprune, tmp_path):
     found = planned(mtlprune("plan", tmp_path / "s.yaml", *runs).done().out)
     assert all(float(cell) > 1 for cell in found["detectable with 4 seeds"][:3])  # 60 sentences: mean, POS, NER
     assert all(int(cell) > 4 for cell in found["seeds for 1 point"][:3] if cell not in ("–", ">200"))
-    mtlprune("plan", tmp_path / "s.yaml", *runs[:3]).refuses("two seeds or more are needed")
+    mtlprune("plan", tmp_path / "s.yaml", *runs[:3]).refuses("two or more seeds are needed")
     mtlprune("plan", tmp_path / "s.yaml", *runs[:2]).refuses("expected finished single-task runs of every task and")
     other = write_run(tmp_path / "other", {"pos": 0.7, "ner": 0.5}, encoder="mpnet").path
     mtlprune("plan", tmp_path / "s.yaml", *runs, other).refuses("expected runs of one encoder, found minilm, mpnet")

@@ -142,7 +142,9 @@ def test_small_multiples_are_spread_over_the_evaluations(trained):
 
 
 def test_the_command_writes_and_lists_them(mtlprune, trained, tmp_path):
-    mtlprune("claims", trained.run, "--animate").refuses("--animate draws maps into a folder; name it with --out DIR")
+    mtlprune("claims", trained.run, "--animate").refuses(
+        "--animate draws maps into a folder, and none is named; give --out DIR"
+    )
     out = tmp_path / "out"
     mtlprune("claims", trained.run, "--animate", "--bare", "--format", "png", "--permutations", 9, "--out", out).done()
     names = {path.name for path in (out / "maps").iterdir()}
