@@ -178,14 +178,14 @@ def test_without_weights_what_needs_them_says_so(dropped, mtlprune):
         (["{own}", "train.epoch=3"], "unknown key train.epoch"),
         (["{own}", "encoder.name=./nowhere"], "no such folder"),
         (["{own}", "train.device=meta"], "cannot be used here"),
-        (["{own}", "--out", "{own}"], "and no comparison; name another --out"),
+        (["{own}", "--out", "{own}"], "expected a comparison or an empty folder, found "),
         (["{own}", "--out", "{own}/corpus.json"], "is a file; name a folder"),
         (
             ["{own}", "--out", "{out}", "--seeds", "3"],
             "(was [1, 2], is [3]); --seeds 1,2,3 adds runs to the comparison.",
         ),
         (["{own}", "--out", "{out}", "train.weight_decay=0.1"], "train.weight_decay (was 0.0, is 0.1)"),
-        (["{own}", "--tasks", "pos", "first"], "with commas between them (--tasks pos,dep)"),
+        (["{own}", "--tasks", "pos", "first"], "as one word with commas (--tasks pos,dep)"),
         (["{own}", "--out", "{dropped}", "--seeds", "1,2,3"], "its other runs are kept without their weights"),
     ],
 )
@@ -222,7 +222,7 @@ def test_damage_names_its_file_and_the_way_on(dropped, own, encoder, mtlprune, t
     mtlprune(*again).done()
     assert index.read_text() == text.replace(str(dropped), str(out)) and (out / "notes.txt").read_text() == "mine"
     index.unlink()
-    mtlprune(*again, "encoder.word_dropout=0.1").refuses("and no comparison; name another --out")
+    mtlprune(*again, "encoder.word_dropout=0.1").refuses("expected a comparison or an empty folder, found ")
 
 
 def test_damage_in_a_comparison_that_keeps_its_weights_is_named_by_the_cell(compared, own, encoder, mtlprune, tmp_path):
@@ -253,7 +253,7 @@ def test_a_plan_writes_nothing_and_says_what_becomes_of_large_weights(own, mtlpr
     pairs = mtlprune(*command, "--seeds", "1", "--pairs").done()  # of two tasks, the pair is the joint run
     assert "7 cells: 7 left" in pairs.out
     monkeypatch.setattr("mtlprune.cli.compare.MAX_WEIGHT_BYTES", 0)
-    assert "removed in the end; --keep-weights keeps them" in mtlprune(*command).done().out
+    assert "removed at the end; --keep-weights keeps the weights" in mtlprune(*command).done().out
     assert " MB: kept" in mtlprune(*command, "--keep-weights").done().out
 
 
@@ -281,7 +281,7 @@ def test_a_stopped_quickstart_goes_on(mtlprune, encoder, tmp_path):
     assert [one["finished"] for one in before.values()] == [one["finished"] for one in after.values()]
     assert list(out.rglob("epoch-*.safetensors"))
 
-    mtlprune(*command[:-1], 7).refuses("found another one; name another --out")
+    mtlprune(*command[:-1], 7).refuses("found another corpus; name another --out")
 
 
 class CellsBegin(BaseException):
@@ -319,5 +319,7 @@ def test_what_somebody_else_left_is_not_taken_for_a_beginning(own, encoder, mtlp
         out = tmp_path / name.partition("/")[0].strip(".")
         (out / name).parent.mkdir(parents=True)
         (out / name).write_text("mine")
-        mtlprune("compare", own, f"encoder.name={encoder}", *FAST, "--out", out).refuses("and no comparison")
+        mtlprune("compare", own, f"encoder.name={encoder}", *FAST, "--out", out).refuses(
+            "expected a comparison or an empty folder"
+        )
         assert (out / name).read_text() == "mine"

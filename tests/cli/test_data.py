@@ -77,7 +77,7 @@ def test_repaired_tags_and_a_corpus_of_everything(corpus, mtlprune, tmp_path, mo
     for layer, how in sources.items():
         files = [word for split in stored.splits for word in (f"--{split}", f"{split}.{layer}")]
         answer = mtlprune("data", "build", *how, *files, "--out", layer).done()
-        assert f"train.{layer}: read as {formats[layer]}; another format" in answer.err
+        assert f"train.{layer}: read as {formats[layer]}; to choose another format" in answer.err
     mtlprune("data", "build", *sources, "--out", "all").done()
     for split in stored.splits:
         assert list(load_corpus(tmp_path / "all")[split]) == list(stored[split])
@@ -250,15 +250,15 @@ def test_a_folder_whose_files_name_their_splits_is_never_mixed(names, splits, mt
     files = {split: {word for s in made[split] for word in s.words} for split in made.splits}
     if splits:
         assert len(files) == splits and all(len(words) == 1 for words in files.values())
-        assert all(f"{split} by its name: " in answer.err for split in files)
-        assert ("left out: " in answer.err) == ("README" in names)
+        assert all(f"files whose names say {split}: " in answer.err for split in files)
+        assert ("files left out because " in answer.err) == ("README" in names)
         refused = mtlprune("data", "build", tmp_path / "test", "--split", "50/50/0", "--out", tmp_path / "again")
         assert (
             refused.code == 2
             and "--split: the names of the files already decide which of them are train, dev" in refused.err
         )
     else:
-        assert list(files) == ["train", "dev", "test"] and "by its name" not in answer.err
+        assert list(files) == ["train", "dev", "test"] and "files whose names say" not in answer.err
 
 
 def test_a_file_that_names_no_split_beside_others_that_do_is_refused(mtlprune, tmp_path):
@@ -332,7 +332,7 @@ def test_it_says_what_training_then_does(mtlprune, lab, trained):
     corpus = load_corpus(lab.corpus)
     assert row(answer.out, "longest sentence (words)")[0] == str(max(map(len, corpus["train"])))
     manifest = RunFolder(trained).read_manifest()
-    assert f"updates: 3 an epoch, {manifest['finished']['step']} in 2 epochs (joint mixing)" in answer.out
+    assert f"updates: 3 per epoch, {manifest['finished']['step']} in 2 epochs (joint mixing)" in answer.out
     assert f"together {sum(manifest['parameters'].values()):,}" in answer.out
     assert "precision fp32 on cpu, threads: 1" in answer.out
 

@@ -35,13 +35,13 @@ def test_every_kind_of_mistake_has_its_code_and_does_not_steer_the_terminal():
 
 
 REFUSALS = [
-    (errno.ENOSPC, "make room", "Error while serializing: I/O error: No space left on device (os error 28)"),
+    (errno.ENOSPC, "free some disk space", "Error while serializing: I/O error: No space left on device (os error 28)"),
     (errno.EFBIG, "ulimit -f", "File too large (os error 27)"),
     (errno.EMFILE, "ulimit -n", 'on an `Err` value: Os { code: 24, kind: Uncategorized, message: "Too many" }'),
     (errno.EMFILE, "ulimit -n", "Failed to retrieve conversion result: oneshot canceled"),
     (errno.EAGAIN, "ulimit -u", "can't start new thread"),
     (errno.EIO, "Input/output", "unable to mmap 9 bytes from file <some/file (5)>: Input/output error (5)"),
-    (errno.EACCES, "change its rights", "Permission denied (os error 13)"),
+    (errno.EACCES, "change the permissions", "Permission denied (os error 13)"),
 ]
 
 
@@ -75,7 +75,7 @@ def test_the_help_names_every_command_and_all_can_be_loaded(mtlprune):
     further = mtlprune("analyze", "--help").out
     assert further.index("probes") < further.index("dissection")
     described = mtlprune("analyze", "smoothing", "--help").done().out
-    mtlprune("analyze", "smoothing").refuses("to read; `mtlprune analyze smoothing --help` describes it")
+    mtlprune("analyze", "smoothing").refuses("found none; `mtlprune analyze smoothing --help` describes the analysis")
     assert "smoothing-layers.parquet: " in described
     assert "closing=64" in described and "--claims" in described and "--sentences" in described
     assert "--sentences" not in mtlprune("analyze", "probes", "--help").done().out
@@ -135,7 +135,7 @@ MISTAKES: list[tuple[str, str]] = [
     ("analyze treatments run --corpus corpus", "--corpus has no effect"),
     ("analyze smoothing encoder clos=3 --corpus corpus", "unknown key clos (did you mean 'closing'?)"),
     ("analyze smoothing encoder", "expected --corpus DIR"),
-    ("analyze cross --corpus corpus --out new", "runs or encoders to read; `mtlprune analyze cross --help` describes"),
+    ("analyze cross --corpus corpus --out new", "found none; `mtlprune analyze cross --help` describes"),
     ("train minilm-ewt5 --out new", "or build it by python data_scripts/ewt5.py --out data/ewt5"),
     ("compare nowhere", "or build it by mtlprune data build FILES --out nowhere"),
     ("quickstart --seeds 1,2", "quickstart has one seed; `mtlprune compare quickstart/corpus --seeds 1,2,3`"),
@@ -161,19 +161,19 @@ MISTAKES: list[tuple[str, str]] = [
     ("train small.yaml syntax.strength=1 syntax.heads=3-1 --out new", "no head 3-1"),
     ("report pretraining --out new", "damaged: pretraining/config.yaml"),
     ("train small.yaml model.positions=8 --out new", "fits into 8 tokens"),
-    ("train small.yaml model.layer=2 --out new", "unknown key model.layer (did you mean 'layers'?); known there: "),
+    ("train small.yaml model.layer=2 --out new", "unknown key model.layer (did you mean 'layers'?); expected one of "),
     (f"{PLAN} syntax.release=5", "release has no effect with strength: 0"),
     ("evaluate run --split tset", "expected one of the splits train, dev, test, found 'tset'"),
     ("evaluate run --split test --best sentiment", "no best epoch is kept for 'sentiment'; there are"),
     ("predict run empty.txt", "empty.txt: expected sentences, found none"),
-    ("predict run good.conllu --out good.conllu", "found the one that is read"),
+    ("predict run good.conllu --out good.conllu", "expected another file than the one that is read"),
     ("export masked --remove --out new --keep 9", "--keep 9: expected at most 8 heads"),
     ("export masked --remove --out new --task pos", "it has one gate set that all tasks share; leave --task out"),
     ("export masked --remove --out corpus", "is not empty; name a new folder"),
     ("export own --remove --out new", "expected --task with one of pos, ner"),
     ("export pos --remove --out new", "is a run without gates"),
     ("report run --analyses . --out new", "holds no Result"),
-    ("export pos --keep 3 --out new", "--keep is for --remove"),
+    ("export pos --keep 3 --out new", "--keep has an effect only with --remove"),
     ("table 'ru?' 'nor*' --split dev", "no run is found at nor*"),
     *(
         (f"{words} few.txt --split dev", "few.txt: expected a run folder, found a file; name the folder of the run")
@@ -182,17 +182,17 @@ MISTAKES: list[tuple[str, str]] = [
     ("analyze head few.txt layer=1 head=1", "the encoder 'few.txt' is a file; give a folder with config.json"),
     ("analyze head hollow layer=1 head=1", "the encoder 'hollow' is a folder without config.json; give"),
     (f"{PLAN} encoder.name=hollow", "the encoder 'hollow' is a folder without config.json; give a folder with"),
-    ("train nowhere.yaml", "there is neither a file nor a preset"),
+    ("train nowhere.yaml", "expected a file or a preset, found neither"),
     ("train tiny.yaml data.path=nowhere train.epoch=3 --out new", "unknown key train.epoch (did you mean 'epochs'?)"),
     ("bench tiny.yaml data.path=nowhere train.epochs=no", "train.epochs"),
     ("table run --majority bare", "give --majority the corpus of the runs"),
     ("sweep sweep.yaml --out new --only nine", "has no cell nine"),
     ("train tiny.yaml train.device=cuda:77", "the device cuda:77 (train.device, --device) cannot"),
     ("train tiny.yaml --out thesis.yaml", "thesis.yaml"),
-    ("train tiny.yaml train.seed=1 --seeds 1 --out new", "give one of them"),
+    ("train tiny.yaml train.seed=1 --seeds 1 --out new", "give only one of the two"),
     ("train tiny.yaml pruning.method=random pruning.keep=9 --out new", "at most the encoder's 8 heads (2 layers × 4)"),
     (f"{PLAN} encoder.name=family encoder.random=true pruning=gates", "'convbert'"),
-    (f"{PLAN} train.freeze=decoders", "give train.start, a finished run"),
+    (f"{PLAN} train.freeze=decoders", "give a finished run as train.start"),
     ("train tiny.yaml train.start=unfinished --out new", "train.start: expected a finished run"),
     (f"{PLAN} train.start=weightless", "train.start: the weights of"),
     (f"{PLAN} train.start=start-roberta", "train.start: expected a run with encoder.name"),
@@ -204,7 +204,7 @@ MISTAKES: list[tuple[str, str]] = [
     (f"{STABLE} pruning.importance_of=run pruning.halves=7", "multiple of 2"),
     (f"{PLAN} pruning.method=random pruning.keep=2 pruning.layers_like=own", "both set the number of heads"),
     ("train tiny.yaml train.start=new --out new", "train.start: expected another run than the one to be trained"),
-    ("data build corpus corpus --out new", "found corpus, corpus; name each once"),
+    ("data build corpus corpus --out new", "found corpus, corpus; name each corpus once"),
     ("data build corpus . --out new", "expected a corpus made by 'mtlprune data build'"),
     ("data build grammar --out corpus", "expected a folder yet to be made, found one"),
     ("data build grammar --out few.txt", "expected a folder yet to be made, found a file"),
@@ -212,7 +212,7 @@ MISTAKES: list[tuple[str, str]] = [
     ("data check few.txt", "found a file"),
     ("data build grammar --out gates --overwrite", "only a corpus is ever overwritten"),
     ("data show corpus nobody", "expected the id or position of a sentence, found 'nobody'; ids look like"),
-    ("data build conllu --out new", "expected files, found none; name them with --train, --dev and --test"),
+    ("data build conllu --out new", "expected files, found none; name files with --train, --dev and --test"),
     ("data build conllu good.conllu --train good.conllu --out new", "found good.conllu beside --train; put patterns"),
     ("data build conllu --train good.conllu --pos tag --out new", "from the column xpos or upos, or from a feature"),
     ("data build conllu --train good.conllu --dev empty.txt --out new", "empty.txt: expected sentences, found none"),

@@ -36,7 +36,7 @@ def gold(run: str, fingerprint: str, split: str) -> Sequence[Sentence]:
 
 
 def no_gold(run: str, fingerprint: str, split: str) -> Sequence[Sentence]:
-    raise RunError(f"the gold of {run} is not to be had")
+    raise RunError(f"the gold of {run} cannot be read")
 
 
 @pytest.fixture(scope="module")
@@ -182,7 +182,7 @@ def test_what_is_missing_is_said(tmp_path, study):
     said = Markup(report(Sources([*runs, RunFolder(unscored)], notes=notes), QUICK, no_gold))
     caveats = said.sections["caveats"]
     assert "unscored is not scored on dev" in caveats
-    assert "is not to be had" in caveats and notes[0] in caveats and "For settings with one run" in caveats
+    assert "cannot be read" in caveats and notes[0] in caveats and "For settings with one run" in caveats
     assert "claims" not in said.sections
 
 

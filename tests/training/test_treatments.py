@@ -383,18 +383,22 @@ def test_controls_have_as_many_heads_of_each_layer(rule: str) -> None:
 @pytest.mark.parametrize(
     ("treatment", "how", "words"),
     [
-        ({"clone": {"heads": "all"}, "dispatch": {"heads": "all"}}, {}, "clone does not go with treatment.dispatch"),
+        (
+            {"clone": {"heads": "all"}, "dispatch": {"heads": "all"}},
+            {},
+            "combined with treatment.dispatch",
+        ),
         ({"clone": {"heads": "3-1"}}, {}, "expected heads up to 2-4, found 3-1"),
         ({"clone": {"heads": {}}}, {}, "expected one of named, per_task, claims and rule, found none"),
         ({"clone": {"heads": {"per_task": {"pos": "1-1"}}}}, {}, "expected one set of heads"),
         ({"dispatch": {"heads": {"per_task": {"pos": "1-1"}}}}, {}, "expected heads for each of pos, dep"),
-        ({"project": {}}, {"mixing": "sampled"}, "no gradients meet"),
-        ({"protect": {"heads": "all"}}, {"freeze": "encoder"}, "leaves the encoder as it is"),
-        ({"merge": {"sources": {"pos": "x", "srl": "y"}}}, {}, "'srl' is no task of this run"),
+        ({"project": {}}, {"mixing": "sampled"}, "each batch has one task"),
+        ({"protect": {"heads": "all"}}, {"freeze": "encoder"}, "no effect on a frozen encoder"),
+        ({"merge": {"sources": {"pos": "x", "srl": "y"}}}, {}, "expected tasks of this run (pos, dep), found 'srl'"),
         ({"distil": {"teachers": {"pos": "nowhere"}}}, {}, "nowhere is none"),
-        ({"cloning": {}}, {}, "there is no treatment 'cloning'"),
+        ({"cloning": {}}, {}, "an installed package, found 'cloning'"),
         ({"project": {"heads": "1-1"}}, {}, "heads has an effect only with at: heads"),
-        ({"protect": {"heads": {"rule": "random", "like": "all"}}}, {}, "random heads like all heads are all heads"),
+        ({"protect": {"heads": {"rule": "random", "like": "all"}}}, {}, "random heads with like: all are all heads"),
         ({"protect": {"heads": {"rule": "unclaimed"}}}, {}, "rule: random, unclaimed or permuted go together"),
     ],
 )
@@ -410,9 +414,9 @@ def test_a_treatment_of_ones_own_is_one_file(plain: Settings, joint, tmp_path, m
     monkeypatch.setattr(ADDED_TREATMENTS, "built_in", {"halve": names["Halve"]})
     for how in ({"freeze": "encoder"}, {"project": {}}):  # what would cut the graph, or find no gradient
         more = {"project": how.pop("project")} if "project" in how else {}
-        with pytest.raises(ConfigError, match=r"treatment\.halve does not go with"):
+        with pytest.raises(ConfigError, match=r"treatment\.halve cannot be combined with"):
             trainer(plain({"halve": {"heads": "1-2"}, **more}, **how), tmp_path / "refused")
-    with pytest.raises(ConfigError, match=r"^config: unknown key treatment\.halve\.heads\.name .*known there: named"):
+    with pytest.raises(ConfigError, match=r"^config: unknown key treatment\.halve\.heads\.name .*one of named"):
         build_config(plain({"halve": {"heads": {"name": "1-2"}}}))
     made = trainer(plain({"halve": {"heads": "1-2,2-1"}}), tmp_path / "run")
     found = gradients(made, BATCH)
