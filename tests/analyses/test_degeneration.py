@@ -322,7 +322,7 @@ def test_static_vectors_are_read_as_word2vec_writes_them(tmp_path):
         ("2 2\nthe 1 2\na 1\n", ":3: expected a word and 2 numbers, found 'a 1'"),
         ("2 2\nthe 1 x\na 1 2\n", ":2: expected a word and 2 numbers"),
         ("2 2\nthe 1 nan\na 1 2\n", ":2: expected a word and 2 numbers"),
-        ("3 2\nthe 1 2\na 1 2\n", "expected 3 words, and two at least, found 2"),
+        ("3 2\nthe 1 2\na 1 2\n", "expected 3 words (at least two), found 2"),
     ],
 )
 def test_another_file_of_vectors_is_refused(tmp_path, text, words):

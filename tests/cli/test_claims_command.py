@@ -44,7 +44,7 @@ def test_a_report_on_the_terminal_and_a_result(mtlprune, runs, tmp_path, monkeyp
     assert result.about["settings"]["permutations"] == 300
     assert result.frames["labels"]["encoder"].tolist() == ["POS", "DEP", "SRL", "MTL-5"]
     assert result.frames["tests"].set_index("mode").loc["all", "p"] < 0.05
-    assert "They share more than depth" in answer.out and (result.frames["groups"]["group"] == "stem").sum() >= 8
+    assert "They share more heads than depth" in answer.out and (result.frames["groups"]["group"] == "stem").sum() >= 8
 
 
 Make = Callable[..., Path]

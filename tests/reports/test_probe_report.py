@@ -75,7 +75,7 @@ def test_controls_are_shared_and_counted(found):
     for name in ("random_encoder", "offset", "chance"):
         assert own[name] == other[name]
     assert own["shuffled_labels"] != other["shuffled_labels"]
-    assert any("shared by all encoders" in note for note in found.about["notes"])
+    assert any("the same for all encoders" in note for note in found.about["notes"])
 
 
 def test_heads_that_are_gone_have_no_number_and_are_never_best(tmp_path):
