@@ -82,7 +82,7 @@ def test_from_two_tasks_of_ones_own_to_a_page(compared):
     assert header[:5] == ["task", "majority", "no encoder", "STL", "POS+FIRST"] and table in answer.out
     assert not {"", "–"} & {cell for row in rows for cell in row[:5]}
     page = (out / "report.html").read_text(encoding="utf-8")
-    assert (out / "report.html").resolve().as_uri() in answer.out and "What do heads know?" in page
+    assert (out / "report.html").resolve().as_uri() in answer.out and "Which labels do heads identify?" in page
     first = page.partition('class="first"')[2].partition("</header>")[0]
     assert "POS+FIRST − STL" in first and "outlined: both tasks" in first and "<span>1,2,3</span>" in first
     runs = [RunFolder(run) for run in found_runs(out / "runs")]
@@ -102,8 +102,8 @@ def test_a_page_of_its_runs_shows_what_the_comparison_did(compared, own, mtlprun
     mtlprune("report", out / "runs", "--out", tmp_path / "page.html", "--resamples", 50).done()
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     first = page.partition('class="first"')[2].partition("</header>")[0]
-    assert ">majority</th>" in page and "Cost of closing one task" in page and "What do heads know?" in page
-    assert first.count("Not asked by these runs") == 0 and "Majority baseline not known" not in page
+    assert ">majority</th>" in page and "Cost of closing one task" in page and "Which labels do heads identify?" in page
+    assert first.count("Not asked by these runs") == 0 and "The majority baseline is not known" not in page
     [printed] = set(re.findall(r'<code class="command">(.*?)</code>', first))
     words = shlex.split(html.unescape(re.sub("<[^>]*>", "", printed)))[2:]
     options = dict(itertools.pairwise(words))
@@ -129,7 +129,7 @@ def test_a_page_says_where_the_majority_baseline_is_not_known(compared, mtlprune
         assert majority_of(RunFolder(kept), "test").keys() >= {"pos", "first"}
     shutil.copytree(run, tmp_path / "run")
     mtlprune("report", tmp_path / "run", "--out", tmp_path / "page.html", "--resamples", 0).done()
-    assert "Majority baseline not known" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "The majority baseline is not known" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
 def test_weights_are_kept_where_they_are_small_and_a_further_seed_adds_its_runs(compared, own, encoder, mtlprune):

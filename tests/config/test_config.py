@@ -78,7 +78,7 @@ def test_unknown_keys_and_wrong_values_are_refused_in_words(tree, message):
 
 
 def test_several_mistakes_are_told_at_once():
-    with pytest.raises(ConfigError, match=r"train.epochs: .*; train.clip: .*; unknown key a; known"):
+    with pytest.raises(ConfigError, match=r"train.epochs: .*; train.clip: .*; unknown key a; expected"):
         build_config({**MINIMAL, "a": 1, "train": {"epochs": -1, "clip": 0}})
 
 

@@ -163,6 +163,6 @@ def test_detectable_effects_stand_where_nothing_is_shown(seeds, tmp_path):
     else:  # a normal, as wide as the bootstrap's interval
         assert least == pytest.approx((con.difference.high - con.difference.low) / 3.92 * 2.80, rel=0.05)
     assert [row[place] for row in details(comparison).rows] == ["–", f"{least:.2f}"]
-    assert f"{least:.2f}" in latex(comparison) and "four of five such studies would show" in latex(comparison)
+    assert f"{least:.2f}" in latex(comparison) and "four of five such studies would" in latex(comparison)
     cells = [cell for cell in json.loads(to_json(comparison))["cells"] if cell["detectable"] is not None]
     assert [cell["detectable"] for cell in cells] == pytest.approx([pos.difference.detectable, least])

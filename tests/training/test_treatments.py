@@ -436,7 +436,7 @@ def test_the_page_names_the_treated_heads(plain: Settings, tmp_path):
     own = {"method": "given", "sets": "per_task", "heads": {"per_task": {"pos": "1-1,1-3", "dep": "2-2"}}}
     given = DescribedRun.read(trained(plain(tasks="pos,dep", epochs=1) | {"pruning": own}, tmp_path / "given"))
     [told] = page.part([given]).holds["treated"]
-    assert told.endswith("given was treated: only the given heads open, POS: 1-1 1-3, DEP: 2-2 (layer-head).")
+    assert told.endswith("given was treated: only the given heads POS: 1-1 1-3, DEP: 2-2 (layer-head) are open.")
     assert not claim_sets([given])[0]  # no task claimed them
 
 
