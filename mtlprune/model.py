@@ -139,7 +139,9 @@ class MultiTaskModel(nn.Module):
         best = run.read_best()
         key, repair = task or "joint", "it, config.yaml or vocabulary.json was changed or damaged"
         if key not in best:
-            raise RunError(f"{run.path}: no best epoch is kept for {key!r}; there are {', '.join(best)}")
+            raise RunError(
+                f"{run.path}: expected a task with a best epoch, found {key!r}; the run has {', '.join(best)}"
+            )
         run.verify()
         try:
             weights = run.verify_weights(key, best[key])
@@ -308,7 +310,7 @@ class MultiTaskModel(nn.Module):
         longest = longest_con if any(task.cubic for task in self.tasks.values()) else None
         for sentence in sentences:
             if longest is not None and len(sentence) > longest:
-                message = "sentence %s has %d words, more than longest_con=%d: it gets no constituents"
+                message = "sentence %s has %d words, more than longest_con=%d, so it gets no constituents"
                 log.warning(message, sentence.id, len(sentence), longest)
         return list(self.annotate(sentences, longest_con=longest_con))
 
@@ -321,8 +323,8 @@ def _are_texts(strings: Sequence[str]) -> bool:
 def _refuse_to_save(*args: Any, **options: Any) -> None:
     """Stands for ``save_pretrained`` of a transformer whose gates are not in its weights."""
     raise EncoderError(
-        "this transformer has gates beside its weights, and what it saves would be read back without them; `mtlprune "
-        "export RUN --out DIR` folds them into the weights"
+        "this transformer has gates, which would be lost when it is saved; `mtlprune export RUN --out DIR` folds the "
+        "gates into the weights"
     )
 
 

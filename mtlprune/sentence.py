@@ -134,12 +134,12 @@ def _check_words(sentence: Sentence) -> None:
     if not isinstance(sentence.id, str) or not sentence.id:
         raise SentenceError(f"a sentence needs an id that is a non-empty string, found {sentence.id!r}")
     if not sentence.words:
-        raise _wrong(sentence, "words", "there are none; a sentence needs at least one word")
+        raise _wrong(sentence, "words", "expected at least one word, found none")
     for place, word in enumerate(sentence.words):
         if not isinstance(word, str) or not word.strip():
             raise _wrong(sentence, "words", f"word {place} is {word!r}; expected a non-empty string")
         if any(mark in word for mark in "\t\n\r"):
-            raise _wrong(sentence, "words", f"word {place} is {word!r}; a word may not hold a tab or a line break")
+            raise _wrong(sentence, "words", f"word {place} is {word!r}; expected a word without a tab or a line break")
     if sentence.split is not None and not 0 < sentence.split < len(sentence):
         problem = f"the second text of the pair begins at word {sentence.split}, expected 1 to {len(sentence) - 1}"
         raise _wrong(sentence, "split", problem)

@@ -67,7 +67,7 @@ EVIDENCE = (
 all that exists of it, of the encoder's files and of results."""
 RESULTS = {"predictions": "jsonl", "counts": "json", "scores": "json"}
 """Folder → how the names of its files end: of a split, in the order in which they are written."""
-ANEW = "bring that file back, or train the run anew with another --out"
+ANEW = "restore the file, or train the run again with another --out"
 
 
 class RunFolder:
@@ -108,7 +108,7 @@ class RunFolder:
         """The content of a JSON file, which is of a schema. Raises RunError where it is missing or damaged."""
         path = self.path / name
         if not (self.has(name) or path.exists()):
-            raise RunError(f"{path} is missing; is this run complete?")
+            raise RunError(f"{path} is missing; get a complete run")
         value = self._parse(name)
         if schema is not None:
             forms.check(schema, value, path)
@@ -151,7 +151,10 @@ class RunFolder:
         file is damaged."""
         best: dict[str, dict[str, Any]] = self.read_json("best.json", forms.BEST)
         if not best and self.config.pruning.method == "gates":
-            raise RunError(f"{self.path}: no epoch counts as the best yet: its gates are not at their number; train on")
+            raise RunError(
+                f"{self.path}: no epoch counts as the best yet, because the gates have not reached their number; "
+                "continue training"
+            )
         if "joint" not in best:
             raise forms.damaged(self.path / "best.json")
         return best
@@ -203,7 +206,9 @@ class RunFolder:
         it is missing, or was changed or damaged."""
         path = self.weights_path(best["epoch"])
         if not path.is_file():
-            raise RunError(f"{path} is missing, though it holds the best weights ({key}); was it removed by hand?")
+            raise RunError(
+                f"{path} is missing, although it holds the best weights ({key}); restore it, or train the run again"
+            )
         verify_file(path, best.get("sha256", ""), ANEW)
         return path
 
@@ -223,7 +228,7 @@ class RunFolder:
         self.refuse_packed("weights")
         if not self.keeps_weights():
             raise RunError(
-                f"{self.path} is kept without its weights; train it anew (`"
+                f"{self.path} is kept without its weights; train it again (`"
                 f"{command('train', self.config_path, '--out', 'DIR')}`), or compare with --keep-weights and another "
                 "--out"
             )
@@ -239,15 +244,17 @@ class RunFolder:
                 examples = ", ".join(sorted(study.rows)[:8])
                 raise RunError(f"{study.folder} has no run {folder.path.name}; it has {examples} and so on")
             if not folder.path.exists():
-                raise RunError(f"{folder.path} is no run folder: nothing is there; `mtlprune train` makes one")
+                raise RunError(f"{folder.path}: expected a run folder, found nothing; `mtlprune train` makes one")
             if folder.path.is_file():
                 raise RunError(f"{folder.path}: expected a run folder, found a file; name the folder of the run")
             if tables(folder.path):
                 raise RunError(f"{folder.path} has lost its {STUDY}, which names its runs; {PACK_ANEW}")
             runs_inside = sorted([*folder.path.glob("*/config.yaml"), *folder.path.glob("runs/*/config.yaml")])
             first = runs_inside[0].parent if runs_inside else None
-            advice = f"runs lie in it: {first.parent}/*, or {first}" if first else "`mtlprune train` makes one"
-            raise RunError(f"{folder.path} is no run folder (it has no config.yaml); {advice}")
+            advice = (
+                f"it contains runs, so name {first.parent}/*, or {first}" if first else "`mtlprune train` makes one"
+            )
+            raise RunError(f"{folder.path}: expected a run folder, found no config.yaml in it; {advice}")
         folder.verify(encoder=False)
         return folder
 
@@ -279,7 +286,7 @@ class RunFolder:
         places = [data_path, *([self.path / data["started"] / data_path] if "started" in data else [])]
         infos = {place: read_info(place) for place in places if (place / INFO).is_file()}
         if not infos:
-            problem = f"the corpus of the run is not found at {data_path} (data.path)"
+            problem = f"expected the corpus of the run, found none at {data_path} (data.path)"
             remedy = "go to the folder where the run was started, or name the corpus (--corpus)"
             raise RunError(f"{self.path}: {problem}; {remedy}")
         matching = (place for place, info in infos.items() if info["fingerprint"] == data["fingerprint"])
@@ -294,7 +301,7 @@ class RunFolder:
         not read. Raises RunError: the first thing that is wrong, and with which file."""
         if not self.has("config.yaml"):
             return
-        remedy = f"bring that file back, or remove {self.path} to have the run trained anew"
+        remedy = f"restore the file, or remove {self.path} to train the run again"
         with reading(self.config_path, RunError, remedy):
             self.read_config()
             if self.is_finished():
@@ -324,11 +331,12 @@ class RunFolder:
         except Timeout:
             owner = lock.read_text(encoding="utf-8").strip() or "unknown"
             raise RunError(
-                f"{self.path} is in use by another process (number {owner}); wait for it, or choose another --out"
+                f"{self.path} is in use by another process (number {owner}); wait for this process, or choose another "
+                "--out"
             ) from None
         except OSError as error:
             raise RunError(
-                f"{self.path}: expected a run folder or a place to make one, found what cannot be written "
+                f"{self.path}: expected a folder that can be written, found one that cannot "
                 f"({error.strerror}); choose another --out"
             ) from None
         with file_lock:
@@ -359,7 +367,8 @@ class RunFolder:
         )
         if foreign:
             raise RunError(
-                f"{self.path} is no run folder, but holds {', '.join(foreign[:3])}{', ...' if foreign[3:] else ''}; "
+                f"{self.path}: expected a run folder or an empty folder, found "
+                f"{', '.join(foreign[:3])}{', ...' if foreign[3:] else ''}; "
                 "choose another --out, or an empty folder"
             )
 
@@ -391,7 +400,7 @@ class RunFolder:
         best = self.read_best()[key]["epoch"]
         gates = [line["gates"] for line in self.read_gates() if line["epoch"] == best]
         if not gates:
-            raise RunError(f"{self.gates_path}: expected the gates of epoch {best}; runs with pruning have them")
+            raise RunError(f"{self.gates_path}: expected the gates of epoch {best}; name a run with pruning")
         # Importing numpy takes a tenth of a second, and commands that are refused before this line need none of it.
         import numpy as np
 
@@ -500,11 +509,11 @@ class RunFolder:
                 # new name.
                 return self.result_path(kind, split)
         elif "config.yaml" in hashes and path.is_file():
-            raise RunError(f"{path} is no result of this run, or of an evaluation that was cut short; {anew}")
+            raise RunError(f"{path} does not belong to this run, or to an evaluation that was interrupted; {anew}")
         return path
 
     def _anew(self, split: str) -> str:
-        return f"`{command('evaluate', self.path, '--split', split.partition('.')[0])}` writes it anew"
+        return f"`{command('evaluate', self.path, '--split', split.partition('.')[0])}` writes it again"
 
     def _read_result(self, kind: str, split: str) -> Any:
         """The value of a JSON file of results, which is the one that was written."""

@@ -96,7 +96,7 @@ class Result:
         """The sentences that were read and left out, and the seed, in words."""
         corpus, left_out = self.about["fingerprint"][:8], self.about["too_long"]
         return (
-            f"The analysis read {self.source} ({corpus}) and left out {left_out} that are too long. Its seed is "
+            f"The analysis read {self.source} ({corpus}) and left out {left_out} that are too long. The seed is "
             f"{self.about['seed']}."
         )
 
@@ -293,7 +293,7 @@ def _keys(name: str, frame: pd.DataFrame) -> list[str]:
     keys = [column for column in frame.columns if column in KEYS]
     if "measure" in frame:
         if unknown := set(frame.columns) - set(KEYS) - set(VALUES):
-            raise ValueError(f"frame {name}: {', '.join(sorted(unknown))} is neither a key nor a value of a tidy frame")
+            raise ValueError(f"frame {name}: {', '.join(sorted(unknown))} is not a key or a value of a tidy frame")
         if (is_repeated := frame.duplicated([*keys, "measure"])).any():
             raise ValueError(f"frame {name}: two rows for {frame[is_repeated].iloc[0].to_dict()}")
     return keys

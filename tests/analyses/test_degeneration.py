@@ -230,7 +230,7 @@ def test_removed_heads_are_as_closed_ones(bert):
 
 def test_encoders_that_cannot_be_taken_apart_say_so(tiny_encoder):
     found = measured(Encoder.load(str(tiny_encoder("modernbert")), attention="eager"))
-    assert "cone" not in grids(found) and "no post-LN encoder" in found.notes[0]
+    assert "cone" not in grids(found) and "not a Post-LN encoder" in found.notes[0]
     assert len(column(found, "layers", "isoscore")) == 3
     bare = measured(Encoder.load(str(tiny_encoder("bert")), context=False))
     assert bare.frames.keys() == {"embeddings", "spectra", "points"} and "has no layers" in bare.notes[0]

@@ -75,7 +75,7 @@ def test_it_draws_runs_seeds_means_tasks_and_differences_and_lists_their_numbers
     stems |= {"difference-POS-DEP", "difference-POS-MTL-3", "difference-DEP-MTL-3"}
     written = {path.name for path in out.iterdir()}
     assert written == {f"{stem}.{ending}" for stem in stems for ending in ("png", "svg")} | {"maps.json"}
-    assert "MTL-3 has one seed only" in answer.out and f"{2 * len(stems)} pictures" in answer.out
+    assert "MTL-3 has only one seed" in answer.out and f"{2 * len(stems)} pictures" in answer.out
     contents = json.loads((out / "maps.json").read_text())
     assert (contents["encoder"], contents["layers"], contents["heads"]) == ("minilm", 3, 4)
     entries = {Path(entry["files"][0]).stem: entry for entry in contents["maps"]}

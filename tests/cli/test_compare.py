@@ -139,7 +139,7 @@ def test_weights_are_kept_where_they_are_small_and_a_further_seed_adds_its_runs(
     more = shutil.copytree(out, out.parent / "more")
     before = {run.name: RunFolder(run).read_manifest()["finished"] for run in found_runs(more / "runs")}
     command = ("compare", own, f"encoder.name={encoder}", *FAST, "--seeds", "1,2,3", "--out", more)
-    assert "19 cells, 13 done already" in mtlprune(*command).done().out
+    assert "19 cells, 13 already done" in mtlprune(*command).done().out
     after = {run.name: RunFolder(run).read_manifest()["finished"] for run in found_runs(more / "runs")}
     assert len(after) == 19 and before.items() <= after.items()
 

@@ -63,7 +63,7 @@ def test_repaired_tags_and_a_corpus_of_everything(corpus, mtlprune, tmp_path, mo
     (tmp_path / "few.txt").write_text("-DOCSTART- O\n\na O\nb I-X\n\nc B-X\nd I-Y\n")
     few = ("--train", "few.txt", "--columns", "word,ner", "--repair", "--out", "few")
     answer = mtlprune("data", "build", "columns", *few).done()
-    assert "few.txt: column ner: tags repaired, as conlleval reads them, in 2 sentences\n" in answer.err
+    assert "few.txt: column ner: tags were repaired, as conlleval reads them, in 2 sentences\n" in answer.err
     assert [s.ner for s in load_corpus(tmp_path / "few")["train"]] == [((1, 2, "X"),), ((0, 1, "X"), (1, 2, "Y"))]
     stored = load_corpus(corpus)
     for split in stored.splits:
@@ -90,7 +90,7 @@ def test_a_treebank_comes_back_as_it_was(mtlprune, tmp_path):
     (tmp_path / "n.jsonl").write_text("".join(json.dumps(tree) + "\n" for tree in names))
     build = ("data", "build", "conllu", "--misc", "ner=who:spans", "--out", tmp_path / "u", "--train")
     answer = mtlprune(*build, tmp_path / "t.conllu").done()
-    assert "xpos: left out in 1 of 3 sentences, where some words have none" in answer.err
+    assert "xpos: tags were left out in 1 of 3 sentences, in which some words have none" in answer.err
     assert "1 sentence had the id of an earlier one" in answer.err and "layers: pos, dep, who, xpos" in answer.err
     assert [s.id for s in load_corpus(tmp_path / "u")["train"]] == ["1", "1~2", "t-3"]
     mtlprune("data", "build", "jsonl", "--train", tmp_path / "n.jsonl", "--out", tmp_path / "n").done()
@@ -136,7 +136,7 @@ def test_json_lines_of_others_have_ids_and_words_of_other_forms(line, ids, mtlpr
 @pytest.mark.parametrize(
     ("format_", "text", "message"),
     [
-        ([], '{"id": 1, "text": "Ann", "label": [[0, 3, "PER"]]}', "whose spans count characters and are not read"),
+        ([], '{"id": 1, "text": "Ann", "label": [[0, 3, "PER"]]}', "found text with spans that count characters"),
         ([], '["Ann", "sang"]', r"line 1: .*expected an object with words, found \['Ann', 'sang'\]"),
         (["jsonl"], '"Ann sang"', "expected an object with words, found 'Ann sang'"),
         (["jsonl"], "null", "expected an object with words, found nothing"),
@@ -198,7 +198,7 @@ def test_columns_are_guessed_from_their_cells(tmp_path, row, columns):
     rows = [row.format(word, word) for word in "abc"]
     (tmp_path / "few.txt").write_text("\n".join([*rows, rows[0].replace("B-PER", "O")]) + "\n")
     if columns is None:
-        with pytest.raises(CorpusError, match="what its columns hold is not known; say it, such as --columns"):
+        with pytest.raises(CorpusError, match="found others; name them, such as --columns"):
             guess_columns(tmp_path / "few.txt")
     else:
         assert guess_columns(tmp_path / "few.txt") == columns
@@ -321,8 +321,8 @@ def test_what_is_said_of_many_files_is_said_once(mtlprune, tmp_path):
         (tmp_path / name).write_text(text)
     build = ("data", "build", "columns", "--columns", "word,ner", "--train", tmp_path, "--out", tmp_path / "made")
     lines = mtlprune(*build).done().err.splitlines()
-    between = [f"{tmp_path / name}: columns stand between {what}" for name, what in (("a", "blanks"), ("b", "tabs"))]
-    assert [line for line in lines if "columns stand between" in line] == between
+    between = [f"{tmp_path / name}: columns are separated by {what}" for name, what in (("a", "blanks"), ("b", "tabs"))]
+    assert [line for line in lines if "columns are separated by" in line] == between
 
 
 def test_it_says_what_training_then_does(mtlprune, lab, trained):

@@ -195,7 +195,7 @@ def test_a_gated_transformer_is_not_loaded_without_its_gates_by_accident(masked,
         AutoModel.from_pretrained(masked / "encoder")
     model = MultiTaskModel.load(masked)
     for save in (model.encoder.transformer.save_pretrained, model.encoder.save):
-        with pytest.raises(EncoderError, match="`mtlprune export RUN --out DIR` folds them into the weights"):
+        with pytest.raises(EncoderError, match="`mtlprune export RUN --out DIR` folds the gates into the weights"):
             save(tmp_path / "saved")
     assert not (tmp_path / "saved").exists()
 

@@ -108,7 +108,7 @@ def test_what_a_sweep_could_show_is_known_before(mtlprune, tmp_path):
     mtlprune("plan", tmp_path / "s.yaml", *runs[:2]).refuses("expected finished single-task runs of every task and")
     other = write_run(tmp_path / "other", {"pos": 0.7, "ner": 0.5}, encoder="mpnet").path
     mtlprune("plan", tmp_path / "s.yaml", *runs, other).refuses("expected runs of one encoder, found minilm, mpnet")
-    mtlprune("plan", tmp_path / "s.yaml", "sd=-1").refuses("sd=-1: expected sd=POINTS, above 0")
+    mtlprune("plan", tmp_path / "s.yaml", "sd=-1").refuses("sd=-1: expected sd=POINTS above 0")
     (tmp_path / "s.yaml").write_text("base: minilm-ewt5\ngrid: {tasks: [pos, [pos, ner]], seed: [1, 2]}\n")
     mtlprune("plan", tmp_path / "s.yaml").refuses("expected single-task and joint runs with two or more common seeds")
 

@@ -117,7 +117,7 @@ def test_a_report_with_and_without_its_gold(mtlprune, trained, lab, tmp_path):
     runs = [run.path for run in write_study(tmp_path / "runs", seeds=(1,)) if run.path.name.startswith("none")]
     out = tmp_path / "page.html"
     assert mtlprune("report", *runs, "--out", out, *FAST).code == 0
-    assert "the corpus of the run is not found at" in out.read_text(encoding="utf-8")
+    assert "expected the corpus of the run, found none at" in out.read_text(encoding="utf-8")
     assert mtlprune("report", *runs, "--out", out, "--data", lab.corpus, *FAST).code == 0
     assert "is not the corpus of" in out.read_text(encoding="utf-8")
 

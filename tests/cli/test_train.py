@@ -100,8 +100,11 @@ def gated(train: Callable[..., Path]) -> Path:
 @pytest.mark.parametrize(
     ("overrides", "output"),
     [
-        ("gates pruning.penalty=target pruning.keep=4 pruning.rate=0.1", "0.1 is small for 6 updates; the gates may"),
-        (f"importance {RANKED} train.start={{trained}}", "starts from {trained}, its best"),
+        (
+            "gates pruning.penalty=target pruning.keep=4 pruning.rate=0.1",
+            "0.1 is small for 6 updates, so the gates may",
+        ),
+        (f"importance {RANKED} train.start={{trained}}", "starts from the best epoch of {trained}"),
         (f"stable {RANKED}", "at most 0.6 false claims"),
         (f"stable {RANKED} pruning.selector=topk", "heads are chosen by the loss of {trained}"),
         ("random pruning.keep=2 pruning.draw=7", "random heads of pruning.draw 7: 1-"),

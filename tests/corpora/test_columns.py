@@ -98,7 +98,7 @@ def test_one_wrong_tag_makes_no_other_scheme(scheme: str) -> None:
         ("O PER 1 PER", "word 2: expected a label or O, .* found '1'", ""),
         ("O PER PER B-PER", "word 3: expected a label or O, .* found 'B-PER'", ""),
         ("B-X M-X E-X I-X O S-X M-Y", "word 3: expected a tag of BMES", ""),
-        ("O B I B I O", "1-3 ENTITY, 3-5 ENTITY", "B, I name no type, so all spans are of the type ENTITY"),
+        ("O B I B I O", "1-3 ENTITY, 3-5 ENTITY", "B, I name no type, so all spans get the type ENTITY"),
         ("o b i b", "1-3 ENTITY, 3-4 ENTITY", "o is read as O; b, i name no type"),
         ("O B B", "1-2 ENTITY, 2-3 ENTITY", "B name no type"),
         ("B M E O S", "0-3 ENTITY, 4-5 ENTITY", "is written in BMES"),
@@ -325,9 +325,13 @@ def saved(folder: Path, **columns: object) -> str:
 @pytest.mark.parametrize(
     ("columns", "said", "message"),
     [
-        ({"tokens": None}, None, "no column that is known to be words; it has id, .*--columns tokens=word"),
+        ({"tokens": None}, None, "no column with words; it has id, .*--columns tokens=word"),
         ({}, "tokens=word,tags=ner", "found no column 'tags'; it has id, tokens"),
-        ({"ner_tags": [["B-X"], ["O"]]}, None, "row 0: column ner_tags: expected a value a word, found 1 for 2 words"),
+        (
+            {"ner_tags": [["B-X"], ["O"]]},
+            None,
+            "row 0: column ner_tags: expected one value per word, found 1 for 2 words",
+        ),
         ({"ner_tags": [["O", "I-X"], ["B-X"]]}, None, "split all, row 0: column ner: word 1: I-X continues no open"),
         ({"ner_tags": [["S-X", "B-X"], ["O"]]}, None, "is not closed"),
         ({"ner_tags": [[0, 1], [0]]}, None, "ner_tags: word 0: expected labels, found numbers that have no names"),
@@ -369,7 +373,7 @@ KINDS = r"column tokens: expected values of one kind|Column\(/tokens/\[\]\) chan
         (pa.table(PLAIN | {"tokens": [["Ann", None], ["No"]]}), "row 0: column tokens: word 1: .*text, found None"),
         (pa.table(PLAIN | {"id": [b"one", b"two"]}), "row 0: column id: expected a text, found \"b'one'\""),
         (LINE + '{"tokens": ["b"]', "expected a dataset, found "),
-        (LINE + LINE.replace("a", "\udce9"), "line 2: expected UTF-8 text, found that byte 13 is 0xe9"),
+        (LINE + LINE.replace("a", "\udce9"), "line 2: expected UTF-8 text, found byte 13 = 0xe9"),
         (LINE + '{"tokens": [1.5], "ner_tags": ["O"]}', KINDS),
         ('[{"tokens": [1.5], "ner_tags": ["O"]}]', "row 0: column tokens: word 0: expected text, found 1.5"),
         ("tokens,ner_tags\na b,O O\n", "found a file of another kind"),
@@ -451,7 +455,9 @@ def test_splits_are_those_of_usual_names_or_those_named(tmp_path: Path, splits: 
     told: list[str] = []
     read = read_dataset(str(tmp_path / "saved"), names_by_split=wanted, tell=told.append)
     assert {split: len(sentences) for split, sentences in read.items()} == found
-    assert told[0].endswith("left out the splits dev, which --train, --dev and --test can name") == ("noisy" in splits)
+    assert told[0].endswith("the splits dev were left out; name splits with --train, --dev and --test") == (
+        "noisy" in splits
+    )
 
 
 @pytest.mark.usefixtures("no_hub")

@@ -52,7 +52,7 @@ def test_automatic_and_stray_files_are_no_gold(corpus: Path, ending: str) -> Non
         (corpus / "data" / folder / "few.v4_gold_conll").write_text("not read")
     said: list[str] = []
     assert build_ontonotes5(corpus, tell=said.append) == expected
-    assert said[0].endswith("left out 7 automatic files, 1 in other languages, 1 in no split folder")
+    assert said[0].endswith("7 automatic files, 1 in other languages and 1 outside of split folders were left out")
     next((corpus / "data/test").rglob(f"own_0004.{ending}")).unlink()
     with pytest.raises(CorpusError, match=r"found none for test\. Files with auto in their name are no gold"):
         build_ontonotes5(corpus)

@@ -21,7 +21,7 @@ def gap(name: str, value: float, sure: bool = True, seeds: bool = True, low: flo
 
 
 WORSE, BETTER, OPEN = gap("NER", -3.0), gap("SRL", 2.0), gap("POS", -0.5, sure=False)
-SEEN = "a difference of 1.2 points or more would have been seen in four of five studies."
+SEEN = "a difference of 1.2 points or more would have been found in four of five studies."
 EQUAL, OWN = "at equal updates", "with more updates (MTL-2, sampled)"
 
 

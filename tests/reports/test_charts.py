@@ -99,8 +99,8 @@ def test_joint_runs_are_no_tasks_and_too_few_or_many_seeds_are_said():
     assert "grey-all-tasks" not in made([claim("POS", 1, one), claim("MTL-5", 1, one)])
     many = [claim("POS", seed, one) for seed in (1, 2, 3, 4, 5)]
     assert list(made(many)["rgb-POS"].numbers) == ["seed 1", "seed 2", "seed 3"]
-    assert "it has no colour left for 4 and 5" in maps.left_out(group(many))[0]
-    assert "rgb-POS" not in made(many[:1]) and "one seed only" in maps.left_out(group(many[:1]))[0]
+    assert "there is no colour left for 4 and 5" in maps.left_out(group(many))[0]
+    assert "rgb-POS" not in made(many[:1]) and "only one seed" in maps.left_out(group(many[:1]))[0]
 
 
 def centres(picture: Image.Image, layers: int, heads: int) -> np.ndarray:

@@ -215,7 +215,7 @@ def test_sections_of_analyses(tmp_path, study):
     text = report(Sources(study[:1], analyses=folders), Choices(resamples=0), gold)
     sections = Markup(text).sections
     assert "heads of one" in sections["why"] and "heads of two" in sections["why"] and EVIL not in text
-    assert "made of another corpus than the runs were trained on (elsewhere)" in sections["caveats"]
+    assert "read another corpus (elsewhere) than the one" in sections["caveats"]
 
 
 def test_a_page_of_selections_alone_asks_for_no_seeds(tmp_path):

@@ -305,7 +305,10 @@ def test_columns_are_compared_with_the_one_asked_for(tmp_path):
     assert pairs == dict.fromkeys(["STL", "POS+NER", gates], chance)  # the joint run has POS too
     row = {record["column"]: record for record in records(comparison) if record["task"] == "pos"}
     assert row[gates]["delta"] == row[gates]["mean"] - row[chance]["mean"] and row[gates]["against"] == chance
-    with pytest.raises(RunError, match="--against: no column is called 'chance'; there are 'STL', 'STL, 4 heads by"):
+    with pytest.raises(
+        RunError,
+        match="--against: expected the title of a column, found 'chance'; the titles are 'STL', 'STL, 4 heads by",
+    ):
         compare(folders, "test", reference="chance")
 
 

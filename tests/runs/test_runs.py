@@ -30,7 +30,7 @@ def test_a_file_is_replaced_as_a_whole_or_not_at_all(tmp_path):
         beside.write_text("one")
         assert not path.exists()
     assert path.read_text() == "one"
-    message = r"file could not be written \(No space left on device\); what was there before is untouched"
+    message = r"file could not be written \(No space left on device\); its earlier content is unchanged"
     full = OSError(28, "No space left on device")
     for error, raised, said in ((KeyError("x"), KeyError, "x"), (full, RunError, message)):
         with pytest.raises(raised, match=said), replacing(path) as beside:
@@ -205,7 +205,7 @@ def test_only_the_first_sentences_of_dev_are_scored_in_training(tmp_path):
 def test_a_folder_of_runs_is_no_run(tmp_path, inside):
     (tmp_path / inside / "one").mkdir(parents=True)
     (tmp_path / inside / "one" / "config.yaml").touch()
-    with pytest.raises(RunError, match=rf"is no run folder \(it has no config.yaml\); runs lie in it: .*{inside}/\*"):
+    with pytest.raises(RunError, match=rf"found no config.yaml in it; it contains runs, so name .*{inside}/\*"):
         RunFolder.existing(tmp_path / "several")
 
 
@@ -217,7 +217,7 @@ def test_a_run_does_not_begin_among_other_files(tmp_path):
     (tmp_path / "thesis.tex").touch()
     with pytest.raises(RunError, match=r"holds thesis\.tex; choose another --out"):
         folder.check_ours()
-    with pytest.raises(RunError, match=r"is no run folder, but holds thesis.tex"), folder.locked():
+    with pytest.raises(RunError, match=r"expected a run folder or an empty folder, found thesis.tex"), folder.locked():
         raise AssertionError("begun among foreign files")
     file = RunFolder(tmp_path / "thesis.tex")
     with pytest.raises(RunError, match=r"tex: expected a run folder or a place .*choose another"), file.locked():

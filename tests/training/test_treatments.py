@@ -205,7 +205,7 @@ def test_heads_without_weights_of_their_own_are_refused(family, more, plain: Set
     config = make_tiny(family, tmp_path / "encoder") / "config.json"
     change_json(config, **more)
     settings["encoder"] = {"name": str(config.parent), "random": True}
-    check_refused(settings, tmp_path, "cannot be treated one by one")
+    check_refused(settings, tmp_path, "cannot be treated separately")
 
 
 @pytest.mark.parametrize(("rank", "precision"), [(None, "fp32"), (2, "bf16")])
@@ -217,13 +217,13 @@ def test_clones_train_are_kept_and_are_not_read_as_one_encoder(rank, precision, 
     assert all(bool(delta.any()) for name, delta in model.encoder.clones.deltas.items() if name.endswith("output"))
     batch = model.encoder.collate(model.encoder.tokenize_all([("a", "dog")]))
     for reading in (lambda: model.encoder(batch), lambda: observe(use_eager(model.encoder), batch)):
-        with pytest.raises(EncoderError, match="has clones of heads for each of pos, dep"):
+        with pytest.raises(EncoderError, match="expected a run without clones of heads for each of pos, dep"):
             reading()
     for subject, task in zip(find_sources([str(run.path)])[0].open(), ("pos", "dep"), strict=True):
         assert subject.label == f"POS+DEP:{task.upper()}" and subject.task == task
         torch.testing.assert_close(subject.encoder(batch).words, model.encoder.encode_for_tasks(batch, [task])[0].words)
         assert list(subject.model("cpu").tasks) == [task]
-    with pytest.raises(ConfigError, match="has clones of heads"):
+    with pytest.raises(ConfigError, match="expected a run without clones of heads"):
         trainer(plain(None, "pos,dep", start=str(run.path)), tmp_path / "other")
     begun = trainer(plain({"clone": {"heads": "2-1"}}, "pos,dep", start=both), tmp_path / "begun").model.state_dict()
     assert all(torch.equal(begun[name], value) for name, value in MultiTaskModel.load(both).state_dict().items())
@@ -357,7 +357,7 @@ def test_heads_by_claims_and_random_ones_of_the_same_layers(plain: Settings, tmp
     assert made.model.treated["dispatch"]["like"] == own and made.model.treated["dispatch"]["heads"] != own
     with pytest.raises(ConfigError, match=r"dispatch\.heads\.least has no effect"):
         trainer(plain({"dispatch": {"heads": claims | {"least": 2}}}, tasks), tmp_path / "least")
-    with pytest.raises(ConfigError, match="permuted keeps what tasks share"):
+    with pytest.raises(ConfigError, match="permuted keeps the heads that tasks share"):
         trainer(plain({"clone": {"heads": random | {"rule": "permuted"}}}, tasks), tmp_path / "shared")
 
 

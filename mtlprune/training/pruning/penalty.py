@@ -377,7 +377,8 @@ def largest(
     if int((deciding_flat[mask == 0] >= border).sum()):
         tie_count = int((deciding_flat == border).sum())
         log.warning(
-            "%s not told heads apart: %d are alike at the border of the %d that stay; chance decides among equal ones",
+            "%s not distinguished heads, because %d are equal at the boundary of the %d that stay open; chance decides "
+            "between them",
             *(subject, tie_count, keep),
         )
     return mask.view_as(values)
