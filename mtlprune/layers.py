@@ -30,7 +30,7 @@ class LayerError(MtlpruneError):
 
 
 class Span(NamedTuple):
-    """Words ``start`` to ``end - 1`` carry ``label``."""
+    """A span with a ``label`` over the words from ``start`` to ``end - 1``."""
 
     start: int
     end: int
@@ -38,14 +38,14 @@ class Span(NamedTuple):
 
 
 class Dependencies(NamedTuple):
-    """``heads[i]`` is the head of word ``i``, counted from 1 as in CoNLL-U; 0 is the root."""
+    """A dependency tree. ``heads[i]`` is the head of word ``i``, counted from 1 as in CoNLL-U, and 0 is the root."""
 
     heads: tuple[int, ...]
     relations: tuple[str, ...]
 
 
 class Predicate(NamedTuple):
-    """A predicate at word ``index``. ``arguments`` may hold V and C-V as in the corpus; no task predicts those."""
+    """A predicate at word ``index``. ``arguments`` may hold V and C-V as in the corpus, which no task predicts."""
 
     index: int  # type: ignore[assignment]  # hides tuple.index, which nobody asks of a predicate
     roleset: str | None = None

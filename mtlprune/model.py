@@ -58,12 +58,12 @@ class Batch:
 
 
 class MultiTaskModel(nn.Module):
-    """A shared encoder and one decoder a task.
+    """A shared encoder and one decoder for each task.
 
     Args:
         encoder: gives word vectors.
         tasks: name → decoder.
-        gates: "shared" → the gates of all tasks, or task → its own; none, if not given.
+        gates: the gates of all tasks ("shared"), or gates by task (none, if not given).
     """
 
     def __init__(self, encoder: Encoder, tasks: dict[str, Task], gates: dict[str, Gates] | None = None) -> None:
@@ -247,12 +247,13 @@ class MultiTaskModel(nn.Module):
     def annotate(
         self, sentences: Sequence[Sentence], precision: torch.dtype = torch.float32, longest_con: int | None = None
     ) -> Iterator[Sentence]:
-        """Sentences with predicted layers only, in the order given; batches of similar length are formed inside.
+        """Annotate sentences, and return them with only the predicted layers, in the same order.
 
         A GPU encodes a batch while a thread of the host decodes the one before. On a CPU both would share the cores.
 
         Args:
-            longest_con: sentences of more words get no constituents, whose chart takes time of their third power.
+            longest_con: largest number of words of a sentence that gets constituents, whose time grows with the third
+            power.
         """
         self.eval()
         pieces = self.encoder.tokenize_sentences(sentences)
@@ -298,11 +299,12 @@ class MultiTaskModel(nn.Module):
         return values
 
     def parse(self, *texts: str | Sequence[str], longest_con: int | None = LONGEST) -> list[Sentence]:
-        """Annotate sentences given as words, or as text split at blanks and tabs: ``parse("A b c", "D e")``, and
-        ``parse(["A b c", "D e"])``. In a list whose strings hold no blank these are the words of one sentence.
+        """Annotate sentences, which are lists of words or text that is split at spaces and tabs: ``parse("A b c", "D
+        e")``, and ``parse(["A b c", "D e"])``. A list of strings without spaces holds the words of one sentence.
 
         Args:
-            longest_con: longer sentences get no constituents (None), and a warning is logged; None: all get them.
+            longest_con: largest number of words of a sentence that gets constituents (None for no limit). For longer
+                sentences a warning is logged.
         """
         lists = [[text] if isinstance(text, str) or not _are_texts(text) else text for text in texts]
         words = [words_of(text) if isinstance(text, str) else tuple(text) for text in itertools.chain(*lists)]

@@ -69,7 +69,8 @@ class GateMap:
         return hexes(self.colours)
 
     def spec(self) -> Spec:
-        """A figure of the map alone, every layer and head numbered; of training all its maps side by side."""
+        """A figure of the map with numbers of all layers and heads. For a map of training, the figure has all its maps
+        in a row."""
         if self.kind == "training":
             maps = [replace(self, kind="run", numbers={"gate": gates}) for gates in self.numbers.values()]
             maps_figure = _maps_chart(maps, list(self.numbers), columns=_columns_of_grid(maps), cell=TINY, axes=True)

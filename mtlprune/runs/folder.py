@@ -71,7 +71,7 @@ ANEW = "restore the file, or train the run again with another --out"
 
 
 class RunFolder:
-    """A folder that holds one run, or STUDY/NAME, a run of a study. It may be missing. Raises RunError where the
+    """A folder that holds one run, or a run of a study (STUDY/NAME). The folder may be missing. Raises RunError if the
     study is damaged."""
 
     def __init__(self, path: str | Path) -> None:
@@ -147,8 +147,8 @@ class RunFolder:
         self.write_text("config.yaml", yaml.safe_dump(dict(tree), sort_keys=False, allow_unicode=True))
 
     def read_best(self) -> dict[str, dict[str, Any]]:
-        """joint and each task → "epoch", "score" and "sha256" of its best weights on dev. Raises RunError where the
-        file is damaged."""
+        """The "epoch", "score" and "sha256" of the best weights on dev, for "joint" and for each task. Raises RunError
+        if the file is damaged."""
         best: dict[str, dict[str, Any]] = self.read_json("best.json", forms.BEST)
         if not best and self.config.pruning.method == "gates":
             raise RunError(
@@ -160,7 +160,8 @@ class RunFolder:
         return best
 
     def read_manifest(self) -> dict[str, Any]:
-        """The manifest: how the run began, and how it ended. Raises RunError where the file is missing or damaged."""
+        """The manifest, which describes the start and the end of the run. Raises RunError if the file is missing or
+        damaged."""
         manifest: dict[str, Any] = self.read_json("manifest.json", forms.MANIFEST)
         if "pruned" in manifest:
             forms.check_config(manifest["pruned"]["config"], self.path / "manifest.json")
@@ -380,7 +381,7 @@ class RunFolder:
         return vocabularies
 
     def read_metrics(self) -> list[dict[str, Any]]:
-        """A record an evaluation; none where nothing was logged. Raises RunError, naming file and line."""
+        """One record for each evaluation (none, if nothing was logged). Raises RunError, which names file and line."""
         return self._read_log("metrics.jsonl", forms.METRICS)
 
     def read_gates(self) -> list[forms.GateLine]:
@@ -395,8 +396,8 @@ class RunFolder:
         return records
 
     def gates(self, key: str = "joint") -> dict[str, NDArray[np.float64]]:
-        """Gate set ("shared", or tasks) → (L, A) gates of the best epoch by a key of best.json. Raises RunError: a run
-        without gates, or a damaged one."""
+        """The gates (L, A) of each gate set ("shared", or tasks) at the best epoch of a key of best.json. Raises
+        RunError if the run has no gates or is damaged."""
         best = self.read_best()[key]["epoch"]
         gates = [line["gates"] for line in self.read_gates() if line["epoch"] == best]
         if not gates:
@@ -521,7 +522,7 @@ class RunFolder:
         return self._parse(_result(kind, split), self._anew(split))
 
     def read_scores(self, split: str) -> dict[str, dict[str, float]]:
-        """Task → name → score. Raises RunError where the file is damaged."""
+        """The scores by task and name. Raises RunError if the file is damaged."""
         scores: dict[str, dict[str, float]] = self._read_result("scores", split)
         return scores
 
@@ -540,7 +541,8 @@ class RunFolder:
         return self.has(_result("counts", split))
 
     def read_counts(self, split: str) -> dict[str, Any]:
-        """Ids of sentences, and task → name → a number a sentence, or None. Raises RunError where it is damaged."""
+        """The ids of sentences, and for each task and name a number (or None) for each sentence. Raises RunError if the
+        file is damaged."""
         counts: dict[str, Any] = self._read_result("counts", split)
         return counts
 

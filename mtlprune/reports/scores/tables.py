@@ -87,7 +87,7 @@ class Tested:
 
 @dataclass
 class Comparison(Columns):
-    """Columns side by side, with the tests of their differences."""
+    """Columns of scores with the tests of their differences."""
 
     tests: dict[tuple[int, str], Tested] = field(default_factory=dict)
     """Column and task → the test of that difference."""
@@ -110,8 +110,9 @@ class Comparison(Columns):
         return html([*blocks(self), *notes(self)])
 
     def frame(self) -> pd.DataFrame:
-        """A row for each number of the table, unrounded: column, task, score, n, mean, sd and, where a difference was
-        tested, its size, intervals and p-values; what ``mtlprune table --format csv`` writes."""
+        """A data frame with a row for each number of the table, without rounding, which ``mtlprune table --format csv``
+        writes. Its columns are column, task, score, n, mean, sd and, if a difference was tested, its size, intervals
+        and p-values."""
         return pd.DataFrame(records(self))
 
 
