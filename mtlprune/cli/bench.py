@@ -24,7 +24,7 @@ def bench(
     batches: Annotated[int, typer.Option(min=1, help="Number of training batches, taken evenly from an epoch.")] = 20,
     rounds: Annotated[int, typer.Option(min=1, help="Number of repetitions, whose median is reported.")] = 3,
     memory: Annotated[bool, typer.Option(help="Also train in a new process and report its peak memory.")] = True,
-    out: Annotated[Path | None, typer.Option(help="Also write the numbers as JSON.")] = None,
+    out: Annotated[Path | None, typer.Option(help="JSON file to which the numbers are also written.")] = None,
 ) -> None:
     """Compare the speed of STL, MTL and evaluation with plain fine-tuning, interleaved in one run.
 

@@ -31,7 +31,7 @@ _PAPER_POINTS = 8
 ADVANCED = "Further options"
 """Panel of the help for options that few need."""
 Overrides = Annotated[
-    list[str] | None, typer.Argument(metavar="KEY.PATH=VALUE", help="Settings that replace the file's.")
+    list[str] | None, typer.Argument(metavar="KEY.PATH=VALUE", help="Settings that replace those of the file.")
 ]
 Runs = Annotated[
     list[str],

@@ -150,7 +150,12 @@ _LayersLeftOut = Annotated[
 ]
 _SkippedShare = Annotated[
     float | None,
-    typer.Option(metavar="PERCENT", min=0, max=100, help="Largest percentage of faulty sentences that may be skipped."),
+    typer.Option(
+        metavar="PERCENT",
+        min=0,
+        max=100,
+        help="Largest percentage of faulty sentences that may be skipped (0, if not given).",
+    ),
 ]
 _DependencySource = Annotated[
     Path | None,

@@ -111,7 +111,7 @@ def test_json_lines_written_by_hand(mtlprune, tmp_path):
     second = '{"id": "s2", "words": ["a"], "poss": ["X"], "chunk": ["NP"]}'
     (tmp_path / "few.jsonl").write_text(f"\ufeff{shown}\r\n\n{second}", encoding="utf-8")
     answer = mtlprune("data", "build", "jsonl", "--train", tmp_path / "few.jsonl", "--out", tmp_path / "made").done()
-    assert "left out chunk, poss; a layer of a name of your own" in answer.err, answer
+    assert "chunk, poss were left out; a layer with another name" in answer.err, answer
     first, last = load_corpus(tmp_path / "made")["train"]
     assert json.loads(shown) == to_json(first) and last == Sentence("s2", ("a",))
 
@@ -284,7 +284,7 @@ def test_commands_that_are_printed_can_be_pasted(name, mtlprune, lab, tmp_path, 
     assert RunFolder(tmp_path / "runs" / name).read_config()["data"]["path"] == name
     shutil.rmtree(tmp_path / "runs" / name / "scores")
     hint = mtlprune("table", f"runs/{name}", "--split", "test").err
-    assert f"`{shlex.join(['mtlprune', 'evaluate', f'runs/{name}', '--split', 'test'])}` writes it anew" in hint, hint
+    assert f"`{shlex.join(['mtlprune', 'evaluate', f'runs/{name}', '--split', 'test'])}` writes it again" in hint, hint
 
 
 def test_paths_with_signs_of_patterns_are_paths(mtlprune, tmp_path):

@@ -118,7 +118,7 @@ def test_the_paper_is_planned_without_its_corpus(mtlprune, monkeypatch):
     files = sorted(Path("experiments/he-choi-2021").glob("*.yaml"))
     answer = mtlprune("sweep", *files, "data.path=nowhere/ontonotes5", "--dry-run").done()
     assert "831 cells: 831 left" in answer.out and " GB per run" in answer.out
-    assert "data missing: LDC2013T19, build it by python data_scripts/ontonotes5.py" in answer.out
+    assert "data missing: LDC2013T19; build the corpus with python data_scripts/ontonotes5.py" in answer.out
     mtlprune("sweep", files[0], "data.path=nowhere/ontonotes5").refuses("expected a corpus made by")
 
 

@@ -165,7 +165,7 @@ GATES_LINE = '{"epoch": 1, "step": 1, "open": {}, "expected": {}, "gates": {"x":
 )
 def test_a_file_of_a_run_in_training_that_is_damaged_is_named(name, content, read, tmp_path):
     (tmp_path / name).write_text(content)
-    with pytest.raises(RunError, match=f"^damaged: {tmp_path / name}.*; bring that file back, or train the run anew"):
+    with pytest.raises(RunError, match=f"^damaged: {tmp_path / name}.*; restore the file, or train the run again"):
         read(RunFolder(tmp_path))
 
 
