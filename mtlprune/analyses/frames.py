@@ -87,7 +87,7 @@ class Declaration(Block):
             unknown = set(frame.columns) - {column for column, *_ in self.frames[name].rows()}
             if unknown and not self.frames[name].further:
                 raise ValueError(
-                    f"{result.analysis}: frame {name}: {', '.join(sorted(unknown))} not declared in {FILE}"
+                    f"{result.analysis}: frame {name}: columns {', '.join(sorted(unknown))} are not declared in {FILE}"
                 )
 
 

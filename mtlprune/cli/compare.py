@@ -214,8 +214,8 @@ def _check_place(out: Path, sweep: Sweep, tree: dict[str, Any]) -> bool:
     if left and any(place.run.is_finished() and not place.run.keeps_weights() for place in places):
         cause = next(filter(None, (sweep.cells[name].place.why_unusable() for name in left)), "")
         raise RunError(
-            f"{out} lacks {', '.join(left[:3])}{cause and f' ({cause})'}, and its other runs are kept without their "
-            f"weights (as without --keep-weights); {'bring that file back, or ' if cause else ''}name another --out"
+            f"{out} lacks {', '.join(left[:3])}{cause and f' ({cause})'}, and its other runs have no weights, because "
+            f"--keep-weights was not given; {'restore that file, or ' if cause else ''}name another --out"
         )
     return not left
 

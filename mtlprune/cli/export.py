@@ -94,9 +94,13 @@ def _export(run: Path, out: Path, task: str | None, head: str | None, licence: s
         write_sums(folder.path)  # before the card, which is its reader's to change
         write_text(folder.path / "README.md", model_card(export_request, exported))
     terminal.print(exporting.account(exported))
-    terminal.print(f"checked: states of random sub-words differ from the run's by {exported.difference:.1e} (relative)")
+    terminal.print(
+        f"checked: states of random sub-words differ from those of the run by {exported.difference:.1e} (relative)"
+    )
     if exported.compared:
-        terminal.print(f"checked: the model card's code gives {exported.compared} words the run's labels")
+        terminal.print(
+            f"checked: the code of the model card gives {exported.compared} words the same labels as the run"
+        )
     if licence is None:
         terminal.print("note: the model card names no licence for the whole model; give --licence ID to name one")
     terminal.print(f"written: {out}; `hf upload OWNER/NAME {shlex.quote(str(out))}` uploads it to the hub")
@@ -142,7 +146,10 @@ def _account(removal_request: RemovalRequest, pruned: Pruned) -> Iterator[str]:
     for name, number in (("encoder", before["encoder"]), ("encoder and decoders", sum(before.values()))):
         left = after["encoder"] if name == "encoder" else sum(after.values())
         yield f"parameters of {name}: {number:,} before, {left:,} after ({1 - left / number:.1%} fewer)"
-    yield f"checked: word vectors of dev sentences differ from the masked model's by {pruned.difference:.1e} (relative)"
+    yield (
+        f"checked: word vectors of dev sentences differ from those of the masked model by {pruned.difference:.1e} "
+        "(relative)"
+    )
 
 
 def _layers_table(pruned: Pruned) -> Table:

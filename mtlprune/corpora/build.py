@@ -213,7 +213,7 @@ def cut(sentences: Sequence[Sentence], shares: str, seed: int, source: str = "--
     splits: Splits = {}
     for split, share, begin, end in zip(("train", "dev", "test"), percent, [0, *ends], ends, strict=False):
         if share and begin == end:
-            problem = f"{plural(len(sentences), 'sentence')} are too few for {share} % of {split}"
+            problem = f"expected enough sentences for {share} % of {split}, found {plural(len(sentences), 'sentence')}"
             raise CorpusError(f"{source}: {problem}; give more sentences, or other shares (--split)")
         if share:
             sentence_numbers = set(order[begin:end])

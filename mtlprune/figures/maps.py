@@ -259,7 +259,7 @@ def _mean(run_group: RunGroup) -> GateMap:
     seeds = [claim.name for claim in run_group.claims]
     has_seeds, open_heads = len(seeds) > 1, run_group.open
     description = f"mean gate over {len(seeds)} seeds" if has_seeds else "gate of its one seed"
-    all_and_any = f"{open_heads.all(0).sum()} heads open in all, {open_heads.any(0).sum()} in any"
+    all_and_any = f"{open_heads.all(0).sum()} heads are open in all seeds, and {open_heads.any(0).sum()} in any seed"
     open_words = all_and_any if has_seeds else f"{open_heads.sum()} heads open"
     caption = f"Seed{'s' if has_seeds else ''} {_join_words(seeds)}; {open_words}"
     heading = "Mean gate\n1: open in all, 0: closed in all" if has_seeds else _GATE_HEADING

@@ -139,7 +139,7 @@ SLOW = {"train.rate": 0.5}
         ([made(settings=SLOW), made(seed=2)], "The seeds of POS differ in train.rate too: 0.5, null."),
         ([made(), made(seed=2, data="e")], "Not all runs were trained on the same data"),
         ([made(finished=False)], "These runs have not finished training: runs/POS-1."),
-        ([made(), made(seed=2, gates=1 - MASK)], "half of the seeds have open count as not claimed: POS 8 (by 1)"),
+        ([made(), made(seed=2, gates=1 - MASK)], "half of the seeds do not count as claimed: POS 8 (by 1)"),
         ([made(seed=k, gates=MASK if k < 3 else OPEN) for k in range(4)], ""),  # three of four have MASK, one all
         ([made(seed=k, gates=MASK if k < 2 else OPEN) for k in range(4)], "not claimed: POS 4 (by 2)"),
         ([made(), made(seed=2), made("DEP")], "Labels have different numbers of seeds (POS 2, DEP 1)"),

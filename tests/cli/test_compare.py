@@ -63,7 +63,7 @@ def dropped(compared: tuple[Path, Any], own: Path, mtlprune: Call, encoder: Path
     out = shutil.copytree(compared[0], compared[0].parent / "dropped")
     command = ("compare", own, f"encoder.name={encoder}", *FAST, "--seeds", "1,2", "--out", out, "--drop-weights")
     for _ in range(2):
-        assert " MB: removed in the end" in mtlprune(*command).done().out
+        assert " MB: removed at the end" in mtlprune(*command).done().out
         *command, _ = command  # once removed they stay so
     return out
 
@@ -186,7 +186,7 @@ def test_without_weights_what_needs_them_says_so(dropped, mtlprune):
         ),
         (["{own}", "--out", "{out}", "train.weight_decay=0.1"], "train.weight_decay (was 0.0, is 0.1)"),
         (["{own}", "--tasks", "pos", "first"], "as one word with commas (--tasks pos,dep)"),
-        (["{own}", "--out", "{dropped}", "--seeds", "1,2,3"], "its other runs are kept without their weights"),
+        (["{own}", "--out", "{dropped}", "--seeds", "1,2,3"], "its other runs have no weights"),
     ],
 )
 def test_mistakes_are_one_sentence_and_leave_nothing(
@@ -210,7 +210,7 @@ def test_damage_names_its_file_and_the_way_on(dropped, own, encoder, mtlprune, t
         whole = (run / name).read_bytes()
         (run / name).write_bytes(whole[:-9] + bytes([whole[-9] ^ 1]) + whole[-8:])
         answer = mtlprune(*again)
-        answer.refuses("bring that file back, or name another --out")
+        answer.refuses("restore that file, or name another --out")
         assert answer.names(str(run / name)), answer.err
         (run / name).write_bytes(whole)
     index = out / "runs/sweep.json"

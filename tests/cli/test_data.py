@@ -91,7 +91,7 @@ def test_a_treebank_comes_back_as_it_was(mtlprune, tmp_path):
     build = ("data", "build", "conllu", "--misc", "ner=who:spans", "--out", tmp_path / "u", "--train")
     answer = mtlprune(*build, tmp_path / "t.conllu").done()
     assert "xpos: tags were left out in 1 of 3 sentences, in which some words have none" in answer.err
-    assert "1 sentence had the id of an earlier one" in answer.err and "layers: pos, dep, who, xpos" in answer.err
+    assert "1 sentence had the id of an earlier sentence" in answer.err and "layers: pos, dep, who, xpos" in answer.err
     assert [s.id for s in load_corpus(tmp_path / "u")["train"]] == ["1", "1~2", "t-3"]
     mtlprune("data", "build", "jsonl", "--train", tmp_path / "n.jsonl", "--out", tmp_path / "n").done()
     for order in ("nu", "un"):

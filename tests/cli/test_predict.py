@@ -276,7 +276,7 @@ def test_labels_that_a_run_never_learnt_are_named(mtlprune, single, tmp_path, ca
     answer = mtlprune("evaluate", single, "--split", "test", "--data", tmp_path / "none")
     assert answer.code == 2 and "none of the 2 tags of pos is known to" in answer.err and "Q1, Q2; build" in answer.err
     mtlprune("evaluate", single, "--split", "test", "--data", tmp_path / "few").done()
-    assert "1 of 3 tags of pos are known, none such as Q1, Q2" in caplog.text
+    assert "1 of 3 tags of pos are known, and none is such as Q1, Q2" in caplog.text
 
 
 def replace_best(folder: RunFolder) -> None:

@@ -61,10 +61,10 @@ def test_interrupted_and_gone_on_equals_undisturbed(mtlprune, lab, trained, tmp_
             process.send_signal(signal.SIGINT)
     assert process.wait(60) == 130, output
     assert "Ctrl-C: stopping after this update" in output
-    assert f"the same command continues: mtlprune train {lab.config} --out {tmp_path / 'run'}" in output
+    assert f"run the same command again to continue: mtlprune train {lab.config} --out {tmp_path / 'run'}" in output
     assert (tmp_path / "run/checkpoint.safetensors").is_file()
     answer = mtlprune(*command).done()
-    assert "going on after epoch 1, update" in answer.out
+    assert "continuing after epoch 1, update" in answer.out
     for file in ("metrics.jsonl", "best.json", "scores/dev.json", "counts/dev.json", "predictions/dev.jsonl"):
         assert (tmp_path / "run" / file).read_bytes() == (trained / file).read_bytes(), file
 

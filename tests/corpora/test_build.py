@@ -63,7 +63,7 @@ def test_what_a_file_contradicts_or_lacks_names_it(tmp_path: Path) -> None:
     one, two = (str(tmp_path / name) for name in ("one", "two"))
     with pytest.raises(CorpusError, match=r"/two, sentence 's': .* of the kind tags, as it is in .*/one, found spans"):
         read_files([one, two], {}, read, print)
-    with pytest.raises(CorpusError, match="/one: 1 sentence: too few for 10 % of dev"):
+    with pytest.raises(CorpusError, match="/one: expected enough sentences for 10 % of dev, found 1 sentence"):
         read_files([one], {}, read, print)
     for shares in ("80/20", "80/10/9", "٨٠/10/10", f"{'9' * 5000}/10/10", "-80/90/90"):
         with pytest.raises(CorpusError, match="--split: expected percentages"):
@@ -106,7 +106,7 @@ def test_what_is_odd_is_told_of_every_corpus() -> None:
     roots = replace(plain, id="t", words=("a", "\x00b"), dep=Dependencies((0, 0), ("root", "root")))
     assert remarks({"train": [plain], "dev": [replace(plain, words=("b", "a"))]}) == []
     said = remarks({"train": [roots, plain], "dev": [plain]})
-    assert [line.partition("; ")[2] for line in said] == ["first t", "first t", "first s"]
+    assert [line.partition("; ")[2] for line in said] == ["the first is t", "the first is t", "the first is s"]
     assert "1 of 2 sentences of train have several roots" in said[0] and "control characters" in said[1]
     assert said[2] == "warning: 1 of 1 sentences of dev have the same words as a sentence of train; the first is s"
     odd = Sentence("o", ("c",), pos=("B-PER",), ner=(Span(0, 1, "O"),))

@@ -270,8 +270,8 @@ def test_files_of_roles_are_known_by_their_first_row(tmp_path: Path) -> None:
         ("a B-_\n", "word,ner", "line 1: .*the label of the span 0–1 is '_', which means unknown"),
         ("a (S*\nb *\n", "word,con", "line 1: column con: word 0: the bracket"),
         ("a - *\nb - *\n", "word,srl", "line 1: expected 0 columns of arguments"),
-        ("", "word,dep", "--columns: dep: a tree stands in two columns"),
-        ("", "word,chunk", "--columns: layer chunk: expected a kind .*write NAME:KIND"),
+        ("", "word,dep", "--columns: dep: a tree takes two columns"),
+        ("", "word,chunk", "--columns: layer chunk: expected one of the kinds .*write NAME:KIND"),
         ("", "pos,ner", "--columns: expected word once .* found no word"),
         ("", "word,head", "--columns: expected head and relation"),
         ("", "word,srl,pos", "--columns: srl has a column for each predicate"),
@@ -313,7 +313,7 @@ def test_folders_and_files_read_the_same(tmp_path: Path) -> None:
     assert "read id as id, tokens as word, upos as pos, head as head, deprel as relation, ner_tags as ner" in told[0]
     assert told[1].endswith("split all: column ner is written in BIOES and was converted")
     read_dataset(str(tmp_path / "saved"), "tokens=word,upos=_", tell=told.append)
-    assert told[-1].endswith("left out id, head, deprel, ner_tags, which --columns can name")
+    assert told[-1].endswith("id, head, deprel, ner_tags were left out, and --columns can name them")
 
 
 def saved(folder: Path, **columns: object) -> str:
@@ -335,7 +335,11 @@ def saved(folder: Path, **columns: object) -> str:
         ({"ner_tags": [["O", "I-X"], ["B-X"]]}, None, "split all, row 0: column ner: word 1: I-X continues no open"),
         ({"ner_tags": [["S-X", "B-X"], ["O"]]}, None, "is not closed"),
         ({"ner_tags": [[0, 1], [0]]}, None, "ner_tags: word 0: expected labels, found numbers that have no names"),
-        ({"tokens": ["Ann sings", "No"]}, None, "column tokens: expected a list .* a value a word, found 'Ann sings'"),
+        (
+            {"tokens": ["Ann sings", "No"]},
+            None,
+            "column tokens: expected a list .* one value per word, found 'Ann sings'",
+        ),
         ({}, "tokens=word,ner_tags=srl", "frames cannot be read from a dataset"),
         ({}, "tokens=word,tokens=ner", "--columns: expected each column once"),
     ],
@@ -441,7 +445,7 @@ def test_saved_datasets_and_those_of_the_hub_name_no_files_of_others(
         ("training valid testing", {}, {"train": 2, "dev": 2, "test": 2}),
         ("train validation_matched", {"train": ["train"], "dev": ["validation_matched"]}, {"train": 2, "dev": 2}),
         ("train train.noisy dev", {"train": ["train", "train.noisy"]}, {"train": 4}),
-        ("train train.noisy", {}, "found train, train.noisy; say which to take: --train NAME"),
+        ("train train.noisy", {}, "found train, train.noisy; name them with --train NAME"),
         ("train", {"dev": ["validation"]}, "--dev: expected a split out of train, found 'validation'"),
     ],
 )

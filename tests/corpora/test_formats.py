@@ -160,9 +160,9 @@ def test_tags_in_misc_and_mistakes_there(tmp_path: Path) -> None:
     found = read(read_conllu, tmp_path, text, misc=parse_misc(["k=own:tags"]))
     assert [s.get("own") for s in found] == [("A", "B", "B"), None]
     for values, message in [
-        (("O", "", "B-X"), "line 2: MISC, name: word 1: expected name=... in MISC, found none beside"),
+        (("O", "", "B-X"), "line 2: MISC, name: word 1: expected name=... in MISC, found none next to"),
         (("O", "I-X", "O", "B-X"), "line 2: MISC, name: word 1: I-X continues no open span"),
-        (("",), "few.txt: expected name=... in MISC at some word, found it at none"),
+        (("",), "few.txt: expected name=... in MISC at some word, found none"),
     ]:
         with pytest.raises(CorpusError, match=message):
             read(read_conllu, tmp_path, keyed(*values), misc=parse_misc(["name=ner"]))

@@ -136,7 +136,7 @@ def test_refusals_are_sentences_and_the_same_run_twice_is_one(make):
     other, copy = make({"ner": 1.5}, data="0" * 64), make({"pos": 1.5}, name="copy")
     for runs, split, said in (
         ([run], "dev", r"is not scored on 'dev' \(scored: test\); run: mtlprune evaluate .*--split dev$"),
-        ([run, copy], "test", "have the same settings, tasks and seed, so they are one result, not two"),
+        ([run, copy], "test", "have the same settings, tasks and seed, so they are one result; name only one"),
         ([run, other], "test", "were trained on different data"),
         ([], "test", "at least one run"),
     ):

@@ -41,7 +41,7 @@ def test_a_file_is_replaced_as_a_whole_or_not_at_all(tmp_path):
 
 def test_a_folder_has_one_owner_at_a_time(tmp_path):
     first, second = RunFolder(tmp_path / "run"), RunFolder(tmp_path / "run")
-    message = r"run is in use by another process \(number \d+\); wait for it, or choose"
+    message = r"run is in use by another process \(number \d+\); wait for this process, or choose"
     with first.locked(), pytest.raises(RunError, match=message), second.locked():
         raise AssertionError("two owners")
     with pytest.raises(KeyError), second.locked():
@@ -188,7 +188,7 @@ def test_the_corpus_is_found_from_anywhere(tmp_path, monkeypatch):
     (tmp_path / "work" / "data").rename(tmp_path / "moved")
     assert elsewhere.corpus_path() == Path("data/c")  # of another content, which whoever reads it refuses
     (tmp_path / "work" / "away" / "data").rename(tmp_path / "too")
-    with pytest.raises(RunError, match=r"not found at data/c \(data.path\); go to the folder where the run"):
+    with pytest.raises(RunError, match=r"found none at data/c \(data.path\); go to the folder where the run"):
         elsewhere.corpus_path()
     assert RunFolder(tmp_path / "outside").started() == {}
 
@@ -220,6 +220,6 @@ def test_a_run_does_not_begin_among_other_files(tmp_path):
     with pytest.raises(RunError, match=r"expected a run folder or an empty folder, found thesis.tex"), folder.locked():
         raise AssertionError("begun among foreign files")
     file = RunFolder(tmp_path / "thesis.tex")
-    with pytest.raises(RunError, match=r"tex: expected a run folder or a place .*choose another"), file.locked():
+    with pytest.raises(RunError, match=r"tex: expected a folder that can be written.*choose another"), file.locked():
         raise AssertionError("begun in a file")
     assert {item.name for item in tmp_path.iterdir()} == {"encoder", ".lock", "thesis.tex"}

@@ -146,7 +146,7 @@ MISTAKES = [
     (PLAIN + "exclude: {seed: [1, 2]}\n", "only and exclude leave no cell"),
     ("- 1\n", "expected keys and values, found ["),
     ('base: BASE\ncells: {a: {train: {start: "@b"}}}\n', "cell a: train.start: expected a cell of this sweep, found b"),
-    ('base: BASE\ncells: {a: {train: {start: "@b"}}, b: {train: {start: "@a"}}}\n', "in a circle: a → b → a"),
+    ('base: BASE\ncells: {a: {train: {start: "@b"}}, b: {train: {start: "@a"}}}\n', "found: a → b → a"),
     ("base: BASE\n" + GRID.replace("{tasks}-{seed}", "{task}-{seed}", 1), "no axis task (did you mean 'tasks'?)"),
     ("base: BASE\ncells: {one: {}, other: {name: another}}\n", "one and other are the same run"),
     ("base: BASE\ncells: {a: {}, b: {data: {train: trian}}}\n", "has no split 'trian' (did you mean 'train'"),

@@ -113,7 +113,7 @@ class Source:
             try:
                 encoder = Encoder.load(self.name, attention="eager").to(device)
             except EncoderError as error:
-                raise EncoderError(f"{error} ({self.name} is no run either: it has no config.yaml)") from error
+                raise EncoderError(f"{error} ({self.name} is also not a run, because it has no config.yaml)") from error
             yield Subject(self.label, self.name, self.seed, encoder, None, self.name)
             return
         model = MultiTaskModel.load(self.name, device=device)

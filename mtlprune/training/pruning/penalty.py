@@ -129,7 +129,8 @@ class TargetPenalty(Penalty):
     def __init__(self, keep: int, heads: int, total: int, warmup: float = 0.4, settle: float = 0.6) -> None:
         if not warmup <= settle:
             raise ConfigError(
-                f"the settling share of the updates: expected at least the warm-up's {warmup}, found {settle}"
+                f"the settling share of the updates: expected at least the share of the warm-up ({warmup}), found "
+                f"{settle}"
             )
         self.keep, self.heads, self.total = keep, heads, total
         self.warmup, self.settle = warmup, settle
