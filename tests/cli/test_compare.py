@@ -275,7 +275,7 @@ def test_a_stopped_quickstart_goes_on(mtlprune, encoder, tmp_path):
     (out / "report.html").write_text("of a killed process")
     before = {name: RunFolder(out / "runs" / name).read_json("manifest.json") for name in names}
     second = mtlprune(*command).done()
-    assert "12 done already" in second.out
+    assert "12 already done" in second.out
     assert (out / "table.md").read_bytes() == table and (out / "report.html").read_bytes() == page
     after = {name: RunFolder(out / "runs" / name).read_json("manifest.json") for name in names}
     assert [one["finished"] for one in before.values()] == [one["finished"] for one in after.values()]

@@ -333,7 +333,7 @@ def test_it_says_what_training_then_does(mtlprune, lab, trained):
     assert row(answer.out, "longest sentence (words)")[0] == str(max(map(len, corpus["train"])))
     manifest = RunFolder(trained).read_manifest()
     assert f"updates: 3 per epoch, {manifest['finished']['step']} in 2 epochs (joint mixing)" in answer.out
-    assert f"together {sum(manifest['parameters'].values()):,}" in answer.out
+    assert f"in all {sum(manifest['parameters'].values()):,}" in answer.out
     assert "precision fp32 on cpu, threads: 1" in answer.out
 
 

@@ -207,7 +207,7 @@ def test_the_separator_is_that_of_most_lines(tmp_path: Path) -> None:
         (tmp_path / "few.txt").write_text(text)
         return [s.words for s in read_columns(tmp_path / "few.txt", parse_columns(columns), tell=told.append)]
 
-    assert words("New York\tB-X\nCity \tI-X \n") == [("New York", "City")] and told[-1].endswith("between tabs")
+    assert words("New York\tB-X\nCity \tI-X \n") == [("New York", "City")] and told[-1].endswith("separated by tabs")
     assert words("  a   O\n\tb \t O\n") == [("a", "b")] and told[-1].endswith("between blanks")
     assert words("\ta\tO\n\tb\tO\n", "_,word,ner") == [("a", "b")]
     assert words("# id 1\tdomain=en\na _ _ O\nb _ _ O\n", "word,_,_,ner") == [("a", "b")]
@@ -248,7 +248,7 @@ def test_files_of_roles_are_known_by_their_first_row(tmp_path: Path) -> None:
     shared_task = first("They PRP (S(NP*) * - - (A0*)\ncame VBD (VP*)) * 01 come (V*)\n")
     assert release.con == shared_task.con
     assert [(s.srl[0].roleset, s.srl[0].lemma) for s in (release, shared_task)] == [("come.01", "come"), (None, "come")]
-    with pytest.raises(CorpusError, match=r"line 1: .*found 'she'.*the file was taken for CoNLL-2005 \(word,pos,con"):
+    with pytest.raises(CorpusError, match=r"line 1: .*found 'she'.*the file was read as CoNLL-2005 \(word,pos,con"):
         first("she PRP she * - -\n")
     many = "".join(f"{k} CD * * - p{k} {'* ' * (k - 1)}(V*) {'* ' * (6 - k)}\n" for k in range(1, 7))
     assert first(many).words == tuple("123456")  # CoNLL-2005, twelve columns

@@ -84,7 +84,7 @@ def test_conllu_annotation_that_is_not_asked_for_is_not_judged(tmp_path: Path) -
     assert told == [
         f"{tmp_path / 'few.txt'}: xpos: tags were left out in 1 of 3 sentences, in which some words have none"
     ]
-    with pytest.raises(CorpusError, match="line 3: expected a tag in the column xpos, found _ beside words"):
+    with pytest.raises(CorpusError, match="line 3: expected a tag in the column xpos, found _ next to"):
         read(read_conllu, tmp_path, text, pos="xpos")
 
 
@@ -179,11 +179,11 @@ CONLLU_MISTAKES = [
     (row("1") + row("3", head="1"), "line 2: expected the id 2, found 3"),
     (row("2-3") + row("1"), "line 1: expected the words of a multiword token, from 1 to 1 at most, found 2-3"),
     (row("1") + row("2-9") + row("2", head="1"), "line 2: expected the words .* from 2 to 2 at most, found 2-9"),
-    ("# c\n" + row("1") + row("2", head="two"), "line 3: expected the number of the head, .* found 'two'; correct"),
+    ("# c\n" + row("1") + row("2", head="two"), "line 3: expected the number of the head .* found 'two'; correct"),
     (row("1") + row("2", head="3"), "line 2: expected a head from 0 to 2, found 3"),
     (row("1") + row("2", tag="_", head="1"), "line 2: expected a tag in the column xpos, found _"),
     (row("1") + row("2", head="1", relation="_"), "line 2: expected a head and a relation, found 1 and _"),
-    (row("1") + row("2", head="\u0661"), "line 2: expected the number of the head, .* found '\u0661'"),
+    (row("1") + row("2", head="\u0661"), "line 2: expected the number of the head .* found '\u0661'"),
     (row("9" * 5000), "line 1: expected a number such as 8, 8-9 or 8.1 in the column id, found '99"),
     (row("1", form=" a"), "line 1: expected only single blanks inside words, found ' a'"),
     (row("1", form="\u00a0"), "line 1: .*word 0 is '.xa0'"),
