@@ -84,7 +84,7 @@ def test_from_two_tasks_of_ones_own_to_a_page(compared):
     page = (out / "report.html").read_text(encoding="utf-8")
     assert (out / "report.html").resolve().as_uri() in answer.out and "Which labels do heads identify?" in page
     first = page.partition('class="first"')[2].partition("</header>")[0]
-    assert "POS+FIRST − STL" in first and "outlined: both tasks" in first and "<span>1,2,3</span>" in first
+    assert "POS+FIRST − STL" in first and "heads of both tasks are outlined" in first and "<span>1,2,3</span>" in first
     runs = [RunFolder(run) for run in found_runs(out / "runs")]
     assert len(runs) == 13 and all({"dev", "test"} <= set(run.splits()) for run in runs)
     assert found_runs(out / "sweep.yaml") == [run.path for run in runs]  # the file knows where its runs lie
