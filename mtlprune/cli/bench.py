@@ -49,7 +49,7 @@ def bench(
         result = measure(settings, batches, rounds, memory, on_batch=on_batch, trained=trained)
     console().print(_table(result, f"{settings.encoder.name} on {settings.data.path}"))
     if result.memory:
-        console().print(f"peak memory of MTL training in a fresh process: {result.memory / 1e9:.2f} GB")
+        console().print(f"peak memory of MTL training in a new process: {result.memory / 1e9:.2f} GB")
     ratios = result.ratios()
     if disturbed_kinds := [kind for kind, ratio in ratios.items() if not ratio.is_steady]:
         console().print(

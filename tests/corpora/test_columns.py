@@ -446,7 +446,7 @@ def test_saved_datasets_and_those_of_the_hub_name_no_files_of_others(
         ("train validation_matched", {"train": ["train"], "dev": ["validation_matched"]}, {"train": 2, "dev": 2}),
         ("train train.noisy dev", {"train": ["train", "train.noisy"]}, {"train": 4}),
         ("train train.noisy", {}, "found train, train.noisy; name them with --train NAME"),
-        ("train", {"dev": ["validation"]}, "--dev: expected a split out of train, found 'validation'"),
+        ("train", {"dev": ["validation"]}, "--dev: expected one of the splits train, found 'validation'"),
     ],
 )
 def test_splits_are_those_of_usual_names_or_those_named(tmp_path: Path, splits: str, wanted: Any, found: Any) -> None:

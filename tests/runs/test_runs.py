@@ -215,7 +215,7 @@ def test_a_run_does_not_begin_among_other_files(tmp_path):
     (tmp_path / ".lock").touch()
     folder.check_ours()  # what a killed beginning leaves
     (tmp_path / "thesis.tex").touch()
-    with pytest.raises(RunError, match=r"holds thesis\.tex; choose another --out"):
+    with pytest.raises(RunError, match=r"found thesis\.tex; choose another --out"):
         folder.check_ours()
     with pytest.raises(RunError, match=r"expected a run folder or an empty folder, found thesis.tex"), folder.locked():
         raise AssertionError("begun among foreign files")

@@ -126,7 +126,7 @@ def _splits(source: str, available: Sequence[str], names_by_split: Mapping[str, 
     for split, names in tables_by_split.items():
         if unknown := [name for name in names if name not in available]:
             raise CorpusError(
-                f"{source}: --{split}: expected a split out of {', '.join(available)}, found {unknown[0]!r}"
+                f"{source}: --{split}: expected one of the splits {', '.join(available)}, found {unknown[0]!r}"
             )
     for name in () if tables_by_split else available:
         tables_by_split.setdefault(_SPLITS.get(name, name), []).append(name)

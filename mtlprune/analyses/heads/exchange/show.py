@@ -73,7 +73,11 @@ def findings(result: Result) -> list[str]:
         )
         carriers = result.frames["stems"].query("of > 2")
         carrier_count = f"{int((carriers['carried'] > 2).sum())} of {len(carriers)} runs"
-        also = f" They carry a tenth of the change of three tasks or more in {carrier_count}." if len(carriers) else ""
+        also = (
+            f" They carry at least a tenth of the change of three tasks or more in {carrier_count}."
+            if len(carriers)
+            else ""
+        )
         sentences.append(
             "The share of the change that the heads of three tasks or more carry (in brackets that of random heads of "
             f"the same layers) is {words}.{also}"
