@@ -48,7 +48,8 @@ def api() -> str:
     lines = [
         "# Python API",
         "",
-        "Made by `python docs/generate.py`. [notebook.ipynb](../start/notebook.ipynb) shows these in use;",
+        "`python docs/generate.py` makes this page from the code. [notebook.ipynb](../start/notebook.ipynb) shows "
+        "these functions in use, and",
         "`help(mtlprune.RunFolder.gates)` explains more. Mistakes of a user raise `mtlprune.errors.MtlpruneError`.",
         "",
     ]

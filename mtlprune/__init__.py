@@ -49,14 +49,14 @@ if not TYPE_CHECKING:  # a type checker knows what is imported above, and refuse
 
 
 def load(run: str | Path | RunFolder, task: str | None = None) -> MultiTaskModel:
-    """The best model of a run, ready to parse.
+    """Load the best model of a run, which can parse sentences.
 
     Args:
         run: a run folder.
-        task: take the weights that are best for this task, not those that are best for all.
+        task: the task whose best weights are loaded (the weights that are best for all tasks, if not given).
 
     Raises:
-        RunError: no run there, or nothing kept of it yet.
+        RunError: the folder holds no run, or the run has no weights yet.
     """
     from mtlprune.model import MultiTaskModel
 
@@ -64,18 +64,19 @@ def load(run: str | Path | RunFolder, task: str | None = None) -> MultiTaskModel
 
 
 def read_runs(*runs: str | Path | RunFolder) -> DataFrame:
-    """Scores of runs, with their settings: ``read_runs("runs/*").query("main and split == 'test'")``.
+    """Read the scores of runs together with their settings: ``read_runs("runs/*").query("main and split == 'test'")``.
 
     Args:
-        runs: run folders, what `train --seeds` or a sweep made, a study or ``STUDY:PATTERN``, or patterns such as
-            ``runs/*``, of which folders that hold no run are left out.
+        runs: run folders, folders that `train --seeds` or a sweep made, a study or ``STUDY:PATTERN``, or patterns such
+        as
+            ``runs/*``. Folders without a run that match a pattern are left out.
 
     Returns:
         A row for each run, split, task and score: ``run``, ``split``, ``task``, ``score`` (its name), ``main`` (whether
         it is *the* score of the task), ``value`` in percent, and a column for each setting (``train.seed``).
 
     Raises:
-        RunError: nothing is found, or a run is damaged.
+        RunError: no run is found, or a run is damaged.
     """
     from pandas import DataFrame
 
@@ -85,20 +86,20 @@ def read_runs(*runs: str | Path | RunFolder) -> DataFrame:
 def table(
     *runs: str | Path | RunFolder, split: str = "test", against: str = "", resamples: int = 10_000, seed: int = 0
 ) -> Comparison:
-    """Runs side by side, as ``mtlprune table`` shows them: one row per task, seeds as mean ± standard deviation.
+    """Compare runs as ``mtlprune table`` does, with one row per task and several seeds as mean ± standard deviation.
 
     Args:
-        runs: as of ``read_runs``.
-        split: whose scores.
-        against: the title of the column with which the others are compared; STL, if not given.
-        resamples: of the sentences, for each test of a difference over seeds and sentences; 0 for no tests.
-        seed: of the resamples.
+        runs: the same as for ``read_runs``.
+        split: the split whose scores are shown.
+        against: the title of the column with which the others are compared (STL, if not given).
+        resamples: number of resamples of the sentences for each test (0 for no tests).
+        seed: seed of the resamples.
 
     Returns:
-        What notebooks show as a table; its ``frame()`` is a data frame of all numbers.
+        A comparison, which notebooks show as a table. Its ``frame()`` is a data frame of all numbers.
 
     Raises:
-        RunError: nothing is found, a run is not scored on the split, or runs do not belong into one table.
+        RunError: no run is found, a run is not scored on the split, or runs do not belong in one table.
     """
     from mtlprune.reports.scores.comparisons import compare, with_tests
 
@@ -109,17 +110,18 @@ def table(
 def maps(*runs: str | Path | RunFolder, palette: Literal["colourblind", "rgb"] = "colourblind") -> GateMaps:
     """Draw the heads that runs claim, as ``mtlprune claims`` does: ``maps("runs/gates-*", palette="rgb")["rgb-POS"]``.
 
-    Takes several runs, as maps of seeds, means, all tasks and differences need them.
+    Maps of seeds, means, all tasks and differences need several runs.
 
     Args:
-        runs: as of ``read_runs``; of a pattern, runs without gates are left out.
-        palette: of the maps of seeds.
+        runs: the same as for ``read_runs``. Runs without gates that match a pattern are left out.
+        palette: colours of the maps of seeds.
 
     Returns:
-        Name → map, which notebooks show; ``maps(...)[name].numbers`` are its gates, (L, A) each.
+        The maps by their names, which notebooks show. ``maps(...)[name].numbers`` holds the gates of a map, (L, A)
+        each.
 
     Raises:
-        RunError: nothing is found, a run is damaged, or one that is named has no gates.
+        RunError: no run is found, a run is damaged, or a run that is named has no gates.
     """
     from mtlprune.figures.maps import GateMaps, claim_maps
     from mtlprune.runs.claims import group, load_claims
@@ -129,16 +131,17 @@ def maps(*runs: str | Path | RunFolder, palette: Literal["colourblind", "rgb"] =
 
 
 def read_results(folder: str | Path) -> dict[str, ShownResult]:
-    """The Results of analyses, by their names; ``read_results("folder")["smoothing"].frames`` are data frames.
+    """Read the results of analyses, by the names of the analyses: ``read_results("folder")["smoothing"].frames`` holds
+    data frames.
 
     Args:
-        folder: that `mtlprune analyze ... --out` wrote.
+        folder: a folder that `mtlprune analyze ... --out` wrote.
 
     Returns:
-        Name → Result, of which notebooks show the findings, figures and tables.
+        The results by name. Notebooks show their findings, figures and tables.
 
     Raises:
-        ResultError: a damaged Result, or none.
+        ResultError: a result is damaged, or the folder holds none.
     """
     from mtlprune.analyses.analysis import results_in
     from mtlprune.reports.analyses import ShownResult

@@ -26,7 +26,7 @@ _OUT_OF_MEMORY = (
 def refuse_launcher() -> None:
     """Raise MtlpruneError where a launcher such as torchrun started several processes, each of which would train."""
     if (processes := os.environ.get("WORLD_SIZE", "1")) != "1":
-        advice = "mtlprune trains in one process; run several runs at once by `mtlprune sweep --jobs`"
+        advice = "mtlprune trains in one process; `mtlprune sweep --jobs` trains several runs at once"
         raise MtlpruneError(f"WORLD_SIZE: expected 1, found {processes!r}: {advice}")
 
 

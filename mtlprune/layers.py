@@ -32,7 +32,7 @@ class LayerError(MtlpruneError):
 
 
 class Span(NamedTuple):
-    """Words ``start`` to ``end - 1`` carry ``label``."""
+    """A span with a ``label`` over the words from ``start`` to ``end - 1``."""
 
     start: int
     end: int
@@ -46,14 +46,14 @@ def _shared_span(start: int, end: int, label: str) -> Span:
 
 
 class Dependencies(NamedTuple):
-    """``heads[i]`` is the head of word ``i``, counted from 1 as in CoNLL-U; 0 is the root."""
+    """A dependency tree. ``heads[i]`` is the head of word ``i``, counted from 1 as in CoNLL-U, and 0 is the root."""
 
     heads: tuple[int, ...]
     relations: tuple[str, ...]
 
 
 class Predicate(NamedTuple):
-    """A predicate at word ``index``. ``arguments`` may hold V and C-V as in the corpus; no task predicts those."""
+    """A predicate at word ``index``. ``arguments`` may hold V and C-V as in the corpus, which no task predicts."""
 
     index: int  # type: ignore[assignment]  # hides tuple.index, which nobody asks of a predicate
     roleset: str | None = None
@@ -74,7 +74,7 @@ class Kind:
     def wrong(self, value: Any, words: int) -> Iterator[str]:
         """Yield contradictions in a value for a sentence of so many words; after the first, nothing may be asked."""
         if len(value) != words:
-            yield f"expected one tag a word, found {len(value)} for {plural(words, 'word')}"
+            yield f"expected one tag per word, found {len(value)} for {plural(words, 'word')}"
         for place, tag in enumerate(value):
             yield from _wrong_label(tag, f"word {place}")
 
@@ -129,9 +129,9 @@ class TreeKind(Kind):
                 yield f"the head of word {place} is {head!r}; expected a number from 0 to {words}"
             yield from _wrong_label(relation, f"word {place}")
         if 0 not in heads:
-            yield "no word has head 0; a tree needs a root"
+            yield "no word has head 0; give one word the head 0"
         if cycle := find_cycle(heads):
-            yield "the heads run in a circle: " + " → ".join(map(str, [*cycle, cycle[0]]))
+            yield "the heads form a circle: " + " → ".join(map(str, [*cycle, cycle[0]]))
 
     def to_json(self, value: Any) -> Any:
         return {"heads": list(value.heads), "relations": list(value.relations)}
@@ -155,7 +155,7 @@ class BracketsKind(SpansKind):
         for span in value:
             if before is not None and (span.start, -span.end) < (before.start, -before.end):
                 yield (
-                    f"{span.label} {span.start}–{span.end} stands after {before.label} {before.start}–{before.end}; "
+                    f"{span.label} {span.start}–{span.end} comes after {before.label} {before.start}–{before.end}; "
                     "brackets must be in pre-order (by start, longer ones first)"
                 )
             before = span
@@ -174,7 +174,7 @@ class FramesKind(Kind):
         before = -1
         for predicate in value:
             if not 0 <= predicate.index < words:
-                yield f"a predicate stands at word {predicate.index}, but the sentence has {plural(words, 'word')}"
+                yield f"there is a predicate at word {predicate.index}, but the sentence has {plural(words, 'word')}"
             if predicate.index <= before:
                 yield (
                     f"the predicate at word {predicate.index} follows the one at word {before}; predicates must be in "
@@ -265,7 +265,7 @@ class LabelsKind(LabelKind):
         for label in value:
             yield from _wrong_sentence_label(label)
             if "|" in label:
-                yield f"the label {label!r} holds |, which separates labels; write it in another way"
+                yield f"the label {label!r} holds |, which separates labels; write the label without it"
         if list(value) != sorted(set(value)):
             yield f"the labels of the sentence are {list(value)}; expected different ones in alphabetical order"
 
@@ -313,7 +313,8 @@ def kind_of(name_or_kind: str, decoders: Mapping[str, Mapping[str, Any]] | None 
     kind = LAYERS.get(name_or_kind, name_or_kind).partition(":")[0]
     if kind not in KINDS:
         raise LayerError(
-            f"expected a layer out of {', '.join(LAYERS)}, or a kind out of {', '.join(KINDS)}, found {name_or_kind!r}"
+            f"expected one of the layers {', '.join(LAYERS)}, or one of the kinds {', '.join(KINDS)}, found "
+            f"{name_or_kind!r}"
         )
     return kind
 
@@ -342,7 +343,8 @@ def check_layer(name: str, kind: object) -> None:
     base, colon, tags = kind.partition(":") if isinstance(kind, str) else ("", "", "")
     if base not in KINDS or (colon and (base != "brackets" or not tags)):
         raise LayerError(
-            f"layer {name}: expected a kind out of {', '.join(KINDS)}, or brackets:TAGS with the name of a tags layer, "
+            f"layer {name}: expected one of the kinds {', '.join(KINDS)}, or brackets:TAGS with the name of a tags "
+            "layer, "
             f"found {kind!r}"
         )
 
@@ -361,14 +363,14 @@ def _wrong_label(label: object, location: str) -> Iterator[str]:
     if not isinstance(label, str) or not label or any(c.isspace() for c in label):
         yield f"the label of {location} is {label!r}; expected a non-empty string without blanks"
     elif label == "_":
-        yield f"the label of {location} is '_', which means unknown and is none; give it one, or leave the layer out"
+        yield f"the label of {location} is '_', which means unknown; give a label, or leave the layer out"
 
 
 def _wrong_sentence_label(label: object) -> Iterator[str]:
     if not isinstance(label, str) or not label.strip() or label != label.strip() or re.search(r"[\t\n\r]", label):
         yield f"the label of the sentence is {label!r}; expected text without blanks at its ends, tabs or line breaks"
     elif label == "_":
-        yield "the label of the sentence is '_', which means unknown; give it another, or leave the layer out"
+        yield "the label of the sentence is '_', which means unknown; give another label, or leave the layer out"
 
 
 def _phrase(span: Span, words: Sequence[str]) -> str:

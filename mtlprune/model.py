@@ -84,12 +84,12 @@ class _EarlyGradient(torch.autograd.Function):
 
 
 class MultiTaskModel(nn.Module):
-    """A shared encoder and one decoder a task.
+    """A shared encoder and one decoder for each task.
 
     Args:
         encoder: gives word vectors.
         tasks: name → decoder.
-        gates: "shared" → the gates of all tasks, or task → its own; none, if not given.
+        gates: the gates of all tasks ("shared"), or gates by task (none, if not given).
     """
 
     def __init__(self, encoder: Encoder, tasks: dict[str, Task], gates: dict[str, Gates] | None = None) -> None:
@@ -165,7 +165,9 @@ class MultiTaskModel(nn.Module):
         best = run.read_best()
         key, repair = task or "joint", "it, config.yaml or vocabulary.json was changed or damaged"
         if key not in best:
-            raise RunError(f"{run.path}: no best epoch is kept for {key!r}; there are {', '.join(best)}")
+            raise RunError(
+                f"{run.path}: expected a task with a best epoch, found {key!r}; the run has {', '.join(best)}"
+            )
         run.verify()
         try:
             weights = run.verify_weights(key, best[key])
@@ -279,12 +281,13 @@ class MultiTaskModel(nn.Module):
     def annotate(
         self, sentences: Sequence[Sentence], precision: torch.dtype = torch.float32, longest_con: int | None = None
     ) -> Iterator[Sentence]:
-        """Sentences with predicted layers only, in the order given; batches of similar length are formed inside.
+        """Annotate sentences, and return them with only the predicted layers, in the same order.
 
         A GPU encodes a batch while a thread of the host decodes the one before. On a CPU both would share the cores.
 
         Args:
-            longest_con: sentences of more words get no constituents, whose chart takes time of their third power.
+            longest_con: largest number of words of a sentence that gets constituents, whose time grows with the third
+            power.
         """
         self.eval()
         pieces = self.encoder.tokenize_sentences(sentences)
@@ -330,11 +333,12 @@ class MultiTaskModel(nn.Module):
         return values
 
     def parse(self, *texts: str | Sequence[str], longest_con: int | None = LONGEST) -> list[Sentence]:
-        """Annotate sentences given as words, or as text split at blanks and tabs: ``parse("A b c", "D e")``, and
-        ``parse(["A b c", "D e"])``. In a list whose strings hold no blank these are the words of one sentence.
+        """Annotate sentences, which are lists of words or text that is split at spaces and tabs: ``parse("A b c", "D
+        e")``, and ``parse(["A b c", "D e"])``. A list of strings without spaces holds the words of one sentence.
 
         Args:
-            longest_con: longer sentences get no constituents (None), and a warning is logged; None: all get them.
+            longest_con: largest number of words of a sentence that gets constituents (None for no limit). For longer
+                sentences a warning is logged.
         """
         lists = [[text] if isinstance(text, str) or not _are_texts(text) else text for text in texts]
         words = [words_of(text) if isinstance(text, str) else tuple(text) for text in itertools.chain(*lists)]
@@ -342,7 +346,7 @@ class MultiTaskModel(nn.Module):
         longest = longest_con if any(task.cubic for task in self.tasks.values()) else None
         for sentence in sentences:
             if longest is not None and len(sentence) > longest:
-                message = "sentence %s has %d words, more than longest_con=%d: it gets no constituents"
+                message = "sentence %s has %d words, more than longest_con=%d, so it gets no constituents"
                 log.warning(message, sentence.id, len(sentence), longest)
         return list(self.annotate(sentences, longest_con=longest_con))
 
@@ -355,8 +359,8 @@ def _are_texts(strings: Sequence[str]) -> bool:
 def _refuse_to_save(*args: Any, **options: Any) -> None:
     """Stands for ``save_pretrained`` of a transformer whose gates are not in its weights."""
     raise EncoderError(
-        "this transformer has gates beside its weights, and what it saves would be read back without them; `mtlprune "
-        "export RUN --out DIR` folds them into the weights"
+        "this transformer has gates, which would be lost when it is saved; `mtlprune export RUN --out DIR` folds the "
+        "gates into the weights"
     )
 
 

@@ -25,7 +25,7 @@ class SentenceError(MtlpruneError):
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """Words with layers of annotation.
+    """The words of a sentence with layers of annotation.
 
     Args:
         id: unique within a corpus.
@@ -70,7 +70,7 @@ class Sentence:
         return f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
 
     def get(self, name: str) -> Any:
-        """The layer of any name; None where it is unknown."""
+        """The layer of this name, or None if it is unknown."""
         if name in LAYERS:
             return getattr(self, name)
         return next((layer.value for key, layer in self.further if key == name), None)
@@ -80,7 +80,7 @@ class Sentence:
         return self.kinds().get(name)
 
     def kinds(self) -> dict[str, str]:
-        """The names of the layers that are known and their kinds: the five in their order, then others by name."""
+        """The names and kinds of the known layers, first the five in their order, then others by name."""
         five = {name: kind for name, kind in LAYERS.items() if getattr(self, name) is not None}
         return five | {name: layer.kind for name, layer in self.further}
 
@@ -89,7 +89,7 @@ class Sentence:
         return tuple(self.kinds())
 
     def bare(self) -> "Sentence":
-        """The same words with every layer unknown."""
+        """A copy of the sentence without any layer."""
         return Sentence(self.id, self.words, split=self.split, source=self.source)
 
     def with_layers(self, **layers: Any) -> "Sentence":
@@ -108,7 +108,7 @@ class Sentence:
         return replace(self, **five, further=tuple(present_layers))
 
     def validate(self) -> "Sentence":
-        """Return the sentence itself, or raise SentenceError in words."""
+        """Return the sentence, or raise SentenceError with a message that describes the mistake."""
         _check_words(self)
         names = [name for name, _ in self.further]
         if names != sorted(set(names)):
@@ -134,12 +134,12 @@ def _check_words(sentence: Sentence) -> None:
     if not isinstance(sentence.id, str) or not sentence.id:
         raise SentenceError(f"a sentence needs an id that is a non-empty string, found {sentence.id!r}")
     if not sentence.words:
-        raise _wrong(sentence, "words", "there are none; a sentence needs at least one word")
+        raise _wrong(sentence, "words", "expected at least one word, found none")
     for place, word in enumerate(sentence.words):
         if not isinstance(word, str) or not word.strip():
             raise _wrong(sentence, "words", f"word {place} is {word!r}; expected a non-empty string")
         if any(mark in word for mark in "\t\n\r"):
-            raise _wrong(sentence, "words", f"word {place} is {word!r}; a word may not hold a tab or a line break")
+            raise _wrong(sentence, "words", f"word {place} is {word!r}; expected a word without a tab or a line break")
     if sentence.split is not None and not 0 < sentence.split < len(sentence):
         problem = f"the second text of the pair begins at word {sentence.split}, expected 1 to {len(sentence) - 1}"
         raise _wrong(sentence, "split", problem)

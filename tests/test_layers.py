@@ -55,7 +55,7 @@ def test_a_sentence_takes_further_layers(sentence: Sentence) -> None:
     [
         (two(upos=("A", "B")), r"upos: expected a further layer, Layer\(kind, value\)"),
         (two(chunk=Layer("spans", (Span(0, 2, "X"), Span(1, 2, "Y")))), "chunk: Y 1–2 overlaps or precedes X 0–2"),
-        (two(upos=Layer("tag", ("A", "B"))), "layer upos: expected a kind out of tags, .*, found 'tag'"),
+        (two(upos=Layer("tag", ("A", "B"))), "layer upos: expected one of the kinds tags, .*, found 'tag'"),
         (two(id=Layer("tags", ("A", "B"))), "expected the name of a layer: .*; found 'id'"),
         (Sentence("s", ("a",), further=(("pos", Layer("tags", ("A",))),)), "pos: expected a further layer"),
         (Sentence("s", ("a",), further=(("b", Layer("spans", ())), ("a", Layer("spans", ())))), "in order"),
@@ -179,5 +179,5 @@ def test_export_is_that_of_the_known_name(tmp_path: Path, sentence: Sentence) ->
             tags = {"con": {"pos": sentence.pos}}.get(old, {})
             alone = sentence.bare().with_layers(**tags | {old: sentence.get(old)})
             assert exported(doubled(sentence), new) == exported(alone, old)
-    with pytest.raises(CorpusError, match=r"expected a layer out of pos, .*, found 'never'"):
+    with pytest.raises(CorpusError, match=r"expected one of the layers pos, .*, found 'never'"):
         export([doubled(sentence)], "never", tmp_path / "x")

@@ -156,7 +156,9 @@ def find(name: str) -> Analysis:
         if name not in ANALYSES.added or isinstance(error, KeyboardInterrupt):
             raise
         where = described(ANALYSES.added[name])
-        raise PluginError(f"{where} cannot be used ({type(error).__name__}: {error}); mend or uninstall it") from error
+        raise PluginError(
+            f"{where} cannot be used ({type(error).__name__}: {error}); repair or uninstall it"
+        ) from error
     return analysis
 
 
@@ -189,7 +191,10 @@ def read(folder: Path, name: str) -> Result:
         return read_result(path)
     command = name if name == "claims" else f"analyze {name}"
     if (path.parent / "config.yaml").is_file():
-        raise ResultError(f"{folder} is a run; name the folder of its results, that `mtlprune {command}` made (--out)")
+        raise ResultError(
+            f"{folder}: expected a folder of results, found a run; name the folder that `mtlprune {command}` wrote "
+            "(--out)"
+        )
     raise ResultError(f"{path} is missing; `mtlprune {command} ... --out {folder}` makes it")
 
 

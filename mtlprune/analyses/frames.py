@@ -87,7 +87,7 @@ class Declaration(Block):
             unknown = set(frame.columns) - {column for column, *_ in self.frames[name].rows()}
             if unknown and not self.frames[name].further:
                 raise ValueError(
-                    f"{result.analysis}: frame {name}: {', '.join(sorted(unknown))} not declared in {FILE}"
+                    f"{result.analysis}: frame {name}: columns {', '.join(sorted(unknown))} are not declared in {FILE}"
                 )
 
 
@@ -103,7 +103,9 @@ def declaration(package: str) -> Declaration:
     """The declaration of the analysis of a package, by the package's name. Raises PluginError: its file is missing or
     damaged, which may be one of an installed package."""
     path = Path(str(files(package) / FILE))
-    with reading(path, PluginError, "declare the frames of the analysis there (docs/guides/adding_an_analysis.md)"):
+    with reading(
+        path, PluginError, "declare the frames of the analysis in this file (docs/guides/adding_an_analysis.md)"
+    ):
         return Declaration.model_validate(parse_yaml(path.read_text(encoding="utf-8")))
 
 

@@ -18,10 +18,10 @@ COMMANDS = {
     },
     "Train": {
         "train": "Train a run, or resume it; --dry-run estimates the cost.",
-        "sweep": "Train many runs from one file, or show their state.",
+        "sweep": "Train the runs of a sweep from one file, or show their state.",
         "evaluate": "Score runs on a split.",
         "predict": "Annotate sentences with every task of a run.",
-        "encoders": "List the families of encoders and what each supports.",
+        "encoders": "List the families of encoders and what each family supports.",
         "bench": "Measure speed and memory on this machine.",
     },
     "Compare": {
@@ -112,10 +112,10 @@ class CommandGroup(TyperGroup):
 
 
 _FIRST_STEPS = """\
-A first example, which takes some minutes:
+This first example takes a few minutes:
   mtlprune quickstart
 
-Documentation: docs/README.md in the repository, and `mkdocs serve` there."""
+The documentation begins at docs/README.md in the repository. `mkdocs serve` shows it in a browser."""
 QUESTION = "Train one transformer on several tasks, and find the heads that each task relies on."
 app = typer.Typer(cls=CommandGroup, no_args_is_help=True, help=QUESTION, **{**PLAIN, "add_completion": True})
 
@@ -153,7 +153,10 @@ def options(
 def main() -> None:
     """Entry point: users' mistakes become one sentence and exit code 2 (3: training broke), never a traceback."""
     if sys.platform == "win32":  # locks, process groups and writes of whole folders are those of POSIX
-        print("mtlprune: expected Linux or macOS, found Windows; run mtlprune in WSL", file=sys.stderr)
+        print(
+            "mtlprune: expected Linux or macOS, found Windows; run mtlprune in the Windows Subsystem for Linux (WSL)",
+            file=sys.stderr,
+        )
         sys.exit(MISTAKE)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

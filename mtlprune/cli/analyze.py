@@ -54,7 +54,7 @@ Seed = Annotated[int, typer.Option(min=0, help="Random seed for samples and perm
 
 
 def analyze(
-    name: Annotated[str | None, typer.Argument(help="Name of an analysis below, or show.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Name of an analysis in the list above, or show.")] = None,
     words: Annotated[
         list[str] | None,
         typer.Argument(
@@ -64,12 +64,16 @@ def analyze(
     corpus: Annotated[
         list[Path] | None,
         typer.Option(
-            "--corpus", "--data", metavar="DIR", help="Folder of a corpus. Smoothing compares several: repeatable."
+            "--corpus",
+            "--data",
+            metavar="DIR",
+            help="Folder of a corpus. Repeatable for smoothing, which compares corpora.",
         ),
     ] = None,
     out: _Out = None,
     split: Annotated[
-        str | None, typer.Option(help="Split of the corpus (dev), or split that runs are scored on (test).")
+        str | None,
+        typer.Option(help="Split that is read (dev, if not given), or on which runs are scored (test, if not given)."),
     ] = None,
     sentences: Annotated[
         int | None,
@@ -77,12 +81,15 @@ def analyze(
     ] = None,
     claims: Annotated[
         list[Path] | None,
-        typer.Option(metavar="RUN", help="Runs with gates, or a pattern of runs in quotes. Repeatable."),
+        typer.Option(
+            metavar="RUN",
+            help="Runs with gates whose claimed heads are used, or a pattern of runs in quotes. Repeatable.",
+        ),
     ] = None,
     seed: Seed = 0,
     device: Device = None,
     jobs: Annotated[
-        int | None, typer.Option(min=1, help="Number of processes that share the runs, each with its cores.")
+        int | None, typer.Option(min=1, help="Number of processes that share the runs and the cores.")
     ] = None,
     format_: Formats = "png,svg,tex",
     width: Width = None,
@@ -94,7 +101,9 @@ def analyze(
         _show(results_in(_folder(words or ())), out or _folder(words or ()), formats, style)
     elif not words:
         help_command = command("analyze", _find_analysis(name).name, "--help")
-        raise RunError(f"analyze {name}: expected runs or encoders to read; `{help_command}` describes it")
+        raise RunError(
+            f"analyze {name}: expected runs or encoders, found none; `{help_command}` describes the analysis"
+        )
     else:
         analysis = _find_analysis(name)
         settings = [word for word in words if SETTING.match(word) and not Path(word).exists()]
@@ -117,9 +126,7 @@ def _list_analyses() -> str:
             lines.append(f"{name:<14}{find(name).question}")
         except PluginError as error:
             lines.append(f"{name:<14}{error}")
-    return "\n".join(
-        [*lines, f"{'show':<14}Draw the figures of a written analysis again, for a paper: analyze show DIR."]
-    )
+    return "\n".join([*lines, f"{'show':<14}Draw the figures in DIR again, such as for a paper (analyze show DIR)."])
 
 
 HELP = f"""Measure heads, encoders and runs, write tables and figures into --out, and print the findings.
@@ -182,7 +189,7 @@ def _refuse_expanded(name: str, names: Sequence[str]) -> None:
         if same_folder and (Path(second) / "gates.jsonl").is_file():
             raise RunError(
                 f"analyze {name}: expected one run or pattern after --claims, found {first} and {second}; put a "
-                "pattern in quotes (--claims 'runs/x-*'), and name runs to be read before --claims"
+                "pattern in quotes (--claims 'runs/x-*'), and name the runs that are read before --claims"
             )
 
 
@@ -211,13 +218,16 @@ def run(
     """Measure, write the Result into ``out``, and say what was found; without ``out`` say all of the Markdown.
     ``given_options``: options that were given, of those that a Request has."""
     if unused := [option for option in given_options if option not in options_taken(analysis)]:
-        raise RunError(f"analyze {analysis.name}: --{unused[0]} has no effect; leave it out")
+        raise RunError(f"analyze {analysis.name}: --{unused[0]} has no effect on this analysis; leave it out")
     corpora = given_options.pop("corpus", [])
     if not corpora and "encoders" in analysis.needs:
-        raise RunError(f"analyze {analysis.name}: expected --corpus DIR, whose sentences are read")
+        raise RunError(
+            f"analyze {analysis.name}: expected --corpus DIR, found none; name the corpus whose sentences are read"
+        )
     if len(corpora) > 1 and "corpora" not in analysis.needs:
         raise RunError(
-            f"analyze {analysis.name}: expected one --corpus, found {len(corpora)}; name them in calls apart"
+            f"analyze {analysis.name}: expected one --corpus, found {len(corpora)}; run the command once for each "
+            "corpus"
         )
     called = [read_info(path)["name"] for path in corpora]
     if len(set(called)) < len(called):
@@ -261,7 +271,9 @@ def run(
 
 def _folder(words: Sequence[str]) -> Path:
     if len(words) != 1:
-        raise RunError(f"analyze show: expected one folder that an analysis wrote, found {len(words)}")
+        raise RunError(
+            f"analyze show: expected one folder that an analysis wrote, found {len(words)} names; give one folder"
+        )
     return Path(words[0])
 
 

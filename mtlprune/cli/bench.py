@@ -23,16 +23,17 @@ def bench(
     overrides: Overrides = None,
     batches: Annotated[int, typer.Option(min=1, help="Number of training batches, taken evenly from an epoch.")] = 20,
     rounds: Annotated[int, typer.Option(min=1, help="Number of repetitions, whose median is reported.")] = 3,
-    memory: Annotated[bool, typer.Option(help="Also train in a fresh process and report its peak memory.")] = True,
-    out: Annotated[Path | None, typer.Option(help="Also write the numbers as JSON.")] = None,
+    memory: Annotated[bool, typer.Option(help="Also train in a new process and report its peak memory.")] = True,
+    out: Annotated[Path | None, typer.Option(help="JSON file to which the numbers are also written.")] = None,
 ) -> None:
-    """Measure STL, MTL and evaluation as multiples of plain fine-tuning, interleaved in one run.
+    """Compare the speed of STL, MTL and evaluation with plain fine-tuning, interleaved in one run.
 
     A step of plain fine-tuning trains the whole encoder, all embedding rows included, with a minimal output layer.
     Evaluation is compared with a forward pass of the encoder.
 
     Ratios compare processor seconds on a CPU, so other work on the machine disturbs them little. Brackets hold the
-    lowest and the highest ratio of a single round. If the two differ by more than a fifth, only they are printed.
+    lowest and the highest ratio of a single round. If these two ratios differ by more than a fifth, only they are
+    printed.
 
     Decoding with new weights takes longer than decoding with trained weights, whose predictions are consistent. To
     measure the speed of evaluation, give a finished run.
@@ -48,12 +49,13 @@ def bench(
         result = measure(settings, batches, rounds, memory, on_batch=on_batch, trained=trained)
     console().print(_table(result, f"{settings.encoder.name} on {settings.data.path}"))
     if result.memory:
-        console().print(f"peak memory of MTL training in a fresh process: {result.memory / 1e9:.2f} GB")
+        console().print(f"peak memory of MTL training in a new process: {result.memory / 1e9:.2f} GB")
     ratios = result.ratios()
     if disturbed_kinds := [kind for kind, ratio in ratios.items() if not ratio.is_steady]:
         console().print(
-            f"{len(disturbed_kinds)} of {len(ratios)} ratios differ by more than a fifth between rounds: other work "
-            "disturbs this machine; repeat with more --rounds, with train.threads=1, or when the machine is quiet"
+            f"{len(disturbed_kinds)} of {len(ratios)} ratios differ by more than a fifth between rounds, because other "
+            "work disturbs this machine. Repeat the command with more --rounds, with train.threads=1, or when the "
+            "machine is idle."
         )
     if out is not None:
         seconds = {kind: result.steps.seconds(kind) for kind in result.steps.clock}

@@ -42,25 +42,32 @@ def claims(
     formats: Annotated[
         str,
         typer.Option(
-            "--format", help="Formats of figures: png, svg, pdf, separated by commas.", rich_help_panel=ADVANCED
+            "--format", help="Formats of figures (png, svg, pdf), separated by commas.", rich_help_panel=ADVANCED
         ),
     ] = "png,svg",
     palette: Annotated[
         Palette,
-        typer.Option(help="Colours of the maps of seeds; rgb: as in He and Choi (2021).", rich_help_panel=ADVANCED),
+        typer.Option(
+            help="Colours of the maps of seeds; rgb takes those of He and Choi (2021).", rich_help_panel=ADVANCED
+        ),
     ] = "colourblind",
     width: Width = None,
     animate: Annotated[
-        bool, typer.Option("--animate", help="Also draw each run's gates over its updates, as a GIF and side by side.")
+        bool,
+        typer.Option("--animate", help="Also draw each run's gates over its updates, as a GIF and as a row of maps."),
     ] = False,
     bare: Annotated[
-        bool, typer.Option("--bare", help="Also draw maps of seeds and means as bare cells.", rich_help_panel=ADVANCED)
+        bool,
+        typer.Option(
+            "--bare", help="Also draw maps of seeds and means without axes and words.", rich_help_panel=ADVANCED
+        ),
     ] = False,
     permutations: Resamples = 10_000,
 ) -> None:
-    """Compare which heads runs claim: stability, shared heads and their p-values, variance, stem heads.
+    """Compare which heads runs claim, by stability, shared heads with p-values, variance and stem heads.
 
-    The runs must be trained with pruning. Maps show each run, seeds by colour, means, all tasks and differences.
+    The runs must be trained with pruning. Maps show the gates of each run, of several seeds by colour, means, all tasks
+    and differences.
     """
     from mtlprune.analyses.analysis import Request, find
     from mtlprune.cli.display import working
@@ -72,7 +79,9 @@ def claims(
     formats_chosen = chosen_formats(formats, FORMATS)
     style = paper_style(width)
     if out is None and (animate or bare):
-        raise RunError(f"--{'animate' if animate else 'bare'} draws maps into a folder; name it with --out DIR")
+        raise RunError(
+            f"--{'animate' if animate else 'bare'} draws maps into a folder, and none is named; give --out DIR"
+        )
     if out is not None:
         make_room(out)
     analysis = find("claims")
@@ -90,7 +99,7 @@ def claims(
     else:
         for note in notes:
             say(note)
-        say("to test a finished run with only these heads: mtlprune analyze curve RUN --corpus DIR --claims RUNS")
+        say("to test a finished run with only these heads open: mtlprune analyze curve RUN --corpus DIR --claims RUNS")
         say("\n".join(analysis.show.findings(result)))
 
 
@@ -134,8 +143,8 @@ def _draw(
         write_json(out / MAPS_INDEX, head | {"maps": entries})  # last, so that it never names what is not there
     captions = dict.fromkeys(entry["caption"] for entry in entries if entry.get("caption"))
     return [
-        f"{sum(len(pictures) for _, pictures in files)} pictures of {len(files)} maps in {out}; {MAPS_INDEX} "
-        "there lists them",
+        f"{sum(len(pictures) for _, pictures in files)} pictures of {len(files)} maps in {out}; {MAPS_INDEX} lists "
+        "them",
         *(f"maps of seeds: {caption}" for caption in captions),
         *(f"note: {note}" for note in absent),
     ]

@@ -35,14 +35,19 @@ PAGE, TABLE = "report.html", "table.md"
 """Names in the folder of a comparison."""
 
 Jobs = Annotated[
-    int | None, typer.Option(min=1, help="Number of runs at once (by cores, memory and GPUs, if not given).")
+    int | None,
+    typer.Option(
+        min=1, help="Number of runs that are trained at once (as many as cores, memory and GPUs allow, if not given)."
+    ),
 ]
-_DryRun = Annotated[bool, typer.Option("--dry-run", help="Show runs, minutes and disk; do nothing.")]
+_DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Show the runs, their time and their disk space; train nothing.")
+]
 KeepWeights = Annotated[
     bool | None,
     typer.Option(
         "--keep-weights/--drop-weights",
-        help="Keep or remove the weights at the end (kept below 2 GB, if not given).",
+        help="Keep or remove the weights at the end (kept if all of them take less than 2 GB, if not given).",
         show_default=False,
     ),
 ]
@@ -51,14 +56,14 @@ MAX_WEIGHT_BYTES = 2e9
 
 
 def compare(
-    corpus: Annotated[Path, typer.Argument(help="A corpus with train, dev and test.")],
+    corpus: Annotated[Path, typer.Argument(help="Folder of a corpus with train, dev and test.")],
     overrides: Overrides = None,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for runs, table and report.")] = Path("compare"),
     tasks: Annotated[
-        str | None, typer.Option(metavar="TASK,...", help="Two tasks or more (all layers of the corpus, if not given).")
+        str | None, typer.Option(metavar="TASK,...", help="Two or more tasks (all layers of the corpus, if not given).")
     ] = None,
     seeds: Annotated[str, typer.Option(metavar="N,...", help="Seeds with which every run is repeated.")] = "1,2,3",
-    pairs: Annotated[bool, typer.Option("--pairs", help="Also train every two tasks together.")] = False,
+    pairs: Annotated[bool, typer.Option("--pairs", help="Also train every pair of tasks jointly.")] = False,
     jobs: Jobs = None,
     slurm: Slurm = None,
     dry_run: _DryRun = False,
@@ -66,9 +71,9 @@ def compare(
 ) -> None:
     """Compare single-task with joint training, and test whether shared heads explain the difference.
 
-    The command trains each task alone and all tasks together, selects the heads that halves of the data agree on in
-    each finished run, measures what closing them costs every task, and probes heads before and after training. It
-    writes OUT/report.html. If it is interrupted, the same command continues.
+    The command trains a single-task run of each task and a joint run of all tasks. In each finished run it selects the
+    heads that random halves of the data agree on. It then measures what closing these heads costs every task, and
+    probes heads before and after training. It writes OUT/report.html. If it is interrupted, the same command continues.
     """
     from mtlprune.sweeps.compare import EFFORT, parse_seeds
 
@@ -141,7 +146,7 @@ def run(
     write_text(request.out / FILE, yaml.safe_dump(tree, sort_keys=False, allow_unicode=True))
     if slurm is not None:
         submit_cells(sweep, sweep.cells, slurm, jobs, terminal)
-        terminal.print("when these are done, the same command without --slurm makes the page")
+        terminal.print("when these jobs are done, the same command without --slurm writes the report")
         return
     run_cells(sweep.cells, jobs, terminal)
     try:
@@ -149,14 +154,14 @@ def run(
         with working("tests, table and page", terminal):
             text = _show(sweep, request, notes)
     except KeyboardInterrupt:
-        terminal.print("stopped; the same command continues")
+        terminal.print("stopped; run the same command again to continue")
         raise typer.Exit(INTERRUPTED) from None
     for cell in () if keep_weights else sweep.cells.values():
         cell.place.run.drop_weights()
     show_document(f"\n{text}\n")
     terminal.print(f"{request.out / TABLE}, after {duration(time.monotonic() - began)}")
     terminal.print(weights)
-    terminal.print(f"everything on one page: {(request.out / PAGE).resolve().as_uri()}")
+    terminal.print(f"report with everything: {(request.out / PAGE).resolve().as_uri()}")
 
 
 # -- before training ---------------------------------------------------------------------------------------------------
@@ -197,17 +202,20 @@ def _check_place(out: Path, sweep: Sweep, tree: dict[str, Any]) -> bool:
     beginnings = {"corpus", *(partial.name for partial in halves(out)), *([] if _holds_more(sweep.root) else [RUNS])}
     foreign = sorted({path.name for path in out.iterdir()} - beginnings) if out.is_dir() else []
     if foreign and not is_resumed:
-        raise RunError(f"{out} holds {foreign[0]}, and no comparison; name another --out")
+        raise RunError(f"{out}: expected a comparison or an empty folder, found {foreign[0]}; name another --out")
     before = {cell["digest"] for cell in read_index(sweep.root)["cells"].values()} if indexed else set()
     if before - {cell.digest for cell in sweep.cells.values()}:
-        raise RunError(f"{out} holds a comparison of other {_describe_changes(out, tree)}. Name another --out")
+        raise RunError(
+            f"{out}: expected the comparison of these settings and data, found one of other "
+            f"{_describe_changes(out, tree)}. Name another --out"
+        )
     left = [name for name, cell_state in states(sweep.cells.values()).items() if cell_state.kind != "done"]
     places = [cell.place for cell in sweep.cells.values()]
     if left and any(place.run.is_finished() and not place.run.keeps_weights() for place in places):
         cause = next(filter(None, (sweep.cells[name].place.why_unusable() for name in left)), "")
         raise RunError(
-            f"{out} lacks {', '.join(left[:3])}{cause and f' ({cause})'}, and its other runs are kept without their "
-            f"weights (as without --keep-weights); {'bring that file back, or ' if cause else ''}name another --out"
+            f"{out} lacks {', '.join(left[:3])}{cause and f' ({cause})'}, and its other runs have no weights, because "
+            f"--keep-weights was not given; {'restore that file, or ' if cause else ''}name another --out"
         )
     return not left
 
@@ -233,7 +241,7 @@ def _describe_changes(out: Path, tree: dict[str, Any]) -> str:
     differences = "; ".join(changes(trees[0], trees[1], FREE))
     if differences.startswith("--seeds") and ";" not in differences:
         seeds = dict.fromkeys([*trees[0]["--seeds"], *trees[1]["--seeds"]])
-        differences += f"; --seeds {','.join(map(str, seeds))} would add runs to it"
+        differences += f"; --seeds {','.join(map(str, seeds))} adds runs to the comparison"
     return f"settings: {differences}" if differences else "data, or of another version of mtlprune"
 
 
@@ -244,7 +252,9 @@ def _fate_of_weights(sweep: Sweep, keep: bool | None) -> tuple[bool, str]:
     size = sum(4.0 * shape_of(cell.config.encoder.name).weights for cell in sweep.cells.values())
     removed_before = any(cell.place.finished() and not cell.place.run.keeps_weights() for cell in sweep.cells.values())
     keep = size < MAX_WEIGHT_BYTES and not removed_before if keep is None else keep
-    fate = "kept" if keep else "removed in the end; --keep-weights keeps them, for predict, export and further seeds"
+    fate = (
+        "kept" if keep else "removed at the end; --keep-weights keeps the weights for predict, export and further seeds"
+    )
     return keep, f"weights of {plural(len(sweep.cells), 'run')} in {sweep.root}, about {size / 1e6:,.0f} MB: {fate}"
 
 
@@ -306,7 +316,10 @@ def _requests(
         run_group for run_group in groups if run_group.claimed_by_most.any() and not run_group.claimed_by_most.all()
     ]
     if without_claims := [run_group.label for run_group in groups if run_group not in told_apart]:
-        notes.append(f"No head is claimed for {', '.join(without_claims)}, so closing them was not tried.")
+        notes.append(
+            f"No head is claimed for {', '.join(without_claims)}, so no heads were closed for the claims of these "
+            "tasks."
+        )
     closed = [Path(claim.run) for run_group in told_apart if not run_group.joint for claim in run_group.claims]
     if closed:
         sample = {"split": "dev", "sentences": effort.cross, "claims": closed}
@@ -326,7 +339,7 @@ def _requests(
     probed = [task for task in full_config.tasks if DECODERS[full_config.decoder(task)].kind in (*ATTENTION, *CENTROID)]
     if unprobed := [task for task in full_config.tasks if task not in probed]:
         notes.append(
-            f"Heads are not probed for {', '.join(unprobed)}, because numbers and sets of labels are no classes."
+            f"Heads are not probed for {', '.join(unprobed)}, because numbers and sets of labels are not classes."
         )
     if probed:
         options = ProbeOptions(train_sentences=effort.probes, layers=",".join(probed), random_encoder=False)

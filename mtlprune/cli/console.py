@@ -31,7 +31,7 @@ _PAPER_POINTS = 8
 ADVANCED = "Further options"
 """Panel of the help for options that few need."""
 Overrides = Annotated[
-    list[str] | None, typer.Argument(metavar="KEY.PATH=VALUE", help="Settings that replace the file's.")
+    list[str] | None, typer.Argument(metavar="KEY.PATH=VALUE", help="Settings that replace those of the file.")
 ]
 Runs = Annotated[
     list[str],
@@ -50,20 +50,25 @@ Data = Annotated[
 Resamples = Annotated[
     int,
     typer.Option(
-        min=0, help="Number of resamples or permutations of each test (0: no tests).", rich_help_panel=ADVANCED
+        min=0, help="Number of resamples or permutations of each test (0 for no tests).", rich_help_panel=ADVANCED
     ),
 ]
-Device = Annotated[str | None, typer.Option(help="Device that computes: cpu, cuda, ...", rich_help_panel=ADVANCED)]
+Device = Annotated[
+    str | None, typer.Option(help="Device that computes, such as cpu or cuda.", rich_help_panel=ADVANCED)
+]
 Slurm = Annotated[
     list[str] | None,
-    typer.Option(metavar="KEY=VALUE", help="Hand runs to Slurm, such as slurm_partition=gpu. Repeatable."),
+    typer.Option(
+        metavar="KEY=VALUE",
+        help="Option with which runs are submitted to Slurm, such as slurm_partition=gpu. Repeatable.",
+    ),
 ]
 Width = Annotated[
     float | None,
     typer.Option(
         metavar="CM",
         min=1,
-        help="Width of figures for a column of a paper; titles are left out.",
+        help="Width of figures in centimetres, such as that of a column of a paper. Titles are left out.",
         rich_help_panel=ADVANCED,
     ),
 ]
@@ -106,7 +111,7 @@ def next_command(terminal: Console, *words: object) -> None:
 
 def the_same_command() -> str:
     """The hint after this process was stopped."""
-    return f"the same command continues: {command(*sys.argv[1:])}"
+    return f"run the same command again to continue: {command(*sys.argv[1:])}"
 
 
 def console(stderr: bool = False) -> Console:
@@ -147,7 +152,7 @@ def show_document(text: str) -> None:
 
     from rich.markdown import Markdown
 
-    left_out = f"(A table is wider than {terminal.width} letters; `--out` writes it.)\n"
+    left_out = f"(One table is wider than {terminal.width} characters and is left out. `--out` writes it to a file.)\n"
     terminal.print(
         Markdown(TABLE.sub(lambda match: match[0] if _least_width(match[0]) <= terminal.width else left_out, text))
     )
@@ -169,7 +174,7 @@ def show_result(analysis: Analysis, result: Result) -> None:
 def warn_unfinished(run: RunFolder, terminal: Console) -> None:
     """Say so where a run is not trained to its end."""
     if not run.is_finished():
-        terminal.print(f"warning: {run.path} is not trained to the end; its best weights so far are taken")
+        terminal.print(f"warning: {run.path} has not finished training; its best weights so far are used")
 
 
 @contextlib.contextmanager
@@ -199,12 +204,12 @@ class _Lines(logging.Handler):
 MISTAKE, INTERRUPTED = 2, 130
 
 _ADVICE = {
-    **dict.fromkeys((errno.EACCES, errno.EPERM), "; name another place, or change its rights"),
+    **dict.fromkeys((errno.EACCES, errno.EPERM), "; name another place, or change the permissions"),
     errno.ENOENT: "; check the path",
-    errno.EEXIST: " and is no folder; name another place",
-    errno.ENOTDIR: "; a part of the path is a file: name another place",
-    errno.EISDIR: "; a file was expected: name one",
-    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "; make room, or name another place"),
+    errno.EEXIST: "; a folder was expected; name another place",
+    errno.ENOTDIR: "; a part of the path is a file; name another place",
+    errno.EISDIR: "; a file was expected; name a file",
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "; free some disk space, or name another place"),
     errno.EFBIG: "; raise the limit on the size of a file (ulimit -f), or name another place",
     **dict.fromkeys((errno.EMFILE, errno.ENFILE), "; raise the limit on open files (ulimit -n)"),
     errno.EAGAIN: ", such as another thread; free some memory, or raise the limit on processes (ulimit -u)",
@@ -222,7 +227,7 @@ def exit_code(error: BaseException) -> int | None:
 def sentence(error: BaseException) -> str:
     """The error as one line, safe to print."""
     if out_of_memory(error):
-        text = "memory ran out; make batches smaller (train.batch_tokens), free some, or take another machine"
+        text = "memory ran out; make batches smaller (train.batch_tokens), free some memory, or use a larger machine"
     elif not isinstance(error, MtlpruneError) and (refused := system_refusal(error)) and refused.strerror:
         advice = _ADVICE.get(refused.errno or 0, "")
         text = f"{refused.filename or 'the system refused'}: {refused.strerror}{advice}"

@@ -47,7 +47,7 @@ def store(splits: Splits, out: Path, mixed: Collection[str] = (), **record: Any)
     """Save a corpus, and say what it has and what can be done with it; ``mixed`` layers are in two sets of labels."""
     splits = {split: sentences for split, sentences in splits.items() if sentences}
     if not splits:
-        raise CorpusError(f"{record['name']}: expected sentences, found none in the sources; check them")
+        raise CorpusError(f"{record['name']}: expected sentences, found none; check the source files")
     corpus = save_corpus(splits, out, **record)
     annotated_counts = {split: counts["known"] for split, counts in corpus.info["splits"].items()}
     sizes = ", ".join(f"{split} {len(corpus[split])}" for split in corpus.splits)
@@ -69,7 +69,10 @@ def store(splits: Splits, out: Path, mixed: Collection[str] = (), **record: Any)
             compare_command = command("compare", out, "--tasks", ",".join(test_layers), "--out", f"compare-{out.name}")
             tell(f"or each task alone and all together: {compare_command}")
     elif "dev" not in annotated_counts:
-        tell("there is no dev, which training needs: build with --dev, or from one file, which is split")
+        tell(
+            "The corpus has no dev split, which training needs. Build it with --dev, or from one file, which is split "
+            "at random."
+        )
     return corpus
 
 
@@ -112,7 +115,8 @@ _TrainFiles = Annotated[
     list[str] | None,
     typer.Option(
         metavar="FILE",
-        help="File for the training split. Repeatable (with hf FILE a name of a split, with grammar a number).",
+        help="File for the training split, or with hf a name of a split, or with grammar a number of sentences. "
+        "Repeatable.",
     ),
 ]
 _ColumnNames = Annotated[
@@ -120,52 +124,70 @@ _ColumnNames = Annotated[
     typer.Option(
         metavar="NAMES",
         help="Contents of the columns: word, pos, ner, con, srl, head and relation, lemma, _ for a column to skip, "
-        "or NAME:KIND, such as chunk:spans, for a layer of another name (tags, spans, brackets); a last ... is for "
-        "columns that not every line has. Data sets take tokens=word,tags=ner. Tables and data sets with one "
-        "sentence in each row take text=words,label=topic, where KIND is label, number or labels. Two columns of "
-        "words are a pair.",
+        "or NAME:KIND for a layer of another name, such as chunk:spans, where KIND is tags, spans or brackets. A last "
+        "... stands for columns that not every line has. Data sets take names of columns, such as "
+        "tokens=word,tags=ner. Tables and data sets with one sentence in each row take text=words,label=topic, and "
+        "KIND is label, number or labels. Two columns of words make a pair of texts.",
     ),
 ]
 _MiscKeys = Annotated[
     list[str] | None,
-    typer.Option(metavar="KEY=LAYER", help="Key of MISC in CoNLL-U files to read, such as name=ner or KEY=NAME:tags."),
+    typer.Option(
+        metavar="KEY=LAYER",
+        help="Key in the MISC column of CoNLL-U files that is read as a layer, such as name=ner or KEY=NAME:tags.",
+    ),
 ]
 _CommentKeys = Annotated[
     list[str] | None,
     typer.Option(
         metavar="KEY=LAYER",
-        help="Comment # KEY = VALUE of CoNLL-U files to read as a layer of whole sentences, such as "
+        help="Comment # KEY = VALUE of CoNLL-U files that is read as a layer of whole sentences, such as "
         "s_type=sentence_type, KEY=NAME:number or KEY=NAME:labels.",
     ),
 ]
-_LayersLeftOut = Annotated[str | None, typer.Option(metavar="NAMES", help="Layers not to read, such as xpos,dep.")]
+_LayersLeftOut = Annotated[
+    str | None, typer.Option(metavar="NAMES", help="Layers that are not read, such as xpos,dep.")
+]
 _SkippedShare = Annotated[
-    float | None, typer.Option(metavar="PERCENT", min=0, max=100, help="Largest share of faulty sentences to skip.")
+    float | None,
+    typer.Option(
+        metavar="PERCENT",
+        min=0,
+        max=100,
+        help="Largest percentage of faulty sentences that may be skipped (0, if not given).",
+    ),
 ]
 _DependencySource = Annotated[
-    Path | None, typer.Option(help="Dependencies of ontonotes5 (CoNLL-X, CoNLL-U), or the Stanford converter's jar.")
+    Path | None,
+    typer.Option(
+        help="File of dependencies for ontonotes5 (CoNLL-X or CoNLL-U), or the jar of the Stanford converter."
+    ),
 ]
 
 
-@app.command(short_help="Make a corpus of files, or of a known source.")
+@app.command(short_help="Make a corpus from files, or from a known source.")
 def build(
     files: Annotated[list[str] | None, typer.Argument(metavar="[FORMAT] [FILE]...", help=_FILES_HELP)] = None,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="The folder to make.")] = ...,  # type: ignore[assignment]
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the new corpus.")] = ...,  # type: ignore[assignment]
     train: _TrainFiles = None,
     dev: Annotated[list[str] | None, typer.Option(metavar="FILE", help="File for the development split.")] = None,
     test: Annotated[list[str] | None, typer.Option(metavar="FILE", help="File for the test split.")] = None,
     split: Annotated[
-        str | None, typer.Option(help="Percentages of a random split into train, dev and test (80/10/10).")
+        str | None,
+        typer.Option(help="Percentages of a random split into train, dev and test (80/10/10, if not given)."),
     ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the random split (1).")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the random split (1, if not given).")] = None,
     columns: _ColumnNames = None,
     pos: Annotated[
-        str | None, typer.Option(help="Tags of CoNLL-U files: upos, xpos, or a feature such as Case.")
+        str | None,
+        typer.Option(help="Source of tags in CoNLL-U files, which is upos, xpos, or a feature such as Case."),
     ] = None,
     misc: _MiscKeys = None,
     comment: _CommentKeys = None,
-    repair: Annotated[bool, typer.Option("--repair", help="A tag that continues no entity opens one.")] = False,
-    reflexives: Annotated[bool, typer.Option("--reflexives", help="With grammar, some objects are reflexive.")] = False,
+    repair: Annotated[bool, typer.Option("--repair", help="Let a tag that continues no entity begin one.")] = False,
+    reflexives: Annotated[
+        bool, typer.Option("--reflexives", help="Generate some reflexive objects (with grammar).")
+    ] = False,
     leave_out: _LayersLeftOut = None,
     skip_bad: _SkippedShare = None,
     dep: _DependencySource = None,
@@ -211,26 +233,28 @@ def _kind(files: list[str], options: dict[str, Any]) -> tuple[str, list[str]]:
     if files and not has_own_splits and (kind or guess_format(_first(files[0]))) not in ("merge", "hf"):
         splits, unplaced = by_split(files)
         if splits and (chance := {"split", "seed"} & options.keys()):
-            problem = f"the names of the files show which are {', '.join(splits)}"
-            raise CorpusError(f"--{min(chance)}: {problem}; leave it out, or name one file")
+            problem = f"the names of the files already decide which of them are {', '.join(splits)}"
+            raise CorpusError(f"--{min(chance)}: {problem}; leave the option out, or name one file")
         for split, paths in splits.items():
-            tell(f"{split} by its name: {', '.join(paths)}")
+            tell(f"files whose names say {split}: {', '.join(paths)}")
         if splits and unplaced:
-            tell(f"left out: {', '.join(map(str, unplaced))}")
+            tell(f"files left out because their names name no split: {', '.join(map(str, unplaced))}")
         options |= splits
         files = [] if splits else files
     if kind:
         return kind, files
     paths_named = [*files, *(file for part in ("train", "dev", "test") for file in options.get(part, ()))]
     if not paths_named:
-        raise CorpusError("expected files, found none; name them with --train, --dev and --test, or one to be split")
+        raise CorpusError(
+            "expected files, found none; name files with --train, --dev and --test, or one file that is split at random"
+        )
     first = _first(paths_named[0])
     kind = guess_format(first)
     if of_rows(options.get("columns")) and kind != "merge":
         kind = "hf" if kind in ("hf", "jsonl") else "table"
     kind = kind if "columns" not in options or "columns" in _TAKES[kind] else "columns"
-    read = f"read as {kind}; another format is named before the files"
-    tell(f"{first}: {'a corpus, which is merged' if kind == 'merge' else read}")
+    read = f"read as {kind}; to choose another format, name it before the files"
+    tell(f"{first}: {'read as a corpus, which is merged' if kind == 'merge' else read}")
     return kind, files
 
 
@@ -264,7 +288,11 @@ def _read(kind: str, files: Sequence[str], options: Mapping[str, Any]) -> Built:
             record["sources"]["split"] = f"{share}, seed {seed}"
         return with_own_ids(splits, tell), record
     except UnreadableSentence as error:
-        advice = "no place to go on is known" if left.skip else "or leave such sentences out: --skip-bad 1 (percent)"
+        advice = (
+            "--skip-bad does not help, because the next sentence cannot be found"
+            if left.skip
+            else "or leave such sentences out: --skip-bad 1 (percent)"
+        )
         raise CorpusError(f"{error}; {advice}") from error
 
 
@@ -293,7 +321,7 @@ def _reader(kind: str) -> Callable[..., Iterable[Sentence]]:
         if kind == "columns":
             if names is None:
                 names = guess_columns(path)
-                tell(f"{path}: its columns are read as {names}; --columns names other ones")
+                tell(f"{path}: the columns are read as {names}; to change this, give --columns")
             return columns.read_columns(path, columns.parse_columns(names), repair, tell, *last)
         if kind == "table":
             return rows.read_rows(path, rows.parse_row_columns(names or ""), *last)
@@ -344,11 +372,13 @@ def grammar(files: Sequence[str], options: Mapping[str, Any]) -> Built:
     from mtlprune.corpora.grammar import build_grammar
 
     if files:
-        raise CorpusError(f"grammar is generated from no files, found {files[0]}; leave it out")
+        raise CorpusError(
+            f"grammar: expected no files, because the corpus is generated, found {files[0]}; leave it out"
+        )
     sizes = {"train": 4000, "dev": 500, "test": 500}
     for split in sizes.keys() & options.keys():
         if (size := whole_number(options[split][-1])) is None:
-            raise CorpusError(f"grammar, --{split}: expected a number of sentences, found {options[split][-1]!r}")
+            raise CorpusError(f"grammar: expected a number of sentences after --{split}, found {options[split][-1]!r}")
         sizes[split] = size
     seed = options.get("seed", 1)
     reflexives = options.get("reflexives", False)
@@ -364,7 +394,9 @@ def merge(files: Sequence[str], options: Mapping[str, Any]) -> Built:
 
     loaded = {path: load_corpus(Path(path)) for path in files}
     if len(loaded) < max(2, len(files)):
-        raise CorpusError(f"expected several corpora to merge, found {', '.join(files) or 'none'}; name each once")
+        raise CorpusError(
+            f"merge: expected two or more different corpora, found {', '.join(files) or 'none'}; name each corpus once"
+        )
     content = {path: {s: corpus[s] for s in corpus.splits} for path, corpus in loaded.items()}
     splits, mixed = merge_corpora(content, tell)
     licence = "; ".join(dict.fromkeys(corpus.info["licence"] for corpus in loaded.values()))
@@ -412,9 +444,9 @@ _BUILDERS: dict[str, Callable[[Sequence[str], Mapping[str, Any]], Built]] = {
 # -- look at them ------------------------------------------------------------------------------------------------------
 
 
-@app.command(short_help="Refuse changed files, and count sentences, words and labels.")
-def check(folder: Annotated[Path, typer.Argument(help="A corpus made by build.")]) -> None:
-    """Refuse a corpus whose files were changed since it was built, and count its sentences, words and labels."""
+@app.command(short_help="Check for changed files, and count sentences, words and labels.")
+def check(folder: Annotated[Path, typer.Argument(help="Folder of a corpus that `mtlprune data build` made.")]) -> None:
+    """Check that no file of a corpus was changed since it was built, and count its sentences, words and labels."""
     from mtlprune.cli.display import working
     from mtlprune.corpora.tables import count
 
@@ -426,11 +458,11 @@ def check(folder: Annotated[Path, typer.Argument(help="A corpus made by build.")
         if wrong := [key for key, value in stored.items() if counts[split].get(key, value) != value]:
             raise CorpusError(
                 f"{folder / INFO}: expected {counts[split][wrong[0]]} as {wrong[0]} of {split}, found "
-                f"{stored[wrong[0]]}; build the corpus anew"
+                f"{stored[wrong[0]]}; build the corpus again"
             )
     terminal.print(f"{corpus.info['name']} ({corpus.info['licence']})")
     terminal.print(_counts_table(counts))
-    terminal.print(f"No file was changed since it was built; fingerprint {corpus.fingerprint}")
+    terminal.print(f"No file was changed since the corpus was built. Its fingerprint is {corpus.fingerprint}")
     for line in remarks(corpus, {split: corpus[split] for split in corpus.splits}):
         terminal.print(line)
 
@@ -477,12 +509,12 @@ def _numbers(counts: Mapping[str, Any]) -> dict[str, int]:
 
 @app.command(short_help="Print one sentence with all its layers.")
 def show(
-    folder: Annotated[Path, typer.Argument(help="A corpus made by build.")],
+    folder: Annotated[Path, typer.Argument(help="Folder of a corpus that `mtlprune data build` made.")],
     sentence_id: Annotated[
-        str | None, typer.Argument(metavar="ID", help="Name of a sentence, or its position (dev:1).")
+        str | None, typer.Argument(metavar="ID", help="Name of a sentence, or its position, such as dev:1.")
     ] = None,
 ) -> None:
-    """Print one sentence with all its layers, the first of dev if none is named."""
+    """Print one sentence with all its layers. If no sentence is named, the first one of dev is printed."""
     from mtlprune.cli.display import print_sentence
 
     corpus = load_corpus(folder)
@@ -494,26 +526,28 @@ def show(
         if sentence is not None:
             return print_sentence(console(), sentence, split)
     split = corpus.splits[0]
-    example = f"ids are like {corpus[split][0].id!r}, places like {split}:1"
-    raise CorpusError(f"{folder}: expected the id of a sentence, found {sentence_id!r}; {example}")
+    example = f"ids look like {corpus[split][0].id!r}, and positions like {split}:1"
+    raise CorpusError(f"{folder}: expected the id or position of a sentence, found {sentence_id!r}; {example}")
 
 
-@app.command(short_help="Write one layer in its scorer's format.")
+@app.command(short_help="Write one layer in the format of its scorer.")
 def export(
-    folder: Annotated[Path, typer.Argument(help="A corpus made by build.")],
+    folder: Annotated[Path, typer.Argument(help="Folder of a corpus that `mtlprune data build` made.")],
     split: Annotated[str, typer.Option(help="Split, such as train, dev or test.")],
     layer: Annotated[str, typer.Option(help="Layer of the corpus.")],
-    out: Annotated[Path, typer.Option(help="The file to write.")],
+    out: Annotated[Path, typer.Option(help="File that is written.")],
 ) -> None:
-    """Write one layer in its scorer's format; sentences without the layer are left out.
+    """Write one layer in the format of its scorer. Sentences without the layer are left out.
 
-    If the corpus was built from CoNLL-U, tags and trees are written into its lines.
+    If the corpus was built from CoNLL-U, tags and trees are written into the lines of those files.
     """
     from mtlprune.corpora.export import export as export_layer
 
     corpus = load_corpus(folder)
     sentences = corpus[split]
     if corpus.info["splits"][split]["known"].get(layer) == 0:
-        raise CorpusError(f"{folder}: expected sentences of {split} with the layer {layer}, found none; choose another")
+        raise CorpusError(
+            f"{folder}: expected sentences of {split} with the layer {layer}, found none; choose another layer or split"
+        )
     written = export_layer(sentences, layer, out)
     console().print(f"{out}: {written} of {len(sentences)} sentences")

@@ -47,7 +47,7 @@ def interruption(terminal: Console) -> Iterator[Callable[[], bool]]:
             raise KeyboardInterrupt
         signals.append(number)
         name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
-        terminal.print(f"{name}: stopping after this update; once more stops at once", soft_wrap=True)
+        terminal.print(f"{name}: stopping after this update; press Ctrl-C again to stop at once", soft_wrap=True)
 
     caught = _SIGNALS if threading.current_thread() is threading.main_thread() else ()  # elsewhere none can be caught
     before = {number: signal.signal(number, answer) for number in caught}

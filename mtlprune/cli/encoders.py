@@ -8,9 +8,14 @@ from mtlprune.cli.console import console, new_table
 
 
 def encoders(
-    name: Annotated[str | None, typer.Argument(metavar="[ENCODER]", help="A hub name, a folder, or minilm.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[ENCODER]", help="Name of an encoder on the Hugging Face hub, a local folder, minilm or mpnet."
+        ),
+    ] = None,
 ) -> None:
-    """List the families of encoders and what each supports; with ENCODER, describe that encoder."""
+    """List the families of encoders and what each family supports. With ENCODER, describe that encoder."""
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
     from mtlprune.encoder.abilities import Abilities, abilities, table
@@ -21,8 +26,8 @@ def encoders(
             grid.add_row(*row)
         console().print(grid)
         if missing_families := [row.family for row in table() if row.family not in CONFIG_MAPPING_NAMES]:
-            typer.echo(f"The transformers installed here do not have {', '.join(missing_families)}.")
-        typer.echo("Other encoders of transformers can be trained, without gates and analyses of heads.")
+            typer.echo(f"The installed version of transformers does not have {', '.join(missing_families)}.")
+        typer.echo("Other encoders of transformers can be trained, but without gates and analyses of heads.")
         return
 
     from mtlprune.encoder.families import FAMILIES
@@ -34,7 +39,10 @@ def encoders(
     to_tokens = encoder.tokenizer.convert_ids_to_tokens
     typer.echo(f"{name}: {kind}, {locate(name)}")
     if kind not in FAMILIES:
-        typer.echo("It can be trained, without gates and analyses of heads: where these lie is not known.")
+        typer.echo(
+            "This encoder can be trained, but without gates and analyses of heads, because mtlprune does not know "
+            "where its heads are."
+        )
         return
     places = encoder.places
     size = f"{places.layers} layers × {places.heads}, each {places.width} wide, hidden size {encoder.hidden_size}"

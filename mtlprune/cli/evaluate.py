@@ -23,14 +23,16 @@ def evaluate(
     best: Annotated[
         str | None,
         typer.Option(
-            metavar="TASK", help="Use the weights that are best for this task only.", rich_help_panel=ADVANCED
+            metavar="TASK",
+            help="Task whose best weights are scored (those with the best mean over all tasks, if not given).",
+            rich_help_panel=ADVANCED,
         ),
     ] = None,
     predictions: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Folder for LAYER.gold and LAYER.pred, which official scorers read.",
+            help="Folder for the files LAYER.gold and LAYER.pred, which official scorers read.",
             rich_help_panel=ADVANCED,
         ),
     ] = None,
@@ -40,13 +42,14 @@ def evaluate(
             "--corpus",
             "--data",
             metavar="DIR",
-            help="Corpus to score on (that of the run, if not given).",
+            help="Corpus on which runs are scored (that of the run, if not given).",
             rich_help_panel=ADVANCED,
         ),
     ] = None,
     device: Device = None,
 ) -> None:
-    """Score the best weights of runs; scores, per-sentence counts and predictions stay in the run folders."""
+    """Score the best weights of runs. The command writes scores, counts by sentence and predictions into the run
+    folders."""
     from mtlprune.cli.display import working
 
     folders = named_runs(runs)
@@ -103,7 +106,8 @@ def _evaluate(
         terminal.print(types)
     if nested := [layer for layer, kind in kinds.items() if kind in ("brackets", "frames")]:
         terminal.print(
-            f"{', '.join(nested)} have no scores by type, because seqeval reads one tag a word, and spans overlap"
+            f"{', '.join(nested)} have no scores by type, because seqeval reads one tag per word, and these spans "
+            "overlap"
         )
     terminal.print(f"written: {folder.path}/{{scores,counts,predictions}}/{name}.*")
     for line in filter(None, (foreign_punctuation(gold, task) for task in result.scores)):

@@ -30,14 +30,22 @@ def export(
         bool, typer.Option("--remove", help="Cut closed heads out of the weights instead, and write a run.")
     ] = False,
     keep: Annotated[
-        int | None, typer.Option(metavar="K", min=0, help="With --remove, keep the K most open heads (all open ones).")
+        int | None,
+        typer.Option(
+            metavar="K",
+            min=0,
+            help="With --remove, number of most open heads that are kept (all open heads, if not given).",
+        ),
     ] = None,
     task: Annotated[
         str | None,
-        typer.Option(metavar="TASK", help="Task whose gates or clones are used, if each task has its own."),
+        typer.Option(
+            metavar="TASK", help="Task whose gates or clones are used, if tasks have separate gates or clones."
+        ),
     ] = None,
     head: Annotated[
-        str | None, typer.Option(metavar="TASK", help="Add the linear layer of a task.", rich_help_panel=ADVANCED)
+        str | None,
+        typer.Option(metavar="TASK", help="Task whose linear layer is added to the model.", rich_help_panel=ADVANCED),
     ] = None,
     licence: Annotated[
         str | None,
@@ -46,15 +54,17 @@ def export(
 ) -> None:
     """Write a run's encoder for Hugging Face transformers, with its gates folded into the weights, and a model card.
 
-    AutoModel.from_pretrained(DIR) gives the states that the run computes; the command checks this before it makes DIR.
-    With --remove DIR is a run without the closed heads, checked against the masked run and scored on dev; it works with
-    evaluate, predict, bench and table.
+    AutoModel.from_pretrained(DIR) computes the same states as the run. The command checks this before it makes DIR.
+    With --remove, DIR is a run without the closed heads, which is checked against the masked run and scored on dev. It
+    works with evaluate, predict, bench and table.
     """
     if keep is not None and not remove:
-        raise RunError("--keep is for --remove; give that too, or leave it out")
+        raise RunError("--keep has an effect only with --remove; add --remove, or leave --keep out")
     if remove and (licence or head):
         option = "--licence" if licence else "--head"
-        raise RunError(f"{option} is for a model that transformers load; with --remove a run is written; leave it out")
+        raise RunError(
+            f"{option} has no effect with --remove, which writes a run and not a model for transformers; leave it out"
+        )
     from mtlprune.cli.display import working
     from mtlprune.runs.claims import load_claims
 
@@ -84,12 +94,16 @@ def _export(run: Path, out: Path, task: str | None, head: str | None, licence: s
         write_sums(folder.path)  # before the card, which is its reader's to change
         write_text(folder.path / "README.md", model_card(export_request, exported))
     terminal.print(exporting.account(exported))
-    terminal.print(f"checked: states of random sub-words differ from the run's by {exported.difference:.1e} (relative)")
+    terminal.print(
+        f"checked: states of random sub-words differ from those of the run by {exported.difference:.1e} (relative)"
+    )
     if exported.compared:
-        terminal.print(f"checked: the model card's code gives {exported.compared} words the run's labels")
+        terminal.print(
+            f"checked: the code of the model card gives {exported.compared} words the same labels as the run"
+        )
     if licence is None:
-        terminal.print("note: the model card states no licence of the whole; --licence ID does")
-    terminal.print(f"written: {out}; `hf upload OWNER/NAME {shlex.quote(str(out))}` puts it on the hub")
+        terminal.print("note: the model card names no licence for the whole model; give --licence ID to name one")
+    terminal.print(f"written: {out}; `hf upload OWNER/NAME {shlex.quote(str(out))}` uploads it to the hub")
 
 
 def _remove(run: Path, out: Path, task: str | None, keep: int | None, terminal: Console) -> None:
@@ -118,16 +132,24 @@ def _remove(run: Path, out: Path, task: str | None, keep: int | None, terminal: 
 def _account(removal_request: RemovalRequest, pruned: Pruned) -> Iterator[str]:
     layers, heads = pruned.gates.shape
     folded = int(((pruned.gates > 0) & (pruned.gates < 1)).sum())
-    yield f"heads: {pruned.heads.count} of {layers * heads} are kept; {folded} gates below 1 are in the weights now"
+    yield (
+        f"heads: {pruned.heads.count} of {layers * heads} are kept; {folded} gates below 1 are folded into the weights"
+    )
     if removal_request.most_open is not None and pruned.heads.count < removal_request.most_open:
-        yield f"note: only {pruned.heads.count} heads are open; closed ones add nothing, so they go too"
+        yield f"note: only {pruned.heads.count} heads are open; closed heads add nothing, so they are removed too"
     if pruned.heads.layer_gates:
-        yield "note: layers share weights here: a head goes when all of them closed it, and gates stay in the model"
+        yield (
+            "note: layers share weights in this encoder, so a head is removed only if all layers close it, and gates "
+            "stay in the model"
+        )
     before, after = pruned.parameters["before"], pruned.parameters["after"]
     for name, number in (("encoder", before["encoder"]), ("encoder and decoders", sum(before.values()))):
         left = after["encoder"] if name == "encoder" else sum(after.values())
         yield f"parameters of {name}: {number:,} before, {left:,} after ({1 - left / number:.1%} fewer)"
-    yield f"checked: word vectors of dev sentences differ from the masked model's by {pruned.difference:.1e} (relative)"
+    yield (
+        f"checked: word vectors of dev sentences differ from those of the masked model by {pruned.difference:.1e} "
+        "(relative)"
+    )
 
 
 def _layers_table(pruned: Pruned) -> Table:

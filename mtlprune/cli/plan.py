@@ -43,24 +43,25 @@ def plan(
         list[str] | None,
         typer.Argument(
             metavar="[RUNS|sd=POINTS]",
-            help="Finished single-task and joint runs whose variance is taken, or how much MTL − STL varies between "
-            f"seeds; sd={SD:g}, if not given.",
+            help="Finished single-task and joint runs from which the variance is taken, or the standard deviation of "
+            f"MTL − STL between seeds (sd={SD:g}, if not given).",
         ),
     ] = None,
 ) -> None:
     """Compute which difference between joint and single-task training a sweep can detect.
 
-    A difference is detectable if four of five such studies would find it, at two-sided 5 %, paired by seed and not
-    corrected. The command also computes how many seeds one point needs (docs/methods/significance.md).
+    A difference is detectable if four of five such studies would find it with a two-sided test at 5 %, paired by seed
+    and not corrected. The command also computes how many seeds make one point detectable
+    (docs/methods/significance.md).
     """
     run_arguments = runs or [f"sd={SD}"]
     tasks, settings = _joint_settings(read_specification(sweep))
     errors = _assumed(run_arguments) if run_arguments[0].startswith("sd=") else _measured(run_arguments, tasks)
-    title = f"MTL − STL of {', '.join(map(str.upper, tasks))} that {sweep} could show, points"
+    title = f"MTL − STL of {', '.join(map(str.upper, tasks))} that {sweep} can detect, in points"
     table = new_table(title, "", *(f">{name.upper()}" for name in errors), "settings")
     seed_deviations = (number(error.of_seeds(1).seeds[0]) for error in errors.values())
     table.add_row("standard deviation between seeds", *seed_deviations, "")
-    table.add_row("error by sentences", *(number(error.sentences) for error in errors.values()), "")
+    table.add_row("standard error over sentences", *(number(error.sentences) for error in errors.values()), "")
     for seeds, names in sorted(settings.items()):
         detectable_effects = (number(error.detectable(seeds)) if seeds > 1 else "–" for error in errors.values())
         table.add_row(f"detectable with {plural(seeds, 'seed')}", *detectable_effects, ", ".join(names))
@@ -68,8 +69,9 @@ def plan(
     console().print(table)
     if not runs:
         say(
-            f"Assumed: {SD:g} points between seeds and {SENTENCES:g} by sentences, as of a mean of five tasks of "
-            "MiniLM on 2,000 sentences; name finished runs or sd=POINTS for others. One task varies by more."
+            f"The table assumes standard deviations of {SD:g} points between seeds and {SENTENCES:g} points over "
+            "sentences, which are those of the mean of five tasks of MiniLM on 2,000 sentences. Name finished runs or "
+            "sd=POINTS to change them. A single task varies more."
         )
 
 
@@ -100,8 +102,8 @@ def _joint_settings(specification: SweepSpecification) -> tuple[Sequence[str], d
         shared[len(seeds)].append(group[0].name)
     if len(tasks) < 2 or max(shared) < 2:
         raise SweepError(
-            f"{specification.path}: expected tasks trained alone and jointly with the same two seeds or more, found "
-            "none; add them to the grid"
+            f"{specification.path}: expected single-task and joint runs with two or more common seeds, found none; add "
+            "such runs to the grid"
         )
     return tasks, {number: names for number, names in shared.items() if number}
 
@@ -113,7 +115,9 @@ def _assumed(run_arguments: Sequence[str]) -> dict[str, StandardError]:
     with contextlib.suppress(ValueError):
         if len(run_arguments) == 1 and 0 < (points := float(run_arguments[0].removeprefix("sd="))) < 100:
             return {"mean": StandardError((points,), (0,), (0.0,), SENTENCES)}
-    raise SweepError(f"{' '.join(run_arguments)}: expected sd=POINTS, above 0 and below 100, or finished runs")
+    raise SweepError(
+        f"{' '.join(run_arguments)}: expected sd=POINTS above 0 and below 100, or finished runs; correct the argument"
+    )
 
 
 def _measured(runs: Sequence[str], tasks: Sequence[str]) -> dict[str, StandardError]:
@@ -130,11 +134,12 @@ def _measured(runs: Sequence[str], tasks: Sequence[str]) -> dict[str, StandardEr
     if {*errors} != {"mean", *tasks}:
         joint_tasks = ", ".join(map(str.upper, [*errors][1:]))
         raise SweepError(
-            f"{runs[0]}: joint runs of {joint_tasks}; expected those of the tasks that the sweep trains jointly"
+            f"{runs[0]}: expected joint runs of the tasks that the sweep trains jointly, found those of {joint_tasks}; "
+            "name other runs"
         )
     for name, error in errors.items():
         if error.unknown or not error.free:
-            cause = error.unknown or "two seeds or more are needed"
+            cause = error.unknown or "two or more seeds are needed"
             raise SweepError(f"{runs[0]}: the variance of {name.upper()} is not known: {cause}")
     return errors
 
@@ -174,14 +179,17 @@ def _without_corpus(settings: Config) -> Iterator[str]:
     from mtlprune.sweeps.times import shape_of, training_sentences
 
     train, data = settings.train, settings.data
-    yield f"parameters: encoder about {shape_of(settings.encoder.name).weights:,}; decoders by the labels of the corpus"
+    yield (
+        f"parameters: encoder about {shape_of(settings.encoder.name).weights:,}; the size of the decoders depends on "
+        "the labels of the corpus"
+    )
     if (sentence_count := training_sentences(settings)) is not None:
         sentences = min(sentence_count, data.train_sentences or sentence_count)
         updates_per_epoch = math.ceil(sentences / train.batch_sentences)
         updates_per_epoch *= len(settings.tasks) if train.mixing == "sampled" else 1
         basis = f"{sentences:,} sentences, {train.mixing} mixing"
         total = f"{updates_per_epoch * train.epochs:,} in {plural(train.epochs, 'epoch')}"
-        yield f"updates: about {updates_per_epoch:,} an epoch, {total} ({basis})"
+        yield f"updates: about {updates_per_epoch:,} per epoch, {total} ({basis})"
     if text := start_and_pruning(settings):
         yield text
 
@@ -194,7 +202,7 @@ def _cost(settings: Config) -> Iterator[str]:
     yield f"memory: about {rough_memory(settings) / 1e9:.1f} GB"
     if (slow := rough_seconds(settings)) is not None:
         speeds = f"{core() / 1e12:g} and {GPU / 1e12:g} TFLOP/s"
-        yield f"time, roughly: {duration(slow)} on one core, {duration(slow * core() / GPU)} on a GPU ({speeds})"
+        yield f"estimated time: {duration(slow)} on one core, {duration(slow * core() / GPU)} on a GPU ({speeds})"
 
 
 def _split_table(inspection: Inspection) -> Table:
@@ -210,8 +218,8 @@ def _split_table(inspection: Inspection) -> Table:
         },
         "longest sentence (words)": inspection.longest,
         "words that become unknown tokens": inspection.unknown_words,
-        "sentences longer than the positions": inspection.windowed,
-        "windows of the longest": inspection.windows,
+        "sentences with more sub-words than positions": inspection.windowed,
+        "windows of the longest sentence": inspection.windows,
     }
     for title, cells in rows.items():
         table.add_row(title, *(f"{cells[split]:,}" for split in inspection.sentences))
@@ -226,8 +234,8 @@ def _facts(inspection: Inspection) -> list[str]:
     parameters = ", ".join(f"{name} {number:,}" for name, number in inspection.parameters.items())
     return [
         f"precision {train.precision} on {train.device}, threads: {train.threads}",
-        f"updates: {per_epoch} an epoch, {sum(inspection.updates):,} in {epochs} ({train.mixing} mixing)",
-        f"parameters: {parameters}; together {sum(inspection.parameters.values()):,}",
+        f"updates: {per_epoch} per epoch, {sum(inspection.updates):,} in {epochs} ({train.mixing} mixing)",
+        f"parameters: {parameters}; in all {sum(inspection.parameters.values()):,}",
         *filter(None, [inspection.remarks]),
     ]
 
@@ -262,7 +270,7 @@ _CLOSED_GATE = 2.4
 def start_and_pruning(config: Config) -> str:
     """train.start, train.freeze, treatment and pruning in words; empty where a run trains all of the encoder."""
     train = config.train
-    start_text = f"starts from {train.start}, its best epoch" if train.start else ""
+    start_text = f"starts from the best epoch of {train.start}" if train.start else ""
     frozen = f"frozen: {' and '.join(train.freeze)}" if train.freeze else ""
     pruning = pruning_title(config.pruning, "decoders" in train.freeze)
     titles = {"treatment": treatment_title(config.treatment), "pruning": pruning}
@@ -281,20 +289,22 @@ def _plan(inspection: Inspection) -> Iterator[str]:
     layers, heads_per_layer = inspection.heads
     yield f"heads: {layers * heads_per_layer} ({layers} layers × {heads_per_layer})"
     if settings.sets == "per_task":
-        yield f"each task has gates of its own: a batch is encoded {len(inspection.config.tasks)} times"
+        yield f"each task has separate gates, so a batch is encoded {len(inspection.config.tasks)} times"
     if settings.importance_of is not None:
         sentences = min(settings.importance_sentences, inspection.sentences[inspection.config.data.train])
         yield f"heads are chosen by the loss of {settings.importance_of} on {sentences:,} training sentences"
     if settings.method == "stable":
         bound = expected_false(settings.keep or 0, settings.threshold, layers * heads_per_layer)
         yield (
-            f"stable: claimed are heads that {settings.threshold:g} of {settings.halves} halves of them keep; at most "
-            f"{bound:.1f} false claims are expected"
+            f"stable: a head is claimed if at least {settings.threshold:.0%} of {settings.halves} random halves of "
+            f"these sentences keep it; at most {bound:.1f} false claims are expected"
         )
     if settings.method == "gates" and settings.penalty == "lambda":
-        yield f"penalty lambda {settings.strength:g}: how many heads stay open is not known before"
+        yield (
+            f"the penalty is λ = {settings.strength:g}; the number of heads that stay open is not known before training"
+        )
     elif settings.method == "gates" or settings.noise:
-        yield f"heads are closed by update {inspection.settles_at:,} of {total:,}; an epoch after it may be the best"
+        yield f"heads are closed by update {inspection.settles_at:,} of {total:,}; only later epochs may be the best"
 
 
 def _pruning_warnings(inspection: Inspection) -> Iterator[str]:
@@ -302,6 +312,6 @@ def _pruning_warnings(inspection: Inspection) -> Iterator[str]:
     settings, total = inspection.config.pruning, sum(inspection.updates)
     free = settings.penalty == "lambda"
     if settings.method == "gates" and settings.rate * total < (_CLOSED_GATE if free else 0.9 * _TRAVEL):
-        late = "hardly any head will close" if free else f"the gates may not come to {settings.keep} heads in time"
-        advice = f"take about {_TRAVEL / total:.2g}, or train for more updates"
-        yield f"pruning.rate: {settings.rate:g} is small for {total:,} updates; {late}; {advice}"
+        late = "hardly any head will close" if free else f"the gates may not reach {settings.keep} heads in time"
+        advice = f"set it to about {_TRAVEL / total:.2g}, or train for more updates"
+        yield f"pruning.rate = {settings.rate:g} is small for {total:,} updates, so {late}; {advice}"

@@ -43,7 +43,7 @@ TAG = re.compile(r"O|[BIELSUM][-_]\S+|[A-Z]{2,5}\$?|\W+|_")
 """What stands in columns of tags, and hardly at the same place of every line of text."""
 BEGIN = 50
 """Lines that are looked at for it."""
-_TOO_LONG = "gets no constituents; more than %d would take long; --longest-con N allows more"
+_TOO_LONG = "gets no constituents, because more than %d words take long; --longest-con N raises this limit"
 Group = list[tuple[int, Sentence]]
 """Sentences, each with the line where it begins."""
 SENTENCES, WORDS = 512, 16384
@@ -55,26 +55,28 @@ def predict(
     file: Annotated[
         Path,
         typer.Argument(
-            help="Text (-: standard input) with one sentence in each line and blanks or tabs between words; CoNLL-U "
-            "(.conllu, .conll, .conllup, .cupt); or JSON Lines (.jsonl)."
+            help="Text with one sentence in each line and spaces or tabs between words, CoNLL-U (.conllu, .conll, "
+            ".conllup, .cupt), or JSON Lines (.jsonl). The name - stands for standard input."
         ),
     ],
     out: Annotated[Path | None, typer.Option(help="File to write to instead of the terminal.")] = None,
     format_: Annotated[
         Literal["jsonl", "conllu", "text", "tsv"] | None,
         typer.Option(
-            "--format", help="Output format (if not given: text on a terminal, conllu for a .conllu file, else jsonl)."
+            "--format",
+            help="Output format (if not given, text on a terminal, conllu for a .conllu file, and otherwise jsonl).",
         ),
     ] = None,
     input_: Annotated[
         Literal["jsonl", "conllu", "text"] | None,
-        typer.Option("--input", help="Input format (by the suffix of the file, if not given)."),
+        typer.Option("--input", help="Input format (if not given, the suffix of the file decides)."),
     ] = None,
     columns: Annotated[
         str | None,
         typer.Option(
             metavar="NAMES",
-            help="Columns of the file, as for data build; the columns that the run predicts are replaced.",
+            help="Columns of the file, named as for `mtlprune data build`. The columns that the run predicts are "
+            "replaced.",
             show_default=False,
         ),
     ] = None,
@@ -83,13 +85,13 @@ def predict(
         int | None,
         typer.Option(
             min=0,
-            help="Largest number of words; longer sentences get no constituents, whose time grows with the third power "
-            "(500, about a second, if not given).",
+            help="Largest number of words of a sentence that gets constituents (500, if not given). The time that they "
+            "take grows with the third power of this number, and is about a second for 500 words.",
         ),
     ] = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out lines that cannot be read.")] = False,
 ) -> None:
-    """Annotate sentences with every task of a run; results are written as they come.
+    """Annotate sentences with every task of a run. Each group of sentences is written as soon as it is annotated.
 
     In CoNLL-U output only the columns that the run predicts change. With --columns, a file in columns also keeps
     the columns that the run does not predict.
@@ -98,7 +100,7 @@ def predict(
 
     terminal, notes, folder = console(), Notes(), RunFolder.with_weights(run)
     if out is not None and out.exists() and file.exists() and out.samefile(file):
-        raise RunError(f"{out}: expected a file to write to, found the one that is read; name another (--out)")
+        raise RunError(f"{out}: expected another file than the one that is read; name it with --out")
     in_place = _column_file(folder, file, columns, bool(format_ or input_ or skip_bad))
     kind = _kind_of_output(out, "columns" if in_place else format_, terminal.is_terminal)
     left_out = _left_out(folder, kind, in_place, notes)
@@ -106,7 +108,7 @@ def predict(
         groups = _grouped(_sentences(file, files, in_place, input_, notes, skip_bad))
         first = next(groups, None)
         if first is None:
-            raise CorpusError(f"{file}: expected sentences, found none; write some into it")
+            raise CorpusError(f"{file}: expected sentences, found none; name a file with sentences")
         annotate = _annotator(folder, file, left_out, device, longest_con, notes)
         write = _writer(out, kind, files, folder, in_place)
         count = _annotate_all(file, itertools.chain([first], groups), annotate, write, notes)
@@ -142,7 +144,7 @@ def _sentences(
     stream = sys.stdin.buffer if str(file) == "-" else files.enter_context(file.open("rb"))
     # A pipe is read as it comes, as of `<(zcat x)`. A device such as /dev/zero may have no end of line, and never end.
     if (file.is_char_device() and not stream.isatty()) or file.is_block_device():
-        raise CorpusError(f"{file}: expected a file or a pipe, found a device; name the text itself")
+        raise CorpusError(f"{file}: expected a file or a pipe, found a device; name a file with sentences")
     if in_place:
         return in_place.sentences()
     kind = input_ or _kind_of_file(file)
@@ -189,7 +191,7 @@ def _column_file(folder: RunFolder, file: Path, columns: str | None, other_optio
     if columns is None:
         return None
     if other_options:
-        raise RunError("--columns decides what is read and written; leave out --format, --input and --skip-bad")
+        raise RunError("--columns already decides what is read and written; leave out --format, --input and --skip-bad")
     return ColumnFile(file, columns, folder.config.tasks)
 
 
@@ -209,10 +211,12 @@ def _left_out(folder: RunFolder, kind: str, in_place: ColumnFile | None, notes: 
     left_out = [task for task in kinds if task not in fitting] if in_place or kind in ("conllu", "tsv") else []
     if len(left_out) == len(kinds):
         content = "" if kind == "tsv" else "tags, the tree dep, names or other spans, and "
-        problem = f"--format {kind} holds {content}what whole sentences have"
-        raise RunError(f"{problem}, but this run predicts {', '.join(kinds)}; use jsonl")
+        problem = f"--format {kind} holds {content}labels of whole sentences"
+        raise RunError(f"{problem}, but this run predicts {', '.join(kinds)}; use --format jsonl")
     if left_out:
-        notes.warn(f"left out: {', '.join(left_out)}; {place} no place for them, jsonl has")
+        notes.warn(
+            f"layers left out: {', '.join(left_out)}, because {place} no place for them; --format jsonl keeps them"
+        )
     return left_out
 
 
@@ -246,7 +250,8 @@ def _kind_of_file(file: Path) -> str:
     if file.suffix.lower() not in FORMS:
         raise CorpusError(
             f"{file}: expected a file .txt, .conllu or .jsonl, found {file.suffix}; `mtlprune data build` reads other "
-            "forms and `data export` writes CoNLL-U; if its lines are sentences, give --input text"
+            "formats and `mtlprune data export` writes CoNLL-U; if the lines of the file are sentences, give --input "
+            "text"
         )
     return FORMS[file.suffix.lower()]
 

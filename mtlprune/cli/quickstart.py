@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 def quickstart(
     overrides: Overrides = None,
     out: Annotated[Path, typer.Option(help="Folder for corpus, runs, table and report.")] = Path("quickstart"),
-    train: Annotated[int, typer.Option(min=1, help="Sentences to train on.")] = 800,
-    dev: Annotated[int, typer.Option(min=1, help="Sentences that choose the best epoch.")] = 100,
-    test: Annotated[int, typer.Option(min=1, help="Held-out sentences.")] = 300,
+    train: Annotated[int, typer.Option(min=1, help="Number of training sentences.")] = 800,
+    dev: Annotated[int, typer.Option(min=1, help="Number of dev sentences, which choose the best epoch.")] = 100,
+    test: Annotated[int, typer.Option(min=1, help="Number of test sentences.")] = 300,
     jobs: Jobs = None,
     keep_weights: KeepWeights = None,
 ) -> None:
-    """Compare five tasks alone and together on a small generated corpus: `mtlprune compare`, in a few minutes.
+    """Run `mtlprune compare` with five tasks on a small generated corpus, which takes a few minutes.
 
     The command writes the table of scores to OUT/table.md, and the report with maps, overlap, probes and labels to
     OUT/report.html. If it is interrupted, the same command continues.
@@ -54,7 +54,9 @@ def _make_corpus(path: Path, sizes: dict[str, int], terminal: Console) -> None:
     sources = {"generator": f"mtlprune {__version__}, {settings}"}
     if (path / INFO).is_file():  # it is written last
         if load_corpus(path).info["sources"] != sources:
-            raise CorpusError(f"{path}: expected the corpus of this quickstart, found another one; name another --out")
+            raise CorpusError(
+                f"{path}: expected the corpus of this quickstart, found another corpus; name another --out"
+            )
         return
     terminal.print(f"generating {path}: {settings}")
     save_corpus(build_grammar(**sizes, reflexives=False), path, name="grammar", licence="Apache-2.0", sources=sources)

@@ -36,7 +36,10 @@ def table(
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="File to write to instead of the terminal.")] = None,
     format_: Annotated[Literal["markdown", "latex", "csv", "json"], typer.Option("--format")] = "markdown",
     against: Annotated[
-        str | None, typer.Option(metavar="TITLE", help="Compare with the column of this title, not STL.")
+        str | None,
+        typer.Option(
+            metavar="TITLE", help="Title of the column to compare with (that of the single-task runs, if not given)."
+        ),
     ] = None,
     by: Annotated[
         Literal["corpus"] | None, typer.Option(help="Show a block of rows for each corpus.", rich_help_panel=ADVANCED)
@@ -51,17 +54,19 @@ def table(
     speed: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", help="Folder of `mtlprune analyze speed`, which adds a column.", rich_help_panel=ADVANCED
+            metavar="DIR",
+            help="Folder that `mtlprune analyze speed` wrote; its speeds become a column.",
+            rich_help_panel=ADVANCED,
         ),
     ] = None,
     resamples: Resamples = 10_000,
 ) -> None:
     """Compare runs: one row per task, one column per setting, several seeds as mean ± sample standard deviation.
 
-    Differences to STL are tested over seeds and sentences, from the stored counts.
+    Differences from single-task training (STL) are tested over seeds and sentences, with the stored counts.
     """
     if not 0 < margin < 100:
-        raise RunError(f"--margin: expected points above 0 and below 100, found {margin:g}")
+        raise RunError(f"--margin: expected points above 0 and below 100, found {margin:g}; correct the number")
     if majority is not None:
         read_info(majority)
     left_out: list[str] = []
@@ -159,7 +164,9 @@ def _read_majority(folder: Path) -> dict[str, dict[str, dict[str, float]]]:
     try:
         forms.BASELINES.validate_python(baselines)
     except ValueError:
-        raise RunError(f"damaged: {path}; remove it, and it is made again where the corpus is at hand") from None
+        raise RunError(
+            f"{path} is damaged; remove it, and mtlprune makes it again if the corpus is available"
+        ) from None
     return baselines
 
 
@@ -183,7 +190,8 @@ if TYPE_CHECKING:
 def report(
     runs: Runs,
     out: Annotated[
-        Path | None, typer.Option(help="File of the report (report.html, if not given); for pretraining runs a folder.")
+        Path | None,
+        typer.Option(help="File of the report (report.html, if not given), or for pretraining runs a folder."),
     ] = None,
     analyses: Annotated[
         list[Path] | None, typer.Option(metavar="DIR", help="Folder that `mtlprune analyze` wrote. Repeatable.")
@@ -242,9 +250,14 @@ def _pretrainings(runs: Sequence[Path], pretrainings: Sequence[Path], out: Path 
     from mtlprune.reports.pretraining import chart, markdown, read_pretrainings, summary
 
     if len(pretrainings) < len(runs):
-        raise RunError(f"{pretrainings[0]} is a pretraining, and others are none; name only pretrainings")
+        raise RunError(
+            f"report: expected only pretraining runs next to {pretrainings[0]}, which is one, found other runs; name "
+            "only pretraining runs"
+        )
     if out is None:
-        raise RunError("report: pretrainings need --out DIR, a folder for figure and table")
+        raise RunError(
+            "report: expected --out DIR for the figure and table of pretraining runs, found none; name a folder"
+        )
     logs = read_pretrainings(pretrainings)
     spec, text = chart(logs), markdown(logs)
     files = {
@@ -274,9 +287,12 @@ def gold_of(data: Path | None) -> Gold:
             if corpus.fingerprint == fingerprint and (path, split) not in loaded:
                 loaded[path, split] = list(corpus[split])
         except (CorpusError, RunError) as error:
-            raise RunError(f"the gold is not to be had ({error}); name its corpus with --corpus") from None
+            raise RunError(f"the gold labels cannot be read ({error}); name their corpus with --corpus") from None
         if corpus.fingerprint != fingerprint:
-            raise RunError(f"{path} is not the corpus of {run} (their fingerprints differ); name it with --corpus")
+            raise RunError(
+                f"{path} is not the corpus of {run}, because the fingerprints differ; name the right corpus with "
+                "--corpus"
+            )
         return loaded[path, split]
 
     return gold
@@ -290,12 +306,14 @@ runs = typer.Typer(
 )
 
 
-@runs.command(short_help="Keep runs without weights and text.")
+@runs.command(short_help="Pack runs without weights and text.")
 def pack(
     runs: Runs,
-    out: Annotated[Path, typer.Option(metavar="STUDY", help="Folder of the study. Runs are added to an existing one.")],
+    out: Annotated[
+        Path, typer.Option(metavar="STUDY", help="Folder of the study. Runs are added to an existing study.")
+    ],
     data: Data = None,
-    labels: Annotated[bool, typer.Option(help="Count the labels of every sentence; the page compares them.")] = True,
+    labels: Annotated[bool, typer.Option(help="Count the labels of every sentence, which the report compares.")] = True,
 ) -> None:
     """Pack runs into a study: table, claims, heads and report read STUDY and STUDY/NAME like runs.
 

@@ -28,14 +28,25 @@ _SOME_FAILED = 1
 
 def sweep(
     files: Annotated[
-        list[str], typer.Argument(metavar="FILE [KEY.PATH=VALUE]", help="A YAML file; with --dry-run also several.")
+        list[str],
+        typer.Argument(
+            metavar="FILE [KEY.PATH=VALUE]", help="YAML file of the sweep. With --dry-run, several files are allowed."
+        ),
     ],
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="The sweep's folder; runs/NAME if not given.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder of the sweep (runs/NAME, if not given).")
+    ] = None,
     only: Annotated[
-        list[str] | None, typer.Option(metavar="CELL", help="Run only these cells or patterns, such as 'gates-*'.")
+        list[str] | None,
+        typer.Option(
+            metavar="CELL", help="Cells that are run, or patterns of their names, such as 'gates-*'. Repeatable."
+        ),
     ] = None,
     jobs: Annotated[
-        int | None, typer.Option(min=1, help="Number of cells at once (one for each GPU, or one, if not given).")
+        int | None,
+        typer.Option(
+            min=1, help="Number of cells that run at once (one for each GPU, or one without a GPU, if not given)."
+        ),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the state of each cell and estimated times; train nothing.")
@@ -50,14 +61,17 @@ def sweep(
 ) -> None:
     """Run the missing cells of a sweep. If it is interrupted, the same command continues.
 
-    A cell that fails is reported, and does not stop the others. Once a cell of a kind is done, --dry-run estimates how
-    long the others of its kind will take.
+    A cell that fails is reported, and does not stop the others. Once a cell is done, --dry-run estimates from it how
+    long similar cells will take.
     """
     terminal = console()
     overrides = [argument for argument in files if "=" in argument]
     specifications = [read_specification(Path(file)) for file in files if "=" not in file]
     if len(specifications) != 1 and not (dry_run and specifications and out is None):
-        raise SweepError(f"expected one file of a sweep, found {len(specifications)}; --dry-run sums up several")
+        raise SweepError(
+            f"expected one file of a sweep, found {len(specifications)}; name one, or give --dry-run, which accepts "
+            "several"
+        )
 
     from mtlprune.sweeps.cells import narrowed, resolve
     from mtlprune.sweeps.pool import visible_gpus
@@ -108,7 +122,7 @@ def submit_cells(
     numbers = submit(left, sweep.root, launcher, jobs, parsed)
     for name, number in numbers.items():
         terminal.print(f"{name}: job {number}")
-    terminal.print(f"{plural(len(numbers), 'job')} submitted; before: {_count_states(states_by_name.values())}")
+    terminal.print(f"{plural(len(numbers), 'job')} submitted; states before: {_count_states(states_by_name.values())}")
 
 
 def list_cells(
@@ -121,7 +135,7 @@ def list_cells(
 
     all_states: list[State] = []
     left: list[Expected | None] = []
-    table = new_table(None, "sweep", ">cells", "state", ">hours left", ">rough, on a GPU")
+    table = new_table(None, "sweep", ">cells", "state", ">hours left", ">hours on a GPU")
     for sweep, cells in sweeps:
         states_by_name = states(sweep.cells.values())
         times = expected_times(sweep.cells.values(), states_by_name)
@@ -155,20 +169,20 @@ def _left(left: Sequence[Expected | None], jobs: int, configs: Sequence[Config],
         seconds = START + sum(cell.seconds for cell in with_time) / min(jobs, len(with_time))
         at_once = f"{jobs} at once" if jobs > 1 else "one after the other"
         unknown = (
-            f"; {len(left) - len(with_time)} whose data are not known are not counted"
+            f"; {len(left) - len(with_time)} cells are not counted, because their data are not known"
             if len(with_time) < len(left)
             else ""
         )
-        yield f"left, {at_once}: about {duration(seconds)}{unknown}"
+        yield f"time left, {at_once}: about {duration(seconds)}{unknown}"
         if afterwards:
             total_duration = duration(seconds + afterwards)
-            yield f"then analyses and page: about {duration(afterwards)}; all in all about {total_duration}"
+            yield f"analyses and report: about {duration(afterwards)} more; in all about {total_duration}"
     if rough := sum(expected.seconds for expected in with_time if expected.rough):
         gpu = f"about {duration(rough * core() / GPU)} on a GPU at {GPU / 1e12:.0f} TFLOP/s"
-        estimate_note = f"{duration(rough)} of it estimated, on one core ({core() / 1e9:.0f} GFLOP/s)"
-        yield f"{estimate_note}: {gpu}; the first finished runs give a better estimate"
+        estimate_note = f"{duration(rough)} of this time are estimated for one core ({core() / 1e9:.0f} GFLOP/s)"
+        yield f"{estimate_note}, or {gpu}; the first finished runs will improve the estimate"
     if left:
-        yield f"memory: about {max(map(rough_memory, configs)) / 1e9:.1f} GB a run, estimated"
+        yield f"memory: about {max(map(rough_memory, configs)) / 1e9:.1f} GB per run, estimated"
 
 
 def _list(
@@ -263,7 +277,7 @@ def run_cells(cells: Mapping[str, Cell], jobs: int, terminal: Console) -> None:
         threads = threads or [pool.threads]
         shared = f"{' or '.join(map(str, threads))} thread{'' if threads == [1] else 's'}"
         shared += f", {plural(len(pool.gpus), 'GPU')}" if pool.gpus else ""
-        summary = f"{plural(len(cells), 'cell')}, {len(pool.ends)} done already"
+        summary = f"{plural(len(cells), 'cell')}, {len(pool.ends)} already done"
         terminal.print(f"{summary}; {jobs} at once, each with {shared}")
         try:
             outcome = pool.run()
@@ -277,7 +291,7 @@ def run_cells(cells: Mapping[str, Cell], jobs: int, terminal: Console) -> None:
             terminal.print(f"{end.kind}: {name}: {end.note}{log_note}")
     terminal.print(f"{plural(len(outcome), 'cell')}: {_count_states(outcome.values())}")
     if stop() and any(end.kind in ("left", "running") for end in outcome.values()):
-        terminal.print(f"stopped; checkpoints are written; {hint}")
+        terminal.print(f"stopped, and checkpoints are written; {hint}")
         raise typer.Exit(INTERRUPTED)
     if any(end.kind in ("failed", "blocked") for end in outcome.values()):
         raise typer.Exit(_SOME_FAILED)

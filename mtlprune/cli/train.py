@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 
 
 def train(
-    config: Annotated[str, typer.Argument(help="A YAML file, or the name of a preset.")],
+    config: Annotated[str, typer.Argument(help="YAML file, or the name of a preset.")],
     overrides: Overrides = None,
-    out: Annotated[Path | None, typer.Option(help="The run folder; runs/NAME-DIGEST if not given.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder (runs/NAME-DIGEST, if not given).")] = None,
     seeds: Annotated[
-        str | None, typer.Option(metavar="N,N,...", help="Train a run for each seed, in the folder --out.")
+        str | None, typer.Option(metavar="N,N,...", help="Seeds, each of which gives a run in the folder --out.")
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check everything and estimate time and memory; train nothing.")
@@ -49,14 +49,16 @@ def train(
 ) -> None:
     """Train a run. If it is interrupted, the same command continues.
 
-    One task is single-task training (tasks=pos), several are multi-task (tasks=pos,ner). A run that Ctrl-C stops
-    can be resumed. Several seeds are several runs; `mtlprune sweep` runs more of them, side by side. A configuration
-    with data.corpora pretrains a masked language model, whose checkpoints `encoder.name` takes.
+    One task (tasks=pos) means single-task training, and several (tasks=pos,ner) mean joint training. A run that Ctrl-C
+    stops can be resumed. Several seeds give several runs. `mtlprune sweep` trains larger sets of runs, several at once.
+    A configuration with data.corpora pretrains a masked language model, whose checkpoints `encoder.name` takes.
     """
     data = tree_of(config, overrides or ()).get("data")
     if isinstance(data, dict) and "corpora" in data:
         if seeds is not None:
-            raise ConfigError("--seeds: a pretraining has one seed, train.seed; give it as a setting")
+            raise ConfigError(
+                "--seeds: expected no such option, because a pretraining run has one seed; give it as train.seed=N"
+            )
         return _pretrain(config, overrides or [], out, dry_run, everything)
 
     from mtlprune.cli.plan import show_plan
@@ -94,7 +96,10 @@ def _tasks_there(config: Config, terminal: Console) -> list[str]:
     if not labelled or len(labelled) == len(config.tasks):
         return []
     missing_tasks = ", ".join(task for task in config.tasks if task not in labelled)
-    terminal.print(f"{config.data.path} has no {missing_tasks}; the run trains {', '.join(labelled)} (see tasks=)")
+    terminal.print(
+        f"{config.data.path} has no {missing_tasks}, so the run trains {', '.join(labelled)}; tasks= chooses other "
+        "tasks"
+    )
     return [f"tasks={','.join(labelled)}"]
 
 
@@ -105,7 +110,7 @@ def _seeds(seeds_option: str | None, overrides: Sequence[str]) -> list[list[str]
     from mtlprune.sweeps.compare import parse_seeds
 
     if any(override.startswith("train.seed=") for override in overrides):
-        raise ConfigError("--seeds and train.seed both name the seed; give one of them")
+        raise ConfigError("--seeds and train.seed both set the seed; give only one of the two")
     return [[f"train.seed={seed}"] for seed in parse_seeds(seeds_option)]
 
 
@@ -121,7 +126,7 @@ def _train_run(config: Config, folder: RunFolder, terminal: Console) -> Progress
     terminal.print(f"run {folder.path}: {begins}")
     watch = TrainingWatch(terminal, config.train)
     progress = attended(terminal, watch, partial(train_model, config, folder))
-    state = "was finished already" if done_before else "finished"
+    state = "had already finished" if done_before else "finished"
     terminal.print(f"{folder.path} {state}: {plural(progress.epoch, 'epoch')}, {duration(progress.seconds)}")
     return progress
 
@@ -135,11 +140,11 @@ def attended(terminal: Console, watch: Any, training: Callable[..., Progress]) -
         with shown_log(terminal), interruption(terminal) as stop, progress_shown(watch.progress):
             progress = training(watch=watch, stop=stop)
     except KeyboardInterrupt:
-        terminal.print(f"stopped at once; what came after the last checkpoint is lost; {hint}")
+        terminal.print(f"stopped at once, and updates after the last checkpoint are lost; {hint}")
         raise typer.Exit(INTERRUPTED) from None
     if not progress.finished:
         position = f"epoch {progress.epoch + 1}, update {progress.step}"
-        terminal.print(f"stopped in {position}; a checkpoint is written; {hint}")
+        terminal.print(f"stopped in {position}, and a checkpoint is written; {hint}")
         raise typer.Exit(INTERRUPTED)
     return progress
 
@@ -199,7 +204,7 @@ def _pretrain(config: str, overrides: list[str], out: Path | None, dry_run: bool
     if dry_run:
         return terminal.print("ready", style="bold")
     progress = attended(terminal, PretrainingWatch(terminal), partial(run, settings, folder))
-    state = "was finished already" if done_before else "finished"
+    state = "had already finished" if done_before else "finished"
     last = folder.path / CHECKPOINTS / f"step-{progress.step}"
     terminal.print(f"{folder.path} {state}: {plural(progress.step, 'update')}, {duration(progress.seconds)}; {last}")
     next_command(terminal, "report", folder.path, "--out", f"{folder.path}-curves")

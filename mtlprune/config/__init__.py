@@ -40,7 +40,7 @@ def find_config(source: str | Path) -> Path:
         return preset
     names = sorted(p.stem for p in PRESETS.glob("*.yaml"))
     raise ConfigError(
-        f"there is neither a file nor a preset {str(source)!r}{nearest(str(source), names)}; "
+        f"expected a file or a preset, found neither of the name {str(source)!r}{nearest(str(source), names)}; the "
         f"presets are {', '.join(names)}"
     )
 
@@ -48,12 +48,15 @@ def find_config(source: str | Path) -> Path:
 def read_tree(path: Path, paths_read: tuple[Path, ...] = ()) -> dict[str, Any]:
     """The keys and values of a file, laid over those of its base. Raises ConfigError."""
     if path.resolve() in [path_read.resolve() for path_read in paths_read]:
-        raise ConfigError(f"{path}: `base` runs in a circle: {' → '.join(map(str, [*paths_read, path]))}")
+        raise ConfigError(
+            f"{path}: expected files whose `base` leads to a file without a base, found a circle: "
+            f"{' → '.join(map(str, [*paths_read, path]))}"
+        )
     tree = read_yaml(path, ConfigError)
     if not isinstance(tree, dict):
         raise ConfigError(f"{path}: expected keys and values, found {in_words(tree)}")
     if "grid" in tree or "cells" in tree:
-        raise ConfigError(f"{path} is the file of a sweep, not of one run: {command('sweep', path)}")
+        raise ConfigError(f"{path} expected the file of one run, found that of a sweep; run `{command('sweep', path)}`")
     base = tree.pop("base", None)
     if base is None:
         return tree
@@ -75,8 +78,8 @@ def apply_override(tree: dict[str, Any], override: str) -> None:
     path, sign, text = override.partition("=")
     if not sign or not path:
         raise ConfigError(
-            f"expected key.path=value, found {override!r}; several values of one option form one word, with commas "
-            "between them (--tasks pos,dep)"
+            f"expected key.path=value, found {override!r}; write several values of one option as one word with commas "
+            "(--tasks pos,dep)"
         )
     as_written = TEXTS.fullmatch(path) and not re.fullmatch(r"(['\"]).*\1|null|~|", text)
     with reading(f"{override[:60]} on the command line", ConfigError):
@@ -89,7 +92,9 @@ def apply_override(tree: dict[str, Any], override: str) -> None:
         if block == "pruning" and isinstance(inner, str):  # pruning=gates pruning.keep=36
             inner = tree[block] = {"method": inner}
         if not isinstance(inner, dict):
-            raise ConfigError(f"{override!r}: {block} is a single value, nothing lies below it")
+            raise ConfigError(
+                f"{override!r}: {block} is a single value and has no keys; correct the name of the setting"
+            )
         tree = inner
     tree[last] = value
 

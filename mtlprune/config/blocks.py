@@ -30,27 +30,27 @@ def as_folder_name(name: str) -> str:
     """A name that becomes part of that of a folder. Raises ValueError."""
     if not name.strip() or name.startswith(".") or set(name) & set("/\\") or printable(name) != name:
         raise ValueError(
-            "name: expected a name that a folder can have, without /, \\, line breaks and signs that steer a terminal, "
-            f"found {name!r}"
+            f"name: expected the name of a folder without /, \\, line breaks and control characters, found {name!r}"
         )
     return name
 
 
 class DataConfig(Block):
-    """The corpus, its splits, and how much of them is used."""
+    """The corpus, its splits, and the number of sentences that are used."""
 
     path: str
     """Folder of a stored corpus, as `mtlprune data build` writes it."""
     train: str = "train"
-    """Split to train on."""
+    """Split on which runs train."""
     dev: str = "dev"
     """Split that chooses the best epoch."""
     train_sentences: int | None = Field(default=None, ge=1)
-    """Number of training sentences to use, from the first on (all, if not given)."""
+    """Number of training sentences, counted from the first one (all, if not given)."""
     dev_sentences: int | None = Field(default=None, ge=1)
-    """Number of dev sentences, from the first on, that choose the best epoch (all, if not given)."""
+    """Number of dev sentences, counted from the first one, that choose the best epoch (all, if not given)."""
     half: Literal[1, 2] | None = None
-    """Train on one of two random halves of the training sentences (the same halves for all seeds)."""
+    """Number of the random half of the training sentences on which the run trains (all sentences, if not given). The
+    two halves are the same for all seeds."""
 
 
 Layers = Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)]
@@ -58,28 +58,30 @@ Layers = Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)]
 
 
 class EncoderConfig(Block):
-    """The encoder, and how vectors of words are made of its output."""
+    """The encoder, and the way in which its output becomes vectors of words."""
 
     name: str = "minilm"
-    """A Hugging Face name, a local folder, or `minilm` or `mpnet`, which are packages (docs/reference/encoder.md)."""
+    """Name of an encoder on the Hugging Face hub, a local folder, or `minilm` or `mpnet`, which are installed as
+    packages (docs/reference/encoder.md)."""
     revision: str | None = None
-    """A commit, tag or branch of a Hugging Face name (the main branch, if not given)."""
+    """Commit, tag or branch on the Hugging Face hub (the main branch, if not given)."""
     random: bool = False
-    """Start from random weights of the same architecture (the no-pretraining control)."""
+    """Start from random weights of the same architecture, as a control without pretraining."""
     context: bool = True
-    """false leaves only the word embeddings, without layers or positions: the no-encoder baseline."""
+    """false keeps only the word embeddings, without layers or positions, which is the baseline without an encoder."""
     attention: Literal["causal", "full"] | None = None
-    """Words of a decoder-only model attend to the words before them (causal) or to all words (full). If not given, the
-    attention is that of pretraining, or of the saved model."""
+    """Attention of a decoder-only model. Its words attend to the words before them (causal) or to all words (full). If
+    not given, the model attends as in pretraining, or as it was saved."""
     pooling: Literal["mean", "first", "last"] = "mean"
-    """A word's vector is the mean of its sub-words, its first sub-word or its last. Under causal attention mean takes
-    the last sub-word, because only that one has seen the whole word."""
+    """A word's vector is the mean of its sub-words, its first sub-word or its last sub-word. Under causal attention,
+    mean takes the last sub-word, because only the last sub-word has seen the whole word."""
     word_dropout: float = Field(default=0.2, ge=0, lt=1)
-    """In training each sub-word becomes the mask token with this probability."""
+    """Probability with which each sub-word becomes the mask token in training."""
     fusion: Literal["none", "concat", "max", "gate", "scalar_mix"] = "none"
-    """Word vectors of the last layer (none), or of all layers joined. A fusion learns at the decoders' rate."""
+    """Vectors of words come from the last layer (none), or join several layers. The weights of a fusion learn at the
+    rate of the decoders."""
     fusion_layers: Annotated[Layers | None, CountsOnlyWith(fusion="concat max gate scalar_mix")] = None
-    """The layers that are joined, from 1, such as 1,2,3 (all, if not given)."""
+    """Layers that are joined, counted from 1, such as 1,2,3 (all, if not given)."""
     checkpointing: bool = False
     """Compute each layer again in the backward pass instead of keeping its output. This saves memory and takes time."""
 
@@ -93,9 +95,15 @@ class EncoderConfig(Block):
     @model_validator(mode="after")
     def _has_layers_to_join(self) -> "EncoderConfig":
         if self.fusion != "none" and not self.context:
-            raise ValueError(f"fusion: {self.fusion} joins layers, and context: false has none; leave one of them out")
+            raise ValueError(
+                f"fusion: {self.fusion} joins layers, and an encoder with context: false has none; leave one of the "
+                "two out"
+            )
         if self.checkpointing and not self.context:
-            raise ValueError("checkpointing: layers are computed again, and context: false has none; leave one out")
+            raise ValueError(
+                "checkpointing computes layers again, and an encoder with context: false has none; leave one of the "
+                "two out"
+            )
         return self
 
 
@@ -112,53 +120,55 @@ class TrainConfig(Block):
     """Settings of training."""
 
     start: str | None = None
-    """A run whose weights training starts from, encoder and decoders (the pretrained encoder, if not given)."""
+    """Run from whose encoder and decoders training starts (the pretrained encoder and new decoders, if not given)."""
     freeze: tuple[Literal["encoder", "decoders"], ...] = ()
-    """Parts that training leaves as they are. Static pruning: start from a run, and freeze the decoders."""
+    """Parts that training does not change. Static pruning starts from a run and freezes its decoders."""
 
     epochs: int = Field(default=5, ge=1, le=_MOST_EPOCHS)
-    """Passes over the training set (for sampled mixing: as many batches as one pass over every task has)."""
+    """Number of passes over the training set. With sampled mixing, a pass has as many batches as one pass over every
+    task."""
     batch_sentences: int = Field(default=64, ge=1)
     """Largest number of sentences in an update."""
     batch_tokens: int = Field(default=3200, ge=1)
-    """Largest number of sub-words in an update, padding included (a longer sentence is an update by itself)."""
+    """Largest number of sub-words in an update, padding included. A sentence with more sub-words forms an update by
+    itself."""
     accumulate: int = Field(default=1, ge=1)
-    """Number of mini-batches in an update, each with its share of batch_sentences and batch_tokens."""
+    """Number of mini-batches in an update, each of which takes an equal share of batch_sentences and batch_tokens."""
     mixing: Literal["joint", "sampled"] = "joint"
-    """joint: each batch has one encoding and all losses. sampled: each batch has one task, drawn with p ∝
-    batches^tau."""
+    """With joint, each batch is encoded once and has the losses of all tasks. With sampled, each batch has one task,
+    which is drawn with p ∝ batches^tau."""
     tau: float = Field(default=0.8, ge=0)
-    """Exponent of sampled mixing."""
+    """Exponent tau of sampled mixing."""
     balance: Literal["none", "fixed", "running_mean", "uw", "dwa", "famo", "imtl-l"] = "none"
     """none adds losses, fixed multiplies them by `weights`, and running_mean brings them to the same size (He and Choi
     2021). docs/guides/training.md explains the others."""
     weights: Annotated[dict[str, float], CountsOnlyWith(balance="fixed")] = {}
-    """Task → factor of its loss, for balance: fixed (1 for tasks that are not named)."""
+    """Factor of each task's loss, for balance: fixed (1 for tasks that are not named)."""
     balance_window: int = Field(default=5, ge=1, le=1_000_000)
     """Number of past losses that running_mean averages."""
     shuffle: bool = True
-    """false takes batches from the longest sentences to the shortest, the same in every epoch, as the original's
-    released code does by mistake."""
+    """false takes batches from the longest sentences to the shortest, in the same order in every epoch, as the released
+    code of He and Choi (2021) does by mistake."""
     encoder_rate: Rates = 1e-4
-    """Peak learning rate of the encoder: a number, or one for each side of a comparison, such as {single: 2e-4,
-    dep: 4e-4, joint: 4e-4} for runs of one task, of DEP alone, and of several tasks."""
+    """Peak learning rate of the encoder. It is one number, or a mapping such as {single: 2e-4, dep: 4e-4, joint: 4e-4}
+    with a number for single-task runs, another one for the single-task runs of DEP, and one for joint runs."""
     decoder_rate: Rates = 1e-3
-    """Peak learning rate of the decoders, a number or a mapping as for encoder_rate."""
+    """Peak learning rate of the decoders, which is a number or a mapping as for encoder_rate."""
     weight_decay: float = Field(default=0.0, ge=0)
-    """AdamW's weight decay."""
+    """Weight decay of AdamW."""
     embedding_rows: Literal["used", "all"] = "used"
-    """used: embeddings of sub-words that no training sentence contains are left out of the updates, because their
-    gradient is 0, and only decay (weight_decay). all: they are updated like other weights, with the same result and
-    more time."""
+    """With used, updates leave out the embeddings of sub-words that no training sentence contains, because their
+    gradient is 0, and only their weight decays. With all, these embeddings are updated like other weights, which takes
+    more time and has the same result."""
     cosreg: float = Field(default=0.0, ge=0)
     """γ of CosReg, a penalty on cosines between the label weights of each decoder (1 in Gao et al. 2019; 0 turns it
     off)."""
     warmup: float = Field(default=0.1, ge=0, lt=1)
-    """Share of the updates in which the rates rise, before they follow `schedule`."""
+    """Share of the updates in which the learning rates rise before they follow `schedule`."""
     schedule: Literal["linear", "cosine", "constant"] = "linear"
-    """Course of the rates after the warm-up: they fall to 0 (linear, cosine) or do not change (constant)."""
+    """Course of the learning rates after the warm-up. They fall to 0 (linear, cosine) or do not change (constant)."""
     clip: float = Field(default=1.0, gt=0)
-    """Largest norm of the gradient over encoder and decoders together."""
+    """Largest norm of the joint gradient of encoder and decoders."""
     patience: int | None = Field(default=None, ge=1)
     """Stop after this number of evaluations without a better dev score (never, if not given)."""
     evaluate_every: int | None = Field(default=None, ge=1)
@@ -168,16 +178,18 @@ class TrainConfig(Block):
     device: str = "auto"
     """auto takes the first GPU if there is one. Other values name a torch device, such as cpu or cuda:1."""
     threads: int | None = Field(default=None, ge=1)
-    """CPU threads (all cores, if not given)."""
+    """Number of CPU threads (all cores, if not given)."""
     checkpoint_minutes: float = Field(default=5.0, ge=0)
-    """Minutes between resumable states. Another state is written after every evaluation."""
+    """Minutes between checkpoints from which the run can be resumed. Another checkpoint is written after every
+    evaluation."""
     tensorboard: bool = False
-    """Also write losses, scores and the map of the gates for TensorBoard (extra `tensorboard`)."""
+    """Also write losses, scores and the map of the gates for TensorBoard. This needs the extra `tensorboard`."""
     log_uas: bool = False
-    """Also write, at every evaluation, how often each head attends from a word to its head in dev's trees."""
+    """Also write, at every evaluation, how often each attention head attends from a word to its syntactic head in the
+    trees of dev."""
     log_train_loss: int = Field(default=0, ge=0)
-    """Also write, at every evaluation, the mean loss of this number of training sentences (the first ones) without
-    dropout in fp32, so that runs can be compared at equal training loss; 0: none."""
+    """Number of first training sentences whose mean loss, without dropout and in fp32, is also written at every
+    evaluation, so that runs can be compared at equal training loss (0 for none)."""
     seed: int = Field(default=1, ge=0, lt=2**63)
     """Seed of all random numbers of the run."""
 
@@ -215,22 +227,23 @@ class HeadsConfig(Block):
     """Heads that are treated, or open: `named`, by `claims`, or by a `rule`. See docs/methods/treatments.md."""
 
     named: tuple[str, ...] | None = None
-    """Names of heads, such as 3-7,4-1 (layer 3, head 7, counted from 1)."""
+    """Names of heads, such as 3-7,4-1 for head 7 of layer 3 and head 1 of layer 4, counted from 1."""
     per_task: dict[str, tuple[str, ...]] | None = None
-    """Task → its heads, where each task has a set (dispatch; pruning.sets: per_task)."""
+    """Heads of each task, where tasks have separate sets (dispatch, and pruning.sets: per_task)."""
     claims: str | None = None
-    """Folder of a claims Result (`mtlprune claims --out`): heads that a task claims, or that several do."""
+    """Folder that `mtlprune claims --out` wrote, whose claimed heads are taken."""
     least: int = Field(default=3, ge=1)
-    """claims, one set for all tasks: heads claimed by at least this number of single tasks (stem heads)."""
+    """With claims and one set for all tasks, smallest number of single tasks that claim a head of the set (3 for stem
+    heads)."""
     rule: Literal["all", "random", "unclaimed", "permuted"] | None = None
     """all takes all heads. The other rules are controls with as many heads of each layer as `like`. random draws from
-    all heads of the layer, including those of `like`. unclaimed draws from the heads outside `like`, and from `like`
-    if there are too few. permuted (a set for each task) permutes the heads of each layer in the sets of `like`, in
-    the same way for all tasks, so that tasks share as many heads as in `like`."""
+    all heads of the layer, including those of `like`. unclaimed draws from the heads outside `like`, and also from
+    `like` if too few heads are outside. permuted needs a set for each task. It permutes the heads of each layer in the
+    sets of `like`, in the same way for all tasks, so that tasks share as many heads as in `like`."""
     like: "HeadsConfig | None" = None
-    """Controls: the choice of heads to compare with."""
+    """Choice of heads whose layers the controls have."""
     seed: int | None = Field(default=None, ge=0, lt=2**63)
-    """Controls: seed of the draw (train.seed, if not given)."""
+    """Seed with which the controls are drawn (train.seed, if not given)."""
 
     @model_validator(mode="before")
     @classmethod
@@ -262,7 +275,7 @@ class HeadsConfig(Block):
             )
         if self.like is not None and self.like.rule == "all":
             raise ValueError(
-                f"heads: {self.rule} heads like all heads are all heads; take rule: all, or other heads in like"
+                f"heads: {self.rule} heads with like: all are all heads; give rule: all, or other heads in like"
             )
         if self.seed is not None and not is_random:
             raise ValueError("heads: seed has an effect only with rule: random, unclaimed or permuted; leave it out")
@@ -281,80 +294,85 @@ class PruningConfig(Block):
     """The attention heads that a run may use. See docs/methods/gates.md."""
 
     method: Literal["none", "gates", "topk", "importance", "random", "given", "fisher", "stable"] = "none"
-    """gates: Hard Concrete gates learn which heads to close. topk: exactly `keep` gates are open at every step. The
-    other methods fix a mask. importance and fisher choose the heads on a finished run, stable keeps the heads that
-    `selector` chooses on most halves of the data, given takes the heads that `heads` names, and random is the
+    """With gates, Hard Concrete gates learn which heads are closed. With topk, exactly `keep` gates are open at every
+    step. The other methods fix a mask. importance and fisher choose the heads on a finished run, stable keeps the heads
+    that `selector` chooses on most halves of the data, given takes the heads that `heads` names, and random is the
     control."""
     sets: Annotated[Literal["shared", "per_task"], CountsOnlyWith(method="gates topk given")] = "shared"
-    """One gate set for all tasks, or one for each task (which costs one encoding a task)."""
+    """One set of gates for all tasks, or one set for each task, which costs one encoding per task."""
     closed: Annotated[Closed, CountsOnlyWith(method=f"{LEARNT} {MASKED}")] = "zero"
-    """Contribution of a closed head. zero: nothing. mean: its mean over the sub-words of the training sentences,
-    measured before the first update with all heads open. resample: its output for another sentence of the batch.
-    optimal: a constant that starts at the mean and is learnt with the other weights."""
+    """Output that replaces that of a closed head. zero means no output. mean is the mean over the sub-words of the
+    training sentences, measured before the first update with all heads open. resample is the output of the head for
+    another sentence of the batch. optimal is a constant that starts at the mean and is learnt with the other
+    weights."""
     penalty: Annotated[Literal["lambda", "target", "exact", "lagrangian"], CountsOnlyWith(method="gates")] = "lambda"
-    """lambda: a constant penalty for each head. target: steer to `keep` open heads. exact: steer, then fix the best
-    `keep`. lagrangian: like exact, with the multipliers of CoFi and The Heuristic Core."""
+    """lambda is a constant penalty on each open head. target steers to `keep` open heads. exact steers and then fixes
+    the best `keep` heads. lagrangian does the same as exact with the multipliers of CoFi and The Heuristic Core."""
     strength: Annotated[float, CountsOnlyWith(penalty="lambda")] = Field(default=0.01, ge=0)
-    """λ for penalty: lambda."""
+    """Strength λ of penalty: lambda."""
     in_loss: Annotated[bool, CountsOnlyWith(penalty="lambda")] = False
-    """lambda: the penalty is part of each task's loss and balanced with it, and gates are clipped with the other
-    weights (He and Choi 2021, released code)."""
+    """With penalty: lambda, the penalty is part of each task's loss and is balanced with it, and gates are clipped with
+    the other weights, as in the released code of He and Choi (2021)."""
     multiplier_rate: Annotated[float, CountsOnlyWith(penalty="lagrangian")] = Field(default=1.0, gt=0)
-    """lagrangian: rate of the multipliers' ascent (Adam)."""
+    """Learning rate (Adam) with which the multipliers of penalty: lagrangian rise."""
     keep: Annotated[int | None, CountsOnlyWith(method=f"topk random {RANKED}", penalty=STEERED)] = Field(
         default=None, ge=0
     )
-    """Number of heads to keep in each set, for fixed masks, topk and all penalties but lambda (stable: each half)."""
+    """Number of heads that stay open in each set, for fixed masks, topk and all penalties except lambda. With stable,
+    each half chooses this number."""
     warmup: Annotated[float | None, CountsOnlyWith(method=LEARNT, selector=LEARNT, noise="True")] = Field(
         default=None, ge=0, le=1
     )
-    """Share of the updates over which λ rises (default 0), the wanted number of heads falls (default 0.4), or the
+    """Share of the updates over which λ rises (default 0), the target number of heads falls (default 0.4), or the
     temperature of topk falls (default 0.68)."""
     settle: Annotated[float | None, CountsOnlyWith(penalty=STEERED, selector="gates", noise="True run")] = Field(
         default=None, ge=0, le=1
     )
-    """Share of the updates after which an epoch may be the best (default 0.6 for target, and 0.7 for exact, lagrangian
-    and noise, which fix the heads at this point)."""
+    """Share of the updates after which an epoch may be the best. The default is 0.6 for target, and 0.7 for exact,
+    lagrangian and noise, which fix the heads at this point."""
     init: Annotated[Literal["paper", "open"], CountsOnlyWith(method=LEARNT, selector=LEARNT)] = "paper"
-    """Start of the gates: half open with some noise, as in the original (paper), or fully open (open, the default of
-    stable)."""
+    """Gates start half open with some noise, as in He and Choi 2021 (paper), or fully open (open, which is the default
+    of stable)."""
     rate: Annotated[float, CountsOnlyWith(method=LEARNT, selector=LEARNT)] = Field(default=1e-3, gt=0)
-    """Learning rate of the gates (Adam, constant; the default of stable is 0.1)."""
+    """Constant learning rate of the gates with Adam (the default of stable is 0.1)."""
     temperature: Annotated[float, CountsOnlyWith(method=LEARNT, selector=LEARNT, noise="True run")] = Field(
         default=0.33, gt=0
     )
     """Temperature of the Hard Concrete distribution, and final temperature of topk's gradients."""
     anneal_from: Annotated[float, CountsOnlyWith(method="topk", selector="topk")] = Field(default=1000.0, gt=0)
-    """topk: temperature at the first update, which then falls geometrically."""
+    """Temperature of topk at the first update, from which it falls geometrically."""
     overlap: Annotated[float, CountsOnlyWith(method="gates")] = Field(default=0.0, ge=0)
-    """Penalty on heads that several tasks' gate sets share, for sets: per_task."""
+    """Strength of a penalty on heads that the gate sets of several tasks share, for sets: per_task."""
     importance_of: Annotated[str | None, CountsOnlyWith(method=RANKED)] = None
-    """importance, fisher, stable: the run whose loss, differentiated by each head's gate, ranks the heads."""
+    """Run that ranks the heads for importance, fisher and stable, by the derivative of its loss with respect to each
+    head's gate."""
     importance_sentences: Annotated[int, CountsOnlyWith(method=RANKED)] = Field(default=1024, ge=1)
-    """importance, fisher, stable: number of training sentences that choose the heads."""
+    """Number of training sentences on which importance, fisher and stable choose the heads."""
     heads: Annotated[HeadsConfig | None, CountsOnlyWith(method="given")] = None
-    """given: the open heads, for all tasks together or, with sets: per_task, for each task (sparse sharing)."""
+    """Open heads of given, for all tasks or, with sets: per_task, for each task (sparse sharing)."""
     layers_like: Annotated[str | None, CountsOnlyWith(method="random")] = None
-    """random: a run with gates, whose numbers of open heads in each layer are kept (spread evenly, if not given)."""
+    """Run with gates, from which random takes the number of open heads of each layer (if not given, the heads are
+    spread evenly over layers)."""
     draw: Annotated[int | None, CountsOnlyWith(method="random")] = Field(default=None, ge=0, lt=2**63)
-    """random: a seed for the heads only, so that runs of other tasks and training seeds have the same heads. The
-    heads of a smaller `keep` are a subset of those of a larger one. If not given, the training seed and the tasks
+    """Seed of the heads that random draws, so that runs of other tasks and training seeds have the same heads. The
+    heads of a smaller `keep` are a subset of those of a larger `keep`. If not given, the training seed and the tasks
     decide."""
     selector: Annotated[str, CountsOnlyWith(method="stable")] = "fisher"
-    """stable: importance, fisher, gates or topk chooses `keep` heads on each half. gates (with penalty: exact) and topk
-    train only the gates. Functions in training/pruning/selectors.py add further selectors."""
+    """Selector that chooses `keep` heads on each half, which is importance, fisher, gates or topk. gates (with penalty:
+    exact) and topk train only the gates. Functions in training/pruning/selectors.py add further selectors."""
     selector_updates: Annotated[int, CountsOnlyWith(selector=LEARNT)] = Field(default=250, ge=1)
-    """stable, selector: gates or topk: updates on each half."""
+    """Number of updates on each half, for the selectors gates and topk."""
     selector_sentences: Annotated[int, CountsOnlyWith(selector=LEARNT)] = Field(default=4, ge=1)
-    """stable, selector: gates or topk: sentences an update."""
+    """Number of sentences in an update, for the selectors gates and topk."""
     halves: Annotated[int, CountsOnlyWith(method="stable")] = Field(default=64, ge=2, multiple_of=2)
-    """stable: number of halves of the sentences; every second half is the complement of the one before."""
+    """Number of random halves of the sentences, for stable. Every second half is the complement of the half before
+    it."""
     threshold: Annotated[float, CountsOnlyWith(method="stable")] = Field(default=0.9, gt=0.5, le=1)
-    """stable: a head is claimed when this share of the halves selects it."""
+    """Smallest share of the halves that must select a head so that stable keeps it."""
     noise: Annotated[bool | Literal["run"], CountsOnlyWith(method=MASKED)] = False
-    """importance, fisher, stable, random, given: the other heads close like gates, and are not closed from the first
-    update. They start open, close over `warmup`, and have the noise of Hard Concrete gates until `settle`. run: every
-    head takes the gate of another head of its layer in `layers_like`, and a kept head the gate of a kept head."""
+    """With true, the methods of fixed masks close heads gradually. The closed heads start open, close over `warmup`,
+    and have the noise of Hard Concrete gates until `settle`. With run, every head takes the gate that another head of
+    its layer has in the run `layers_like`, and a kept head takes the gate of a kept head."""
 
     @property
     def learns(self) -> bool:
@@ -379,20 +397,27 @@ class PruningConfig(Block):
     def _is_whole(self) -> "PruningConfig":
         """Refuse a method without what it needs, and settings that contradict each other."""
         if self.overlap and self.sets == "shared":
-            raise ValueError("overlap has an effect only with sets: per_task")
+            raise ValueError("overlap has an effect only with sets: per_task; leave it out, or give sets: per_task")
         if self.overlap and self.in_loss:
-            raise ValueError("in_loss makes the penalty of each task part of its loss, and overlap is none; drop one")
+            raise ValueError(
+                "in_loss makes the penalty of each task a part of its loss, and overlap is a penalty of no single "
+                "task; leave one of the two out"
+            )
         if self.noise == "run" and self.layers_like is None:
-            raise ValueError("noise: run needs method: random and layers_like, the run whose gates are taken")
+            raise ValueError("noise: run needs method: random, and a run whose gates are taken; give layers_like")
         method_text = f"method: {self.method}" + (f", penalty: {self.penalty}" if self.method == "gates" else "")
         if self.counts("keep") and self.keep is None and self.layers_like is None:
-            raise ValueError(f"keep: expected how many heads to keep (needed with {method_text}), found nothing")
+            raise ValueError(
+                f"keep: expected the number of heads that stay open, which {method_text} needs, found nothing"
+            )
         if self.keep is not None and self.layers_like is not None:
             raise ValueError("keep and layers_like both set the number of heads to keep; give one of them")
         if self.draw is not None and self.noise == "run":
-            raise ValueError("draw has no effect with noise: run, which takes the gates of a run; leave one out")
+            raise ValueError(
+                "draw has no effect with noise: run, which takes the gates of a run; leave one of the two out"
+            )
         if self.method == "given" and self.heads is None:
-            raise ValueError("heads: expected the heads that are open (needed with method: given), found nothing")
+            raise ValueError("heads: expected the open heads, which method: given needs, found nothing")
         if self.counts("importance_of") and self.importance_of is None:
             raise ValueError("importance_of: expected a run folder whose loss ranks the heads, found nothing")
         return self
@@ -402,17 +427,21 @@ class SyntaxConfig(Block):
     """A penalty on attention along dependency arcs (Chen et al. 2024). See docs/methods/pretraining.md."""
 
     strength: float = 0.0
-    """λ: above 0 suppresses attention along arcs, below 0 promotes it, 0 has no effect."""
+    """Strength λ of the penalty. A number above 0 suppresses attention along arcs, a number below 0 promotes it, and 0
+    turns the penalty off."""
     variant: Literal["max", "norm"] = "max"
-    """The cost of an arc: the largest weight that any head puts on it, or the p-norm over all heads."""
+    """Cost of an arc, which is the largest weight that any head puts on it (max), or the p-norm of the weights over all
+    heads (norm)."""
     norm: Annotated[float, CountsOnlyWith(variant="norm")] = Field(default=1.0, ge=1)
-    """p, for variant: norm."""
+    """Exponent p of variant: norm."""
     scale: Literal["sum", "mean"] = "sum"
-    """sum: over a batch's arcs in both directions, as published, so λ depends on batch size. mean: of these arcs."""
+    """Costs are added over the arcs of a batch in both directions (sum, as published), so that λ depends on the size of
+    the batch, or averaged over them (mean)."""
     release: int | None = Field(default=None, ge=1)
-    """The update from which λ is 0 (never, if not given)."""
+    """Update from which on λ is 0 (never, if not given)."""
     heads: tuple[str, ...] | None = None
-    """Only these heads, such as 3-7,4-1 (layer 3, head 7, counted from 1); all, if not given."""
+    """Heads that the penalty reads, such as 3-7,4-1 for head 7 of layer 3 and head 1 of layer 4, counted from 1 (all,
+    if not given)."""
 
     _heads = field_validator("heads", mode="before")(_as_heads)
 
@@ -432,9 +461,9 @@ class DistilConfig(Block):
     """Finished single-task runs teach: the target goes from their scores to gold."""
 
     teachers: dict[str, str] = Field(min_length=1)
-    """Task → a finished run of it on the same data; tasks that are not named learn only from gold labels."""
+    """Finished run of each task on the same data. Tasks that are not named learn only from gold labels."""
     rise: float = Field(default=1.0, gt=0, le=1)
-    """Share of the updates over which λ, the weight of gold, rises from 0 to 1."""
+    """Share of the updates over which the weight λ of gold labels rises from 0 to 1."""
 
 
 class DispatchConfig(Block):
@@ -443,7 +472,7 @@ class DispatchConfig(Block):
     heads: HeadsConfig
     """Heads of each task."""
     last: float = Field(default=0.1, gt=0, le=1)
-    """Share of the updates, at the end, in which each task trains only its own heads (δ)."""
+    """Share δ of the updates, at the end of training, in which each task trains only its heads."""
 
 
 class CloneConfig(Block):
@@ -452,14 +481,14 @@ class CloneConfig(Block):
     heads: HeadsConfig
     """Heads that are copied."""
     rank: int | None = Field(default=None, ge=1)
-    """Rank of each task's change of a projection (LoRA); any, if not given."""
+    """Rank of each task's change of a projection, as in LoRA (not limited, if not given)."""
 
 
 class ProtectConfig(Block):
     """Some heads are kept from the gradients of tasks."""
 
     heads: HeadsConfig
-    """Heads that are kept."""
+    """Heads that gradients of tasks do not change."""
     tasks: tuple[str, ...] = ()
     """Tasks whose gradients do not change these heads (all tasks, if not given)."""
 
@@ -468,24 +497,26 @@ class ProjectConfig(Block):
     """Gradients of tasks that oppose each other are brought together (PCGrad)."""
 
     at: Literal["features", "heads"] = "features"
-    """Gradients with respect to the encoder's output, or to the weights of each head."""
+    """Place of the gradients that are projected, which is the output of the encoder (features) or the weights of each
+    head (heads)."""
     heads: Annotated[HeadsConfig, CountsOnlyWith(at="heads")] = HeadsConfig(rule="all")
-    """at: heads: the heads whose gradients are projected."""
+    """Heads whose gradients are projected, for at: heads."""
 
 
 class MergeConfig(Block):
     """The encoder begins as a merger of finished single-task runs, decoders as theirs."""
 
     sources: dict[str, str] = Field(min_length=2)
-    """Task → a finished run of it, for each task."""
+    """Finished run of each task."""
     method: Literal["fisher", "arithmetic", "ties"] = "fisher"
-    """fisher weighs heads by the loss of each task. arithmetic adds all changes. ties adds changes of one sign only."""
+    """fisher weighs the heads of the runs by the Fisher information of each task. arithmetic adds the changes of all
+    runs. ties adds only the changes whose sign prevails."""
     scale: Annotated[float | None, CountsOnlyWith(method="arithmetic ties")] = Field(default=None, gt=0)
-    """Factor of the changes (default: 1 / number of tasks for arithmetic, 1 for ties)."""
+    """Factor of the changes. The default is 1 / number of tasks for arithmetic, and 1 for ties."""
     keep: Annotated[float, CountsOnlyWith(method="ties")] = Field(default=0.2, gt=0, le=1)
-    """ties: share of each task's changes that is kept, the largest ones."""
+    """Share of each task's changes that ties keeps, the largest first."""
     sentences: Annotated[int, CountsOnlyWith(method="fisher")] = Field(default=512, ge=1)
-    """fisher: number of training sentences that weigh the heads."""
+    """Number of training sentences on which fisher weighs the heads."""
 
 
 def _no_treatment(point: EntryPoint) -> Any:
@@ -508,15 +539,15 @@ class TreatmentConfig(Block):
     distil: DistilConfig | None = None
     """Finished single-task runs serve as teachers."""
     dispatch: DispatchConfig | None = None
-    """Near the end each task trains only its own heads."""
+    """In the last updates each task trains only its heads."""
     clone: CloneConfig | None = None
-    """Each task has its own copy of some heads."""
+    """Each task has a separate copy of some heads."""
     protect: ProtectConfig | None = None
     """Gradients of tasks do not change some heads."""
     project: ProjectConfig | None = None
     """Conflicting parts of gradients are removed."""
     merge: MergeConfig | None = None
-    """Training starts from a merge of single-task runs."""
+    """Training starts from merged single-task runs."""
 
     @model_validator(mode="before")
     @classmethod
@@ -529,8 +560,7 @@ class TreatmentConfig(Block):
             if name not in ADDED_TREATMENTS:
                 known_names = ", ".join([*cls.model_fields, *ADDED_TREATMENTS])
                 raise ValueError(
-                    f"treatment: there is no treatment {name!r}; known are {known_names}, and those of further "
-                    "packages, once they are installed"
+                    f"treatment: expected one of {known_names}, or a treatment of an installed package, found {name!r}"
                 )
             try:
                 blocks[name] = ADDED_TREATMENTS[name].Options.model_validate(blocks[name])

@@ -51,8 +51,11 @@ def _of_type(name: str) -> type[Block]:
     """The settings of a decoder that is named by its ``type``: its own, the type, and the kind that it gives."""
     decoder = DECODERS[name]
     fields: dict[str, Any] = {
-        "type": (Literal[name], Field(description="The decoder of this layer.")),
-        "kind": (Literal[decoder.kind], Field(decoder.kind, description="Kind of the layer, which its decoder fixes.")),
+        "type": (Literal[name], Field(description="Decoder of this layer.")),
+        "kind": (
+            Literal[decoder.kind],
+            Field(decoder.kind, description="Kind of the layer, which its decoder decides."),
+        ),
     }
     settings_class = create_model(
         decoder.Options.__name__, __base__=decoder.Options, __doc__=decoder.Options.__doc__, **fields
@@ -92,8 +95,8 @@ def _check_decoder(name: str, value: Any) -> Block:
             raise ValueError(f"decoders.{name}.type: expected {' or '.join(fit)}, found {in_words(type_)}")
     elif not isinstance(type_, str) or type_ not in DECODERS:
         raise ValueError(
-            f"unknown key decoders.{name}{nearest(name, LAYERS)}; known there: {', '.join(LAYERS)}, and other "
-            f"layers of the corpus with the type of their decoder, one of {', '.join(DECODERS)}"
+            f"unknown key decoders.{name}{nearest(name, LAYERS)}; expected {', '.join(LAYERS)}, or another layer of "
+            f"the corpus with the type of its decoder, which is one of {', '.join(DECODERS)}"
         )
     else:
         check_layer(name, DECODERS[type_].kind)
@@ -129,14 +132,14 @@ class Config(Block):
     """One run."""
 
     name: str = "run"
-    """The name of the run in tables and folders."""
+    """Name of the run in tables and folders."""
     data: DataConfig
-    """The corpus, its splits, and how much of them is used."""
+    """The corpus, its splits, and the number of sentences that are used."""
     tasks: tuple[str, ...] = tuple(LAYERS)
-    """Tasks trained together: one task is STL, several are MTL (`mtlprune train` takes those of the corpus by
-    default)."""
+    """Tasks that are trained jointly. One task means single-task training (STL), and several mean multi-task training
+    (MTL). If not given, `mtlprune train` takes the tasks of the corpus."""
     encoder: EncoderConfig = EncoderConfig()
-    """The encoder, and how vectors of words are made of its output."""
+    """The encoder, and the way in which its output becomes vectors of words."""
     decoders: DecodersConfig = DecodersConfig()
     """Settings of each decoder."""
     train: TrainConfig = TrainConfig()
@@ -173,29 +176,41 @@ class Config(Block):
     @model_validator(mode="after")
     def _heads_exist(self) -> "Config":
         if self.pruning.method != "none" and not self.encoder.context:
-            raise ValueError("pruning: an encoder without context (encoder.context: false) has no heads")
-        if self.pruning.sets == "per_task" and len(self.tasks) < 2:
             raise ValueError(
-                "pruning.sets: per_task needs several tasks; with one task the shared set is the task's own"
+                "pruning needs heads, and an encoder without context (encoder.context: false) has none; leave one of "
+                "the two out"
             )
+        if self.pruning.sets == "per_task" and len(self.tasks) < 2:
+            raise ValueError("pruning.sets: per_task needs several tasks; with one task, leave it out")
         if self.train.freeze == ("decoders", "encoder") and self.pruning.method == "none":
-            raise ValueError("train.freeze: encoder and decoders are frozen, and there are no gates: nothing to train")
+            raise ValueError(
+                "train.freeze: encoder and decoders are frozen and there are no gates, so nothing would be trained; "
+                "freeze only one of them, or add pruning=gates"
+            )
         if "decoders" in self.train.freeze and self.train.start is None:
             raise ValueError(
-                "train.freeze: decoders that start at random cannot be frozen; give train.start, a finished run"
+                "train.freeze: decoders that start at random cannot be frozen; give a finished run as train.start"
             )
         if "decoders" in self.train.freeze and self.train.cosreg:
-            raise ValueError("train.cosreg has no effect where train.freeze leaves the decoders as they are; drop one")
+            raise ValueError(
+                "train.cosreg has no effect if train.freeze includes the decoders; leave one of the two out"
+            )
         return self
 
     @model_validator(mode="after")
     def _syntax_reaches_heads(self) -> "Config":
         if self.syntax.strength and not self.encoder.context:
-            raise ValueError("syntax: an encoder without context (encoder.context: false) has no heads")
+            raise ValueError(
+                "syntax needs heads, and an encoder without context (encoder.context: false) has none; leave one of "
+                "the two out"
+            )
         if self.syntax.strength and "encoder" in self.train.freeze:
-            raise ValueError("syntax: with the encoder frozen (train.freeze) its attention cannot change")
+            raise ValueError("syntax has no effect on a frozen encoder (train.freeze); leave one of the two out")
         if self.syntax.strength and self.pruning.sets == "per_task":
-            raise ValueError("syntax: with pruning.sets: per_task there is one attention a task; take sets: shared")
+            raise ValueError(
+                "syntax needs one attention for all tasks, and pruning.sets: per_task has one for each task; give "
+                "sets: shared"
+            )
         return self
 
     @model_validator(mode="after")
@@ -209,31 +224,37 @@ class Config(Block):
                 if not rates.keys() >= {SINGLE, JOINT}:
                     raise ValueError(
                         f"train.{setting}: expected a number, or a rate for {SINGLE} and one for {JOINT} (and for "
-                        f"tasks that differ from {SINGLE}), found {', '.join(rates)} only"
+                        f"tasks that differ from {SINGLE}), found only {', '.join(rates)}; add the missing rate"
                     )
                 tasks_by_setting[f"train.{setting}"] = rates.keys() - {SINGLE, JOINT}
         for setting, names in tasks_by_setting.items():
             for task in names:
                 if task not in known_tasks:
                     raise ValueError(
-                        f"{setting}: there is no task {task!r}{nearest(task, known_tasks)}; tasks are "
-                        f"{', '.join(known_tasks)}, "
-                        f"and other layers of the corpus whose decoder is given (decoders.{task}.type)"
+                        f"{setting}: expected one of {', '.join(known_tasks)}, or another layer of the corpus whose "
+                        f"decoder is given (decoders.{task}.type), found {task!r}{nearest(task, known_tasks)}"
                     )
         for task, weight in self.train.weights.items():
             if weight < 0:
-                raise ValueError(f"train.weights: the weight of {task} is {weight}; expected 0 or more")
+                raise ValueError(f"train.weights: expected weights of 0 or more, found {weight} for {task}")
         if not any(self.train.weights.get(task, 1) for task in self.tasks):
-            raise ValueError("train.weights: the weights of all tasks are 0, so that nothing would be learnt")
+            raise ValueError(
+                "train.weights: expected a weight above 0, found 0 for all tasks, with which nothing would be learnt"
+            )
         if self.train.balance == "famo" and (self.train.accumulate > 1 or self.train.mixing == "sampled"):
             raise ValueError(
-                "train.balance: famo looks at the losses of all tasks again after the step; take train.mixing: joint "
-                "and train.accumulate: 1"
+                "train.balance: famo computes the losses of all tasks again after each update; give train.mixing: "
+                "joint and train.accumulate: 1"
             )
         if self.train.balance == "famo" and self.pruning.in_loss:
-            raise ValueError("train.balance: famo reads losses without the penalty of pruning.in_loss; drop one")
+            raise ValueError(
+                "train.balance: famo needs losses without the penalty of pruning.in_loss; leave one of the two out"
+            )
         if self.train.accumulate > self.train.batch_sentences:
-            raise ValueError("train.accumulate: more mini-batches an update than train.batch_sentences has sentences")
+            raise ValueError(
+                "train.accumulate: expected at most as many mini-batches as train.batch_sentences has sentences, found "
+                "more; lower it"
+            )
         return self
 
     @model_validator(mode="after")
@@ -248,13 +269,24 @@ class Config(Block):
             heads |= {"project"}
         for name in sorted(heads):
             if not self.encoder.context:
-                raise ValueError(f"treatment.{name}: an encoder without context (encoder.context: false) has no heads")
+                raise ValueError(
+                    f"treatment.{name} needs heads, and an encoder without context (encoder.context: false) has none; "
+                    "leave one of the two out"
+                )
             if "encoder" in self.train.freeze:
-                raise ValueError(f"treatment.{name} has no effect where train.freeze leaves the encoder as it is")
+                raise ValueError(
+                    f"treatment.{name} has no effect on a frozen encoder (train.freeze); leave one of the two out"
+                )
             if len(self.tasks) < 2:
-                raise ValueError(f"treatment.{name}: expected several tasks, found only {self.tasks[0]}")
+                raise ValueError(
+                    f"treatment.{name}: expected several tasks, found only {self.tasks[0]}; add tasks, or leave the "
+                    "treatment out"
+                )
             if self.syntax.strength:
-                raise ValueError(f"treatment.{name} does not go with syntax, whose gradient belongs to no task")
+                raise ValueError(
+                    f"treatment.{name} cannot be combined with syntax, whose gradient belongs to no task; leave one of "
+                    "the two out"
+                )
         other_settings = [f"treatment.{name}" for name in heads - {"clone"}]
         for name, excluded in (
             ("clone", [*other_settings, "pruning.sets: per_task", "train.log_uas"]),
@@ -265,9 +297,14 @@ class Config(Block):
         ):
             for excluded_setting in excluded if name in treatments_chosen else ():
                 if self._asks_for(excluded_setting):
-                    raise ValueError(f"treatment.{name} does not go with {excluded_setting}; leave one of them out")
+                    raise ValueError(
+                        f"treatment.{name} cannot be combined with {excluded_setting}; leave one of the two out"
+                    )
         if treatment.project is not None and not joint:
-            raise ValueError("treatment.project: with one task a batch (train.mixing: sampled) no gradients meet")
+            raise ValueError(
+                "treatment.project compares gradients of tasks in one batch, and with train.mixing: sampled each batch "
+                "has one task; give train.mixing: joint"
+            )
         tasks_by_setting = {
             "treatment.distil.teachers": treatment.distil.teachers if treatment.distil else (),
             "treatment.protect.tasks": treatment.protect.tasks if treatment.protect else (),
@@ -276,12 +313,11 @@ class Config(Block):
         for setting, names in tasks_by_setting.items():
             for task in names:
                 if task not in self.tasks:
-                    raise ValueError(
-                        f"{setting}: {task!r} is no task of this run; its tasks are {', '.join(self.tasks)}"
-                    )
+                    raise ValueError(f"{setting}: expected tasks of this run ({', '.join(self.tasks)}), found {task!r}")
         if treatment.merge is not None and (tasks_without_source := set(self.tasks) - treatment.merge.sources.keys()):
             raise ValueError(
-                f"treatment.merge.sources: expected a run for each task, found none for {min(tasks_without_source)}"
+                f"treatment.merge.sources: expected a run for each task, found none for {min(tasks_without_source)}; "
+                "name a run of this task"
             )
         return self
 
@@ -353,7 +389,7 @@ def _explain(model: type[Block], error: dict[str, Any]) -> str:
     if error["type"] == "extra_forbidden":
         known_fields = list(_fields(model, error["loc"][:-1]))
         hint = nearest(str(error["loc"][-1]), known_fields) or _suggest_block(model, path, error["input"])
-        return f"unknown key {path}{hint}; known there: {', '.join(known_fields)}"
+        return f"unknown key {path}{hint}; expected one of {', '.join(known_fields)}"
     if error["type"] == "missing":
         return f"{path} is missing"
     if error["type"] == "value_error":

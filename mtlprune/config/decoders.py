@@ -26,8 +26,9 @@ class NEROptions(DecoderOptions):
     size: int = Field(default=150, ge=1, le=100_000)
     """Width of the start and end projections."""
     loss_per: Literal["word", "span"] = "word"
-    """Divide the summed loss by the words of the batch, like the other losses, or by its candidate spans, as the paper
-    does. The paper's loss is so small that joint training hardly learns NER if the five losses are simply added."""
+    """Divisor of the summed loss, which is the number of words of the batch, as for the other losses, or the number of
+    its candidate spans, as in the paper. With spans, the loss is so small that joint training hardly learns NER if the
+    five losses are simply added."""
 
 
 class DEPOptions(DecoderOptions):
@@ -36,15 +37,17 @@ class DEPOptions(DecoderOptions):
     arc_size: int = Field(default=500, ge=1, le=100_000)
     """Width of the arc MLPs."""
     relation_size: int = Field(default=100, ge=1, le=100_000)
-    """Width of the relation vectors (an MLP scorer's hidden layer is twice as wide)."""
+    """Width of the relation vectors (the hidden layer of an MLP scorer is twice as wide)."""
     relation_scorer: PairScorer = "biaffine"
-    """biaffine: the paper's. mlp: two layers over the joined dependent and head, many times cheaper."""
+    """biaffine is the scorer of the paper. mlp has two layers over the joined vectors of dependent and head, and is
+    many times cheaper."""
     dropout: float = Field(default=0.33, ge=0, le=0.99)
     """Dropout in the MLPs, shared across a sentence."""
     score_punctuation: bool = True
-    """The main score, LAS, counts punctuation. The paper's score does not. All variants are reported in both cases."""
+    """The main score, LAS, counts punctuation, unlike the score of the paper. All variants are reported in both
+    cases."""
     projective: bool = False
-    """Decode projective trees only (Eisner), as the paper does; otherwise maximum spanning trees."""
+    """Decode only projective trees with Eisner's algorithm, as the paper does, instead of maximum spanning trees."""
 
 
 class CONOptions(DecoderOptions):
@@ -53,9 +56,10 @@ class CONOptions(DecoderOptions):
     span_size: int = Field(default=500, ge=1, le=100_000)
     """Width of the span MLPs."""
     label_size: int = Field(default=100, ge=1, le=100_000)
-    """Width of the label vectors (an MLP scorer's hidden layer is twice as wide)."""
+    """Width of the label vectors (the hidden layer of an MLP scorer is twice as wide)."""
     label_scorer: PairScorer = "biaffine"
-    """biaffine: the paper's. mlp: two layers over the joined ends of a span, many times cheaper."""
+    """biaffine is the scorer of the paper. mlp has two layers over the joined vectors of both ends of a span, and is
+    many times cheaper."""
     dropout: float = Field(default=0.33, ge=0, le=0.99)
     """Dropout in the MLPs, shared across a sentence."""
 
@@ -68,32 +72,34 @@ class SRLOptions(DecoderOptions):
     width_size: int = Field(default=20, ge=1, le=100_000)
     """Width of the embedding of a span's length."""
     max_width: int = Field(default=30, ge=1, le=100_000)
-    """Spans of more words are not candidates."""
+    """Largest number of words of a candidate span."""
     dropout: float = Field(default=0.2, ge=0, le=0.99)
     """Dropout after each hidden layer and on the width embedding."""
     argument_scorer: Literal["biaffine", "mlp"] = "biaffine"
-    """mlp: the paper's, on the whole span vector. biaffine: on first and last word, many times cheaper."""
+    """mlp is the scorer of the paper, which reads the whole vector of a span. biaffine reads only the first and the
+    last word, and is many times cheaper."""
     affinity: bool = True
-    """Add a bilinear score of span and predicate to every role (not in the paper), because the paper's sum of the two
+    """Add a bilinear score of span and predicate to every role. The paper does not have this score, and its sum of two
     parts is slow to learn which predicate a span belongs to."""
     argument_ratio: float = Field(default=0.8, gt=0)
-    """Spans kept for labelling, per word of the sentence."""
+    """Number of spans that are kept for labelling, per word of the sentence."""
     predicate_ratio: float = Field(default=0.4, gt=0)
-    """Words kept as possible predicates, per word (predicates: ranked)."""
+    """Number of words that are kept as possible predicates, per word of the sentence, for predicates: ranked."""
     predicates: Literal["classified", "ranked"] = "classified"
-    """ranked (the paper's): the best words enter, and a word that wins an argument is a predicate. classified: a binary
-    loss decides for each word and each span, labels are trained on gold predicates, and gold spans are never pruned in
-    training."""
+    """With ranked, as in the paper, the best words are kept, and a word that gets an argument is a predicate. With
+    classified, a binary loss decides for each word and each span, labels are trained on gold predicates, and gold spans
+    are never pruned in training."""
 
 
 class SentenceOptions(DecoderOptions):
     """Decoder of whole sentences."""
 
     pooling: Literal["mean", "first"] = "mean"
-    """mean: a sentence is the mean of its words' vectors. first: it is the vector of the first special token, which
-    models of transformers for sequence classification read (`mtlprune export --head`)."""
+    """Vector of a sentence, which is the mean of the vectors of its words (mean) or the vector of the first special
+    token (first). Models of transformers for sequence classification read the first special token (`mtlprune export
+    --head`)."""
     dropout: float = Field(default=0.1, ge=0, le=0.99)
-    """Dropout of the sentence's vector."""
+    """Dropout of the vector of a sentence."""
 
 
 class Decoder(NamedTuple):

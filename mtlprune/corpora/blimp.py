@@ -48,7 +48,8 @@ def read_blimp(folder: Path, pairs: int | None = None) -> list[Paradigm]:
     files = sorted(place.glob(f"*{SUFFIX}"))
     if not files:
         raise CorpusError(
-            f"{folder}: expected the files of BLiMP (*{SUFFIX}, one a paradigm), found none; make the folder with "
+            f"{folder}: expected the files of BLiMP (*{SUFFIX}, one for each paradigm), found none; make the folder "
+            "with "
             "python data_scripts/blimp.py --out data/blimp"
         )
     return [_read(path, pairs) for path in files]
@@ -69,7 +70,7 @@ def _read(path: Path, limit: int | None) -> Paradigm:
         paradigm = line_paradigm
         pairs.append(MinimalPair(entry["sentence_good"], entry["sentence_bad"]))
     if paradigm is None:
-        raise CorpusError(f"{path}: holds no pair; download the corpus again")
+        raise CorpusError(f"{path}: expected minimal pairs, found none; download the corpus again")
     return Paradigm(*paradigm, tuple(pairs))
 
 
@@ -77,5 +78,5 @@ def _entry(line: str, location: str) -> dict[str, Any]:
     entry = parse_json_line(line, location, CorpusError)
     for key in ("sentence_good", "sentence_bad", "UID", "linguistics_term"):
         if not isinstance(entry, dict) or not isinstance(entry.get(key), str) or not entry[key].strip():
-            raise CorpusError(f"{location}: expected a pair with {key}, found none; is this a file of BLiMP?")
+            raise CorpusError(f"{location}: expected a pair with {key}, found none; name a file of BLiMP")
     return entry

@@ -63,7 +63,7 @@ class LeftOut:
         if self.count:
             total = read + self.count
             share = f"{self.count} of {plural(total, 'sentence')} ({100 * self.count / total:.1f} %)"
-            tell(f"left out {share}, which cannot be read:")
+            tell(f"{share} cannot be read and were left out:")
             for line in self.reasons:
                 tell(f"  {line}")
             if self.count > self.REASONS:
@@ -102,11 +102,14 @@ def read_files(
     paths_by_split = {split: names for split, names in paths_by_split.items() if names}
     if unsplit_paths and paths_by_split:
         raise CorpusError(
-            f"expected either files that are split by chance or files of each split, found {unsplit_paths[0]} beside "
-            f"--{next(iter(paths_by_split))}; put patterns into quotes (--train 'data/*.conllu'), or repeat the option"
+            f"expected either files that are split at random or files of each split, found {unsplit_paths[0]} together "
+            f"with --{next(iter(paths_by_split))}; put patterns into quotes (--train 'data/*.conllu'), or repeat the "
+            "option"
         )
     if not unsplit_paths and not paths_by_split:
-        raise CorpusError("expected files, found none; name them with --train, --dev and --test, or one to be split")
+        raise CorpusError(
+            "expected files, found none; name files with --train, --dev and --test, or one file that is split at random"
+        )
     paths = {split: expand(names) for split, names in (paths_by_split or {"all": unsplit_paths}).items()}
     if unsplit_paths:
         percents(shares)
@@ -118,7 +121,9 @@ def read_files(
                 first_kind, first = kinds.setdefault(layer, (kind, path))
                 if kind != first_kind:
                     problem = f"expected {layer} to be of the kind {first_kind}, as it is in {first}, found {kind}"
-                    raise CorpusError(f"{path}, sentence {sentence.id!r}: {problem}; a layer has one kind")
+                    raise CorpusError(
+                        f"{path}, sentence {sentence.id!r}: {problem}; give the layer one kind in all files"
+                    )
             yield sentence
 
     splits: Splits = {split: [s for path in group for s in sentences_of(path)] for split, group in paths.items()}
@@ -180,7 +185,7 @@ def by_split(names: Sequence[str]) -> tuple[dict[str, list[str]], list[Path]]:
     if len(by_name) < 2:
         return {}, []
     if unsure:
-        problem = f"expected the name of a split in that of each file, as in {next(iter(by_name.values()))[0]}"
+        problem = f"expected the name of a split in the name of each file, as in {next(iter(by_name.values()))[0]}"
         raise CorpusError(f"{problem}, found {unsure[0]}; name the files of each split (--train, --dev, --test)")
     return by_name, [path for paths in splits.values() for path in paths if _form(path) != form]
 
@@ -193,7 +198,9 @@ def percents(shares: str) -> list[int]:
     """The percents of train, dev and test in ``80/10/10``. Raises CorpusError."""
     percent = [whole_number(part) for part in shares.split("/")]
     if len(percent) != 3 or None in percent or sum(numbers := [part or 0 for part in percent]) != 100:
-        raise CorpusError(f"--split: expected percents of train, dev and test such as {SHARES}, found {shares[:60]!r}")
+        raise CorpusError(
+            f"--split: expected percentages of train, dev and test such as {SHARES}, found {shares[:60]!r}"
+        )
     return numbers
 
 
@@ -206,8 +213,8 @@ def cut(sentences: Sequence[Sentence], shares: str, seed: int, source: str = "--
     splits: Splits = {}
     for split, share, begin, end in zip(("train", "dev", "test"), percent, [0, *ends], ends, strict=False):
         if share and begin == end:
-            problem = f"{plural(len(sentences), 'sentence')}: too few for {share} % of {split}"
-            raise CorpusError(f"{source}: {problem}; take more, or other shares (--split)")
+            problem = f"expected enough sentences for {share} % of {split}, found {plural(len(sentences), 'sentence')}"
+            raise CorpusError(f"{source}: {problem}; give more sentences, or other shares (--split)")
         if share:
             sentence_numbers = set(order[begin:end])
             splits[split] = [sentence for place, sentence in enumerate(sentences) if place in sentence_numbers]
@@ -220,7 +227,10 @@ def with_own_ids(splits: Mapping[str, Sequence[Sentence]], tell: Tell) -> Splits
     distinct, ids_used = set(names), Counter[str]()
     if len(distinct) == len(names):
         return dict(splits)
-    tell(f"{plural(len(names) - len(distinct), 'sentence')} had the id of an earlier one and got another, such as ID~2")
+    tell(
+        f"{plural(len(names) - len(distinct), 'sentence')} had the id of an earlier sentence and got another id, such "
+        "as ID~2"
+    )
 
     def renamed(sentence: Sentence) -> Sentence:
         name = sentence.id
@@ -260,13 +270,13 @@ def remarks(splits: Mapping[str, Iterable[Sentence]]) -> list[str]:
                     labels[layer][split].update(LABELS[kind](sentence.get(layer)))
             trees = [sentence.get(layer) for layer, kind in sentence.kinds().items() if kind == "tree"]
             if split != "train" and hash(sentence.words) in trained:
-                oddities["have the words of one of train"].append(sentence.id)
+                oddities["have the same words as a sentence of train"].append(sentence.id)
             if any(tree.heads.count(0) > 1 for tree in trees):
-                oddities["have several roots, and a predicted tree has one"].append(sentence.id)
+                oddities["have several roots, but a predicted tree has one root"].append(sentence.id)
             if re.search(r"[\x00-\x1f\x7f-\x9f]", " ".join(sentence.words)):
                 oddities["have control characters in words, which some encoders drop"].append(sentence.id)
         warnings += [
-            f"warning: {len(ids)} of {size} sentences of {split} {problem}; first {ids[0]}"
+            f"warning: {len(ids)} of {size} sentences of {split} {problem}; the first is {ids[0]}"
             for problem, ids in oddities.items()
         ]
     for layer, names in tags.items():
@@ -276,7 +286,9 @@ def remarks(splits: Mapping[str, Iterable[Sentence]]) -> list[str]:
     for layer in (layer for layer, names in types.items() if "O" in names):
         warnings.append(f"warning: {layer} has spans of the type O, from tags such as B-O; write O outside of spans")
     for layer in sorted(layers["train"] - labelled):
-        warnings.append(f"warning: train has no label of {layer}, so nothing can be predicted; check its column")
+        warnings.append(
+            f"warning: train has no label of {layer}, so nothing can be predicted; check the column of this layer"
+        )
     for layer, by_split in labels.items():
         trained_labels = by_split.get("train", set())
         for split, names_of_split in by_split.items():
@@ -311,7 +323,7 @@ def merge(corpora: Mapping[str, Mapping[str, Sequence[Sentence]]], tell: Tell) -
                 first, first_kind = kinds.setdefault(layer, (name, kind))
                 if kind != first_kind:
                     problem = f"expected the layer {layer} to be of the kind {first_kind} as in {first}, found {kind}"
-                    raise CorpusError(f"{name}: {problem}; build it under another name")
+                    raise CorpusError(f"{name}: {problem}; build the corpus again with another name for this layer")
             result_sentences = result.setdefault(split, [])
             before = len(result_sentences)
             for place, sentence in _places(result_sentences, sentences):
@@ -323,7 +335,12 @@ def merge(corpora: Mapping[str, Mapping[str, Sequence[Sentence]]], tell: Tell) -
             appended += len(result_sentences) - before
             joined += len(sentences) - (len(result_sentences) - before)
         layers = ", ".join(sorted(differing_layers))
-        differ = f"; in {differing} of those {layers} is not as in what came before, which stays" if differing else ""
+        differ = (
+            f"; in {differing} of the joined sentences {layers} differs from the earlier corpus, whose annotation is "
+            "kept"
+            if differing
+            else ""
+        )
         tell(f"{name}: {plural(appended, 'sentence')} appended, {joined} joined{differ}")
     mixed = _mixed(labels, tell)
     return with_own_ids(result, tell), mixed

@@ -76,13 +76,13 @@ def ewt5_files(sources: Path) -> dict[str, Path]:
             path = sources / folder / name
             if not path.is_file():
                 url = f"https://raw.githubusercontent.com/{address}/{name}"
-                raise CorpusError(f"{path}: expected a file, found none; get it from {url}")
+                raise CorpusError(f"{path}: expected a file, found none; download it from {url}")
             files[f"{folder} {split}"] = path
     folders = [folder / "data/google/ewt" for folder in (sources / "propbank", sources)]
     propbank = next((folder for folder in folders if folder.is_dir()), None)
     if propbank is None:
         url = f"https://codeload.github.com/propbank/propbank-release/tar.gz/{PROPBANK_COMMIT}"
-        raise CorpusError(f"{folders[0]}: expected a folder, found none; get it from {url}")
+        raise CorpusError(f"{folders[0]}: expected a folder, found none; download it from {url}")
     return {**files, "propbank": propbank}
 
 
@@ -106,7 +106,9 @@ def _join_entities(
     for name in {**documents, **annotated}:
         if name not in documents or name not in annotated:
             presence = "only in UD" if name in documents else "not in UD"
-            raise CorpusError(f"{source}: expected the documents of UD, found {name!r} {presence}; take the same split")
+            raise CorpusError(
+                f"{source}: expected the documents of UD, found {name!r} {presence}; use the same split of both"
+            )
     for name, document in documents.items():
         entities = move_entities(annotated[name], document)
         for sentence, spans in zip(document, entities, strict=True):
@@ -144,17 +146,17 @@ def _pair(
             exception = exceptions.get(sentence.id) or _Exception(following, ())
             following = exception.skeleton + 1
             if exception.skeleton >= len(trees):
-                actual = f"found {len(trees)} sentences only, none for {sentence.id!r}"
+                actual = f"found only {len(trees)} sentences, and none for {sentence.id!r}"
                 raise CorpusError(f"{trees[0].source}: expected a sentence for each of UD, {actual}; take r2.16")
             skeleton = trees[exception.skeleton]
             try:
                 yield sentence, skeleton, Regrouping(len(skeleton), len(sentence), exception.groups)
             except CorpusError as error:
-                problem = f"the skeleton does not fit sentence {sentence.id!r}: {error}; take r2.16 of UD"
+                problem = f"the skeleton does not fit sentence {sentence.id!r}: {error}; use r2.16 of UD"
                 raise malformed(skeleton.source, skeleton.line, problem) from error
         if trees is not None and following + _EXTRA_TREES.get(name, 0) != len(trees):
             actual = f"found {len(trees)} for {len(document)}"
-            raise CorpusError(f"{trees[0].source}: expected a sentence for each of UD, {actual}; take r2.16 of UD")
+            raise CorpusError(f"{trees[0].source}: expected a sentence for each of UD, {actual}; use r2.16 of UD")
 
 
 def _read_exceptions() -> dict[str, _Exception]:
@@ -219,8 +221,8 @@ def _check_same_text(annotated: Sequence[Sentence], target: Sequence[Sentence]) 
     place = next(k for k, (a, b) in enumerate(zip_longest(source_text, target_text)) if a != b)
     raise CorpusError(
         f"the document that begins with sentence {target[0].id!r}: expected the same characters in both sources, found "
-        f"{source_text[place : place + 20]!r} against {target_text[place : place + 20]!r} at character {place}; take "
-        "the versions that belong together"
+        f"{source_text[place : place + 20]!r} against {target_text[place : place + 20]!r} at character {place}; use "
+        "versions of the sources that belong together"
     )
 
 

@@ -48,7 +48,7 @@ def export(sentences: Iterable[Sentence], layer: str, file: Path, in_upos: bool 
     if in_upos is None:
         in_upos = universal(tag for sentence in sentences for tag in sentence.pos or ())
     if layer not in (layers := declared(sentences)):
-        raise CorpusError(f"expected a layer out of {', '.join(layers)}, found {layer!r}; name one of them")
+        raise CorpusError(f"expected one of the layers {', '.join(layers)}, found {layer!r}; correct --layer")
     file = Path(file)
     written = 0
     try:
@@ -133,7 +133,10 @@ def _lines(sentence: Sentence) -> list[str]:
     if sentence.words == tuple(row[1] for line in lines if (row := line.split("\t"))[0].isdecimal()):
         return lines
     if re.search(r"[\n\r]|^[ \t]|[ \t]$", sentence.id):
-        raise CorpusError(f"sentence {sentence.id!r}: the id has blanks that CoNLL-U cannot keep; rename it")
+        raise CorpusError(
+            f"sentence {sentence.id!r}: expected an id without blanks at its ends or line breaks, which CoNLL-U cannot "
+            "keep; rename the sentence"
+        )
     for word in sentence.words:
         if word != word.strip(" ") or "  " in word:
             raise CorpusError(f"sentence {sentence.id!r}: CoNLL-U cannot keep the blanks of the word {word!r}")

@@ -56,7 +56,9 @@ def build_gum(folder: Path, tell: Callable[[str], None]) -> tuple[Splits, dict[s
             sentences = read_conllu(documents[name], "upos", True, comments=parse_comments(_COMMENTS))
             splits[split] += [sentence.with_layers(ner=names_of(documents[name], sentence)) for sentence in sentences]
         if not splits[split]:
-            raise CorpusError(f"{folder}: expected files of {split} such as {names[0]}.conllu, found none; unpack them")
+            raise CorpusError(
+                f"{folder}: expected files of {split} such as {names[0]}.conllu, found none; unpack the files of GUM"
+            )
     if missing_documents:
         tell(
             f"{folder}: left out {len(missing_documents)} documents of {SPLITS} that have no file, such as "
@@ -76,7 +78,7 @@ def _official_splits(path: Path) -> dict[str, list[str]]:
             names.append(item[1])
     if not {"train", "dev", "test"} <= {split for split, documents in splits.items() if documents}:
         raise CorpusError(
-            f"{path}: expected documents under ## train, ## dev and ## test, found others; take GUM's own"
+            f"{path}: expected documents under ## train, ## dev and ## test, found others; use the file of GUM"
         )
     return splits
 

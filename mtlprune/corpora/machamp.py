@@ -110,7 +110,7 @@ def _dataset(config: Path, name: str, settings: Mapping[str, Any], tell: Tell) -
     if "sent_idxs" in settings and isinstance(tasks, dict):
         return _texts(config, name, settings, left_out, tell)
     if not _is_place(word := settings.get("word_idx")) or not isinstance(tasks, dict):
-        tell(f"{name}: left out, as it has no word_idx or sent_idxs with tasks")
+        tell(f"{name} was left out, because it has no word_idx or sent_idxs with tasks")
         return None
     columns = {word: WORD}
     for task, task_config in tasks.items():
@@ -122,7 +122,8 @@ def _dataset(config: Path, name: str, settings: Mapping[str, Any], tell: Tell) -
         for offset, text in enumerate(("head", "relation") if kind == "tree" else (_layer(config, task, kind),)):
             if (text_there := columns.setdefault(place + offset, text)) != text:
                 raise CorpusError(
-                    f"{config}: {name}, {task}: column {place + offset} is {text_there} already; give it one task"
+                    f"{config}: {name}, {task}: column {place + offset} is already {text_there}; give the column one "
+                    "task"
                 )
     if left_out:
         tell(f"{name}: left out: {', '.join(left_out)}")

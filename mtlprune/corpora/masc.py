@@ -104,8 +104,8 @@ def build_masc(
     number = sum(map(len, unaligned.values()))
     elsewhere_count = total - entity_count - number
     tell(
-        f"NER has {entity_count} of {total} names: {number} are not whole words, "
-        f"{elsewhere_count} lie in others or where NER is unknown"
+        f"NER has {entity_count} of {total} names: {number} are not whole words, and {elsewhere_count} lie in other "
+        "names or where NER is unknown"
     )
     left_out = {"names": total - entity_count, "of": total, "unaligned": unaligned}
     digest = hashlib.sha256()
@@ -129,7 +129,9 @@ def _read_files(sources: Path) -> Files:
             key = "skeleton" if path.suffix == ".gold_skel" else path.parent.name, name
             data = read()
             if key in files and files[key][1] != data:
-                raise CorpusError(f"{place}: expected each file once, found another at {files[key][0]}; remove one")
+                raise CorpusError(
+                    f"{place}: expected each file once, found another at {files[key][0]}; remove one of the two"
+                )
             files[key] = place, data
     return files
 
@@ -146,7 +148,7 @@ def _members(sources: Path) -> Iterator[tuple[str, Path, Callable[[], bytes]]]:
                     if member.isreg() and (stream := archive.extractfile(member)) is not None:
                         yield f"{file}: {member.name}", Path(member.name), stream.read
         except (tarfile.TarError, EOFError, OSError) as error:
-            raise CorpusError(f"{file}: expected a readable tar archive, found: {error}; get it anew") from error
+            raise CorpusError(f"{file}: expected a readable tar archive, found: {error}; download it again") from error
 
 
 def _file(files: Files, layer: str, name: str) -> tuple[str, bytes]:
@@ -154,7 +156,7 @@ def _file(files: Files, layer: str, name: str) -> tuple[str, bytes]:
         source = (
             "propbank/propbank-release" if layer == "skeleton" else f"oanc/masc, commit {MASC_COMMIT[:7]}, folder 1"
         )
-        raise CorpusError(f"expected a file {layer}/{name} in --sources, found none; get it from {source}")
+        raise CorpusError(f"expected a file {layer}/{name} in --sources, found none; download it from {source}")
     return files[layer, name]
 
 
@@ -162,7 +164,9 @@ def _decoded(place: str, data: bytes) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise CorpusError(f"{place}: expected UTF-8 text, found that byte {error.start} is none; get it anew") from None
+        raise CorpusError(
+            f"{place}: expected UTF-8 text, found other content at byte {error.start}; download it again"
+        ) from None
 
 
 # -- sentences ---------------------------------------------------------------------------------------------------------
@@ -189,7 +193,9 @@ def _sentences(document: MascDocument, files: Files, tell: Callable[[str], None]
         else:
             if (tags := tuple(tag for tag, _ in leaves)) != skeleton.pos:
                 problem = f"expected the tags of {source}, line {skeleton.line}, found {' '.join(tags)}"
-                raise CorpusError(f"{place}, tree {number}: {problem}; take the releases that belong together")
+                raise CorpusError(
+                    f"{place}, tree {number}: {problem}; use releases of the sources that belong together"
+                )
             marks = [Group((token,), ()) for token, leaf in enumerate(leaves) if is_mark(*leaf)]
             onto = Regrouping(len(leaves), len(words), marks)
             layers = {"con": onto.constituents(skeleton.con), "srl": onto.predicates(skeleton.srl)}
@@ -209,7 +215,7 @@ def _leaves_of(text: str, place: str) -> Iterator[list[tuple[str, str]]]:
             leaves.append((match[1], match[2]))
         if depth < 0:
             line = text.count("\n", 0, match.start()) + 1
-            raise CorpusError(f"{place}, line {line}: there is one ) too many before it; balance the brackets")
+            raise CorpusError(f"{place}, line {line}: there is an extra ) before it; balance the brackets")
         if depth == 0:
             yield leaves
             leaves = []
@@ -236,7 +242,9 @@ def _names(files: Files, document: str) -> Iterator[Name]:
             elements = list(ET.fromstring(data).iter("{http://www.xces.org/schema/2003}struct"))
             names = [Name(int(x.attrib["from"]), int(x.attrib["to"]), x.attrib["type"]) for x in elements]
         except (ET.ParseError, KeyError, ValueError) as error:
-            raise CorpusError(f"{place}: expected names with from, to and type, found: {error}; get it anew") from None
+            raise CorpusError(
+                f"{place}: expected names with from, to and type, found: {error}; download it again"
+            ) from None
         if unexpected_kinds := {name.kind for name in names} - set(KINDS):
             raise CorpusError(f"{place}: expected names of {', '.join(KINDS)}, found {min(unexpected_kinds)}")
         yield from names

@@ -89,13 +89,13 @@ def _files(folder: Path, all_files: list[Path], tell: Callable[[str], None]) -> 
             splits[split].append(path)
     if foreign or outside_count or len(manual) < len(conll):
         tell(
-            f"{folder}: left out {len(conll) - len(manual)} automatic files, {foreign} in other languages, "
-            f"{outside_count} in no split folder"
+            f"{folder}: {len(conll) - len(manual)} automatic files, {foreign} in other languages and "
+            f"{outside_count} outside of split folders were left out"
         )
     missing = [split for split, paths in splits.items() if not paths]
     if missing:
-        skeletons = " There are *_skel files, whose words are withheld: run skeleton2conll on them first."
-        automatic = " Files with auto in their name are no gold annotation and do not count."
+        skeletons = " The words of *_skel files are withheld, so run skeleton2conll on these files first."
+        automatic = " Files with auto in their name have no gold annotation and do not count."
         raise CorpusError(
             f"{folder}: expected *_conll files in folders train, development and test below it, found none for "
             f"{', '.join(missing)}."
@@ -217,7 +217,7 @@ def _with_dependencies(sentences: Sequence[Sentence], path: Path) -> list[Senten
     if len(converted) != len(target_sentences):
         raise CorpusError(
             f"{path}: expected {len(sentences)} sentences ({len(parsed)} with trees), found {len(converted)}; "
-            "was it converted from the same files, in the order of their paths?"
+            "convert the same files, in the order of their paths"
         )
     by_id = {old.id: old.with_layers(dep=new.dep) for old, new in zip(target_sentences, converted, strict=True)}
     return [by_id.get(sentence.id, sentence) for sentence in sentences]

@@ -76,8 +76,8 @@ def _check_words(name: str, licence: str) -> None:
     for option, text in (("name", name), ("licence", licence)):
         if not text.strip() or printable(text) != text or (option == "name" and "/" in text):
             raise CorpusError(
-                f"--{option}: expected one without line breaks and signs that steer a terminal, and a name without /; "
-                f"found {text!r}"
+                f"--{option}: expected text without line breaks and control characters, and a name without /, found "
+                f"{text!r}"
             )
 
 
@@ -102,7 +102,7 @@ def _write(out: Path, info: Mapping[str, Any], sentences: Mapping[str, Sequence[
     except (files.RunError, OSError) as error:
         with contextlib.suppress(OSError):
             out.rmdir()  # where no corpus was
-        raise CorpusError(f"{error}; nothing was left behind") from error
+        raise CorpusError(f"{error}; nothing was written") from error
 
 
 def _remove_unnamed(folder: Path) -> None:
@@ -141,7 +141,9 @@ def check_free(out: Path, overwrite: bool) -> None:
     try:
         read_info(out)
     except CorpusError as error:
-        raise CorpusError(f"{out}: only a corpus is ever overwritten, and this is none ({error}); remove it") from error
+        raise CorpusError(
+            f"{out}: expected a corpus, because only corpora are overwritten, found none ({error}); remove the folder"
+        ) from error
 
 
 SCRIPTS = {
@@ -163,17 +165,17 @@ def read_info(path: Path) -> dict[str, Any]:
     if not file.is_file():
         finding = f"found {f'no {INFO} in it' if path.is_dir() else 'a file' if path.exists() else 'no such folder'}"
         raise CorpusError(
-            f"{path}: expected a corpus made by 'mtlprune data build', {finding}; check the path, or build it by "
-            f"{how_to_build(path)}"
+            f"{path}: expected a corpus made by 'mtlprune data build', {finding}; check the path, or build the corpus "
+            f"with {how_to_build(path)}"
         )
-    info = files.read_json(file, CorpusError, "build the corpus anew")
+    info = files.read_json(file, CorpusError, "build the corpus again")
     if not isinstance(info, dict) or {key: info.get(key) for key in _FORMAT} != _FORMAT:
-        raise CorpusError(f"{file}: expected {_FORMAT}, found another format; build the corpus anew with this version")
+        raise CorpusError(f"{file}: expected {_FORMAT}, found another format; build the corpus again with this version")
     if not info.keys() >= _KEYS or info["files"].keys() != info["splits"].keys():
-        raise CorpusError(f"damaged: {file}; build the corpus anew")
+        raise CorpusError(f"{file} is damaged; build the corpus again")
     for split, digest in info["files"].items():  # they make the name of a file
         if not re.fullmatch(r"\w+", split) or not re.fullmatch("[0-9a-f]{64}", str(digest)):
-            raise CorpusError(f"damaged: {file} (the file of split {split!r}); build the corpus anew")
+            raise CorpusError(f"{file} is damaged (the file of split {split!r}); build the corpus again")
     return info
 
 
@@ -184,14 +186,14 @@ def load_corpus(path: Path) -> "Corpus":
     info, splits = read_info(path), {}
     for split, digest in info["files"].items():
         file = _path(path, split, digest)
-        with files.reading(file, CorpusError, "build the corpus anew"):
+        with files.reading(file, CorpusError, "build the corpus again"):
             content = file.read_bytes()
         if sha256(content).hexdigest() != digest:
-            raise CorpusError(f"{file} was changed or damaged since it was written; build the corpus anew")
+            raise CorpusError(f"{file} was changed or damaged since it was written; build the corpus again")
         splits[split] = StoredSentences(content.split(b"\n")[:-1])
         if (stated_count := info["splits"][split].get("sentences")) != len(splits[split]):
             problem = f"expected the {len(splits[split])} sentences that {split} has, found {stated_count}"
-            raise CorpusError(f"{path / INFO}: {problem}; build the corpus anew")
+            raise CorpusError(f"{path / INFO}: {problem}; build the corpus again")
     return Corpus(path, info, splits)
 
 

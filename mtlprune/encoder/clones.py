@@ -128,8 +128,8 @@ class Clones(nn.Module):
         """Before a layer: what has a row for each row of the batch gets one for each row and task."""
         if not self._served_tasks or self.places.is_caching:
             raise EncoderError(
-                f"this encoder has clones of heads for each of {', '.join(self.tasks)}, and this command reads one "
-                "encoder: it would see none of them; name a run without treatment.clone"
+                f"this encoder has clones of heads for each of {', '.join(self.tasks)}, and this command reads only "
+                "one encoder, without clones; name a run without treatment.clone"
             )
         if first:
             hidden = args[0] if args else kwargs["hidden_states"]

@@ -32,7 +32,7 @@ HEADS = ("classifier", "score")
 
 
 _BLANK = "Texts have to begin with a blank, as every word in a text does. "
-_SPECIAL_TOKENS_NOTE = "A text stands between the special tokens {before} and {after}. "
+_SPECIAL_TOKENS_NOTE = "Each text is enclosed by the special tokens {before} and {after}. "
 
 
 def text_tokenizer(encoder: Encoder, folder: Path) -> tuple[PreTrainedTokenizerBase, str]:
@@ -181,8 +181,8 @@ def with_classifier(transformer: PreTrainedModel, scores: nn.Linear, labels: Seq
     if head is None:
         raise EncoderError(
             f"the token classification of {config.model_type!r} in transformers is not one linear layer on the last "
-            f"hidden states (it has {', '.join(sorted(head_parameters))}), so --head cannot be had; "
-            "export the encoder alone"
+            f"hidden states (it has {', '.join(sorted(head_parameters))}), so --head is not possible; export the "
+            "encoder without it"
         )
     model.get_submodule(head).weight.copy_(scores.weight)
     model.get_submodule(head).bias.copy_(scores.bias)
@@ -239,7 +239,8 @@ def with_sequence_classifier(
     if not isinstance(hidden, nn.Linear) or not isinstance(last, nn.Linear) or 2 * count > hidden.out_features:
         raise EncoderError(
             f"the sequence classification of {config.model_type!r} in transformers is no hidden layer, with room for "
-            f"{2 * count} scores, and a linear layer on the first token, so --head cannot be had; export the encoder"
+            f"{2 * count} scores, and a linear layer on the first token, so --head is not possible; export the encoder "
+            "without it"
         )
     for layer in (hidden, last):
         layer.weight.zero_()

@@ -273,7 +273,7 @@ def family_of(transformer: PreTrainedModel) -> Family:
     kind = transformer.config.model_type
     if kind not in FAMILIES:
         raise EncoderError(
-            f"where attention heads lie is not known for the model type {kind!r}; expected one of "
+            f"the position of attention heads is not known for the model type {kind!r}; expected one of "
             f"{', '.join(sorted(FAMILIES))}; to add it, write a row Family(...) for {kind!r} in FAMILIES of "
             "mtlprune/encoder/families.py and a tiny model in tests/tiny.py, and run tests/encoder/test_families.py"
         )
@@ -293,7 +293,7 @@ def by_layer(transformer: PreTrainedModel, path: str) -> list[Any]:
     except AttributeError as error:
         raise EncoderError(
             f"expected a {config.model_type!r} model to have {path}, found none in {type(transformer).__name__}: "
-            f"{error}; transformers {transformers_version} may lay it out differently: see FAMILIES in "
+            f"{error}; transformers {transformers_version} may arrange its modules differently; see FAMILIES in "
             "mtlprune/encoder/families.py"
         ) from error
     layers = config.num_hidden_layers

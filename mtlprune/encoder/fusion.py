@@ -111,6 +111,6 @@ class Fusion(nn.Module):
             return
         message = (
             f"{folder / FILE} does not hold a fusion of the kind {self.kind!r} for {self.layers} layers of size "
-            f"{self.hidden}; take the fusion the encoder was saved with, or remove the file to begin anew"
+            f"{self.hidden}; restore the fusion with which the encoder was saved, or remove the file to start again"
         )
-        fill(self, read_weights(folder / FILE, EncoderError, "remove the file to begin anew"), EncoderError, message)
+        fill(self, read_weights(folder / FILE, EncoderError, "remove the file to start again"), EncoderError, message)

@@ -155,7 +155,9 @@ class HeadHooks:
                 f"{tuple(values.shape)}"
             )
         if self._gates is not None:
-            raise EncoderError("gates are on already; expected one gated() at a time: multiply the values instead")
+            raise EncoderError(
+                "expected one gated() at a time, found another one that is active; multiply the values instead"
+            )
         shifts = [None] * self.layers if substitutes is None else self.shifts(values, substitutes)
         self._gates = [
             # Rows are indexed once when the context is entered, and not in every forward pass of it. An untouched
@@ -215,7 +217,7 @@ class HeadHooks:
         """
         if self._cache is not None:
             raise EncoderError(
-                "outputs of heads are cached already; expected one cache_outputs() at a time: share its list"
+                "expected one cache_outputs() at a time, found another one that is active; share its list"
             )
         cache: list[Tensor] = []
         self._cache, self._after_gates = cache, after_gates

@@ -74,7 +74,9 @@ def ablated(
     if (names := [name for name, value in options.items() if value is not None]) != NEEDS[kind]:
         raise ValueError(f"{kind}: expected {NEEDS[kind]}, found {names}")
     if encoder.ablation is not None:
-        raise EncoderError("heads are ablated already; expected one ablated() at a time: join their masks instead")
+        raise EncoderError(
+            "expected one ablated() at a time, found another one that is active; join their masks instead"
+        )
     factors = torch.ones(heads.shape, device=next(encoder.parameters()).device)
     factors[heads] = 0.0 if factor is None else factor
     encoder.ablation = Ablation(factors, constants if outputs is None else outputs, seed)

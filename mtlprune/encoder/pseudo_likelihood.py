@@ -59,15 +59,15 @@ class MaskedLanguageModel:
         has no head that predicts masked pieces."""
         if (Path(name) / "config.yaml").is_file() and not (Path(name) / "config.json").is_file():
             raise EncoderError(
-                f"{name} is a run, which keeps its encoder without a head that predicts masked words, so it predicts "
-                "none; give the folder of a masked language model"
+                f"{name} is a run, which keeps its encoder without a head that predicts masked words, so it cannot "
+                "predict masked words; give the folder of a masked language model"
             )
         tokenizer = load_tokenizer(name)
         model, missing = load_masked(name)
         if missing:
             raise EncoderError(
                 f"{name!r} is an encoder without a head that predicts masked words (its checkpoint lacks "
-                f"{missing[0]}), so it predicts none; give the folder of a masked language model"
+                f"{missing[0]}), so it cannot predict masked words; give the folder of a masked language model"
             )
         return cls.of(model.eval(), tokenizer)
 

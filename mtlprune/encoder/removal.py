@@ -40,7 +40,7 @@ from mtlprune.io.files import read_json, reading, write_text
 
 FILE = "heads.json"
 FORMAT = 1
-SAVED = "take it from where the model was saved"
+SAVED = "copy it again from where the model was saved"
 
 
 @dataclass(frozen=True)
@@ -406,7 +406,7 @@ def shape(model: PreTrainedModel, heads: KeptHeads, folder: str | Path) -> None:
             gates[layer, list(row)] = 1
         left = remove_heads(model, gates, groups=heads.groups or None)
         if (left.family, left.heads, left.kept) != (heads.family, heads.heads, heads.kept):
-            raise ValueError("heads that the model beside it does not have")
+            raise ValueError("heads that the model in the folder does not have")
     if heads.layer_gates:
         outputs = by_layer(model, family_of(model).output)
         for output in dict.fromkeys(outputs):
@@ -416,7 +416,7 @@ def shape(model: PreTrainedModel, heads: KeptHeads, folder: str | Path) -> None:
 
 
 def _fill(model: PreTrainedModel, file: Path) -> None:
-    remedy = "take all three from where the model was saved"
+    remedy = "copy all three again from where the model was saved"
     tensors = {name: value for name, value in model.state_dict().items() if _of_pooler(name)}  # as they are
     stored = read_weights(file, EncoderError, remedy)
     tensors |= {name: value for name, value in stored.items() if not _of_pooler(name)}

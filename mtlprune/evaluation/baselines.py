@@ -275,7 +275,7 @@ class Majority:
     def __init__(self, train: Iterable[Sentence]) -> None:
         sentences = list(train)
         if not sentences:
-            raise SentenceError("the majority baseline counts words in train, but train has no sentence")
+            raise SentenceError("expected sentences in train, in which the majority baseline counts words, found none")
         layer_names = {name for sentence in sentences for name in sentence.layers()}
         self.layers = {name: kind for name, kind in declared(sentences).items() if name in layer_names}
         self._tags = TagsLearner()

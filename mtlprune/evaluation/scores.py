@@ -40,7 +40,9 @@ def _kind(layer: str, gold: Sentence, predicted: Sentence) -> str | None:
     if gold_kind is None:
         return None
     if predicted_kind is None:
-        raise SentenceError(f"sentence {gold.id!r}: gold has a {layer} layer, but none was predicted; predict it first")
+        raise SentenceError(
+            f"sentence {gold.id!r}: expected a predicted {layer} layer, as gold has one, found none; predict it first"
+        )
     if gold_kind != predicted_kind and kind_of(gold_kind) != kind_of(predicted_kind):
         raise SentenceError(
             f"sentence {gold.id!r}: {layer} is of the kind {gold_kind} in gold, but {predicted_kind} was predicted"
@@ -171,8 +173,8 @@ def foreign_punctuation(sentences: Iterable[Sentence], layer: str) -> str | None
     if 2 * deleted >= words:
         return None
     return (
-        f"{layer}: bracket scores leave out punctuation by the tags of the Penn Treebank, and these are others or "
-        f"unknown: {words - deleted} of {words} words that are punctuation are counted"
+        f"{layer}: bracket scores leave out punctuation by the tags of the Penn Treebank, and the tags are "
+        f"different or unknown here: {words - deleted} of {words} words that are punctuation are counted"
     )
 
 

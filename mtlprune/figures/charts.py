@@ -591,8 +591,8 @@ def svg(spec: Spec, style: Style = PLAIN) -> str:
         return svg({**spec, "columns": columns - 1}, style)
     if zoom < NARROWEST:
         raise ChartError(
-            f"--width {style.width:g}: with words of {style.font_size:g} points this figure does not fit into so few "
-            "cm; name a greater width or a smaller --font-size"
+            f"--width {style.width:g}: with words of {style.font_size:g} points this figure does not fit into this "
+            "width; give a larger width"
         )
     text = _draw_svg(json.dumps(_styled(spec, style, style.font_size / zoom)))
     width, height = drawn_size(text)

@@ -216,8 +216,8 @@ def number(value: float, digits: int = 2) -> str:
 
 
 DETECTABLE = (
-    "*Detectable* is the effect that four of five such studies would show (two-sided 5 %, not corrected), and is "
-    "printed where nothing is significant."
+    "*Detectable* is the effect that four of five such studies would find (two-sided 5 %, not corrected), and "
+    "is printed if nothing is significant."
 )
 
 
@@ -229,7 +229,7 @@ def seen_from(*detectable: float, unit: str = "points", before: str = "; ") -> s
     ends = " to ".join(
         dict.fromkeys(number(value, 1 if value >= 1 else 2) for value in (sorted_values[0], sorted_values[-1]))
     )
-    return f"{before}a difference of {ends} {unit} or more would have been seen in four of five studies"
+    return f"{before}a difference of {ends} {unit} or more would have been found in four of five studies"
 
 
 def with_interval(row: Any) -> str:

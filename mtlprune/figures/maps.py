@@ -69,7 +69,8 @@ class GateMap:
         return hexes(self.colours)
 
     def spec(self) -> Spec:
-        """A figure of the map alone, every layer and head numbered; of training all its maps side by side."""
+        """A figure of the map with numbers of all layers and heads. For a map of training, the figure has all its maps
+        in a row."""
         if self.kind == "training":
             maps = [replace(self, kind="run", numbers={"gate": gates}) for gates in self.numbers.values()]
             maps_figure = _maps_chart(maps, list(self.numbers), columns=_columns_of_grid(maps), cell=TINY, axes=True)
@@ -177,15 +178,15 @@ def left_out(run_groups: Sequence[RunGroup]) -> list[str]:
     for run_group in run_groups:
         seeds = [claim.name for claim in run_group.claims]
         if len(seeds) == 1:
-            reasons.append(f"{run_group.label} has one seed only, so no map shows its seeds in colours.")
+            reasons.append(f"{run_group.label} has only one seed, so no map shows its seeds in colours.")
         if len(seeds) > _SEEDS_SHOWN:
             shown_seeds, remaining_seeds = _join_words(seeds[:_SEEDS_SHOWN]), _join_words(seeds[_SEEDS_SHOWN:])
             reasons.append(
-                f"The map of the seeds of {run_group.label} shows {shown_seeds}; it has no colour left for "
+                f"The map of the seeds of {run_group.label} shows {shown_seeds}; there is no colour left for "
                 f"{remaining_seeds}."
             )
     if sum(not run_group.joint for run_group in run_groups) < 2:
-        reasons.append("A map over all tasks needs single-task runs of two tasks or more, so there is none.")
+        reasons.append("There is no map over all tasks, because it needs single-task runs of two or more tasks.")
     return reasons
 
 
@@ -216,7 +217,7 @@ def _map(
 
 
 def _run(claim: Claim) -> GateMap:
-    caption = f"{claim.open.sum()} of {claim.gates.size} heads open, sum of gates {claim.gates.sum():.1f}"
+    caption = f"{claim.open.sum()} of {claim.gates.size} heads are open; sum of gates {claim.gates.sum():.1f}"
     name, title = f"run-{_file(claim.label)}-seed{_file(claim.name)}", f"{claim.label}, seed {claim.name}"
     return _map("run", name, [claim], title, caption, _GATE_HEADING, numbers={"gate": claim.gates})
 
@@ -258,7 +259,7 @@ def _mean(run_group: RunGroup) -> GateMap:
     seeds = [claim.name for claim in run_group.claims]
     has_seeds, open_heads = len(seeds) > 1, run_group.open
     description = f"mean gate over {len(seeds)} seeds" if has_seeds else "gate of its one seed"
-    all_and_any = f"{open_heads.all(0).sum()} heads open in all, {open_heads.any(0).sum()} in any"
+    all_and_any = f"{open_heads.all(0).sum()} heads are open in all seeds, and {open_heads.any(0).sum()} in any seed"
     open_words = all_and_any if has_seeds else f"{open_heads.sum()} heads open"
     caption = f"Seed{'s' if has_seeds else ''} {_join_words(seeds)}; {open_words}"
     heading = "Mean gate\n1: open in all, 0: closed in all" if has_seeds else _GATE_HEADING
@@ -274,7 +275,7 @@ def _tasks(run_groups: Sequence[RunGroup]) -> GateMap:
         caption = f"{_join_words([run_group.label for run_group in run_groups])}, {seeds_words} each"
     else:
         members = _join_words([f"{c.label} ({plural(len(c.claims), 'seed')})" for c in run_groups])
-        caption = f"{members}; each task weighs the same"
+        caption = f"{members}; each task has the same weight"
     mean = np.mean([run_group.mean for run_group in run_groups], axis=0)
     runs = len({claim.run for claim in claims})  # a run with a gate set a task has a claim for each
     title = f"Mean gate over {len(run_groups)} tasks, {runs} runs"
@@ -390,13 +391,15 @@ def _eight_bit(values: NDArray[np.float64]) -> Colours:
 def _colours_mean(seeds: Sequence[str], palette: str) -> str:
     """Sentences that say what a colour of a map of two or three seeds means: its caption."""
     if palette != "rgb":
-        return "A head that only one seed uses shows that seed's colour; the more seeds, the darker."
+        return (
+            "A head that only one seed uses has the colour of that seed. The more seeds use a head, the darker it is."
+        )
     pure, other_colours = ("pink", "the other") if len(seeds) == 2 else ("pure red", "the others")
     channel_names = [f"seed {seed}" for seed in seeds] + (["their mean"] if len(seeds) == 2 else [])
     channels = ", ".join(
         f"{colour} of {name}" for colour, name in zip(("red", "green", "blue"), channel_names, strict=True)
     )
     return (
-        f"A channel is 255 · (1 − z), z the gate: {channels}. So {pure} is a head that seed {seeds[0]} closed and "
-        f"{other_colours} kept; black is kept by all, white closed in all."
+        f"A channel is 255 · (1 − z), where z is the gate ({channels}). A {pure} head is closed by seed {seeds[0]} "
+        f"and kept by {other_colours}. Black heads are kept by all seeds, and white heads are closed by all seeds."
     )

@@ -43,7 +43,7 @@ def paint(function: str, text: str, **options: Any) -> bytes:
             server.wait()
             if not isinstance(error, OSError | ValueError):
                 raise
-            raise RunError("a figure could not be drawn: its process ended; is there enough memory?") from None
+            raise RunError("a figure could not be drawn: its process ended; perhaps memory ran out") from None
     if refusal:
         raise ValueError(refusal)
     return base64.b64decode(picture)

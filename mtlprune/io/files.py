@@ -57,13 +57,13 @@ def replacing(path: Path) -> Iterator[Path]:
     except OSError as error:
         culprit = f"{error.filename}: " if error.filename not in (None, str(path), str(staging)) else ""
         raise RunError(
-            f"{path} could not be written ({culprit}{error.strerror or error}); what was there before is untouched"
+            f"{path} could not be written ({culprit}{error.strerror or error}); its earlier content is unchanged"
         ) from error
     # The command line may have been decoded by another encoding than the file system's.
     except UnicodeEncodeError as error:
         raise RunError(
             f"{path} could not be written: {error.object[error.start - 20 : error.end]!r} holds half a character; "
-            "mend that name or path"
+            "correct the name or path"
         ) from None
     finally:
         with contextlib.suppress(OSError):
@@ -284,9 +284,11 @@ def reading(path: Path | str, error: type[MtlpruneError] = RunError, remedy: str
         raise error(f"{path} could not be read ({cause.strerror or cause}){after}") from None
     # Running out of memory says nothing about the file, so it is not reported as damage.
     except MemoryError:
-        raise error(f"{path}: there is not enough free memory to read it; free some, or read it elsewhere") from None
+        raise error(
+            f"{path}: there is not enough free memory to read it; free some memory, or read it on a larger machine"
+        ) from None
     except RecursionError:
-        raise error(f"{path}: nested too deep to be read{after}") from None
+        raise error(f"{path}: nested too deeply to be read{after}") from None
     except UnicodeDecodeError as cause:
         line = cause.object[: cause.start].count(b"\n") + 1
         byte = f"byte 0x{cause.object[cause.start]:02x} in line {line}"
@@ -317,7 +319,7 @@ def path_inside(folder: Path, name: str, listing: Path) -> Path:
     """The path of a file or folder that a list of a folder's contents names, which may come from anybody. Raises
     RunError: the name leads out of the folder. ``listed``: the list, for the message."""
     if not name.strip("./") or name.startswith(("/", "~")) or ".." in name.split("/") or "\0" in name:
-        raise RunError(f"{listing} names {name!r}, expected a name of what lies in its folder; get an unaltered one")
+        raise RunError(f"{listing} names {name!r}, expected the name of a file in its folder; get an unaltered list")
     return folder / name
 
 

@@ -38,7 +38,7 @@ class Registry(Mapping[str, T]):
         points: dict[str, EntryPoint] = {}
         for point in sorted(entry_points(group=self.group), key=lambda point: (point.name, point.value)):
             if point.name in self.built_in or point.name in points:
-                log.warning("%s is left out: there is a %s in %s already", described(point), point.name, self.group)
+                log.warning("%s is left out, because %s already exists in %s", described(point), point.name, self.group)
             else:
                 points[point.name] = point
         return points
@@ -55,7 +55,7 @@ class Registry(Mapping[str, T]):
             # Code of others runs here on import, and it may raise anything, even SystemExit.
             except BaseException as error:
                 raise PluginError(
-                    f"{described(point)} cannot be used ({type(error).__name__}: {error}); mend or uninstall it"
+                    f"{described(point)} cannot be used ({type(error).__name__}: {error}); repair or uninstall it"
                 ) from error
         return self._read[name]
 

@@ -21,7 +21,7 @@ def parse_json(text: str) -> Any:
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name}, which is no number")
+    raise ValueError(f"{name}, which is not a number")
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -29,7 +29,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(value) < len(pairs):
         keys = [key for key, _ in pairs]
         repeated_key = next(key for place, key in enumerate(keys) if key in keys[:place])
-        raise ValueError(f"{repeated_key!r} is given a second time in one object; join both")
+        raise ValueError(f"{repeated_key!r} occurs twice in one object; join both values")
     return value
 
 
@@ -53,7 +53,7 @@ class _Strict(_SafeLoader):  # type: ignore[misc]
             if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
                 if key.value in first:
                     raise ValueError(
-                        f"line {line}: {key.value} is given a second time (first in line {first[key.value]}); join both"
+                        f"line {line}: {key.value} occurs twice (first in line {first[key.value]}); join both values"
                     )
                 first[key.value] = line
         return super().construct_mapping(node, deep)

@@ -18,13 +18,13 @@ class SourceConfig(Block):
     corpora: tuple[str, ...] = Field(min_length=1)
     """Folders of stored corpora, as `mtlprune data build` writes them; several with commas."""
     train: str = "train"
-    """Split to train on."""
+    """Split on which the model trains."""
     dev: str = "dev"
-    """Split to watch."""
+    """Split on which the measurements are made."""
     train_sentences: int | None = Field(default=None, ge=1)
-    """Number of training sentences of each corpus, from its start (all, if not given)."""
+    """Number of training sentences of each corpus, counted from the first one (all, if not given)."""
     dev_sentences: int | None = Field(default=None, ge=4)
-    """Number of dev sentences of each corpus, from its start (all, if not given)."""
+    """Number of dev sentences of each corpus, counted from the first one (all, if not given)."""
 
     @field_validator("corpora", mode="before")
     @classmethod
@@ -33,29 +33,31 @@ class SourceConfig(Block):
 
 
 class ModelConfig(Block):
-    """The model. With `start`, the sizes below are the started one's and may not be given."""
+    """The model. With `start`, the sizes below are those of the model named there and may not be given."""
 
     start: str | None = None
-    """A name or folder to start from, with its tokenizer; if not given, from scratch, with word pieces learnt from
-    the training sentences."""
+    """Name or folder of the model from which training starts, with its tokenizer. If not given, the model starts from
+    random weights, and its word pieces are learnt from the training sentences."""
     vocabulary: int = Field(default=4000, ge=100, le=10_000_000)
-    """Pieces at most."""
+    """Largest number of word pieces."""
     layers: int = Field(default=4, ge=1, le=1000)
-    """Layers."""
+    """Number of layers."""
     heads: int = Field(default=4, ge=1, le=1000)
-    """Heads a layer."""
+    """Number of heads in each layer."""
     hidden: int = Field(default=128, ge=4, le=100_000)
     """Size of a vector."""
     inner: int | None = Field(default=None, ge=1, le=1_000_000)
     """Size within the feed-forward part (four times hidden, if not given)."""
     positions: int = Field(default=128, ge=8, le=1_000_000)
-    """Tokens, special ones included, of the longest sentence; longer ones are left out."""
+    """Largest number of tokens of a sentence, special tokens included. Longer sentences are left out."""
     init: float = Field(default=0.02, gt=0)
-    """Standard deviation of weights at the beginning; BERT's 0.02 is 1/√hidden for 2,500, and small for a small one."""
+    """Standard deviation of the weights at the beginning. BERT's 0.02 is 1/√hidden for a hidden size of 2,500, and is
+    small for a small model."""
     dropout: float = Field(default=0.1, ge=0, lt=1)
     """Dropout of vectors."""
     attention_dropout: float = Field(default=0.0, ge=0, lt=1)
-    """Dropout of attention weights; it blurs what the penalty on syntax reads, so BERT's 0.1 is not the default."""
+    """Dropout of attention weights. BERT's 0.1 is not the default, because dropout blurs the attention that the penalty
+    on syntax reads."""
 
     @model_validator(mode="after")
     def _fits(self) -> "ModelConfig":
@@ -64,11 +66,11 @@ class ModelConfig(Block):
         ]
         if self.start is not None and changed_settings:
             raise ValueError(
-                f"model.{changed_settings[0]} has no effect with model.start, whose own it is; leave it out (if a base "
-                "file has it, begin from one that has not)"
+                f"model.{changed_settings[0]} has no effect with model.start, whose model decides it; leave it out (if "
+                "a base file has it, use a base file without it)"
             )
         if self.hidden % self.heads:
-            raise ValueError(f"model: hidden {self.hidden} cannot be shared out among {self.heads} heads")
+            raise ValueError(f"model: hidden {self.hidden} expected a multiple of heads ({self.heads})")
         return self
 
 
@@ -76,49 +78,53 @@ class StepsConfig(Block):
     """Updates."""
 
     steps: int = Field(default=10_000, ge=1, le=10_000_000)
-    """Updates; the rate reaches 0 after the last."""
+    """Number of updates. The learning rate reaches 0 after the last update."""
     batch_sentences: int = Field(default=32, ge=1)
-    """Sentences an update at most."""
+    """Largest number of sentences in an update."""
     batch_tokens: int = Field(default=2048, ge=1)
-    """Sub-words an update at most, padding counted."""
+    """Largest number of sub-words in an update, padding included."""
     rate: float = Field(default=1e-3, gt=0)
     """Peak learning rate."""
     weight_decay: float = Field(default=0.01, ge=0)
-    """AdamW's weight decay, of matrices only."""
+    """Weight decay of AdamW, which applies to matrices only."""
     warmup: float = Field(default=0.05, ge=0, lt=1)
-    """Share of the updates in which the rate rises, before it follows `schedule`."""
+    """Share of the updates in which the learning rate rises before it follows `schedule`."""
     schedule: Literal["linear", "cosine", "constant"] = "linear"
-    """The way the rate falls to 0 after the warm-up, or that it stays."""
+    """Course of the learning rate after the warm-up. It falls to 0 (linear, cosine) or does not change (constant)."""
     clip: float = Field(default=1.0, gt=0)
     """Largest norm of the gradient."""
     precision: Literal["auto", "bf16", "fp32"] = "auto"
-    """auto takes bf16 autocast where the hardware has it; penalties on attention and embeddings stay in fp32."""
+    """auto takes bf16 autocast if the hardware supports it. Penalties on attention and embeddings stay in fp32."""
     device: str = "auto"
-    """auto takes the first GPU where there is one; else a torch device such as cpu or cuda:1."""
+    """auto takes the first GPU if there is one. Other values name a torch device, such as cpu or cuda:1."""
     threads: int | None = Field(default=None, ge=1)
-    """CPU threads (all cores, if not given)."""
+    """Number of CPU threads (all cores, if not given)."""
     checkpoint_minutes: float = Field(default=5.0, ge=0)
-    """A resumable state is written whenever so much time has passed."""
+    """Minutes between checkpoints from which the run can be resumed."""
     seed: int = Field(default=1, ge=0, lt=2**63)
-    """Everything random follows from it; runs of one seed share beginnings, batches and masks."""
+    """Seed of all random numbers. Runs with the same seed start from the same weights and have the same batches and
+    masks."""
 
 
 class WatchConfig(Block):
-    """Measurements on the way, and their schedule."""
+    """Measurements during training, and their schedule."""
 
     points: int = Field(default=20, ge=2, le=10_000)
-    """Evaluations and checkpoints, on a log schedule from `first` to the last update; one before the first beside."""
+    """Number of evaluations and checkpoints on a log schedule from `first` to the last update. One more is made before
+    the first update."""
     first: int = Field(default=10, ge=1)
     """Update after which the log schedule begins."""
     every: int | None = Field(default=None, ge=1)
-    """Also evaluate, without a checkpoint, after every so many updates: the even steps of the published break."""
+    """Number of updates after which the model is also evaluated, without a checkpoint, so that breaks in the curves can
+    be located."""
     models: bool = True
-    """Write each checkpoint as a model folder; false writes the last one only."""
+    """Write each checkpoint as a model folder; false writes only the last checkpoint."""
     pairs: str | None = None
-    """Minimal pairs to be judged at each evaluation: grammar (drawn from the generated language, none of them among the
-    training sentences), or a folder of BLiMP, as data_scripts/blimp.py makes it."""
+    """Minimal pairs that are scored at each evaluation. grammar draws them from the generated language and leaves out
+    training sentences; a folder that data_scripts/blimp.py made holds those of BLiMP."""
     pairs_each: int | None = Field(default=None, ge=1)
-    """Pairs of each phenomenon of grammar (200, if not given) or of each paradigm of BLiMP (all, if not given)."""
+    """Number of pairs of each phenomenon of grammar (200, if not given) or of each paradigm of BLiMP (all, if not
+    given)."""
 
     @model_validator(mode="after")
     def _says_which_pairs(self) -> "WatchConfig":
@@ -131,7 +137,7 @@ class PretrainConfig(Block):
     """One pretraining."""
 
     name: str = "pretraining"
-    """Its name in figures and folders."""
+    """Name of the run in figures and folders."""
     data: SourceConfig
     """The sentences."""
     model: ModelConfig = ModelConfig()
@@ -139,11 +145,11 @@ class PretrainConfig(Block):
     syntax: SyntaxConfig = SyntaxConfig()
     """A penalty on attention along dependency arcs."""
     cosreg: float = Field(default=0.0, ge=0)
-    """γ of CosReg, a penalty on cosines between the tied embeddings (Gao et al. 2019: 1); 0: none."""
+    """γ of CosReg, a penalty on cosines between the tied embeddings (1 in Gao et al. 2019; 0 turns it off)."""
     train: StepsConfig = StepsConfig()
     """Updates."""
     watch: WatchConfig = WatchConfig()
-    """Measurements on the way."""
+    """Measurements during training."""
 
     _name = field_validator("name")(as_folder_name)
 
@@ -151,9 +157,15 @@ class PretrainConfig(Block):
     def _release_is_within(self) -> "PretrainConfig":
         release = self.syntax.release
         if release is not None and release >= self.train.steps:
-            raise ValueError(f"syntax.release: {release} is not before the end, train.steps {self.train.steps}")
+            raise ValueError(
+                f"syntax.release: expected an update before the last one ({self.train.steps}, train.steps), found "
+                f"{release}"
+            )
         if self.watch.first > self.train.steps:
-            raise ValueError(f"watch.first: {self.watch.first} is beyond the end, train.steps {self.train.steps}")
+            raise ValueError(
+                f"watch.first: expected an update up to the last one ({self.train.steps}, train.steps), found "
+                f"{self.watch.first}"
+            )
         return self
 
     def log_steps(self) -> list[int]:

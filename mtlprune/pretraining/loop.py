@@ -113,7 +113,7 @@ class Pretrainer(BaseTrainer):
         config, optimizer, progress = data.config, make_optimizer(data.model, data.config), Progress()
         if folder.checkpoint_path.exists():
             progress = load_checkpoint(folder.checkpoint_path, data.model, optimizer)
-            log.info("going on after update %d", progress.step)
+            log.info("continuing after update %d", progress.step)
         progress.restore_logs(folder.path / CURVES)
         for place in (folder.path, folder.path / CHECKPOINTS):
             remove_halves(place)
@@ -178,7 +178,10 @@ def _load_corpora(config: PretrainConfig) -> dict[str, Corpus]:
     for path in config.data.corpora:
         name = Path(path).name
         if name in corpora:
-            raise ConfigError(f"data.corpora: two folders are named {name}; the log tells corpora apart by that name")
+            raise ConfigError(
+                "data.corpora: expected folders of different names, by which the log distinguishes corpora, found "
+                f"{name} twice; rename one"
+            )
         corpora[name] = load_corpus(Path(path))
     return corpora
 
@@ -250,7 +253,9 @@ def _short(encoder: Encoder, sentences: Sequence[Sentence]) -> list[Sentence]:
     if not short_sentences:
         raise ConfigError(f"model.positions: none of {len(sentences)} sentences fits into {encoder.limit} tokens")
     if number_left_out := len(sentences) - len(short_sentences):
-        log.info("%d of %d sentences are longer than the model sees and left out", number_left_out, len(sentences))
+        log.info(
+            "%d of %d sentences have more tokens than the model reads and are left out", number_left_out, len(sentences)
+        )
     return short_sentences
 
 

@@ -48,7 +48,9 @@ class MaskedWords(MultiTaskModel):
 
     def __init__(self, full_model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
         if tokenizer.mask_token_id is None:
-            raise EncoderError("pretraining hides pieces behind a mask token, and this tokenizer has none")
+            raise EncoderError(
+                "expected a tokenizer with a mask token, which pretraining needs, found none; use another model"
+            )
         body, limit = cast(PreTrainedModel, full_model.base_model), positions(full_model, tokenizer)
         super().__init__(Encoder(body, full_model.config, tokenizer, pooling="mean", word_dropout=0.0, limit=limit), {})
         self.full_model = full_model
@@ -135,7 +137,11 @@ def _started(start: str) -> PreTrainedModel:
     if [name for name in missing if name.startswith(body)]:
         raise EncoderError(f"model.start: {start!r} lacks weights of the encoder, among them {missing[0]}")
     if missing:
-        log.warning("%s has no head that predicts pieces; it begins at random (%s)", start, ", ".join(missing[:2]))
+        log.warning(
+            "%s has no head that predicts pieces, so the head starts from random weights (%s)",
+            start,
+            ", ".join(missing[:2]),
+        )
     return model
 
 

@@ -83,7 +83,7 @@ def read_pretrainings(paths: Sequence[Path]) -> list[PretrainingLog]:
     """Read pretrainings, finished or not, from their folders or a study. Raises RunError: a folder holds none,
     nothing was logged yet, or two are one."""
     if len({path.resolve() for path in paths}) < len(paths):
-        raise RunError("a run is named twice; name each folder once")
+        raise RunError("expected each folder once, found one that is named twice; name each folder once")
     logs = [_read(path) for path in paths]
     names = [log.name for log in logs]
     return [log if names.count(log.name) == 1 else replace(log, name=f"{log.name} ({log.path})") for log in logs]
@@ -144,9 +144,9 @@ def markdown(logs: Sequence[PretrainingLog]) -> str:
         rows.append([entry["name"], f"{entry['lambda']:g}{release_note}", str(entry["updates"]), *cells])
     header = ["run", "λ", "updates", *(f"{measure.name} ({measure.unit})" for measure in measures)]
     note = (
-        "Cells hold the last value @ the update of the break, which is the point of the largest acceleration of the "
-        "curve (of its drop, for loss and dimension) with slopes on an axis of log updates. Brackets hold the break "
-        "over even steps, as published."
+        "Cells hold the last value and, after @, the update of the break. The break is the point of the largest "
+        "acceleration of the curve (of its drop, for loss and dimension), with slopes on an axis of log updates. "
+        "Brackets hold the break over even steps, as published."
     )
     return f"# Pretrainings\n\n{Grid(header, rows).markdown()}\n{note}\n"
 
@@ -160,8 +160,9 @@ def chart(logs: Sequence[PretrainingLog]) -> Spec:
     start = min(steps) ** 1.08 / max(*steps, 2 * min(steps)) ** 0.08  # room for what stands there
     ticks = [tick for power in range(9) for tick in (10**power, 3 * 10**power) if start <= tick <= max(steps)]
     explained = [
-        "Updates are on a log axis, whose left end is before the first update. Rings are breaks of the curves, their "
-        "largest acceleration (of the drop, for loss and dimension). Dashed lines across need no learning."
+        "Updates are on a log axis, whose left end is before the first update. Rings are breaks of the curves, which "
+        "are their largest acceleration (of the drop, for loss and dimension). Dashed lines are values without "
+        "learning."
     ]
     grid = panels([_panel(measure, logs, start, ticks) for measure in measured(logs)], 3)
     return figure(grid, "Pretraining: loss, syntactic attention, minimal pairs, dimension", explained)

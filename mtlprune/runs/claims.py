@@ -82,7 +82,7 @@ def load_claims(paths: Iterable[str | Path]) -> list[Claim]:
         before = first.setdefault(folder.path.resolve(), folder.path)
         if before is not folder.path:
             other_path = "" if str(before) == str(folder.path) else f" (also as {before})"
-            raise ClaimError(f"{folder.path} is given twice{other_path}; a run counts once, so name it once")
+            raise ClaimError(f"{folder.path} is named twice{other_path}; name each run once")
     return labelled([(folder_run.tasks, claims_of(folder_run)) for folder_run in map(DescribedRun.read, folders)])
 
 
@@ -99,8 +99,8 @@ def labelled(runs: Sequence[tuple[Sequence[str], Sequence[Claim]]]) -> list[Clai
     for claim, encoder in zip(claims, encoders, strict=True):
         if encoder != encoders[0]:
             raise ClaimError(
-                f"{claims[0].run} is a run of the encoder {encoders[0]} and {claim.run} one of {encoder}; heads of "
-                "different encoders do not correspond, so give runs of one encoder at a time"
+                f"{claims[0].run} is a run of the encoder {encoders[0]} and {claim.run} one of {encoder}; name runs of "
+                "one encoder at a time, because heads of different encoders do not correspond"
             )
     return claims
 
@@ -110,7 +110,7 @@ def claims_of(run: DescribedRun) -> list[Claim]:
     RunError: damaged ones."""
     if not run.folder.has("gates.jsonl"):
         raise ClaimError(
-            f"{run.path} is a run without gates (it has no {run.folder.gates_path.name}), so it claims no heads; give "
+            f"{run.path} is a run without gates (it has no {run.folder.gates_path.name}), so it claims no heads; name "
             "runs that were trained with pruning"
         )
     step, gate_sets = run.best_gates
@@ -190,11 +190,11 @@ def group(claims: Iterable[Claim]) -> list[RunGroup]:
             differences = differing_settings([duplicate, claim]) + ["the data"] * (duplicate.data != claim.data)
             raise ClaimError(
                 f"{duplicate.run} and {claim.run} are both runs of {claim.label} with seed {claim.seed}"
-                f"{' (they differ in ' + ', '.join(differences) + ')' if differences else ''}; one label holds "
-                "runs that differ in nothing but the seed, so name one of them, and compare other settings apart"
+                f"{' (they differ in ' + ', '.join(differences) + ')' if differences else ''}; runs of one label may "
+                "differ only in the seed, so name one of the two, and compare other settings separately"
             )
     if not members:
-        raise ClaimError("nothing to compare: expected one run or more")
+        raise ClaimError("expected one or more runs to compare, found none")
     return [
         RunGroup(label, _with_names([members[label][place] for place in sorted(members[label])]))
         for label in sorted(members, key=label_order)
@@ -222,7 +222,7 @@ def _notes_of_settings(run_groups: Sequence[RunGroup]) -> Iterator[str]:
     for run_group in run_groups:
         for path in differing_settings(run_group.claims):
             values = ", ".join(json.dumps(claim.settings.get(path)) for claim in run_group.claims)
-            yield f"The seeds of {run_group.label} differ in {path} too: {values}."
+            yield f"The seeds of {run_group.label} also differ in {path}: {values}."
     for path in differing_settings(claims):
         labels: dict[str, dict[str, None]] = {}
         for claim in claims:
@@ -230,21 +230,21 @@ def _notes_of_settings(run_groups: Sequence[RunGroup]) -> Iterator[str]:
         said_once = sum(map(len, labels.values())) == len(run_groups)  # else it is said of a label's seeds above
         if said_once and not path.startswith("decoders."):
             values = "; ".join(f"{value} ({', '.join(names)})" for value, names in labels.items())
-            yield f"Not only the tasks differ, but {path} too: {values}."
+            yield f"Runs differ in tasks and also in {path}: {values}."
     if len({claim.data for claim in claims}) > 1:
-        yield "Not all runs were trained on the same data (their fingerprints differ)."
+        yield "Not all runs were trained on the same data, because the fingerprints of their data differ."
     if unfinished := dict.fromkeys(claim.run for claim in claims if not claim.finished):
-        yield f"Not trained to the end: {', '.join(unfinished)}."
+        yield f"These runs have not finished training: {', '.join(unfinished)}."
 
 
 def _notes_of_seeds(run_groups: Sequence[RunGroup]) -> Iterator[str]:
     """Numbers of seeds, ties, and seeds that agree to the last bit."""
     if len({len(run_group.claims) for run_group in run_groups}) > 1:
         seeds = ", ".join(f"{run_group.label} {len(run_group.claims)}" for run_group in run_groups)
-        yield f"Labels have different numbers of seeds ({seeds}); every label weighs the same all the same."
+        yield f"Labels have different numbers of seeds ({seeds}), but every label has the same weight."
     halves = [(c.label, int((2 * c.times == len(c.claims)).sum()), len(c.claims) // 2) for c in run_groups]
     if tied := [f"{label} {heads} (by {seeds})" for label, heads, seeds in halves if heads]:
-        yield f"Heads that exactly half of the seeds have open count as not claimed: {', '.join(tied)}."
+        yield f"Heads that are open in exactly half of the seeds do not count as claimed: {', '.join(tied)}."
     for run_group in run_groups:
         by_gates: dict[bytes, list[str]] = {}
         for claim in run_group.claims:
@@ -255,7 +255,7 @@ def _notes_of_seeds(run_groups: Sequence[RunGroup]) -> Iterator[str]:
             if len(names) > 1:
                 yield (
                     f"Seeds {' and '.join(names)} of {run_group.label} have bit-identical gates at every evaluation, "
-                    "so they are one observation, not several: their agreement says nothing."
+                    "so they are one observation and not several, and their agreement is not informative."
                 )
 
 
@@ -264,8 +264,8 @@ def _notes_of_gates(run_groups: Sequence[RunGroup]) -> Iterator[str]:
     shares = [(c.label, int(((c.gates > 0) & (c.gates < 1)).sum()), c.gates.size) for c in run_groups]
     if partial := [f"{label} {number} of {total} ({number / total:.0%})" for label, number, total in shares if number]:
         yield (
-            f"Gates strictly between 0 and 1: {', '.join(partial)}. Such heads count as open here, though they are "
-            "scaled down, not kept or removed."
+            f"Gates strictly between 0 and 1: {', '.join(partial)}. These heads count as open, although they are "
+            "scaled down."
         )
     by_seed = [(f"{c.label}, seed {c.name}", c, *by_chance(c)) for group in run_groups for c in group.claims]
     if tied := [
@@ -274,13 +274,14 @@ def _notes_of_gates(run_groups: Sequence[RunGroup]) -> Iterator[str]:
         if chance_count > max(1, c.open.sum() / 20)
     ]:
         yield (
-            f"Open heads that were taken from others with the same gate: {'; '.join(tied)}. Their gates had not told "
-            "heads apart, so which of them are claimed is chance: train longer, or at a higher pruning.rate."
+            f"Open heads that were chosen among heads with the same gate: {'; '.join(tied)}. Their gates did not "
+            "distinguish heads, so chance decides which of these heads are claimed. Train longer, or with a higher "
+            "pruning.rate."
         )
     if moving := [
         f"{c.label}, seed {c.name} ({cause})" for group in run_groups for c in group.claims if (cause := _unsettled(c))
     ]:
-        yield f"Gates that had not settled: {'; '.join(moving)}. What they claim may still have changed."
+        yield f"Gates that had not settled: {'; '.join(moving)}. Their claims might change with more training."
 
 
 def by_chance(claim: Claim) -> tuple[int, int]:
@@ -308,11 +309,11 @@ def _unsettled(claim: Claim) -> str:
         return ""
     open_count, keep = int(claim.open.sum()), claim.settings.get("pruning.keep")
     if isinstance(keep, int):
-        return f"{open_count} heads open, {keep} wanted" if abs(open_count - keep) > max(1, keep / 20) else ""
+        return f"{open_count} heads were open instead of {keep}" if abs(open_count - keep) > max(1, keep / 20) else ""
     earlier = [gates for step, gates in claim.history if step < claim.step]
     before = int((earlier[-1] > OPEN_ABOVE).sum()) if earlier else claim.gates.size
     return (
-        f"{before} heads open one evaluation before, {open_count} now"
+        f"{before} heads were open one evaluation before, and {open_count} at the end"
         if abs(open_count - before) > max(1, open_count / 20)
         else ""
     )

@@ -52,7 +52,7 @@ class ScoredRun(DescribedRun):
             scored = ", ".join(folder.splits()) or "none"
             how = f"run: {command('evaluate', folder.path, '--split', split.partition('.')[0])}"
             if folder.packed is not None:
-                how = "score the run that was packed on that split, and pack it into another study"
+                how = "score the original run on that split, and pack it into another study"
             raise RunError(f"{folder.path} is not scored on {split!r} (scored: {scored}); {how}")
         scores = folder.read_scores(split)
         names = {task: main_score(task, decoders) for task in scores}
@@ -205,7 +205,7 @@ def in_columns(
     """
     scored = [ScoredRun.of(run, split, by_corpus) for run in describe_unique(runs)]
     if not scored:
-        raise RunError("a table needs at least one run")
+        raise RunError("expected at least one run, found none; name runs")
     _refuse_unlike(scored, by_corpus)
     columns = [ScoreColumn(title, extra=scores) for title, scores in (extra or {}).items()]
     against: dict[int, int] = {}
@@ -218,7 +218,10 @@ def in_columns(
         columns += new_columns
     titles = dict.fromkeys(column.title for column in columns if column.runs)
     if reference and reference not in titles:
-        raise RunError(f"--against: no column is called {reference!r}; there are {', '.join(map(repr, titles))}")
+        raise RunError(
+            f"--against: expected the title of a column, found {reference!r}; the titles are "
+            f"{', '.join(map(repr, titles))}"
+        )
     return Columns(split, columns, against, reference)
 
 
@@ -231,14 +234,14 @@ def _refuse_unlike(runs: Sequence[ScoredRun], by_corpus: bool) -> None:
             raise RunError(
                 f"{first_run.path} and {run.path} were trained on different data (fingerprints "
                 f"{first_run.fingerprint[:12]} and {run.fingerprint[:12]}), so their scores are not compared; name "
-                "runs of one corpus (`mtlprune table --by corpus` gives each rows of its own)"
+                "runs of one corpus (`mtlprune table --by corpus` gives each corpus separate rows)"
             )
         for task, name in run.names.items():
             first_name, first = names.setdefault(task, (name, run))
             if name != first_name:
                 raise RunError(
                     f"{first.path} is scored by {first_name} and {run.path} by {name} (decoders.{task}); "
-                    "they do not belong into one row"
+                    "so they do not belong in one row; name runs with the same decoder"
                 )
 
 
@@ -258,8 +261,8 @@ def _groups(runs: Iterable[ScoredRun]) -> list[list[ScoredRun]]:
             duplicate = paths_seen.setdefault((run.tasks, run.seed), run.path)
             if duplicate != run.path:
                 raise RunError(
-                    f"{duplicate} and {run.path} have the same settings, tasks and seed, so they are one result, not "
-                    "two; name one of them"
+                    f"{duplicate} and {run.path} have the same settings, tasks and seed, so they are one result; name "
+                    "only one of the two"
                 )
     return groups
 

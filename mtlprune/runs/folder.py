@@ -67,11 +67,11 @@ EVIDENCE = (
 all that exists of it, of the encoder's files and of results."""
 RESULTS = {"predictions": "jsonl", "counts": "json", "scores": "json"}
 """Folder → how the names of its files end: of a split, in the order in which they are written."""
-ANEW = "bring that file back, or train the run anew with another --out"
+ANEW = "restore the file, or train the run again with another --out"
 
 
 class RunFolder:
-    """A folder that holds one run, or STUDY/NAME, a run of a study. It may be missing. Raises RunError where the
+    """A folder that holds one run, or a run of a study (STUDY/NAME). The folder may be missing. Raises RunError if the
     study is damaged."""
 
     def __init__(self, path: str | Path) -> None:
@@ -108,7 +108,7 @@ class RunFolder:
         """The content of a JSON file, which is of a schema. Raises RunError where it is missing or damaged."""
         path = self.path / name
         if not (self.has(name) or path.exists()):
-            raise RunError(f"{path} is missing; is this run complete?")
+            raise RunError(f"{path} is missing; get a complete run")
         value = self._parse(name)
         if schema is not None:
             forms.check(schema, value, path)
@@ -147,17 +147,21 @@ class RunFolder:
         self.write_text("config.yaml", yaml.safe_dump(dict(tree), sort_keys=False, allow_unicode=True))
 
     def read_best(self) -> dict[str, dict[str, Any]]:
-        """joint and each task → "epoch", "score" and "sha256" of its best weights on dev. Raises RunError where the
-        file is damaged."""
+        """The "epoch", "score" and "sha256" of the best weights on dev, for "joint" and for each task. Raises RunError
+        if the file is damaged."""
         best: dict[str, dict[str, Any]] = self.read_json("best.json", forms.BEST)
         if not best and self.config.pruning.method == "gates":
-            raise RunError(f"{self.path}: no epoch counts as the best yet: its gates are not at their number; train on")
+            raise RunError(
+                f"{self.path}: no epoch counts as the best yet, because the gates have not reached their number; "
+                "continue training"
+            )
         if "joint" not in best:
             raise forms.damaged(self.path / "best.json")
         return best
 
     def read_manifest(self) -> dict[str, Any]:
-        """The manifest: how the run began, and how it ended. Raises RunError where the file is missing or damaged."""
+        """The manifest, which describes the start and the end of the run. Raises RunError if the file is missing or
+        damaged."""
         manifest: dict[str, Any] = self.read_json("manifest.json", forms.MANIFEST)
         if "pruned" in manifest:
             forms.check_config(manifest["pruned"]["config"], self.path / "manifest.json")
@@ -203,7 +207,9 @@ class RunFolder:
         it is missing, or was changed or damaged."""
         path = self.weights_path(best["epoch"])
         if not path.is_file():
-            raise RunError(f"{path} is missing, though it holds the best weights ({key}); was it removed by hand?")
+            raise RunError(
+                f"{path} is missing, although it holds the best weights ({key}); restore it, or train the run again"
+            )
         verify_file(path, best.get("sha256", ""), ANEW)
         return path
 
@@ -223,7 +229,7 @@ class RunFolder:
         self.refuse_packed("weights")
         if not self.keeps_weights():
             raise RunError(
-                f"{self.path} is kept without its weights; train it anew (`"
+                f"{self.path} is kept without its weights; train it again (`"
                 f"{command('train', self.config_path, '--out', 'DIR')}`), or compare with --keep-weights and another "
                 "--out"
             )
@@ -239,15 +245,17 @@ class RunFolder:
                 examples = ", ".join(sorted(study.rows)[:8])
                 raise RunError(f"{study.folder} has no run {folder.path.name}; it has {examples} and so on")
             if not folder.path.exists():
-                raise RunError(f"{folder.path} is no run folder: nothing is there; `mtlprune train` makes one")
+                raise RunError(f"{folder.path}: expected a run folder, found nothing; `mtlprune train` makes one")
             if folder.path.is_file():
                 raise RunError(f"{folder.path}: expected a run folder, found a file; name the folder of the run")
             if tables(folder.path):
                 raise RunError(f"{folder.path} has lost its {STUDY}, which names its runs; {PACK_ANEW}")
             runs_inside = sorted([*folder.path.glob("*/config.yaml"), *folder.path.glob("runs/*/config.yaml")])
             first = runs_inside[0].parent if runs_inside else None
-            advice = f"runs lie in it: {first.parent}/*, or {first}" if first else "`mtlprune train` makes one"
-            raise RunError(f"{folder.path} is no run folder (it has no config.yaml); {advice}")
+            advice = (
+                f"it contains runs, so name {first.parent}/*, or {first}" if first else "`mtlprune train` makes one"
+            )
+            raise RunError(f"{folder.path}: expected a run folder, found no config.yaml in it; {advice}")
         folder.verify(encoder=False)
         return folder
 
@@ -279,7 +287,7 @@ class RunFolder:
         places = [data_path, *([self.path / data["started"] / data_path] if "started" in data else [])]
         infos = {place: read_info(place) for place in places if (place / INFO).is_file()}
         if not infos:
-            problem = f"the corpus of the run is not found at {data_path} (data.path)"
+            problem = f"expected the corpus of the run, found none at {data_path} (data.path)"
             remedy = "go to the folder where the run was started, or name the corpus (--corpus)"
             raise RunError(f"{self.path}: {problem}; {remedy}")
         matching = (place for place, info in infos.items() if info["fingerprint"] == data["fingerprint"])
@@ -294,7 +302,7 @@ class RunFolder:
         not read. Raises RunError: the first thing that is wrong, and with which file."""
         if not self.has("config.yaml"):
             return
-        remedy = f"bring that file back, or remove {self.path} to have the run trained anew"
+        remedy = f"restore the file, or remove {self.path} to train the run again"
         with reading(self.config_path, RunError, remedy):
             self.read_config()
             if self.is_finished():
@@ -324,11 +332,12 @@ class RunFolder:
         except Timeout:
             owner = lock.read_text(encoding="utf-8").strip() or "unknown"
             raise RunError(
-                f"{self.path} is in use by another process (number {owner}); wait for it, or choose another --out"
+                f"{self.path} is in use by another process (number {owner}); wait for this process, or choose another "
+                "--out"
             ) from None
         except OSError as error:
             raise RunError(
-                f"{self.path}: expected a run folder or a place to make one, found what cannot be written "
+                f"{self.path}: expected a folder that can be written, found one that cannot "
                 f"({error.strerror}); choose another --out"
             ) from None
         with file_lock:
@@ -359,7 +368,8 @@ class RunFolder:
         )
         if foreign:
             raise RunError(
-                f"{self.path} is no run folder, but holds {', '.join(foreign[:3])}{', ...' if foreign[3:] else ''}; "
+                f"{self.path}: expected a run folder or an empty folder, found "
+                f"{', '.join(foreign[:3])}{', ...' if foreign[3:] else ''}; "
                 "choose another --out, or an empty folder"
             )
 
@@ -371,7 +381,7 @@ class RunFolder:
         return vocabularies
 
     def read_metrics(self) -> list[dict[str, Any]]:
-        """A record an evaluation; none where nothing was logged. Raises RunError, naming file and line."""
+        """One record for each evaluation (none, if nothing was logged). Raises RunError, which names file and line."""
         return self._read_log("metrics.jsonl", forms.METRICS)
 
     def read_gates(self) -> list[forms.GateLine]:
@@ -386,12 +396,12 @@ class RunFolder:
         return records
 
     def gates(self, key: str = "joint") -> dict[str, NDArray[np.float64]]:
-        """Gate set ("shared", or tasks) → (L, A) gates of the best epoch by a key of best.json. Raises RunError: a run
-        without gates, or a damaged one."""
+        """The gates (L, A) of each gate set ("shared", or tasks) at the best epoch of a key of best.json. Raises
+        RunError if the run has no gates or is damaged."""
         best = self.read_best()[key]["epoch"]
         gates = [line["gates"] for line in self.read_gates() if line["epoch"] == best]
         if not gates:
-            raise RunError(f"{self.gates_path}: expected the gates of epoch {best}; runs with pruning have them")
+            raise RunError(f"{self.gates_path}: expected the gates of epoch {best}; name a run with pruning")
         # Importing numpy takes a tenth of a second, and commands that are refused before this line need none of it.
         import numpy as np
 
@@ -500,11 +510,11 @@ class RunFolder:
                 # new name.
                 return self.result_path(kind, split)
         elif "config.yaml" in hashes and path.is_file():
-            raise RunError(f"{path} is no result of this run, or of an evaluation that was cut short; {anew}")
+            raise RunError(f"{path} does not belong to this run, or to an evaluation that was interrupted; {anew}")
         return path
 
     def _anew(self, split: str) -> str:
-        return f"`{command('evaluate', self.path, '--split', split.partition('.')[0])}` writes it anew"
+        return f"`{command('evaluate', self.path, '--split', split.partition('.')[0])}` writes it again"
 
     def _read_result(self, kind: str, split: str) -> Any:
         """The value of a JSON file of results, which is the one that was written."""
@@ -512,7 +522,7 @@ class RunFolder:
         return self._parse(_result(kind, split), self._anew(split))
 
     def read_scores(self, split: str) -> dict[str, dict[str, float]]:
-        """Task → name → score. Raises RunError where the file is damaged."""
+        """The scores by task and name. Raises RunError if the file is damaged."""
         scores: dict[str, dict[str, float]] = self._read_result("scores", split)
         return scores
 
@@ -531,7 +541,8 @@ class RunFolder:
         return self.has(_result("counts", split))
 
     def read_counts(self, split: str) -> dict[str, Any]:
-        """Ids of sentences, and task → name → a number a sentence, or None. Raises RunError where it is damaged."""
+        """The ids of sentences, and for each task and name a number (or None) for each sentence. Raises RunError if the
+        file is damaged."""
         counts: dict[str, Any] = self._read_result("counts", split)
         return counts
 

@@ -83,7 +83,7 @@ BASELINES: TypeAdapter[Any] = TypeAdapter(dict[str, dict[str, dict[str, float | 
 
 def damaged(location: Path | str) -> RunError:
     """The error of a file that only a run writes, and that is not as it was written."""
-    return RunError(f"damaged: {location}; bring that file back, or train the run anew with another --out")
+    return RunError(f"damaged: {location}; restore the file, or train the run again with another --out")
 
 
 def check(schema: TypeAdapter[Any], value: Any, location: Path | str) -> None:

@@ -77,13 +77,13 @@ def pruning_title(settings: PruningConfig, static: bool) -> str:
     if method == "random":
         return "random heads" if keep is None else plural(keep, "random head")
     if method == "given":
-        return "own given heads a task" if settings.sets == "per_task" else "given heads"
+        return "separate given heads for each task" if settings.sets == "per_task" else "given heads"
     if method == "stable":
-        return f"stable heads by {settings.selector}, {keep} a half"
+        return f"stable heads by {settings.selector}, {keep} in each half"
     how: str = method
     if method in ("gates", "topk"):
         how = "gates" if method == "gates" else "top-K gates"
-        how = ("static " if static else "") + (f"own {how} a task" if settings.sets == "per_task" else how)
+        how = ("static " if static else "") + (f"separate {how} for each task" if settings.sets == "per_task" else how)
     count_words = f"{plural(keep, 'head')} by " if keep is not None else "heads by "
     penalty = f", λ {settings.strength:g}" if method == "gates" and settings.penalty == "lambda" else ""
     return count_words + how + penalty

@@ -42,14 +42,14 @@ class ResultError(files.RunError):
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """The result of an analysis: tidy tables, with the data and settings that they come from.
+    """The result of an analysis, which has tidy tables, and the data and settings from which they come.
 
     Attributes:
-        analysis: its name; the files of the folder begin with it.
+        analysis: the name of the analysis, with which the files of the folder begin.
         about: provenance and settings, JSON's own types: ``corpus``, ``split``, ``sentences``, ``settings``, ``notes``,
             ... and ``encoders``, one entry an encoder in the order of display: ``encoder`` (its label), ``run``,
             ``seed``, ``layers``, ``heads`` (a layer) and ``open`` (heads that are not closed).
-        frames: by name.
+        frames: data frames by name.
     """
 
     analysis: str
@@ -96,12 +96,13 @@ class Result:
         """The sentences that were read and left out, and the seed, in words."""
         corpus, left_out = self.about["fingerprint"][:8], self.about["too_long"]
         return (
-            f"The analysis read {self.source} ({corpus}) and left out {left_out} that are too long. Its seed is "
+            f"The analysis read {self.source} ({corpus}) and left out {left_out} that are too long. The seed is "
             f"{self.about['seed']}."
         )
 
     def with_names(self, frame: str) -> pd.DataFrame:
-        """A frame with ``name`` in front, ordered as the encoders are; empty where the Result has no such frame.
+        """A frame with a first column ``name``, in the order of the encoders. It is empty if the result has no such
+        frame.
 
         A run that is several encoders, one a gate set, is called by its own label where a frame is of it as a whole.
         """
@@ -125,7 +126,8 @@ class Result:
         return with_name_column[["name", *rows.columns]].sort_values("name", kind="stable", ignore_index=True)
 
     def wide(self, frame: str, column: str = "value") -> pd.DataFrame:
-        """One row for each place, one column for each measure, ``name`` first; NaN where nothing was measured."""
+        """A data frame with one row for each place and one column for each measure, after ``name``. Missing measures
+        are NaN."""
         long = self.with_names(frame)
         long = long if column in long else long.assign(**{column: math.nan})  # measured of nothing, such as p
         keys = [key for key in ("name", *KEYS) if key in long]
@@ -135,7 +137,7 @@ class Result:
         return pd.concat([rows, table.rename_axis(index=None, columns=None)], axis=1)
 
     def rows_with_measure(self, frame: str, measure: str) -> pd.DataFrame:
-        """Those rows of ``wide`` of which a measure is known."""
+        """The rows of ``wide`` in which this measure is known."""
         rows = self.wide(frame)
         return rows[rows[measure].notna()] if measure in rows else rows[:0]
 
@@ -146,7 +148,7 @@ class Result:
         return frame.assign(closed=frame["name"].isin(closed))
 
     def grids(self, encoder: Mapping[str, Any], frame: str = "heads") -> dict[str, Grid]:
-        """Measure → (L, A) of one of ``about["encoders"]``, mean of tasks; NaN where nothing is known of a head."""
+        """The grids (L, A) of one of ``about["encoders"]`` by measure, as means over tasks. Unknown heads are NaN."""
         all_rows = self.frame(frame, "encoder", "seed")
         keys = [key for key in ("encoder", "run", "seed") if key in all_rows]
         own_rows = all_rows[(all_rows[keys] == [encoder[key] for key in keys]).all(axis=1)]
@@ -293,7 +295,7 @@ def _keys(name: str, frame: pd.DataFrame) -> list[str]:
     keys = [column for column in frame.columns if column in KEYS]
     if "measure" in frame:
         if unknown := set(frame.columns) - set(KEYS) - set(VALUES):
-            raise ValueError(f"frame {name}: {', '.join(sorted(unknown))} is neither a key nor a value of a tidy frame")
+            raise ValueError(f"frame {name}: {', '.join(sorted(unknown))} is not a key or a value of a tidy frame")
         if (is_repeated := frame.duplicated([*keys, "measure"])).any():
             raise ValueError(f"frame {name}: two rows for {frame[is_repeated].iloc[0].to_dict()}")
     return keys

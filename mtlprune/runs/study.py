@@ -42,7 +42,7 @@ FILE = "study.json"
 MAJORITY = "majority.json"
 """Beside the runs of a comparison or a study: fingerprint of the corpus → split → layer → majority baseline."""
 FORMAT, VERSION = "mtlprune study", 1
-ANEW = "bring that file back, or pack the runs anew with `mtlprune runs pack`"
+ANEW = "restore the file, or pack the runs again with `mtlprune runs pack`"
 ROWS = 16
 """Runs that are compressed together: one is not read without the others."""
 LARGE = ("counts/", "labels/")
@@ -102,7 +102,8 @@ def _open_table(path: Path, digest: str) -> pq.ParquetFile:
 
     if len(table_files := tables(path.parent)) == 1 and sha256(table_files[0].read_bytes()).hexdigest() != digest:
         raise RunError(
-            f"{path.parent / FILE} was changed or damaged: it names another table than {table_files[0].name}; {ANEW}"
+            f"{path.parent / FILE} was changed or damaged, because it names another table than {table_files[0].name}; "
+            f"{ANEW}"
         )
     verify_file(path, digest, ANEW)
     return pq.ParquetFile(path)
@@ -132,7 +133,7 @@ def open_study(folder: Path) -> Study | None:
 def read_study(folder: Path) -> Study:
     """The study in a folder. Raises RunError where there is none, or it is damaged."""
     if (study := open_study(folder)) is None:
-        raise RunError(f"{folder} is no study (it has no {FILE}); `mtlprune runs pack` makes one")
+        raise RunError(f"{folder}: expected a study with {FILE}, found none; `mtlprune runs pack` makes one")
     return study
 
 
@@ -196,7 +197,7 @@ def add_runs(
             return
         previous_rows = {} if before is None else {row["run"]: row for row in before.table.read().to_pylist()}
         if repeated := sorted(previous_rows.keys() & rows.keys()):
-            raise RunError(f"{folder} has a run {repeated[0]} by now; pack the runs again")
+            raise RunError(f"{folder} already has a run {repeated[0]}; pack the runs again")
         all_rows: dict[str, Mapping[str, Any]] = {**previous_rows, **rows}
         names = sorted({name for row in all_rows.values() for name in row} - {"run", "tasks", "seed"})
         columns = {name: [all_rows[run].get(name) for run in sorted(all_rows)] for name in ("tasks", "seed", *names)}

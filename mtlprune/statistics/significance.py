@@ -142,7 +142,7 @@ def _difference(first: System, second: System, booted: Sequence[Floats], swapped
 def _error(first: System, second: System, scores: Sequence[Floats], booted: Sequence[Floats]) -> StandardError:
     """The error of the difference of means: seed by seed where both systems have the same, else of two groups."""
     if min(map(len, scores)) < 2:
-        return StandardError((), (), (), math.nan, "there are not two seeds")
+        return StandardError((), (), (), math.nan, "there are fewer than two seeds")
     if _paired(first, second):
         return StandardError.of([scores[0] - scores[1]], [booted[0] - booted[1]])
     return StandardError.of([scores[0], -scores[1]], [booted[0], -booted[1]])

@@ -22,7 +22,7 @@ Floats = NDArray[np.float64]
 LEVEL = 0.05
 _POWER = 0.8
 """Share of studies that show a detectable effect."""
-CONSTANT = "no resample of the sentences changes it"
+CONSTANT = "resampling the sentences does not change it"
 ROUNDING = 1e-9
 """Differences between resamples or seeds up to here are rounding."""
 POINTS = 48  # Q; so many meet scipy's t to three digits with one degree of freedom, to six with more

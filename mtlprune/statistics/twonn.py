@@ -67,8 +67,8 @@ def twonn(points: ArrayLike) -> Dimension:
     logs = np.log(nearest[:, 1] / nearest[:, 0])
     if not logs.max() > 1e-9:
         raise DimensionError(
-            "every point has two neighbours at the same distance, as on a lattice, so that the ratios tell no "
-            "dimension; add what tells the points apart, or take other points"
+            "every point has two neighbours at the same distance, as on a lattice, so that the ratios do not determine "
+            "a dimension; give other points"
         )
     return Dimension(len(logs) / float(np.sort(logs).sum()), len(nearest), len(cloud) - len(distinct))
 

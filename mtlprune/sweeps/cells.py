@@ -130,8 +130,8 @@ def resolve(
         full_digest = digest(config, infos[path]["fingerprint"], digests)
         if full_digest in names:
             raise SweepError(
-                f"{specification.path}: {names[full_digest]} and {name} are the same run, in every setting that "
-                "matters; exclude one of them"
+                f"{specification.path}: {names[full_digest]} and {name} are the same run in every setting that has an "
+                "effect; exclude one of the two"
             )
         letters = full_digest[: _LETTERS if full_digest[:_LETTERS] not in names_used else 2 * _LETTERS]
         names[full_digest] = name
@@ -167,7 +167,9 @@ def _references(
         location = f"{specification.path}, cell {recipe.name}: {setting}"
         referenced = _filled(location, value.removeprefix(MARK), recipe.values)
         if referenced not in recipes:
-            raise SweepError(f"{location}: there is no cell {referenced}{nearest(referenced, recipes)} in this sweep")
+            raise SweepError(
+                f"{location}: expected a cell of this sweep, found {referenced}{nearest(referenced, recipes)}"
+            )
         references[setting] = referenced
     return references
 
@@ -176,7 +178,7 @@ def _filled(location: str, name: str, values: Mapping[str, str]) -> str:
     """The name with the cell's own value in the place of each {axis}."""
     for axis in re.findall(r"\{([^{}]*)\}", name):
         if axis not in values:
-            axes = ", ".join(values) or "none, since the cell stands by itself"
+            axes = ", ".join(values) or "none, because the cell is not part of the grid"
             raise SweepError(f"{location}: there is no axis {axis}{nearest(axis, values)}; axes are {axes}")
         name = name.replace(f"{{{axis}}}", values[axis])
     return name
@@ -188,7 +190,7 @@ def _in_order(specification: SweepSpecification, needs: Mapping[str, Collection[
         return list(TopologicalSorter(needs).static_order())
     except CycleError as error:
         circle = " → ".join(reversed(error.args[1]))
-        raise SweepError(f"{specification.path}: cells need each other in a circle: {circle}") from None
+        raise SweepError(f"{specification.path}: expected cells without a circle of needs, found: {circle}") from None
 
 
 def _refuse_splits(specification: SweepSpecification, name: str, config: Config, splits: Iterable[str]) -> None:

@@ -129,10 +129,10 @@ class CellJob:
             # job instead of reporting a failure.
             time.sleep(_GRACE)
         if code == BUSY:
-            return "another process does this cell"
+            return "another process works on this cell"
         if code:
             outcome = "failed" if code == FAILED else f"ended with code {code}"
-            raise RuntimeError(f"the cell {outcome}; `mtlprune sweep --dry-run` says why")
+            raise RuntimeError(f"the cell {outcome}; `mtlprune sweep --dry-run` prints the reason")
         return "done"
 
     def checkpoint(self) -> Any:

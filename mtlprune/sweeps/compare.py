@@ -83,7 +83,9 @@ def choose_tasks(path: Path, info: Mapping[str, Any], tasks_option: str | None) 
                 "it with all three (`mtlprune data build --help`)"
             )
     if info["splits"]["train"]["sentences"] < 2:
-        raise CorpusError(f"{path}: expected two training sentences or more, of which heads get a half each, found one")
+        raise CorpusError(
+            f"{path}: expected two training sentences or more, because heads are selected on halves, found one"
+        )
     layers = info.get("layers", LAYERS)
     layers_known = [name for name in layers if all(info["splits"][split]["known"].get(name) for split in SPLITS)]
     tasks = (
@@ -127,7 +129,9 @@ def settings_of(path: Path, info: Mapping[str, Any], tasks: Sequence[str], overr
     for override in overrides:
         key = override.partition("=")[0]
         if any(key == setting or key.startswith(f"{setting}.") for setting in _SET_BY_COMPARE):
-            raise ConfigError(f"{override}: the runs of a comparison differ in {key}; train a run of your own for that")
+            raise ConfigError(
+                f"{override}: the runs of a comparison differ in this setting; use `mtlprune train` for other values"
+            )
         apply_override(tree, override)
     return tree
 

@@ -141,7 +141,9 @@ def write_index(root: Path, name: str, specification: Path, cells: Mapping[str, 
     """Write sweep.json, so that other commands find the runs of cells. ``cells``: name → folder, digest, needs. Raises
     SweepError: a study is there; its cells are trained elsewhere."""
     if open_study(root) is not None:
-        raise SweepError(f"{root} is a study, among whose runs no run can be trained; name another --out")
+        raise SweepError(
+            f"{root}: expected a folder of runs, found a study, in which no run can be trained; name another --out"
+        )
     index = {"format": "mtlprune sweep", "version": 1, "name": name, "file": str(specification), "cells": dict(cells)}
     write_json(root / INDEX, index)
 
@@ -152,7 +154,7 @@ def read_index(root: Path) -> dict[str, Any]:
         raise SweepError(
             f"{root} holds no sweep (no {INDEX} in it); `{command('sweep', 'FILE', '--out', root)}` makes one"
         )
-    remedy = "remove it: the command that began the sweep or comparison writes it anew"
+    remedy = "remove it: the command that began the sweep or comparison writes it again"
     with reading(root / INDEX, SweepError, remedy):
         index: dict[str, Any] = read_json(root / INDEX, SweepError, remedy)
         for cell in index["cells"].values():

@@ -41,7 +41,7 @@ def pack(runs: Iterable[str | Path], out: Path, gold: Gold, labels: bool = True)
         _check_evidence(folder)
         name, files = Path(os.path.normpath(folder.path.absolute())).name, dict(_files(folder))
         if name in rows:
-            raise RunError(f"two of the runs have the name {name}; pack them into two studies")
+            raise RunError(f"expected runs of different names, found {name} twice; pack the two runs into two studies")
         if (packed := packed_run(out / name)) is None:
             files |= dict(_labels(folder, gold)) if labels else {}
             tree = folder.read_config()
@@ -82,7 +82,9 @@ def _sweep(folders: Sequence[RunFolder]) -> Path | None:
     roots = {folder.path.parent.resolve(): folder.path.parent for folder in folders}
     sweeps = [root for root in roots.values() if (root / INDEX).is_file()]
     if len(sweeps) > 1:
-        raise RunError(f"{sweeps[0]} and {sweeps[1]} are two sweeps; pack them into two studies")
+        raise RunError(
+            f"expected runs of one sweep, found {sweeps[0]} and {sweeps[1]}; pack the sweeps into two studies"
+        )
     return sweeps[0] if sweeps else None
 
 
@@ -94,7 +96,9 @@ def _check_out(out: Path, sweep: Path | None) -> None:
     if study is None:
         for path in sorted({*out.iterdir()} - {*tables(out), out / MAJORITY}) if out.is_dir() else ():
             if not path.name.startswith("."):
-                raise RunError(f"--out: {out} holds {path.name} and no study; choose another folder, or an empty one")
+                raise RunError(
+                    f"--out: {out}: expected a study or an empty folder, found {path.name}; choose another folder"
+                )
     elif study.sweep and sweep is not None and study.sweep["name"] != read_index(sweep).get("name"):
         raise RunError(f"--out: {out} is a study of the sweep {study.sweep['name']}; choose another folder")
 
@@ -117,9 +121,9 @@ def _cells(sweep: Path, out: Path, rows: Mapping[str, Any]) -> dict[str, str | N
 def _check_evidence(source: RunFolder) -> None:
     """Raises RunError where something that a study is read for is missing, or not what the run wrote."""
     if source.packed is not None:
-        raise RunError(f"{source.path} is packed already; pack runs of studies and other runs in two calls")
+        raise RunError(f"{source.path} is already packed; pack runs of studies and other runs separately")
     if not source.is_finished():
-        raise RunError(f"{source.path} is not trained to the end; the command that began it continues")
+        raise RunError(f"{source.path} has not finished training; repeat its command to continue it")
     source.verify()
     for split in source.splits():
         if cause := source.why_damaged(split):

@@ -232,8 +232,8 @@ class Pool:
 
 def _why_ended(code: int) -> str:
     if code == STOPPED:
-        return "its process was stopped by a signal from elsewhere; it can go on"
+        return "its process was stopped by a signal; repeat the command to continue"
     if code >= 0:
         return f"its process ended with exit code {code}"
-    hint = "; is there enough memory?" if -code == signal.SIGKILL else ""
+    hint = "; perhaps memory ran out" if -code == signal.SIGKILL else ""
     return f"its process was killed by {signal.Signals(-code).name}{hint}"

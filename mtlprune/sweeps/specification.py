@@ -110,13 +110,13 @@ def parse_specification(path: Path, tree: Any) -> SweepSpecification:
     for key in tree:
         if key not in KEYS:
             raise SweepError(
-                f"{path}: unknown key {key}{nearest(str(key), KEYS)}; known are {', '.join(KEYS)}. "
-                "Settings of all cells stand under settings"
+                f"{path}: unknown key {key}{nearest(str(key), KEYS)}; expected one of {', '.join(KEYS)}. Settings of "
+                "all cells belong under settings"
             )
     if not isinstance(tree.get("base"), str):
         raise SweepError(f"{path}: base: expected a preset or a configuration file, found {tree.get('base')!r}")
     if not tree.get("grid") and not tree.get("cells"):
-        raise SweepError(f"{path}: expected a grid or cells, found neither: nothing to run")
+        raise SweepError(f"{path}: expected a grid or cells, found neither; add one")
     settings, grid, cells = (_mapping(path, key, tree.get(key)) for key in ("settings", "grid", "cells"))
     axes = {name: _axis(path, name, values) for name, values in grid.items()}
     specification = SweepSpecification(
@@ -147,7 +147,7 @@ def _check_cells(specification: SweepSpecification) -> None:
             raise SweepError(f"{specification.path}: two cells are called {recipe.name}; rename one of them")
         names_seen.add(recipe.name)
     if not names_seen:
-        raise SweepError(f"{specification.path}: only and exclude leave no cell; loosen them")
+        raise SweepError(f"{specification.path}: only and exclude leave no cell; change one of the two")
 
 
 def _mapping(path: Path, location: str, value: Any) -> Tree:
@@ -171,7 +171,7 @@ def _axis(path: Path, axis: Any, values: Any) -> dict[str, Tree]:
         text = "-".join(map(str, value)) if isinstance(value, list) else str(value)
         name = _label(path, f"grid.{axis}", re.sub(r"[^\w.+]+", "-", text.rpartition("/")[2]))
         if name in settings_by_name:
-            raise SweepError(f"{path}: grid.{axis}: two values would both be called {name}; give names to them")
+            raise SweepError(f"{path}: grid.{axis}: two values would both be called {name}; name the values")
         settings_by_name[name] = _nested(_SHORT.get(axis, str(axis)), value)
     return settings_by_name
 

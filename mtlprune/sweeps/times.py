@@ -173,9 +173,9 @@ def data_missing(path: Path) -> str:
     if (path / INFO).is_file():
         return ""
     if path.exists():
-        return f"data missing: {path} is there, but no corpus made by mtlprune data build; check data.path"
+        return f"data missing: {path} exists, but it is not a corpus that `mtlprune data build` made; check data.path"
     source = _ABSENT[path.name].source if path.name in _ABSENT else path
-    return f"data missing: {source}, build it by {how_to_build(path)}"
+    return f"data missing: {source}; build the corpus with {how_to_build(path)}"
 
 
 def training_sentences(config: Config) -> int | None:

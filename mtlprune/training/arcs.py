@@ -199,7 +199,10 @@ def named_heads(names: Sequence[str], kept_heads: Sequence[Sequence[int]]) -> Ma
                 if heads_of_layer
                 else ""
             )
-            raise ConfigError(f"syntax.heads: the encoder has no head {name}: it has {len(kept_heads)} layers{heads}")
+            raise ConfigError(
+                f"syntax.heads: expected heads of the encoder, found no head {name}; it has {len(kept_heads)} "
+                f"layers{heads}"
+            )
         places[layer].append(list(kept_heads[layer]).index(head))
     return [tuple(sorted(layer)) for layer in places]
 
@@ -238,7 +241,7 @@ def check_syntax(run: NewRun) -> None:
     if all(sentence.dep is None for sentence in run.train):
         raise ConfigError(
             f"syntax.strength: the penalty needs dependency trees, and no training sentence of {config.data.path} has "
-            "one; take a corpus with the layer dep, or leave syntax out"
+            "one; name a corpus with the layer dep, or leave syntax out"
         )
     if config.syntax.heads is not None:
         named_heads(config.syntax.heads, run.model.encoder.places.kept_heads)
@@ -255,7 +258,7 @@ def check_uas(run: NewRun) -> None:
     if all(sentence.dep is None for sentence in run.dev):
         raise ConfigError(
             "train.log_uas: UAS of heads needs dependency trees, and no sentence of the split "
-            f"{run.config.data.dev} has one; leave it out, or take a corpus with the layer dep"
+            f"{run.config.data.dev} has one; leave it out, or name a corpus with the layer dep"
         )
     _ = run.model.encoder.places  # raises EncoderError
 

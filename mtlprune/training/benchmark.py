@@ -167,8 +167,8 @@ def _joint_batches(run: Run, batches: int) -> list[mixing.MiniBatch]:
     serving = [batch for batch in _first_epoch(run) if all(any(has[row] for row in batch.rows) for has in annotated)]
     if not serving:
         raise ConfigError(
-            f"{run.config.data.path}: no batch holds the layers of all of {', '.join(run.config.tasks)}, so their "
-            "steps cannot be compared; measure fewer tasks, or larger batches"
+            f"{run.config.data.path}: expected a batch with the layers of all of {', '.join(run.config.tasks)}, found "
+            "none; measure fewer tasks, or larger batches"
         )
     return evenly(serving, batches, run.lengths)
 

@@ -24,7 +24,7 @@ from mtlprune.io.files import RunError, append_line, file_sha256, reading, repla
 from mtlprune.runs.folder import RunFolder
 from mtlprune.training.hardware import peak_memory
 
-_HINT_REMOVE_CHECKPOINT = "remove it to begin anew"
+_HINT_REMOVE_CHECKPOINT = "remove it to start again"
 
 
 @dataclass

@@ -15,7 +15,7 @@ def read_splits(config: Config, corpus: Corpus) -> tuple[list[Sentence], list[Se
     """Training sentences and those of dev; every task must be known in both."""
     for name in (config.data.train, config.data.dev):
         if name not in corpus.splits:
-            raise ConfigError(f"{config.data.path} has no split {name!r}; it has {', '.join(corpus.splits)}")
+            raise ConfigError(f"{config.data.path}: expected a split {name!r}, found {', '.join(corpus.splits)}")
     train = _decoded(corpus, config.data.train, config.data.train_sentences, config.data.half)
     dev = _decoded(corpus, config.data.dev, config.data.dev_sentences)
     splits = [(config.data.train, train), (config.data.dev, dev)]
@@ -24,7 +24,7 @@ def read_splits(config: Config, corpus: Corpus) -> tuple[list[Sentence], list[Se
         if missing:
             missing_layers = f"layers {', '.join(missing)}" if len(missing) > 1 else f"layer {missing[0]}"
             left = ",".join(task for task in config.tasks if task not in missing)
-            advice = f"train without (tasks={left}), " if left else "take other tasks, "
+            advice = f"train without (tasks={left}), " if left else "choose other tasks, "
             raise ConfigError(
                 f"{config.data.path}, split {name}: no sentence has the {missing_layers}; {advice}or build a corpus "
                 f"that has {'them' if len(missing) > 1 else 'it'}"

@@ -85,13 +85,15 @@ def evaluate_run(
     result = evaluate(model, gold, hardware.dtype(config.train.precision))
     if not result.scores:
         raise RunError(
-            f"{corpus.path}, split {split}: no sentence has a layer of {', '.join(config.tasks)}, so there is nothing "
-            "to score"
+            f"{corpus.path}, split {split}: no sentence has a layer of {', '.join(config.tasks)}, so nothing can be "
+            "scored"
         )
     if not folder.write_results(
         name, result.scores, [s.id for s in gold], result.counts, result.predictions, best_weights
     ):
-        log.warning("%s: training replaced its best weights meanwhile; the new ones are evaluated", folder.path)
+        log.warning(
+            "%s: training replaced its best weights in the meantime, so the new weights are evaluated", folder.path
+        )
         return evaluate_run(folder, split, best=best, data=data, device=device)
     return result, gold, name
 
@@ -115,7 +117,13 @@ def _check_labels(config: Config, folder: RunFolder, gold: Sequence[Sentence], l
                 )
             if 2 * known_count < len(labels):
                 log.warning(
-                    "%s: %d of %d %s of %s are known, none %s", location, known_count, len(labels), kind, task, examples
+                    "%s: %d of %d %s of %s are known, and none is %s",
+                    location,
+                    known_count,
+                    len(labels),
+                    kind,
+                    task,
+                    examples,
                 )
 
 
@@ -127,6 +135,6 @@ def _name(folder: RunFolder, corpus: Corpus, split: str, best: str | None, other
     if not other_corpus:
         raise RunError(
             f"{corpus.path} has the fingerprint {corpus.fingerprint[:16]}…, but {folder.path} was trained on "
-            f"{fingerprint[:16]}…; bring that data back, or name the corpus with --corpus"
+            f"{fingerprint[:16]}…; restore that corpus, or name it with --corpus"
         )
     return f"{name}.on-{corpus.info['name']}-{corpus.fingerprint[:8]}"

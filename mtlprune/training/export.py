@@ -120,11 +120,14 @@ def request(run: str | Path, task: str | None, head: str | None, licence: str | 
     config = folder.config
     part, pruning, path = config.encoder, config.pruning, folder.path
     if not part.context:
-        raise RunError(f"{path} has an encoder without context (encoder.context: false): there is nothing to export")
+        raise RunError(
+            f"{path} has an encoder without context (encoder.context: false), which cannot be exported; name another "
+            "run"
+        )
     if part.fusion != "none":
         raise RunError(
-            f"{path} joins all layers into word vectors (encoder.fusion: {part.fusion}), which no model of plain "
-            "transformers does; expected fusion: none"
+            f"{path} joins all layers into word vectors (encoder.fusion: {part.fusion}), which no model of "
+            "transformers can do; name a run with fusion: none"
         )
     if head is not None:
         _check_head(config, path, head)
@@ -141,7 +144,7 @@ def request(run: str | Path, task: str | None, head: str | None, licence: str | 
         return ExportRequest(folder, config, gates, None, head, licence)
     if decoder_task is None:
         raise RunError(
-            f"{path} has {obstacle} for each task, and weights hold one; expected --task with one of "
+            f"{path} has {obstacle} for each task, but the exported weights hold one; give --task with one of "
             f"{', '.join(config.tasks)}"
         )
     if task is not None and (task not in config.tasks or head not in (None, task)):
@@ -152,7 +155,7 @@ def request(run: str | Path, task: str | None, head: str | None, licence: str | 
 
 def _check_head(config: Config, path: Path, head: str) -> None:
     if head not in config.tasks:
-        raise RunError(f"{path} has no task {head!r} for --head; it has {', '.join(config.tasks)}")
+        raise RunError(f"{path}: expected one of its tasks {', '.join(config.tasks)} after --head, found {head!r}")
     decoder = DECODERS[config.decoder(head)]
     if decoder.kind in OF_SENTENCES:
         if getattr(config.decoders, head).pooling != "first":
@@ -313,8 +316,8 @@ def _check_states(request: ExportRequest, before: Tensor, after: Tensor) -> floa
     if not difference <= TOLERANCE:
         raise RunError(
             f"{request.run.path}: what transformers read back differs by {difference:.1e} of the largest number, "
-            f"expected at most {TOLERANCE:.0e}; nothing is written. This is a defect: please report it with the "
-            "encoder's name"
+            f"expected at most {TOLERANCE:.0e}; nothing was written. This is a defect of mtlprune. Please report it "
+            "with the name of the encoder"
         )
     return difference
 
@@ -331,8 +334,8 @@ def _check_labels(
         if found_labels != expected_labels:
             raise RunError(
                 f"{request.run.path}: the model card's code labels {' '.join(words)!r} as {' '.join(found_labels)}, "
-                f"the run as {' '.join(expected_labels)}; nothing is written. This is a defect: please report it with "
-                "the encoder's name"
+                f"the run as {' '.join(expected_labels)}; nothing was written. This is a defect of mtlprune. Please "
+                "report it with the name of the encoder"
             )
 
 
@@ -365,14 +368,16 @@ def _auto(request: ExportRequest, kind: str) -> Any:
 
 def account(exported: Exported) -> str:
     """The fate of clones and gates, in sentences."""
-    clones = f"The clones of heads of {exported.clones} are in the weights. " if exported.clones is not None else ""
+    clones = (
+        f"The clones of heads of {exported.clones} are part of the weights. " if exported.clones is not None else ""
+    )
     if (heads := exported.heads) is not None:
         return (
             f"{clones}{heads.count} of {len(heads.kept) * heads.heads} heads are left, gates are folded into the "
-            "weights; closed ones are columns of zeros in the attention output projections."
+            "weights, and closed heads are columns of zeros in the attention output projections."
         )
     if (gates := exported.gates) is None:
-        return f"{clones}The run has no gates: every head is as it was trained."
+        return f"{clones}The run has no gates, so every head is as it was trained."
     closed, folded = (int(mask.sum()) for mask in (gates == 0, (gates > 0) & (gates < 1)))
     return (
         f"{clones}Gates are folded into the attention output projections: {closed} of {gates.numel()} heads are closed "
@@ -424,8 +429,8 @@ ANSWERS = {
 }
 _SPANS = """
 spans = join_tags([tag for tag, _ in labels])"""
-_PIPELINE = """The pipeline of transformers gives other labels: it takes parts of words (U.S., O'Brien) for words, and \
-labels sub-words that were not trained. """
+_PIPELINE = """The pipeline of transformers gives other labels, because it reads parts of words (U.S., O'Brien) as
+words, and \ labels sub-words that were not trained. """
 CARD = """---
 {facts}
 ---
@@ -438,7 +443,7 @@ The encoder of a run of mtlprune {version}: {base}, trained on {tasks} with {sen
 {loader}
 ```
 
-Words are read off `last_hidden_state`: {pooling}. There is no pooler. {limit}{texts}Written with transformers
+The vector of a word in `last_hidden_state` is {pooling}. There is no pooler. {limit}{texts}Written with transformers
 {transformers}.
 
 ## Attention heads
@@ -508,8 +513,8 @@ def model_card(request: ExportRequest, exported: Exported) -> str:
             f"| {split} | {task} | {name} | {value:.2f} | {_interval(request, split, task)} |"
             for split, task, name, value in scores
         ),
-        licence=_markdown(request.licence or "not stated yet"),
-        base_licence=_markdown(base_licence or "not known here; its own page says it"),
+        licence=_markdown(request.licence or "not named yet"),
+        base_licence=_markdown(base_licence or "not known here (see the page of the encoder)"),
         data_licence=_markdown(_licence_of_data(request) or "not known here"),
     )
 

@@ -42,18 +42,20 @@ def choose(settings: HeadsConfig, config: Config, model: MultiTaskModel, one_set
     if settings.like is not None:
         if one_set and settings.rule == "permuted":
             raise ConfigError(
-                f"{key}.rule: permuted keeps what tasks share, and here is one set of heads for all tasks; take random"
+                f"{key}.rule: permuted keeps the heads that tasks share, and here all tasks have one set of heads; "
+                "give random"
             )
         return drawn_heads(settings, choose(settings.like, config, model, one_set, f"{key}.like"), config)
     claims = _heads_of_claims(Path(cast(str, settings.claims)), config, places, key)
     if not one_set:
         if settings.least != 3:
-            raise ConfigError(f"{key}.least has no effect where each task has heads of its own; leave it out")
+            raise ConfigError(f"{key}.least has no effect if each task has separate heads; leave it out")
         return claims
     shared_heads = torch.stack(list(claims.values())).sum(0) >= settings.least
     if not shared_heads.any():
         raise ConfigError(
-            f"{key}: no head in {settings.claims} is claimed by {settings.least} tasks or more; lower least"
+            f"{key}: expected heads that {settings.least} tasks or more claim, found none in {settings.claims}; lower "
+            "least"
         )
     return {SHARED: shared_heads}
 
@@ -97,14 +99,17 @@ def _heads_of_claims(folder: Path, config: Config, places: HeadHooks, key: str) 
     for task in config.tasks:
         runs = [entry for entry in result.about["encoders"] if entry["encoder"] == task.upper()]
         if not runs:
-            raise ConfigError(f"{key}.claims: {folder} has no runs of {task} alone; give `mtlprune claims` some")
+            raise ConfigError(
+                f"{key}.claims: expected single-task runs of {task} in {folder}, found none; give such runs to "
+                "`mtlprune claims`"
+            )
         their_encoder = runs[0]["kind"]
         # An encoder is named as on the hub or by a folder; resolving both makes two spellings of one folder equal.
         if Path(own_encoder).expanduser().resolve() != Path(their_encoder).expanduser().resolve():
             raise ConfigError(
                 f"{key}.claims: expected claims of the encoder {own_encoder}, found those of {their_encoder} in "
-                f"{folder}; heads of "
-                "different encoders do not correspond, so give claims of this one (or call it in encoder.name as there)"
+                f"{folder}; give claims of the same encoder (with the same encoder.name), because heads of different "
+                "encoders do not correspond"
             )
         grids = [result.grids(run)["gate"] for run in runs]
         if grids[0].shape != (places.layers, places.heads):
@@ -126,10 +131,10 @@ def check_own_weights(encoder: Encoder) -> None:
     elif max(places.groups) > 1:
         reason = "its heads share keys and values"
     elif any(places.family.norms):
-        reason = "a norm divides each by what all heads of its layer give"
+        reason = "a norm divides each head by the output of all heads of its layer"
     elif any(getattr(attention, name, None) is not None for attention in attentions for name in places.family.mixers):
-        reason = "layers of it mix heads with each other"
+        reason = "some of its layers mix heads with each other"
     elif encoder.head_map is not None:
         reason = "some of its heads were removed"
     if reason:
-        raise EncoderError(f"treatment: heads of this encoder ({kind}) cannot be treated one by one, because {reason}")
+        raise EncoderError(f"treatment: heads of this encoder ({kind}) cannot be treated separately, because {reason}")

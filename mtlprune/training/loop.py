@@ -113,7 +113,7 @@ def _begin(config: Config, folder: RunFolder, corpus: Corpus) -> "Trainer | Prog
     progress = Progress()
     if continues:
         progress = load_checkpoint(folder.checkpoint_path, run.model, optimizer)
-        log.info("going on after epoch %d, update %d", progress.epoch, progress.update)
+        log.info("continuing after epoch %d, update %d", progress.epoch, progress.update)
     _restore_folder(folder, progress)
     return Trainer(run, folder, optimizer, progress)
 
@@ -262,8 +262,8 @@ class Trainer(BaseTrainer):
             return False
         for name, count in off_target.items():
             log.warning(
-                "%d heads are open%s, not %s: the gates had not come to their number in any epoch that could be the "
-                "best, so the last one is kept; train longer, raise pruning.rate, or take pruning.penalty=exact",
+                "%d heads are open%s, not %s: the gates did not reach their number in any epoch that could be the "
+                "best, so the last epoch is kept; train longer, raise pruning.rate, or give pruning.penalty=exact",
                 count,
                 "" if name == "shared" else f" for {name}",
                 self.config.pruning.keep,

@@ -129,18 +129,19 @@ def check_same(config: Block, folder: RunFolder, fingerprint: str) -> None:
     manifest = folder.read_manifest()
     if "pruned" in manifest:
         raise RunError(
-            f"{folder.path} was made by `mtlprune export --remove` and is not trained on; to tune it further, begin a "
-            f"run from it: {command('train', folder.config_path, f'train.start={folder.path}', '--out', 'ANOTHER')}"
+            f"{folder.path} was made by `mtlprune export --remove` and cannot be trained further; to tune its encoder, "
+            f"start a new run: {command('train', folder.config_path, f'train.start={folder.path}', '--out', 'ANOTHER')}"
         )
     begun_config = validated(type(config), folder.read_config(), str(folder.config_path))
     if changes_found := changes(begun_config.model_dump(mode="json"), config.model_dump(mode="json"), FREE):
         raise RunError(
-            f"{folder.path} holds a run with other settings: {'; '.join(changes_found)}. Choose another --out"
+            f"{folder.path}: expected a run with the same settings, found other settings: {'; '.join(changes_found)}. "
+            "Choose another --out"
         )
     if manifest["data"]["fingerprint"] != fingerprint:
         raise RunError(
             f"{folder.path} was begun on data with fingerprint {manifest['data']['fingerprint']}, but the "
-            f"data named now have {fingerprint}. Choose another --out, or bring that data back"
+            f"data named now have {fingerprint}. Choose another --out, or restore that corpus"
         )
 
 
@@ -156,7 +157,7 @@ def check_whole(config: Config, folder: RunFolder) -> None:
             raise RunError(
                 f"{folder.path} has no checkpoint and would begin again from what {key} names, which was changed: "
                 f"expected {was['file']} with SHA-256 {was['sha256']}, found {digest['file']} with {digest['sha256']}; "
-                "bring it back, or choose another --out"
+                "restore it, or choose another --out"
             )
 
 

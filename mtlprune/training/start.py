@@ -29,10 +29,11 @@ def check_finished(path: str, key: str, own_folder: RunFolder | None) -> RunFold
     if own_folder is not None and own_folder.path.resolve() == folder.path.resolve():
         raise ConfigError(f"{key}: expected another run than the one to be trained, found its own folder {path}")
     if not folder.has("config.yaml"):
-        raise ConfigError(f"{key}: expected the folder of a finished run, but {path} is none (it has no config.yaml)")
+        raise ConfigError(f"{key}: expected the folder of a finished run, found {path} without config.yaml")
     if not folder.is_finished():
         raise ConfigError(
-            f"{key}: expected a finished run, but {path} is not trained to the end; the command that began it continues"
+            f"{key}: expected a finished run, found {path}, which has not finished training; repeat its command to "
+            "continue it"
         )
     return folder
 
@@ -45,7 +46,7 @@ def check_compatible(config: Config, path: str, key: str, own_folder: RunFolder 
     for name in _EQUAL_SETTINGS:
         own_value, other_value = getattr(config.encoder, name), getattr(other_config.encoder, name)
         if own_value != other_value:
-            raise ConfigError(f"{key}: expected a run with encoder.{name} {own_value}, but {path} has {other_value}")
+            raise ConfigError(f"{key}: expected a run with encoder.{name} {own_value}, found {other_value} in {path}")
     for task in config.tasks:
         if task not in other_config.tasks:
             raise ConfigError(
@@ -60,10 +61,10 @@ def check_compatible(config: Config, path: str, key: str, own_folder: RunFolder 
         if differences:
             raise ConfigError(f"{key}: the decoder of {task} has other settings in {path}: {'; '.join(differences)}")
     if other_config.treatment.clone is not None:
-        raise ConfigError(f"{key}: {path} has clones of heads, and another run can take no weights from it")
+        raise ConfigError(f"{key}: expected a run without clones of heads, found clones in {path}")
     weights = _best_weights(folder)
     if not weights.is_file():
-        raise ConfigError(f"{key}: the weights of {path} are gone ({weights} is missing); train that run anew")
+        raise ConfigError(f"{key}: the weights of {path} are missing ({weights}); train that run again")
     return folder
 
 
@@ -72,7 +73,10 @@ def collect_labels(config: Config, train: Sequence[Sentence]) -> dict[str, dict[
     vocabularies = {task: decoder_class(config.decoder(task)).collect(train, task) for task in config.tasks}
     for task, kinds in vocabularies.items():
         if not {label for labels in kinds.values() for label in labels} - {"O", ""}:
-            log.warning("%s: no label in the training sentences, so nothing can be predicted; check its column", task)
+            log.warning(
+                "%s: no label in the training sentences, so nothing can be predicted; check the column of this layer",
+                task,
+            )
     return vocabularies
 
 

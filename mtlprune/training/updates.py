@@ -236,7 +236,7 @@ class BaseTrainer(ABC):
 
     def divergence_error(self, problem: str, names: list[str]) -> TrainingError:
         exists = self.folder.checkpoint_path.exists()
-        checkpoint_state = "the last checkpoint is kept" if exists else "no checkpoint was written yet"
+        checkpoint_state = "the last checkpoint is kept" if exists else "no checkpoint has been written yet"
         return TrainingError(
             f"{self.folder.path}: at step {self.progress.step} (epoch {self.progress.epoch + 1}), "
             f"task {', '.join(names)}: {problem}; {checkpoint_state}. {self.advice}"

@@ -38,6 +38,9 @@ def test_every_column_of_committed_results_has_a_meaning(name):
 def test_a_frame_and_a_column_that_are_not_declared_are_refused():
     declared = find("scarcity").declared
     declared.check(Result("scarcity", {}, {"levels": pd.DataFrame({"term": ["18 heads"], "estimate": [1.0]})}))
-    for frame, column, message in (("others", "term", "frame others is not"), ("levels", "gain", "levels: gain not")):
+    for frame, column, message in (
+        ("others", "term", "frame others is not"),
+        ("levels", "gain", "levels: columns gain are not"),
+    ):
         with pytest.raises(ValueError, match=message):
             declared.check(Result("scarcity", {}, {frame: pd.DataFrame({column: [1]})}))

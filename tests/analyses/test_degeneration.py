@@ -230,7 +230,7 @@ def test_removed_heads_are_as_closed_ones(bert):
 
 def test_encoders_that_cannot_be_taken_apart_say_so(tiny_encoder):
     found = measured(Encoder.load(str(tiny_encoder("modernbert")), attention="eager"))
-    assert "cone" not in grids(found) and "no post-LN encoder" in found.notes[0]
+    assert "cone" not in grids(found) and "not a Post-LN encoder" in found.notes[0]
     assert len(column(found, "layers", "isoscore")) == 3
     bare = measured(Encoder.load(str(tiny_encoder("bert")), context=False))
     assert bare.frames.keys() == {"embeddings", "spectra", "points"} and "has no layers" in bare.notes[0]
@@ -322,7 +322,7 @@ def test_static_vectors_are_read_as_word2vec_writes_them(tmp_path):
         ("2 2\nthe 1 2\na 1\n", ":3: expected a word and 2 numbers, found 'a 1'"),
         ("2 2\nthe 1 x\na 1 2\n", ":2: expected a word and 2 numbers"),
         ("2 2\nthe 1 nan\na 1 2\n", ":2: expected a word and 2 numbers"),
-        ("3 2\nthe 1 2\na 1 2\n", "expected 3 words, and two at least, found 2"),
+        ("3 2\nthe 1 2\na 1 2\n", "expected 3 words (at least two), found 2"),
     ],
 )
 def test_another_file_of_vectors_is_refused(tmp_path, text, words):

@@ -144,7 +144,7 @@ def test_draws_are_in_the_interval() -> None:
 
 
 def test_settings_of_gates_are_refused_without_gates() -> None:
-    with pytest.raises(ValueError, match="strength would change nothing; leave it out"):
+    with pytest.raises(ValueError, match="strength has no effect; leave it out"):
         RoleOptions.model_validate({"closing": "single", "strength": 0.1})
     assert RoleOptions.model_validate({"closing": "single", "draws": 3}).draws == 3
 

@@ -268,15 +268,15 @@ def test_sizes_of_f1_from_counts_with_noise_of_run_and_sentence(runs, own, rare)
 
 
 WITHOUT_ERROR = {
-    "one sentence, equal differences": ([[6], [5], [6]], [[2], [1], [2]], "no resample"),
-    "one sentence, differences that vary": ([[6], [5], [3]], [[2], [1], [2]], "no resample"),
-    "never learnt": ([[0] * 40] * 3, [[0] * 40] * 3, "no resample"),
+    "one sentence, equal differences": ([[6], [5], [6]], [[2], [1], [2]], "resampling"),
+    "one sentence, differences that vary": ([[6], [5], [3]], [[2], [1], [2]], "resampling"),
+    "never learnt": ([[0] * 40] * 3, [[0] * 40] * 3, "resampling"),
     "the same runs": (
         [[1, 5, 3, 6], [2, 5, 3, 6], [1, 4, 4, 6]],
         [[1, 5, 3, 6], [2, 5, 3, 6], [1, 4, 4, 6]],
-        "no resample",
+        "resampling",
     ),
-    "perfect and never learnt": ([[6] * 40] * 3, [[0] * 40] * 3, "no resample"),
+    "perfect and never learnt": ([[6] * 40] * 3, [[0] * 40] * 3, "resampling"),
     "seeds change nothing": ([[6, 1]] * 3, [[3, 1]] * 3, "same with every seed"),
 }
 
@@ -302,7 +302,7 @@ def test_without_variation_there_is_no_error_and_nothing_is_certain(case, seeds)
     equal = found.equivalence_p(1.0), found.equivalence_p(99)
     assert np.isnan([found.wide_low, found.wide_high, found.wide_p, *equal]).all()
     assert said in found.unknown
-    if said == "no resample":
+    if said == "resampling":
         assert math.isnan(found.low) and math.isnan(found.high)
         alone = one(*(replace(system, counts=system.counts[:1]) for system in systems), 500)
         assert math.isnan(alone.low) and said in alone.unknown
@@ -315,7 +315,7 @@ def test_without_variation_there_is_no_error_and_nothing_is_certain(case, seeds)
         numbers = [contrast.low, contrast.high, contrast.p, contrast.p_at_most(-1.0), contrast.p_margin(1.0)]
         assert np.isnan(numbers).all()
         single = Contrast.of(Resampled(apart[:1], shaken[:, :1]), one_run=True)
-        assert np.isnan([single.low, single.p]).all() or said != "no resample"
+        assert np.isnan([single.low, single.p]).all() or said != "resampling"
 
 
 def test_equivalence_is_two_one_sided_tests():

@@ -278,7 +278,7 @@ def test_every_family(tiny_encoder, family):
     assert np.isfinite(found.sentences["cosine"][:, 1:]).all() and np.isfinite(found.heads["effect"][0, 0])
     if family in ("modernbert", "eurobert"):
         assert "bound" not in found.sentences and not len(column(found.result, "layers", "s"))
-        assert "no post-LN encoder" in found.result.about["notes"][0]
+        assert "not a Post-LN encoder" in found.result.about["notes"][0]
     else:
         assert refusal(encoder) is None and not found.result.about["notes"]
         assert (found.sentences["ratio"] <= found.sentences["bound"] * (1 + 1e-5))[:, 1:].all()

@@ -77,7 +77,7 @@ def test_planted_gaps_shares_controls_and_costs(tmp_path):
         assert one["estimate"] == pytest.approx(one["mean"] - gap[0], abs=1e-3) and one["p_holm"] < 0.05
         assert one["share"] == pytest.approx((one["mean"] - gap[0]) / (gap[1] - gap[0]), abs=1e-4)
         assert one["share_low"] < planted < one["share_high"] < one["share_low"] + 0.5
-    assert math.isnan(rows.loc["protect", "share"]) and "protect has the seeds 1, 2 only." in result.about["notes"]
+    assert math.isnan(rows.loc["protect", "share"]) and "protect has only the seeds 1, 2." in result.about["notes"]
     assert rows.loc["protect", "estimate"] < 0 and rows.loc["protect", "p_reach"] > 0.9
     assert rows.loc["clone-stem", ["parameters", "cost", "total"]].tolist() == [200, 4.4, 4.4]
     assert rows.loc["distil", "total"] == pytest.approx(1 + 5 * 61 / 35, abs=1e-4)
@@ -100,7 +100,7 @@ def test_planted_gaps_shares_controls_and_costs(tmp_path):
     settings = settings.assign(p_holm=settings["p_holm"].where(settings["term"] != "protect", 0.2))
     open_ = markdown(find("treatments"), Result("treatments", result.about, {**result.frames, "settings": settings}))
     least = number(rows.loc["protect", "detectable"], 1)
-    assert f"a difference of {least} points or more would have been seen in" in open_
+    assert f"a difference of {least} points or more would have been found in" in open_
     error = gap_errors(Request(list(map(str, tmp_path.glob("none-*"))), Path(), OPTIONS, split="test"))
     assert error["mean"].detectable() == pytest.approx(rows.loc["STL", "detectable"])
     assert list(error) == ["mean", *TASKS] and error["pos"].free == (2,)

@@ -127,7 +127,7 @@ def test_gradients(measured, mtlprune, lab, trained, single, encoder, tmp_path):
 
 
 def test_cross(measured, mtlprune, lab, single, trained, claims, encoder, tmp_path):
-    """Of the same heads the difference is that of the scores; a run whose heads are closed already is left out. What
+    """Of the same heads the difference is that of the scores; a run whose heads are closed heads is left out. What
     only CON claims, and what it shares, is closed apart."""
     both = write_run(tmp_path / "con", ["con"], [[0, 1, 0, 1], [0, 0, 0, 0]], encoder=str(encoder)).path
     words = ("pruning=random", "pruning.keep=4", "tasks=pos", "train.epochs=1", "--out", tmp_path / "pruned")
@@ -137,7 +137,7 @@ def test_cross(measured, mtlprune, lab, single, trained, claims, encoder, tmp_pa
     mtlprune("analyze", "cross", single, *words, "--split", "none").refuses("claims no head")  # before anything is read
     claims += ["--claims", str(both)]
     result, _ = measured("cross", single, trained, tmp_path / "pruned", *claims, tables=1)
-    assert "closed already" in result.about["notes"][0]
+    assert "closed heads" in result.about["notes"][0]
     keys = ["encoder", "task", "other", "mode"]
     cells = result.frames["cells"].set_index(keys)
     sizes = result.frames["claimed"].groupby(["other", "measure"])["value"].sum().unstack()
@@ -163,17 +163,17 @@ def test_roles_by_closing_each_head_alone(measured, mtlprune, lab, trained, tmp_
     assert len(heads) == 2 * 2 * LAYERS * HEADS * heads["task"].nunique()
     chosen = result.frame("chosen", "task", "p_holm")
     assert set(result.frame("gains", "task")["task"]) - {"mean"} == set(chosen[chosen["p_holm"] < 0.05]["task"])
-    assert "alone raises the task's score" in text
+    assert "Closing a single head raises the task's score" in text
     _, text = measured("roles", trained, "updates=2", "train_sentences=8", "batch=4", "permutations=9", tables=2)
     assert "lets through effects of 0.025 nats" in text  # 4 λ / 8 heads
     command = ("analyze", "roles", trained, "--corpus", lab.corpus, "--out", tmp_path / "no")
-    mtlprune(*command, "closing=single", "updates=3").refuses("updates would change nothing")
+    mtlprune(*command, "closing=single", "updates=3").refuses("updates has no effect")
 
 
 def test_exchange_with_few_pairs_is_refused(mtlprune, lab, single, claims):
     words = ("analyze", "exchange", single, "--corpus", lab.corpus, *claims)
     mtlprune(*words, "pairs=5").refuses("greater than or equal to 6")
-    mtlprune(*words, "pairs=6").refuses("pos is left out; pairs with known labels and as many sub-words each: ")
+    mtlprune(*words, "pairs=6").refuses("pos is left out, because it has only ")
 
 
 def test_exchange_of_natural_sentences(mtlprune, encoder, claims, tmp_path):
@@ -281,8 +281,8 @@ def test_single_heads_are_closed_in_four_ways(mtlprune, lab, single, masked, tmp
     result = mtlprune(*words, "closed=mean", "--out", tmp_path / "head").done()
     [row] = package.read_results(tmp_path / "head")["head"].frames["closing"].to_dict("records")
     assert row["closed"] - row["open"] == pytest.approx(rises["mean"][2, 3], abs=1e-4)
-    assert "What closing it costs" in (tmp_path / "head" / "head.md").read_text()
-    mtlprune("analyze", "heads", masked, "closed=mean").refuses("name finished runs without gates")
+    assert "Cost of closing the head" in (tmp_path / "head" / "head.md").read_text()
+    mtlprune("analyze", "heads", masked, "closed=mean").refuses("expected finished runs without gates")
     mtlprune("analyze", "head", masked, "layer=1", "head=1", "closed=mean").refuses("whose heads are all open")
 
 
@@ -327,7 +327,7 @@ def test_dissection_of_masked_words(mtlprune, lab, trained, tiny_encoder, tmp_pa
     AutoTokenizer.from_pretrained(tiny_encoder("bert")).save_pretrained(masked)
     given = ("tasks=mlm", "epochs=2", "decoder_seeds=2", "--corpus", lab.corpus, "--split", "train")
     answer = mtlprune("analyze", "dissection", masked, trained, *given, "--out", out).done()
-    assert "With f of pretrained, the encoder's own head predicts " in answer.out
+    assert "With f of pretrained, the encoder's prediction head predicts " in answer.out
     result, page = package.read_results(out)["dissection"], (out / "dissection.md").read_text()
     assert set(result.with_names("scores")["name"]) == {"pretrained"}
     assert "MTL-5: no masked words" in result.about["notes"][0]

@@ -193,7 +193,7 @@ def test_a_later_evaluation_has_its_checksum_and_strange_scores_have_none(broken
     broken.call(*evaluate).done()
     before = broken.call(*table).done()
     (broken.run / "scores/test.best-pos.json").write_bytes(path.read_bytes())
-    broken.call(*table, "--split", "test.best-pos").refuses("scores/test.best-pos.json is no result of this run")
+    broken.call(*table, "--split", "test.best-pos").refuses("scores/test.best-pos.json does not belong to this run")
     assert broken.call(*table) == before
 
 

@@ -63,7 +63,7 @@ def dropped(compared: tuple[Path, Any], own: Path, mtlprune: Call, encoder: Path
     out = shutil.copytree(compared[0], compared[0].parent / "dropped")
     command = ("compare", own, f"encoder.name={encoder}", *FAST, "--seeds", "1,2", "--out", out, "--drop-weights")
     for _ in range(2):
-        assert " MB: removed in the end" in mtlprune(*command).done().out
+        assert " MB: removed at the end" in mtlprune(*command).done().out
         *command, _ = command  # once removed they stay so
     return out
 
@@ -82,9 +82,9 @@ def test_from_two_tasks_of_ones_own_to_a_page(compared):
     assert header[:5] == ["task", "majority", "no encoder", "STL", "POS+FIRST"] and table in answer.out
     assert not {"", "–"} & {cell for row in rows for cell in row[:5]}
     page = (out / "report.html").read_text(encoding="utf-8")
-    assert (out / "report.html").resolve().as_uri() in answer.out and "What do heads know?" in page
+    assert (out / "report.html").resolve().as_uri() in answer.out and "Which labels do heads identify?" in page
     first = page.partition('class="first"')[2].partition("</header>")[0]
-    assert "POS+FIRST − STL" in first and "outlined: both tasks" in first and "<span>1,2,3</span>" in first
+    assert "POS+FIRST − STL" in first and "heads of both tasks are outlined" in first and "<span>1,2,3</span>" in first
     runs = [RunFolder(run) for run in found_runs(out / "runs")]
     assert len(runs) == 13 and all({"dev", "test"} <= set(run.splits()) for run in runs)
     assert found_runs(out / "sweep.yaml") == [run.path for run in runs]  # the file knows where its runs lie
@@ -102,8 +102,8 @@ def test_a_page_of_its_runs_shows_what_the_comparison_did(compared, own, mtlprun
     mtlprune("report", out / "runs", "--out", tmp_path / "page.html", "--resamples", 50).done()
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     first = page.partition('class="first"')[2].partition("</header>")[0]
-    assert ">majority</th>" in page and "What closing one task" in page and "What do heads know?" in page
-    assert first.count("Not asked by these runs") == 0 and "Majority baseline not known" not in page
+    assert ">majority</th>" in page and "Cost of closing one task" in page and "Which labels do heads identify?" in page
+    assert first.count("Not asked by these runs") == 0 and "The majority baseline is not known" not in page
     [printed] = set(re.findall(r'<code class="command">(.*?)</code>', first))
     words = shlex.split(html.unescape(re.sub("<[^>]*>", "", printed)))[2:]
     options = dict(itertools.pairwise(words))
@@ -129,7 +129,7 @@ def test_a_page_says_where_the_majority_baseline_is_not_known(compared, mtlprune
         assert majority_of(RunFolder(kept), "test").keys() >= {"pos", "first"}
     shutil.copytree(run, tmp_path / "run")
     mtlprune("report", tmp_path / "run", "--out", tmp_path / "page.html", "--resamples", 0).done()
-    assert "Majority baseline not known" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "The majority baseline is not known" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
 def test_weights_are_kept_where_they_are_small_and_a_further_seed_adds_its_runs(compared, own, encoder, mtlprune):
@@ -139,7 +139,7 @@ def test_weights_are_kept_where_they_are_small_and_a_further_seed_adds_its_runs(
     more = shutil.copytree(out, out.parent / "more")
     before = {run.name: RunFolder(run).read_manifest()["finished"] for run in found_runs(more / "runs")}
     command = ("compare", own, f"encoder.name={encoder}", *FAST, "--seeds", "1,2,3", "--out", more)
-    assert "19 cells, 13 done already" in mtlprune(*command).done().out
+    assert "19 cells, 13 already done" in mtlprune(*command).done().out
     after = {run.name: RunFolder(run).read_manifest()["finished"] for run in found_runs(more / "runs")}
     assert len(after) == 19 and before.items() <= after.items()
 
@@ -178,12 +178,15 @@ def test_without_weights_what_needs_them_says_so(dropped, mtlprune):
         (["{own}", "train.epoch=3"], "unknown key train.epoch"),
         (["{own}", "encoder.name=./nowhere"], "no such folder"),
         (["{own}", "train.device=meta"], "cannot be used here"),
-        (["{own}", "--out", "{own}"], "and no comparison; name another --out"),
+        (["{own}", "--out", "{own}"], "expected a comparison or an empty folder, found "),
         (["{own}", "--out", "{own}/corpus.json"], "is a file; name a folder"),
-        (["{own}", "--out", "{out}", "--seeds", "3"], "(was [1, 2], is [3]); --seeds 1,2,3 would add runs to it."),
+        (
+            ["{own}", "--out", "{out}", "--seeds", "3"],
+            "(was [1, 2], is [3]); --seeds 1,2,3 adds runs to the comparison.",
+        ),
         (["{own}", "--out", "{out}", "train.weight_decay=0.1"], "train.weight_decay (was 0.0, is 0.1)"),
-        (["{own}", "--tasks", "pos", "first"], "with commas between them (--tasks pos,dep)"),
-        (["{own}", "--out", "{dropped}", "--seeds", "1,2,3"], "its other runs are kept without their weights"),
+        (["{own}", "--tasks", "pos", "first"], "as one word with commas (--tasks pos,dep)"),
+        (["{own}", "--out", "{dropped}", "--seeds", "1,2,3"], "its other runs have no weights"),
     ],
 )
 def test_mistakes_are_one_sentence_and_leave_nothing(
@@ -207,7 +210,7 @@ def test_damage_names_its_file_and_the_way_on(dropped, own, encoder, mtlprune, t
         whole = (run / name).read_bytes()
         (run / name).write_bytes(whole[:-9] + bytes([whole[-9] ^ 1]) + whole[-8:])
         answer = mtlprune(*again)
-        answer.refuses("bring that file back, or name another --out")
+        answer.refuses("restore that file, or name another --out")
         assert answer.names(str(run / name)), answer.err
         (run / name).write_bytes(whole)
     index = out / "runs/sweep.json"
@@ -219,7 +222,7 @@ def test_damage_names_its_file_and_the_way_on(dropped, own, encoder, mtlprune, t
     mtlprune(*again).done()
     assert index.read_text() == text.replace(str(dropped), str(out)) and (out / "notes.txt").read_text() == "mine"
     index.unlink()
-    mtlprune(*again, "encoder.word_dropout=0.1").refuses("and no comparison; name another --out")
+    mtlprune(*again, "encoder.word_dropout=0.1").refuses("expected a comparison or an empty folder, found ")
 
 
 def test_damage_in_a_comparison_that_keeps_its_weights_is_named_by_the_cell(compared, own, encoder, mtlprune, tmp_path):
@@ -245,12 +248,12 @@ def test_a_plan_writes_nothing_and_says_what_becomes_of_large_weights(own, mtlpr
     answer = mtlprune(*command, "--seeds", "1,2,3").done()
     assert "19 cells: 19 left" in answer.out and "estimated" in answer.out
     assert "disk: about 57 MB, and" in answer.out
-    assert "then analyses and page: about " in answer.out and "; all in all about " in answer.out
+    assert "analyses and report: about " in answer.out and "; in all about " in answer.out
     assert not (tmp_path / "new").exists()
     pairs = mtlprune(*command, "--seeds", "1", "--pairs").done()  # of two tasks, the pair is the joint run
     assert "7 cells: 7 left" in pairs.out
     monkeypatch.setattr("mtlprune.cli.compare.MAX_WEIGHT_BYTES", 0)
-    assert "removed in the end; --keep-weights keeps them" in mtlprune(*command).done().out
+    assert "removed at the end; --keep-weights keeps the weights" in mtlprune(*command).done().out
     assert " MB: kept" in mtlprune(*command, "--keep-weights").done().out
 
 
@@ -272,13 +275,13 @@ def test_a_stopped_quickstart_goes_on(mtlprune, encoder, tmp_path):
     (out / "report.html").write_text("of a killed process")
     before = {name: RunFolder(out / "runs" / name).read_json("manifest.json") for name in names}
     second = mtlprune(*command).done()
-    assert "12 done already" in second.out
+    assert "12 already done" in second.out
     assert (out / "table.md").read_bytes() == table and (out / "report.html").read_bytes() == page
     after = {name: RunFolder(out / "runs" / name).read_json("manifest.json") for name in names}
     assert [one["finished"] for one in before.values()] == [one["finished"] for one in after.values()]
     assert list(out.rglob("epoch-*.safetensors"))
 
-    mtlprune(*command[:-1], 7).refuses("found another one; name another --out")
+    mtlprune(*command[:-1], 7).refuses("found another corpus; name another --out")
 
 
 class CellsBegin(BaseException):
@@ -316,5 +319,7 @@ def test_what_somebody_else_left_is_not_taken_for_a_beginning(own, encoder, mtlp
         out = tmp_path / name.partition("/")[0].strip(".")
         (out / name).parent.mkdir(parents=True)
         (out / name).write_text("mine")
-        mtlprune("compare", own, f"encoder.name={encoder}", *FAST, "--out", out).refuses("and no comparison")
+        mtlprune("compare", own, f"encoder.name={encoder}", *FAST, "--out", out).refuses(
+            "expected a comparison or an empty folder"
+        )
         assert (out / name).read_text() == "mine"

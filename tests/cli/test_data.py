@@ -63,7 +63,7 @@ def test_repaired_tags_and_a_corpus_of_everything(corpus, mtlprune, tmp_path, mo
     (tmp_path / "few.txt").write_text("-DOCSTART- O\n\na O\nb I-X\n\nc B-X\nd I-Y\n")
     few = ("--train", "few.txt", "--columns", "word,ner", "--repair", "--out", "few")
     answer = mtlprune("data", "build", "columns", *few).done()
-    assert "few.txt: column ner: tags repaired, as conlleval reads them, in 2 sentences\n" in answer.err
+    assert "few.txt: column ner: tags were repaired, as conlleval reads them, in 2 sentences\n" in answer.err
     assert [s.ner for s in load_corpus(tmp_path / "few")["train"]] == [((1, 2, "X"),), ((0, 1, "X"), (1, 2, "Y"))]
     stored = load_corpus(corpus)
     for split in stored.splits:
@@ -77,7 +77,7 @@ def test_repaired_tags_and_a_corpus_of_everything(corpus, mtlprune, tmp_path, mo
     for layer, how in sources.items():
         files = [word for split in stored.splits for word in (f"--{split}", f"{split}.{layer}")]
         answer = mtlprune("data", "build", *how, *files, "--out", layer).done()
-        assert f"train.{layer}: read as {formats[layer]}; another format" in answer.err
+        assert f"train.{layer}: read as {formats[layer]}; to choose another format" in answer.err
     mtlprune("data", "build", *sources, "--out", "all").done()
     for split in stored.splits:
         assert list(load_corpus(tmp_path / "all")[split]) == list(stored[split])
@@ -90,8 +90,8 @@ def test_a_treebank_comes_back_as_it_was(mtlprune, tmp_path):
     (tmp_path / "n.jsonl").write_text("".join(json.dumps(tree) + "\n" for tree in names))
     build = ("data", "build", "conllu", "--misc", "ner=who:spans", "--out", tmp_path / "u", "--train")
     answer = mtlprune(*build, tmp_path / "t.conllu").done()
-    assert "xpos: left out in 1 of 3 sentences, where some words have none" in answer.err
-    assert "1 sentence had the id of an earlier one" in answer.err and "layers: pos, dep, who, xpos" in answer.err
+    assert "xpos: tags were left out in 1 of 3 sentences, in which some words have none" in answer.err
+    assert "1 sentence had the id of an earlier sentence" in answer.err and "layers: pos, dep, who, xpos" in answer.err
     assert [s.id for s in load_corpus(tmp_path / "u")["train"]] == ["1", "1~2", "t-3"]
     mtlprune("data", "build", "jsonl", "--train", tmp_path / "n.jsonl", "--out", tmp_path / "n").done()
     for order in ("nu", "un"):
@@ -111,7 +111,7 @@ def test_json_lines_written_by_hand(mtlprune, tmp_path):
     second = '{"id": "s2", "words": ["a"], "poss": ["X"], "chunk": ["NP"]}'
     (tmp_path / "few.jsonl").write_text(f"\ufeff{shown}\r\n\n{second}", encoding="utf-8")
     answer = mtlprune("data", "build", "jsonl", "--train", tmp_path / "few.jsonl", "--out", tmp_path / "made").done()
-    assert "left out chunk, poss; a layer of a name of your own" in answer.err, answer
+    assert "chunk, poss were left out; a layer with another name" in answer.err, answer
     first, last = load_corpus(tmp_path / "made")["train"]
     assert json.loads(shown) == to_json(first) and last == Sentence("s2", ("a",))
 
@@ -136,7 +136,7 @@ def test_json_lines_of_others_have_ids_and_words_of_other_forms(line, ids, mtlpr
 @pytest.mark.parametrize(
     ("format_", "text", "message"),
     [
-        ([], '{"id": 1, "text": "Ann", "label": [[0, 3, "PER"]]}', "whose spans count characters and are not read"),
+        ([], '{"id": 1, "text": "Ann", "label": [[0, 3, "PER"]]}', "found text with spans that count characters"),
         ([], '["Ann", "sang"]', r"line 1: .*expected an object with words, found \['Ann', 'sang'\]"),
         (["jsonl"], '"Ann sang"', "expected an object with words, found 'Ann sang'"),
         (["jsonl"], "null", "expected an object with words, found nothing"),
@@ -198,7 +198,7 @@ def test_columns_are_guessed_from_their_cells(tmp_path, row, columns):
     rows = [row.format(word, word) for word in "abc"]
     (tmp_path / "few.txt").write_text("\n".join([*rows, rows[0].replace("B-PER", "O")]) + "\n")
     if columns is None:
-        with pytest.raises(CorpusError, match="what its columns hold is not known; say it, such as --columns"):
+        with pytest.raises(CorpusError, match="found others; name them, such as --columns"):
             guess_columns(tmp_path / "few.txt")
     else:
         assert guess_columns(tmp_path / "few.txt") == columns
@@ -250,12 +250,15 @@ def test_a_folder_whose_files_name_their_splits_is_never_mixed(names, splits, mt
     files = {split: {word for s in made[split] for word in s.words} for split in made.splits}
     if splits:
         assert len(files) == splits and all(len(words) == 1 for words in files.values())
-        assert all(f"{split} by its name: " in answer.err for split in files)
-        assert ("left out: " in answer.err) == ("README" in names)
+        assert all(f"files whose names say {split}: " in answer.err for split in files)
+        assert ("files left out because " in answer.err) == ("README" in names)
         refused = mtlprune("data", "build", tmp_path / "test", "--split", "50/50/0", "--out", tmp_path / "again")
-        assert refused.code == 2 and "--split: the names of the files show which are train, dev" in refused.err
+        assert (
+            refused.code == 2
+            and "--split: the names of the files already decide which of them are train, dev" in refused.err
+        )
     else:
-        assert list(files) == ["train", "dev", "test"] and "by its name" not in answer.err
+        assert list(files) == ["train", "dev", "test"] and "files whose names say" not in answer.err
 
 
 def test_a_file_that_names_no_split_beside_others_that_do_is_refused(mtlprune, tmp_path):
@@ -281,7 +284,7 @@ def test_commands_that_are_printed_can_be_pasted(name, mtlprune, lab, tmp_path, 
     assert RunFolder(tmp_path / "runs" / name).read_config()["data"]["path"] == name
     shutil.rmtree(tmp_path / "runs" / name / "scores")
     hint = mtlprune("table", f"runs/{name}", "--split", "test").err
-    assert f"`{shlex.join(['mtlprune', 'evaluate', f'runs/{name}', '--split', 'test'])}` writes it anew" in hint, hint
+    assert f"`{shlex.join(['mtlprune', 'evaluate', f'runs/{name}', '--split', 'test'])}` writes it again" in hint, hint
 
 
 def test_paths_with_signs_of_patterns_are_paths(mtlprune, tmp_path):
@@ -318,8 +321,8 @@ def test_what_is_said_of_many_files_is_said_once(mtlprune, tmp_path):
         (tmp_path / name).write_text(text)
     build = ("data", "build", "columns", "--columns", "word,ner", "--train", tmp_path, "--out", tmp_path / "made")
     lines = mtlprune(*build).done().err.splitlines()
-    between = [f"{tmp_path / name}: columns stand between {what}" for name, what in (("a", "blanks"), ("b", "tabs"))]
-    assert [line for line in lines if "columns stand between" in line] == between
+    between = [f"{tmp_path / name}: columns are separated by {what}" for name, what in (("a", "blanks"), ("b", "tabs"))]
+    assert [line for line in lines if "columns are separated by" in line] == between
 
 
 def test_it_says_what_training_then_does(mtlprune, lab, trained):
@@ -329,8 +332,8 @@ def test_it_says_what_training_then_does(mtlprune, lab, trained):
     corpus = load_corpus(lab.corpus)
     assert row(answer.out, "longest sentence (words)")[0] == str(max(map(len, corpus["train"])))
     manifest = RunFolder(trained).read_manifest()
-    assert f"updates: 3 an epoch, {manifest['finished']['step']} in 2 epochs (joint mixing)" in answer.out
-    assert f"together {sum(manifest['parameters'].values()):,}" in answer.out
+    assert f"updates: 3 per epoch, {manifest['finished']['step']} in 2 epochs (joint mixing)" in answer.out
+    assert f"in all {sum(manifest['parameters'].values()):,}" in answer.out
     assert "precision fp32 on cpu, threads: 1" in answer.out
 
 
@@ -344,6 +347,6 @@ def test_it_warns(mtlprune, lab, tmp_path):
     assert "warning: pos: 2 labels of dev are not in train and can never be predicted: ., NNP" in answer.out
     assert "warning: srl: 1 arguments of train are wider than decoders.srl.max_width = 30" in answer.out
     assert "warning: train: 1.4% of the words become unknown tokens" in answer.out
-    assert row(answer.out, "sentences longer than the positions") == ["1", "0"]
-    assert int(row(answer.out, "windows of the longest")[0]) > 1
+    assert row(answer.out, "sentences with more sub-words than positions") == ["1", "0"]
+    assert int(row(answer.out, "windows of the longest sentence")[0]) > 1
     assert row(answer.out, "words that become unknown tokens") == ["1", "0"]

@@ -17,7 +17,7 @@ def test_all_families_are_listed(mtlprune) -> None:
     ("family", "words"),
     [
         ("bert", ["heads: 2 layers × 4, each 8 wide", "[CLS] and [SEP]", "word dropout: [MASK]"]),
-        ("llama", ["Causal attention", "of which 2 share a key and a value", "<s> and </s>", "causal or full"]),
+        ("llama", ["The attention is causal", "of which 2 share a key and a value", "<s> and </s>", "causal or full"]),
     ],
 )
 def test_an_encoder_is_described(mtlprune, tiny_encoder, family: str, words: list[str]) -> None:
@@ -44,8 +44,8 @@ def test_commands_say_what_heads_of_a_decoder_see_and_share(mtlprune, tiny_encod
     texts += [mtlprune("analyze", "syntax", run, *corpus).done().out]
     texts += [mtlprune("analyze", "probes", run, *corpus).done().out]
     texts += [mtlprune("analyze", "head", run, "layer=1", "head=1").done().out]
-    assert "of which 2 share a key and a value: 1 to 2" in texts[0] and "Causal attention" in texts[0]
-    assert all("its heads see words to the left only" in words for words in texts[1:])
+    assert "Each group of 2 consecutive heads (1 to 2" in texts[0] and "The attention is causal" in texts[0]
+    assert all("its heads see only words to the left" in words for words in texts[1:])
 
 
 @pytest.mark.slow

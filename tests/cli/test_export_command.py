@@ -68,7 +68,7 @@ def test_the_most_open_heads_stay(mtlprune, gated, tmp_path):
     largest = set(np.argsort(-claim.gates.flatten())[:5].tolist())
     heads = KeptHeads.read(out / "encoder")
     assert {layer * HEADS + head for layer, row in enumerate(heads.kept) for head in row} == largest
-    assert "heads: 5 of 8 are kept; 5 gates below 1 are in the weights now" in answer.out
+    assert "heads: 5 of 8 are kept; 5 gates below 1 are folded into the weights" in answer.out
     assert RunFolder(out).read_manifest()["pruned"]["most_open"] == 5
 
 
@@ -195,7 +195,7 @@ def test_a_gated_transformer_is_not_loaded_without_its_gates_by_accident(masked,
         AutoModel.from_pretrained(masked / "encoder")
     model = MultiTaskModel.load(masked)
     for save in (model.encoder.transformer.save_pretrained, model.encoder.save):
-        with pytest.raises(EncoderError, match="`mtlprune export RUN --out DIR` folds them into the weights"):
+        with pytest.raises(EncoderError, match="`mtlprune export RUN --out DIR` folds the gates into the weights"):
             save(tmp_path / "saved")
     assert not (tmp_path / "saved").exists()
 

@@ -76,7 +76,9 @@ def test_conllu_is_kept_but_for_what_is_predicted(mtlprune, trained, tmp_path):
     """Annotation that is not used is not judged: half of the tags and heads, circles, heads out of range, ids twice."""
     (tmp_path / "in.conllu").write_text(WORN)
     answer = mtlprune("predict", trained, tmp_path / "in.conllu", "--out", tmp_path / "out.conllu").done()
-    assert answer.err.startswith("left out: con, srl; CoNLL-U has no place for them, jsonl has\n")
+    assert answer.err.startswith(
+        "layers left out: con, srl, because CoNLL-U has no place for them; --format jsonl keeps them\n"
+    )
     predicted = package.load(trained).parse(["Ann", "sees", "her"], ["Nobody"])
     rows = iter([(s, place) for s in predicted for place in range(len(s))])
     expected = []
@@ -274,7 +276,7 @@ def test_labels_that_a_run_never_learnt_are_named(mtlprune, single, tmp_path, ca
     answer = mtlprune("evaluate", single, "--split", "test", "--data", tmp_path / "none")
     assert answer.code == 2 and "none of the 2 tags of pos is known to" in answer.err and "Q1, Q2; build" in answer.err
     mtlprune("evaluate", single, "--split", "test", "--data", tmp_path / "few").done()
-    assert "1 of 3 tags of pos are known, none such as Q1, Q2" in caplog.text
+    assert "1 of 3 tags of pos are known, and none is such as Q1, Q2" in caplog.text
 
 
 def replace_best(folder: RunFolder) -> None:

@@ -104,5 +104,8 @@ def test_it_tells_what_the_head_knows_who_claims_it_and_where_it_looks(mtlprune,
     said = mtlprune(*words, "--sentences", 2, "--split", "train").done().out
     assert re.search(r"DEP +\| det +\| +80.0 \| +\+60.0 \| +1 \|", said) and "chosen for it" in said
     assert "The head is claimed by DEP (1 of 2 seeds, mean gate 0.25)." in said
-    assert "The label that it identifies best is DEP det (accuracy 80.0 %, 60.0 points beyond every control)." in said
+    assert (
+        "The label that the head identifies best is DEP det (accuracy 80.0 %, 60.0 points beyond every control)."
+        in said
+    )
     assert "those with most DEP det (of" in said and said.count("Attention: ") == 2

@@ -36,12 +36,12 @@ def test_operations_are_those_of_an_enumeration():
 def test_the_table_has_a_column(mtlprune, measured, masked, single):
     text = mtlprune("table", masked, single, "--split", "dev", "--speed", measured).done().out
     speed = rated(read(measured, "speed")).set_index("batch").loc[4, "speed"]
-    assert "| speed" in text and f"{speed:.2f}" in text and "Speed is sentences a second" in text
+    assert "| speed" in text and f"{speed:.2f}" in text and "Speed is the number of sentences per second" in text
     answer = mtlprune("table", masked, "--split", "dev", "--speed", measured, "--format", "json").done()
     assert all(cell["speed"] == pytest.approx(speed) for cell in json.loads(answer.out)["cells"])
 
 
 def test_runs_without_closed_heads_are_refused(mtlprune, single, lab, tmp_path):
     answer = mtlprune("analyze", "speed", single, "--corpus", lab.corpus, "--out", tmp_path / "none")
-    answer.refuses("none of its heads is closed")
+    answer.refuses("expected a run whose gates closed some heads")
     mtlprune("table", single, "--split", "dev", "--speed", tmp_path).refuses("speed.json is missing")

@@ -61,7 +61,7 @@ def test_status_and_dry_run_list_cells_and_a_failed_one_stops_no_other(swept, mt
     before = {path: path.stat().st_mtime_ns for path in swept.out.rglob("*")}
     status = mtlprune("sweep", "--dry-run", swept.file, "--out", swept.out).done()
     assert "4 cells: 2 done, 1 failed, 1 left" in status.out
-    assert "failed: " in status.out and "of it estimated, on one core" in status.out and " GB a run" in status.out
+    assert "failed: " in status.out and "are estimated for one core" in status.out and " GB per run" in status.out
     more = mtlprune("sweep", swept.file, "--out", swept.out, "--dry-run", "--only", "static-*-1").done()
     assert "2 cells: 2 done" in more.out
     assert {path: path.stat().st_mtime_ns for path in swept.out.rglob("*")} == before
@@ -104,21 +104,21 @@ def test_what_a_sweep_could_show_is_known_before(mtlprune, tmp_path):
     found = planned(mtlprune("plan", tmp_path / "s.yaml", *runs).done().out)
     assert all(float(cell) > 1 for cell in found["detectable with 4 seeds"][:3])  # 60 sentences: mean, POS, NER
     assert all(int(cell) > 4 for cell in found["seeds for 1 point"][:3] if cell not in ("–", ">200"))
-    mtlprune("plan", tmp_path / "s.yaml", *runs[:3]).refuses("two seeds or more are needed")
+    mtlprune("plan", tmp_path / "s.yaml", *runs[:3]).refuses("two or more seeds are needed")
     mtlprune("plan", tmp_path / "s.yaml", *runs[:2]).refuses("expected finished single-task runs of every task and")
     other = write_run(tmp_path / "other", {"pos": 0.7, "ner": 0.5}, encoder="mpnet").path
     mtlprune("plan", tmp_path / "s.yaml", *runs, other).refuses("expected runs of one encoder, found minilm, mpnet")
-    mtlprune("plan", tmp_path / "s.yaml", "sd=-1").refuses("sd=-1: expected sd=POINTS, above 0")
+    mtlprune("plan", tmp_path / "s.yaml", "sd=-1").refuses("sd=-1: expected sd=POINTS above 0")
     (tmp_path / "s.yaml").write_text("base: minilm-ewt5\ngrid: {tasks: [pos, [pos, ner]], seed: [1, 2]}\n")
-    mtlprune("plan", tmp_path / "s.yaml").refuses("expected tasks trained alone and jointly with the same two seeds")
+    mtlprune("plan", tmp_path / "s.yaml").refuses("expected single-task and joint runs with two or more common seeds")
 
 
 def test_the_paper_is_planned_without_its_corpus(mtlprune, monkeypatch):
     monkeypatch.chdir(Path(__file__).parents[2])
     files = sorted(Path("experiments/he-choi-2021").glob("*.yaml"))
     answer = mtlprune("sweep", *files, "data.path=nowhere/ontonotes5", "--dry-run").done()
-    assert "831 cells: 831 left" in answer.out and " GB a run" in answer.out
-    assert "data missing: LDC2013T19, build it by python data_scripts/ontonotes5.py" in answer.out
+    assert "831 cells: 831 left" in answer.out and " GB per run" in answer.out
+    assert "data missing: LDC2013T19; build the corpus with python data_scripts/ontonotes5.py" in answer.out
     mtlprune("sweep", files[0], "data.path=nowhere/ontonotes5").refuses("expected a corpus made by")
 
 

@@ -33,7 +33,7 @@ def test_the_default_folder_and_going_on_with_a_finished_run(mtlprune, lab, tmp_
     assert f"epoch 1/1: loss pos {losses['pos']:.3f}  ner {losses['ner']:.3f}; dev" in first.out
     assert "strict span F1" in first.out and "\x1b" not in first.out  # neither bars nor colours where nobody looks
     answer = mtlprune("train", lab.config, "tasks=[pos, ner]", "train.epochs=1").done()
-    assert "was finished already" in answer.out and "strict span F1" in answer.out
+    assert "had already finished" in answer.out and "strict span F1" in answer.out
     assert [path.name for path in (tmp_path / "runs").iterdir()] == [folder.name]
 
 
@@ -44,7 +44,7 @@ def test_tasks_are_the_layers_that_the_corpus_has(mtlprune, lab, tmp_path):
     mtlprune("data", "build", "columns", file, *columns, "--out", tmp_path / "few").done()
     end = f"data.path={tmp_path / 'few'}", "train.epochs=1", "--out", tmp_path / "run"
     mtlprune("train", lab.config, "tasks=pos,dep", *end).refuses("no sentence has the layer dep; train without")
-    assert "has no dep, con, srl; the run trains pos, ner" in mtlprune("train", lab.config, *end).done().out
+    assert "has no dep, con, srl, so the run trains pos, ner" in mtlprune("train", lab.config, *end).done().out
     assert RunFolder(tmp_path / "run").read_config()["tasks"] == ["pos", "ner"]
 
 
@@ -61,10 +61,10 @@ def test_interrupted_and_gone_on_equals_undisturbed(mtlprune, lab, trained, tmp_
             process.send_signal(signal.SIGINT)
     assert process.wait(60) == 130, output
     assert "Ctrl-C: stopping after this update" in output
-    assert f"the same command continues: mtlprune train {lab.config} --out {tmp_path / 'run'}" in output
+    assert f"run the same command again to continue: mtlprune train {lab.config} --out {tmp_path / 'run'}" in output
     assert (tmp_path / "run/checkpoint.safetensors").is_file()
     answer = mtlprune(*command).done()
-    assert "going on after epoch 1, update" in answer.out
+    assert "continuing after epoch 1, update" in answer.out
     for file in ("metrics.jsonl", "best.json", "scores/dev.json", "counts/dev.json", "predictions/dev.jsonl"):
         assert (tmp_path / "run" / file).read_bytes() == (trained / file).read_bytes(), file
 
@@ -100,8 +100,11 @@ def gated(train: Callable[..., Path]) -> Path:
 @pytest.mark.parametrize(
     ("overrides", "output"),
     [
-        ("gates pruning.penalty=target pruning.keep=4 pruning.rate=0.1", "0.1 is small for 6 updates; the gates may"),
-        (f"importance {RANKED} train.start={{trained}}", "starts from {trained}, its best"),
+        (
+            "gates pruning.penalty=target pruning.keep=4 pruning.rate=0.1",
+            "0.1 is small for 6 updates, so the gates may",
+        ),
+        (f"importance {RANKED} train.start={{trained}}", "starts from the best epoch of {trained}"),
         (f"stable {RANKED}", "at most 0.6 false claims"),
         (f"stable {RANKED} pruning.selector=topk", "heads are chosen by the loss of {trained}"),
         ("random pruning.keep=2 pruning.draw=7", "random heads of pruning.draw 7: 1-"),
@@ -167,7 +170,7 @@ def test_seeds_are_runs_and_a_data_frame(mtlprune, lab, tmp_path, single):
     for file in ("metrics.jsonl", "gates.jsonl"):
         assert (alone / file).read_bytes() == (out / "seed-2" / file).read_bytes()
     answer = mtlprune("train", lab.config, *SETTINGS, "--seeds", "1,2", "--out", out).done()
-    assert answer.out.count("was finished already") == 2
+    assert answer.out.count("had already finished") == 2
     (out / "notes").mkdir()
     frame = library.read_runs(out / "*", alone)
     assert library.read_runs(out).equals(frame[frame["run"] != str(alone)])
@@ -194,7 +197,7 @@ def pretrained(mtlprune, pretraining, tmp_path_factory: pytest.TempPathFactory) 
     answer = mtlprune("train", pretraining, *penalised, "--out", runs[1]).done()
     assert "syntax λ 2 (max, mean) until update 4; CosReg γ 1" in answer.out
     answer = mtlprune("train", pretraining, "--out", runs[0]).done()
-    assert "was finished already" in answer.out
+    assert "had already finished" in answer.out
     return runs
 
 

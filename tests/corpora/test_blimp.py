@@ -39,7 +39,7 @@ def test_paradigms_come_by_file_name_and_pairs_in_order(tmp_path: Path, inner: s
     ("files", "words"),
     [
         ({}, r"found none; make the folder with python data_scripts/blimp\.py"),
-        ({"a": ""}, "holds no pair"),
+        ({"a": ""}, "expected minimal pairs, found none"),
         ({"a": "no json\n"}, "a.jsonl, line 1: not readable as JSON"),
         ({"a": "9" * 5000}, "a.jsonl, line 1: unexpected content: .*digits"),
         ({"a": line(1) + "[]\n"}, "line 2: expected a pair with sentence_good"),

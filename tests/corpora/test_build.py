@@ -38,7 +38,7 @@ def test_files_folders_and_patterns(tmp_path: Path) -> None:
         "train": ["s0", "s0~2", "s0~3"], "dev": ["s0~4"],
     }  # fmt: skip
     assert len(about["sources"]) == 3 and about["left_out"] == {}
-    assert told == ["3 sentences had the id of an earlier one and got another, such as ID~2"]
+    assert told == ["3 sentences had the id of an earlier sentence and got another id, such as ID~2"]
 
 
 @given(st.integers(10, 60), st.integers(0, 5))
@@ -63,10 +63,10 @@ def test_what_a_file_contradicts_or_lacks_names_it(tmp_path: Path) -> None:
     one, two = (str(tmp_path / name) for name in ("one", "two"))
     with pytest.raises(CorpusError, match=r"/two, sentence 's': .* of the kind tags, as it is in .*/one, found spans"):
         read_files([one, two], {}, read, print)
-    with pytest.raises(CorpusError, match="/one: 1 sentence: too few for 10 % of dev"):
+    with pytest.raises(CorpusError, match="/one: expected enough sentences for 10 % of dev, found 1 sentence"):
         read_files([one], {}, read, print)
     for shares in ("80/20", "80/10/9", "٨٠/10/10", f"{'9' * 5000}/10/10", "-80/90/90"):
-        with pytest.raises(CorpusError, match="--split: expected percents"):
+        with pytest.raises(CorpusError, match="--split: expected percentages"):
             read_files([one], {}, read, print, shares=shares)
 
 
@@ -95,7 +95,7 @@ def test_merging_keeps_what_came_first_and_refuses_two_kinds() -> None:
     b = Sentence("1", ("a", "b"), pos=("X", "Z"), ner=(Span(0, 1, "P"),))
     merged, _ = merge({"A": {"train": [a]}, "B": {"train": [b, b], "test": [b]}}, told.append)
     assert [(s.id, s.pos, s.ner) for s in merged["train"]] == [("1", a.pos, b.ner), ("1~2", b.pos, b.ner)]
-    assert "in 1 of those pos is not as in what came before, which stays" in told[1]
+    assert "in 1 of the joined sentences pos differs from the earlier corpus" in told[1]
     kinds = [a.with_layers(x=Layer("tags", ("A", "B"))), a.with_layers(x=Layer("spans", ()))]
     with pytest.raises(CorpusError, match="B: expected the layer x to be of the kind tags as in A, found spans"):
         merge({name: {"train": [s]} for name, s in zip("AB", kinds, strict=True)}, print)
@@ -106,9 +106,9 @@ def test_what_is_odd_is_told_of_every_corpus() -> None:
     roots = replace(plain, id="t", words=("a", "\x00b"), dep=Dependencies((0, 0), ("root", "root")))
     assert remarks({"train": [plain], "dev": [replace(plain, words=("b", "a"))]}) == []
     said = remarks({"train": [roots, plain], "dev": [plain]})
-    assert [line.partition("; ")[2] for line in said] == ["first t", "first t", "first s"]
+    assert [line.partition("; ")[2] for line in said] == ["the first is t", "the first is t", "the first is s"]
     assert "1 of 2 sentences of train have several roots" in said[0] and "control characters" in said[1]
-    assert said[2] == "warning: 1 of 1 sentences of dev have the words of one of train; first s"
+    assert said[2] == "warning: 1 of 1 sentences of dev have the same words as a sentence of train; the first is s"
     odd = Sentence("o", ("c",), pos=("B-PER",), ner=(Span(0, 1, "O"),))
     assert ["such as B-PER" in line for line in remarks({"train": [odd]})] == [True, False]
     assert "spans of the type O" in remarks({"train": [odd]})[1]

@@ -98,7 +98,7 @@ def test_one_wrong_tag_makes_no_other_scheme(scheme: str) -> None:
         ("O PER 1 PER", "word 2: expected a label or O, .* found '1'", ""),
         ("O PER PER B-PER", "word 3: expected a label or O, .* found 'B-PER'", ""),
         ("B-X M-X E-X I-X O S-X M-Y", "word 3: expected a tag of BMES", ""),
-        ("O B I B I O", "1-3 ENTITY, 3-5 ENTITY", "B, I name no type, so all spans are of the type ENTITY"),
+        ("O B I B I O", "1-3 ENTITY, 3-5 ENTITY", "B, I name no type, so all spans get the type ENTITY"),
         ("o b i b", "1-3 ENTITY, 3-4 ENTITY", "o is read as O; b, i name no type"),
         ("O B B", "1-2 ENTITY, 2-3 ENTITY", "B name no type"),
         ("B M E O S", "0-3 ENTITY, 4-5 ENTITY", "is written in BMES"),
@@ -207,7 +207,7 @@ def test_the_separator_is_that_of_most_lines(tmp_path: Path) -> None:
         (tmp_path / "few.txt").write_text(text)
         return [s.words for s in read_columns(tmp_path / "few.txt", parse_columns(columns), tell=told.append)]
 
-    assert words("New York\tB-X\nCity \tI-X \n") == [("New York", "City")] and told[-1].endswith("between tabs")
+    assert words("New York\tB-X\nCity \tI-X \n") == [("New York", "City")] and told[-1].endswith("separated by tabs")
     assert words("  a   O\n\tb \t O\n") == [("a", "b")] and told[-1].endswith("between blanks")
     assert words("\ta\tO\n\tb\tO\n", "_,word,ner") == [("a", "b")]
     assert words("# id 1\tdomain=en\na _ _ O\nb _ _ O\n", "word,_,_,ner") == [("a", "b")]
@@ -248,7 +248,7 @@ def test_files_of_roles_are_known_by_their_first_row(tmp_path: Path) -> None:
     shared_task = first("They PRP (S(NP*) * - - (A0*)\ncame VBD (VP*)) * 01 come (V*)\n")
     assert release.con == shared_task.con
     assert [(s.srl[0].roleset, s.srl[0].lemma) for s in (release, shared_task)] == [("come.01", "come"), (None, "come")]
-    with pytest.raises(CorpusError, match=r"line 1: .*found 'she'.*the file was taken for CoNLL-2005 \(word,pos,con"):
+    with pytest.raises(CorpusError, match=r"line 1: .*found 'she'.*the file was read as CoNLL-2005 \(word,pos,con"):
         first("she PRP she * - -\n")
     many = "".join(f"{k} CD * * - p{k} {'* ' * (k - 1)}(V*) {'* ' * (6 - k)}\n" for k in range(1, 7))
     assert first(many).words == tuple("123456")  # CoNLL-2005, twelve columns
@@ -270,8 +270,8 @@ def test_files_of_roles_are_known_by_their_first_row(tmp_path: Path) -> None:
         ("a B-_\n", "word,ner", "line 1: .*the label of the span 0–1 is '_', which means unknown"),
         ("a (S*\nb *\n", "word,con", "line 1: column con: word 0: the bracket"),
         ("a - *\nb - *\n", "word,srl", "line 1: expected 0 columns of arguments"),
-        ("", "word,dep", "--columns: dep: a tree stands in two columns"),
-        ("", "word,chunk", "--columns: layer chunk: expected a kind .*write NAME:KIND"),
+        ("", "word,dep", "--columns: dep: a tree takes two columns"),
+        ("", "word,chunk", "--columns: layer chunk: expected one of the kinds .*write NAME:KIND"),
         ("", "pos,ner", "--columns: expected word once .* found no word"),
         ("", "word,head", "--columns: expected head and relation"),
         ("", "word,srl,pos", "--columns: srl has a column for each predicate"),
@@ -313,7 +313,7 @@ def test_folders_and_files_read_the_same(tmp_path: Path) -> None:
     assert "read id as id, tokens as word, upos as pos, head as head, deprel as relation, ner_tags as ner" in told[0]
     assert told[1].endswith("split all: column ner is written in BIOES and was converted")
     read_dataset(str(tmp_path / "saved"), "tokens=word,upos=_", tell=told.append)
-    assert told[-1].endswith("left out id, head, deprel, ner_tags, which --columns can name")
+    assert told[-1].endswith("id, head, deprel, ner_tags were left out, and --columns can name them")
 
 
 def saved(folder: Path, **columns: object) -> str:
@@ -325,13 +325,21 @@ def saved(folder: Path, **columns: object) -> str:
 @pytest.mark.parametrize(
     ("columns", "said", "message"),
     [
-        ({"tokens": None}, None, "no column that is known to be words; it has id, .*--columns tokens=word"),
+        ({"tokens": None}, None, "no column with words; it has id, .*--columns tokens=word"),
         ({}, "tokens=word,tags=ner", "found no column 'tags'; it has id, tokens"),
-        ({"ner_tags": [["B-X"], ["O"]]}, None, "row 0: column ner_tags: expected a value a word, found 1 for 2 words"),
+        (
+            {"ner_tags": [["B-X"], ["O"]]},
+            None,
+            "row 0: column ner_tags: expected one value per word, found 1 for 2 words",
+        ),
         ({"ner_tags": [["O", "I-X"], ["B-X"]]}, None, "split all, row 0: column ner: word 1: I-X continues no open"),
         ({"ner_tags": [["S-X", "B-X"], ["O"]]}, None, "is not closed"),
         ({"ner_tags": [[0, 1], [0]]}, None, "ner_tags: word 0: expected labels, found numbers that have no names"),
-        ({"tokens": ["Ann sings", "No"]}, None, "column tokens: expected a list .* a value a word, found 'Ann sings'"),
+        (
+            {"tokens": ["Ann sings", "No"]},
+            None,
+            "column tokens: expected a list .* one value per word, found 'Ann sings'",
+        ),
         ({}, "tokens=word,ner_tags=srl", "frames cannot be read from a dataset"),
         ({}, "tokens=word,tokens=ner", "--columns: expected each column once"),
     ],
@@ -369,7 +377,7 @@ KINDS = r"column tokens: expected values of one kind|Column\(/tokens/\[\]\) chan
         (pa.table(PLAIN | {"tokens": [["Ann", None], ["No"]]}), "row 0: column tokens: word 1: .*text, found None"),
         (pa.table(PLAIN | {"id": [b"one", b"two"]}), "row 0: column id: expected a text, found \"b'one'\""),
         (LINE + '{"tokens": ["b"]', "expected a dataset, found "),
-        (LINE + LINE.replace("a", "\udce9"), "line 2: expected UTF-8 text, found that byte 13 is 0xe9"),
+        (LINE + LINE.replace("a", "\udce9"), "line 2: expected UTF-8 text, found byte 13 = 0xe9"),
         (LINE + '{"tokens": [1.5], "ner_tags": ["O"]}', KINDS),
         ('[{"tokens": [1.5], "ner_tags": ["O"]}]', "row 0: column tokens: word 0: expected text, found 1.5"),
         ("tokens,ner_tags\na b,O O\n", "found a file of another kind"),
@@ -437,8 +445,8 @@ def test_saved_datasets_and_those_of_the_hub_name_no_files_of_others(
         ("training valid testing", {}, {"train": 2, "dev": 2, "test": 2}),
         ("train validation_matched", {"train": ["train"], "dev": ["validation_matched"]}, {"train": 2, "dev": 2}),
         ("train train.noisy dev", {"train": ["train", "train.noisy"]}, {"train": 4}),
-        ("train train.noisy", {}, "found train, train.noisy; say which to take: --train NAME"),
-        ("train", {"dev": ["validation"]}, "--dev: expected a split out of train, found 'validation'"),
+        ("train train.noisy", {}, "found train, train.noisy; name them with --train NAME"),
+        ("train", {"dev": ["validation"]}, "--dev: expected one of the splits train, found 'validation'"),
     ],
 )
 def test_splits_are_those_of_usual_names_or_those_named(tmp_path: Path, splits: str, wanted: Any, found: Any) -> None:
@@ -451,7 +459,9 @@ def test_splits_are_those_of_usual_names_or_those_named(tmp_path: Path, splits: 
     told: list[str] = []
     read = read_dataset(str(tmp_path / "saved"), names_by_split=wanted, tell=told.append)
     assert {split: len(sentences) for split, sentences in read.items()} == found
-    assert told[0].endswith("left out the splits dev, which --train, --dev and --test can name") == ("noisy" in splits)
+    assert told[0].endswith("the splits dev were left out; name splits with --train, --dev and --test") == (
+        "noisy" in splits
+    )
 
 
 @pytest.mark.usefixtures("no_hub")

@@ -79,8 +79,12 @@ SENTENCE = "\ngoogle/ewt/answers/00/dev.xml 2 0 [WORD] T (TOP*) - -\n"
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
-        ("ud/en_ewt-ud-dev.conllu", None, r"dev.conllu: expected a file, found none; get it from https://.*/r2.16/"),
-        ("data", None, r"found none; get it from https://codeload.github.com/propbank"),
+        (
+            "ud/en_ewt-ud-dev.conllu",
+            None,
+            r"dev.conllu: expected a file, found none; download it from https://.*/r2.16/",
+        ),
+        ("data", None, r"found none; download it from https://codeload.github.com/propbank"),
         (DEV, ("Rome", "Roma"), "expected the same characters"),
         (DEV, ("email-dev", "email-x"), "expected the documents of UD, found 'email-dev' only in UD"),
         (SKELETON, (LAST, LAST + WORD), "line 4: the skeleton does not fit .* 'answers-dev-0002': .* found 4 and 3"),

@@ -63,7 +63,7 @@ def test_running_out_of_sentences_or_pairs_is_said():
     draws = ((lambda identity, s=few[n % 3]: Sentence(identity, s.words)) for n in count())
     taken: set[bytes] = set()
     assert len(list(fill("dev", 1, draws, taken))) == 1
-    with pytest.raises(CorpusError, match=r"asked for 3 sentences, but after 2 the last \d+ drawn"):
+    with pytest.raises(CorpusError, match=r"expected 3 different sentences, found 2, because the next \d+ sentences"):
         list(fill("dev", 3, draws, taken))
     assert len(list(fill("dev", 2, draws, set()))) == 2
     with pytest.raises(CorpusError, match="asked for 1 pairs that differ in lemmas, found 0"):

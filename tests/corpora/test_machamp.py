@@ -61,7 +61,7 @@ def test_data_sets_are_read_and_the_rest_is_named(config: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (('"column_idx": 5', '"column_idx": 3'), "EWT, feats: column 3 is upos:tags already"),
+        (('"column_idx": 5', '"column_idx": 3'), "EWT, feats: column 3 is already upos:tags"),
         (('"ner": {"task_type": "seq_bio"', '"ner": {"task_type": "seq"'), "ner.*rename the task"),
         (('"column_idx": 5', '"column_idx": 9999999999'), "EWT: expected word_idx and .* below 1000, found 9999999999"),
         (('"word_idx": 1', '"word_idx": 1000'), "EWT: expected word_idx and column_idx below 1000, found 1000"),

@@ -130,11 +130,11 @@ def test_marks_are_no_words_and_damaged_skeletons_unknown(small: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "change", "message"),
     [
-        ("txtfiles/d1.txt", None, "expected a file txtfiles/d1 in --sources, found none; get it from oanc/masc"),
+        ("txtfiles/d1.txt", None, "expected a file txtfiles/d1 in --sources, found none; download it from oanc/masc"),
         ("ne-date/d1-NE.xml", ('from="9"', ""), "expected names with from, to and type, found: 'from'"),
         ("Penn_Treebank/d1.mrg", ("VB go", "VBP go"), "d1.mrg, tree 1: expected the tags of .* found PRP VBP"),
         ("Penn_Treebank/d1.mrg", ("( (X (RB Now)))", ""), "d1.mrg: expected 3 trees, as .* has, found 2"),
-        ("Penn_Treebank/d1.mrg", ("Now)))", "Now))))"), "d1.mrg, line 2: there is one"),
+        ("Penn_Treebank/d1.mrg", ("Now)))", "Now))))"), "d1.mrg, line 2: there is an extra"),
     ],
 )
 def test_sources_that_do_not_fit(small: Path, path: str, change: tuple[str, str] | None, message: str) -> None:

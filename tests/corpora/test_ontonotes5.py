@@ -52,9 +52,9 @@ def test_automatic_and_stray_files_are_no_gold(corpus: Path, ending: str) -> Non
         (corpus / "data" / folder / "few.v4_gold_conll").write_text("not read")
     said: list[str] = []
     assert build_ontonotes5(corpus, tell=said.append) == expected
-    assert said[0].endswith("left out 7 automatic files, 1 in other languages, 1 in no split folder")
+    assert said[0].endswith("7 automatic files, 1 in other languages and 1 outside of split folders were left out")
     next((corpus / "data/test").rglob(f"own_0004.{ending}")).unlink()
-    with pytest.raises(CorpusError, match=r"found none for test\. Files with auto in their name are no gold"):
+    with pytest.raises(CorpusError, match=r"found none for test\. Files with auto in their name have no gold"):
         build_ontonotes5(corpus)
 
 
@@ -126,7 +126,7 @@ def test_what_does_not_fit_is_told(corpus: Path, tmp_path: Path) -> None:
     twice.unlink()
     dev = next((corpus / "data" / "development").rglob("*_conll"))
     skeleton = dev.rename(dev.with_suffix(".v4_gold_skel"))
-    refused(r"found none for dev\. There are \*_skel files")
+    refused(r"found none for dev\. The words of \*_skel files")
     skeleton.unlink()
     refused(r"found none for dev\.$")
 

@@ -33,7 +33,7 @@ def test_a_table_of_pairs(tmp_path: Path) -> None:
         ("text\tx\na b\tz\n", "text=words,z=y", "line 1: expected the columns text, z, found no z in text, x"),
         ('text,x\n"a b,z\n', "text=words,x=y", "line 2: expected cells of a table"),
         ("text\tx\na\t1\n", "text=words,x=label", "expected the name of a layer"),
-        ("text\tx\na\t1\n", "text=words,x=y:tree", "expected the name of each column once and what it holds"),
+        ("text\tx\na\t1\n", "text=words,x=y:tree", "expected the name and the content of each column once"),
         ("text\tx\na\t1\n", "text=words,x=words,y=words", "found 3 columns of words"),
     ],
 )

@@ -130,5 +130,5 @@ def test_a_linear_layer_on_the_first_token_gives_its_scores_in_plain_transformer
 def test_families_and_label_sets_without_such_a_layer_are_refused(tiny_encoder) -> None:
     for family, labels in (("modernbert", 3), ("bert", 17)):
         encoder = Encoder.load(str(tiny_encoder(family)))
-        with pytest.raises(EncoderError, match="so --head cannot be had; export the encoder"):
+        with pytest.raises(EncoderError, match="so --head is not possible; export the encoder"):
             with_sequence_classifier(encoder.transformer, torch.nn.Linear(32, labels), ["x"] * labels, "regression")

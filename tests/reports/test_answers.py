@@ -21,7 +21,7 @@ def gap(name: str, value: float, sure: bool = True, seeds: bool = True, low: flo
 
 
 WORSE, BETTER, OPEN = gap("NER", -3.0), gap("SRL", 2.0), gap("POS", -0.5, sure=False)
-SEEN = "a difference of 1.2 points or more would have been seen in four of five studies."
+SEEN = "a difference of 1.2 points or more would have been found in four of five studies."
 EQUAL, OWN = "at equal updates", "with more updates (MTL-2, sampled)"
 
 
@@ -29,20 +29,25 @@ EQUAL, OWN = "at equal updates", "with more updates (MTL-2, sampled)"
     ("gaps", "more", "answer", "words"),
     [
         ([], [], NOT_ASKED, "No task"),
-        ([WORSE, gap("SRL", 6.2)], [], "Yes, on 1 of 2 tasks", "; better on SRL +6.2"),
-        ([WORSE, gap("DEP", -5.0), OPEN], [], "Yes, on 2 of 3 tasks", "Most on DEP: −5.0 points [−9.0, 9.0] at equal"),
-        ([WORSE, BETTER], [OPEN], "Yes, on 1 of 2 tasks", "with more updates (MTL-2, sampled), on none."),
-        ([WORSE], [WORSE], "Yes, on 1 of 1 tasks", "NER: −3.0 points [−9.0, 9.0] at equal updates; "),
-        ([BETTER, OPEN], [], "No, better on 1 of 2", "SRL: +2.0 points"),
+        ([WORSE, gap("SRL", 6.2)], [], "Yes, on 1 of 2 tasks", "; joint training is better on SRL +6.2"),
+        (
+            [WORSE, gap("DEP", -5.0), OPEN],
+            [],
+            "Yes, on 2 of 3 tasks",
+            "largest loss is that of DEP, −5.0 points [−9.0",
+        ),
+        ([WORSE, BETTER], [OPEN], "Yes, on 1 of 2 tasks", "(MTL-2, sampled), joint training costs points on no tasks."),
+        ([WORSE], [WORSE], "Yes, on 1 of 1 tasks", "of NER, −3.0 points [−9.0, 9.0] at equal updates; "),
+        ([BETTER, OPEN], [], "No, better on 1 of 2", "of SRL, +2.0 points"),
         (
             [OPEN, gap("NER", 0.1, sure=False)],
             [],
             "Not shown",
-            "POS: −0.5 points [−9.0, 9.0] at equal updates; " + SEEN,
+            "of POS, −0.5 points [−9.0, 9.0] at equal updates; " + SEEN,
         ),
-        ([gap("NER", -3.0, False, False)], [], "One seed cannot say", "NER: −3.0 points"),
-        ([gap("NER", -3.0, False, False, NAN)], [], "Not tested", "NER: −3.0 points at equal updates."),
-        ([], [WORSE], "Yes, on 1 of 1 tasks", "with more updates (MTL-2, sampled)."),
+        ([gap("NER", -3.0, False, False)], [], "One seed cannot say", "of NER, −3.0 points"),
+        ([gap("NER", -3.0, False, False, NAN)], [], "Not tested", "of NER, −3.0 points at equal updates."),
+        ([], [WORSE], "Yes, on 1 of 1 tasks", "with more updates (MTL-2, sampled)"),
     ],
 )
 def test_does_joint_training_cost_points(gaps, more, answer, words):
@@ -67,14 +72,34 @@ SAME, APART = [0, 1, 2], ([3, 4, 5], [6, 7, 8])
 @pytest.mark.parametrize(
     ("heads", "tied", "answer", "words"),
     [
-        (None, False, NOT_ASKED, "choose no heads"),
-        ({"POS": [SAME]}, False, NOT_ASKED, "choose no heads"),
-        ({"POS": [SAME] * 2, "NER": [SAME] * 2}, False, "A few: 3 of 24", "by both tasks; layer depth alone gives 0."),
+        (None, False, NOT_ASKED, "do not choose heads"),
+        ({"POS": [SAME]}, False, NOT_ASKED, "do not choose heads"),
+        (
+            {"POS": [SAME] * 2, "NER": [SAME] * 2},
+            False,
+            "A few: 3 of 24",
+            "by both tasks, of which layer depth alone explains 0.",
+        ),
         ({"A": [SAME] * 2, "B": [SAME] * 2, "C": [SAME] * 2}, False, "A few: 3 of 24", "by all three tasks"),
-        ({"A": [SAME] * 2, "B": [APART[0]] * 2}, False, "Not beyond layer depth", "0 of 24 by both tasks"),
-        ({"A": [[0]] * 2, "B": [[20]] * 2}, False, "Too few claimed to tell", "0 of 24 by both tasks"),
-        ({"A": [SAME], "B": [SAME]}, False, "One seed cannot say", "3 of 24 by both tasks"),
-        ({"A": [SAME], "B": [SAME]}, True, "Gates tell no heads apart", "With one seed, nothing is known of others."),
+        (
+            {"A": [SAME] * 2, "B": [APART[0]] * 2},
+            False,
+            "Not beyond layer depth",
+            "0 of 24 heads are claimed by both tasks",
+        ),
+        (
+            {"A": [[0]] * 2, "B": [[20]] * 2},
+            False,
+            "Too few heads are claimed",
+            "0 of 24 heads are claimed by both tasks",
+        ),
+        ({"A": [SAME], "B": [SAME]}, False, "One seed cannot say", "3 of 24 heads are claimed by both tasks"),
+        (
+            {"A": [SAME], "B": [SAME]},
+            True,
+            "Gates do not distinguish heads",
+            "One seed does not show the agreement of seeds.",
+        ),
     ],
 )
 def test_do_tasks_claim_the_same_heads(heads, tied, answer, words):
@@ -133,24 +158,24 @@ WITHDRAWN = roles(0.0, -0.2, 0.2, "Withdrawn on a day: the push was not felt.")
         (
             {"scarcity": SAME_GAP},
             "Undecided",
-            "18 heads instead of 72 heads the gap changes by +1.0 [0.2, 1.9]: a widening by 1",
+            "18 heads instead of 72 heads the gap changes by +1.0 [0.2, 1.9] points. A widening by 1",
         ),
         (
             {"scarcity": SAME_GAP, "roles": NO_GAIN},
             "No",
-            "a widening by 1 is ruled out. Closing heads that get in a task's",
+            "A widening by 1 is ruled out. Closing heads that hinder a task",
         ),
         (
             {"scarcity": SAME_GAP, "roles": WITHDRAWN},
             "Undecided",
-            "Closing heads gives no answer (withdrawn, or no heads found).",
+            "Closing heads gives no answer, because the result is withdrawn or no heads were found.",
         ),
-        ({"scarcity": OPEN_GAP, "roles": NO_GAIN}, "Undecided", "a widening by 1 is possible"),
-        ({"scarcity": WIDER, "roles": WITHDRAWN}, "Yes, in part", "a widening by 1 is seen"),
+        ({"scarcity": OPEN_GAP, "roles": NO_GAIN}, "Undecided", "A widening by 1 is possible"),
+        ({"scarcity": WIDER, "roles": WITHDRAWN}, "Yes, in part", "A widening by 1 is found"),
         (
             {"scarcity": WIDER, "roles": NO_GAIN},
             "Undecided",
-            "gains +0.0 [−0.2, 0.2] points (competition: 0.3 or more)",
+            "gains +0.0 [−0.2, 0.2] points. Competition predicts 0.3 or more",
         ),
         ({"roles": GAIN}, "Yes, in part", "gains +0.5 [0.1, 0.9] points"),
         ({"scarcity": scarce(-2.0, -3.0, -1.0, 1)}, "Undecided", "is possible"),
@@ -192,18 +217,23 @@ def test_the_committed_results_and_their_page_give_one_answer():
     [
         (None, None, NOT_ASKED, "No run"),
         (None, closed(0.01, seeds=1), "One seed cannot say", "1 of 1 cases"),
-        (treated(0.3, 0.5), closed(0.01), "Not shown", "close 33 % [0, 52] of the gap, copies of random heads of the"),
+        (treated(0.3, 0.5), closed(0.01), "Not shown", "close 33 % [0, 52] of the gap, and copies of random heads"),
         (treated(0.3, 0.5), None, "Not shown", f"23 % [1, 46]; {SEEN}"),
         (treated(2.0, 0.01), None, "Yes, in part", "23 % [1, 46]."),
         (treated(0.0, 0.9, 0.01), None, "No", "33 %"),
         (treated(0.3, 0.5, share=NAN), None, "No gap to close", "0.30 points [−1.00, 1.00]"),
-        (None, closed(0.01), "Possible: tasks need each other's heads", "1 of 1 cases, most POS without NER's: −4.0"),
-        (None, closed(0.5), "Not shown", f"without NER's: −4.0 [−6.0, −2.0]; {SEEN}"),
+        (
+            None,
+            closed(0.01),
+            "Possible: tasks need each other's heads",
+            "1 of 1 cases. The largest change is that of POS without the heads of NER, −4.0",
+        ),
+        (None, closed(0.5), "Not shown", f"without the heads of NER, −4.0 [−6.0, −2.0]; {SEEN}"),
         (
             None,
             closed(0.01, 0.5),
             "Possible: tasks need each other's heads",
-            "1 of 2 cases, most POS without NER's: −4.0",
+            "1 of 2 cases. The largest change is that of POS without the heads of NER, −4.0",
         ),
         (None, closed(0.01, encoder="MTL-5"), NOT_ASKED, "No run"),
     ],

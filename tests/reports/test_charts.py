@@ -99,8 +99,8 @@ def test_joint_runs_are_no_tasks_and_too_few_or_many_seeds_are_said():
     assert "grey-all-tasks" not in made([claim("POS", 1, one), claim("MTL-5", 1, one)])
     many = [claim("POS", seed, one) for seed in (1, 2, 3, 4, 5)]
     assert list(made(many)["rgb-POS"].numbers) == ["seed 1", "seed 2", "seed 3"]
-    assert "it has no colour left for 4 and 5" in maps.left_out(group(many))[0]
-    assert "rgb-POS" not in made(many[:1]) and "one seed only" in maps.left_out(group(many[:1]))[0]
+    assert "there is no colour left for 4 and 5" in maps.left_out(group(many))[0]
+    assert "rgb-POS" not in made(many[:1]) and "only one seed" in maps.left_out(group(many[:1]))[0]
 
 
 def centres(picture: Image.Image, layers: int, heads: int) -> np.ndarray:
@@ -142,7 +142,9 @@ def test_small_multiples_are_spread_over_the_evaluations(trained):
 
 
 def test_the_command_writes_and_lists_them(mtlprune, trained, tmp_path):
-    mtlprune("claims", trained.run, "--animate").refuses("--animate draws maps into a folder; name it with --out DIR")
+    mtlprune("claims", trained.run, "--animate").refuses(
+        "--animate draws maps into a folder, and none is named; give --out DIR"
+    )
     out = tmp_path / "out"
     mtlprune("claims", trained.run, "--animate", "--bare", "--format", "png", "--permutations", 9, "--out", out).done()
     names = {path.name for path in (out / "maps").iterdir()}

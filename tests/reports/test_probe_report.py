@@ -75,7 +75,7 @@ def test_controls_are_shared_and_counted(found):
     for name in ("random_encoder", "offset", "chance"):
         assert own[name] == other[name]
     assert own["shuffled_labels"] != other["shuffled_labels"]
-    assert any("shared by all encoders" in note for note in found.about["notes"])
+    assert any("the same for all encoders" in note for note in found.about["notes"])
 
 
 def test_heads_that_are_gone_have_no_number_and_are_never_best(tmp_path):
@@ -86,7 +86,7 @@ def test_heads_that_are_gone_have_no_number_and_are_never_best(tmp_path):
     found = read_probes([tmp_path])
     (panel,) = panels(found, "sound")
     assert panel.labels == ["NN"] and math.isnan(panel.mean("pretrained", "NN", "gain"))
-    assert any("left out are JJ" in note for note in found.about["notes"])
+    assert any("JJ are left out" in note for note in found.about["notes"])
     spec = FIGURES(found)["heads-pos"].make(found)
     cells = {(one["layer"], one["head"]): (one["gain"], one["best"]) for one in shown(spec, "gain")}
     assert cells == {(1, 1): (40, False), (1, 2): (None, False), (2, 1): (60, True), (2, 2): (50, False)}

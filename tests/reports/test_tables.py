@@ -62,9 +62,11 @@ def test_seeds_are_averaged_and_an_unfinished_run_is_named(make):
     folders.append(make({"pos": 91.0}))
     assert table(folders)[1] == ["POS accuracy", "91.00", "**93.00 ± 3.61 (n=3)**", "+2.00"]
     one, other = make({"pos": 90.0}), make({"pos": 91.0}, **{"train.seed": 2})
-    assert "not trained" not in markdown(compare([one, other], "test"))
+    assert "not finished" not in markdown(compare([one, other], "test"))
     other.write_json("manifest.json", {"data": {"fingerprint": "f" * 64}})
-    assert markdown(compare([one, other], "test")).endswith(f" Runs not trained to the end are {other.path}.\n")
+    assert markdown(compare([one, other], "test")).endswith(
+        f" Runs that have not finished training are {other.path}.\n"
+    )
 
 
 def test_corpora_have_rows_of_their_own(make):
@@ -101,7 +103,7 @@ def test_settings_are_told_apart(make):
     stl = make({"pos": 3.0})
     by_name = [stl, make(both, name="joint"), make(both, name="sampled", **{"train.mixing": "sampled"})]
     assert table(by_name)[0] == ["task", "STL", "POS+NER", "Δ", "POS+NER, sampled", "Δ"]
-    assert "In POS+NER, sampled, the tasks differ from STL, and other settings also do" in markdown(
+    assert "In POS+NER, sampled, the tasks differ from STL, and other settings also differ" in markdown(
         compare(by_name, "test")
     )
     longer = [make(both, name=f"longer-{rate}", **{"train.encoder_rate": rate}) for rate in (0.1, 0.2)]
@@ -134,7 +136,7 @@ def test_refusals_are_sentences_and_the_same_run_twice_is_one(make):
     other, copy = make({"ner": 1.5}, data="0" * 64), make({"pos": 1.5}, name="copy")
     for runs, split, said in (
         ([run], "dev", r"is not scored on 'dev' \(scored: test\); run: mtlprune evaluate .*--split dev$"),
-        ([run, copy], "test", "have the same settings, tasks and seed, so they are one result, not two"),
+        ([run, copy], "test", "have the same settings, tasks and seed, so they are one result; name only one"),
         ([run, other], "test", "were trained on different data"),
         ([], "test", "at least one run"),
     ):
@@ -176,7 +178,7 @@ def test_settings_that_follow_the_tasks_do_not_split_columns(tmp_path):
     assert grids(comparison)[0].header == ["task", "STL", "+POS", "+DEP", "+SRL"]
     text = markdown(comparison)
     assert "The runs of STL differ in train.epochs" in text
-    assert "In POS+DEP, POS+SRL, DEP+SRL, the tasks differ from STL, and other settings also do" in text
+    assert "In POS+DEP, POS+SRL, DEP+SRL, the tasks differ from STL, and other settings also differ" in text
 
 
 def test_encoders_are_blocks_of_rows(tmp_path):
@@ -303,7 +305,10 @@ def test_columns_are_compared_with_the_one_asked_for(tmp_path):
     assert pairs == dict.fromkeys(["STL", "POS+NER", gates], chance)  # the joint run has POS too
     row = {record["column"]: record for record in records(comparison) if record["task"] == "pos"}
     assert row[gates]["delta"] == row[gates]["mean"] - row[chance]["mean"] and row[gates]["against"] == chance
-    with pytest.raises(RunError, match="--against: no column is called 'chance'; there are 'STL', 'STL, 4 heads by"):
+    with pytest.raises(
+        RunError,
+        match="--against: expected the title of a column, found 'chance'; the titles are 'STL', 'STL, 4 heads by",
+    ):
         compare(folders, "test", reference="chance")
 
 

@@ -48,7 +48,7 @@ def test_what_else_a_table_shows_changes_no_verdict(whole):
     assert len(few.tests) == 5 < len(whole.tests)
     p = {test.wide_p_holm for test in few.tests.values()}
     assert p == {test.wide_p_holm for test in whole.tests.values() if test.question == "MTL-5 − STL"}
-    assert " 2 tasks together − STL: 20 · " in legend_of_tests(whole) and "MTL-5 − STL: 5" in legend_of_tests(whole)
+    assert " 2 tasks jointly − STL: 20 · " in legend_of_tests(whole) and "MTL-5 − STL: 5" in legend_of_tests(whole)
 
 
 def test_each_way_of_pruning_is_a_question_of_its_own():

@@ -30,7 +30,7 @@ def test_a_file_is_replaced_as_a_whole_or_not_at_all(tmp_path):
         beside.write_text("one")
         assert not path.exists()
     assert path.read_text() == "one"
-    message = r"file could not be written \(No space left on device\); what was there before is untouched"
+    message = r"file could not be written \(No space left on device\); its earlier content is unchanged"
     full = OSError(28, "No space left on device")
     for error, raised, said in ((KeyError("x"), KeyError, "x"), (full, RunError, message)):
         with pytest.raises(raised, match=said), replacing(path) as beside:
@@ -41,7 +41,7 @@ def test_a_file_is_replaced_as_a_whole_or_not_at_all(tmp_path):
 
 def test_a_folder_has_one_owner_at_a_time(tmp_path):
     first, second = RunFolder(tmp_path / "run"), RunFolder(tmp_path / "run")
-    message = r"run is in use by another process \(number \d+\); wait for it, or choose"
+    message = r"run is in use by another process \(number \d+\); wait for this process, or choose"
     with first.locked(), pytest.raises(RunError, match=message), second.locked():
         raise AssertionError("two owners")
     with pytest.raises(KeyError), second.locked():
@@ -165,7 +165,7 @@ GATES_LINE = '{"epoch": 1, "step": 1, "open": {}, "expected": {}, "gates": {"x":
 )
 def test_a_file_of_a_run_in_training_that_is_damaged_is_named(name, content, read, tmp_path):
     (tmp_path / name).write_text(content)
-    with pytest.raises(RunError, match=f"^damaged: {tmp_path / name}.*; bring that file back, or train the run anew"):
+    with pytest.raises(RunError, match=f"^damaged: {tmp_path / name}.*; restore the file, or train the run again"):
         read(RunFolder(tmp_path))
 
 
@@ -188,7 +188,7 @@ def test_the_corpus_is_found_from_anywhere(tmp_path, monkeypatch):
     (tmp_path / "work" / "data").rename(tmp_path / "moved")
     assert elsewhere.corpus_path() == Path("data/c")  # of another content, which whoever reads it refuses
     (tmp_path / "work" / "away" / "data").rename(tmp_path / "too")
-    with pytest.raises(RunError, match=r"not found at data/c \(data.path\); go to the folder where the run"):
+    with pytest.raises(RunError, match=r"found none at data/c \(data.path\); go to the folder where the run"):
         elsewhere.corpus_path()
     assert RunFolder(tmp_path / "outside").started() == {}
 
@@ -205,7 +205,7 @@ def test_only_the_first_sentences_of_dev_are_scored_in_training(tmp_path):
 def test_a_folder_of_runs_is_no_run(tmp_path, inside):
     (tmp_path / inside / "one").mkdir(parents=True)
     (tmp_path / inside / "one" / "config.yaml").touch()
-    with pytest.raises(RunError, match=rf"is no run folder \(it has no config.yaml\); runs lie in it: .*{inside}/\*"):
+    with pytest.raises(RunError, match=rf"found no config.yaml in it; it contains runs, so name .*{inside}/\*"):
         RunFolder.existing(tmp_path / "several")
 
 
@@ -215,11 +215,11 @@ def test_a_run_does_not_begin_among_other_files(tmp_path):
     (tmp_path / ".lock").touch()
     folder.check_ours()  # what a killed beginning leaves
     (tmp_path / "thesis.tex").touch()
-    with pytest.raises(RunError, match=r"holds thesis\.tex; choose another --out"):
+    with pytest.raises(RunError, match=r"found thesis\.tex; choose another --out"):
         folder.check_ours()
-    with pytest.raises(RunError, match=r"is no run folder, but holds thesis.tex"), folder.locked():
+    with pytest.raises(RunError, match=r"expected a run folder or an empty folder, found thesis.tex"), folder.locked():
         raise AssertionError("begun among foreign files")
     file = RunFolder(tmp_path / "thesis.tex")
-    with pytest.raises(RunError, match=r"tex: expected a run folder or a place .*choose another"), file.locked():
+    with pytest.raises(RunError, match=r"tex: expected a folder that can be written.*choose another"), file.locked():
         raise AssertionError("begun in a file")
     assert {item.name for item in tmp_path.iterdir()} == {"encoder", ".lock", "thesis.tex"}

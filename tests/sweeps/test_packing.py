@@ -287,16 +287,16 @@ def test_what_cannot_be_packed_is_refused_and_nothing_is_written(study, tmp_path
     pack([tmp_path / "duplicate/none-pos-1"], tmp_path / "has", gold)
     shutil.copytree(there / "mine", tmp_path / "sweep")
     for runs, out, words in [
-        ([here / "mine/late-1"], tmp_path / "new", "is not trained to the end"),
-        ([tmp_path / "nowhere"], tmp_path / "new", "is no run folder"),
-        ([there / "mine/none-pos-1", here / "mine/none-pos-2"], tmp_path / "new", "is packed already"),
+        ([here / "mine/late-1"], tmp_path / "new", "has not finished training"),
+        ([tmp_path / "nowhere"], tmp_path / "new", "expected a run folder"),
+        ([there / "mine/none-pos-1", here / "mine/none-pos-2"], tmp_path / "new", "is already packed"),
         ([there / "mine/none-pos-9"], tmp_path / "new", "has no run none-pos-9; it has gates-con-1, "),
-        ([run], tmp_path / "other", "holds notes.txt and no study"),
-        ([run], here / "mine", "and no study"),
-        ([run], run, "and no study"),
+        ([run], tmp_path / "other", "holds notes.txt expected a study or an empty folder"),
+        ([run], here / "mine", "expected a study or an empty folder"),
+        ([run], run, "expected a study or an empty folder"),
         ([run], tmp_path / "other/notes.txt", "is a file"),
-        ([run, tmp_path / "duplicate/none-pos-1"], tmp_path / "new", "two of the runs have the name"),
-        ([run, tmp_path / "unlike/none-pos-1"], tmp_path / "new", "are two sweeps"),
+        ([run, tmp_path / "duplicate/none-pos-1"], tmp_path / "new", "expected runs of different names"),
+        ([run, tmp_path / "unlike/none-pos-1"], tmp_path / "new", "expected runs of one sweep"),
         ([tmp_path / "unlike/none-pos-1"], tmp_path / "has", "has another run of the name none-pos-1 than"),
         ([tmp_path / "unlike/none-pos-1"], tmp_path / "sweep", "is a study of the sweep mine"),
     ]:
@@ -309,7 +309,7 @@ def test_what_cannot_be_packed_is_refused_and_nothing_is_written(study, tmp_path
 def test_gold_that_is_not_to_be_had_is_told_and_no_half_study_is_left(study, tmp_path, monkeypatch, mtlprune):
     monkeypatch.chdir(tmp_path)
     words = "runs", "pack", study[0] / "mine:none-pos-1", "--out", "new"
-    mtlprune(*words).refuses("the gold is not to be had")
+    mtlprune(*words).refuses("the gold labels cannot be read")
     assert files(tmp_path) == {}
     assert "new: 1 run in 0.0" in mtlprune(*words, "--data", study[0] / "data/x").done().out
     assert packed(Path("new"))["none-pos-1"] == packed(study[1] / "mine")["none-pos-1"]

@@ -40,5 +40,5 @@ def test_batches_that_lack_a_task_are_not_measured(small_settings: Settings, tmp
     assert measure(build_config(settings), 100, 1, memory=False).steps.sentences == sum(known) < len(known)
     layers = itertools.cycle([{"pos": None}, {"srl": None}])
     apart = with_sentences(settings, tmp_path / "c", lambda found: [s.with_layers(**next(layers)) for s in found])
-    with pytest.raises(ConfigError, match="no batch holds the layers of all of pos, srl"):
+    with pytest.raises(ConfigError, match="expected a batch with the layers of all of pos, srl"):
         measure(build_config(apart), 2, 1, memory=False)

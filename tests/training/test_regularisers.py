@@ -131,11 +131,11 @@ def test_protection_raises_and_suppression_lowers_attention_along_arcs(small_set
         ({"train": {"cosreg": -1.0}}, "train.cosreg"),
         ({"syntax": {"strength": 1, "heads": "3-1"}}, "no head 3-1"),
         ({"syntax": {"strength": 1, "heads": "2-9"}}, "layer 2 has 1, 2, 3, 4"),
-        ({"syntax": {"strength": 1}, "encoder": {"context": False}}, "has no heads"),
-        ({"syntax": {"strength": 1}, "train": {"freeze": "encoder"}}, "cannot change"),
+        ({"syntax": {"strength": 1}, "encoder": {"context": False}}, "needs heads, and"),
+        ({"syntax": {"strength": 1}, "train": {"freeze": "encoder"}}, "no effect on a frozen encoder"),
         (
             {"syntax": {"strength": 1}, "tasks": ["pos", "ner"], "pruning": {"method": "gates", "sets": "per_task"}},
-            "one attention a task",
+            "one attention for all tasks",
         ),
     ],
 )

@@ -171,7 +171,10 @@ def test_gates_of_a_selector_move_farther_than_chance_sets_them_apart(asks: Sett
 def test_gates_that_are_alike_are_told_where_their_logits_choose(caplog) -> None:
     logits = torch.tensor([[5.0, 4.0, 3.0, -9.0]])
     found = largest(logits, 1, np.random.default_rng(0), "gates pos have", torch.tensor([[1.0, 1.0, 1.0, 0.0]]))
-    assert found.tolist() == [[1, 0, 0, 0]] and "gates pos have not told heads apart: 3 are alike" in caplog.text
+    assert (
+        found.tolist() == [[1, 0, 0, 0]]
+        and "gates pos have not distinguished heads, because 3 are equal" in caplog.text
+    )
 
 
 @pytest.mark.parametrize(

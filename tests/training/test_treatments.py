@@ -205,7 +205,7 @@ def test_heads_without_weights_of_their_own_are_refused(family, more, plain: Set
     config = make_tiny(family, tmp_path / "encoder") / "config.json"
     change_json(config, **more)
     settings["encoder"] = {"name": str(config.parent), "random": True}
-    check_refused(settings, tmp_path, "cannot be treated one by one")
+    check_refused(settings, tmp_path, "cannot be treated separately")
 
 
 @pytest.mark.parametrize(("rank", "precision"), [(None, "fp32"), (2, "bf16")])
@@ -217,13 +217,13 @@ def test_clones_train_are_kept_and_are_not_read_as_one_encoder(rank, precision, 
     assert all(bool(delta.any()) for name, delta in model.encoder.clones.deltas.items() if name.endswith("output"))
     batch = model.encoder.collate(model.encoder.tokenize_all([("a", "dog")]))
     for reading in (lambda: model.encoder(batch), lambda: observe(use_eager(model.encoder), batch)):
-        with pytest.raises(EncoderError, match="has clones of heads for each of pos, dep"):
+        with pytest.raises(EncoderError, match="expected a run without clones of heads for each of pos, dep"):
             reading()
     for subject, task in zip(find_sources([str(run.path)])[0].open(), ("pos", "dep"), strict=True):
         assert subject.label == f"POS+DEP:{task.upper()}" and subject.task == task
         torch.testing.assert_close(subject.encoder(batch).words, model.encoder.encode_for_tasks(batch, [task])[0].words)
         assert list(subject.model("cpu").tasks) == [task]
-    with pytest.raises(ConfigError, match="has clones of heads"):
+    with pytest.raises(ConfigError, match="expected a run without clones of heads"):
         trainer(plain(None, "pos,dep", start=str(run.path)), tmp_path / "other")
     begun = trainer(plain({"clone": {"heads": "2-1"}}, "pos,dep", start=both), tmp_path / "begun").model.state_dict()
     assert all(torch.equal(begun[name], value) for name, value in MultiTaskModel.load(both).state_dict().items())
@@ -357,7 +357,7 @@ def test_heads_by_claims_and_random_ones_of_the_same_layers(plain: Settings, tmp
     assert made.model.treated["dispatch"]["like"] == own and made.model.treated["dispatch"]["heads"] != own
     with pytest.raises(ConfigError, match=r"dispatch\.heads\.least has no effect"):
         trainer(plain({"dispatch": {"heads": claims | {"least": 2}}}, tasks), tmp_path / "least")
-    with pytest.raises(ConfigError, match="permuted keeps what tasks share"):
+    with pytest.raises(ConfigError, match="permuted keeps the heads that tasks share"):
         trainer(plain({"clone": {"heads": random | {"rule": "permuted"}}}, tasks), tmp_path / "shared")
 
 
@@ -383,18 +383,22 @@ def test_controls_have_as_many_heads_of_each_layer(rule: str) -> None:
 @pytest.mark.parametrize(
     ("treatment", "how", "words"),
     [
-        ({"clone": {"heads": "all"}, "dispatch": {"heads": "all"}}, {}, "clone does not go with treatment.dispatch"),
+        (
+            {"clone": {"heads": "all"}, "dispatch": {"heads": "all"}},
+            {},
+            "combined with treatment.dispatch",
+        ),
         ({"clone": {"heads": "3-1"}}, {}, "expected heads up to 2-4, found 3-1"),
         ({"clone": {"heads": {}}}, {}, "expected one of named, per_task, claims and rule, found none"),
         ({"clone": {"heads": {"per_task": {"pos": "1-1"}}}}, {}, "expected one set of heads"),
         ({"dispatch": {"heads": {"per_task": {"pos": "1-1"}}}}, {}, "expected heads for each of pos, dep"),
-        ({"project": {}}, {"mixing": "sampled"}, "no gradients meet"),
-        ({"protect": {"heads": "all"}}, {"freeze": "encoder"}, "leaves the encoder as it is"),
-        ({"merge": {"sources": {"pos": "x", "srl": "y"}}}, {}, "'srl' is no task of this run"),
+        ({"project": {}}, {"mixing": "sampled"}, "each batch has one task"),
+        ({"protect": {"heads": "all"}}, {"freeze": "encoder"}, "no effect on a frozen encoder"),
+        ({"merge": {"sources": {"pos": "x", "srl": "y"}}}, {}, "expected tasks of this run (pos, dep), found 'srl'"),
         ({"distil": {"teachers": {"pos": "nowhere"}}}, {}, "nowhere is none"),
-        ({"cloning": {}}, {}, "there is no treatment 'cloning'"),
+        ({"cloning": {}}, {}, "an installed package, found 'cloning'"),
         ({"project": {"heads": "1-1"}}, {}, "heads has an effect only with at: heads"),
-        ({"protect": {"heads": {"rule": "random", "like": "all"}}}, {}, "random heads like all heads are all heads"),
+        ({"protect": {"heads": {"rule": "random", "like": "all"}}}, {}, "random heads with like: all are all heads"),
         ({"protect": {"heads": {"rule": "unclaimed"}}}, {}, "rule: random, unclaimed or permuted go together"),
     ],
 )
@@ -410,9 +414,9 @@ def test_a_treatment_of_ones_own_is_one_file(plain: Settings, joint, tmp_path, m
     monkeypatch.setattr(ADDED_TREATMENTS, "built_in", {"halve": names["Halve"]})
     for how in ({"freeze": "encoder"}, {"project": {}}):  # what would cut the graph, or find no gradient
         more = {"project": how.pop("project")} if "project" in how else {}
-        with pytest.raises(ConfigError, match=r"treatment\.halve does not go with"):
+        with pytest.raises(ConfigError, match=r"treatment\.halve cannot be combined with"):
             trainer(plain({"halve": {"heads": "1-2"}, **more}, **how), tmp_path / "refused")
-    with pytest.raises(ConfigError, match=r"^config: unknown key treatment\.halve\.heads\.name .*known there: named"):
+    with pytest.raises(ConfigError, match=r"^config: unknown key treatment\.halve\.heads\.name .*one of named"):
         build_config(plain({"halve": {"heads": {"name": "1-2"}}}))
     made = trainer(plain({"halve": {"heads": "1-2,2-1"}}), tmp_path / "run")
     found = gradients(made, BATCH)
@@ -432,7 +436,7 @@ def test_the_page_names_the_treated_heads(plain: Settings, tmp_path):
     own = {"method": "given", "sets": "per_task", "heads": {"per_task": {"pos": "1-1,1-3", "dep": "2-2"}}}
     given = DescribedRun.read(trained(plain(tasks="pos,dep", epochs=1) | {"pruning": own}, tmp_path / "given"))
     [told] = page.part([given]).holds["treated"]
-    assert told.endswith("given was treated: only the given heads open, POS: 1-1 1-3, DEP: 2-2 (layer-head).")
+    assert told.endswith("given was treated: only the given heads POS: 1-1 1-3, DEP: 2-2 (layer-head) are open.")
     assert not claim_sets([given])[0]  # no task claimed them
 
 

@@ -70,12 +70,15 @@ class AblatableRun:
         """
         folder = RunFolder(subject.name)
         if not folder.has("config.yaml"):
-            raise SubjectError("an encoder without decoders has no task; name a run")
+            raise SubjectError("expected a run, found an encoder without decoders, which has no task; name a run")
         if fingerprint and folder.read_manifest()["data"]["fingerprint"] != fingerprint:
-            raise SubjectError("it was trained on another corpus than is read")
+            raise SubjectError(
+                "expected a run that was trained on the corpus that is read, found one of another corpus; name the "
+                "right --corpus"
+            )
         model, config = subject.model(device), folder.config
         if not _has_all_heads(model):
-            raise SubjectError("some of its heads are closed already; name a run whose heads are all open")
+            raise SubjectError("expected a run whose heads are all open, found one with closed heads; name another run")
         return cls(model, hardware.dtype(config.train.precision))
 
     @property
@@ -238,7 +241,10 @@ def ablation_costs(
     model = MultiTaskModel.load(run, device=request.device)
     data, corpus = folder.config.data, load_corpus(folder.corpus_path())
     if not _has_all_heads(model):
-        raise RunError(f"closed={kind}: heads of {run} are closed or cloned; name a run whose heads are all open")
+        raise RunError(
+            f"closed={kind}: expected a run whose heads are all open, found closed or cloned heads in {run}; name "
+            "another run"
+        )
     open_run = AblatableRun(model)
     shape = open_run.size
     masks = np.eye(math.prod(shape), dtype=bool).reshape(-1, *shape)
@@ -262,7 +268,7 @@ def ablation_columns(runs: Sequence[str], kind: Closed, request: Request) -> lis
             title = f"closing {task.upper()}" + f" in {source.label}" * (task.upper() != source.label)
             if not np.isnan(rise).any():
                 rises.setdefault(title, []).append(rise)
-    meaning = f"Rise of the loss on dev, in nats, with this head alone closed ({kind}); mean of {{}} runs."
+    meaning = f"Rise of the loss on dev, in nats, if only this head is closed ({kind}), as the mean of {{}} runs."
     return [
         HeadColumn(title, "closing", np.mean(grids, axis=0), meaning=meaning.format(len(grids)))
         for title, grids in rises.items()

@@ -29,7 +29,9 @@ def processes(jobs: int, threads: int) -> Iterator[ProcessPoolExecutor]:
         try:
             yield pool
         except BrokenProcessPool:
-            raise RunError("an analysis was killed; is there enough memory? --jobs 1 needs less") from None
+            raise RunError(
+                "an analysis was killed, perhaps because memory ran out; --jobs 1 needs less memory"
+            ) from None
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt):
                 for process in multiprocessing.active_children():

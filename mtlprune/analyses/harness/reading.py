@@ -113,7 +113,7 @@ class Source:
             try:
                 encoder = Encoder.load(self.name, attention="eager").to(device)
             except EncoderError as error:
-                raise EncoderError(f"{error} ({self.name} is no run either: it has no config.yaml)") from error
+                raise EncoderError(f"{error} ({self.name} is also not a run, because it has no config.yaml)") from error
             yield Subject(self.label, self.name, self.seed, encoder, None, self.name)
             return
         model = MultiTaskModel.load(self.name, device=device)
@@ -144,7 +144,7 @@ def find_sources(names: Iterable[str]) -> list[Source]:
     folders = {name for name in names if RunFolder(name).has("config.yaml")}
     runs = [DescribedRun.read(RunFolder.with_weights(name)) if name in folders else None for name in names]
     if not runs:
-        raise ProbeError("expected a run folder or an encoder to probe, found none")
+        raise ProbeError("expected a run folder or an encoder, found none; name one")
     has_variants = len({run.variant for run in runs if run}) > 1  # else it goes without saying
     sources = []
     one_alone = runs.count(None) == 1
@@ -166,9 +166,9 @@ def find_sources(names: Iterable[str]) -> list[Source]:
     for label, seed in _repeated(sources):
         duplicates = [source.name for source in sources if (source.label, source.seed) == (label, seed)]
         raise ProbeError(
-            f"{duplicates[0]} and {duplicates[1]} are both {label}, seed {seed}, so their results could "
-            "not be distinguished; name them in calls and folders (--out) of their own; runs that differ in `name` can "
-            "go together"
+            f"{duplicates[0]} and {duplicates[1]} are both {label}, seed {seed}, so their results could not be "
+            "distinguished; run the command once for each of them, with different folders (--out), or give the runs "
+            "different names (`name`)"
         )
     return sources
 
@@ -284,7 +284,7 @@ def training_sentences(reading: Reading, request: Request, number: int) -> list[
     """
     stored = load_corpus(request.corpus)
     if "train" not in stored.splits:
-        raise ProbeError(f"{stored.path}: training sentences are needed, too; expected a split train, found none")
+        raise ProbeError(f"{stored.path}: expected a split train, found none; name a corpus with training sentences")
     sentences = list(stored["train"])
     rows_that_fit = np.flatnonzero(~too_long(reading.sources, sentences))
     sampled_rows = np.random.default_rng([request.seed, 12]).permutation(rows_that_fit)[:number]
@@ -410,8 +410,8 @@ def remarks(subject: Subject) -> list[str]:
     if subject.encoder.sees == "full":
         return []
     return [
-        f"{subject.label}, seed {subject.seed}: attention is causal, so its heads see words to the left only; of arcs "
-        "they find a head to the left by dep->head, one to the right by head<-dep."
+        f"{subject.label}, seed {subject.seed}: attention is causal, so its heads see only words to the left. They "
+        "find heads to the left by dep->head, and heads to the right by head<-dep."
     ]
 
 

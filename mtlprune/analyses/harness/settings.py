@@ -92,8 +92,9 @@ def read_settings(
     numbers = [task for task in tasks if comparison.kind(task) == "number"]
     if 0 < len(numbers) < len(tasks):
         raise RunError(
-            f"the mean over tasks is taken over scores of one kind, and {', '.join(numbers)} is scored by r × 100, the "
-            "others by the percentage that is right; compare them task by task (mtlprune table)"
+            f"the mean over tasks is taken over scores of one kind, and {', '.join(numbers)} is scored by r × 100, "
+            "while the other tasks are scored by percentages of correct items; compare the tasks one by one (mtlprune "
+            "table)"
         )
     shared = {
         place: tuple(sorted(set.intersection(*({run.seed for run in columns[place].runs_of(t)} for t in tasks))))
@@ -153,5 +154,5 @@ def common_seeds(*settings: Setting) -> list[int]:
     common = sorted(set.intersection(*(set(setting.seeds) for setting in settings)))
     if not common:
         names = " and ".join(setting.label for setting in settings)
-        raise RunError(f"{names} have no seed in common, so they cannot be paired; name runs of the same seeds")
+        raise RunError(f"expected runs with common seeds, found none among {names}; name runs with the same seeds")
     return common

@@ -30,7 +30,9 @@ class ProbeOptions(Block):
     """Settings of probes."""
 
     mode: Literal["sound", "as-released", "both"] = Field(
-        default="sound", description="sound: train makes centroids, dev chooses heads; as-released: test does both."
+        default="sound",
+        description="With sound, centroids come from train and heads are chosen on dev. With as-released, both come "
+        "from test.",
     )
     train_sentences: int | None = Field(
         default=None, ge=1, description="Number of random training sentences (all, if not given)."
@@ -38,11 +40,12 @@ class ProbeOptions(Block):
     layers: str | None = Field(
         default=None, description="Layers that are probed, with commas between (all, if not given)."
     )
-    few: int = Field(default=20, ge=1, description="Labels with fewer test items are marked.")
+    few: int = Field(default=20, ge=1, description="Number of test items below which a label is marked.")
     random_encoder: bool = Field(default=True, description="Also probe each encoder with random weights.")
     against: str | None = Field(
         default=None,
-        description="Published numbers to compare with: a CSV table, or FILE:ENCODER for a table of several encoders.",
+        description="CSV table of published numbers to compare with, or FILE:ENCODER if the table has several "
+        "encoders.",
     )
 
 
@@ -50,8 +53,8 @@ ANALYSIS = Analysis(
     name="probes",
     title="What heads know",
     key="heads-know",
-    question="What every head knows, without training.",
-    help="""Probe all heads of encoders and runs for every layer of a corpus, without training anything.
+    question="Which labels does each head identify, without any training?",
+    help="""Probe all heads of encoders and runs for every layer of a corpus, without training.
 
     Trees and predicates (DEP, SRL) are probed by the word that each word attends to most. Tags, spans and phrases (POS,
     NER, CON) are probed by the nearest centroid of a head's output. Controls are the same encoder with random weights,
@@ -88,9 +91,9 @@ def labels_of(accuracy: DataFrame, min_items: int, kinds: Mapping[str, str]) -> 
     labels_without_head = probed[
         probed.merge(probe[keys], how="left", indicator=True)["_merge"].to_numpy() == "left_only"
     ]
-    why = "no item to choose a head on, or none to test it on"
+    why = "there is no item on which a head is chosen, or none on which it is tested"
     notes = [
-        f"{task.upper()}: left out are {', '.join(labels.unique())} ({why})."
+        f"{task.upper()}: {', '.join(labels.unique())} are left out ({why})."
         for task, labels in labels_without_head.groupby("task", sort=False)["label"]
     ]
     return best_heads.assign(apart=roots).reset_index(drop=True), notes

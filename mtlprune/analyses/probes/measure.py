@@ -292,8 +292,8 @@ def _check_size(name: str, subject: Subject, first: str, size: tuple) -> None:
     if subject.size() != size:
         words = "{} is a {} of {} × {} heads (hidden size {})"
         raise ProbeError(
-            f"{words.format(first, *size)} and {words.format(name, *subject.size())}; heads of different encoders do "
-            "not correspond, so probe them into folders of their own"
+            f"{words.format(first, *size)} and {words.format(name, *subject.size())}; probe each of them into a "
+            "separate folder, because heads of different encoders do not correspond"
         )
 
 
@@ -318,7 +318,7 @@ def _about(request: Request, corpus: Corpus, sentences: Mapping[str, Sequence[Se
 
 
 _SPECIALS = {
-    "[CLS] and the words can be chosen, [CLS] stands for the root, [SEP] is dropped": ("tree",),
+    "heads can choose [CLS] and the words, [CLS] stands for the root, and [SEP] is left out": ("tree",),
     "words only": ("frames",),
     "vectors of words only": CENTROID,
 }
@@ -337,7 +337,7 @@ def _read(corpus: Corpus, modes: Sequence[str], train_sentences: int | None, see
     if missing:
         raise ProbeError(
             f"{corpus.path}: expected the splits {', '.join(splits_needed)}, found {', '.join(corpus.splits)}; "
-            f"centroids come from train, heads are chosen on dev; with test alone there is mode={AS_RELEASED}"
+            f"centroids come from train, and heads are chosen on dev; give mode={AS_RELEASED} if there is only test"
         )
     by_split = {split: list(corpus[split]) for split in splits_needed}
     if train_sentences is not None and "train" in by_split and train_sentences < len(by_split["train"]):
@@ -369,9 +369,7 @@ def _fitting(
     }
     data = Data(fitting, items)
     if not data.items["test"]:
-        raise ProbeError(
-            f"{corpus.path}: no sentence of {', '.join(sentences)} has any layer, so nothing can be probed"
-        )
+        raise ProbeError(f"{corpus.path}: expected a layer in some sentence of {', '.join(sentences)}, found none")
     return data
 
 

@@ -36,7 +36,7 @@ def read_probes(folders: Iterable[str | Path]) -> Result:
     ones, or ones that do not belong together."""
     paths = list(dict.fromkeys(map(Path, folders)))
     if not paths:
-        raise RunError("no folder with probe results is named; `mtlprune analyze probes` makes one")
+        raise RunError("expected a folder with probe results, found none; `mtlprune analyze probes` makes one")
     return joined_results(paths, [read(path, "probes") for path in paths])
 
 
@@ -47,13 +47,13 @@ def joined_results(paths: Sequence[Path], results: Sequence[Result]) -> Result:
             if result.about[name] != results[0].about[name]:
                 raise RunError(
                     f"{paths[0]} and {path} differ in {name} ({results[0].about[name]} and {result.about[name]}), so "
-                    "their numbers do not belong side by side; plot them apart"
+                    "their numbers cannot be compared; plot them separately"
                 )
     if len(sizes := {shape(result) for result in results}) > 1:
         shapes = ", ".join(sorted(f"{layers} × {heads}" for layers, heads in sizes))
         raise RunError(
             f"{', '.join(map(str, paths))}: expected encoders with equally many layers and heads, found {shapes}; "
-            "heads of different encoders do not correspond, so plot them apart"
+            "plot them separately, because heads of different encoders do not correspond"
         )
     frames = joined(({}, result.frames) for result in results)
     identifying = [key for key in _ROW if key != "run"]
@@ -62,7 +62,7 @@ def joined_results(paths: Sequence[Path], results: Sequence[Result]) -> Result:
         row = twice.iloc[0]
         raise RunError(
             f"{' and '.join(map(str, paths))} hold different results of {row['encoder']}, seed {row['seed']}, "
-            f"{row['mode']}, {row['task']}; one encoder and seed is one result, so name one of the folders"
+            f"{row['mode']}, {row['task']}; name only one of the folders"
         )
     frames["accuracy"] = frames["accuracy"].drop_duplicates(identifying, ignore_index=True)
     kinds = {task: kind for result in results for task, kind in result.about["kinds"].items()}
@@ -101,7 +101,7 @@ def _shared(labels: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     labels["gain"] = (labels["test"] - labels[list(CONTROLS)].max(axis=1)).round(4)
     control_names = ", ".join(CONTROLS[control] for control in shared)
     return labels, [
-        f"Controls that no fine-tuning changes ({control_names}) are shared by all encoders."
+        f"Controls that fine-tuning does not change ({control_names}) are the same for all encoders."
     ] if shared else []
 
 

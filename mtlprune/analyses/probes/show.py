@@ -38,8 +38,8 @@ _MEANS = ("accuracy", "best control", "gain", "beyond every control")
 def about(result: Result) -> str:
     """Describe the probes, their controls and the corpus."""
     return (
-        "The probes measure how well each head identifies each label without any training, compared with what chance, "
-        f"shuffled labels, the best offset and a random encoder reach. The corpus is {result.about['corpus']}, and the "
+        "The probes measure how well each head identifies each label without any training. The controls are chance, "
+        f"shuffled labels, the best offset and a random encoder. The corpus is {result.about['corpus']}, and the "
         f"mode {' and '.join(modes(result))}. {result.about['specials']}"
     )
 
@@ -65,13 +65,13 @@ def findings(result: Result) -> list[str]:
     for split, numbers in result.about.get("splits", {}).items():
         if isinstance(numbers, dict) and numbers.get("too_long"):
             sentences.append(
-                f"{numbers['too_long']} sentences of {split} are left out, because an encoder cannot read them at once "
-                "(there is no attention between windows)."
+                f"{numbers['too_long']} sentences of {split} are left out, because they are too long for an encoder, "
+                "and there is no attention between windows."
             )
     roots = labels.loc[labels["apart"], ["task", "label"]].drop_duplicates()
     return sentences + [
-        f"{task} {label} is left out of means, because it is scored by attention to [CLS], where attention rests "
-        "anyway."
+        f"{task} {label} is left out of means, because it is scored by attention to [CLS], to which heads often attend "
+        "without a reason."
         for task, label in roots.itertuples(index=False)
     ]
 
@@ -82,7 +82,10 @@ def beyond_controls(panels_shown: Sequence[ProbePanel]) -> list[str]:
     for panel in panels_shown:
         gains = [gain for label in panel.reliable_labels for gain in panel.values(PRETRAINED, label, "gain")]
         parts += [f"{panel.task.upper()} {sum(gain > 0 for gain in gains)} of {len(gains)}"] if gains else []
-    sentence = f"A head of the pretrained encoder identifies labels beyond every control ({', '.join(parts)})."
+    sentence = (
+        "Some labels are identified better than every control by a head of the pretrained encoder "
+        f"({', '.join(parts)})."
+    )
     return [sentence] if parts else []
 
 
@@ -95,15 +98,15 @@ def setting(result: Result) -> str:
 def missing_kinds(panels_shown: Sequence[ProbePanel]) -> list[str]:
     """The parts that are missing for a comparison, in words."""
     kinds_expected = (
-        (STL, "single-task run", "no differences to STL"),
-        (PRETRAINED, "pretrained encoder", "no scatter of best layers"),
+        (STL, "single-task run", "are no differences from STL"),
+        (PRETRAINED, "pretrained encoder", "is no scatter plot of best layers"),
     )
     without = [
         ([panel.task.upper() for panel in panels_shown if title not in panel.titles], *more)
         for title, *more in kinds_expected
     ]
     return [
-        f"No {kind_name} was probed for {', '.join(tasks)}: {consequence}."
+        f"No {kind_name} was probed for {', '.join(tasks)}, so there {consequence}."
         for tasks, kind_name, consequence in without
         if tasks
     ]
@@ -125,11 +128,11 @@ def head_columns(result: Result, of: str) -> tuple[list[HeadColumn], list[str]]:
     mode = next(mode for mode in modes(probed) if mode in set(own_labels["mode"]))
     seeds = sorted(own_labels.loc[own_labels["mode"] == mode, "seed"].unique())
     seed_list = ", ".join(map(str, seeds))
-    notes = [f"Probes of {of}: seed {seeds[0]} of {seed_list}."] if len(seeds) > 1 else []
+    notes = [f"The probes of {of} are those of seed {seeds[0]} (of seeds {seed_list})."] if len(seeds) > 1 else []
     rows = probe_table(probed, mode, of, seeds[0])
     reliable_rows = rows[~rows["few"] & ~rows["apart"] & rows["gain"].notna()]
     if not len(reliable_rows):
-        why = f"No label of {of} has a control and enough items, so there is no gain of probes."
+        why = f"No label of {of} has a control and enough items, so the gain of probes is not known."
         return [], [*notes, why]
     columns = []
     meaning = "accuracy minus the best control, in points, of the task's label that the head identifies best"
@@ -236,8 +239,8 @@ def _beside_stl(panel: ProbePanel, result: Result) -> Grid:
         rows.append(cells)
     caption = (
         f"Values are accuracies in percent, {_spread_words(panel, panel.titles)}. Δ is the difference from STL in "
-        "points, with its 95 % interval in brackets (paired bootstrap over sentences). It is bold where the interval "
-        f"lies on one side of 0.{_marks(panel, result.about['few'])}"
+        "points, with its 95 % interval in brackets (paired bootstrap over sentences). It is bold if the interval lies "
+        f"on one side of 0.{_marks(panel, result.about['few'])}"
     )
     header = ["label", "items", STL, *(part for title in panel.compared for part in (title, "Δ"))]
     return Grid(header, rows, 1, f"{panel.task.upper()}: encoders compared with STL", caption, f"{panel.task}-changes")
@@ -256,9 +259,9 @@ def _controls(panel: ProbePanel, title: str, min_items: int) -> Grid:
             gained = Strong(signed(gain)) if gain > 0 else signed(gain)
             rows.append([*_label_cells(panel, label), heads, mean_sd(values), *controls, gained])
     caption = (
-        f"Values are accuracies in percent, {_spread_words(panel, [title])}; {_CHOICE[panel.mode]}. Heads are named "
-        f"LAYER-HEAD, counted from 1{', one a seed' if panel.seeds[title] > 1 else ''}. *Gain* is over the best "
-        f"control, and bold where above 0.{_marks(panel, min_items)}"
+        f"Values are accuracies in percent, {_spread_words(panel, [title])}; {_CHOICE[panel.mode]}. Heads are "
+        f"named LAYER-HEAD, counted from 1{', one for each seed' if panel.seeds[title] > 1 else ''}. *Gain* is the "
+        f"accuracy minus that of the best control, and is bold if it is above 0.{_marks(panel, min_items)}"
     )
     header = ["label", "items", "head", "accuracy", *(CONTROLS[name] for name in present), "gain"]
     key = f"{panel.task}-{title.replace('+', 'with-').replace(', ', '-').replace(' ', '-')}-controls"
@@ -272,16 +275,18 @@ def _label_cells(panel: ProbePanel, label: str) -> list[str]:
 
 
 _CHOICE = {
-    SOUND: "head chosen on dev, reported on test",
-    AS_RELEASED: "as released: head chosen on the test items it is reported on, centroids of the same items",
+    SOUND: "heads are chosen on dev and reported on test",
+    AS_RELEASED: "as released, heads are chosen on the test items on which they are reported, and centroids come from "
+    "the same items",
 }
 
 
 def _marks(panel: ProbePanel, min_items: int) -> str:
     set_apart_note = (
-        " root is found by attention to the first special token, where attention often rests, so it is in no mean."
+        " root is found by attention to the first special token, where attention often rests, so it is "
+        "left out of means."
     )
-    mark = f" {_RARE_MARK} marks labels with fewer than {min_items} test items, which are in no mean."
+    mark = f" {_RARE_MARK} marks labels with fewer than {min_items} test items, which are left out of means."
     return mark * bool(panel.rare_labels) + set_apart_note * bool(panel.set_apart)
 
 
@@ -338,8 +343,8 @@ def _beside_paper(panel: ProbePanel, result: Result) -> list[Grid]:
     }
     caption = [
         result.about["published"]["remarks"],
-        "Corpora, label sets and encoders differ: a label of the same name need not mean the same, so compare the "
-        "pattern, and numbers of the mode as-released only.",
+        "Corpora, label sets and encoders differ, so labels of the same name may differ in meaning. Compare the "
+        "pattern, and numbers only of the mode as-released.",
         *(f"{source_name}: {', '.join(labels)}." for source_name, labels in only.items() if labels),
     ]
     title = f"{panel.task.upper()}: compared with the published numbers of {result.about['published']['encoder']}"
@@ -352,7 +357,7 @@ ROW, WIDTH = 13, 220
 """From one label to the next, and of a panel."""
 _SPAN = 50.0
 """Gains of so many points and more have the full colour: few heads exceed it, and fainter ones can still be seen."""
-_SET_APART = "is found by attention to the first special token and is in no mean"
+_SET_APART = "is found by attention to the first special token and is left out of means"
 
 
 def FIGURES(result: Result) -> dict[str, Chart]:
@@ -364,15 +369,21 @@ def FIGURES(result: Result) -> dict[str, Chart]:
 
     for panel in panels(result, modes(result)[0]):
         if PRETRAINED in panel.titles:
-            caption = "Dots, a row a label: accuracy of its best head, beside the tick of its best control."
+            caption = "Dots are the accuracy of the best head of each label, and ticks that of its best control."
             add("labels", panel, partial(layers_figure, result, panel, PRETRAINED), caption)
-            caption = "Ticks, one a label: layer of its best head across, accuracy upwards, pretrained and STL."
+            caption = (
+                "Each tick is a label, with the layer of its best head across and its accuracy upwards, for the "
+                "pretrained encoder and for STL."
+            )
             add("layers", panel, partial(best_layers_figure, result, panel), caption)
         if panel.compared:
-            caption = "Ticks, one a label: accuracy minus STL, encoders side by side."
+            caption = "Each tick is the accuracy of a label minus that of STL, with encoders side by side."
             add("differences", panel, partial(differences_figure, result, panel), caption)
         if PRETRAINED in panel.titles:
-            caption = "Maps of layers by heads, one a label: gain over the best control; framed: the head chosen."
+            caption = (
+                "Each map of layers by heads shows the gain over the best control for one label, with a frame "
+                "around the chosen head."
+            )
             add("heads", panel, partial(_atlas, result, panel, PRETRAINED), caption)
     return figures
 
@@ -386,9 +397,9 @@ def layers_figure(result: Result, panel: ProbePanel, title: str) -> Spec:
     rows["words"] = rows["layer"].astype(str) + "-" + rows["head"].astype(str)
     reliable_rows = rows[~rows["few"] & rows["gain"].notna()]
     lines = [
-        f"{setting(result)}; {panel.mode}: {_CHOICE[panel.mode]}. Beside each dot: layer-head; red tick: best control. "
-        f"Blue: beyond every control ({(reliable_rows['gain'] > 0).sum()} of {len(reliable_rows)} labels with "
-        "enough items)."
+        f"{setting(result)}; {panel.mode}: {_CHOICE[panel.mode]}. The head is named next to each dot as layer-head. "
+        f"Red ticks are best controls. Blue dots are better than every control ({(reliable_rows['gain'] > 0).sum()} of "
+        f"{len(reliable_rows)} labels with enough items)."
     ]
     chart = _by_label(panel, rows, "accuracy of the best head (%)", [0, 100])
     return figure(chart, f"{panel.task.upper()}, {title}: the best head of each label", [*lines, *_rings(panel)])
@@ -409,8 +420,9 @@ def best_layers_figure(result: Result, panel: ProbePanel) -> Spec:
         y = f"{title}: accuracy of the best head (%)"
         charts.append(_in_columns(panel, marks, layers, y, [0, 100], below="layer of the best head"))
     lines = [
-        f"{setting(result)}; {panel.mode}: {_CHOICE[panel.mode]}. Blue: beyond every control; grey: not. {_LONGER}",
-        *_rings(panel, "Palest"),
+        f"{setting(result)}; {panel.mode}: {_CHOICE[panel.mode]}. Blue ticks are better than every control, and grey "
+        f"ticks are not. {_LONGER}",
+        *_rings(panel, "The palest ticks"),
     ]
     return figure(alt.vconcat(*charts), f"{panel.task.upper()}: layer and accuracy of the best head", lines)
 
@@ -438,9 +450,10 @@ def differences_figure(result: Result, panel: ProbePanel) -> Spec:
     ]
     seeds = ", ".join(f"{title} {panel.seeds[title]}" for title in (STL, *panel.compared))
     lines = [
-        f"{setting(result)}; {panel.mode}: {_CHOICE[panel.mode]}. Means over seeds ({seeds}); above each column the "
-        f"mean over labels. Blue: the 95 % interval over sentences leaves out 0; dashed: STL. {_LONGER}",
-        *_rings(panel, "Palest"),
+        f"{setting(result)}; {panel.mode}: {_CHOICE[panel.mode]}. Values are means over seeds ({seeds}), and the mean "
+        "over labels is above each column. The 95 % interval over sentences of blue ticks leaves out 0. The dashed "
+        f"line is STL. {_LONGER}",
+        *_rings(panel, "The palest ticks"),
     ]
     chart = _in_columns(panel, frame, list(heads.values()), "accuracy minus STL (points)", span)
     return figure(chart, f"{panel.task.upper()}: accuracy minus STL", lines)
@@ -449,7 +462,8 @@ def differences_figure(result: Result, panel: ProbePanel) -> Spec:
 MAX_NAMED, COLUMN, TALL, LONGEST = 20, 118, 420, 34
 """Labels with names beside their ticks, the most frequent; pixels of a column, of a panel's height, and of a tick."""
 _LONGER = (
-    f"A longer tick is a more frequent label (by the root of its test items); the {MAX_NAMED} most frequent are named."
+    f"A longer tick is a more frequent label (by the root of its test items), and the {MAX_NAMED} most frequent "
+    "labels are named."
 )
 
 
@@ -514,7 +528,7 @@ def _in_columns(
 def _rings(panel: ProbePanel, marks: str = "Rings") -> list[str]:
     """Remarks on labels that are drawn otherwise."""
     rare_note = (
-        [f"{marks}: few test items; beyond the axis they are not drawn."]
+        [f"{marks} have few test items, and are not drawn beyond the axis."]
         if panel.rare_labels & set(panel.labels)
         else []
     )
@@ -569,12 +583,16 @@ def _atlas(result: Result, panel: ProbePanel, title: str) -> Spec:
     across = max(1, min(len(labels), 900 // (9 * shape(result)[1] + 30)))
     look: dict[str, Any] = {"limit": _SPAN, "diverging": True, "ramp": DIVERGING[::-1], "columns": across, "cell": 9}
     chart = head_map(heads.assign(name=label_names), "gain", framed="best", **look)
-    has_seeds, rare_note = panel.seeds[title] > 1, f" ({_RARE_MARK}: few)" * bool(panel.rare_labels & set(labels))
-    seeds, dash = f"; mean of {panel.seeds[title]} seeds" * has_seeds, " A dash: removed or closed."
+    has_seeds, rare_note = panel.seeds[title] > 1, f" ({_RARE_MARK} if few)" * bool(panel.rare_labels & set(labels))
+    seeds, dash = (
+        f"; mean of {panel.seeds[title]} seeds" * has_seeds,
+        " A dash means that the head is removed or closed.",
+    )
     lines = [
-        f"{setting(result)}; {panel.mode}{seeds}. Rows are layers, 1 at the top; columns are heads. Behind each label: "
-        f"its test items{rare_note}. Blue: better than the best control; red: worse. Framed: the head chosen."
-        f"{dash * bool(heads['gain'].isna().any())}{' One frame a seed.' * has_seeds}"
+        f"{setting(result)}; {panel.mode}{seeds}. Rows are layers, with layer 1 at the top, and columns are heads. "
+        f"Next to each label is its number of test items{rare_note}. Blue heads are better than the best control, and "
+        "red heads are worse. The chosen head is framed."
+        f"{dash * bool(heads['gain'].isna().any())}{' There is one frame for each seed.' * has_seeds}"
     ]
     lines += [f"{label}, last, is found by attention to the first special token." for label in panel.set_apart]
     return figure(chart, f"{panel.task.upper()}, {title}: gain over the best control of every head", lines)

@@ -120,7 +120,7 @@ class WordError(CorpusError):
 def tree(heads: Sequence[int], relations: Sequence[str]) -> Dependencies:
     """Dependencies whose words all lead to a root. Raises WordError at a word that does not, or has no relation."""
     if "_" in relations:
-        problem = "expected a relation, found _ (unknown) beside words that have a head; give all words one"
+        problem = "expected a relation, found _ (unknown) and words that have a head; give all words a head"
         raise WordError(relations.index("_"), problem)
     if wrong := [place for place, head in enumerate(heads) if not 0 <= head <= len(heads)]:
         problem = f"expected a head from 0 to {len(heads)}, found {heads[wrong[0]]}; correct the row"
@@ -128,7 +128,7 @@ def tree(heads: Sequence[int], relations: Sequence[str]) -> Dependencies:
     if cycle := find_cycle(heads):
         circle = " → ".join(map(str, [*cycle, cycle[0]]))
         raise WordError(
-            cycle[0] - 1, f"the heads run in a circle: {circle}; give one of these words another head, 0 for the root"
+            cycle[0] - 1, f"the heads form a circle: {circle}; give one of these words another head (0 for the root)"
         )
     return Dependencies(tuple(heads), tuple(relations))
 
@@ -189,9 +189,7 @@ def check_text(source: str | Path, lines: Iterable[NumberedLine]) -> None:
         try:
             raw.decode()
         except UnicodeDecodeError as error:
-            problem = (
-                f"expected UTF-8 text, found that byte {error.start} is 0x{raw[error.start]:02x}; convert the file"
-            )
+            problem = f"expected UTF-8 text, found byte {error.start} = 0x{raw[error.start]:02x}; convert the file"
             raise UnreadableSentence(str(malformed(source, line.number, problem))) from error
 
 
@@ -233,7 +231,9 @@ def files_below(folder: Path, above: tuple[Path, ...] = ()) -> Iterator[Path]:
     try:
         entries = list(folder.iterdir())
     except OSError as error:
-        raise CorpusError(f"{folder}: the folder cannot be read ({error.strerror})") from error
+        raise CorpusError(
+            f"{folder}: expected a folder that can be read, found: {error.strerror}; check its permissions"
+        ) from error
     for path in entries:
         if not path.is_dir():
             yield path

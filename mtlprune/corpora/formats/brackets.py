@@ -53,7 +53,8 @@ def stars_from_spans(spans: Sequence[Span], length: int) -> list[str]:
             outer = still_open[-1]
             raise CorpusError(
                 f"{outer.label} {outer.start}–{outer.end} and {span.label} {span.start}–{span.end} cross; expected "
-                "nested or disjoint spans, because star notation cannot hold others; drop or shorten one of them"
+                "nested or disjoint spans, because star notation cannot hold crossing spans; remove or shorten one of "
+                "the two"
             )
         if any(mark in span.label for mark in "()*"):
             raise CorpusError(f"the label {span.label!r} holds a bracket or star; rename it for star notation")
@@ -87,7 +88,9 @@ def format_tree(sentence: Sentence) -> str:
     as _; all else, backslashes too, stands as it is.
     """
     if sentence.con is None:
-        raise CorpusError(f"sentence {sentence.id!r} has no constituents to write (its con layer is unknown)")
+        raise CorpusError(
+            f"sentence {sentence.id!r}: expected constituents, found an unknown con layer; leave the sentence out"
+        )
     tags = sentence.pos or ("X",) * len(sentence)
     opening: list[list[str]] = [[] for _ in sentence.words]
     closing = [0] * len(sentence)
@@ -184,7 +187,7 @@ def read_ptb(path: Path, skip: formats.Skip | None = None, unread_layers: Contai
             for line, words, tags, spans in trees if skip is None else list(trees):
                 number += 1
                 if not words:
-                    log.warning("%s, line %d: the tree holds empty elements only and was left out", path, line)
+                    log.warning("%s, line %d: the tree has only empty elements and was left out", path, line)
                     continue
                 con = drop_root(spans, len(words))
                 words = list(map(unescaped, words))
@@ -224,7 +227,7 @@ def _trees(path: Path, lines: Iterable[formats.NumberedLine]) -> Iterator[tuple[
             stack.append(_Open(line, len(spans), len(words)))
             spans.append(None)
         elif not stack:
-            advice = "there is one ) too many before it" if token == ")" else "remove text outside trees"
+            advice = "there is an extra ) before it" if token == ")" else "remove text outside trees"
             raise formats.malformed(path, line, f"expected the ( that opens a tree, found {token!r}; {advice}")
         elif token != ")":
             _add_text(path, line, stack[-1], token)

@@ -50,10 +50,10 @@ def parse_columns(text: str) -> list[FileColumn]:
             say = "; write NAME:KIND, such as chunk:spans" if not kind else ""
             raise CorpusError(f"--columns: {error}{say}") from None
         if kind == "tree":
-            raise CorpusError(f"--columns: {name}: a tree stands in two columns; name them head and relation")
+            raise CorpusError(f"--columns: {name}: a tree takes two columns; name them head and relation")
         columns.append(FileColumn(name, kind))
     if ALL_FURTHER in [column.name for column in columns[:-1]]:
-        raise CorpusError(f"--columns: {ALL_FURTHER} stands for further columns, so it comes last; found {text!r}")
+        raise CorpusError(f"--columns: {ALL_FURTHER} means all further columns, so it must come last; found {text!r}")
     names = [column.name for column in columns if column.name != SKIP]
     double = [name for name in names if names.count(name) > 1]
     if names.count(WORD) != 1 or double:
@@ -101,7 +101,7 @@ class Notation:
             # What conlleval's repair cannot mend either raises its own error, which names the word.
             spans = spans_from_tags(cells, self.schemes[name], repair=True)
             if not self.repair:
-                problem = f"{error.problem}; or read them as conlleval does (--repair)"
+                problem = f"{error.problem}; or give --repair, which reads the tags as conlleval does"
                 raise formats.WordError(error.place, problem) from None
             self.repaired[name] += 1
             return spans
@@ -109,8 +109,8 @@ class Notation:
     def converted(self) -> Iterator[str]:
         """A line for each column that is not in IOB2, and for each with tags that were repaired."""
         merged = {
-            "IO": "; neighbours of one label are one span",
-            "IOB1": "; neighbours of one type need a B to part them",
+            "IO": "; neighbouring words of one label form one span",
+            "IOB1": "; neighbouring spans of one type need a tag B between them",
         }
         for name, note in self._notes.items():
             if note:
@@ -119,7 +119,7 @@ class Notation:
             if scheme not in ("IOB2", "stars"):
                 yield f"column {name} is written in {scheme} and was converted{merged.get(scheme, '')}"
         for name, count in self.repaired.items():
-            yield f"column {name}: tags repaired, as conlleval reads them, in {count} sentence{'s' * (count > 1)}"
+            yield f"column {name}: tags were repaired, as conlleval reads them, in {count} sentence{'s' * (count > 1)}"
 
 
 def assemble(
@@ -147,7 +147,7 @@ def assemble(
         with formats.on_lines(source, rows, f"column {column.name}", unit):
             if column.kind == "tags":
                 if "_" in values:
-                    problem = "expected a tag, found _ (unknown) beside words that have one; tag all words or none"
+                    problem = "expected a tag, found _ (unknown) next to tagged words; tag all words or none"
                     raise formats.WordError(values.index("_"), problem)
                 value: Any = tuple(values)
             elif column.kind == "spans":
@@ -166,7 +166,7 @@ def assemble(
 def _head(place: int, text: str) -> int:
     if (number := formats.whole_number(text)) is None:
         raise formats.WordError(
-            place, f"expected the number of the head, 0 for the root, found {text[:60]!r}; correct it"
+            place, f"expected the number of the head (0 for the root), found {text[:60]!r}; correct it"
         )
     return number
 
@@ -218,9 +218,12 @@ def read_columns(
     plain = [place for place, column in enumerate(columns) if column.name not in (SKIP, ALL_FURTHER)]
     place_of = {column: place for place, column in enumerate(columns)}
     table = ColumnTable(path, columns)
-    tell(f"{path}: columns stand between {formats.SEPARATORS[table.separator]}")
+    tell(f"{path}: columns are separated by {formats.SEPARATORS[table.separator]}")
     if table.header:
-        tell(f"{path}: line {table.header.number} names the columns and is no word: {table.header.text[:80]!r}")
+        tell(
+            f"{path}: line {table.header.number} names the columns and is not read as a word: "
+            f"{table.header.text[:80]!r}"
+        )
 
     def of_column(column: FileColumn) -> Iterator[list[str]]:
         # Blocks that are skipped are reported when they are read later; here, where only the notation is guessed,
@@ -241,7 +244,10 @@ def read_columns(
                     sentence = sentence.with_layers(**{columns[-1].name: Layer("frames", srl)}).validate()
             yield sentence
     if table.numbered:
-        tell(f"{path}: rows with ids such as {table.numbered} (ranges of words, empty nodes) are no words; left out")
+        tell(
+            f"{path}: rows with ids such as {table.numbered} (ranges of words, empty nodes) are not words and were "
+            "left out"
+        )
     for line in notation.converted():
         tell(f"{path}: {line}")
 
@@ -308,12 +314,14 @@ class ColumnTable:
         if not fits:
             names = ",".join(column.name for column in self.columns)
             problem = f"expected {self.width} columns ({names}) between {formats.SEPARATORS[self.separator]}"
-            advice = f"_ for those to leave out, a last {ALL_FURTHER} for those that not every line has"
+            advice = (
+                f"with _ for columns that are left out, and a last {ALL_FURTHER} for columns that not every line has"
+            )
             actual = f"found {len(row)}: {line.text[:60]!r}; name every column of the file in --columns, {advice}"
             raise formats.malformed(self.path, line.number, f"{problem}, {actual}")
         for place, cell in enumerate(row[: self.width]):
             if not cell and self.columns[place].name != SKIP:
-                problem = f"column {place + 1} ({self.columns[place].name}) is empty; write _ for what is unknown"
+                problem = f"column {place + 1} ({self.columns[place].name}) is empty; write _ for unknown values"
                 raise formats.malformed(self.path, line.number, problem)
         return row
 
@@ -375,14 +383,14 @@ def read_roles(
     release = len(cells) >= 8 and cells[1:3] == ["0", "0"]
     if release and cells[3] == "[WORD]":
         problem = (
-            "the words are withheld ([WORD]); put them in with the script of propbank-release (map_all_to_conll.py)"
+            "the words are withheld ([WORD]); insert them with the script of propbank-release (map_all_to_conll.py)"
         )
         raise formats.malformed(path, 1, problem)
     format_name = "propbank-release" if release else "CoNLL-2005"
     if columns is None:
         columns = _RELEASE if release else _CONLL2005
-        tell(f"{path}: read as {format_name}, whose columns are {columns}; --columns says what others hold")
-        format_name = f"; the file was taken for {format_name} ({columns}), --columns says what others hold"
+        tell(f"{path}: read as {format_name}, whose columns are {columns}; --columns names other contents")
+        format_name = f"; the file was read as {format_name} ({columns}), and --columns names other contents"
     else:
         format_name = ""
     try:

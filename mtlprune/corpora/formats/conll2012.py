@@ -98,7 +98,7 @@ def read_documents(path: Path, skip: formats.Skip | None = None, unread_layers: 
                 if not begin and not open_document:
                     raise formats.malformed(path, line, "#end document without #begin document; repair the file")
                 if begin and begin.groups() in parts:
-                    problem = f"part {begin[2]} of document {begin[1]} stands here for the second time"
+                    problem = f"part {begin[2]} of document {begin[1]} occurs here for the second time"
                     raise formats.malformed(path, line, problem)
             open_document, number = None, 0
             if begin:
@@ -118,9 +118,7 @@ def read_documents(path: Path, skip: formats.Skip | None = None, unread_layers: 
                 )
     if open_document:
         with formats.skipping(skip):
-            raise CorpusError(
-                f"{path}: the document {open_document[0].name} lacks its #end document; is the file cut off?"
-            )
+            raise CorpusError(f"{path}: the document {open_document[0].name} has no #end document; get a complete file")
     return list(documents.values())
 
 
@@ -164,10 +162,10 @@ def _check_rows(document: Document, rows: list[Row]) -> None:
         elif cells[0] != document.name:
             problem = f"expected document {document.name} in column 1, found {cells[0]}"
         elif cells[2] != str(number):
-            problem = f"expected word number {number}, found {cells[2]}; is an empty line missing?"
+            problem = f"expected word number {number}, found {cells[2]}; check whether an empty line is missing"
         elif cells[_WORD] == _WITHHELD:
             script = "the skeleton2conll script of the CoNLL-2012 distribution and your copy of OntoNotes"
-            problem = f"the words are withheld ({_WITHHELD}); first put them in with {script}"
+            problem = f"the words are withheld ({_WITHHELD}); first insert them with {script}"
         if problem:
             raise formats.malformed(path, line, problem)
 

@@ -109,9 +109,14 @@ def read_conllu(
             with formats.on_lines(path, [row.line for row in words]):
                 yield block.sentence.with_layers(**layers).validate()
     if not tagged:
-        raise CorpusError(f"{path}: expected {pos} at some word, found it at none; take --pos upos, or another")
+        raise CorpusError(
+            f"{path}: expected {pos} at some word, found none; give --pos upos, or another column or feature"
+        )
     for column in filter(partly.get, extra_columns):
-        tell(f"{path}: {column}: left out in {partly[column]} of {count} sentences, where some words have none")
+        tell(
+            f"{path}: {column}: tags were left out in {partly[column]} of {count} sentences, in which some words have "
+            "none"
+        )
     keyed.tell(tell)
     commented.check()
 
@@ -211,16 +216,16 @@ def _checked(path: Path, block: Sequence[formats.NumberedLine], name: str) -> Co
     for line, cells in rows:
         for column in ("id", "form"):
             if not cells[column]:
-                problem = f"expected a value in the column {column}, found nothing; give it"
+                problem = f"expected a value in the column {column}, found nothing; write a value"
                 raise formats.malformed(path, line.number, problem)
         if "  " in cells["form"] or cells["form"] != cells["form"].strip(" "):
-            problem = f"expected single blanks inside words only, found {cells['form'][:80]!r}; correct it"
+            problem = f"expected only single blanks inside words, found {cells['form'][:80]!r}; correct it"
             raise formats.malformed(path, line.number, problem)
     _check_ids(path, rows)
     words = [row for row in rows if row.cells["id"].isdecimal()]
     if not words:
         raise formats.malformed(
-            path, block[0].number, "expected at least one word in the sentence, found none; remove it"
+            path, block[0].number, "expected at least one word in the sentence, found none; remove the sentence"
         )
     source = "\n".join(line.text for line in block)
     with formats.on_lines(path, [row.line for row in words]):
@@ -240,7 +245,7 @@ def _check_ids(path: Path, rows: Sequence[Row]) -> None:
             raise formats.malformed(path, line.number, f"{problem}; correct the row")
         if match[2] and not (cells["id"].startswith(f"{last + 1}-") and last < int(match[2]) <= size):
             problem = f"expected the words of a multiword token, from {last + 1} to {size} at most, found {cells['id']}"
-            raise formats.malformed(path, line.number, f"{problem}; number anew")
+            raise formats.malformed(path, line.number, f"{problem}; number the words again")
         if cells["id"].isdecimal():
             last += 1
             if int(cells["id"]) != last:
@@ -258,7 +263,7 @@ def _tags(path: Path, words: Sequence[Row], column: str) -> tuple[str, ...] | No
     if all(row.cells[column] in ("", "_") for row in words):
         return None
     if missing:
-        actual = f"found {missing[0].cells[column] or 'nothing'} beside words that have one; tag all words"
+        actual = f"found {missing[0].cells[column] or 'nothing'} next to tagged words; tag all words"
         raise formats.malformed(path, missing[0].line.number, f"expected a tag in the column {column}, {actual}")
     return tuple(row.cells[column] for row in words)
 
@@ -286,7 +291,7 @@ def _dependencies(path: Path, block: ConlluBlock) -> Dependencies | None:
             )
             raise formats.malformed(path, line.number, problem)
         if formats.whole_number(head) is None:
-            problem = f"expected the number of the head, 0 for the root, in the column head, found {head[:20]!r}"
+            problem = f"expected the number of the head (0 for the root) in the column head, found {head[:20]!r}"
             raise formats.malformed(path, line.number, f"{problem}; correct the row")
     with formats.on_lines(path, [row.line for row in words]):
         return formats.tree([int(head) for head, _ in pairs], [relation for _, relation in pairs])
@@ -335,7 +340,7 @@ class _Comments:
     def check(self) -> None:
         """Raise CorpusError where a key stood at no sentence."""
         if missing_keys := [key for key in self._columns if key in self._keys_not_met]:
-            problem = f"expected # {missing_keys[0]} = ... at some sentence, found it at none; check the key"
+            problem = f"expected # {missing_keys[0]} = ... at some sentence, found none; check the key"
             raise CorpusError(f"{self._path}: {problem}")
 
 
@@ -435,7 +440,7 @@ class _Keyed:
                 rows[key].append([unit.value for unit in _units(block, key)])
         for key, sentences in rows.items():
             if all(value is None for values in sentences for value in values):
-                raise CorpusError(f"{path}: expected {key}=... in MISC at some word, found it at none; check the key")
+                raise CorpusError(f"{path}: expected {key}=... in MISC at some word, found none; check the key")
         self._absent = {
             key: "O" if column.kind == "spans" and not any("O" in values for values in rows[key]) else "_"
             for key, column in misc.items()
@@ -453,7 +458,7 @@ class _Keyed:
                 continue
             with formats.on_lines(self._path, [unit.line for unit in units], f"MISC, {key}"):
                 if "_" in values:
-                    problem = f"expected {key}=... in MISC, found none beside words that have it; give it to all words"
+                    problem = f"expected {key}=... in MISC, found none next to words that have it; give it to all words"
                     raise formats.WordError(values.index("_"), problem)
                 if column.kind == "tags":
                     pairs = zip(units, values, strict=True)

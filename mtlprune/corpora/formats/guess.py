@@ -72,7 +72,10 @@ def guess_columns(path: Path) -> str:
     if word + 1 < width and word + 1 not in spans and len({*columns[word + 1]}) < len({*columns[word]}):
         names[word + 1] = "pos"
     if not {"pos", "ner"} & {*names}:
-        raise CorpusError(f"{path}: what its columns hold is not known; say it, such as --columns word,pos,_,ner")
+        raise CorpusError(
+            f"{path}: expected columns whose contents are known, found others; name them, such as --columns "
+            "word,pos,_,ner"
+        )
     names[word] = "word"
     return ",".join([*names, *["..."] * any(len(row) > width for row in rows)])
 

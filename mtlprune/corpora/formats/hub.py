@@ -70,7 +70,7 @@ def read_dataset(
         if left := [
             name for name in tables if name not in {name for names in tables_by_split.values() for name in names}
         ]:
-            tell(f"{source}: left out the splits {', '.join(left)}, which --train, --dev and --test can name")
+            tell(f"{source}: the splits {', '.join(left)} were left out; name splits with --train, --dev and --test")
         splits: dict[str, Sequence[Sentence]] = {}
         for split, names in tables_by_split.items():
             sentences: list[Sentence] = []
@@ -90,7 +90,7 @@ def read_dataset(
                     unread_names = ", ".join(column for column in table.column_names if column not in columns_read)
                     tell(
                         f"{source}: read {taken_for}"
-                        f"{unread_names and f'; left out {unread_names}, which --columns can name'}"
+                        f"{unread_names and f'; {unread_names} were left out, and --columns can name them'}"
                     )
                 sentences += _sentences(f"{source}, split {name}", name, table, columns_read, repair, tell, skip)
             splits[split] = sentences
@@ -126,13 +126,13 @@ def _splits(source: str, available: Sequence[str], names_by_split: Mapping[str, 
     for split, names in tables_by_split.items():
         if unknown := [name for name in names if name not in available]:
             raise CorpusError(
-                f"{source}: --{split}: expected a split out of {', '.join(available)}, found {unknown[0]!r}"
+                f"{source}: --{split}: expected one of the splits {', '.join(available)}, found {unknown[0]!r}"
             )
     for name in () if tables_by_split else available:
         tables_by_split.setdefault(_SPLITS.get(name, name), []).append(name)
         if not re.fullmatch(r"\w+", name) or len(tables_by_split[_SPLITS.get(name, name)]) > 1:
             problem = f"splits train, dev (or validation) and test, found {', '.join(available)}"
-            raise CorpusError(f"{source}: expected {problem}; say which to take: --train NAME --dev NAME --test NAME")
+            raise CorpusError(f"{source}: expected {problem}; name them with --train NAME --dev NAME --test NAME")
     return tables_by_split
 
 
@@ -146,7 +146,7 @@ def _tables(source: str, cache: str) -> dict[str, Any]:
         kind = {".parquet": "parquet", ".json": "json", ".jsonl": "json"}.get(path.suffix)
         if kind is None:
             problem = "a dataset (.parquet, .json, .jsonl, or a folder of them), found a file of another kind"
-            raise CorpusError(f"{source}: expected {problem}; for lines of text take another format, such as columns")
+            raise CorpusError(f"{source}: expected {problem}; for lines of text name another format, such as columns")
         options = {"path": kind, "data_files": source, "cache_dir": cache}
     elif path.exists():
         options = {"path": source, "cache_dir": cache}
@@ -177,7 +177,7 @@ def _tables(source: str, cache: str) -> dict[str, Any]:
             # A column in which text stands beside numbers is read as JSON, with quotes around the text; it is
             # refused, since labels would be wrong.
             if "Json(" in repr(feature):
-                problem = "values of one kind, found several, such as text beside numbers; write text into all rows"
+                problem = "values of one kind, found several, such as text and numbers; write text into all rows"
                 raise CorpusError(f"{source}, column {name}: expected {problem}")
     return {str(split): rows for split, rows in (loaded if isinstance(loaded, dict) else {"all": loaded}).items()}
 
@@ -265,7 +265,9 @@ def _check_files(files: Iterable[Path]) -> None:
                     problem = (
                         f"the labels {', '.join(names[name])} as in the files before, found {', '.join(label_names)}"
                     )
-                    raise CorpusError(f"{file}, column {name}: expected {problem}; build them apart, and merge")
+                    raise CorpusError(
+                        f"{file}, column {name}: expected {problem}; build the files separately, and merge the corpora"
+                    )
 
 
 # -- rows to sentences -------------------------------------------------------------------------------------------------
@@ -297,10 +299,10 @@ def _choose(source: str, names: Sequence[str], columns: str | None) -> dict[str,
             raise CorpusError(f"--columns: expected each column once, found one named twice in {columns!r}")
     wrong = sorted(set(columns_by_name) - set(names))
     if wrong or WORD not in columns_by_name.values():
-        problem = f"no column {wrong[0] or '(say NAME=word)'!r}" if wrong else f"no column that is known to be {WORD}s"
+        problem = f"no column {wrong[0] or '(say NAME=word)'!r}" if wrong else f"no column with {WORD}s"
         have = ", ".join(names)
         raise CorpusError(
-            f"{source}: found {problem}; it has {have}; say what they hold: --columns tokens=word,tags=ner"
+            f"{source}: found {problem}; it has {have}; name their contents, such as --columns tokens=word,tags=ner"
         )
     holds = parse_columns(",".join(columns_by_name.values()))
     if any(column.kind == "frames" for column in holds):
@@ -326,7 +328,7 @@ def _sentences(
             words = next(values for column, values in cells.items() if column.name == WORD)
             for name, values in zip(names, cells.values(), strict=True):
                 if len(values) != len(words) and columns[name].name != "id":
-                    problem = f"column {name}: expected a value a word, found {len(values)} for {len(words)} words"
+                    problem = f"column {name}: expected one value per word, found {len(values)} for {len(words)} words"
                     raise formats.malformed(source, number, f"{problem}; repair the row", "row")
             if words:
                 sentences.append((number, cells))
@@ -364,7 +366,7 @@ def _cells(row: Mapping[str, Any], name: str, labels: Sequence[str] | None, colu
     if column.name == "id" and (value is None or type(value) in (str, int)):
         return [] if value is None else [str(value)]
     if column.name == "id" or not isinstance(value, list) or any(isinstance(cell, list | dict) for cell in value):
-        expectation = "a text" if column.name == "id" else "a list with a value a word"
+        expectation = "a text" if column.name == "id" else "a list with one value per word"
         raise formats.WordError(0, f"column {name}: expected {expectation}, found {str(value)[:60]!r}")
     return [_cell(f"column {name}: word {place}", cell, labels, column.name) for place, cell in enumerate(value)]
 

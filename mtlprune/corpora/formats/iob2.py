@@ -52,7 +52,7 @@ def respelled(counts: Mapping[str, int]) -> tuple[dict[str, str], str]:
         tags = {}
     notes = [f"{', '.join(sorted(outside_tags - {'O'}))} is read as O"] if outside_tags - {"O"} else []
     if spelling == "PREFIX" and tags:
-        notes.append(f"{', '.join(sorted(tags))} name no type, so all spans are of the type {_ONE_TYPE}")
+        notes.append(f"{', '.join(sorted(tags))} name no type, so all spans get the type {_ONE_TYPE}")
     elif tags:
         notes.append(f"{min(tags)} is read as {tags[min(tags)]}")
     return tags | dict.fromkeys(outside_tags - {"O"}, "O"), "; ".join(notes)
@@ -132,7 +132,7 @@ def spans_from_tags(tags: Sequence[str], scheme: str = "IOB2", repair: bool = Fa
         if mark in continues and mark not in opens and not grows and not repair:
             before = f"a span of {label}" if label else "no open span"
             problem = f"{tag} continues {before}; in {scheme} a span opens with {opens[0]}-{kind}"
-            raise WordError(place, f"{problem}, so repair or convert the tags")
+            raise WordError(place, f"{problem}; repair or convert the tags")
         if grows:
             spans[-1] = spans[-1]._replace(end=place + 1)
         elif tag != "O":

@@ -121,7 +121,7 @@ def as_sentence(tree: Any, name: str) -> dict[str, Any]:
         raise ValueError(f"expected an object with words, found {in_words(tree)[:60]}")
     tree = {("words" if key == "tokens" and "words" not in tree else key): value for key, value in tree.items()}
     if "words" not in tree and "text" in tree:
-        raise ValueError("expected words, found text, whose spans count characters and are not read; give its words")
+        raise ValueError("expected words, found text with spans that count characters; give the words")
     number = type(tree.get("id")) is int
     return {**tree, "id": str(tree["id"]) if number else tree.get("id", name)}
 
@@ -149,4 +149,4 @@ def read_jsonl(
             yield sentence
     if ignored:
         example = '"chunk": {"kind": "spans", "value": [[0, 2, "NP"]]}'
-        tell(f"{path}: left out {', '.join(sorted(ignored))}; a layer of a name of your own is written {example}")
+        tell(f"{path}: {', '.join(sorted(ignored))} were left out; a layer with another name is written as {example}")

@@ -73,7 +73,8 @@ def _check_rows(source: str, block: list[NumberedLine], rows: list[list[str]], d
             raise malformed(source, line.number, f"expected the document {document}, found {row[0]}; split the file")
         if row[1:3] != [str(index), str(place)]:
             problem = (
-                f"expected sentence {index}, token {place}, found {row[1]}, {row[2]}; rows are missing or out of order"
+                f"expected sentence {index}, token {place}, found {row[1]}, {row[2]}; check whether rows are "
+                "missing or out of order"
             )
             raise malformed(source, line.number, problem)
 
@@ -93,7 +94,7 @@ def read_predicates(
         if len(cells) != len(places):
             problem = (
                 f"expected {len(places)} columns of arguments, one for each predicate of the sentence, "
-                f"found {len(cells)}; a column has no predicate or a predicate no column"
+                f"found {len(cells)}; check which column or predicate is extra"
             )
             raise malformed(source, line.number, problem)
     predicates = []

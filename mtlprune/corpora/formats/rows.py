@@ -45,7 +45,7 @@ def parse_row_columns(text: str) -> dict[str, FileColumn]:
         if not name or name in columns or kind not in (WORDS, ID, *OF_SENTENCES):
             finding = "it twice" if name in columns else repr(part.strip())
             raise CorpusError(
-                f"--columns: expected the name of each column once and what it holds, found {finding}; {_FORM}"
+                f"--columns: expected the name and the content of each column once, found {finding}; {_FORM}"
             )
         columns[name] = FileColumn(layer, kind)
     layers = [column.name for column in columns.values() if column.name != WORDS]
@@ -53,7 +53,7 @@ def parse_row_columns(text: str) -> dict[str, FileColumn]:
     if texts not in (1, 2) or len(set(layers)) < len(layers):
         finding = f"{texts} columns of words" if texts not in (1, 2) else f"a layer twice in {text!r}"
         raise CorpusError(
-            f"--columns: expected one column of words or two, and each layer once, found {finding}; {_FORM}"
+            f"--columns: expected one or two columns of words, and each layer once, found {finding}; {_FORM}"
         )
     return columns
 

@@ -42,7 +42,7 @@ def build_grammar(
                 f"grammar, {split}: expected a number of sentences from 0 to {_MAX_SENTENCES:,}, found {size:,}"
             )
     if not train and (dev or test):
-        raise CorpusError("grammar: dev and test use only labels that train holds, so train needs a sentence at least")
+        raise CorpusError("grammar: dev and test use only labels that train has, so train needs at least one sentence")
     forms_used: set[bytes] = set()
     corpus: dict[str, Sequence[Sentence]] = {}
     train_labels: set[tuple[str, str]] = set()
@@ -86,7 +86,8 @@ def fill(
             misses += 1
             if misses == _PATIENCE:
                 problem = (
-                    f"asked for {size} sentences, but after {count} the last {_PATIENCE} drawn were all taken already"
+                    f"expected {size} different sentences, found {count}, because the next {_PATIENCE} sentences "
+                    "were all used already"
                 )
                 advice = "too long, or with labels that train lacks; ask for fewer, or for a larger train"
                 raise CorpusError(f"grammar, {split}: {problem}, {advice}")

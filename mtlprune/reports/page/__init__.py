@@ -58,7 +58,7 @@ def report(sources: Sources, choices: Choices, gold: page_scores.Gold) -> str:
         RunError: nothing to report, runs that cannot stand side by side, damaged files.
     """
     if not sources.runs:
-        raise RunError("a report needs at least one run")
+        raise RunError("report: expected at least one run, found none; name runs")
     runs = describe_unique(sources.runs)
     corpora = {run.fingerprint for run in runs}
     # what else was named is read first: whoever mistyped it need not wait for all tests

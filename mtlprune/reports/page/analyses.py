@@ -51,14 +51,14 @@ def parts(by_folder: _FolderResults, data: Collection[str] = ()) -> list[Part]:
         if name in results_by_name
     ):
         analysis, record, caveats = find(name), result.about, []
-        with reading(folder / f"{name}.json", RunError, "make it anew"):
+        with reading(folder / f"{name}.json", RunError, "make it again"):
             blocks = shown.section(analysis, result)
         keys_used = {part.key for part in every_part}
         key = next(k for k in (analysis.key, *(f"{analysis.key}-{n}" for n in range(2, 1000))) if k not in keys_used)
         title = analysis.title if key == analysis.key else f"{analysis.title} ({folder})"
         if data and record.get("fingerprint") not in (None, *data):
             corpus_name = record.get("corpus", record["fingerprint"][:8])
-            caveats.append(f"{title}: made of another corpus than the runs were trained on ({corpus_name}).")
+            caveats.append(f"{title} read another corpus ({corpus_name}) than the one on which the runs were trained.")
         question = _QUESTION_OF.get(name, "other")
         folded = name == "heads" or question == "other"
         every_part.append(Part(key, title, {"blocks": blocks}, question, caveats, template="analysis", folded=folded))
@@ -118,12 +118,14 @@ def probes_part(folders: Sequence[Path], data: Collection[str] = ()) -> Part | N
         if panel.rare_labels
     ]:
         caveats.append(
-            f"Labels with fewer than {result.about['few']} test items are hardly informative and are marked: "
-            f"{', '.join(rare_labels)}."
+            f"Labels with fewer than {result.about['few']} test items are hardly informative and are marked "
+            f"({', '.join(rare_labels)})."
         )
     if data and result.about["fingerprint"] not in data:
         corpus = result.about["corpus"]
-        caveats.insert(0, f"Heads were probed on another corpus than the runs were trained on ({corpus}).")
+        caveats.insert(
+            0, f"Heads were probed on another corpus ({corpus}) than the one on which the runs were trained."
+        )
     content: dict[str, Any] = {"subjects": [_data(*subject) for subject in subjects], "shape": size}
     holds["cells"] = np.array(content["subjects"][0]["cells"]).reshape(size).tolist()
     findings = probes.beyond_controls(panels_shown)
@@ -136,12 +138,16 @@ def _figures(result: Result, panel: ProbePanel) -> list[Figure]:
     best = sorted((row for row in labels if not math.isnan(row["gain"])), key=lambda row: -row["gain"])[:5]
     text = ", ".join(f"{row['label']} {row['gain']:+.1f} (layer {row['layer']}, head {row['head']})" for row in best)
     words = (
-        f"{panel.task.upper()}, {title}: accuracy of the best head of each label beside its best control. Most: {text}."
+        f"{panel.task.upper()}, {title}: accuracy of the best head of each label, compared with its best control. "
+        f"The largest gains are {text}."
     )
     figures = [Figure(probes.layers_figure(result, panel, title), words)]
     if panel.compared:
         spec = probes.differences_figure(result, panel)
-        words = f"{spec['title']['text']}, a tick a label, encoders side by side; the table below has the numbers."
+        words = (
+            f"{spec['title']['text']}, with one tick for each label and encoders side by side. The table below has "
+            "the numbers."
+        )
         figures.append(Figure(spec, words))
     return figures
 

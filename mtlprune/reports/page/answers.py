@@ -121,7 +121,7 @@ def claims_verdict(result: Result | None, tied: bool = False) -> Verdict:
         tied: whether gates have not told heads apart.
     """
     if result is None or len(result.about["single"]) < 2 or "numbers" not in result.frames:
-        return Verdict(CLAIMS, NOT_ASKED, "They choose no heads for two tasks.")
+        return Verdict(CLAIMS, NOT_ASKED, "These runs do not choose heads for two or more single tasks.")
     minimum, claiming_tasks = required_tasks(len(result.about["single"]))
     numbers = result.frames["numbers"].set_index("tasks").loc[minimum]
     count, total, p = int(numbers["heads"]), result.about["layers"] * result.about["heads"], numbers["layers_more"]
@@ -129,27 +129,27 @@ def claims_verdict(result: Result | None, tied: bool = False) -> Verdict:
     labels = [entry["encoder"] for entry in result.about["encoders"]]
     one_seed = len(set(labels)) == len(labels)
     if tied:
-        answer = "Gates tell no heads apart"
+        answer = "Gates do not distinguish heads"
     elif one_seed:
         answer = ONE_SEED
     elif math.isnan(p):
         answer = f"{fraction}, not tested"
     elif not count and numbers["layers_expected"] < CHANCE:
-        answer = "Too few claimed to tell"
+        answer = "Too few heads are claimed"
     elif p > LEVEL:
         answer = "Not beyond layer depth"
     else:
         quantity = "A few" if count <= FEW_BELOW * total else "Some" if count <= SOME_BELOW * total else "Many"
         answer = f"{quantity}: {fraction}"
-    chance = f"layer depth alone gives {number(numbers['layers_expected'], 1)}"
+    chance = f"layer depth alone explains {number(numbers['layers_expected'], 1)}"
     chance += "" if math.isnan(p) else f" (p {probability(p)})"
     phi = phi_words(result)
-    unknown = "With one seed, nothing is known of others." if one_seed else "How far seeds agree is not defined."
-    seeds = f"Seeds of a task agree: {phi}." if phi else unknown
+    unknown = "One seed does not show the agreement of seeds." if one_seed else "The agreement of seeds is not defined."
+    seeds = f"The agreement of the seeds of a task is {phi}." if phi else unknown
     return Verdict(
         CLAIMS,
         answer,
-        f"{'' if fraction in answer else f'{fraction} '}by {claiming_tasks}; {chance}. {seeds}",
+        f"{fraction} heads are claimed by {claiming_tasks}, of which {chance}. {seeds}",
         "claims",
     )
 
@@ -159,7 +159,7 @@ def on_scores(joint: Joint) -> Verdict:
     gaps, gaps_with_more_updates = joint.gaps, joint.gaps_with_more_updates
     gaps_shown, training_budget = (gaps, joint.training_budget) if gaps else (gaps_with_more_updates, joint.own_budget)
     if not gaps_shown:
-        return Verdict(SCORES, NOT_ASKED, "No task is trained both alone and with others.")
+        return Verdict(SCORES, NOT_ASKED, "No task has both single-task and joint runs.")
     worse, better = _significant_gaps(gaps_shown, -1), _significant_gaps(gaps_shown, 1)
     if not any(gap.seeds for gap in gaps_shown):
         untested = all(math.isnan(gap.low) for gap in gaps_shown)
@@ -171,14 +171,18 @@ def on_scores(joint: Joint) -> Verdict:
     largest = (
         min(worse, key=lambda gap: gap.value) if worse else max(better or gaps_shown, key=lambda gap: abs(gap.value))
     )
-    text = f"{'Most on ' if len(gaps_shown) > 1 else ''}{largest.name}: {signed(largest.value)} points"
+    name = f"The largest {'loss' if worse else 'difference'} is" if len(gaps_shown) > 1 else "The difference is"
+    text = f"{name} that of {largest.name}, {signed(largest.value)} points"
     text += f"{interval_text(largest.low, largest.high, 1)} {training_budget}{_seen_from(answer, largest.detectable)}"
     if worse and better:  # a yes must not hide what joint training helps
         gains = [f"{gap.name} {signed(gap.value)}{interval_text(gap.low, gap.high, 1)}" for gap in better]
-        text += f"; better on {' and '.join(gains)}"
+        text += f"; joint training is better on {' and '.join(gains)}"
     if gaps and gaps_with_more_updates:
         lost_tasks = _significant_gaps(gaps_with_more_updates, -1)
-        text += f"; {joint.own_budget}, on {len(lost_tasks) if lost_tasks else 'none'}"
+        text += (
+            f"; {joint.own_budget}, joint training costs points on {len(lost_tasks) if lost_tasks else 'no'} "
+            f"task{'s' * (len(lost_tasks) != 1)}"
+        )
     return Verdict(SCORES, answer, f"{text}.", "scores")
 
 
@@ -204,8 +208,10 @@ def sharing_verdict(results: Mapping[str, Result], claims: Result | None = None)
         return _combine_tests(tests, verdict)
     numbers = {} if claims is None or "numbers" not in claims.frames else claims.frames["numbers"]
     if verdict is None and len(numbers) and not numbers["heads"].any():
-        return Verdict(SHARING, "No heads to close", "In most seeds no task claims a head.", "claims")
-    return verdict or Verdict(SHARING, NOT_ASKED, "No run gives a task heads of its own, or closes another's.")
+        return Verdict(SHARING, "No heads to close", "No task claims a head in most seeds.", "claims")
+    return verdict or Verdict(
+        SHARING, NOT_ASKED, "No run copies heads for each task, and no analysis closes the heads of another task."
+    )
 
 
 def _combine_tests(tests: Sequence[tuple[str, str]], gap_verdict: Verdict | None) -> Verdict:
@@ -236,20 +242,20 @@ def _by_scarcity(result: Result) -> tuple[str, str]:
     """The largest change of the mean gap where heads are scarce, and what it speaks for."""
     changes, margin = result.frames["changes"], result.about["settings"]["margin"]
     row = min(changes[changes["task"] == MEAN].itertuples(), key=lambda change: change.estimate)
-    words = {SUPPORTED: "is seen", NOT_SUPPORTED: "is ruled out", UNDECIDED: "is possible"}[row.verdict]
+    words = {SUPPORTED: "is found", NOT_SUPPORTED: "is ruled out", UNDECIDED: "is possible"}[row.verdict]
     change = f"{signed(row.estimate)}{interval_text(row.low, row.high, 1)}"
     return (
         row.verdict,
-        f"With {row.term} instead of {row.other} the gap changes by {change}: a widening by {margin:g} {words}.",
+        f"With {row.term} instead of {row.other} the gap changes by {change} points. A widening by {margin:g} {words}.",
     )
 
 
 def _by_roles(result: Result) -> tuple[str, str]:
     verdict, row = roles.verdict(result)
     if row is None:
-        return verdict, "Closing heads gives no answer (withdrawn, or no heads found)."
+        return verdict, "Closing heads gives no answer, because the result is withdrawn or no heads were found."
     gain = f"{signed(row.estimate)}{interval_text(row.low, row.high, 1)}"
-    return verdict, f"Closing heads that get in a task's way gains {gain} points (competition: {GAIN:g} or more)."
+    return verdict, f"Closing heads that hinder a task gains {gain} points. Competition predicts {GAIN:g} or more."
 
 
 _DIRECT = {"scarcity": _by_scarcity, "roles": _by_roles}
@@ -268,7 +274,10 @@ def _by_copies(result: Result) -> Verdict | None:
         answer = NOT_SHOWN if pair.p_decisive > LEVEL else "Yes, in part" if pair.estimate > 0 else "No"
         answer = "No" if pair.p_decisive > LEVEL and pair.p_margin < LEVEL else answer
         kind = control["label"].rpartition("clone of ")[2]
-        text = f"Copies of shared heads close {_share(clone_row)} of the gap, copies of {kind} of the same layers"
+        text = (
+            f"Copies of shared heads close {_share(clone_row)} of the gap, and copies of {kind} of the same layers "
+            "close"
+        )
         return Verdict(SHARING, answer, f"{text} {_share(control)}{_seen_from(answer, pair.detectable)}.", "why")
     return None
 
@@ -288,7 +297,7 @@ def _share(row: Any) -> str:
 
 def _points(pair: Any) -> str:
     change = f"{number(pair.estimate)} points{interval_text(pair.low, pair.high)}"
-    return f"Copies of shared heads minus copies of others: {change}."
+    return f"Copies of shared heads minus copies of other heads change the score by {change}."
 
 
 def _by_closing(result: Result) -> Verdict | None:
@@ -304,9 +313,9 @@ def _by_closing(result: Result) -> Verdict | None:
     answer = "Possible: tasks need each other's heads" if len(lower) else NOT_SHOWN
     answer = answer if cells["n"].max() > 1 else ONE_SEED
     text = (
-        "Closing what another task claims, instead of random heads of the same layers, costs a task points in "
-        f"{len(lower)} of {len(cells)} cases, most {worst['encoder']} without {worst['other']}'s: "
-        f"{signed(worst['estimate'])}{interval_text(worst['low'], worst['high'], 1)}"
+        "Closing the heads that another task claims, instead of random heads of the same layers, costs a task points "
+        f"in {len(lower)} of {len(cells)} cases. The largest change is that of {worst['encoder']} without the heads of "
+        f"{worst['other']}, {signed(worst['estimate'])}{interval_text(worst['low'], worst['high'], 1)}"
         f"{_seen_from(answer, worst['detectable'])}."
     )
     return Verdict(SHARING, answer, text, "why")

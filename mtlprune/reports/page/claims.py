@@ -114,13 +114,13 @@ def claim_sets(runs: Sequence[DescribedRun]) -> tuple[list[tuple[str, tuple[Clai
             continue
         if run.config.pruning.method == "given":
             notes_of_missing.append(
-                f"No map of {run.path}: its heads were given (pruning.heads), so no task claimed them"
+                f"There is no map of {run.path}, because its heads were given (pruning.heads), so no task claimed them"
             )
             continue
         try:
             claims[run] = claims_of(run)
         except RunError as error:
-            notes_of_missing.append(f"No map of {run.path}: {error}")
+            notes_of_missing.append(f"There is no map of {run.path}: {error}")
     methods = get_args(PruningConfig.model_fields["method"].annotation)
     kinds: dict[tuple[str, int, str], list[DescribedRun]] = {}
     for run in claims:
@@ -186,9 +186,10 @@ def _overview(all_selections: Sequence[Selection]) -> Grid:
         rows,
         1,
         "Selections of heads",
-        "Shared: heads that three tasks or more (of two: both) claim in most seeds. The counts differ because the "
-        "selections keep different numbers of heads: the more each task keeps, the more are shared by chance, so "
-        "compare each with its expectation from depth. The first row, whose seeds agree most, is on the first screen.",
+        "*Shared* is the number of heads that three tasks or more (with two tasks, both) claim in most seeds. The "
+        "numbers differ because the selections keep different numbers of heads. The more heads each task keeps, the "
+        "more heads are shared by chance, so compare each number with the one expected from depth alone. The first "
+        "row, whose seeds agree most, is on the first screen.",
     )
 
 
@@ -199,7 +200,7 @@ def _render_selection(selection: Selection) -> dict[str, Any]:
     for run_group, mean_map in zip(selection.run_groups, means, strict=True):
         open_counts = ", ".join(str(int(claim.open.sum())) for claim in run_group.claims)
         claimed_heads = ", ".join(head_names(run_group.claimed_by_most)) or "none"
-        caption = f"{open_counts} of {run_group.claimed_by_most.size} heads open"
+        caption = f"{open_counts} of {run_group.claimed_by_most.size} heads are open"
         maps.append(
             {
                 "title": run_group.label,
@@ -224,9 +225,9 @@ def _ties(selection: Selection) -> Iterator[str]:
             f"{run}: {tie_count} of {selection.claims[0].gates.size} tie" for run, tie_count in selection.tied.items()
         )
         yield (
-            f"gates have not told heads apart ({runs} where the wanted heads end, before they were fixed): which of "
-            "these heads stay open is no finding. Train gates longer, or choose heads of finished runs by "
-            "pruning.method=fisher."
+            f"gates do not distinguish heads ({runs} at the boundary of the heads that stay open, before they were "
+            "fixed), so it is a matter of chance which of these heads stay open. Train gates longer, or choose heads "
+            "of finished runs with pruning.method=fisher."
         )
 
 
@@ -240,8 +241,8 @@ def _reach(selection: Selection) -> Iterator[str]:
             silent.append(f"{run_group.label} (smallest q {float(q):.2g}, smallest p possible {smallest:.2g})")
     if silent:
         yield (
-            "no single head is open in more seeds than chance within its layer explains, corrected over all heads: "
-            f"{', '.join(silent)}. Where heads are shared is a matter of all of them together (see the overlap)."
+            "for {', '.join(silent)}, no single head is open in more seeds than chance within its layer explains, "
+            "after correction over all heads. Only all heads together show whether heads are shared (see the overlap)."
         )
 
 

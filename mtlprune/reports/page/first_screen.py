@@ -91,9 +91,9 @@ def _unlearnt(scored: Scored) -> str:
             column.title for column in plain if column.runs_of(task) and np.mean(column.values(task)) <= majority_score
         ]
         tasks += [f"{task.upper()} ({', '.join(low)})"] * bool(low)
-    baseline = "the majority baseline, which gives every word or sentence its most frequent value in train"
-    advice = "train longer or on more sentences before believing what is said of their heads and gaps"
-    return f"No better than {baseline}: {', '.join(tasks)}; {advice}." if tasks else ""
+    baseline = "the majority baseline, which gives every word or sentence its most frequent label in train"
+    advice = "train longer or on more sentences before you interpret the heads and gaps of these tasks"
+    return f"These tasks are not better than {baseline}: {', '.join(tasks)}. Please {advice}." if tasks else ""
 
 
 # -- the map -----------------------------------------------------------------------------------------------------------
@@ -115,17 +115,18 @@ def _claim_map(selection: Selection) -> dict[str, Any]:
     phi, stable = answers.phi_of(selection.result), answers.phi_words(selection.result)
     warnings = []
     if selection.tied:
-        warnings.append("gates have not told heads apart")
+        warnings.append("gates do not distinguish heads")
     if phi is None:
         warnings.append("another seed may choose other heads")
     elif phi[0] < answers.UNSTABLE:
         warnings.append("another seed would choose other heads")
     seeds = "in most seeds" if max(len(run_group.claims) for run_group in groups) > 1 else "with one seed"
-    outlined = f"; outlined: {claiming_tasks}" if len(groups) > 1 else ""
+    outlined = f", and heads of {claiming_tasks} are outlined" if len(groups) > 1 else ""
     return {
         "rows": rows,
         "colours": colours,
-        "about": "A cell is a head (rows: layers, 1 at the top). Its stripes are the tasks that claim it "
+        "about": "Each cell is a head, and rows are layers, with layer 1 at the top. Stripes are the tasks that claim "
+        "the head "
         f"{seeds}{outlined}.",
         "selection": ", ".join(filter(None, [selection.title, stable])),
         "warning": "; ".join(warnings),
@@ -218,8 +219,10 @@ def plot(joint: Joint) -> Figure | None:
         return None
     seeds = any(gap.seeds for gaps, _ in sides for gap in gaps)
     budgets = [joint.training_budget] * bool(joint.gaps) + [joint.own_budget] * bool(joint.gaps_with_more_updates)
-    caption = f"Joint training {', and '.join(budgets)}; 95 % over " + (
-        "seeds and sentences; filled: p < 0.05 (Holm); hollow: no evidence." if seeds else "sentences."
+    caption = f"Differences are those of joint training {' and '.join(budgets)}, with 95 % intervals over " + (
+        "seeds and sentences. Filled dots have p < 0.05 (Holm), and hollow dots are no evidence."
+        if seeds
+        else "sentences."
     )
     title, chart = f"{joint.title}, points", forest(rows, x_title="joint is worse ← → better", width=240)
     return Figure(figure(chart, title), f"{title}. {'; '.join(row.words for row in rows)}", caption)
@@ -266,8 +269,15 @@ def _following(runs: Sequence[DescribedRun], unasked: Sequence[str], ask: str) -
     seeds = {run.seed for run in runs if not run.config.train.start}
     if 0 < len(seeds) < 3:
         words = "one seed cannot" if len(seeds) == 1 else "two seeds can hardly"
-        yield f"{words} separate tasks from chance in training; this command uses three seeds and writes a report", ask
+        yield (
+            f"{words} separate effects of tasks from random variation of training. This command uses three seeds and "
+            "writes a report",
+            ask,
+        )
     elif unasked:
-        yield f"this command answers it and writes a report: {' '.join(unasked)}", ask
+        yield f"this command answers the open questions and writes a report ({' '.join(unasked)})", ask
     if any(run.corpus == "grammar" for run in runs):
-        yield "this corpus is generated; build one of your own files", "mtlprune data build --help"
+        yield (
+            "this corpus is generated. This command shows how to build a corpus of your files",
+            "mtlprune data build --help",
+        )

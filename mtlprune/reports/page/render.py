@@ -26,22 +26,27 @@ _QUESTIONS = {
     "scores": "Does joint training cost points?",
     "claims": "Do tasks claim the same heads?",
     "why": "Is it because they share heads?",
-    "know": "What do heads know?",
+    "know": "Which labels do heads identify?",
     "other": "What else was measured?",
     "runs": "What was run?",
 }
 """Sections of the page, in this order, by their anchors."""
 TERMS = {
-    "STL, MTL-5": "single-task learning, each task alone; multi-task learning, five tasks together.",
-    "sampled": "joint training whose batches are of one task each, drawn at random, so that it makes more updates.",
-    "claim": "a head that a run keeps open for a task; of a task: in most of its runs (seeds).",
-    "π ≥ 0.9": "stable heads: nine of ten halves of the training data select them.",
-    "Φ": "how far runs agree on heads: 1 for the same ones, 0 by chance.",
-    "layer depth": "as many heads in each layer, drawn at random: what follows from which layers heads lie in.",
-    "Holm": "p corrected for the number of differences that answer one question.",
-    "filled, hollow": "p < 0.05 after this correction; no evidence, which is not evidence of no difference.",
-    "detectable": "the smallest difference that four of five such studies would show.",
-    "2-9": "head 9 of layer 2; both count from 1.",
+    "STL, MTL-5": "STL is single-task learning, with one task per run. MTL-5 is multi-task learning, with five tasks "
+    "in one run.",
+    "sampled": "Sampled training is joint training with one task per batch, which is drawn at random, so that it makes "
+    "more updates.",
+    "claim": "A claim of a run is a head that it keeps open. A claim of a task is a head that most of its runs (seeds) "
+    "claim.",
+    "π ≥ 0.9": "Heads are stable if at least nine of ten halves of the training data select them.",
+    "Φ": "Φ is the agreement of runs on heads, which is 1 for the same heads and 0 at random.",
+    "layer depth": "What layer depth explains is the overlap of heads that are drawn at random with the same number in "
+    "each layer.",
+    "Holm": "p is corrected by Holm's method for the number of differences that answer one question.",
+    "filled, hollow": "Filled dots have p < 0.05 after this correction. Hollow dots are no evidence of a difference, "
+    "which does not mean that there is no difference.",
+    "detectable": "The detectable difference is the smallest one that four of five such studies would find.",
+    "2-9": "2-9 is head 9 of layer 2, both counted from 1.",
 }
 """Words of the page → their meaning, at its end."""
 _MIN_SHRINK = 0.72

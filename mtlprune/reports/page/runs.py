@@ -60,7 +60,7 @@ def _treated(runs: Sequence[DescribedRun]) -> Iterator[str]:
         for line in run.folder.read_gates()[-1:] if has_given_heads else ():
             sets = line["gates"].items()
             open_heads = {task: head_names(np.array(gates)) for task, gates in sets}
-            parts.append(f"only the given heads open, {_name_heads(open_heads)} (layer-head)")
+            parts.append(f"only the given heads {_name_heads(open_heads)} (layer-head) are open")
         if parts:
             yield f"{run.path} was treated: {'; '.join(parts)}."
 
@@ -70,7 +70,11 @@ def _of_heads(heads: _Heads = MappingProxyType({}), imitated: _Heads = MappingPr
     if not heads:
         return ""
     shared_count = sum(len(set(heads[task]) & set(avoided)) for task, avoided in imitated.items())
-    random_note = f", drawn at random beside {_name_heads(imitated)}; {shared_count} in both" if imitated else ""
+    random_note = (
+        f", drawn at random in the layers of {_name_heads(imitated)}, with {shared_count} heads in both"
+        if imitated
+        else ""
+    )
     return f" of the heads {_name_heads(heads)} (layer-head{random_note})"
 
 
@@ -103,7 +107,7 @@ def _facts(runs: Sequence[DescribedRun]) -> list[tuple[str, str]]:
         ("Seeds", ", ".join(map(str, sorted({run.seed for run in runs})))),
         ("Versions", ", ".join(versions)),
         ("Machine", "; ".join(_values(runs, "processor") + _values(runs, "platform")) or "unknown"),
-        ("Time", f"{duration(sum(_seconds(run) for run in runs))} of training, all runs added"),
+        ("Time", f"{duration(sum(_seconds(run) for run in runs))} of training in all runs"),
         (
             "Begun",
             " to ".join(_moment(moment) for moment in dict.fromkeys([*start_times[:1], *start_times[-1:]]))
@@ -151,14 +155,14 @@ def _settings(runs: Sequence[DescribedRun]) -> dict[str, Grid]:
 
 def _caveats(runs: Sequence[DescribedRun]) -> Iterator[str]:
     if unfinished := [run.path for run in runs if not run.finished]:
-        yield f"Not trained to the end: {', '.join(unfinished)}."
+        yield f"These runs have not finished training: {', '.join(unfinished)}."
     if sizes := [size for run in runs if (size := _subset(run)) is not None]:
         limited_count, subsets = len(sizes), sorted(set(sizes))
         runs_text = "All runs" if limited_count == len(runs) else f"{limited_count} of {len(runs)} runs"
         yield (
             f"{runs_text} saw the first {' or '.join(f'{number:,}' for number in subsets)} training sentences "
-            "at most: where "
-            "the corpus has more, scores are not those of the full corpus, and differences may change with more data."
+            "at most. If the corpus has more, scores are not those of the full corpus, and differences may change with "
+            "more data."
         )
     seeds: dict[tuple[Any, ...], set[int]] = {}
     for run in runs:
@@ -166,10 +170,10 @@ def _caveats(runs: Sequence[DescribedRun]) -> Iterator[str]:
     if single := sum(len(numbers) == 1 for numbers in seeds.values()):
         settings_text = "Every setting" if single == len(seeds) else f"{single} of {len(seeds)} settings"
         has = "has" if single == len(seeds) or single == 1 else "have"
-        yield f"{settings_text} {has} one seed only: how much training varies by chance is not known there."
+        yield f"{settings_text} {has} only one seed, so the variation between seeds is not known."
     for name in ("mtlprune", "packages.torch", "packages.transformers", "processor"):
         values = _values(runs, name)
         if len(values) > 1:
             yield f"Runs differ in {name.rpartition('.')[2]}: {', '.join(values)}."
     if runs and not (_values(runs, "git") or _values(runs, "code")):
-        yield "No run names the commit or the hash of the code that made it; the version number is all that is known."
+        yield "No run names the commit or the hash of the code that made it, so only the version number is known."

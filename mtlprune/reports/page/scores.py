@@ -34,7 +34,7 @@ from mtlprune.sentence import Sentence
 from mtlprune.statistics.labels import FEW_ITEMS, LabelDifference, compare_counted, count_labels
 from mtlprune.statistics.standard_errors import LEVEL
 
-UNKNOWN = " Majority baseline not known: the corpus is not at hand."
+UNKNOWN = " The majority baseline is not known, because the corpus is not available."
 _LabelsBySentence = dict[str, dict[str, tuple[int, int, int]] | None]
 Gold = Callable[[str, str, str], Sequence[Sentence]]
 """Folder of a run, fingerprint of its data, split → gold sentences. Raises RunError where they are not to be had."""
@@ -80,10 +80,10 @@ def compared(
             groups.setdefault((run.fingerprint, chosen_split), []).append(run)
         else:
             unscored.setdefault(chosen_split, []).append(run)
-    left_out = [_note_unscored(split_runs, name, "no table shows") for name, split_runs in unscored.items()]
+    left_out = [_note_unscored(split_runs, name, "no table has") for name, split_runs in unscored.items()]
     if split is None and len({name for _, name in groups}) > 1:
         other_runs = [run for (_, name), group in groups.items() if name != "test" for run in group]
-        left_out.append(_note_unscored(other_runs, "test", "tables of their own show"))
+        left_out.append(_note_unscored(other_runs, "test", "separate tables have"))
     tables: list[Scored] = []
     for (_, name), group in sorted(groups.items(), key=lambda item: (item[0][1] != "test", item[0])):
         comparison = compare(group, name, None if tables else baselines)
@@ -100,7 +100,7 @@ def _note_unscored(runs: Sequence[DescribedRun], split: str, location: str) -> s
     runs_text = f"{len(paths)} runs are" if is_plural else f"{paths[0]} is"
     command = f"mtlprune evaluate {shlex.join(paths)} --split {split}"
     pronoun = "them" if is_plural else "it"
-    return f"{runs_text} not scored on {split}, so {location} {pronoun}; this scores the rest: {command}"
+    return f"{runs_text} not scored on {split}, so {location} {pronoun}; this command scores the rest: {command}"
 
 
 def part(tables: Sequence[Scored], left_out: Sequence[str]) -> Part:
@@ -111,8 +111,8 @@ def part(tables: Sequence[Scored], left_out: Sequence[str]) -> Part:
         caveats += [f"{prefix}{line}" for line in notes(scored.comparison)]
         if scored.chose:
             caveats.append(
-                f"{prefix}scores are those of the split that also chose the best epoch, so they are a little too good; "
-                "differences suffer less, since every setting was chosen in the same way."
+                f"{prefix}scores are those of the split that also chose the best epoch, so they are a little too high. "
+                "Differences are affected less, because every setting was chosen in the same way."
             )
     return Part(
         "table",
@@ -141,8 +141,9 @@ def _render_table(scored: Scored) -> dict[str, Any]:
     }
     if comparison.tests:
         caption = (
-            "Differences in points with 95 % intervals over seeds and sentences (with one run, over sentences only); "
-            "full dots: significant over both after Holm's correction within a question, never with one run."
+            "Differences are in points, with 95 % intervals over seeds and sentences (with one run, over "
+            "sentences only). Filled dots are significant over both after Holm's correction within a question, which "
+            "is not possible with one run."
         )
         differences = list(_differences(comparison))
         content["forest"] = forest_figure(differences, "Differences", "difference, points", caption, 420)
@@ -236,14 +237,14 @@ def labels_part(tables: Sequence[Scored], gold: Gold, resamples: int) -> Part | 
                 if rows := _compared(contrast, task, gold, resamples):
                     by_task[task] = rows
             except RunError as error:
-                caveats.append(f"No labels of {task.upper()}, {contrast.title}: {error}")
+                caveats.append(f"There are no labels of {task.upper()} in {contrast.title}: {error}")
         if by_task:
             contrasts_shown.append(_one_contrast(contrast, by_task))
             findings.append(_labels_found(by_task, f" ({contrast.title})" if has_contrasts else ""))
             if rare_count := sum(row.is_rare for rows in by_task.values() for row in rows):
                 caveats.append(
                     f"{contrast.title}: {rare_count} of {sum(map(len, by_task.values()))} labels have fewer than "
-                    f"{FEW_ITEMS} gold items; they are marked ° and not tested. The q of the others is corrected "
+                    f"{FEW_ITEMS} gold items, and are marked ° and not tested. The q of the other labels is corrected "
                     "(Benjamini and Hochberg) within a task, not over tasks."
                 )
     holds = {"contrasts": contrasts_shown, "several": has_contrasts}
@@ -287,8 +288,8 @@ def _counted_labels(folder: RunFolder, split: str, task: str, truth: Sequence[Se
     missing = [sentence.id for sentence in truth if sentence.id not in predicted]
     if missing or len(predicted) != len(truth):
         raise RunError(
-            f"{folder.path} has predictions of {len(predicted)} sentences of {split}, the corpus has {len(truth)}"
-            + (f" (first without one: {missing[0]})" if missing else "")
+            f"{folder.path} has predictions of {len(predicted)} sentences of {split}, and the corpus has {len(truth)} "
+            "sentences" + (f" (the first sentence without a prediction is {missing[0]})" if missing else "")
         )
     return {gold.id: count_labels(task, gold, predicted[gold.id]) for gold in truth}
 
@@ -297,7 +298,7 @@ def _one_contrast(contrast: _Contrast, by_task: dict[str, list[LabelDifference]]
     plots, words = [], []
     for task, rows in by_task.items():
         if intervals := [_interval_of_row(row) for row in rows if not row.is_rare]:
-            frequency_note = f", {DOZEN} most frequent of {len(intervals)} labels" if len(intervals) > DOZEN else ""
+            frequency_note = f", the {DOZEN} most frequent of {len(intervals)} labels" if len(intervals) > DOZEN else ""
             plots.append(forest(intervals, title=f"{task.upper()}{frequency_note}", width=180))
             text = "; ".join(interval.words for interval in intervals[:DOZEN])
             words.append(f"{task.upper()}: F1 of joint minus single-task training by label. {text}.")
@@ -332,7 +333,8 @@ def _labels_found(by_task: dict[str, list[LabelDifference]], location: str) -> s
     gained = sum(row.difference.delta > 0 for _, row in significant)
     worst_labels = ", ".join(f"{task} {label} ({delta:+.1f})".replace("-", "−", 1) for delta, task, label in losses[:3])
     return (
-        f"Of {tested} labels with enough items, joint training loses {len(losses)} and gains {gained} beyond "
-        "the chance "
-        "of sentences, of these runs" + location + (f"; it loses most on {worst_labels}." if worst_labels else ".")
+        f"Of {tested} labels with enough items, joint training loses F1 on {len(losses)} and gains F1 on {gained} "
+        "beyond the chance of sentences, in these runs"
+        + location
+        + (f"; the largest losses are those of {worst_labels}." if worst_labels else ".")
     )

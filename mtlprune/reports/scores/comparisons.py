@@ -89,7 +89,7 @@ def _questions(comparison: Comparison) -> dict[str, set[int]]:
     for places in families.values():
         first, reference = columns[places[0]], columns[comparison.against[places[0]]]
         runs, tasks = first.runs[0], len(first.runs[0].tasks)
-        setting_names = ", ".join(filter(None, [f"{tasks} tasks together", runs.pruning, runs.treatment, runs.regime]))
+        setting_names = ", ".join(filter(None, [f"{tasks} tasks jointly", runs.pruning, runs.treatment, runs.regime]))
         title = f"{first.title if len(places) == 1 else setting_names} − {reference.title}"
         title += f", {first.encoder}" if len(comparison.encoders()) > 1 else ""
         questions.setdefault(title, set()).update(places)

@@ -54,6 +54,6 @@ def warnings(columns: Columns) -> Iterator[str]:
                 if runs and (mean_score := mean(run.scores[task] for run in runs)) < score:
                     yield (
                         f"Warning: {task.upper()} in {column.title} scores {mean_score:.2f}, below the {score:.2f} of "
-                        f"plain fine-tuning with {plain.updates} updates; tune the settings before you compare "
+                        f"plain fine-tuning with {plain.updates} updates; tune the settings before you compare runs "
                         "(docs/guides/tuning.md)."
                     )

@@ -87,7 +87,7 @@ class Tested:
 
 @dataclass
 class Comparison(Columns):
-    """Columns side by side, with the tests of their differences."""
+    """Columns of scores with the tests of their differences."""
 
     tests: dict[tuple[int, str], Tested] = field(default_factory=dict)
     """Column and task → the test of that difference."""
@@ -110,8 +110,9 @@ class Comparison(Columns):
         return html([*blocks(self), *notes(self)])
 
     def frame(self) -> pd.DataFrame:
-        """A row for each number of the table, unrounded: column, task, score, n, mean, sd and, where a difference was
-        tested, its size, intervals and p-values; what ``mtlprune table --format csv`` writes."""
+        """A data frame with a row for each number of the table, without rounding, which ``mtlprune table --format csv``
+        writes. Its columns are column, task, score, n, mean, sd and, if a difference was tested, its size, intervals
+        and p-values."""
         return pd.DataFrame(records(self))
 
 
@@ -477,20 +478,23 @@ def legend(comparison: Comparison, intervals: bool = True) -> str:
     if _has_triangle(comparison):
         parts.append("+POS means training together with POS and nothing else")
     if any(run.heads for column in columns for run in column.runs):
-        parts.append("Heads are counted as those open or kept, of all")
+        parts.append("Heads are given as the number of open or kept heads out of all heads")
     if comparison.speeds:
-        parts.append("Speed is sentences a second without the closed heads, divided by those with closed heads masked")
+        parts.append(
+            "Speed is the number of sentences per second without the closed heads, divided by the number with closed "
+            "heads masked"
+        )
     parts += _differences(comparison)
     parts += _marks(comparison)
     if intervals and comparison.tests and not _has_separate_differences(comparison):
         seeds = [test.difference.has_seeds for test in comparison.tests.values()]
-        sources_of_variance = "seeds and sentences" + ("" if all(seeds) else " (with one seed: over sentences)")
+        sources_of_variance = "seeds and sentences" + ("" if all(seeds) else " (with one seed, over sentences)")
         parts.append(f"Brackets hold 95 % intervals over {sources_of_variance if any(seeds) else 'sentences'}")
     parts += _more_training(comparison)
     parts += () if comparison.reference else _other_settings(comparison)
     unfinished = [run.path for column in columns for run in column.runs if not run.finished]
     if unfinished:
-        parts.append(f"Runs not trained to the end are {', '.join(unfinished)}")
+        parts.append(f"Runs that have not finished training are {', '.join(unfinished)}")
     return ". ".join(parts) + "."
 
 
@@ -517,7 +521,7 @@ def _other_settings(comparison: Comparison) -> Iterator[str]:
             if paths and (len(columns[place].runs[0].tasks) > 1) == is_joint
         ]
         if titles:
-            yield f"In {', '.join(dict.fromkeys(titles))}, {difference_words} from STL, and other settings also do"
+            yield f"In {', '.join(dict.fromkeys(titles))}, {difference_words} from STL, and other settings also differ"
     for column in columns:
         if mixed := differing_settings(column.runs):
             yield f"The runs of {column.title} differ in {', '.join(mixed)}"
@@ -530,10 +534,13 @@ def _marks(comparison: Comparison) -> Iterator[str]:
     if any(over_seeds):
         yield f"* means p < {LEVEL} (Holm) over seeds and sentences"
     if not all(over_seeds):
-        only = "of these runs only, because one seed shows nothing about others"
+        only = "of these runs only, because one seed shows nothing about other seeds"
         yield f"† means p < {LEVEL} (Holm) over sentences, {only}"
     elif any(test.of_these_runs for test in tests):
-        yield f"† means p < {LEVEL} (Holm) over sentences of these runs only, which is not beyond the variance of seeds"
+        yield (
+            f"† means p < {LEVEL} (Holm) over sentences of these runs only, so the difference does not exceed the "
+            "variance of seeds"
+        )
 
 
 def _more_training(comparison: Comparison) -> Iterator[str]:
@@ -572,14 +579,16 @@ def tests_legend(comparison: Comparison) -> str:
     if any(test.difference.has_seeds for test in tests):
         free = sorted({number for test in tests for number in test.difference.wide_error.free})
         parts += [
-            "Over seeds and sentences the error of seeds is by t with ν = seeds − 1"
+            "Over seeds and sentences, the error of seeds follows a t distribution with ν = seeds − 1"
             + (f" ({', '.join(map(str, free))})" if free else "")
-            + ", and that of sentences by bootstrap",
-            f"p (within ±{comparison.margin:g}) is of two one-sided tests and not corrected; below {LEVEL} the "
-            f"difference is smaller than {'one point' if comparison.margin == 1 else f'{comparison.margin:g} points'}",
+            + ", and the error of sentences is computed by bootstrap",
+            f"p (within ±{comparison.margin:g}) is that of two one-sided tests and is not corrected. If it is below "
+            f"{LEVEL}, the difference is smaller than "
+            f"{'one point' if comparison.margin == 1 else f'{comparison.margin:g} points'}",
         ]
     parts += [
-        "Over sentences alone these runs are held fixed, the interval is by bootstrap, and p by randomisation",
+        "Over sentences alone, these runs are held fixed, the interval is computed by bootstrap, and p by "
+        "randomisation",
         "All p are two-sided except those within the margin",
         "p (Holm) is corrected over the differences of one question, and intervals are not",
         f"The questions have these numbers of differences: {' · '.join(questions)}",
@@ -613,7 +622,7 @@ def _reach(comparison: Comparison) -> Iterator[str]:
     number, smallest = min(((sizes[t.question], t.difference.floor) for t in tests.values()), key=math.prod)
     if smallest * number >= LEVEL:
         is_exact = all(test.difference.exact for test in tests.values())
-        advice = "more sentences are needed" if is_exact else "take more --resamples"
+        advice = "more sentences are needed" if is_exact else "give more --resamples"
         yield (
             f"None of these tests can reach {LEVEL}, because the smallest possible p is {smallest:.2g} "
             f"({min(1.0, smallest * number):.2g} after correction for {plural(number, 'difference')}); {advice}."
@@ -635,16 +644,16 @@ def _seeds(comparison: Comparison) -> Iterator[str]:
     numbers = {min(test.difference.seeds) for test in comparison.tests.values()}
     if 1 in numbers:
         yield (
-            "For settings with one run, the tests show whether these runs differ on other sentences of this kind, and "
-            "not whether runs with other seeds do, so nothing is called significant there. Whether the difference is "
-            f"smaller than the margin of {comparison.margin:g} points needs two seeds or more."
+            "For settings with one run, the tests show whether these runs differ on other sentences of this kind. They "
+            "do not show whether runs with other seeds differ, so nothing is called significant. A test of differences "
+            f"below the margin of {comparison.margin:g} points needs two or more seeds."
         )
     for number in sorted(numbers - {1}):
         floor = 2 / 2**number
         if floor >= LEVEL:
             yield (
                 f"A two-sided sign-flip test over {number} seeds alone cannot go below {floor:.4g}, so seeds alone "
-                f"show nothing at {LEVEL} without an assumed distribution. The interval over seeds and sentences "
+                f"cannot reach {LEVEL} without an assumed distribution. The interval over seeds and sentences "
                 "assumes that seeds vary normally."
             )
 

@@ -47,9 +47,10 @@ def check_pruning(run: NewRun) -> None:
     places = model.encoder.places
     if model.encoder.head_map is not None:
         raise ConfigError(
-            f"pruning.method: {settings.method}: this encoder has lost heads already ({model.encoder.head_map.count} "
-            f"of {places.layers * places.heads} are left), and gates need all of them; take pruning=none, or the "
-            "encoder as it was before"
+            f"pruning.method: {settings.method}: expected an encoder with all its heads, found one whose heads were "
+            f"removed ({model.encoder.head_map.count} "
+            f"of {places.layers * places.heads} are left), and gates need all heads; give pruning=none, or the encoder "
+            "before the removal"
         )
     heads = places.layers * places.heads
     if settings.keep is not None and settings.keep > heads:
@@ -78,7 +79,7 @@ def _check_stable(run: NewRun, heads: int) -> None:
         max_heads = math.ceil((2 * threshold - 1) * heads / 2) - 1
         remedy = f"keep 1 to {max_heads} heads, or raise the threshold" if max_heads > 0 else "raise the threshold"
         raise ConfigError(
-            f"pruning.keep: where each half of the data selects {keep} of {heads} heads and pruning.threshold is "
+            f"pruning.keep: if each half of the data selects {keep} of {heads} heads and pruning.threshold is "
             f"{threshold:g}, up to {bound:.1f} claims are expected to be false, which is half of {keep} or "
             f"more; {remedy}"
         )
@@ -91,8 +92,9 @@ def _check_stable(run: NewRun, heads: int) -> None:
     if settings.selector in ("gates", "topk") and settings.rate * settings.selector_updates < distance:
         raise ConfigError(
             f"pruning.rate: expected at least {distance / settings.selector_updates:.2g} for init: {settings.init} and "
-            f"{settings.selector_updates} selector_updates, found {settings.rate:g}, by which logits move less "
-            "than they start apart or open, so that chance chooses the heads; raise it, or leave out init and rate"
+            f"{settings.selector_updates} selector_updates, found {settings.rate:g}, with which logits move less than "
+            "the distance between their starting values, so that chance chooses the heads; raise the rate, or leave "
+            "out init and rate"
         )
     annotated_count = sum(any(sentence.get(task) is not None for task in run.config.tasks) for sentence in run.train)
     if min(annotated_count, settings.importance_sentences) < 2:
@@ -112,7 +114,8 @@ def check_rankings(run: NewRun) -> None:
         if open_heads and settings.keep is not None and min(open_heads) < settings.keep:
             raise ConfigError(
                 f"pruning.importance_of: expected a run with {settings.keep} open heads or more, found "
-                f"{min(open_heads)} in {settings.importance_of}, where closed ones have no importance to rank them by"
+                f"{min(open_heads)} in {settings.importance_of}, whose closed heads have no importance by which they "
+                "could be ranked"
             )
     if settings.method == "given":
         _given_masks(run.config, run.model)

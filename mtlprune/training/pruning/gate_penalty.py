@@ -93,7 +93,7 @@ def claim_like(config: Config, model: MultiTaskModel) -> Claim:
     path, places = cast(str, config.pruning.layers_like), model.encoder.places
     claims = load_claims([Path(path)])
     if len(claims) > 1:
-        raise ConfigError(f"pruning.layers_like: {path} has one gate set a task; expected a shared one")
+        raise ConfigError(f"pruning.layers_like: expected a shared gate set, found one for each task in {path}")
     [claim] = claims
     if claim.gates.shape != (places.layers, places.heads):
         raise ConfigError(
@@ -107,11 +107,12 @@ def claim_like(config: Config, model: MultiTaskModel) -> Claim:
         )
         if their_value != own_value and {their_value, own_value} != {None, SETTLE}:
             raise ConfigError(
-                f"pruning.noise: run: expected {name} {own_value} in {path}, found {their_value}; both must be alike"
+                f"pruning.noise: run: expected {name} {own_value} in {path}, found {their_value}; give both runs the "
+                "same value"
             )
     if config.pruning.noise == "run" and not any(0 < value < 1 for _, gates in claim.history for value in gates.flat):
         raise ConfigError(
             f"pruning.noise: run: expected gates that were noisy when an epoch of {path} ended, found only open and "
-            "closed ones; take a run whose gates are trained for longer, or noise: true"
+            "closed ones; name a run whose gates are trained for longer, or give noise: true"
         )
     return claim

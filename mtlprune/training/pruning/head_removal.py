@@ -85,12 +85,12 @@ def request(run: str | Path, task: str | None, most_open: int | None) -> Removal
     config = source.config
     cloned = config.treatment.clone is not None
     if task is None and (cloned or SHARED not in sets):
-        obstacle = "clones of heads" if cloned else "a gate set for each task, so each task lost other heads"
-        raise RunError(f"{source.path} has {obstacle}; expected --task with one of {', '.join(config.tasks)}")
+        obstacle = "clones of heads" if cloned else "a gate set for each task, so each task has other closed heads"
+        raise RunError(f"{source.path} has {obstacle}; give --task with one of {', '.join(config.tasks)}")
     if task is not None and task not in (config.tasks if cloned else sets):
         shared = "one gate set that all tasks share; leave --task out"
         available = shared if SHARED in sets else f"gates of {', '.join(sets)}"
-        raise RunError(f"{source.path} has no gates of the task {task!r}: it has {available}")
+        raise RunError(f"{source.path}: expected gates of the task {task!r}, found {available}")
     layers, heads = next(iter(sets.values())).shape
     if most_open is not None and most_open > layers * heads:
         raise RunError(
@@ -102,7 +102,7 @@ def request(run: str | Path, task: str | None, most_open: int | None) -> Removal
     if corpus.fingerprint != expected_fingerprint:
         raise RunError(
             f"{path} has the fingerprint {corpus.fingerprint[:16]}…, but {source.path} was trained on "
-            f"{expected_fingerprint[:16]}…; bring that data back: the run is checked and scored on it after removal"
+            f"{expected_fingerprint[:16]}…; restore that corpus, on which the run is checked and scored after removal"
         )
     return RemovalRequest(source, task, SHARED if SHARED in sets else str(task), most_open, corpus)
 
@@ -113,7 +113,7 @@ def appearing(out: Path) -> Iterator[RunFolder]:
     if out.exists() and not out.is_dir():
         raise RunError(f"--out: {out} is a file; name a new folder")
     if out.is_dir() and any(out.iterdir()):
-        raise RunError(f"--out: {out} is not empty; name a new folder, or remove that one")
+        raise RunError(f"--out: {out} is not empty; name a new folder, or remove this folder")
     try:
         with replacing_folder(out) as staging:
             yield RunFolder(staging)
@@ -153,7 +153,8 @@ def prune(request: RemovalRequest, folder: RunFolder, out: Path) -> Pruned:
         raise RunError(
             f"{request.source.path}: without the heads, word vectors of {len(sentences)} sentences of "
             f"{config.data.dev} differ by {difference:.1e} of the largest number in them, expected at most "
-            f"{TOLERANCE:.0e}; nothing is written. This is a defect: please report it with the encoder's name"
+            f"{TOLERANCE:.0e}; nothing was written. This is a defect of mtlprune. Please report it with the name of "
+            "the encoder"
         )
     return Pruned(gates, reloaded, head_map, sizes, difference)
 
@@ -206,7 +207,7 @@ def write(
     except Exception as error:
         if out_of_memory(error):
             raise
-        raise RunError(f"{out}: its encoder could not be written ({error}); nothing was left there") from error
+        raise RunError(f"{out}: the encoder could not be written ({error}); nothing was written") from error
     sha256 = save_weights(folder.weights_path(epoch), model)
     folder.write_json("vocabulary.json", {task: vocabularies[task] for task in request.tasks})
     best_scores = {

@@ -129,7 +129,8 @@ class TargetPenalty(Penalty):
     def __init__(self, keep: int, heads: int, total: int, warmup: float = 0.4, settle: float = 0.6) -> None:
         if not warmup <= settle:
             raise ConfigError(
-                f"the settling share of the updates: expected at least the warm-up's {warmup}, found {settle}"
+                f"the settling share of the updates: expected at least the share of the warm-up ({warmup}), found "
+                f"{settle}"
             )
         self.keep, self.heads, self.total = keep, heads, total
         self.warmup, self.settle = warmup, settle
@@ -377,7 +378,8 @@ def largest(
     if int((deciding_flat[mask == 0] >= border).sum()):
         tie_count = int((deciding_flat == border).sum())
         log.warning(
-            "%s not told heads apart: %d are alike at the border of the %d that stay; chance decides among equal ones",
+            "%s not distinguished heads, because %d are equal at the boundary of the %d that stay open; chance decides "
+            "between them",
             *(subject, tie_count, keep),
         )
     return mask.view_as(values)

@@ -269,7 +269,7 @@ def choose(run: Run, folder: RunFolder, precision: torch.dtype) -> Tensor:
     )
     is_claimed = frequencies >= settings.threshold
     if not is_claimed.any():
-        log.warning("no head was selected in %g of the halves: all heads are closed", settings.threshold)
+        log.warning("no head was selected in %g of the halves, so all heads are closed", settings.threshold)
     return is_claimed.float()
 
 

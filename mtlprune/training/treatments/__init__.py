@@ -75,7 +75,7 @@ def _check_gradients(name: str, config: Config) -> None:
         (projects, "treatment.project"),
     ):
         if is_set:
-            raise ConfigError(f"treatment.{name} does not go with {setting}; leave one of them out")
+            raise ConfigError(f"treatment.{name} cannot be combined with {setting}; leave one of the two out")
 
 
 def _chosen_heads(model: MultiTaskModel, name: str) -> Sets:

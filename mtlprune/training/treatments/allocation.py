@@ -80,7 +80,7 @@ class Clone(Treatment[CloneConfig]):
         if model.encoder.places.family.positions:
             kind = model.encoder.config.model_type
             raise EncoderError(
-                f"treatment.clone: heads of this encoder ({kind}) cannot be treated one by one, because their weights "
+                f"treatment.clone: heads of this encoder ({kind}) cannot be treated separately, because their weights "
                 "read positions too"
             )
 

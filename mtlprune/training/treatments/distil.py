@@ -143,7 +143,7 @@ class Distil(Treatment[DistilConfig]):
         for task, path in self.options.teachers.items():
             # A resumed run must have the very teachers that it began with, which its manifest names with their sums.
             key = f"treatment.distil.teachers.{task}"
-            advice = f"{key} names it; bring it back, or choose another --out"
+            advice = f"{key} names it; restore it, or choose another --out"
             if key not in files:
                 raise damaged(run.folder.path / "manifest.json")
             verify_file(Path(files[key]["file"]), files[key]["sha256"], advice)
@@ -154,8 +154,8 @@ class Distil(Treatment[DistilConfig]):
         for task, path in options.teachers.items() if not run.resumes else ():
             key, student = f"treatment.distil.teachers.{task}", run.model.tasks[task]
             if teaching_of(student) is None:
-                reason = "; take predicates: classified" if isinstance(student, SRL) else ""
-                raise ConfigError(f"{key}: the decoder of {task} can neither teach nor be taught{reason}")
+                reason = "; give predicates: classified" if isinstance(student, SRL) else ""
+                raise ConfigError(f"{key}: the decoder of {task} cannot be distilled{reason}")
             teacher_folder = check_finished(path, key, run.folder)
             teacher_folder.refuse_packed("weights")
             teacher_config = teacher_folder.config

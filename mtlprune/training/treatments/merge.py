@@ -63,7 +63,9 @@ class Merge(Treatment[MergeConfig]):
             single_task_config = run.config.model_copy(update={"tasks": (task,)})
             source = check_compatible(single_task_config, path, key, run.folder)
             if source.has("gates.jsonl"):
-                raise ConfigError(f"{key}: expected a run with all heads open, but {path} was pruned as it was trained")
+                raise ConfigError(
+                    f"{key}: expected a run with all heads open, found {path}, which was pruned in training"
+                )
             check_same_labels({task: run.vocabularies[task]}, source, key)
 
     @classmethod

@@ -15,12 +15,15 @@ class EqualLossOptions(Block):
     """Settings of the comparison at equal training loss."""
 
     slower: float = Field(
-        default=0.15, ge=0, description="Share of the cost below which joint training only optimises more slowly."
+        default=0.15,
+        ge=0,
+        description="Share of the cost left at equal loss below which joint training counts as only optimising more "
+        "slowly.",
     )
     worse: float = Field(
         default=0.4,
         gt=0,
-        description="Share of the cost at equal loss above which joint training counts as generalising worse.",
+        description="Share of the cost left at equal loss above which joint training counts as generalising worse.",
     )
     resamples: int = Field(default=10_000, ge=1, description="Number of resamples of sentences.")
 
@@ -31,9 +34,9 @@ ANALYSIS = Analysis(
     question="Does joint training optimise more slowly, or does it generalise worse?",
     help="""Compare joint runs with single-task runs of the same training loss, and of the same number of updates.
 
-    Name single-task runs of several numbers of updates, each with its own schedule, and joint runs; all of them with
-    train.log_train_loss. The height of a joint run over the single tasks' curve of score against training loss is the
-    part of its cost that more updates cannot take away.""",
+    Name single-task runs with several numbers of updates, each with a complete schedule, and joint runs. All runs need
+    train.log_train_loss. The distance of a joint run from the single tasks' curve of score against training loss is the
+    part of its cost that more updates cannot remove.""",
     needs=frozenset({"scores"}),
     options=EqualLossOptions,
 )

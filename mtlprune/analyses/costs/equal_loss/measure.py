@@ -52,8 +52,8 @@ def measure(request: Request) -> Result:
     logged = {run.config.train.log_train_loss for setting in settings for run in setting.runs}
     if len(logged) > 1:
         raise RunError(
-            f"expected the same train.log_train_loss in all runs, found {', '.join(map(str, sorted(logged)))}; losses "
-            "of other sentences cannot be compared"
+            f"expected the same train.log_train_loss in all runs, found {', '.join(map(str, sorted(logged)))}; give "
+            "all runs the same number, because losses of different sentences cannot be compared"
         )
     costs, shares, notes, outside = [], [], [], 0
     for joint in joints:
@@ -72,7 +72,7 @@ def measure(request: Request) -> Result:
             places: list[slice | list[int]] = [*([place] for place in range(len(tasks))), slice(None)]
             figures[UPDATES] = [gap(joint, equal[0], seeds, of) for of in places]
         else:
-            notes.append(f"No single-task runs have {joint.updates:,} updates, as joint runs do.")
+            notes.append(f"Joint runs have {joint.updates:,} updates, and no single-task runs have this number.")
         for mode, rows in figures.items():
             costs += [
                 ({"updates": joint.updates, "mode": mode, "task": task}, Contrast.of(figure))
@@ -82,7 +82,9 @@ def measure(request: Request) -> Result:
             # The share is of the mean over tasks: shares of single tasks would divide by differences near 0.
             shares.append({"updates": joint.updates, **share_of(figures[LOSS][-1], figures[UPDATES][-1])})
     if outside:
-        notes.append(f"In {outside} cases (a task and a seed) the training loss of a joint run lies beyond the curve.")
+        notes.append(
+            f"In {outside} cases of a task and a seed, the training loss of a joint run lies beyond the curve."
+        )
     about: dict[str, Any] = {"split": request.split, "encoders": [], "tasks": tasks, "notes": notes}
     about |= {"settings": {**request.options.model_dump(mode="json"), "seed": request.seed}}
     about |= {"sentences": settings[0].systems[0].counts.shape[1]}
@@ -150,8 +152,8 @@ def _loss(run: ScoredRun, task: str) -> float:
         if line["epoch"] == best and task in line.get("train_loss", {}):
             return float(line["train_loss"][task])
     raise RunError(
-        f"{run.path}: expected the training loss of its best evaluation in metrics.jsonl, found none; train it anew "
-        "with train.log_train_loss=500"
+        f"{run.path}: expected the training loss of its best evaluation in metrics.jsonl, found none; train the run "
+        "again with train.log_train_loss=500"
     )
 
 

@@ -35,8 +35,8 @@ def findings(result: Result) -> list[str]:
         sentences.append(
             f"With {row.updates:,} updates joint training changes the mean score by {with_interval(at_updates)} "
             f"points. Compared with single tasks of equal training loss it changes the score by "
-            f"{with_interval(at_loss)}, which is {percent(row.value)} of the first change ({interval}): "
-            f"{explanation(row, settings)}."
+            f"{with_interval(at_loss)}, which is {percent(row.value)} of the first change ({interval}). "
+            f"{_in_words(explanation(row, settings))}."
         )
     return sentences + list(result.about["notes"])
 
@@ -48,6 +48,12 @@ def explanation(row: Any, settings: dict[str, Any]) -> str:
     if row.n > 1 and row.low >= settings["worse"]:
         return "joint training generalises worse at the same training loss"
     return UNDECIDED
+
+
+def _in_words(explanation_supported: str) -> str:
+    if explanation_supported == UNDECIDED:
+        return "The data do not decide whether it optimises more slowly or generalises worse"
+    return f"This supports that {explanation_supported}"
 
 
 def _costs(result: Result) -> pd.DataFrame:

@@ -15,8 +15,8 @@ class ClaimsOptions(Block):
 ANALYSIS = Analysis(
     name="claims",
     title="Claimed heads: overlap and stability",
-    question="Compare the heads that runs claim, between tasks and seeds.",
-    help="Compare which heads runs claim: stability, shared heads and their p-values, variance, stem heads.",
+    question="Do tasks and seeds claim the same heads?",
+    help="Compare which heads runs claim, by stability, shared heads with p-values, variance and stem heads.",
     needs=frozenset({"runs"}),
     options=ClaimsOptions,
     columns=None,

@@ -74,8 +74,8 @@ def _read_groups(claims: Sequence[Claim]) -> Groups:
     single = [run_group for run_group in run_groups if not run_group.joint]
     if not single:
         raise ClaimError(
-            f"stem heads are counted over single tasks, and {', '.join(c.label for c in run_groups)} is none; name "
-            "runs with gates that were trained on one task each"
+            "stem heads are counted over single tasks: expected runs with gates that were trained on one task each, "
+            f"found {', '.join(c.label for c in run_groups)}; name other runs"
         )
     counts = np.stack([run_group.claimed_by_most for run_group in single]).sum(axis=0, dtype=np.int64)
     gates = {run_group.label: run_group.mean for run_group in run_groups}
@@ -93,8 +93,8 @@ def groups_of(claims: Sequence[str | Path], sources: Sequence[Source]) -> Groups
     groups, kinds = _read_groups(load_claims(claims)), sorted({source.kind for source in sources})
     if groups.encoder not in kinds:
         raise ClaimError(
-            f"the claims are of {groups.encoder}, but none of the encoders to be measured is that one or began with it "
-            f"({', '.join(kinds)}); heads of different encoders do not correspond"
+            f"the claims are of {groups.encoder}: expected this encoder or one that started from it, found "
+            f"{', '.join(kinds)}; name such an encoder, because heads of different encoders do not correspond"
         )
     return groups
 
@@ -106,12 +106,12 @@ def claimed_heads(claims: Sequence[str | Path], sources: Sequence[Source]) -> di
         ClaimError: as `groups_of`; no claims, or a label that claims no head or all.
     """
     if groups_of(claims, sources) is None:
-        raise ClaimError("whose heads are meant? name runs with gates or with stable claims (--claims)")
+        raise ClaimError("expected runs with gates or with stable claims, found none; name them with --claims")
     claimed_by_label = {run_group.label: run_group.claimed_by_most for run_group in group(load_claims(claims))}
     for label, heads in claimed_by_label.items():
         if heads.all() or not heads.any():
             number = "all heads" if heads.any() else "no head"
-            raise ClaimError(f"{label} claims {number}, so there are no others to compare with; name other runs")
+            raise ClaimError(f"{label} claims {number}, so no other heads are left for comparison; name other runs")
     return claimed_by_label
 
 
@@ -143,19 +143,21 @@ def compared(
     for entry in result.about["encoders"]:
         grids, name = result.grids(entry), f"{entry['encoder']} ({entry['run']})"
         if not groups.fit(entry):
-            notes.append(f"{name} is not compared with claims: they are of {groups.encoder}'s heads.")
+            notes.append(
+                f"{name} is not compared with claims, because the claims are of the heads of {groups.encoder}."
+            )
             continue
         if closed := int((grids["gate"] <= OPEN_ABOVE).sum()):
             notes.append(
-                f"{name} has {closed} heads closed; they take no part in its comparison with claims, so free heads may "
-                "be missing."
+                f"{name} has {closed} closed heads, which are left out of its comparison with claims, so free heads "
+                "may be missing."
             )
         keys = {key: entry[key] for key in ("encoder", "run", "seed")}
         tests += [{**keys, **test} for test in compare(groups, grids, measures, permutations, seed, salt, gates)]
     if len(groups.labels) < STEM_TASKS:
         notes.append(
-            f"Claims are of {', '.join(groups.labels)} only, and a stem head is claimed by {STEM_TASKS} single tasks "
-            "or more, so there are none."
+            f"There are no stem heads, because the claims are only of {', '.join(groups.labels)}, and a stem head is "
+            f"claimed by {STEM_TASKS} single tasks or more."
         )
     claim_frames = [head_rows({"gate": gate}).assign(task=label) for label, gate in groups.gates.items()]
     claims = [*claim_frames, head_rows({"tasks": groups.counts.astype(np.float64)}).assign(task=None)]

@@ -157,18 +157,18 @@ def explain(run_groups: Sequence[RunGroup], permutations: int) -> list[str]:
     flat = [run_group.label for run_group in run_groups if any(not np.ptp(gates) for gates in run_group.gates)]
     number = "one" if single else "no"
     reasons = {
-        f"{', '.join(one_seed_labels)}: one seed, so nothing is known of the agreement within it.": one_seed_labels,
+        f"{', '.join(one_seed_labels)}: with one seed, the agreement of seeds is not known.": one_seed_labels,
         f"{', '.join(even)}: the heads of each layer are open equally often, so permuting heads within layers changes "
-        "nothing and gives no p-value.": even,
-        f"{', '.join(flat)}: all gates of a run are equal, so they correlate with nothing and have no variance.": flat,
+        "nothing, and there is no p-value.": even,
+        f"{', '.join(flat)}: all gates of a run are equal, so they have no variance and no correlations.": flat,
         "No permutations were asked for, so there are no p-values from permutations.": permutations == 0,
-        "There is one setting only, so there is nothing to compare it with.": len(run_groups) < 2,
+        "There is only one setting, so settings cannot be compared.": len(run_groups) < 2,
         f"There is {number} single task, so tasks cannot be compared, and their part of the variance is unknown.": len(
             single
         )
         < 2,
         f"With fewer than {STEM_TASKS} single tasks there can be no stem head.": len(single) < STEM_TASKS,
-        "No single task has two seeds, so seeds cannot be resampled, and their part of the variance lies in that "
-        "of tasks by heads.": single and all(len(run_group.claims) < 2 for run_group in single),
+        "No single task has two seeds, so seeds cannot be resampled, and their part of the variance is included in "
+        "that of tasks by heads.": single and all(len(run_group.claims) < 2 for run_group in single),
     }
     return [sentence for sentence, holds in reasons.items() if holds]

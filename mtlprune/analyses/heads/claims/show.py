@@ -39,7 +39,7 @@ def about(result: Result) -> str:
     return (
         f"The encoder {info['encoder']} has {info['layers']} layers of {info['heads']} heads, which makes "
         f"{plural(info['layers'] * info['heads'], 'head')}. The comparison is of {plural(runs, 'run')}. A head is open "
-        f"where its gate exceeds {settings['open_above']:g}. Tests use {settings['permutations']:,} permutations and "
+        f"if its gate exceeds {settings['open_above']:g}. Tests use {settings['permutations']:,} permutations and "
         f"seed {settings['seed']}. Heads are named LAYER-HEAD, both counted from 1."
     )
 
@@ -78,7 +78,7 @@ def answer(result: Result) -> str:
     tests = result.frames["tests"].set_index("mode")
     all_pairs, equal, unequal = (tests.loc[mode] for mode in ("all", "equal seeds", "unequal seeds"))
     if math.isnan(all_pairs.shared):
-        return "Whether tasks claim the same heads is open: two single tasks or more are needed."
+        return "These runs cannot show whether tasks claim the same heads, because two or more single tasks are needed."
     first = (
         f"Two runs of different single tasks share {number(all_pairs.shared, 1)} open heads on average, and layer "
         f"depth alone explains {number(all_pairs.expected, 1)}"
@@ -94,13 +94,13 @@ def answer(result: Result) -> str:
             f"{number(unequal.shared, 1)} (expected {number(unequal.expected, 1)}, p {probability(unequal.p)})."
         )
     test = f"(z = {number(all_pairs.z)}, p {probability(all_pairs.p)})"
-    verdict = f"They share more than depth explains {test}."
+    verdict = f"They share more heads than depth explains {test}."
     if all_pairs.p > LEVEL:
         error = (
             (all_pairs.shared - all_pairs.expected) / all_pairs.z if all_pairs.z else math.nan
         )  # of the null: permuted heads
         could_be_seen = seen_from(float(detectable(error)), unit="heads")
-        verdict = f"We found no evidence that they share more than depth explains {test}{could_be_seen}."
+        verdict = f"We found no evidence that they share more heads than depth explains {test}{could_be_seen}."
     return f"{first}. {verdict}{seeds_note}{_by_label(result)}"
 
 
@@ -113,7 +113,10 @@ def _by_label(result: Result) -> str:
     more = f" Beyond depth they share {number(deep.within, 1)} and {number(deep.between, 1)} (p {probability(deep.p)})."
     if ranked := tests.get(("all", "beyond depth and ranking")):
         ranking_gap = number(ranked.within - ranked.between, 1)
-        more += f" Without what all runs rank alike, the difference is {ranking_gap} (p {probability(ranked.p)})."
+        more += (
+            f" Without the preferences that all runs have in common, the difference is {ranking_gap} (p "
+            f"{probability(ranked.p)})."
+        )
     if unequal_test := tests.get(("unequal seeds", "shared heads")):
         more += (
             f" Among unequal seeds only, p for shared heads is {probability(unequal_test.p)} (at least "
@@ -147,14 +150,14 @@ def stable(result: Result) -> list[str]:
     keys = [(task, "within", MODES[0], "phi") for task in result.about["single"]]
     words += [f"Φ of two runs of {key[0]} is {_interval(rows_by_key[key])}." for key in keys if key in rows_by_key]
     if words:
-        intro = "The stability Φ is 1 for the same heads and 0 for independent draws, and its intervals are of 95 %."
+        intro = "The stability Φ is 1 for the same heads and 0 for independent draws, and brackets hold 95 % intervals."
         sentences.append(f"{intro} {' '.join(words)}")
         encoders = result.about["encoders"]
         if chance_count := sum(row.get("by_chance", 0) for row in encoders):
             share = chance_count / sum(entry["open"] for entry in encoders)
             sentences.append(
                 f"{share:.0%} of open heads were taken from others with the same gate. For these heads Φ and the maps "
-                "show how ties were broken and not what tasks need (see the notes)."
+                "show how ties were broken instead of what tasks need (see the notes)."
             )
     for reliability in RELIABILITIES:
         row = rows_by_key.get((OVER_TASKS, "within", MODES[0], f"runs for {reliability}"))
@@ -168,7 +171,8 @@ def stable(result: Result) -> list[str]:
     if len(tests) and not tests["nearest_p"].isna().all():
         among = "" if tests["pairs"].nunique() == 1 else ", among those with other seeds,"
         sentences += [
-            f"Counted {_measure_in_words(test.counted)}, the nearest run{among} is of the same task for "
+            f"If shared heads are counted {_measure_in_words(test.counted)}, the nearest run{among} is of the same "
+            "task for "
             f"{test.nearest:.0%} of the runs ({test.nearest_chance:.0%} at random, p {probability(test.nearest_p)})."
             for test in tests[tests["pairs"] == tests["pairs"].iloc[-1]].itertuples()
         ]
@@ -294,8 +298,9 @@ def _stability(result: Result) -> Grid:
         2,
         "Stability of claims",
         "Φ (Nogueira, Sechidis and Brown 2018) is 1 for the same heads and 0 for independent draws. Layer-centred Φ is "
-        "0 for draws within layers. Intervals are jack-knife intervals of 95 % over runs. There is none where leaving "
-        "out a run changes nothing, which is no certainty, or cannot be done. The numbers of seeds for a reliability "
+        "0 for draws within layers. Intervals are jack-knife intervals of 95 % over runs. There is no interval if "
+        "leaving out a run is not possible, or changes nothing, which does not mean certainty. The numbers of seeds "
+        "for a reliability "
         "follow from Φ by the formula of Spearman and Brown.",
     )
 
@@ -307,8 +312,9 @@ def _split(result: Result) -> Grid:
         rows,
         2,
         "Variance of gates within a setting",
-        "The variance between heads of a run is split into what all runs of the setting have in common and what goes "
-        "with seeds and halves of the data, as far as these runs can separate them. Intervals of 95 % are bootstraps "
+        "The variance between heads of a run is split into the part that all runs of the setting have in common, and "
+        "the parts that vary with seeds and halves of the data, as far as these runs can separate the parts. Intervals "
+        "of 95 % are bootstraps "
         "of heads.",
     )
 
@@ -358,7 +364,7 @@ def _exclusive(result: Result) -> Grid:
         confidences = [f" ({head.confidence:.2f})".replace(" (nan)", "") for head in heads_of_label.itertuples()]
         names = ", ".join(map(str.__add__, _places(heads_of_label), confidences)) or "none"
         rows.append([f"{label} only" if label else "no single task", names, str(len(heads_of_label))])
-    caption = "Brackets hold the confidence of each head, as for stem heads."
+    caption = "Brackets hold the confidence of each head, which is defined as for stem heads."
     return Grid(["claimed by", "heads", "number"], rows, 2, "Exclusive and free heads", caption)
 
 
@@ -419,7 +425,10 @@ def by_claims(result: Result) -> list[str]:
     """A sentence on what the comparisons come to."""
     claims = result.about["claims"]
     if claims is None:
-        return ["No runs with gates were named (--claims), so heads are not compared by how many tasks claim them."]
+        return [
+            "No runs with gates were named (--claims), so heads are not compared by the number of tasks that claim "
+            "them."
+        ]
     tests = _tested_rows(result)
     sizes = ", ".join(f"{size} {name}" for name, size in claims["groups"].items())
     return [

@@ -502,14 +502,14 @@ def missing(run_groups: Sequence[RunGroup]) -> Iterator[str]:
     ]
     if claims_without_start:
         yield (
-            f"{claims_without_start[0].start}, on which the heads of {claims_without_start[0].run} were chosen, is not "
-            f"there (nor that of {len(claims_without_start) - 1} more), so its path is taken as its training seed: "
-            "equal ones of two tasks are not known."
+            f"{claims_without_start[0].start}, on which the heads of {claims_without_start[0].run} were chosen, is "
+            f"missing (also for {len(claims_without_start) - 1} more runs), so its path counts as its training seed, "
+            "and equal seeds of two tasks are not recognised."
         )
     if labels_with_same_noise := [run_group.label for run_group in run_groups if _same_noise(run_group.claims)]:
         yield (
-            f"All runs of {', '.join(labels_with_same_noise)} have one selector seed (train.seed), so their selectors "
-            "drew the same noise and agree more than runs of other seeds would."
+            f"All runs of {', '.join(labels_with_same_noise)} have the same selector seed (train.seed), so their "
+            "selectors drew the same noise and agree more than with different seeds."
         )
     runs = Runs.of(run_groups)
     varying = merged(runs, *_pairs(runs, range(len(run_groups))))

@@ -16,14 +16,19 @@ class CrossOptions(Block):
     """Random heads beside the claimed ones, and how scores are compared."""
 
     closed: Closed = Field(
-        default="zero", description="What a closed head contributes (constants come from training sentences)."
+        default="zero",
+        description="Output that replaces that of a closed head. Constants are computed on training sentences.",
     )
-    draws: int = Field(default=5, ge=2, description="Random closings of as many heads of the same layers.")
-    margin: float = Field(default=1.0, gt=0, description="Points below which a difference counts as none.")
+    draws: int = Field(
+        default=5,
+        ge=2,
+        description="Number of random sets that are closed for comparison, with as many heads in each layer.",
+    )
+    margin: float = Field(default=1.0, gt=0, description="Difference in points below which two scores count as equal.")
     specific: str = Field(
         default="",
-        description="Tasks whose claims are predicted to be specific, such as pos,dep; adds the mean over them and the "
-        "mean over the others.",
+        description="Tasks whose claims are predicted to be specific, such as pos,dep. The analysis adds the mean over "
+        "these tasks and the mean over the others.",
     )
     resamples: int = Field(default=10_000, ge=1, description="Number of resamples of seeds and sentences.")
 

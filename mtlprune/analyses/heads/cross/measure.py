@@ -155,7 +155,10 @@ def _own_and_others(
         return pd.DataFrame(), pd.DataFrame()
     seeds = tuple(sorted(set.intersection(*(set(tables[key].runs) for key in places.values()))))
     if not seeds:
-        notes.append(f"Own heads are not set against those of others: runs of {', '.join(labels)} share no seed.")
+        notes.append(
+            f"The heads of a task are not compared with those of other tasks, because runs of {', '.join(labels)} "
+            "share no seed."
+        )
         return pd.DataFrame(), pd.DataFrame()
     parts = [part for part in PARTS if {(part, label) for label in labels} <= {(key[2], key[3]) for key in tables}]
     order = [(label, part, closed_label) for part in parts for label in labels for closed_label in labels]
@@ -206,8 +209,8 @@ def _specificity_rows(
     }
     if labels_without := [label for label in labels if label not in figure_of_label]:
         notes.append(
-            f"The specificity of {part} heads is not known for {', '.join(labels_without)}: what they cost their own "
-            "task or the others is not clearly above 0."
+            f"The specificity of {part} heads is not known for {', '.join(labels_without)}, because the loss of their "
+            "task or of the other tasks is not clearly above 0."
         )
     groups = {label: [label] for label in labels}
     if names := [name.strip().upper() for name in predicted.split(",") if name.strip()]:

@@ -22,8 +22,9 @@ def about(result: Result) -> str:
     return (
         f"{result.origin} Heads that a setting claims (open in more than half of its seeds) are closed in finished "
         f"runs, whose weights stay as they are.{SENTENCES[settings.get('closed', 'zero')]} The control is "
-        f"{plural(settings['draws'], 'draw')} of as many random heads of the same layers. Differences are claimed "
-        "minus random heads, in points of the task's main score. Intervals and p are over seeds, sentences "
+        f"{plural(settings['draws'], 'draw')} of as many random heads of the same layers. Differences are scores with "
+        "claimed heads closed minus scores with random heads closed, in points of the task's main score. Intervals and "
+        "p are over seeds, sentences "
         f"({settings['resamples']:,} resamples) and draws. Holm's correction is over the cells of other tasks, and the "
         f"margin is ±{settings['margin']:g}."
     )
@@ -62,11 +63,11 @@ def findings(result: Result) -> list[str]:
         )
         tasks = of[(of["encoder"] != ALL_TASKS) & (of["term"] == "points")].itertuples()
         sentences.append(
-            f"In units of what its runs usually lose, a task loses {_more(mean)} by {PARTS[part]} than by those of "
+            f"In units of the usual loss of its runs, a task loses {_more(mean)} by {PARTS[part]} than by those of "
             f"other tasks (mean of tasks, 95 % [{number(mean.low)}, {number(mean.high)}], p {probability(mean.p)}, "
             f"{mean.n} seeds). The differences in points are "
-            f"{', '.join(f'{_more(row)} for {row.encoder}' for row in tasks)}. The mean of these points "
-            f"({with_interval(in_points)}) adds scores that have no common scale."
+            f"{', '.join(f'{_more(row)} for {row.encoder}' for row in tasks)}. The mean of these differences is "
+            f"{with_interval(in_points)} points, but it adds scores without a common scale."
         )
     return sentences
 
@@ -74,9 +75,9 @@ def findings(result: Result) -> list[str]:
 _BOUND = 5.0
 """Points at which the colours of the matrix end at the least."""
 PARTS = {
-    "claimed": "its own claimed heads",
-    "exclusive": "the heads that it alone claims",
-    "shared": "those of its claimed heads that another task also claims",
+    "claimed": "the heads that it claims",
+    "exclusive": "the heads that only it claims",
+    "shared": "the heads that it claims together with another task",
 }
 
 

@@ -14,18 +14,27 @@ class CurveOptions(Block):
 
     selector: Literal["fisher", "importance", "both"] = Field(
         default="both",
-        description="Selectors that rank heads. Sets are those of fisher, or of importance if it is the only selector.",
+        description="Selectors that rank heads. Sets are built with fisher, or with importance if it is the only "
+        "selector.",
     )
     every: int = Field(default=6, ge=1, description="Step between the numbers of open heads that are scored.")
     closed: Closed = Field(
-        default="zero", description="What a closed head contributes (constants come from training sentences)."
+        default="zero",
+        description="Output that replaces that of a closed head. Constants are computed on training sentences.",
     )
-    margin: float = Field(default=1.0, gt=0, description="Points below the whole within which a set is sufficient.")
-    draws: int = Field(default=5, ge=1, description="Random orders within a ranking's layers.")
+    margin: float = Field(
+        default=1.0,
+        gt=0,
+        description="Largest loss in points, compared with all heads, with which a set of heads counts as sufficient.",
+    )
+    draws: int = Field(
+        default=5, ge=1, description="Number of random orders, each of which permutes a ranking within layers."
+    )
     tests: int = Field(
         default=19,
         ge=1,
-        description="Number of random sets and heads that a set and its members are compared with; p < 0.05 needs 19.",
+        description="Number of random sets and random heads with which a set and its members are compared. p < 0.05 "
+        "needs at least 19.",
     )
     train_sentences: int = Field(
         default=512, ge=2, description="Number of training sentences on which heads are ranked."
@@ -41,12 +50,12 @@ class CurveOptions(Block):
 ANALYSIS = Analysis(
     name="curve",
     title="How few heads a task needs",
-    question="How few heads does a task need, and are there several such sets?",
+    question="How few heads does a task need, and how many separate sets of heads are sufficient?",
     help="""Score each task of finished runs with only the k best heads open.
 
     Fisher information, importance and, with --claims, gates rank the heads. Random and reverse orders are the controls.
     The analysis then finds the smallest set of heads that is as good as all heads within a margin. It tests whether the
-    task needs the set and each of its members, and counts how many such sets without a common head there are. Nothing
+    task needs the set and each of its members, and counts the sufficient sets without a common head. Nothing
     is trained. Every point is an evaluation of the split, which --sentences 500 makes shorter.""",
     needs=frozenset({"encoders", "decoders", "processes", "claims"}),
     options=CurveOptions,

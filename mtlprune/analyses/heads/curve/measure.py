@@ -129,7 +129,7 @@ def measure(request: Request) -> Result:
     sources, options = find_sources(request.names), request.options
     if len(kinds := {source.kind for source in sources}) > 1:
         raise ProbeError(
-            f"expected runs of one encoder, found {', '.join(sorted(kinds))}; name them in calls of their own"
+            f"expected runs of one encoder, found {', '.join(sorted(kinds))}; run the command once for each encoder"
         )
     groups = groups_of(request.claims, sources)
     reading = read_request(request)
@@ -139,8 +139,8 @@ def measure(request: Request) -> Result:
     result = surveyed.result
     if "sets" in result.frames and (least := 1 / (1 + options.tests)) > LEVEL:
         result.about["notes"].append(
-            f"With tests={options.tests} no p of a set is below {least:.2f}, so none is shown to be sufficient beyond "
-            "random sets or needed, and members of which none can go are not shown to be needed; 0.05 needs tests=19."
+            f"With tests={options.tests} no p of a set is below {least:.2f}, so no set or member can be shown to be "
+            "sufficient or needed at 0.05, which takes tests=19."
         )
     return result.with_frames(areas=_areas(join_counts(surveyed.measured), request))
 

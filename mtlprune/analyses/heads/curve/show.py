@@ -19,11 +19,12 @@ def about(result: Result) -> str:
     """Describe how heads are ranked and opened; define area and sufficient sets."""
     settings = result.about["settings"]
     return (
-        f"{result.origin} Finished runs are scored with only some heads open (closed heads: {settings['closed']}). "
-        f"Heads are ranked on {settings['train_sentences']:,} training sentences by each task's own loss. The control "
+        f"{result.origin} Finished runs are scored with only some heads open and the others closed "
+        f"(closed={settings['closed']}). "
+        f"Heads are ranked on {settings['train_sentences']:,} training sentences by the loss of each task. The control "
         f"of a ranking is {plural(settings['draws'], 'random order')} within its layers. The area (CPR) is the mean "
         "share of the gap between no head and all heads that is closed, over all numbers of open heads. A set is "
-        f"sufficient if its score is at most {settings['margin']:g} below the whole."
+        f"sufficient if its score is at most {settings['margin']:g} below that with all heads."
     )
 
 
@@ -35,7 +36,8 @@ def findings(result: Result) -> list[str]:
         detectable_note = seen_from(row.detectable, unit="of the area", before="; ")
         sentences.append(
             f"{_label(row)} needs the first {row.enough:.0f} heads by {selector} for a score at most {margin:g} below "
-            f"the whole. The area is {number(row.cpr)}. With random heads of the same layers it differs by "
+            f"that with all heads. The area is {number(row.cpr)}. Its difference from the area of random heads of the "
+            "same layers is "
             f"{with_interval(row)} (Holm p {probability(row.p_holm)}{detectable_note})."
         )
     keys = ["encoder", "seed", "task"]
@@ -46,7 +48,7 @@ def findings(result: Result) -> list[str]:
             f"{' and '.join(plural(heads, 'head') for heads in rows['heads'])}). Without the first set the score is "
             f"{number(first.without)}, and without random heads of the same layers it is "
             f"{number(first.random_without)} (p {probability(first.needed_p)}). {first.superfluous:.0f} members of the "
-            "first set can go."
+            "first set can be left out."
         )
     return sentences
 

@@ -23,7 +23,7 @@ class ExchangeOptions(Block):
         description="Split of --corpus whose sentences are paired with copies in which a name (NER) or a modifier "
         "(SRL) is swapped for a span with another label (generated sentences, if not given).",
     )
-    draws: int = Field(default=20, ge=2, description="Random sets of as many heads of the same layers.")
+    draws: int = Field(default=20, ge=2, description="Number of random sets with as many heads in each layer.")
     single: bool = Field(default=True, description="Also exchange each single head, which takes most of the time.")
     resamples: int = Field(default=10_000, ge=1, description="Number of resamples of pairs.")
 
@@ -31,14 +31,14 @@ class ExchangeOptions(Block):
 ANALYSIS = Analysis(
     name="exchange",
     title="Exchange of heads' outputs between paired sentences",
-    question="Through whose heads does a task's decision change?",
-    help="""Measure through whose heads a task's decision changes, with pairs of sentences.
+    question="Through which heads does a change of a task's decision pass?",
+    help="""Measure through which heads a change of a task's decision passes, with pairs of sentences.
 
     The two sentences of a pair differ in one layer of annotation only. The outputs of the heads that each task claims
     (--claims), or of one head, are taken from one sentence and put into the other. The result is the share of the
-    change of the task's decision that passes through them, compared with as many random heads of the same layers.
-    Nothing is trained. Sentences are generated, and the corpus only names the runs' data, unless natural=SPLIT takes
-    them from it.""",
+    change of the task's decision that passes through these heads, compared with as many random heads of the same
+    layers. Nothing is trained. Sentences are generated, and the corpus only identifies the data of the runs. With
+    natural=SPLIT, sentences come from the corpus.""",
     needs=frozenset({"encoders", "generated", "decoders", "processes", "claims"}),
     options=ExchangeOptions,
     columns=(

@@ -117,8 +117,8 @@ def _exchanged(
         pairs = usable_pairs(run.model, name, request.options.pairs, request.seed, natural)
         if len(pairs) < LEAST:
             notes.append(
-                f"{subject.label}, seed {subject.seed}: {name} is left out; pairs with known labels and as many "
-                f"sub-words each: {len(pairs)}, and fewer than {LEAST} show nothing."
+                f"{subject.label}, seed {subject.seed}: {name} is left out, because it has only {len(pairs)} pairs "
+                f"with known labels and equal numbers of sub-words, and at least {LEAST} are needed."
             )
             continue
         request.on_status(

@@ -21,11 +21,13 @@ def about(result: Result) -> str:
         else "of generated sentences"
     )
     return (
-        f"Up to {settings['pairs']} pairs {of} differ for each layer in the gold of this layer only. The seed is "
-        f"{result.about['seed']}. Outputs of heads of the second sentence are put into the first. The share is that of "
-        "the change of the task's loss margin between the two golds. A share of 0 means that the heads carry nothing, "
-        "and 1 that they alone make the first sentence decide as the second. The control is "
-        f"{plural(settings['draws'], 'draw')} of as many random heads of their layers. Intervals and p are over seeds, "
+        f"For each layer, up to {settings['pairs']} pairs {of} differ only in the gold of this layer. The seed is "
+        f"{result.about['seed']}. Outputs of heads of the second sentence are put into the first. The share is the "
+        "part of the change of the task's loss margin between the two gold annotations that passes through the heads. "
+        "A share of 0 means that nothing passes through the heads, "
+        "and a share of 1 that these heads alone make the run decide the first sentence as the second. The control is "
+        f"{plural(settings['draws'], 'draw')} of as many random heads of the same layers. Intervals and p are over "
+        "seeds, "
         "pairs and draws."
     )
 
@@ -49,18 +51,20 @@ def findings(result: Result) -> list[str]:
     contrasts = result.frame("contrasts", "term")
     for row in contrasts.query("term == 'stem'").itertuples():
         sentences.append(
-            f"In {row.encoder}, the heads that three tasks or more claim carry {with_interval(row)} of a change beyond "
-            f"random heads (mean of tasks, p {probability(row.p)}, {plural(row.n, 'run')})."
+            f"In {row.encoder}, the heads that three tasks or more claim carry a share of {with_interval(row)} of a "
+            f"change beyond random heads (mean of tasks, p {probability(row.p)}, {plural(row.n, 'run')})."
         )
     for row in contrasts.query("term == 'own minus others'").itertuples():
         sentences.append(
-            f"In {row.encoder}, a task's own claims carry {with_interval(row)} more of its change than those of other "
-            f"tasks, both beyond random heads (p {probability(row.p)}, {plural(row.n, 'run')})."
+            f"In {row.encoder}, the heads that a task claims carry {with_interval(row)} more of its change than the "
+            f"heads that other tasks claim, both beyond random heads (p {probability(row.p)}, {plural(row.n, 'run')})."
         )
     shown_count = int(((rows["p_holm"] < LEVEL) & (rows["estimate"] > 0)).sum())
-    detectable_note = seen_from(*only_not_shown(rows)["detectable"], unit="of the change", before="; in the others ")
+    detectable_note = seen_from(
+        *only_not_shown(rows)["detectable"], unit="of the change", before="; in the other cells "
+    )
     sentences.append(
-        f"In {shown_count} of {len(rows)} cells claimed heads carry more than random ones (Holm, p < "
+        f"In {shown_count} of {len(rows)} cells claimed heads carry a larger share than random heads (Holm, p < "
         f"{LEVEL}){detectable_note}."
     )
     if len(stem := rows[rows["other"] == STEM]):
@@ -69,10 +73,14 @@ def findings(result: Result) -> list[str]:
         )
         carriers = result.frames["stems"].query("of > 2")
         carrier_count = f"{int((carriers['carried'] > 2).sum())} of {len(carriers)} runs"
-        also = f" They carry a tenth of the change of three tasks or more in {carrier_count}." if len(carriers) else ""
+        also = (
+            f" They carry at least a tenth of the change of three tasks or more in {carrier_count}."
+            if len(carriers)
+            else ""
+        )
         sentences.append(
-            "The share of the change that the heads of three tasks or more carry (in brackets random heads of their "
-            f"layers) is {words}.{also}"
+            "The share of the change that the heads of three tasks or more carry (in brackets that of random heads of "
+            f"the same layers) is {words}.{also}"
         )
     return sentences
 

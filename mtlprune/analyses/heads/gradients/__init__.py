@@ -20,12 +20,12 @@ class GradientOptions(Block):
 ANALYSIS = Analysis(
     name="gradients",
     title="Gradients on heads",
-    question="How much does each task need each head, and do tasks pull a head in one direction?",
+    question="How much does each task need each head, and do the gradients of tasks agree?",
     help="""Measure the importance of every head for each task of a run.
 
     Importance is the mean |∂L/∂ξ| over sentences, where ξ is a factor on the head's output. Two halves of the sentences
-    show how much of it is noise. In joint runs the analysis also computes the cosine of two tasks' gradients on the
-    weights of each head. Nothing is trained.""",
+    show how much of the importance is noise. In joint runs the analysis also computes the cosine of two tasks'
+    gradients on the weights of each head. Nothing is trained.""",
     needs=frozenset({"encoders", "decoders", "processes"}),
     options=GradientOptions,
     columns=None,

@@ -57,9 +57,11 @@ def measure(request: Request) -> Result:
 def _gradients(reading: Reading, subject: Subject, request: Request) -> SubjectResult:
     folder = RunFolder(subject.name)
     if not folder.has("config.yaml"):
-        raise SubjectError("an encoder without decoders has no task, so no loss; name a run")
+        raise SubjectError("expected a run, found an encoder without decoders, which has no loss; name a run")
     if folder.read_manifest()["data"]["fingerprint"] != reading.fingerprint:
-        raise SubjectError(f"it was trained on another corpus than {request.corpus}")
+        raise SubjectError(
+            f"expected a run that was trained on {request.corpus}, found one of another corpus; name the right --corpus"
+        )
     model = subject.model(request.device)
     task_names = list(model.tasks) if subject.task is None else [subject.task]
     tasks = {name: cast(Task, model.tasks[name]) for name in task_names}
@@ -72,8 +74,8 @@ def _gradients(reading: Reading, subject: Subject, request: Request) -> SubjectR
     ]
     if len(annotated) < 2:
         raise SubjectError(
-            f"{len(annotated)} of the sentences have its layers ({', '.join(task_names)}) with known labels; "
-            "expected 2 or more"
+            f"expected two or more sentences with its layers ({', '.join(task_names)}) and known labels, found "
+            f"{len(annotated)}; read more sentences"
         )
     sentences = [sentence for sentence, _ in annotated]
     pieces = model.encoder.tokenize_sentences(sentences)
@@ -116,7 +118,7 @@ def _gradients(reading: Reading, subject: Subject, request: Request) -> SubjectR
             ignore_index=True,
         )
     left = len(reading.sentences) - len(sentences)
-    unfit = f"{subject.label}: {plural(left, 'sentence')} without its layers, or with labels it was not trained on."
+    unfit = f"{subject.label}: {plural(left, 'sentence')} without its layers or with unknown labels were left out."
     return SubjectResult(tables, {"tasks": task_names}, [unfit] * bool(left), maps)
 
 

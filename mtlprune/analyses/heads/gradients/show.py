@@ -14,9 +14,9 @@ def about(result: Result) -> str:
     """Describe the data and the halves; define a head's importance."""
     return (
         f"{result.origin} The importance of a head is the mean over sentences of |∂L/∂ξ|, where ξ is a factor of the "
-        "head's output (Michel, Levy and Neubig 2019). Relative importance is divided by the l2 norm of its layer, as "
-        "the method ranks heads. Halves are of the sentences and not seeds of training, so their disagreement is noise "
-        "of the data alone."
+        "head's output (Michel, Levy and Neubig 2019). Relative importance is divided by the l2 norm of its layer, "
+        "because the method ranks heads by this quotient. Halves are halves of the sentences and not seeds of "
+        "training, so their disagreement is only noise of the data."
     )
 
 
@@ -30,7 +30,7 @@ def findings(result: Result) -> list[str]:
     ]
     for name, rows in result.with_names("joint").groupby("name", observed=True):
         mean = rows.groupby("measure")["value"].mean()
-        itself = f"; {mean['halves']:.2f} for a task with itself on other sentences" if "halves" in mean else ""
+        itself = f"; the cosine is {mean['halves']:.2f} for one task on different sentences" if "halves" in mean else ""
         sentences.append(
             f"In {name}, the gradients of two tasks on a head have a cosine of {mean['cosine']:+.2f} (mean over heads "
             f"and pairs{itself}). {100 * mean['opposed']:.0f} % of the pairs oppose each other."
@@ -48,7 +48,7 @@ def _agreement_text(result: Result) -> str:
     within = (maps["encoder"] == maps["other"]) & (maps["seed"] == maps["other_seed"])
     same_task = maps["task"] == maps["other_task"]
     kinds = {
-        "two tasks trained alone": trained_alone & ~same_task,
+        "two single tasks": trained_alone & ~same_task,
         "two tasks of one joint run": within & ~same_task,
         "one task in two runs": same_task,
     }
@@ -100,7 +100,7 @@ def head_columns(result: Result, of: str) -> tuple[list[HeadColumn], list[str]]:
     notes = []
     for encoder, name in zip(result.about["encoders"], result.names, strict=True):
         if encoder["encoder"] in labels_used:
-            notes.append(f"Gradients: {name} is another seed and has no column.")
+            notes.append(f"Gradients of {name} have no column, because it is another seed.")
             continue
         labels_used.add(encoder["encoder"])
         heads = result.frames["heads"].query("mode == '' and measure == 'importance'")

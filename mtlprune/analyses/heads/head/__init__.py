@@ -16,10 +16,14 @@ class HeadOptions(Block):
 
     layer: int = Field(ge=1, description="Layer, counted from 1; head=6-9 is short for layer=6 head=9.")
     head: int = Field(ge=1, description="Head, counted from 1 in the encoder's original numbering.")
-    probes: Path | None = Field(default=None, description="Folder that mtlprune analyze probes wrote.")
-    gates_of: str | None = Field(default=None, description="Task whose gates or clones are taken, of a run of several.")
-    closed: Closed | None = Field(default=None, description="What the head contributes when it is closed in a run.")
-    text: str | None = Field(default=None, description="A sentence of your own.")
+    probes: Path | None = Field(default=None, description="Folder that `mtlprune analyze probes` wrote.")
+    gates_of: str | None = Field(
+        default=None, description="Task whose gates or clones are used, in a run of several tasks."
+    )
+    closed: Closed | None = Field(
+        default=None, description="Output that replaces that of the head when it is closed in a run."
+    )
+    text: str | None = Field(default=None, description="Words of a sentence that is shown, with spaces between them.")
 
     @model_validator(mode="before")
     @classmethod
@@ -32,12 +36,13 @@ class HeadOptions(Block):
 ANALYSIS = Analysis(
     name="head",
     title="One head",
-    question="One head, and its attention in sentences.",
-    help="""Show one head: what it knows best, which tasks claim it, and its attention in example sentences.
+    question="Which labels does one head identify, and to what does it attend?",
+    help="""Show the labels that one head identifies best, the tasks that claim it, and its attention in example
+    sentences.
 
-    Sentences come from the run's corpus, or from --corpus (--sentences N: four, if not given). If the head is among the
-    five best heads of a relation or role (probes=DIR), the command shows the sentences with most of that relation or
-    role, and otherwise the first short sentences.""",
+    Sentences come from the corpus of the run, or from --corpus. --sentences sets their number (four, if not given). If
+    the head is among the five best heads of a relation or role (probes=DIR), the command shows the sentences with most
+    of that relation or role, and otherwise the first short sentences.""",
     needs=frozenset({"sentences", "claims"}),
     options=HeadOptions,
 )

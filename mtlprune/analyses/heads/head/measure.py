@@ -57,7 +57,7 @@ def measure(request: Request) -> Result:
         preference = (
             f"those with most {label['task'].upper()} {label['label']}" if label and any(sought_pairs) else "the first"
         )
-        notes.append(f"Sentences: {preference} {seen_in}" if candidates else seen_in)
+        notes.append(f"The sentences are {preference} {seen_in}" if candidates else seen_in)
     attention = [
         {"sentence": candidates[k].id, **row}
         for k, row in _attention(subject, options.layer, place, order, candidates, sought_pairs)
@@ -78,7 +78,9 @@ def measure(request: Request) -> Result:
         frames["closing"] = pd.DataFrame(closing)
     if not any(map(len, frames.values())):
         head = f"head {options.layer}-{options.head}"
-        raise RunError(f"analyze head: nothing to show of {head}. {seen_in} Or give probes=DIR or --claims RUN.")
+        raise RunError(
+            f"analyze head: there is nothing to show of {head}. {seen_in} Otherwise give probes=DIR or --claims RUN."
+        )
     return Result("head", about, {name: frame for name, frame in frames.items() if len(frame)})
 
 
@@ -89,7 +91,7 @@ def _subject(name: str, gates_of: str | None) -> Subject:
         return next(iter(subjects.values()))
     if gates_of not in subjects or len(subjects) == 1:
         option_hint = (
-            f"gates_of={' or '.join(subjects)}" if len(subjects) > 1 else "no gates_of, as all tasks share gates"
+            f"gates_of={' or '.join(subjects)}" if len(subjects) > 1 else "no gates_of, because all tasks share gates"
         )
         raise RunError(f"{name}: expected {option_hint}, found {gates_of or 'none'}")
     return subjects[gates_of]
@@ -100,7 +102,7 @@ def _candidates(name: str, request: Request) -> tuple[list[Sentence], str]:
     text, place = request.options.text, None if request.corpus == Path() else request.corpus
     if text is not None:
         if not (words := words_of(text)):
-            raise RunError("text: expected words apart by blanks, found none")
+            raise RunError("text: expected words with spaces between them, found none")
         return [Sentence("text", words).validate()], ""
     if place is None and (Path(name) / "config.yaml").is_file():
         place = Path(RunFolder.with_weights(name).config.data.path)
@@ -136,8 +138,8 @@ def _probe_rows(
     results, places = read_probes([folder]), subject.encoder.places
     if (size := shape(results)) != (places.layers, places.heads):
         raise RunError(
-            f"{folder} holds results of {size[0]} × {size[1]} heads, but {subject.name} has {places.layers} × "
-            f"{places.heads}; probe this encoder"
+            f"{folder}: expected results of {places.layers} × {places.heads} heads, which {subject.name} has, found "
+            f"{size[0]} × {size[1]} heads; probe this encoder"
         )
     run_of_encoder = {(entry["encoder"], entry["seed"]): entry["run"] for entry in results.about["encoders"]}
     probed = run_of_encoder.get((subject.label, subject.seed))
@@ -149,7 +151,7 @@ def _probe_rows(
     mode = modes(results)[0]
     notes = [f"Probes: {folder}, {mode}."]
     if Path(probed).resolve() != Path(subject.name).resolve():
-        notes.append(f"Probed was {probed}; is it the same as {subject.name}?")
+        notes.append(f"The probes are of {probed}; check that it is the same encoder as {subject.name}.")
     rows = probe_table(results, mode, subject.label, subject.seed)
     return rows[(rows["layer"] == layer) & (rows["head"] == head)], results.about["kinds"], notes
 

@@ -17,7 +17,7 @@ def about(result: Result) -> str:
     subject = result.about["of"]
     label = "" if subject["encoder"] == "pretrained" else f" ({subject['encoder']}, seed {subject['seed']})"
     return (
-        f"The page describes head {result.about['head']} of layer {result.about['layer']} of {subject['run']}{label}."
+        f"This page describes head {result.about['head']} of layer {result.about['layer']} of {subject['run']}{label}."
     )
 
 
@@ -34,10 +34,12 @@ def findings(result: Result) -> list[str]:
     for best in known_rows[known_rows["gain"] > 0][:1].itertuples():
         gain = f"{best.gain:.1f} points beyond every control"
         lines.append(
-            f"The label that it identifies best is {best.task.upper()} {best.label} (accuracy {best.test:.1f} %, "
+            f"The label that the head identifies best is {best.task.upper()} {best.label} (accuracy {best.test:.1f} %, "
             f"{gain})."
         )
-    return lines or ["No label is known that it identifies beyond every control, and no task that claims it."]
+    return lines or [
+        "No label is known that the head identifies beyond every control, and no task that claims the head."
+    ]
 
 
 def _known_table(result: Result) -> pd.DataFrame | None:
@@ -62,7 +64,7 @@ def _known_table(result: Result) -> pd.DataFrame | None:
 
 def _attention(result: Result) -> list[TableRows]:
     rows = result.frame("attention", "sentence", "sought")
-    legend = " * a pair that the label connects." * bool(rows["sought"].any())
+    legend = " A star marks a pair that the label connects." * bool(rows["sought"].any())
     return [
         TableRows(here.assign(mark=here["sought"].map({True: "*", False: ""})), {"name": name, "sought": legend})
         for name, here in rows.groupby("sentence", sort=False)

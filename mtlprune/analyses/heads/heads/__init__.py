@@ -10,8 +10,10 @@ from mtlprune.io.block import Block
 class HeadsOptions(Block):
     """The encoder that is read, and settings of the comparison of columns."""
 
-    of: str = Field(default="pretrained", description="Label of the encoder that is read in results of analyses.")
-    closed: Closed | None = Field(default=None, description="What a closed head contributes if runs have no gates.")
+    of: str = Field(default="pretrained", description="Label of the encoder whose results of analyses are read.")
+    closed: Closed | None = Field(
+        default=None, description="Output that replaces that of a closed head, for runs without gates."
+    )
     permutations: int = Field(default=9999, ge=1, description="Number of permutations of heads within layers.")
 
 
@@ -19,13 +21,13 @@ ANALYSIS = Analysis(
     name="heads",
     title="Every head",
     key="head-table",
-    question="All heads in one table, with every measure of each.",
+    question="Which measures does each head have, in one table?",
     help="""Join claims and gates of runs with the measures of analyses into one table, with one row for each head.
 
-    Name runs with gates and folders of probes and other analyses. Columns are correlated within layers (Spearman, heads
-    permuted within layers, corrected). With closed=zero, mean, resample or optimal, also name finished runs without
-    gates. The table then has a column that shows how much each task's loss rises with each head closed alone. `mtlprune
-    analyze head RUN head=3-7` shows one head with its attention.""",
+    Name runs with gates and folders of probes and other analyses. Columns are correlated within layers by Spearman's
+    correlation. Its p permutes heads within layers and is corrected. With closed=zero, mean, resample or optimal, also
+    name finished runs without gates. The table then has a column that shows how much each task's loss rises with each
+    head closed by itself. `mtlprune analyze head RUN head=3-7` shows one head with its attention.""",
     needs=frozenset({"results"}),
     options=HeadsOptions,
 )

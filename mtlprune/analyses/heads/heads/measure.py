@@ -45,7 +45,10 @@ def measure(request: Request) -> Result:
     runs_without_gates = [name for name in runs if kind is not None and not RunFolder.existing(name).has("gates.jsonl")]
     if kind is not None:
         if not runs_without_gates:
-            raise RunError(f"closed={kind}: name finished runs without gates, whose heads are all open")
+            raise RunError(
+                f"closed={kind}: expected finished runs without gates, whose heads are all open, found none; name such "
+                "runs"
+            )
         table.add(ablation_columns(list(map(str, runs_without_gates)), kind, request), "the runs without gates")
     if runs := [name for name in runs if name not in runs_without_gates]:
         table.add(claim_columns(load_claims(runs)), "the runs with gates")
@@ -54,9 +57,11 @@ def measure(request: Request) -> Result:
         table.read(folder, request.options.of, sources)
     present = {column.source for column in table.columns}
     if absent := [name for name in (*sources, "claims") if name not in present]:
-        table.notes.append(f"Not among what was named, so without columns: {', '.join(dict.fromkeys(absent))}.")
+        table.notes.append(
+            f"These sources were not named, so the table has no columns of them: {', '.join(dict.fromkeys(absent))}."
+        )
     if not table.columns:
-        raise RunError("analyze heads: nothing to join; name runs with gates, and folders that analyses wrote")
+        raise RunError("analyze heads: expected runs with gates, or folders that analyses wrote, found none; name some")
     values: dict[str, Any] = {column.name: column.values for column in table.columns}
     numbers = {name: grid for name, grid in values.items() if grid.dtype.kind == "f"}
     words = [head_rows({name: grid}) for name, grid in values.items() if name not in numbers]
@@ -93,10 +98,11 @@ class HeadTable:
                 (layers, heads), (here, a_layer) = first.values.shape, column.values.shape
                 raise RunError(
                     f"{where} is about an encoder of {here} × {a_layer} heads, but {first.name!r} about one of "
-                    f"{layers} × {heads}; heads of different encoders do not correspond, so leave one out"
+                    f"{layers} × {heads}; leave one of the two out, because heads of different encoders do not "
+                    "correspond"
                 )
             if any(column.name == existing.name for existing in self.columns):
-                raise RunError(f"{where}: {column.name!r} is there twice; name one folder of each analysis")
+                raise RunError(f"{where}: found {column.name!r} twice; name one folder of each analysis")
             self.columns.append(column)
 
     def read(self, folder: Path, of: str, names: Collection[str]) -> None:
@@ -108,7 +114,9 @@ class HeadTable:
         here = [name for name in names if (folder / f"{name}.json").is_file()]
         if not here:
             files = ", ".join(f"{name}.json" for name in names)
-            raise RunError(f"{folder} holds none of {files}; name a folder that an analysis wrote (--out DIR)")
+            raise RunError(
+                f"{folder}: expected one of {files}, found none; name a folder that an analysis wrote (--out DIR)"
+            )
         missing_labels: dict[str, list[str]] = {}
         for name in here:
             path, analysis = folder / f"{name}.json", find(name)

@@ -26,7 +26,7 @@ def findings(result: Result) -> list[str]:
     """A sentence on what the correlations come to."""
     across = _pairs(result, one_source=False)
     if not len(across):
-        return ["There are no two sources with numbers that vary within layers, so nothing is compared between them."]
+        return ["No two sources have numbers that vary within layers, so sources are not compared."]
     return [
         f"{(across['q'] < LEVEL).sum()} of {len(across)} pairs of columns from different sources are correlated within "
         f"layers at q < {LEVEL:g} (Spearman, {result.about['settings']['permutations']} permutations of heads within "
@@ -44,7 +44,7 @@ def _correlations(result: Result, one_source: bool) -> TableRows:
     all_rows = _pairs(result, one_source)
     clear = all_rows[all_rows["q"] < LEVEL]
     shown_rows = (clear if len(clear) else all_rows[:10])[:MAX_ROWS_SHOWN]
-    source_words = "one source (they may go together by construction)" if one_source else "different sources"
+    source_words = "one source (which may be correlated by construction)" if one_source else "different sources"
     count_words = f"{len(clear)} of {len(all_rows)} pairs have" if len(clear) else f"None of {len(all_rows)} has"
     return TableRows(shown_rows, {"what": source_words, "many": count_words, "shown": len(shown_rows)})
 

@@ -27,21 +27,29 @@ class RoleOptions(Block):
 
     closing: Literal["conflicts", "single"] = Field(
         default="conflicts",
-        description="conflicts: heads that gates name; single: each head alone, without gates, chosen on one half of "
-        "the sentences and confirmed on the other.",
+        description="With conflicts, the heads that gates name are closed. With single, each head is closed by itself, "
+        "without gates. Heads are then chosen on one half of the sentences and confirmed on the other half.",
     )
     updates: int = Field(default=60, ge=1, description="Number of updates of each of the three fits.")
     rate: float = Field(default=0.3, gt=0, description="Learning rate of Adam.")
-    strength: float = Field(default=0.05, gt=0, description="λ: how hard gates are pushed open, then closed.")
-    batch: int = Field(default=32, ge=1, description="Sentences of an update.")
+    strength: float = Field(
+        default=0.05, gt=0, description="Strength λ with which gates are pushed open and then closed."
+    )
+    batch: int = Field(default=32, ge=1, description="Number of sentences in an update.")
     train_sentences: int = Field(
         default=1000, ge=2, description="Number of training sentences to which gates are fitted."
     )
     selections: int = Field(
-        default=2, ge=1, description="Number of fits with other batches, all of which must agree on a role."
+        default=2, ge=1, description="Number of fits with different batches, all of which must agree on a role."
     )
-    closed: Closed = Field(default="zero", description="What a closed head contributes (docs/methods/gates.md).")
-    draws: int = Field(default=5, ge=1, description="Random closings of as many heads of the same layers.")
+    closed: Closed = Field(
+        default="zero", description="Output that replaces that of a closed head (docs/methods/gates.md)."
+    )
+    draws: int = Field(
+        default=5,
+        ge=1,
+        description="Number of random sets that are closed for comparison, with as many heads in each layer.",
+    )
     permutations: int = Field(default=1999, ge=1, description="Number of permutations of heads within layers.")
     resamples: int = Field(default=10_000, ge=1, description="Number of resamples of seeds, sentences and draws.")
 
@@ -52,7 +60,7 @@ class RoleOptions(Block):
         if isinstance(value, dict) and value.get("closing") == "single":
             for name in GATES:
                 if name in value:
-                    raise ValueError(f"closing=single fits no gates, so {name} would change nothing; leave it out")
+                    raise ValueError(f"closing=single fits no gates, so {name} has no effect; leave it out")
         return value
 
 
@@ -62,15 +70,16 @@ ANALYSIS = Analysis(
     question="Does a head that helps one task hinder another?",
     help="""Find heads that help a task of a finished run, and heads that hinder it.
 
-    Soft gates show the role of a head for each task: it helps (its gate stays open when pushed closed), it hinders (its
-    gate closes when pushed open), or it does not matter. closing=single closes each head alone instead. A conflict head
-    helps one task and hinders another. Its number is compared with heads permuted within layers and with single-task
-    runs. Heads compete only if closing a task's conflict heads for this task alone improves it.""",
+    Soft gates show the role of a head for each task. A head helps a task if its gate stays open when it is pushed
+    closed. It hinders the task if its gate stays closed when it is pushed open. Otherwise the head does not matter.
+    closing=single closes each head by itself instead. A conflict head helps one task and hinders another. The number of
+    conflict heads is compared with heads permuted within layers and with single-task runs. Tasks compete for heads only
+    if closing conflict heads for one task improves this task.""",
     needs=frozenset({"encoders", "decoders", "processes"}),
     options=RoleOptions,
     columns=(
-        Column("facilitating", "facilitating", "how far it stays open when pushed closed, mean of tasks"),
-        Column("interfering", "interfering", "how far it stays closed when pushed open, mean of tasks"),
-        Column("gain", "gain of closing it", "points of a task, with closing=single; mean of halves and tasks"),
+        Column("facilitating", "facilitating", "degree to which the head stays open when pushed closed, mean of tasks"),
+        Column("interfering", "interfering", "degree to which the head stays closed when pushed open, mean of tasks"),
+        Column("gain", "gain of closing it", "points that a task gains, with closing=single; mean of halves and tasks"),
     ),
 )

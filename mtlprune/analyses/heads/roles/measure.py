@@ -90,8 +90,8 @@ def measure(request: Request) -> Result:
     for heads in () if single else sorted({entry["layers"] * entry["heads"] for entry in result.about["encoders"]}):
         result.about["notes"].append(
             f"The push of λ = {strength:g} over {heads} heads lets through effects of "
-            f"{least_effect(strength, heads):.2g} nats of a task's loss or more (4 λ / heads): a head whose closing "
-            "changes the loss by less goes where it is pushed."
+            f"{least_effect(strength, heads):.2g} nats of a task's loss or more (4 λ / heads). A head whose closing "
+            "changes the loss by less follows the push."
         )
     roles: Roles = {key: of_run.roles for key, of_run in surveyed.measured.items() if of_run.roles}
     closed = join_counts({key: of_run.counts for key, of_run in surveyed.measured.items()})

@@ -20,17 +20,18 @@ def about(result: Result) -> str:
     settings = result.about["settings"]
     if _single(result):
         return (
-            f"{result.origin} Each head of the finished run is closed alone. A head is chosen for a task where closing "
-            "it raises the task's score on one half of the sentences (one-sided p < 0.05), and interferes with it "
-            "where it does on the other half, too (p < 0.05 after Holm's correction over all that a run chooses)."
+            f"{result.origin} Each head of the finished run is closed by itself. A head is chosen for a task if "
+            "closing it raises the task's score on one half of the sentences (one-sided p < 0.05), and interferes with "
+            "the task if closing it also raises the score on the other half (p < 0.05 after Holm's correction over all "
+            "chosen heads of a run)."
             f"{SENTENCES[settings['closed']]}"
         )
     return (
-        f"{result.origin} The finished run gets one soft gate a head. Gates are fitted to a task's loss on "
+        f"{result.origin} The finished run gets one soft gate for each head. Gates are fitted to a task's loss on "
         f"{settings['train_sentences']:,} training sentences in {settings['updates']} updates, and then pushed open "
         f"and closed (λ = {settings['strength']:g}; Nam et al. 2025). A head is facilitating if it is open even when "
-        "pushed closed, interfering if it is closed even when pushed open, and irrelevant if it goes where it is "
-        "pushed. A head has a role where its score is above 0.5 in each of "
+        "pushed closed, interfering if it is closed even when pushed open, and irrelevant if it follows both pushes. A "
+        "head has a role if its score is above 0.5 in each of "
         f"{plural(settings['selections'], 'selection')}. A conflict head facilitates one task and interferes with "
         f"another.{SENTENCES[settings.get('closed', 'zero')]}"
     )
@@ -47,10 +48,11 @@ def findings(result: Result) -> list[str]:
     if _single(result):
         numbers = _numbers(result)
         sentences.append(
-            f"Closing a head alone raises the task's score on one half of the sentences for {numbers['chosen'].sum()} "
+            f"Closing a single head raises the task's score on one half of the sentences for {numbers['chosen'].sum()} "
             f"of {numbers['heads'].sum():,} heads, counted for each run and task. On the other half it also raises the "
-            f"score for {numbers['confirmed'].sum()}. A gain of {number(numbers['detectable'].min())} to "
-            f"{number(numbers['detectable'].max())} points, by task, would be seen in four of five cases."
+            f"score for {numbers['confirmed'].sum()}. Gains of {number(numbers['detectable'].min())} to "
+            f"{number(numbers['detectable'].max())} points, depending on the task, would be found in four of five "
+            "cases."
         )
     for label, rows in result.frame("conflicts", "encoder").groupby("encoder", sort=False):
         where = "single tasks with one seed" if label == STL else label
@@ -65,8 +67,8 @@ def findings(result: Result) -> list[str]:
         alone_words = "these tasks" if mean else "this task"
         detectable_note = seen_from(row.detectable)
         sentences.append(
-            f"Closing the {'' if _single(result) else 'conflict '}heads that interfere with {owner_words} (for "
-            f"{alone_words} alone, and instead of random heads of the same layers) gains {row.encoder} "
+            f"Closing the {'' if _single(result) else 'conflict '}heads that interfere with {owner_words} for "
+            f"{alone_words} only, compared with random heads of the same layers, changes the score of {row.encoder} by "
             f"{with_interval(row)} points ({name} {probability(row.p_holm)}{detectable_note})."
         )
     return sentences
@@ -111,8 +113,8 @@ def _single_tables(result: Result) -> list[Grid]:
         "second half would show in four of five cases (two-sided 5 %, not corrected), as the median over heads."
     )
     caption = (
-        "Values are the points that the task gains by closing this head alone. The first half chooses heads, so their "
-        "gain there is too high. p is one-sided and of the second half."
+        "Values are the points that the task gains if only this head is closed. The first half chooses heads, so "
+        "the gain on this half is too high. p is one-sided and is that of the second half."
     )
     numbers, chosen_rows = _upper(_numbers(result)), _upper(result.frame("chosen", "task"))
     return [
@@ -151,14 +153,14 @@ def _maps(result: Result) -> Drawing:
         "value", ["name", "task", "layer", "head"], "measure", sort=False, observed=True
     )
     if _single(result):
-        frame, value, title = rows.reset_index(), "gain", "What a task gains by closing a head"
-        explained = "Values are points (means of both halves). Above 0 closing the head alone raises the task's score."
+        frame, value, title = rows.reset_index(), "gain", "Gain of a task from closing a head"
+        explained = "Values are points, as means of both halves. Above 0, closing this head raises the task's score."
     else:
         frame = (rows["facilitating"] - rows["interfering"]).rename("role").reset_index()
-        value, title = "role", "Which heads help a task, and which get in its way"
+        value, title = "role", "Heads that help a task, and heads that hinder it"
         explained = (
-            "At +1 a head is open even when pushed closed, at −1 it is closed even when pushed open, and near 0 it "
-            "goes where it is pushed."
+            "At +1 a head is open even when pushed closed, at −1 it is closed even when pushed open, and near "
+            "0 it follows both pushes."
         )
     tasks = frame["task"].nunique()  # a row of maps is a run, a column a task
     chart = head_map(by_task(frame), value, diverging=True, columns=tasks, axes=True, heading=value)

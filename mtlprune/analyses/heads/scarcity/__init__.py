@@ -13,12 +13,12 @@ class ScarcityOptions(Block):
     """Settings of the comparison of gaps."""
 
     margin: float = Field(
-        default=1.0, gt=0, description="Points by which the gap must widen; smaller changes count as none."
+        default=1.0, gt=0, description="Smallest widening of the gap, in points, that counts as a change."
     )
-    without: str = Field(default="", description="Also report the mean without this task.")
+    without: str = Field(default="", description="Task without which the mean is also reported.")
     groups: str = Field(
         default="",
-        description="YAML file with titled groups of runs and the pairs of gaps to compare, instead of runs.",
+        description="YAML file that names groups of runs and the pairs of gaps to compare. It replaces RUNS.",
     )
     resamples: int = Field(default=10_000, ge=1, description="Number of resamples of sentences.")
 
@@ -27,11 +27,12 @@ ANALYSIS = Analysis(
     name="scarcity",
     title="Gap between joint and single-task training",
     question="Does the gap between single tasks and joint training widen where heads are scarce?",
-    help="""Compare the gap (joint minus single tasks) with few random heads open from the first update and with all.
+    help="""Compare the gap between joint and single-task training with few random heads open and with all heads open.
 
-    Name single-task and joint runs of each number of heads, with the same heads (pruning.draw); other settings, such as
-    longer training or a narrower encoder as control, may be among them. A file (groups=FILE) names groups that differ
-    in more than heads, such as precision, corpus or encoder.""",
+    The heads are closed from the first update. Name single-task and joint runs with each number of heads, and with the
+    same heads on both sides (pruning.draw). Runs with other settings may be added, such as longer training or a
+    narrower encoder as a control. A file (groups=FILE) names groups that also differ in precision, corpus or
+    encoder.""",
     needs=frozenset({"scores"}),
     options=ScarcityOptions,
 )

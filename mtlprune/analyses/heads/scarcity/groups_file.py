@@ -41,15 +41,16 @@ class GroupsFile(Block):
     """The file of the option ``groups``."""
 
     groups: dict[str, list[str]] = Field(
-        description="Title → single-task and joint runs of one setting; encoders may differ between seeds."
+        description="Single-task and joint runs of one setting, by title. Encoders may differ between seeds."
     )
     tasks: list[str] = Field(
         default=[],
-        description="Tasks of the mean and of the rows; all, if not given. Single-task runs of others may be missing.",
+        description="Tasks of the mean and of the rows (all, if not given). Single-task runs of other tasks may be "
+        "missing.",
     )
-    changes: list[Pair] = Field(default=[], description="Pairs of titles: the first gap minus the second.")
+    changes: list[Pair] = Field(default=[], description="Pairs of titles. The second gap is subtracted from the first.")
     first_looks: list[Pair] = Field(default=[], description="Changes that the pooled error leaves out.")
-    pooled: dict[str, list[Pair]] = Field(default={}, description="Title → changes that are averaged by seed.")
+    pooled: dict[str, list[Pair]] = Field(default={}, description="Changes that are averaged by seed, by title.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,9 +77,7 @@ def measure(request: Request) -> Result:
     compared = [*groups_file.changes, *groups_file.first_looks]
     for title in itertools.chain(*compared, *itertools.chain(*groups_file.pooled.values())):
         if title not in groups_file.groups:
-            raise RunError(
-                f"{file}: expected titles of its groups, found {title!r}; known: {'; '.join(groups_file.groups)}"
-            )
+            raise RunError(f"{file}: expected titles of its groups ({'; '.join(groups_file.groups)}), found {title!r}")
     groups = {title: _group(title, runs, groups_file.tasks, request) for title, runs in groups_file.groups.items()}
     names = list(next(iter(groups.values())).places)
     levels, changes, pooled, seeds = [], [], [], []

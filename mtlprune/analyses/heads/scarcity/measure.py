@@ -59,7 +59,8 @@ def measure(request: Request) -> Result:
     changes.sort(key=lambda row: order[str(row[0]["term"])])
     paired = {place for level in levels for place in (level.single.place, level.joint.place)}
     notes = [
-        f"{comparison.columns[place].title} is left out: no joint or single-task runs of the same settings."
+        f"{comparison.columns[place].title} is left out, because there are no joint or single-task runs of the same "
+        "settings."
         for place in have_all(comparison, tasks)
         if place not in paired
     ]
@@ -78,8 +79,9 @@ def _levels(comparison: Columns, tasks: Sequence[str], request: Request) -> list
     open_heads = {joint: _open(columns[joint].runs) for _, joint in pairs}
     if len(set(open_heads.values())) < 2:
         raise RunError(
-            "expected single-task and joint runs of the same settings with all heads, and such with few "
-            f"(pruning.method: random, pruning.draw), found {len(pairs)} such settings, all with as many heads"
+            "expected single-task and joint runs of the same settings with all heads, and such runs with few heads "
+            f"(pruning.method: random, pruning.draw), found {len(pairs)} such settings with one number of heads; name "
+            "runs with another number of heads"
         )
     total = max(head_count for _, joint in pairs for run in columns[joint].runs for _, head_count in run.heads.values())
     order = [place for pair in pairs for place in pair]
@@ -102,8 +104,8 @@ def _notes_of_differences(levels: Sequence[Level]) -> list[str]:
         masks = {(run.seed, (run.best_gates[1][SHARED] > OPEN_ABOVE).tobytes()) for run in runs}
         if len(masks) > len({run.seed for run in runs}):
             notes.append(
-                f"{level.label}: single-task and joint runs of one seed have other heads open, so their draws add "
-                "noise to the gap; pruning.draw gives them the same."
+                f"{level.label}: single-task and joint runs of one seed have other heads open, so the draws of heads "
+                "add noise to the gap; pruning.draw gives both the same heads."
             )
     return notes
 
@@ -117,5 +119,7 @@ def _open(runs: Sequence[ScoredRun]) -> int:
             )
     numbers = {count for run in runs for count, _ in run.heads.values()} or {0}
     if len(numbers) > 1:
-        raise RunError(f"{runs[0].path} and others of its settings have {sorted(numbers)} heads; expected one number")
+        raise RunError(
+            f"{runs[0].path} and other runs of its settings: expected one number of heads, found {sorted(numbers)}"
+        )
     return numbers.pop()

@@ -17,13 +17,14 @@ from mtlprune.statistics.standard_errors import LEVEL
 def about(result: Result) -> str:
     """Describe the data and the tests; define the gap and its change."""
     info, settings = result.about, result.about["settings"]
-    base = "another gap" if is_of_groups_file(result) else "that with all heads"
+    base = "another gap" if is_of_groups_file(result) else "the gap with all heads"
     return (
-        f"The scores are of {info['sentences']:,} sentences of {info['split']}. The gap is joint minus single tasks, "
-        f"in points of the main scores of {', '.join(map(str.upper, info['tasks']))}. The change is the gap minus "
+        f"The scores are of {info['sentences']:,} sentences of {info['split']}. The gap is the score of joint training "
+        f"minus that of single tasks, in points of the main scores of {', '.join(map(str.upper, info['tasks']))}. The "
+        "change is the gap minus "
         f"{base}, paired by seed. Intervals and p are over seeds and sentences ({settings['resamples']:,} resamples; "
-        f"seed {settings['seed']}), not corrected. Where seeds share draws of heads, they are also over draws instead "
-        f"of seeds. The margin is {_points(settings['margin'])}."
+        f"seed {settings['seed']}), not corrected. Where seeds share draws of heads, intervals and p are also over "
+        f"draws instead of seeds. The margin is {_points(settings['margin'])}."
     )
 
 
@@ -49,7 +50,7 @@ def _in_words(row: Any, margin: float) -> str:
     """Say by its verdict whether a change speaks for a fight over heads, which widens the gap by the margin or more;
     then whether the same holds over draws, or with an error that is not below that of other changes."""
     if row.n < 2:
-        return "One seed shows nothing, because its interval is over sentences alone"
+        return "One seed cannot show whether the gap widens, because its interval is over sentences only"
     if row.high < 0:
         predicted = ", as competition for heads predicts" * (row.verdict == SUPPORTED)
         return f"The gap widens{predicted} (p {probability(row.p)})"

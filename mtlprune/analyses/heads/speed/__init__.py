@@ -9,7 +9,7 @@ from mtlprune.io.block import Block
 class SpeedOptions(Block):
     """What is timed, and how often."""
 
-    sizes: list[int] = Field(default=[1, 32], min_length=1, description="Sentences of a batch.")
+    sizes: list[int] = Field(default=[1, 32], min_length=1, description="Numbers of sentences in a batch.")
     batches: int = Field(
         default=12, ge=1, description="Number of batches of each size, from the longest sentences to the shortest."
     )
@@ -22,10 +22,12 @@ ANALYSIS = Analysis(
     name="speed",
     title="What removing closed heads saves",
     question="How much faster is a run without its closed heads?",
-    help="""Time finished runs with gates: all heads open, closed ones masked, and closed ones removed from the weights.
+    help="""Time finished runs with gates in three forms, with all heads open, closed heads masked, and closed heads
+    removed.
 
-    The three forms are interleaved, batch by batch. On a CPU the time is the processor time of one thread, in 32-bit
-    numbers. `mtlprune table RUNS --speed DIR` adds a column to the table of scores.""",
+    Closed heads are removed from the weights. The three forms are interleaved, batch by batch. On a CPU the time is the
+    processor time of one thread, in 32-bit numbers. `mtlprune table RUNS --speed DIR` adds a column to the table of
+    scores.""",
     needs=frozenset({"encoders", "decoders"}),
     options=SpeedOptions,
 )

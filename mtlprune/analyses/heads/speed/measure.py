@@ -37,7 +37,7 @@ def measure(request: Request) -> Result:
 def _timed(reading: Reading, subject: Subject, request: Request) -> SubjectResult:
     if subject.gates is None or bool((subject.gates > OPEN).all()):
         raise SubjectError(
-            "none of its heads is closed, so removal saves nothing; name a run with gates that closed some"
+            "expected a run whose gates closed some heads, found one with all heads open; name another run"
         )
     masked, removed = (subject.model(request.device) for _ in range(2))
     cut(removed.encoder, subject.gates)

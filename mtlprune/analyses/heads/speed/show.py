@@ -15,7 +15,7 @@ def about(result: Result) -> str:
     return (
         f"{result.origin} {settings['batches']} batches of each size were timed in {settings['rounds']} interleaved "
         f"rounds, of which the fastest of each batch counts. The device is {settings['device']}; times on a CPU are "
-        "seconds of one thread."
+        "processor seconds of one thread."
     )
 
 

@@ -12,15 +12,16 @@ class TreatmentsOptions(Block):
     """Settings of the comparison of scores."""
 
     margin: float = Field(
-        default=0.3, gt=0, description="Points of the mean score below which a difference counts as none."
+        default=0.3, gt=0, description="Difference of mean scores, in points, below which two settings count as equal."
     )
     primary: str = Field(
-        default="clone,dispatch", description="Treatments whose random controls are the primary comparison (Holm)."
+        default="clone,dispatch",
+        description="Treatments whose comparison with random controls is primary and corrected by Holm.",
     )
     costs: Path | None = Field(
         default=None,
-        description="JSON whose `ratios` give, for the name of a setting's runs, the cost of an update over the joint "
-        "one.",
+        description="JSON file whose `ratios` give the cost of an update of a setting, by the name of its runs, as a "
+        "multiple of that of a joint update.",
     )
     resamples: int = Field(default=10_000, ge=1, description="Number of resamples of seeds and sentences.")
 
@@ -31,7 +32,8 @@ ANALYSIS = Analysis(
     question="Does a treatment close the gap between single tasks and joint training?",
     help="""Compare treated joint runs with joint runs, single tasks and controls, by the mean of all tasks' scores.
 
-    Name single-task runs, the joint runs of the same settings, and everything to be compared with them.""",
+    Name single-task runs, the joint runs of the same settings, and the treated runs and controls to compare with
+    them.""",
     needs=frozenset({"scores"}),
     options=TreatmentsOptions,
 )

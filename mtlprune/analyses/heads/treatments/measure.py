@@ -54,7 +54,8 @@ def measure(request: Request) -> Result:
     rows = _rows(settings, by_kind[SINGLE], by_kind[JOINT], costs, clock, request)
     if unknown := rows.loc[(rows["n"] > 1) & rows["p"].isna(), "term"].tolist():
         notes.append(
-            f"The gain has no interval where seeds or resampled sentences all give the same: {', '.join(unknown)}."
+            f"The gain of {', '.join(unknown)} has no interval, because all seeds or resampled sentences give the same "
+            "value."
         )
     frames = {
         "scores": pd.DataFrame(
@@ -75,15 +76,17 @@ def _baselines(comparison: Columns) -> tuple[int, int]:
     """Places of single tasks and of untreated joint runs of equal settings, those with the fewest updates."""
     columns = comparison.columns
     if len(comparison.encoders()) != 1:
-        raise RunError(f"expected runs of one encoder, found {', '.join(comparison.encoders())}; name those of one")
+        raise RunError(
+            f"expected runs of one encoder, found {', '.join(comparison.encoders())}; name runs of only one encoder"
+        )
     # Single-task runs may share a column with those of tasks that the joint runs lack; no mean is then comparable.
     pairs = [
         pair for pair in joint_pairs(comparison) if {*pair} <= {*have_all(comparison, columns[pair[1]].runs[0].tasks)}
     ]
     if not pairs:
         raise RunError(
-            "expected finished single-task runs of every task and untreated joint runs of the same settings, found no "
-            "two that go together; name both"
+            "expected finished single-task runs of every task and untreated joint runs of the same settings, found "
+            "none that match; name runs of both kinds"
         )
     return min(pairs, key=lambda pair: (columns[pair[1]].runs[0].updates, *pair))
 
@@ -95,7 +98,9 @@ def _settings(
     columns, complete = comparison.columns, have_all(comparison, tasks)
     order = sorted(complete, key=lambda place: (place != single, place != joint))
     notes = [
-        f"{column.title} is left out: it has other tasks." for k, column in enumerate(columns) if k not in complete
+        f"{column.title} is left out, because it has other tasks."
+        for k, column in enumerate(columns)
+        if k not in complete
     ]
     settings = []
     for setting in read_settings(comparison, order, tasks, request.options.resamples, request.seed, request.on_batch):
@@ -103,7 +108,7 @@ def _settings(
         has_treatment = run.treatment or any(".heads." in path for path in run.settings)  # sparse sharing is pruning
         kind = {single: SINGLE, joint: JOINT}.get(setting.place, TREATED if has_treatment else OTHER_KIND)
         settings.append(replace(setting, kind=kind))
-    seed_notes = [f"{setting.label} has the seeds {', '.join(map(str, setting.seeds))} only." for setting in settings]
+    seed_notes = [f"{setting.label} has only the seeds {', '.join(map(str, setting.seeds))}." for setting in settings]
     return settings, notes + [
         note for note, setting in zip(seed_notes, settings, strict=True) if setting.seeds != settings[0].seeds
     ]
@@ -181,7 +186,7 @@ _SHARES = ("share", "share_low", "share_high")
 
 def _ratios(path: Path) -> dict[str, float]:
     """Name of runs → cost of their update as a multiple of the joint one."""
-    with reading(path, remedy='costs: expected {"ratios": {NAME: NUMBER}}'):
+    with reading(path, remedy='costs: expected {"ratios": {NAME: NUMBER}} in the file, found other content'):
         return {str(name): float(ratio) for name, ratio in read_json(path)["ratios"].items()}
 
 

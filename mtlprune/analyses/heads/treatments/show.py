@@ -51,7 +51,7 @@ def findings(result: Result) -> list[str]:
             continue
         better = rows_of_kind.loc[(rows_of_kind["p_holm"] < LEVEL) & (rows_of_kind["estimate"] > 0), "term"]
         worse = rows_of_kind.loc[(rows_of_kind["p_holm"] < LEVEL) & (rows_of_kind["estimate"] < 0), "term"]
-        detectable_note = seen_from(*only_not_shown(rows_of_kind)["detectable"], before=". For the others ")
+        detectable_note = seen_from(*only_not_shown(rows_of_kind)["detectable"], before=". For the other ones ")
         reach = rows_of_kind.loc[rows_of_kind["p_reach_holm"] < LEVEL, "term"]
         sentences.append(
             f"{len(better)} of {len(rows_of_kind)} {name} {_are(better)} better than joint "
@@ -110,9 +110,10 @@ def _table(result: Result) -> Grid:
         "Treatments and their controls",
         table_rows.assign(millions=table_rows["parameters"] / 1e6),
         columns,
-        "Means over seeds. Gap: single tasks minus this, with 95 % interval; share closed: of joint training's gap, "
-        f"with 95 % interval. Cost: {clock}, as a multiple of joint training's; in all: of all updates, with the "
-        "finished runs that it makes use of.",
+        "Values are means over seeds. *Gap* is the score of single tasks minus that of the setting, with a 95 % "
+        "interval. *Share closed* is the closed share of the gap of joint training, with a 95 % interval. *Cost* is "
+        f"the {clock}, as a multiple of that of joint training. *In all* is the cost of all updates and of the "
+        "finished runs that the setting uses.",
         texts=2,
     )
 

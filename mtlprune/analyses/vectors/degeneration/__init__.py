@@ -18,7 +18,8 @@ class DegenerationOptions(Block):
         "not given).",
     )
     vectors: str = Field(
-        default="", description="Files of static vectors to compare with, as word2vec writes text, with commas between."
+        default="",
+        description="Files of static vectors to compare with, in the text format of word2vec, with commas between.",
     )
     permutations: int = Field(
         default=10_000, ge=1, description="Number of permutations of labels, and of heads within layers."
@@ -39,7 +40,7 @@ ANALYSIS = Analysis(
     options=DegenerationOptions,
     columns=(
         Column("cosine", "cosine of outputs", "mean cosine of two different outputs of the head"),
-        Column("isoscore", "IsoScore", "of the head's outputs"),
+        Column("isoscore", "IsoScore", "IsoScore of the head's outputs"),
         Column("dimension", "TwoNN of outputs", "intrinsic dimension of the head's outputs"),
         Column("cone", "cone share", "share of the last layer's mean vector that the head gives"),
     ),

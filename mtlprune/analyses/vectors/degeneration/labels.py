@@ -89,8 +89,8 @@ def decoders(
         label_counts = frequencies.of(source.name, module, rows)
         if label_counts is None:
             notes.append(
-                f"{called} was trained on other data than {frequencies.corpus}, so how often its labels of {name} "
-                "occurred is not said."
+                f"{called} was trained on other data than {frequencies.corpus}, so the frequency of its labels of "
+                f"{name} is not known."
             )
         weights = rows.rows.detach().double().cpu()
         labels = table(rows.names, weights, label_counts)

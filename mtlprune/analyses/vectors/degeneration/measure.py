@@ -145,7 +145,7 @@ class DegenerationSurvey:
             ]
             heads = self._heads(outputs)
             if why := refusal(encoder):
-                why = f"{why}; so where its mean vector comes from is not said"
+                why = f"{why}, so the parts of its mean vector are not known"
                 notes.append(f"{subject.label} ({subject.name}): {why}.")
             else:
                 more, heads["cone"], norms = take_apart(subject, self.reading, hidden[-1][0].mean(), self.request)
@@ -271,7 +271,10 @@ def _training(request: Request) -> list[tuple[str, ...]]:
     corpora = [load_corpus(path) for path in paths_named or [request.corpus]]
     for corpus in corpora:
         if "train" not in corpus.splits and paths_named:
-            raise ProbeError(f"counted: {corpus.path} has no split train, in which pieces are counted; leave it out")
+            raise ProbeError(
+                "counted: expected corpora with a split train, in which pieces are counted, found none in "
+                f"{corpus.path}; leave it out"
+            )
     return [sentence.words for corpus in corpora if "train" in corpus.splits for sentence in corpus["train"]]
 
 
@@ -342,5 +345,5 @@ def _decoders(reading: Reading, request: Request) -> tuple[list[Part], list[str]
             parts += parts_of_run
             notes += more
     if not parts and not notes:
-        notes.append("No run was named, only encoders; label weights are those of runs.")
+        notes.append("Only encoders were named, so there are no label weights, which only runs have.")
     return parts, notes

@@ -187,5 +187,5 @@ def read_vectors(path: Path) -> tuple[list[str], Tensor]:
             raise ProbeError(f"{path}:{place + 2}: expected a word and {features} numbers, found {line[:60]!r}")
         words.append(word)
     if len(words) != number or number < 2:
-        raise ProbeError(f"{path}: expected {number} words, and two at least, found {len(words)}; is the file whole?")
+        raise ProbeError(f"{path}: expected {number} words (at least two), found {len(words)}; get a complete file")
     return words, torch.from_numpy(rows)

@@ -17,8 +17,8 @@ from mtlprune.statistics.labels import FEW_ITEMS
 from mtlprune.statistics.standard_errors import LEVEL
 
 _ROWS = (
-    "Rows are words (means of their sub-words), without [CLS] and [SEP]. Rows of token embeddings are the whole "
-    "vocabulary."
+    "Rows are words, as means of their sub-words, without [CLS] and [SEP]. For token embeddings, rows are the "
+    "whole vocabulary."
 )
 MEASURES = {
     "cosine": "mean cosine",
@@ -71,7 +71,7 @@ def findings(result: Result) -> list[str]:
             shares = {term: last.get(f"share_{term}", math.nan) for term in TERMS}
             if not math.isnan(shares["input"]):
                 largest_term = max(shares, key=lambda term: shares[term])
-                share = f"{TERMS[largest_term]} ({shares[largest_term]:.2f} of it)"
+                share = f"{TERMS[largest_term]} (a share of {shares[largest_term]:.2f})"
                 words += f". Most of the last layer's mean comes from {share}"
         sentences.append(f"{words}.")
     return [*sentences, *_rare_pieces(result), *_rare(result), _loss_text(result), *by_claims(result)]
@@ -81,7 +81,7 @@ def _rare_pieces(result: Result) -> Iterator[str]:
     for row in result.rows_with_measure("embeddings", "spearman").to_dict("records"):
         yield (
             f"In {row['name']}, the Spearman correlation of a piece's frequency in training with the cosine of its "
-            f"embedding to the mean row is {row['spearman']:.2f} (below 0 rare pieces lie in the cone)."
+            f"embedding to the mean row is {row['spearman']:.2f} (below 0, rare pieces lie in the cone)."
         )
 
 
@@ -99,10 +99,7 @@ def _rare(result: Result) -> Iterator[str]:
 def _loss_text(result: Result) -> str:
     tests = _pairs_known(result)
     if not len(tests):
-        return (
-            "No joint run was named together with a single-task run of the same seed, so lost F1 is compared with "
-            "nothing."
-        )
+        return "No joint run was named together with a single-task run of the same seed, so lost F1 is not analysed."
     return (
         f"{(tests['q'] < LEVEL).sum()} of {len(tests)} correlations between F1 lost in joint training and how labels' "
         f"rows moved have q < {LEVEL}. {(tests['p'] < LEVEL).sum()} have p < {LEVEL}, and {LEVEL * len(tests):.1f} "
@@ -174,7 +171,9 @@ def _groups(result: Result) -> pd.DataFrame:
 
 
 def _tests(result: Result) -> Grid:
-    return tests_table(result, MEASURES, "Above 0: the first group, or heads of more tasks, have more.", digits=3)
+    return tests_table(
+        result, MEASURES, "Above 0, the first group, or heads of more tasks, have larger values.", digits=3
+    )
 
 
 TABLES = {

@@ -26,12 +26,14 @@ class DissectionOptions(Block):
     )
     tasks: str = Field(
         default=",".join((*LAYERS, SENSES)),
-        description="What subsets of terms are scored on, with commas between: layers of the corpus, wsd, mlm (masked "
-        "words, of masked language models); none: on nothing.",
+        description="Tasks on which subsets of terms are scored, with commas between. They are layers of the corpus, "
+        "wsd (word senses) and mlm (masked words, for masked language models). none scores no task.",
     )
-    hidden: int = Field(default=64, ge=1, description="Hidden units of light decoders.")
+    hidden: int = Field(default=64, ge=1, description="Number of hidden units of light decoders.")
     epochs: int = Field(
-        default=8, ge=1, description="Passes of light decoders (for projections of masked words the largest number)."
+        default=8,
+        ge=1,
+        description="Number of passes of light decoders, and largest number of passes of projections of masked words.",
     )
     decoder_seeds: int = Field(
         default=1, ge=1, le=100, description="Number of seeds of light decoders and projections."
@@ -60,10 +62,17 @@ ANALYSIS = Analysis(
     help="""Split vectors exactly into parts from the input, from heads, from feed-forward parts and from biases.
 
     The analysis computes the importance of each part by layer, and of each head in the last layer. It scores each of
-    the 16 subsets of parts with a newly trained light decoder (rolesets replace word senses). With a masked language
-    model it also predicts masked words, with the model's own head and with a learnt projection. With several encoders
-    it shows which part carries the loss of multi-task learning, whether gates keep the heads with the largest shares,
-    and whether the joint encoder is a compromise of the single ones. It reads Post-LN encoders only.""",
+    the 16 subsets of parts with a newly trained light decoder. Rolesets replace word senses. With a masked language
+    model it also predicts masked words, with the model's prediction head and with a learnt projection. With several
+    encoders it shows which part carries the loss of multi-task learning, whether gates keep the heads with the largest
+    shares, and whether the joint encoder is a compromise of the single-task encoders. Only Post-LN encoders can be
+    read.""",
     options=DissectionOptions,
-    columns=(Column("importance", "share μ", "product with the last layer's vector by its squared length"),),
+    columns=(
+        Column(
+            "importance",
+            "share μ",
+            "product with the last layer's vector, divided by the squared length of that vector",
+        ),
+    ),
 )

@@ -174,11 +174,11 @@ _LIFTS = {
 def refusal(encoder: Encoder) -> str | None:
     """The reason why an encoder cannot be taken apart, as a sentence; None where it can."""
     if not encoder.context:
-        return "an encoder without context has nothing but its input to take apart"
+        return "an encoder without context consists only of its input, so it cannot be decomposed"
     why = obstacle(encoder)
     if why is None and getattr(encoder.config, "rotary_value", False):
         why = "this encoder rotates its values by their position"
-    return why and f"{why}, so its vectors do not fall apart into i + h + f + c in this way"
+    return why and f"{why}, so its vectors cannot be decomposed into i + h + f + c"
 
 
 @torch.no_grad()

@@ -71,7 +71,9 @@ def measure(request: Request) -> Result:
         RunError, CorpusError: a damaged run or corpus.
     """
     options = request.options
-    purpose = f"tasks={MASKED}: none of these predicts masked words"
+    purpose = (
+        f"tasks={MASKED}: expected an encoder that predicts masked words, found none; name one, or leave {MASKED} out"
+    )
     names = request.names if MASKED in options.requested_tasks else ()
     language_models, refusals = masked_language_models(names, purpose)
     reading = read_request(request)
@@ -248,7 +250,7 @@ def _reconstruction_error(stack: Tensor, full_state: Tensor, subject: Subject) -
     if not error <= TOLERANCE * max(1.0, largest):
         raise EncoderError(
             f"{subject.name}: i + h + f + c differ from the encoder's output by {error:g} (largest value {largest:g}); "
-            "it does something that the four terms do not know, so it cannot be taken apart"
+            "the four terms do not describe all that it computes, so it cannot be decomposed"
         )
     return error
 

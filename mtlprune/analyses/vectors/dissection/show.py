@@ -62,7 +62,7 @@ def findings(result: Result) -> list[str]:
     facts, encoder_count = result.wide("encoders"), len(result.names)
     lines = [
         f"In {plural(encoder_count, 'encoder')} on {result.source} ({facts['pieces'].iloc[0]:.0f} sub-words), "
-        f"i + h + f + c meet every hidden state within {facts['error'].max():.0e} (float32)."
+        f"i + h + f + c equal every hidden state within {facts['error'].max():.0e} (float32)."
     ]
     lines += _masked_words(result)
     losses = result.with_names("losses")
@@ -79,7 +79,7 @@ def findings(result: Result) -> list[str]:
             f"heads are among those of the largest share ({number(row['expected'], 1)} at random, p "
             f"{probability(row['shared_p'])})."
         )
-    return lines if len(lines) > 1 else [*lines, "There is nothing to compare."]
+    return lines if len(lines) > 1 else [*lines, "No encoders were compared."]
 
 
 def _masked_words(result: Result) -> list[str]:
@@ -90,7 +90,8 @@ def _masked_words(result: Result) -> list[str]:
     for (name,), rows in _groups(frame[(frame["measure"] == "score") & frame["task"].isin(READERS)], "name"):
         percent = 100 * rows.pivot(index="term", columns="task", values="value")
         lines += [
-            f"With {term} of {name}, the encoder's own head predicts {number(row[MASKED], 2)} % of the masked words, "
+            f"With {term} of {name}, the encoder's prediction head predicts {number(row[MASKED], 2)} % of the masked "
+            "words, "
             f"and a learnt projection {number(row[LEARNT], 2)} %."
             for term, row in percent.loc[["f", "ihfc"]].iterrows()
         ]
@@ -179,8 +180,9 @@ def _losses(result: Result) -> Grid | None:
         "Which term carries the loss",
         table.reset_index(),
         {"terms": "term", **{pair: pair for pair in frame["pair"].unique()}},
-        "Score of the task's own encoder minus that of the joint one in points, and 95% of resamplings of sentences. "
-        "Decoders begin alike and see the same batches; seeds of encoders and decoders are not resampled.",
+        "Values are the score of the single-task encoder minus that of the joint encoder, in points, with the range of "
+        "95 % of resamplings of sentences. Decoders start from the same weights and see the same batches. Seeds of "
+        "encoders and decoders are not resampled.",
     )
 
 
@@ -240,9 +242,10 @@ def _compositions(result: Result) -> Grid | None:
         "Is the joint encoder a compromise?",
         frame,
         {**columns, "unexplained": ("weights", 3), "centred": ("centred", 3), "rotated": ("rotated", 3)},
-        f"Weights of non-negative least squares over {result.about['sample']} words: a term of the joint encoder from "
-        "the same term of the others, and the part of its squares that stays unexplained; so with means over words "
-        "taken out, and with the others first turned by the best orthogonal map.",
+        f"Values are weights of non-negative least squares over {result.about['sample']} words, which compose a term "
+        "of the joint encoder of the same term of the other encoders, and the share of its squares that is not "
+        "explained. *Centred* first removes the means over words, and *rotated* first turns the other encoders by the "
+        "best orthogonal map.",
         texts=3,
     )
 

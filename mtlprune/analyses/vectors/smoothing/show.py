@@ -104,7 +104,10 @@ def _labels(result: Result) -> pd.DataFrame:
 
 
 def _tests(result: Result) -> Grid:
-    signs = "Effects are with the head open minus closed: below 0 in log d_M, or above 0 in CosSim, the head smooths."
+    signs = (
+        "Effects are values with the head open minus values with the head closed. The head smooths if its effect "
+        "is below 0 in log d_M or above 0 in CosSim."
+    )
     return tests_table(result, MEASURES, signs)
 
 

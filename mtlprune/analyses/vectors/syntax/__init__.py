@@ -12,7 +12,7 @@ class SyntaxOptions(Block):
     """Minimal pairs beside trees."""
 
     blimp: Path | None = Field(
-        default=None, description="Folder of data_scripts/blimp.py, with which minimal pairs are also scored."
+        default=None, description="Folder that data_scripts/blimp.py made, whose minimal pairs are also scored."
     )
     pairs: int | None = Field(
         default=None, ge=1, description="Number of pairs of each paradigm of BLiMP (all, if not given)."
@@ -29,10 +29,10 @@ ANALYSIS = Analysis(
     and scored on the other. The analysis also measures dimensions of sentences, and minimal pairs with blimp=DIR.""",
     options=SyntaxOptions,
     columns=(
-        Column("uas", "UAS", "percent of words whose head is found, in the better direction"),
-        Column("uas dep->head", "UAS dep->head", "the word that the dependent attends to most", tested=False),
-        Column("uas head<-dep", "UAS head<-dep", "the word that attends to the dependent most", tested=False),
-        Column("weight", "weight on arcs", "mean attention weight on gold arcs, percent"),
+        Column("uas", "UAS", "percentage of words whose head is found, in the better direction"),
+        Column("uas dep->head", "UAS dep->head", "UAS of the word to which the dependent attends most", tested=False),
+        Column("uas head<-dep", "UAS head<-dep", "UAS of the word that attends most to the dependent", tested=False),
+        Column("weight", "weight on arcs", "mean attention weight on gold arcs, in percent"),
         Column("twonn", "TwoNN", "intrinsic dimension of the head's mean output of a sentence"),
     ),
 )

@@ -67,7 +67,10 @@ def measure(request: Request) -> Result:
     """
     judges, refusals, paradigms = dict[str, MaskedLanguageModel](), dict[str, str](), list[Paradigm]()
     if request.options.blimp is not None:
-        purpose = f"blimp={request.options.blimp}: none of these can judge minimal pairs"
+        purpose = (
+            f"blimp={request.options.blimp}: expected an encoder that can score minimal pairs, found none; name "
+            "one, or leave blimp out"
+        )
         judges, refusals = masked_language_models(request.names, purpose)
         paradigms = read_blimp(request.options.blimp, request.options.pairs)
     reading = read_request(request)

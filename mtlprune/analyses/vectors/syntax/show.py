@@ -16,10 +16,11 @@ def about(result: Result) -> str:
     """Describe the data; define a head's guess and attention between words."""
     facts = result.about
     return (
-        f"{result.origin} The sentences have {facts['tokens']:,} words. A head's guess for a word is the word it "
-        "attends to most, or the word that attends to it most (Chen et al. 2024). Attention between words is the mean "
+        f"{result.origin} The sentences have {facts['tokens']:,} words. A head predicts for each word the word to "
+        "which it attends most, or the word that attends most to it (Chen et al. 2024). Attention between words is the "
+        "mean "
         "over the sub-words that attend, and the sum over those attended to. The diagonal, [CLS] and [SEP] are left "
-        "out without renormalisation, and among equal weights the first word counts. Only what is beyond the best "
+        "out without renormalisation, and among equal weights the first word counts. Only UAS beyond that of the best "
         "fixed offset, with a head chosen on other sentences, is evidence of syntax."
     )
 
@@ -120,7 +121,8 @@ def _phenomena(result: Result) -> Grid | None:
         "Minimal pairs (BLiMP)",
         wide.replace({"label": {"": "overall"}}),
         {"phenomenon": "label", **{name: (name, 1) for name in dict.fromkeys(names)}},
-        f"Percent of {pairs:,.0f} minimal pairs decided rightly; means over paradigms; chance is 50.",
+        f"Values are the percentage of {pairs:,.0f} minimal pairs that are decided correctly, as means over paradigms. "
+        "Chance is 50.",
     )
 
 

@@ -15,16 +15,16 @@ function gateCard(root, gates, waits) {
       return [one.label, each, `${open}/${one.z.length}`, chance(one.p[k]), chance(one.q[k])].filter(fits);
     });
     const tasks = set.tasks;
-    const claimed = tasks ? `Claimed by ${tasks.claimed[k]} of ${tasks.of} single tasks; by so many or more with `
-      + `p = ${chance(tasks.p[k])} by chance within its layer (q = ${chance(tasks.q[k])}).` : "";
+    const claimed = tasks ? `The head is claimed by ${tasks.claimed[k]} of ${tasks.of} single tasks. The probability of as many or more by `
+      + `chance within the layer is p = ${chance(tasks.p[k])} (q = ${chance(tasks.q[k])}).` : "";
     const choice = titles.length > 1 ? select("Selection", titles.map((title, i) => [String(i), title]), String(at), (picked) => {
       at = Number(picked);
       remember("pruned", titles[at]);
       show();
       root.querySelector("select").focus();
     }) : null;
-    const words = make("p", { class: "note" }, "p: open in so many seeds or more, were the layer's open heads drawn anew in "
-      + "every seed. q: corrected over all heads.");
+    const words = make("p", { class: "note" }, "p is the probability that the head is open in as many seeds or more if the "
+      + "open heads of the layer are drawn at random in every seed. q is p after correction over all heads.");
     root.replaceChildren(make("div", { class: "card", "aria-live": "polite" }, make("h4", {}, place(k, set.heads)), choice,
       plainTable(["", "z, a number a seed", "open", "p", "q"].filter(fits), rows, 1), make("p", {}, claimed), words));
   }

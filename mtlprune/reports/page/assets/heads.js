@@ -26,9 +26,9 @@ function browser(root, probes) {
       root.querySelector("select").focus();
     });
     const known = rows.length ? plainTable(["label", "%", "gain", "rank", "items"], rows, 1)
-      : make("p", {}, "Not probed: removed or closed.");
-    const words = make("p", { class: "note" }, `gain: over the label's best control. ✓ chosen for the label on dev. ° few items. `
-      + `Shade: for how many labels the head is the best on dev, at most ${Math.max(1, ...subject.chosen)}.`);
+      : make("p", {}, "The head was not probed, because it is removed or closed.");
+    const words = make("p", { class: "note" }, `The gain is over the label's best control. ✓ marks labels for which the head is chosen on dev, and ° labels with few `
+      + `items. The shade is the number of labels for which the head is the best on dev (at most ${Math.max(1, ...subject.chosen)}).`);
     root.querySelector(".card").replaceChildren(make("h4", {}, place(k, heads)), choice, known, words);
   }
   listeners.push((picked, shape) => {
