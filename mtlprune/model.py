@@ -80,7 +80,9 @@ class _EarlyGradient(torch.autograd.Function):
     @staticmethod
     @once_differentiable  # type: ignore[misc]
     def backward(ctx, factor: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[no-untyped-def, override]
-        return None, None, *(None if gradient is None else gradient * factor for gradient in ctx.gradients)
+        present = [gradient for gradient in ctx.gradients if gradient is not None]
+        scaled = iter(torch._foreach_mul(present, factor))  # one launch on a GPU
+        return None, None, *(None if gradient is None else next(scaled) for gradient in ctx.gradients)
 
 
 class MultiTaskModel(nn.Module):
@@ -254,11 +256,11 @@ class MultiTaskModel(nn.Module):
             loss: Tensor = task.loss(encoded if annotated_rows is None else encoded.select(annotated_rows), target)
             return loss
 
+        inputs = encoded.words, encoded.cls, encoded.sep, *task.parameters()
         # With one task the decoder's activations are the last to be made and the first to be freed anyway.
-        if len(self.tasks) == 1 or not torch.is_grad_enabled():
+        if len(self.tasks) == 1 or not torch.is_grad_enabled() or not any(tensor.requires_grad for tensor in inputs):
             return loss_of(encoded)
-        vectors = encoded.words, encoded.cls, encoded.sep
-        result: Tensor = _EarlyGradient.apply(loss_of, encoded, *vectors, *task.parameters())  # type: ignore[no-untyped-call]
+        result: Tensor = _EarlyGradient.apply(loss_of, encoded, *inputs)  # type: ignore[no-untyped-call]
         return result
 
     def encodings(self, pieces: EncoderBatch, names: list[str]) -> Iterator[tuple[Encoded, list[str]]]:

@@ -82,7 +82,10 @@ def test_what_is_no_set_of_runs_is_refused(tmp_path, monkeypatch):
     for others, words in (
         (["nowhere"], "nowhere: expected a run folder, found nothing"),
         ([first.absolute()], r"first is named twice \(also as first\); name each run once"),
-        ([made("bert", encoder="bert")], r"minilm \(2 layers of 3 heads\) and bert one of bert \(2 .*; heads of diff"),
+        (
+            [made("bert", encoder="bert")],
+            r"minilm \(2 layers of 3 heads\) and bert one of bert \(2 .*because heads of diff",
+        ),
         ([made("control", **{"encoder.random": True})], "control one of minilm, random weights"),
         ([made("other", gates=GATES[:1])], r"minilm \(2 layers .* and other one of minilm \(1 layers of 3 heads\)"),
         ([runs["plain"]], "run without gates"),
@@ -101,7 +104,10 @@ def test_seeds_of_a_label_stand_together_and_tasks_before_joint_runs():
     expected = ["POS", "DEP", "SRL", "XYZ", "POS+DEP", "MTL-3", "MTL-5", "MTL-5:POS", "MTL-5:DEP"]
     assert [run_group.label for run_group in found] == expected
     assert all([claim.seed for claim in run_group.claims] == [1, 3] for run_group in found)
-    for other, said in (({}, "; one"), ({"settings": SLOW, "data": "e"}, r" \(they differ in train.rate, the data\)")):
+    for other, said in (
+        ({}, "; runs of one label"),
+        ({"settings": SLOW, "data": "e"}, r" \(they differ in train.rate, the data\)"),
+    ):
         with pytest.raises(ClaimError, match=rf"runs/POS-1 and runs/POS-1 are both runs of POS with seed 1{said}"):
             group([made(), made(**other)])
     with pytest.raises(ClaimError, match="expected one or more runs to compare"):
@@ -129,19 +135,19 @@ SLOW = {"train.rate": 0.5}
         ([made("POS", seed, **EXACT) for seed in (1, 2, 3)], "Seeds 1 and 2 and 3 of POS have bit-identical"),
         ([made(**FIXED), made(seed=2, **FIXED)], ""),
         ([made(gates=MASK / 2, before=MASK, **EXACT)], "Gates strictly between 0 and 1: POS 4 of 8 (50%)."),
-        ([made("DEP", gates=OPEN, **EXACT)], "DEP, seed 1 (8 heads open, 4 wanted)"),
+        ([made("DEP", gates=OPEN, **EXACT)], "DEP, seed 1 (8 heads were open instead of 4)"),
         (
             [made("SRL", before=OPEN, **PENALTY)],
             "SRL, seed 1 (8 heads were open one evaluation before, and 4 at the end)",
         ),
         ([made("SRL", **PENALTY)], ""),
         ([made(), made("DEP", settings=SLOW)], "Runs differ in tasks and also in train.rate: null (POS); 0.5 (DEP)."),
-        ([made(settings=SLOW), made(seed=2)], "The seeds of POS differ in train.rate too: 0.5, null."),
+        ([made(settings=SLOW), made(seed=2)], "The seeds of POS also differ in train.rate: 0.5, null."),
         ([made(), made(seed=2, data="e")], "Not all runs were trained on the same data"),
         ([made(finished=False)], "These runs have not finished training: runs/POS-1."),
         ([made(), made(seed=2, gates=1 - MASK)], "half of the seeds do not count as claimed: POS 8 (by 1)"),
         ([made(seed=k, gates=MASK if k < 3 else OPEN) for k in range(4)], ""),  # three of four have MASK, one all
-        ([made(seed=k, gates=MASK if k < 2 else OPEN) for k in range(4)], "not claimed: POS 4 (by 2)"),
+        ([made(seed=k, gates=MASK if k < 2 else OPEN) for k in range(4)], "do not count as claimed: POS 4 (by 2)"),
         ([made(), made(seed=2), made("DEP")], "Labels have different numbers of seeds (POS 2, DEP 1)"),
     ],
 )
@@ -259,7 +265,7 @@ def test_a_label_that_is_alone():
     assert "pairs" not in found.frames and found.frames["numbers"]["heads"].tolist() == [3]
     assert math.isnan(row(found, "labels", encoder="POS").multiple_last) and math.isnan(tasks_of(found).p)
     text = "\n".join(found.about["notes"])
-    assert "POS: one seed" in text and "one single task" in text and "cannot be resampled" in text
+    assert "POS: with one seed" in text and "one single task" in text and "cannot be resampled" in text
 
 
 def test_the_seed_decides():

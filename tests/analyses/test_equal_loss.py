@@ -44,7 +44,7 @@ def found(root: Path) -> Result:
 
 @pytest.mark.parametrize(
     ("loss", "left", "words"),
-    [(0.4, (-0.5, 0.3), "undecided"), (0.1, (0.99, 1.01), "generalises worse at the same training loss")],
+    [(0.4, (-0.5, 0.3), "do not decide"), (0.1, (0.99, 1.01), "generalises worse at the same training loss")],
 )
 def test_what_is_left_at_equal_loss_is_what_was_planted(tmp_path, loss: float, left: tuple[float, float], words: str):
     """A joint run scores as single tasks of 8 updates do. With their loss nothing is left of its cost, with that of 32

@@ -122,7 +122,7 @@ def test_groups_of_a_file_are_measured_as_groups_of_equal_settings_are(tmp_path)
         folder.write_config(tree | {"encoder": {**tree["encoder"], "name": f"encoder-{tree['train']['seed']}"}})
     frame = listed(tmp_path, f"{groups}changes: [[few, all]]\n").frames["changes"]
     assert frame["estimate"].tolist() == result.frames["changes"]["estimate"].tolist()
-    with pytest.raises(RunError, match="found 'fewer'; known: all; few"):
+    with pytest.raises(RunError, match=r"expected titles of its groups \(all; few\), found 'fewer'"):
         listed(tmp_path, f"{groups}changes: [[fewer, all]]\n")
     with pytest.raises(RunError, match="names the runs; leave out x"):
         listed(tmp_path, groups, "x")

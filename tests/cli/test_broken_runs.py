@@ -260,7 +260,7 @@ def test_a_list_of_files_of_a_stranger_leads_nowhere_else(name, broken, lab, mtl
 
     corpus = shutil.copytree(lab.corpus, broken.run.parent / "corpus")
     change_json(corpus / "corpus.json", files=json.loads((corpus / "corpus.json").read_text())["files"] | {"dev": name})
-    mtlprune("data", "check", corpus).refuses("corpus.json (the file of split 'dev')")
+    mtlprune("data", "check", corpus).refuses("corpus.json is damaged (the file of split 'dev')")
 
 
 def test_gates_that_are_not_those_of_the_weights(broken):

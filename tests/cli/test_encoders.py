@@ -17,7 +17,15 @@ def test_all_families_are_listed(mtlprune) -> None:
     ("family", "words"),
     [
         ("bert", ["heads: 2 layers × 4, each 8 wide", "[CLS] and [SEP]", "word dropout: [MASK]"]),
-        ("llama", ["The attention is causal", "of which 2 share a key and a value", "<s> and </s>", "causal or full"]),
+        (
+            "llama",
+            [
+                "The attention is causal",
+                "Each group of 2 consecutive heads (1 to 2, and so on) shares a key and a value",
+                "<s> and </s>",
+                "causal or full",
+            ],
+        ),
     ],
 )
 def test_an_encoder_is_described(mtlprune, tiny_encoder, family: str, words: list[str]) -> None:

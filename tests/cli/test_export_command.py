@@ -52,7 +52,7 @@ def test_other_verbs_take_it(mtlprune, pruned, masked, tmp_path):
     table = mtlprune("table", masked, pruned, "--split", "dev").done()
     assert "tiny-pruned" in table.out
     answer = mtlprune("train", pruned / "config.yaml", "--out", pruned)
-    answer.refuses("was made by `mtlprune export --remove` and is not trained on")
+    answer.refuses("was made by `mtlprune export --remove` and cannot be trained further")
     tuned = tmp_path / "tuned"
     mtlprune("train", pruned / "config.yaml", f"train.start={pruned}", "train.epochs=1", "--out", tuned).done()
     kept = KeptHeads.read(pruned / "encoder")
@@ -90,7 +90,7 @@ def test_a_task_s_own_clones_go_into_the_weights(mtlprune, train, tmp_path):
         words = ("export", run, "--out", tmp_path / name, *more)
         mtlprune(*words).refuses("--task with one of pos, dep")
         answer = mtlprune(*words, "--task", "dep").done()
-    assert "The clones of heads of dep are in the weights" in answer.out
+    assert "The clones of heads of dep are part of the weights" in answer.out
     pruned = MultiTaskModel.load(tmp_path / "removed")
     assert list(pruned.tasks) == ["dep"] and pruned.encoder.clones is None
     assert [one.dep for one in RunFolder(tmp_path / "removed").read_predictions("dev")] == [one.dep for one in theirs]

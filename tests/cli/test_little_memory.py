@@ -86,7 +86,7 @@ def test_the_process_that_draws_may_end(monkeypatch: pytest.MonkeyPatch) -> None
     server.kill()
     server.wait()
     monkeypatch.setattr(sys, "executable", "false")
-    with pytest.raises(RunError, match="because its process ended, perhaps because memory ran out"):
+    with pytest.raises(RunError, match="its process ended; perhaps memory ran out"):
         paint("svg_to_png", text, scale=1)
     monkeypatch.undo()
     with pytest.raises(ValueError, match="JSON"):

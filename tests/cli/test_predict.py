@@ -112,7 +112,7 @@ def test_a_run_writes_what_conllu_has_a_place_for(mtlprune, train, single, text,
     assert all(line.split("\t")[9].startswith("ner=") for line in lines if "\t" in line)
     roles = train("srl", "tasks=srl", "train.epochs=1")
     refused = mtlprune("predict", roles, text, "--format", "conllu")
-    assert refused.code == 2 and "but this run predicts srl; use jsonl" in refused.err
+    assert refused.code == 2 and "but this run predicts srl; use --format jsonl" in refused.err
 
 
 LINE = '{"id": "a", "words": ["Ann", "sees\\u00a0her"], "pos": "not looked at", "ner": 7}\n'
@@ -174,7 +174,11 @@ REFUSED = [
     ("t.txt", "-DOCSTART- -X- O\n\na b O\n", "found what looks like CoNLL-2012"),
     ("t.txt", '<?xml version="1.0"?>\n<a/>\n', "found what looks like markup"),
     ("--out o.csv t.txt", "Ann", "o.csv: expected a file .jsonl, .conllu, .tsv or .txt, found .csv"),
-    ("--out o.tsv t.txt", "Ann", "--format tsv holds what whole sentences have, but this run predicts pos; use jsonl"),
+    (
+        "--out o.tsv t.txt",
+        "Ann",
+        "--format tsv holds labels of whole sentences, but this run predicts pos; use --format jsonl",
+    ),
 ]
 
 

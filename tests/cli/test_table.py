@@ -75,7 +75,7 @@ def test_a_terminal_shows_a_narrow_table_first_and_cuts_no_number(mtlprune, comp
     assert header.split() == ["task", "STL", joint, "Δ", "[95", "%]", "p", "(Holm)"]
     assert "|" not in shown and "…" not in shown and max(map(len, lines)) <= width
     assert re.search(r"POS accuracy +90\.81 +69\.46 +-21\.35\* \[-25\.15, -17\.55\] +<0\.0001\n", shown)
-    assert (f"(One table is wider than {width} letters; --out writes it.)" in shown) == (width == 80)
+    assert (f"(One table is wider than {width} characters and is left out." in shown) == (width == 80)
     assert document.startswith("| task ") and "p (Holm)" in document.splitlines()[7]
 
 

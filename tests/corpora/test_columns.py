@@ -208,7 +208,7 @@ def test_the_separator_is_that_of_most_lines(tmp_path: Path) -> None:
         return [s.words for s in read_columns(tmp_path / "few.txt", parse_columns(columns), tell=told.append)]
 
     assert words("New York\tB-X\nCity \tI-X \n") == [("New York", "City")] and told[-1].endswith("separated by tabs")
-    assert words("  a   O\n\tb \t O\n") == [("a", "b")] and told[-1].endswith("between blanks")
+    assert words("  a   O\n\tb \t O\n") == [("a", "b")] and told[-1].endswith("separated by blanks")
     assert words("\ta\tO\n\tb\tO\n", "_,word,ner") == [("a", "b")]
     assert words("# id 1\tdomain=en\na _ _ O\nb _ _ O\n", "word,_,_,ner") == [("a", "b")]
     for spoilt in ("New York\n", "New York\t\n", "\tO\n"):

@@ -222,4 +222,4 @@ def test_rough_figures_grow_with_what_is_computed(tmp_path):
     frozen = ["train.start=x", "train.freeze=encoder,decoders", "pruning=fisher", "pruning.keep=3"]
     assert seconds(*frozen, "pruning.importance_of=x") < seconds("encoder.context=false")
     assert "LDC2013T19" in data_missing(tmp_path / "ontonotes5") and "data build" in data_missing(tmp_path / "mine")
-    assert "is there, but no corpus" in data_missing(tmp_path)
+    assert "exists, but it is not a corpus" in data_missing(tmp_path)

@@ -291,7 +291,7 @@ def test_what_cannot_be_packed_is_refused_and_nothing_is_written(study, tmp_path
         ([tmp_path / "nowhere"], tmp_path / "new", "expected a run folder"),
         ([there / "mine/none-pos-1", here / "mine/none-pos-2"], tmp_path / "new", "is already packed"),
         ([there / "mine/none-pos-9"], tmp_path / "new", "has no run none-pos-9; it has gates-con-1, "),
-        ([run], tmp_path / "other", "holds notes.txt expected a study or an empty folder"),
+        ([run], tmp_path / "other", "expected a study or an empty folder, found notes.txt"),
         ([run], here / "mine", "expected a study or an empty folder"),
         ([run], run, "expected a study or an empty folder"),
         ([run], tmp_path / "other/notes.txt", "is a file"),
@@ -394,7 +394,7 @@ def test_files_come_back_as_they_were(tmp_path_factory, drawn):
         assert held == {file: text for file, text in row.items() if file in FILES}
     study = open_study(folder)
     assert study.paths("cell *") == [folder / name for name in (*names[1::2], *names[::2])]
-    with pytest.raises(RunError, match=f"has a run {names[0]} by now"):
+    with pytest.raises(RunError, match=f"already has a run {names[0]}"):
         add_runs(folder, {names[0]: rows[names[0]]}, {}, {})
 
 

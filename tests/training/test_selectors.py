@@ -192,4 +192,4 @@ def test_ties_at_the_border_are_drawn_and_told(values, keep, tied, caplog):
     assert len(caplog.messages) == (400 if tied else 0)
     if tied:
         equal = opened[rows == rows[mask == 1].min()]
-        assert f"{len(equal)} are alike" in caplog.text and float(equal.max() - equal.min()) < 0.2
+        assert f"{len(equal)} are equal" in caplog.text and float(equal.max() - equal.min()) < 0.2
