@@ -81,8 +81,8 @@ def papers() -> str:
         "# The source papers, row by row",
         "",
         "Each experiment, figure and measure of the five papers has a command, a page and a result here, or a",
-        "sentence with the reason. `python docs/generate.py` generates this page from [papers.yaml](../papers.yaml), which",
-        "a test reads. The commands resolve, the results are there, and a row is removed only with a line under",
+        "sentence with the reason. `python docs/generate.py` generates this page from [papers.yaml](../papers.yaml),",
+        "which a test reads. The commands resolve, the results are there, and a row is removed only with a line under",
         "*Gone from a source paper* in the [changelog](../../CHANGELOG.md).",
     ]
     for paper in yaml.safe_load((DOCS / "papers.yaml").read_text(encoding="utf-8")):

@@ -218,7 +218,9 @@ def where(finding: Finding) -> str:
     """Where a claim holds, in words."""
     places = _places(finding, "/")
     untried = places.pop("not tried", [])
-    words = [f"{cell} for {' and '.join(filter(None, (', '.join(some[:-1]), some[-1])))}" for cell, some in places.items()]
+    words = [
+        f"{cell} for {' and '.join(filter(None, (', '.join(some[:-1]), some[-1])))}" for cell, some in places.items()
+    ]
     return "; ".join(words) + f"{';' * (len(words) > 1)} and untried elsewhere" * bool(untried)
 
 

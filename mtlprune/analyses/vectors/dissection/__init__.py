@@ -64,9 +64,9 @@ ANALYSIS = Analysis(
     The analysis computes the importance of each part by layer, and of each head in the last layer. It scores each of
     the 16 subsets of parts with a newly trained light decoder. Rolesets replace word senses. With a masked language
     model the analysis also predicts masked words, with the model's prediction head and with a learnt projection. With
-    several encoders it shows which part carries the loss of multi-task learning, whether gates keep the heads with the largest
-    shares, and whether the joint encoder is a compromise of the single-task encoders. Only Post-LN encoders can be
-    read.""",
+    several encoders it shows which part carries the loss of multi-task learning, whether gates keep the heads with the
+    largest shares, and whether the joint encoder is a compromise of the single-task encoders. Only Post-LN encoders can
+    be read.""",
     options=DissectionOptions,
     columns=(
         Column(
