@@ -171,7 +171,7 @@ def stable(result: Result) -> list[str]:
     if len(tests) and not tests["nearest_p"].isna().all():
         among = "" if tests["pairs"].nunique() == 1 else ", among those with other seeds,"
         sentences += [
-            f"If shared heads are counted {_measure_in_words(test.counted)}, the nearest run{among} is of the same "
+            f"If runs are compared {_measure_in_words(test.counted)}, the nearest run{among} is of the same "
             "task for "
             f"{test.nearest:.0%} of the runs ({test.nearest_chance:.0%} at random, p {probability(test.nearest_p)})."
             for test in tests[tests["pairs"] == tests["pairs"].iloc[-1]].itertuples()
