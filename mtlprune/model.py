@@ -60,8 +60,8 @@ class Batch:
 
 class _EarlyGradient(torch.autograd.Function):
     """A decoder's loss whose gradient is computed at once, so that the decoder's activations are freed before the next
-    decoder runs: peak memory holds those of the largest decoder instead of all five. The numbers are the same up to
-    the order in which the encoding's gradients are added."""
+    decoder runs. Peak memory then holds the activations of the largest decoder instead of those of all decoders. The
+    numbers are the same up to the order in which the encoding's gradients are added."""
 
     @staticmethod
     def forward(ctx, loss_of: Callable[[Encoded], Tensor], encoded: Encoded, *inputs: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
