@@ -84,7 +84,7 @@ def _gradients(reading: Reading, subject: Subject, request: Request) -> SubjectR
     signed: dict[str, NDArray[np.float64]] = {}
     by_length = sorted(range(len(sentences)), key=lambda row: -len(pieces[row].ids))  # no time goes into padding
     for name, task_targets in targets.items():
-        signed[name] = np.empty((len(sentences), model.encoder.places.layers, model.encoder.places.heads))
+        signed[name] = np.empty((len(sentences), model.encoder.head_hooks.layers, model.encoder.head_hooks.heads))
         for rows in batched(by_length, BATCH):
             slopes = derivatives(model, [pieces[row] for row in rows], {name: [task_targets[row] for row in rows]})
             signed[name][rows] = slopes.double().numpy()  # (B, L, A)
