@@ -7,6 +7,7 @@ set -eu
 records=${1:-results/ewt5-minilm/records}
 out=${2:-results}
 started=$(mktemp)
+section() { printf '\n## %s\n\n' "$1"; } # a heading of a page that holds several tables
 
 # Single tasks, all pairs, all five
 mtlprune table "$records:none-*,sampled-*" --out "$out/ewt5-minilm/scores.md"
@@ -63,8 +64,11 @@ done
 # What needs Results of analyses too, which are kept beside the pages
 if [ -d results/probes/seeds ]; then
     python results/claims/knows.py results/probes/seeds results/probes/random results/claims/stable > "$out/claims/knows.md"
-    python results/claims/across.py results/claims/records/regimes:untuned results/claims/records/regimes:frozen \
-        > "$out/claims/across.md"
+    printf '# Numbers that the pages on claims quote\n' > "$out/claims/numbers.md"
+    {
+        section "Overlap before and after fine-tuning"
+        python results/claims/across.py results/claims/records/regimes:untuned results/claims/records/regimes:frozen
+    } >> "$out/claims/numbers.md"
     mkdir -p "$out/seeds"
     python results/seeds/by_seed.py results/seeds/syntax results/seeds/degeneration results/seeds/smoothing \
         > "$out/seeds/tables.md"
@@ -84,10 +88,10 @@ if [ -d results/claims/records/leave-one-out ]; then
 fi
 
 if [ -d results/claims/records/variance ]; then # on halves of the data
-    mkdir -p "$out/claims/variance"
+    mkdir -p "$out/claims"
     set --
     for kind in gates topk fisher importance; do set -- "$@" "$kind=results/claims/records/variance:$kind"; done
-    python results/claims/phi.py "$@" > "$out/claims/variance/phi.md"
+    { section "Agreement of selectors"; python results/claims/phi.py "$@"; } >> "$out/claims/numbers.md"
 fi
 if [ -d results/claims/records/worth ]; then # stable heads alone
     mkdir -p "$out/claims"
@@ -105,9 +109,14 @@ if [ -d results/claims/records/regimes ]; then # frozen, free and dynamic select
         mtlprune claims "$kept/regimes:$kind-*" > "$out/claims/regimes/$kind.md"
         set -- "$@" "$kind=$kept/regimes:$kind"
     done
-    python results/claims/phi.py "$@" > "$out/claims/regimes/phi.md"
-    python results/claims/twice.py "$kept/regimes:random" "$kept/regimes:untuned" > "$out/claims/twice.md"
-    python results/claims/counts.py "$kept" "$records" > "$out/claims/counts.md"
+    {
+        section "Agreement of regimes"
+        python results/claims/phi.py "$@"
+        section "Selections from one encoder"
+        python results/claims/twice.py "$kept/regimes:random" "$kept/regimes:untuned"
+        section "Numbers of claimed heads"
+        python results/claims/counts.py "$kept" "$records"
+    } >> "$out/claims/numbers.md"
     python results/claims/gap.py "$records" > "$out/gates/gap.md"
     for task in TASK mtl5; do # gates that train with the encoder against random heads closed with their noise
         python results/claims/worth.py "$kept/noise" "gates=dynamic-$task-own" "random=random-gates-$task-own" \
@@ -120,7 +129,7 @@ if [ -d results/claims/records/updates ]; then
         grep -q "\"$kind-" results/claims/records/updates/study.json || continue
         set -- "$@" "$kind=results/claims/records/updates:$kind"
     done
-    python results/claims/phi.py "$@" > "$out/claims/updates.md"
+    { section "Agreement by updates"; python results/claims/phi.py "$@"; } >> "$out/claims/numbers.md"
 fi
 
 # Fusion beside none, on dev
