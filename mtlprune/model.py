@@ -105,7 +105,7 @@ class MultiTaskModel(nn.Module):
             vars(encoder.transformer)["save_pretrained"] = _refuse_to_save
 
     def __repr__(self) -> str:
-        places = self.encoder.places
+        places = self.encoder.head_hooks
         size = f"{places.layers} layers of {places.heads} heads"
         family = cast(PreTrainedModel, self.encoder.transformer).config.model_type
         return f"MultiTaskModel({', '.join(self.tasks)}; {family}, {size})"
@@ -128,7 +128,7 @@ class MultiTaskModel(nn.Module):
             random=part.random or source is not None,
             context=part.context,
             seed=config.train.seed,
-            sees=part.attention,
+            attention_direction=part.attention,
             fusion=part.fusion,
             fusion_layers=part.fusion_layers,
             revision=None if source else part.revision,
@@ -137,7 +137,7 @@ class MultiTaskModel(nn.Module):
             encoder.use_checkpointing()
         closed = config.pruning.closed
         if closed in CONSTANT:
-            zeros = torch.zeros(encoder.places.layers, encoder.places.heads, encoder.places.width)
+            zeros = torch.zeros(encoder.head_hooks.layers, encoder.head_hooks.heads, encoder.head_hooks.width)
             set_substitute(encoder, closed, nn.Parameter(zeros) if closed == "optimal" else zeros)
         elif closed == "resample":
             set_substitute(encoder, closed, seed=config.train.seed)
@@ -185,7 +185,7 @@ class MultiTaskModel(nn.Module):
         if config.treatment.clone is not None:
             encoder, heads = model.encoder, model.treated["clone"]["heads"][SHARED]
             transformer, rank = cast(PreTrainedModel, encoder.transformer), config.treatment.clone.rank
-            encoder.clones = Clones(transformer, encoder.places, heads, config.tasks, rank)
+            encoder.clones = Clones(transformer, encoder.head_hooks, heads, config.tasks, rank)
         fill(model, tensors, RunError, f"{weights} does not hold the weights of this run; {repair}")
         if model.gates:
             model.check_gates(run, key)
@@ -372,7 +372,7 @@ def make_gates(config: Config, encoder: Encoder) -> dict[str, Gates]:
     if settings.method == "none":
         return {}
     names = config.tasks if settings.sets == "per_task" else (SHARED,)
-    size = encoder.places.layers, encoder.places.heads
+    size = encoder.head_hooks.layers, encoder.head_hooks.heads
     # The tasks are part of the seed, because gates of different tasks must not begin alike: equal starts would make
     # equal claims likely.
     salt = zlib.crc32(",".join(config.tasks).encode())

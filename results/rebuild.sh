@@ -7,6 +7,8 @@ set -eu
 records=${1:-results/ewt5-minilm/records}
 out=${2:-results}
 started=$(mktemp)
+part=$(mktemp -d)/table.md # a table that becomes a section of a page
+section() { printf '\n## %s\n\n' "$1"; } # a heading of a page that holds several tables
 
 # Single tasks, all pairs, all five
 mtlprune table "$records:none-*,sampled-*" --out "$out/ewt5-minilm/scores.md"
@@ -51,20 +53,30 @@ done
 test -d results/probes/pairs && python results/probes/pairs.py results/probes/pairs > "$out/probes/pairs.md"
 
 # Gates directly against random heads of the same layers, and whether importance costs less than a point, on test
+if grep -q '"random-' "$records/study.json"; then
+    printf '# Gates and importance against other choices of heads\n' > "$out/gates/tests.md"
+fi
 for kind in '???' mtl5; do
     label=$(test "$kind" = mtl5 && echo MTL-5 || echo STL)
     grep -q "\"random-$(echo "$kind" | tr '?' '.')-" "$records/study.json" || continue
     mtlprune table "$records:gates-$kind-?,random-$kind-?" --split test --against "$label, random heads" --margin 1.0 \
-        --out "$out/gates/gates-random-$label.md"
-    mtlprune table "$records:none-$kind-?,importance-$kind-?" --split test --against "$label" --margin 1.0 \
-        --out "$out/gates/importance-$label.md"
+        --out "$part"
+    { section "Gates and random heads, $label"; cat "$part"; } >> "$out/gates/tests.md"
+    mtlprune table "$records:none-$kind-?,importance-$kind-?" --split test --against "$label" --margin 1.0 --out "$part"
+    { section "Importance and all heads, $label"; cat "$part"; } >> "$out/gates/tests.md"
 done
+
+if [ -d results/claims/records ]; then
+    mkdir -p "$out/claims" && printf '# Numbers that the pages on claims quote\n' > "$out/claims/numbers.md"
+fi
 
 # What needs Results of analyses too, which are kept beside the pages
 if [ -d results/probes/seeds ]; then
     python results/claims/knows.py results/probes/seeds results/probes/random results/claims/stable > "$out/claims/knows.md"
-    python results/claims/across.py results/claims/records/regimes:untuned results/claims/records/regimes:frozen \
-        > "$out/claims/across.md"
+    {
+        section "Overlap before and after fine-tuning"
+        python results/claims/across.py results/claims/records/regimes:untuned results/claims/records/regimes:frozen
+    } >> "$out/claims/numbers.md"
     mkdir -p "$out/seeds"
     python results/seeds/by_seed.py results/seeds/syntax results/seeds/degeneration results/seeds/smoothing \
         > "$out/seeds/tables.md"
@@ -84,10 +96,10 @@ if [ -d results/claims/records/leave-one-out ]; then
 fi
 
 if [ -d results/claims/records/variance ]; then # on halves of the data
-    mkdir -p "$out/claims/variance"
+    mkdir -p "$out/claims"
     set --
     for kind in gates topk fisher importance; do set -- "$@" "$kind=results/claims/records/variance:$kind"; done
-    python results/claims/phi.py "$@" > "$out/claims/variance/phi.md"
+    { section "Agreement of selectors"; python results/claims/phi.py "$@"; } >> "$out/claims/numbers.md"
 fi
 if [ -d results/claims/records/worth ]; then # stable heads alone
     mkdir -p "$out/claims"
@@ -105,9 +117,14 @@ if [ -d results/claims/records/regimes ]; then # frozen, free and dynamic select
         mtlprune claims "$kept/regimes:$kind-*" > "$out/claims/regimes/$kind.md"
         set -- "$@" "$kind=$kept/regimes:$kind"
     done
-    python results/claims/phi.py "$@" > "$out/claims/regimes/phi.md"
-    python results/claims/twice.py "$kept/regimes:random" "$kept/regimes:untuned" > "$out/claims/twice.md"
-    python results/claims/counts.py "$kept" "$records" > "$out/claims/counts.md"
+    {
+        section "Agreement of regimes"
+        python results/claims/phi.py "$@"
+        section "Selections from one encoder"
+        python results/claims/twice.py "$kept/regimes:random" "$kept/regimes:untuned"
+        section "Numbers of claimed heads"
+        python results/claims/counts.py "$kept" "$records"
+    } >> "$out/claims/numbers.md"
     python results/claims/gap.py "$records" > "$out/gates/gap.md"
     for task in TASK mtl5; do # gates that train with the encoder against random heads closed with their noise
         python results/claims/worth.py "$kept/noise" "gates=dynamic-$task-own" "random=random-gates-$task-own" \
@@ -120,25 +137,30 @@ if [ -d results/claims/records/updates ]; then
         grep -q "\"$kind-" results/claims/records/updates/study.json || continue
         set -- "$@" "$kind=results/claims/records/updates:$kind"
     done
-    python results/claims/phi.py "$@" > "$out/claims/updates.md"
+    { section "Agreement by updates"; python results/claims/phi.py "$@"; } >> "$out/claims/numbers.md"
 fi
 
 # Fusion beside none, on dev
 test -d results/fusion/records && fused=results/fusion/records || fused=
+if [ -n "$fused" ]; then
+    mkdir -p "$out/fusion" && printf '# Fusion by a gate against no fusion, on dev\n' > "$out/fusion/gate.md"
+fi
 for kind in ${fused:+pos dep mtl5}; do
     label=$(test $kind = mtl5 && echo MTL-5 || echo STL)
-    mkdir -p "$out/fusion"
     mtlprune table "$fused:gate-$kind-?" "$records:none-$kind-?" --split dev --against "$label" \
-        --margin 1.0 --out "$out/fusion/$kind.md"
+        --margin 1.0 --out "$part"
+    { section "$kind"; cat "$part"; } >> "$out/fusion/gate.md"
 done
 test -z "$fused" || mtlprune table "$fused" "$records:none-pos-?,none-dep-?,none-mtl5-?" --split dev --out "$out/fusion/scores.md"
 
 if [ -d results/five-papers/records ]; then # four forms without word dropout
     json=$(mktemp -d)
+    printf '# Four forms of fusion against no fusion, on test\n' > "$out/fusion/forms-tests.md"
     for kind in dep mtl5; do
         label=$(test $kind = mtl5 && echo MTL-5 || echo STL)
         set -- "results/five-papers/records:none-$kind-?" "results/five-papers/records:fusion-*-$kind-?" --split test --against "$label" --margin 1.0
-        mtlprune table "$@" --out "$out/fusion/forms-$kind.md"
+        mtlprune table "$@" --out "$part"
+        { section "$kind"; cat "$part"; } >> "$out/fusion/forms-tests.md"
         mtlprune table "$@" --format json --out "$json/$kind.json"
         mtlprune table "results/five-papers/records:fusion-early-$kind-?,fusion-late-$kind-?" --split test --margin 1.0 \
             --against "$label, fusion gate of layers 1,2,3" --format json --out "$json/$kind-late.json"
@@ -249,4 +271,4 @@ if [ "$out" = results ] && [ -f results/compute.py ]; then python results/comput
 
 # Pictures and Markdown of Results that no page links
 if [ "$out" = results ] && [ -f results/unshown.py ]; then python results/unshown.py "$started"; fi
-rm "$started"
+rm -r "$started" "${part%/*}"

@@ -80,6 +80,6 @@ def column(found: SubjectResult | Result, frame: str, measure: str) -> np.ndarra
 def without_heads(encoder: Encoder, gates: Tensor) -> Encoder:
     """A copy in which heads with gates at 0 are removed, and others have their gates folded in."""
     cut = copy.deepcopy(encoder)
-    cut.__dict__.pop("places", None)
-    cut.head_map = remove_heads(cut.transformer, gates, encoder.places.kept_heads)
+    cut.__dict__.pop("head_hooks", None)
+    cut.head_map = remove_heads(cut.transformer, gates, encoder.head_hooks.kept_heads)
     return cut

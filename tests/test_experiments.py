@@ -17,7 +17,7 @@ from mtlprune.corpora.ontonotes5 import build_ontonotes5
 from mtlprune.corpora.store import save_corpus
 from mtlprune.layers import Layer
 from mtlprune.runs.folder import RunFolder
-from mtlprune.sweeps.cells import narrowed, resolve
+from mtlprune.sweeps.cells import resolve, select_cells
 from mtlprune.sweeps.folder import state
 from mtlprune.sweeps.pool import write_config
 from mtlprune.sweeps.specification import read_specification
@@ -180,7 +180,7 @@ def test_a_sweep_of_the_paper_runs_on_stand_ins(path, ontonotes, tiny_encoder, t
     regimes = ("none", "dynamic", "static", "importance", "random")
     kinds = {*(f"bert-{regime}-pos-1" for regime in regimes), "bert-per-task-mtl5-1"}
     wanted = set(whole.cells) if EVERY_CELL in os.environ else kinds
-    cells = narrowed(whole, sorted(wanted))
+    cells = select_cells(whole, sorted(wanted))
     for cell in cells.values():
         write_config(cell)
         assert main([str(whole.root), cell.place.label, "--evaluate", "test"]) == 0, cell.name
@@ -216,7 +216,7 @@ def test_heads_in_another_order_are_matched(ontonotes, tiny_encoder, tmp_path, s
     (tmp_path / "sheet.yaml").write_text(text, encoding="utf-8")
     small = f"data.path={ontonotes}", "train.epochs=1", "train.device=cpu", "train.threads=1"
     whole = resolve(read_specification(tmp_path / "sheet.yaml"), tmp_path / "swept", small)
-    for cell in narrowed(whole, ["stable-m[01]-pos-[12]", "stable-m[01]-con-[12]"]).values():
+    for cell in select_cells(whole, ["stable-m[01]-pos-[12]", "stable-m[01]-con-[12]"]).values():
         write_config(cell)
         assert main([str(whole.root), cell.place.label]) == 0, cell.name
     script = [sys.executable, FOLDER / "fight" / "matched.py", whole.root, ontonotes]

@@ -1,8 +1,8 @@
 """The frames of an analysis, its tables and its figures, as the file frames.yaml beside its record declares them.
 
 The declaration says what a row of each frame is of (keys), what each column means, and how a table shows a frame. It is
-the one source of the check of a Result's columns, the captions of tables, docs/frames.md, and what `mtlprune analyze
-NAME --help` prints.
+the one source of the check of a Result's columns, the captions of tables, docs/reference/frames.md, and what `mtlprune
+analyze NAME --help` prints.
 """
 
 from __future__ import annotations

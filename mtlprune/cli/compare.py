@@ -173,7 +173,7 @@ def _heads(request: ComparisonRequest) -> int:
     from mtlprune.encoder.model import Encoder
 
     encoder = load_config(request.effort.base, request.overrides).encoder
-    places = Encoder.load(encoder.name, revision=encoder.revision, random=True).places
+    places = Encoder.load(encoder.name, revision=encoder.revision, random=True).head_hooks
     return places.layers * places.heads
 
 

@@ -109,7 +109,7 @@ def next_command(terminal: Console, *words: object) -> None:
     terminal.print(f"next: {command(*words)}", soft_wrap=True)
 
 
-def the_same_command() -> str:
+def resume_hint() -> str:
     """The hint after this process was stopped."""
     return f"run the same command again to continue: {command(*sys.argv[1:])}"
 

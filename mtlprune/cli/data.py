@@ -38,7 +38,7 @@ Your own files (docs/guides/your_data.md):
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, epilog=_EXAMPLES)
 
 
-def tell(line: str) -> None:
+def print_to_stderr(line: str) -> None:
     """Print a line to standard error."""
     console(stderr=True).print(line)
 
@@ -53,9 +53,9 @@ def store(splits: Splits, out: Path, mixed: Collection[str] = (), **record: Any)
     sizes = ", ".join(f"{split} {len(corpus[split])}" for split in corpus.splits)
     layers = [layer for layer in corpus.layers if any(counts[layer] for counts in annotated_counts.values())]
     console().print(f"{out}: {record['name']} ({sizes} sentences), fingerprint {corpus.fingerprint[:16]}")
-    tell(f"layers: {', '.join(layers) or 'none'}")
+    print_to_stderr(f"layers: {', '.join(layers) or 'none'}")
     for line in remarks(corpus, splits):
-        tell(line)
+        print_to_stderr(line)
     doubtful = {*mixed, *(("upos", "xpos") if "pos" in layers else ())}
     tasks = [layer for layer in layers if layer not in doubtful]
     tasks = [layer for layer in tasks if all(annotated_counts.get(split, {}).get(layer) for split in ("train", "dev"))]
@@ -64,12 +64,12 @@ def store(splits: Splits, out: Path, mixed: Collection[str] = (), **record: Any)
             f"decoders.{name}.type={decoder_of(corpus.layers[name])}" for name in tasks if name not in LAYERS
         )
         settings = [f"data.path={out}", f"tasks={','.join(tasks)}", *decoder_settings]
-        tell(f"next: {command('train', 'minilm-ewt5', *settings, '--out', f'runs/{out.name}')}")
+        print_to_stderr(f"next: {command('train', 'minilm-ewt5', *settings, '--out', f'runs/{out.name}')}")
         if len(test_layers := [layer for layer in tasks if annotated_counts.get("test", {}).get(layer)]) > 1:
             compare_command = command("compare", out, "--tasks", ",".join(test_layers), "--out", f"compare-{out.name}")
-            tell(f"or each task alone and all together: {compare_command}")
+            print_to_stderr(f"or each task alone and all together: {compare_command}")
     elif "dev" not in annotated_counts:
-        tell(
+        print_to_stderr(
             "The corpus has no dev split, which training needs. Build it with --dev, or from one file, which is split "
             "at random."
         )
@@ -236,9 +236,9 @@ def _kind(files: list[str], options: dict[str, Any]) -> tuple[str, list[str]]:
             problem = f"the names of the files already decide which of them are {', '.join(splits)}"
             raise CorpusError(f"--{min(chance)}: {problem}; leave the option out, or name one file")
         for split, paths in splits.items():
-            tell(f"files whose names say {split}: {', '.join(paths)}")
+            print_to_stderr(f"files whose names say {split}: {', '.join(paths)}")
         if splits and unplaced:
-            tell(f"files left out because their names name no split: {', '.join(map(str, unplaced))}")
+            print_to_stderr(f"files left out because their names name no split: {', '.join(map(str, unplaced))}")
         options |= splits
         files = [] if splits else files
     if kind:
@@ -254,7 +254,7 @@ def _kind(files: list[str], options: dict[str, Any]) -> tuple[str, list[str]]:
         kind = "hf" if kind in ("hf", "jsonl") else "table"
     kind = kind if "columns" not in options or "columns" in _TAKES[kind] else "columns"
     read = f"read as {kind}; to choose another format, name it before the files"
-    tell(f"{first}: {'read as a corpus, which is merged' if kind == 'merge' else read}")
+    print_to_stderr(f"{first}: {'read as a corpus, which is merged' if kind == 'merge' else read}")
     return kind, files
 
 
@@ -277,16 +277,16 @@ def _read(kind: str, files: Sequence[str], options: Mapping[str, Any]) -> Built:
     try:
         if kind != "hf" or len(files) != 1:
             read = partial(_reader(kind), options=options, tell=_tell_once(), left=left)
-            splits, file_record = read_files(files, paths_by_split, read, tell, left, share, seed)
+            splits, file_record = read_files(files, paths_by_split, read, print_to_stderr, left, share, seed)
             return splits, record | file_record
         source, columns, repair = files[0], options.get("columns"), options.get("repair", False)
-        splits = read_dataset(source, columns, repair, tell, paths_by_split, left.skip, left.unread_layers)
-        record["left_out"] = left.account(sum(map(len, splits.values())), tell)
+        splits = read_dataset(source, columns, repair, print_to_stderr, paths_by_split, left.skip, left.unread_layers)
+        record["left_out"] = left.account(sum(map(len, splits.values())), print_to_stderr)
         record["sources"] = {source: source_digest(Path(source)) if Path(source).exists() else "hub"}
         if len(splits) == 1 and not any(paths_by_split.values()):
             splits = cut(next(iter(splits.values())), share, seed, source)
             record["sources"]["split"] = f"{share}, seed {seed}"
-        return with_own_ids(splits, tell), record
+        return with_own_ids(splits, print_to_stderr), record
     except UnreadableSentence as error:
         advice = (
             "--skip-bad does not help, because the next sentence cannot be found"
@@ -302,7 +302,7 @@ def _tell_once() -> Callable[[str], None]:
 
     def note(line: str) -> None:
         if (message := line.partition(": ")[2]) not in messages_told:
-            tell(line)
+            print_to_stderr(line)
         messages_told.add(message)
 
     return note
@@ -360,7 +360,7 @@ def ontonotes5(files: Sequence[str], options: Mapping[str, Any]) -> Built:
     from mtlprune.corpora.ontonotes5 import build_ontonotes5
 
     sources, dep = _one_folder("ontonotes5", files), options.get("dep")
-    splits = build_ontonotes5(sources, dep, tell)
+    splits = build_ontonotes5(sources, dep, print_to_stderr)
     digests = {"sources": source_digest(sources)} | ({"dep": source_digest(dep)} if dep else {})
     licence = "LDC User Agreement (LDC2013T19); not to be passed on"
     return splits, {"name": "ontonotes5", "licence": licence, "sources": digests}
@@ -398,7 +398,7 @@ def merge(files: Sequence[str], options: Mapping[str, Any]) -> Built:
             f"merge: expected two or more different corpora, found {', '.join(files) or 'none'}; name each corpus once"
         )
     content = {path: {s: corpus[s] for s in corpus.splits} for path, corpus in loaded.items()}
-    splits, mixed = merge_corpora(content, tell)
+    splits, mixed = merge_corpora(content, print_to_stderr)
     licence = "; ".join(dict.fromkeys(corpus.info["licence"] for corpus in loaded.values()))
     sources = {path: corpus.fingerprint for path, corpus in loaded.items()}
     return splits, {"licence": licence, "sources": sources, "mixed": mixed}
@@ -408,7 +408,7 @@ def masc(files: Sequence[str], options: Mapping[str, Any]) -> Built:
     """Join trees and names of MASC 1 and roles of PropBank."""
     from mtlprune.corpora.masc import LICENCE, build_masc
 
-    splits, digests, left_out = build_masc(_one_folder("masc", files), tell)
+    splits, digests, left_out = build_masc(_one_folder("masc", files), print_to_stderr)
     return splits, {"name": "masc", "licence": LICENCE, "sources": digests, "left_out": left_out}
 
 
@@ -417,7 +417,7 @@ def machamp(files: Sequence[str], options: Mapping[str, Any]) -> Built:
     (classification, regression, multiclas)."""
     from mtlprune.corpora.machamp import build_machamp
 
-    splits, mixed, record = build_machamp(_one_folder("machamp", files), options.get("repair", False), tell)
+    splits, mixed, record = build_machamp(_one_folder("machamp", files), options.get("repair", False), print_to_stderr)
     return splits, {"licence": options.get("licence", "unknown"), "mixed": mixed, **record}
 
 
@@ -425,7 +425,7 @@ def gum(files: Sequence[str], options: Mapping[str, Any]) -> Built:
     """Read GUM and GENTLE in their official splits."""
     from mtlprune.corpora.gum import LICENCE, build_gum
 
-    splits, digests = build_gum(_one_folder("gum", files), tell)
+    splits, digests = build_gum(_one_folder("gum", files), print_to_stderr)
     return splits, {"name": "gum", "licence": LICENCE, "sources": digests}
 
 

@@ -44,7 +44,7 @@ def encoders(
             "where its heads are."
         )
         return
-    places = encoder.places
+    places = encoder.head_hooks
     size = f"{places.layers} layers × {places.heads}, each {places.width} wide, hidden size {encoder.hidden_size}"
     before, after = (" ".join(to_tokens(list(ids))) for ids in (words.before, words.after))
     typer.echo(f"heads: {size}")

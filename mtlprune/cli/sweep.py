@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mtlprune.cli.console import ADVANCED, INTERRUPTED, Slurm, console, new_table, say, the_same_command
+from mtlprune.cli.console import ADVANCED, INTERRUPTED, Slurm, console, new_table, resume_hint, say
 from mtlprune.errors import plural, printable, refuse_launcher
 from mtlprune.sweeps.folder import State, default_folder
 from mtlprune.sweeps.specification import SweepError, nearest, read_specification
@@ -73,7 +73,7 @@ def sweep(
             "several"
         )
 
-    from mtlprune.sweeps.cells import narrowed, resolve
+    from mtlprune.sweeps.cells import resolve, select_cells
     from mtlprune.sweeps.pool import visible_gpus
 
     patterns = [part for pattern in only or [] for part in pattern.split(",")]
@@ -81,9 +81,9 @@ def sweep(
     roots = [out or default_folder(specification) for specification in specifications]
     sweeps = [resolve(*specification, overrides, dry_run) for specification in zip(specifications, roots, strict=True)]
     if dry_run:  # what other commands take the folder for stays as it was
-        list_cells([(sweep_shown, narrowed(sweep_shown, patterns)) for sweep_shown in sweeps], at_once, terminal)
+        list_cells([(sweep_shown, select_cells(sweep_shown, patterns)) for sweep_shown in sweeps], at_once, terminal)
         return
-    first_sweep, cells = sweeps[0], narrowed(sweeps[0], patterns)
+    first_sweep, cells = sweeps[0], select_cells(sweeps[0], patterns)
     if slurm is None and not print_commands:
         refuse_launcher()
     first_sweep.write_index()
@@ -269,7 +269,7 @@ def run_cells(cells: Mapping[str, Cell], jobs: int, terminal: Console) -> None:
     from mtlprune.sweeps.pool import Pool
 
     watch = CellWatch(cells, jobs, terminal)
-    hint = the_same_command()
+    hint = resume_hint()
     with interruption(terminal) as stop, progress_shown(watch.progress):
         pool = Pool(cells, jobs, watch, stop)
         watch.begin(pool.ends)

@@ -16,9 +16,9 @@ from mtlprune.cli.console import (
     console,
     new_table,
     next_command,
+    resume_hint,
     say,
     shown_log,
-    the_same_command,
 )
 from mtlprune.config import ConfigError, tree_of
 from mtlprune.corpora.store import INFO, read_info
@@ -135,7 +135,7 @@ def attended(terminal: Console, watch: Any, training: Callable[..., Progress]) -
     """Train with a display; a stopped training ends the process with code 130, saying how to go on."""
     from mtlprune.cli.display import interruption, progress_shown
 
-    hint = the_same_command()
+    hint = resume_hint()
     try:
         with shown_log(terminal), interruption(terminal) as stop, progress_shown(watch.progress):
             progress = training(watch=watch, stop=stop)

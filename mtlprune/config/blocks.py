@@ -284,9 +284,10 @@ class HeadsConfig(Block):
         return self
 
 
-LEARNT, RANKED, STEERED = "gates topk", "importance fisher stable", "target exact lagrangian"
-MASKED = f"{RANKED} random given"
-"""Methods whose gates are trained, that rank heads on a finished run, penalties that steer to a number of heads; and
+GATE_METHODS, RANK_METHODS = "gates topk", "importance fisher stable"
+SIZE_PENALTIES = "target exact lagrangian"
+MASK_METHODS = f"{RANK_METHODS} random given"
+"""Methods whose gates are trained, that rank heads on a finished run, penalties that steer to a number of heads, and
 methods of fixed masks."""
 
 
@@ -300,7 +301,7 @@ class PruningConfig(Block):
     control."""
     sets: Annotated[Literal["shared", "per_task"], CountsOnlyWith(method="gates topk given")] = "shared"
     """One set of gates for all tasks, or one set for each task, which costs one encoding per task."""
-    closed: Annotated[Closed, CountsOnlyWith(method=f"{LEARNT} {MASKED}")] = "zero"
+    closed: Annotated[Closed, CountsOnlyWith(method=f"{GATE_METHODS} {MASK_METHODS}")] = "zero"
     """Output that replaces that of a closed head. zero means no output. mean is the mean over the sub-words of the
     training sentences, measured before the first update with all heads open. resample is the output of the head for
     another sentence of the batch. optimal is a constant that starts at the mean and is learnt with the other
@@ -315,27 +316,27 @@ class PruningConfig(Block):
     the other weights, as in the released code of He and Choi (2021)."""
     multiplier_rate: Annotated[float, CountsOnlyWith(penalty="lagrangian")] = Field(default=1.0, gt=0)
     """Learning rate (Adam) with which the multipliers of penalty: lagrangian rise."""
-    keep: Annotated[int | None, CountsOnlyWith(method=f"topk random {RANKED}", penalty=STEERED)] = Field(
+    keep: Annotated[int | None, CountsOnlyWith(method=f"topk random {RANK_METHODS}", penalty=SIZE_PENALTIES)] = Field(
         default=None, ge=0
     )
     """Number of heads that stay open in each set, for fixed masks, topk and all penalties except lambda. With stable,
     each half chooses this number."""
-    warmup: Annotated[float | None, CountsOnlyWith(method=LEARNT, selector=LEARNT, noise="True")] = Field(
+    warmup: Annotated[float | None, CountsOnlyWith(method=GATE_METHODS, selector=GATE_METHODS, noise="True")] = Field(
         default=None, ge=0, le=1
     )
     """Share of the updates over which λ rises (default 0), the target number of heads falls (default 0.4), or the
     temperature of topk falls (default 0.68)."""
-    settle: Annotated[float | None, CountsOnlyWith(penalty=STEERED, selector="gates", noise="True run")] = Field(
+    settle: Annotated[float | None, CountsOnlyWith(penalty=SIZE_PENALTIES, selector="gates", noise="True run")] = Field(
         default=None, ge=0, le=1
     )
     """Share of the updates after which an epoch may be the best. The default is 0.6 for target, and 0.7 for exact,
     lagrangian and noise, which fix the heads at this point."""
-    init: Annotated[Literal["paper", "open"], CountsOnlyWith(method=LEARNT, selector=LEARNT)] = "paper"
+    init: Annotated[Literal["paper", "open"], CountsOnlyWith(method=GATE_METHODS, selector=GATE_METHODS)] = "paper"
     """Gates start half open with some noise, as in He and Choi 2021 (paper), or fully open (open, which is the default
     of stable)."""
-    rate: Annotated[float, CountsOnlyWith(method=LEARNT, selector=LEARNT)] = Field(default=1e-3, gt=0)
+    rate: Annotated[float, CountsOnlyWith(method=GATE_METHODS, selector=GATE_METHODS)] = Field(default=1e-3, gt=0)
     """Constant learning rate of the gates with Adam (the default of stable is 0.1)."""
-    temperature: Annotated[float, CountsOnlyWith(method=LEARNT, selector=LEARNT, noise="True run")] = Field(
+    temperature: Annotated[float, CountsOnlyWith(method=GATE_METHODS, selector=GATE_METHODS, noise="True run")] = Field(
         default=0.33, gt=0
     )
     """Temperature of the Hard Concrete distribution, and final temperature of topk's gradients."""
@@ -343,10 +344,10 @@ class PruningConfig(Block):
     """Temperature of topk at the first update, from which it falls geometrically."""
     overlap: Annotated[float, CountsOnlyWith(method="gates")] = Field(default=0.0, ge=0)
     """Strength of a penalty on heads that the gate sets of several tasks share, for sets: per_task."""
-    importance_of: Annotated[str | None, CountsOnlyWith(method=RANKED)] = None
+    importance_of: Annotated[str | None, CountsOnlyWith(method=RANK_METHODS)] = None
     """Run that ranks the heads for importance, fisher and stable, by the derivative of its loss with respect to each
     head's gate."""
-    importance_sentences: Annotated[int, CountsOnlyWith(method=RANKED)] = Field(default=1024, ge=1)
+    importance_sentences: Annotated[int, CountsOnlyWith(method=RANK_METHODS)] = Field(default=1024, ge=1)
     """Number of training sentences on which importance, fisher and stable choose the heads."""
     heads: Annotated[HeadsConfig | None, CountsOnlyWith(method="given")] = None
     """Open heads of given, for all tasks or, with sets: per_task, for each task (sparse sharing)."""
@@ -360,16 +361,16 @@ class PruningConfig(Block):
     selector: Annotated[str, CountsOnlyWith(method="stable")] = "fisher"
     """Selector that chooses `keep` heads on each half, which is importance, fisher, gates or topk. gates (with penalty:
     exact) and topk train only the gates. Functions in training/pruning/selectors.py add further selectors."""
-    selector_updates: Annotated[int, CountsOnlyWith(selector=LEARNT)] = Field(default=250, ge=1)
+    selector_updates: Annotated[int, CountsOnlyWith(selector=GATE_METHODS)] = Field(default=250, ge=1)
     """Number of updates on each half, for the selectors gates and topk."""
-    selector_sentences: Annotated[int, CountsOnlyWith(selector=LEARNT)] = Field(default=4, ge=1)
+    selector_sentences: Annotated[int, CountsOnlyWith(selector=GATE_METHODS)] = Field(default=4, ge=1)
     """Number of sentences in an update, for the selectors gates and topk."""
     halves: Annotated[int, CountsOnlyWith(method="stable")] = Field(default=64, ge=2, multiple_of=2)
     """Number of random halves of the sentences, for stable. Every second half is the complement of the half before
     it."""
     threshold: Annotated[float, CountsOnlyWith(method="stable")] = Field(default=0.9, gt=0.5, le=1)
     """Smallest share of the halves that must select a head so that stable keeps it."""
-    noise: Annotated[bool | Literal["run"], CountsOnlyWith(method=MASKED)] = False
+    noise: Annotated[bool | Literal["run"], CountsOnlyWith(method=MASK_METHODS)] = False
     """With true, the methods of fixed masks close heads gradually. The closed heads start open, close over `warmup`,
     and have the noise of Hard Concrete gates until `settle`. With run, every head takes the gate that another head of
     its layer has in the run `layers_like`, and a kept head takes the gate of a kept head."""

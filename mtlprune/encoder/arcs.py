@@ -248,7 +248,7 @@ class ArcCounter:
 
     Args:
         relations: all that may occur.
-        kept_heads: of each layer the heads that are there, in original numbering (``encoder.places.kept``).
+        kept_heads: of each layer the heads that are there, in original numbering (``encoder.head_hooks.kept``).
         heads: A, heads a layer had.
         gates: (L, A); heads at or below :data:`mtlprune.encoder.gates.OPEN` count as not there.
     """
@@ -361,7 +361,7 @@ def uas_of(encoder: Encoder, sentences: Sequence[Sentence], gates: Tensor | None
         ArcError: no sentence is left.
         EncoderError: a family whose heads are unknown, or an encoder without context.
     """
-    places = encoder.places
+    places = encoder.head_hooks
     parsed = with_trees(sentences)
     pieces = encoder.tokenize_sentences(parsed)
     capacity = encoder.frame.capacity

@@ -89,7 +89,7 @@ def ablated(
 @torch.no_grad()
 def head_outputs(encoder: Encoder, batch: EncoderBatch) -> list[Tensor]:
     """The outputs of all heads for a batch, (B, T, n, d) for each layer, before any gate."""
-    with encoder.places.cache_outputs() as outputs:
+    with encoder.head_hooks.cache_outputs() as outputs:
         encoder(batch)
     return outputs
 
@@ -102,7 +102,7 @@ def measure_means(encoder: Encoder, pieces: Sequence[Pieces]) -> Tensor:
         encoder: with all its heads.
         pieces: the sentences.
     """
-    places, training = encoder.places, encoder.training
+    places, training = encoder.head_hooks, encoder.training
     encoder.eval()
     device = next(encoder.parameters()).device
     sums, slots = torch.zeros(places.layers, places.heads, places.width, dtype=torch.float64, device=device), 0
@@ -185,7 +185,7 @@ def fold_means(encoder: Encoder, gates: Tensor) -> None:
         encoder.gated(gates)  # refuses
     if encoder.head_constants is None:
         return
-    places = encoder.places
+    places = encoder.head_hooks
     outputs: list[Any] = by_layer(cast(PreTrainedModel, encoder.transformer), places.family.output)
     added: dict[Any, Tensor] = {}
     for layer, (output, shift) in enumerate(zip(outputs, places.shifts(gates, encoder.head_constants), strict=True)):

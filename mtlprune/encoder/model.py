@@ -66,7 +66,7 @@ class Encoder(nn.Module):
         hidden_size: H.
         limit: tokens, special ones included, the model can see at once; None without context.
         head_map: which heads are left, where some were removed; else None.
-        sees: causal where words see only those before them, as in decoder-only models, else full.
+        attention_direction: causal where words see only those before them, as in decoder-only models, else full.
         clones: of heads, where each task has some of its own; None without. Then only `encode_for_tasks` encodes.
         commit: of the hub, from which it was read; else None.
         fusion: joins all layers into word vectors; None where they are the last layer's.
@@ -100,13 +100,13 @@ class Encoder(nn.Module):
         self.clones: Clones | None = None
         self.register_buffer("head_constants", None)
         self.context = isinstance(transformer, PreTrainedModel)
-        self.sees: Attention = attention_of(config) if self.context else "full"
-        if self.sees == "causal" and pooling == "first":
+        self.attention_direction: Attention = attention_of(config) if self.context else "full"
+        if self.attention_direction == "causal" and pooling == "first":
             raise EncoderError(
                 "encoder.pooling: under causal attention the first sub-word of a word has not seen the rest of it; "
                 "leave pooling out, which takes the last one, or give encoder.attention: full"
             )
-        self.pooling: _Pooling = "last" if self.sees == "causal" else pooling
+        self.pooling: _Pooling = "last" if self.attention_direction == "causal" else pooling
         self.word_dropout, self.limit = word_dropout, limit
         table = input_embeddings(transformer)
         self.hidden_size: int = config.hidden_size if self.context else table.embedding_dim
@@ -135,7 +135,7 @@ class Encoder(nn.Module):
         context: bool = True,
         seed: int | None = None,
         attention: str = "sdpa",
-        sees: Attention | None = None,
+        attention_direction: Attention | None = None,
         fusion: Kind = "none",
         fusion_layers: Sequence[int] | None = None,
         revision: str | None = None,
@@ -151,7 +151,8 @@ class Encoder(nn.Module):
             context: False keeps only the input embeddings: the baseline that sees no neighbours.
             seed: of the random initialisation; None draws from torch's global generator.
             attention: ``sdpa`` (``eager`` where the family lacks it), ``eager``, or another transformers name.
-            sees: which words a word of a decoder-only model sees; as it was pretrained or saved, if not given.
+            attention_direction: which words a word of a decoder-only model sees; as it was pretrained or saved, if not
+                given.
             fusion: how layers are joined; its parameters are read where the encoder was saved with some.
             fusion_layers: the layers that are joined, from 1; all, if not given.
             revision: of a hub name: a commit, tag or branch.
@@ -159,7 +160,7 @@ class Encoder(nn.Module):
         Raises:
             EncoderError: in words, if there is no such encoder or it cannot serve.
         """
-        config = load_config(name, revision, sees)
+        config = load_config(name, revision, attention_direction)
         commit = commit_of(name, revision)
         # One commit for all files, so that a branch that moves between two downloads cannot mix two versions.
         revision = commit or revision
@@ -168,7 +169,9 @@ class Encoder(nn.Module):
         if head_map is None:
             model = load_transformer(name, config, random=random, seed=seed, attention=attention, revision=revision)
         else:
-            model = load_pruned(locate(name), random=random, seed=seed, attention=attention, sees=sees)
+            model = load_pruned(
+                locate(name), random=random, seed=seed, attention=attention, attention_direction=attention_direction
+            )
         limit = positions(model, tokenizer) if context else None
         part = model if context else input_embeddings(model)
         encoder = cls(
@@ -190,7 +193,7 @@ class Encoder(nn.Module):
     @property
     def reads_first(self) -> bool:
         """True where the tokenizer itself puts a special token before a sentence, and this token sees the sentence."""
-        return self.sees == "full" and not self.word_pieces.framed
+        return self.attention_direction == "full" and not self.word_pieces.framed
 
     def tokenize(self, words: Sequence[str]) -> Pieces:
         """Tokenise one sentence; keep the result, it never changes."""
@@ -224,20 +227,20 @@ class Encoder(nn.Module):
         return collate(pieces, self.frame)
 
     @cached_property
-    def places(self) -> HeadHooks:
+    def head_hooks(self) -> HeadHooks:
         """Hooks at the heads of the transformer. Raises EncoderError for a family that is not in the table."""
         if not isinstance(self.transformer, PreTrainedModel):
             raise EncoderError("an encoder without context has no attention heads")
         return HeadHooks(self.transformer, self.head_map.kept if self.head_map else None)
 
-    def forget_places(self) -> None:
-        """Make `places` anew when they are asked for next, because heads were removed and lie elsewhere now."""
-        vars(self).pop("places", None)
+    def forget_head_hooks(self) -> None:
+        """Make `head_hooks` anew when they are asked for next, because heads were removed and lie elsewhere now."""
+        vars(self).pop("head_hooks", None)
 
     def remarks(self) -> str:
         """Sentences on the words that a word sees and the heads that share keys; "" where there is nothing unusual."""
         lines, family = [], FAMILIES.get(self.config.model_type, Family())
-        if self.sees == "causal":
+        if self.attention_direction == "causal":
             lines.append(
                 "The attention is causal, so a word sees only the words before it, and its vector is that of its last "
                 "sub-word."
@@ -247,7 +250,7 @@ class Encoder(nn.Module):
                 "The attention is full, so a word sees all other words, although the model was pretrained to see only "
                 "the words before it."
             )
-        if self.context and family.grouping and (group := max(self.places.groups)) > 1:
+        if self.context and family.grouping and (group := max(self.head_hooks.groups)) > 1:
             lines.append(
                 f"Heads are query heads. Each group of {group} consecutive heads (1 to {group}, and so on) shares a "
                 "key and a value."
@@ -270,7 +273,7 @@ class Encoder(nn.Module):
 
     def _contexts(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
         """The contexts in which a layer runs first, and runs again."""
-        return nullcontext(), self.places.rerunning() if "places" in vars(self) else nullcontext()
+        return nullcontext(), self.head_hooks.rerunning() if "head_hooks" in vars(self) else nullcontext()
 
     def gated(self, gates: Tensor | None, batch: EncoderBatch | None = None) -> AbstractContextManager[None]:
         """Within it heads are under gates, (layers, heads), and ablated ones are; see :meth:`HeadHooks.gated`.
@@ -290,13 +293,13 @@ class Encoder(nn.Module):
         if gates is None:
             return nullcontext()
         if seed is None:
-            return self.places.gated(gates, instead)
+            return self.head_hooks.gated(gates, instead)
         if batch is None:
             raise EncoderError(
                 "closed heads contribute their outputs for other sentences (resample), which no weights can hold and "
                 "no single layer can compute; give zero, mean or optimal"
             )
-        return self.places.gated(gates, self.outputs_elsewhere(batch, donors(batch, seed)))
+        return self.head_hooks.gated(gates, self.outputs_elsewhere(batch, donors(batch, seed)))
 
     @torch.no_grad()
     def outputs_elsewhere(self, batch: EncoderBatch, slots: Tensor) -> list[Tensor]:
@@ -308,7 +311,7 @@ class Encoder(nn.Module):
         Returns:
             (R, L, n, d) for each layer.
         """
-        with self.places.cache_outputs() as outputs:
+        with self.head_hooks.cache_outputs() as outputs:
             self._contextual(batch.input_ids, batch)
         return [heads.flatten(0, 1)[slots] for heads in outputs]
 

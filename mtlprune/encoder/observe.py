@@ -150,7 +150,7 @@ def observe(
     Raises:
         EncoderError: unknown family, training mode, a sentence of several windows, or a kernel that shows no attention.
     """
-    places, transformer = encoder.places, cast(PreTrainedModel, encoder.transformer)
+    places, transformer = encoder.head_hooks, cast(PreTrainedModel, encoder.transformer)
     if transformer.training:
         raise EncoderError(
             "the encoder is in training mode, in which dropout changes its outputs; call its eval() first"

@@ -140,7 +140,7 @@ def read_layers(encoder: Encoder, gates: Tensor | None) -> list[LayerNorms]:
 @torch.no_grad()
 def head_norms(encoder: Encoder, gates: Tensor | None) -> list[Tensor]:
     """|z| ‖W_O W_V‖₂ of each head that a layer has, (n,) float64 on the CPU, for every layer of any known family."""
-    transformer, places = cast(PreTrainedModel, encoder.transformer), encoder.places
+    transformer, places = cast(PreTrainedModel, encoder.transformer), encoder.head_hooks
     family = places.family
     outputs = by_layer(transformer, family.output)
     attentions = by_layer(transformer, family.attention)

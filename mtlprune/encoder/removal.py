@@ -365,7 +365,7 @@ def load_pruned(
     attention: str = "sdpa",
     random: bool = False,
     seed: int | None = None,
-    sees: Attention | None = None,
+    attention_direction: Attention | None = None,
 ) -> PreTrainedModel:
     """Load a base model from which heads were removed, in evaluation mode and without a pooler.
 
@@ -373,14 +373,14 @@ def load_pruned(
         folder: with config.json, model.safetensors and heads.json.
         attention: ``sdpa`` (``eager`` where the family lacks it), ``eager``, or another transformers name.
         random: leave the weights at random; the file is not read.
-        sees: which words a word of a decoder-only model sees; as it was saved, if not given.
+        attention_direction: which words a word of a decoder-only model sees; as it was saved, if not given.
         seed: of random weights; None draws from torch's global generator.
 
     Raises:
         EncoderError: a file is missing or damaged, or the head map does not fit the model.
     """
     heads = KeptHeads.read(folder)
-    config = load_config(str(folder), attention=sees)
+    config = load_config(str(folder), attention=attention_direction)
     model = load_transformer(
         str(folder), config, random=True, seed=seed if random else 0, attention=attention
     )  # its size is as before; what is cut now is filled below

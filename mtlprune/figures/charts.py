@@ -47,14 +47,14 @@ DIVERGING = ("#2166ac", "#ffffff", "#b2182b")
 """Blue and red of ColorBrewer's RdBu, equally dark: below and above 0."""
 WIDTH, HEIGHT, CELL, ROOM = 232, 168, 15, 8
 """Inside a panel, of a cell in a map of heads, and between data and the ends of an axis."""
-DOZEN = 12
+MAX_FOREST_ROWS = 12
 """Rows of a forest plot at the most: tables have all."""
 PAGE, MIN_FONT_SIZE, AXIS = 900, 8, 72
 """Pixels: of the narrowest page that figures are made for, of the smallest words there, and of a panel's axis."""
 FORMATS = ("png", "svg", "pdf")
 SCALE = 2
 """Pixels of a PNG for each of a chart."""
-CRAMPED, NARROWEST = 0.4, 0.2
+MIN_ZOOM, MIN_COLUMN = 0.4, 0.2
 """Least size of panels, as a share of their own, before fewer stand side by side, and at all."""
 _SUBTITLE = 80
 """Letters in a line below a title, where no width is asked for."""
@@ -259,7 +259,7 @@ def forest(intervals: Sequence[Interval], *, title: str = "", x_title: str = "",
 
     Room is for all values, and for intervals unless much wider than most: those are cut off at the edge.
     """
-    rows = pd.DataFrame(intervals[:DOZEN])
+    rows = pd.DataFrame(intervals[:MAX_FOREST_ROWS])
     with_interval = rows.dropna(subset=["low", "high"])
     wide = with_interval["high"] - with_interval["low"]
     usual_rows = (
@@ -448,7 +448,7 @@ def matrix(
 
 def panels(charts: Sequence[Any], columns: int, spacing: int = 18) -> alt.ConcatChart:
     """Panels with axes of their own, side by side and one below the other, with one legend. At most ``columns`` stand
-    side by side: fewer where words would be smaller than LEAST on a PAGE."""
+    side by side: fewer where words would be smaller than MIN_FONT_SIZE on a PAGE."""
     widths = [getattr(chart, "spec", chart)._get("width", alt.Undefined) for chart in charts]
     widest = max((width for width in widths if isinstance(width, int)), default=0) + AXIS
     fitting = max(1, int(PAGE * PLAIN.font_size / MIN_FONT_SIZE // widest))
@@ -587,9 +587,9 @@ def svg(spec: Spec, style: Style = PLAIN) -> str:
     target_width = style.width * POINT
     zoom = target_width / drawn_size(natural)[0]
     columns, rows_are_whole = spec.get("columns", 1), any("facet" in part for part in spec.get("concat", ()))
-    if zoom < CRAMPED and columns > 1 and not rows_are_whole:  # maps beside each other belong together
+    if zoom < MIN_ZOOM and columns > 1 and not rows_are_whole:  # maps beside each other belong together
         return svg({**spec, "columns": columns - 1}, style)
-    if zoom < NARROWEST:
+    if zoom < MIN_COLUMN:
         raise ChartError(
             f"--width {style.width:g}: with words of {style.font_size:g} points this figure does not fit into this "
             "width; give a larger width"

@@ -221,7 +221,7 @@ DETECTABLE = (
 )
 
 
-def seen_from(*detectable: float, unit: str = "points", before: str = "; ") -> str:
+def power_clause(*detectable: float, unit: str = "points", before: str = "; ") -> str:
     """The clause after "not shown": the least and the largest minimum detectable effect; "" where none is known."""
     sorted_values = sorted(value for value in detectable if not math.isnan(value))
     if not sorted_values:

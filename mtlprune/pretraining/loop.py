@@ -214,7 +214,7 @@ def prepare(config: PretrainConfig, folder: RunFolder, corpora: Mapping[str, Cor
     callbacks: list[Callback] = []
     if config.syntax.strength:
         transformer = cast(PreTrainedModel, model.encoder.transformer)
-        callbacks.append(SyntaxPenalty(config.syntax, transformer, model.encoder.places.kept_heads, trees))
+        callbacks.append(SyntaxPenalty(config.syntax, transformer, model.encoder.head_hooks.kept_heads, trees))
     if config.cosreg:
         table = tied_table(model.full_model)
         callbacks.append(CosReg(config.cosreg, lambda task: table))

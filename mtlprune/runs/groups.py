@@ -22,7 +22,7 @@ from mtlprune.io.block import Block
 from mtlprune.io.files import from_here, reading
 from mtlprune.layers import in_order, layer_order
 from mtlprune.runs.folder import RunError, RunFolder
-from mtlprune.runs.settings import flat, is_aside
+from mtlprune.runs.settings import flat, is_ignored
 
 if TYPE_CHECKING:
     import numpy as np
@@ -262,7 +262,7 @@ class DescribedRun:
         return {
             path: from_here(value) if isinstance(value, str) else value
             for path, value in self.every_setting.items()
-            if path != "encoder.name" and not is_aside(path)
+            if path != "encoder.name" and not is_ignored(path)
         }
 
     @property

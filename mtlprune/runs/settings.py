@@ -40,6 +40,6 @@ def changes(old: Mapping[str, Any], new: Mapping[str, Any], free: Container[str]
     ]
 
 
-def is_aside(path: str) -> bool:
+def is_ignored(path: str) -> bool:
     """True where a setting changes nothing of what is trained, or is told apart otherwise: tasks, seed, other runs."""
     return path in _IGNORED or path.startswith(_ASIDE_BELOW)

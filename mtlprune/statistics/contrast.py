@@ -5,7 +5,7 @@ what would have been detected, and gives a verdict.
     contrast_frame([({"task": "pos"}, contrast), ...])    # task estimate low high p p_holm detectable n verdict
 
 Tables, figures and the page read that frame and decide nothing themselves, so that no two of them can differ in
-correction or wording. What the intervals cover stands in docs/significance.md.
+correction or wording. What the intervals cover stands in docs/methods/significance.md.
 
 Letters: C resamples, S runs (seeds) of a setting, D draws of U random sets.
 """

@@ -27,7 +27,7 @@ def find_break(
     over Δ where they are.
 
     Args:
-        steps: LEAST or more, rising; above 0 for an axis of logarithms.
+        steps: three or more, rising; above 0 for an axis of logarithms.
         values: as many, finite.
         falling: look for the drop of a falling curve: −f.
     """

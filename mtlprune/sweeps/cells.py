@@ -204,7 +204,7 @@ def _refuse_splits(specification: SweepSpecification, name: str, config: Config,
             )
 
 
-def narrowed(sweep: Sweep, patterns: Sequence[str]) -> dict[str, Cell]:
+def select_cells(sweep: Sweep, patterns: Sequence[str]) -> dict[str, Cell]:
     """The cells of these names, or patterns such as ``gates-*``, and those that they need; all, if none is given.
     Raises SweepError: nothing is called so."""
     selected: set[str] = set()

@@ -224,7 +224,7 @@ class SRL(Task):
         longest = max(sizes)
         arguments, row_start = joined(targets, "arguments"), offset[owners(targets, "arguments")]
         span = (row_start + arguments[:, 1]) * longest + arguments[:, 2] - arguments[:, 1]
-        # A pair is one number too: predicate row · (rows · longest) + span number. Sorted, so that `looked_up` can
+        # A pair is one number too: predicate row · (rows · longest) + span number. Sorted, so that `_looked_up` can
         # search in it.
         pair = (row_start + arguments[:, 0]) * (sum(sizes) * longest) + span
         pair, order = pair.sort()

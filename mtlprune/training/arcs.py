@@ -244,7 +244,7 @@ def check_syntax(run: NewRun) -> None:
             "one; name a corpus with the layer dep, or leave syntax out"
         )
     if config.syntax.heads is not None:
-        named_heads(config.syntax.heads, run.model.encoder.places.kept_heads)
+        named_heads(config.syntax.heads, run.model.encoder.head_hooks.kept_heads)
 
 
 _UNGATED = "none"
@@ -260,7 +260,7 @@ def check_uas(run: NewRun) -> None:
             "train.log_uas: UAS of heads needs dependency trees, and no sentence of the split "
             f"{run.config.data.dev} has one; leave it out, or name a corpus with the layer dep"
         )
-    _ = run.model.encoder.places  # raises EncoderError
+    _ = run.model.encoder.head_hooks  # raises EncoderError
 
 
 def uas_line(model: MultiTaskModel, dev: Sequence[Sentence], epoch: int, step: int) -> dict[str, Any]:

@@ -196,7 +196,7 @@ def gated_run(run: Run) -> Run | None:
     """The same run (the same weights) with a gate set for all tasks that is steered to half of the heads; None where
     it is not known where the encoder's heads are."""
     try:
-        places = run.model.encoder.places
+        places = run.model.encoder.head_hooks
     except EncoderError as error:
         log.warning("no gated step is measured: %s", error)
         return None

@@ -302,7 +302,7 @@ def _folded(model: MultiTaskModel, gates: Tensor | None, clones: str | None) -> 
         model.fold_clones(clones)
     if gates is not None:
         fold_means(encoder, gates)
-        fold_gates(transformer, gates, encoder.places.kept_heads)
+        fold_gates(transformer, gates, encoder.head_hooks.kept_heads)
     if encoder.head_map is not None:
         transformer = with_all_heads(transformer, encoder.head_map)
     # The wrapper that refuses to save a gated model is taken off, since its gates are in the weights now.

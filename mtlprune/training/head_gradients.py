@@ -52,7 +52,7 @@ def derivatives(
     """
     batch = model.encoder.collate(list(pieces)).to(model.device)
     owner = _row_owners(batch)
-    places, substitutes = model.encoder.places, None if substitute is None else substitute(batch)
+    places, substitutes = model.encoder.head_hooks, None if substitute is None else substitute(batch)
     total = torch.zeros(len(pieces), places.layers, places.heads, device=model.device)
     with places.cache_outputs() as outputs, autocast(model.device, precision):
         for encoded, names in model.encodings(batch, list(targets)):
@@ -124,7 +124,7 @@ class HeadParameter:
 def head_parameters(encoder: Encoder, weights_only: bool = False) -> list[HeadParameter]:
     """List what heads own: rows of queries, keys and values, columns of the output projection, layer by layer.
     ``weights_only``: leave out biases and projections of positions."""
-    places, transformer = encoder.places, cast(PreTrainedModel, encoder.transformer)
+    places, transformer = encoder.head_hooks, cast(PreTrainedModel, encoder.transformer)
     family, width = places.family, places.width
     modules = zip(by_layer(transformer, family.attention), by_layer(transformer, family.output), strict=True)
     all_parts: list[HeadParameter] = []
@@ -195,7 +195,7 @@ def agreement(model: MultiTaskModel, pieces: Sequence[Pieces], targets: _Targets
     A head's weights are its rows of queries, keys and values and its columns of the output projection (biases left out;
     with grouped queries the shared key and value rows too). Layers that share weights (ALBERT) have one gradient.
     """
-    places, parts = model.encoder.places, head_parameters(model.encoder, weights_only=True)
+    places, parts = model.encoder.head_hooks, head_parameters(model.encoder, weights_only=True)
     parameters = list(dict.fromkeys(part.parameter for part in parts))
     tasks = tuple(targets)
     sums = [[torch.zeros_like(p) for p in parameters] for _ in range(2 * len(tasks))]  # half by half

@@ -27,7 +27,7 @@ Sets = dict[str, Tensor]
 def choose(settings: HeadsConfig, config: Config, model: MultiTaskModel, one_set: bool, key: str) -> Sets:
     """The heads that a configuration names. ``one_set``: one for all tasks, not one for each; ``key``: of the setting,
     for messages."""
-    places = model.encoder.places
+    places = model.encoder.head_hooks
     tasks = (SHARED,) if one_set else config.tasks
     if settings.per_task is not None:
         if one_set or set(settings.per_task) != set(tasks):
@@ -125,7 +125,7 @@ def _heads_of_claims(folder: Path, config: Config, places: HeadHooks, key: str) 
 
 def check_own_weights(encoder: Encoder) -> None:
     """Raises EncoderError where a head has no weights of its own, or heads were removed."""
-    places, transformer = encoder.places, cast(PreTrainedModel, encoder.transformer)
+    places, transformer = encoder.head_hooks, cast(PreTrainedModel, encoder.transformer)
     attentions, kind = by_layer(transformer, places.family.attention), encoder.config.model_type
     reason = ""
     if len(set(attentions)) < places.layers:

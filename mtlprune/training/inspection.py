@@ -92,7 +92,7 @@ def inspect(config: Config, corpus: Corpus) -> Inspection:
         },
         updates=updates,
         parameters=model.sizes(),
-        heads=(model.encoder.places.layers, model.encoder.places.heads) if model.gates else None,
+        heads=(model.encoder.head_hooks.layers, model.encoder.head_hooks.heads) if model.gates else None,
         settles_at=_first_settled(config, model, sum(updates)),
         remarks="; ".join(filter(None, [model.encoder.remarks(), _random_heads_named(config, model)])),
     )

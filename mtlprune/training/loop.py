@@ -150,7 +150,7 @@ class Trainer(BaseTrainer):
         callbacks: list[Callback] = [*([self.penalty] if self.penalty is not None else []), self.balance]
         if config.syntax.strength:
             transformer = cast(PreTrainedModel, encoder.transformer)
-            callbacks.append(SyntaxPenalty(config.syntax, transformer, encoder.places.kept_heads, self.data.trees))
+            callbacks.append(SyntaxPenalty(config.syntax, transformer, encoder.head_hooks.kept_heads, self.data.trees))
         if config.train.cosreg:
             tasks = self.model.tasks
             callbacks.append(CosReg(config.train.cosreg, lambda task: tasks[task].label_rows().rows))  # type: ignore[operator]

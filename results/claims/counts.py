@@ -1,6 +1,6 @@
 """How many heads: claimed by three tasks or more by seed and by choice of runs, shared by claims, found again.
 
-python results/claims/counts.py results/claims/records results/ewt5-minilm/records > results/claims/counts.md
+python results/claims/counts.py results/claims/records results/ewt5-minilm/records >> results/claims/numbers.md
 
 Stable claims of five tasks, three training runs each. A choice of runs takes one run of each task, in all ways. Found
 again: heads that two selections with the same seeds share, whose runs were trained on two machines.

@@ -8,7 +8,7 @@ import pandas as pd
 from scipy import stats
 
 from mtlprune.analyses.analysis import read
-from mtlprune.analyses.vectors.dissection import LEARNT, MASKED, SUBSETS
+from mtlprune.analyses.vectors.dissection import LEARNT_MLM, MLM, SUBSETS
 
 
 def interval(values: np.ndarray) -> str:
@@ -26,7 +26,7 @@ def words(folder: Path, split: str) -> list[str]:
     by_reader = {
         task: rows.pivot(index="model", columns="term", values="score") for task, rows in frame.groupby("task")
     }
-    own, learnt = 100 * by_reader[MASKED], 100 * by_reader[LEARNT]
+    own, learnt = 100 * by_reader[MLM], 100 * by_reader[LEARNT_MLM]
     lines = [f"## Masked words, {split} ({len(parts)} models)", "", "| terms | own head | learnt |", "|:--|--:|--:|"]
     for subset in SUBSETS:
         cells = [f"{side[subset].mean():.1f} ± {side[subset].std():.1f}" for side in (own, learnt)]

@@ -94,7 +94,7 @@ class Scorer:
 def plant(scorer: Scorer, head: Mask, size: float) -> float:
     """Scale the output of a head until closing it gains ``size`` points; returns the scale."""
     run, layer, opened = scorer.run, int(head.any(1).argmax()), np.zeros_like(head)
-    places, transformer = run.model.encoder.places, cast(PreTrainedModel, run.model.encoder.transformer)
+    places, transformer = run.model.encoder.head_hooks, cast(PreTrainedModel, run.model.encoder.transformer)
     wanted, scale, low, high = scorer.score(head, layer) - size, 1.0, 0.0, WIDEST
 
     def scaled(by: float) -> None:

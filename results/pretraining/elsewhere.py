@@ -49,7 +49,7 @@ def main(paths: list[str]) -> None:
             if encoder.frame.capacity is not None and len(pieces.ids) > encoder.frame.capacity:
                 continue
             seen = observe(encoder, encoder.collate([pieces]), None, {"attention"})
-            layers = range(encoder.places.layers)
+            layers = range(encoder.head_hooks.layers)
             weights = torch.cat([seen.word_attention(layer, "dropped")[0] for layer in layers])  # (heads, T, T)
             kind, largest = kinds(sentence).flatten(), weights.amax(0).flatten()
             sums.index_add_(0, kind, largest)

@@ -9,8 +9,16 @@ import torch
 from torch import nn
 
 from mtlprune.analyses.harness.ablation import AblatableRun
-from mtlprune.analyses.heads.curve.maths import Mask, areas, examine, numbers, ranked, sufficient_sets, within_layers
-from mtlprune.analyses.heads.curve.measure import Judge
+from mtlprune.analyses.heads.curve.maths import (
+    Mask,
+    areas,
+    head_set_tests,
+    numbers,
+    ranked,
+    sufficient_sets,
+    within_layers,
+)
+from mtlprune.analyses.heads.curve.measure import HeadSetScorer
 from mtlprune.config.config import build_config
 from mtlprune.corpora.grammar import build_grammar
 from mtlprune.model import MultiTaskModel
@@ -66,16 +74,16 @@ def test_the_curve_of_planted_heads_reaches_the_whole_at_their_number() -> None:
 
 
 def test_a_planted_set_is_sufficient_needed_and_minimal() -> None:
-    tests = examine(score(FIRST), FIRST, 39, np.random.default_rng(0))
+    tests = head_set_tests(score(FIRST), FIRST, 39, np.random.default_rng(0))
     assert tests["without"] == 40 and tests["random_without"] > 80
     assert tests["needed_p"] <= 0.05 and tests["sufficient_p"] <= 0.05 and tests["superfluous"] == 0
 
 
 def test_a_head_too_many_can_go_and_a_copy_is_not_needed() -> None:
     more = FIRST | planted((0, 7))
-    tests = examine(score(FIRST), more, 39, np.random.default_rng(0))
+    tests = head_set_tests(score(FIRST), more, 39, np.random.default_rng(0))
     assert tests["superfluous"] == 1
-    tests = examine(score(FIRST, SECOND), FIRST, 39, np.random.default_rng(0))
+    tests = head_set_tests(score(FIRST, SECOND), FIRST, 39, np.random.default_rng(0))
     assert tests["without"] == 100 and tests["needed_p"] == 1
 
 
@@ -94,12 +102,12 @@ def test_two_planted_copies_are_two_sets_without_a_common_head() -> None:
 
 
 @pytest.fixture(scope="module")
-def judge(tiny_encoder: Callable[[str], Path]) -> Judge:
+def scorer(tiny_encoder: Callable[[str], Path]) -> HeadSetScorer:
     """A tagger on a tiny encoder in which two heads alone have an effect: others do not reach the residual stream."""
     sentences: list[Sentence] = list(build_grammar(30, 1, 1, seed=3)["train"])
     tree = {"data": {"path": "nowhere"}, "tasks": ["pos"], "encoder": {"name": str(tiny_encoder("bert"))}}
     model = MultiTaskModel.build(build_config(tree, "test"), {"pos": TASKS["pos"].collect(sentences)}).eval()
-    places = model.encoder.places
+    places = model.encoder.head_hooks
     for parameter in model.tasks.parameters():
         nn.init.normal_(parameter, 0, 0.3)
     with torch.no_grad():
@@ -107,22 +115,22 @@ def judge(tiny_encoder: Callable[[str], Path]) -> Judge:
             weight = model.encoder.transformer.encoder.layer[layer].attention.output.dense.weight  # type: ignore[union-attr,index]
             for head in set(range(places.heads)) - set(effective):
                 weight[:, head * places.width : (head + 1) * places.width] = 0
-    return Judge(AblatableRun(model), "pos", sentences, sentences)
+    return HeadSetScorer(AblatableRun(model), "pos", sentences, sentences)
 
 
 @pytest.mark.parametrize("selector", ["fisher", "importance"])
-def test_selectors_open_the_heads_with_an_effect_first(judge: Judge, selector: str) -> None:
+def test_selectors_open_the_heads_with_an_effect_first(scorer: HeadSetScorer, selector: str) -> None:
     expected = np.zeros((2, 4), bool)
     expected[0, 1] = expected[1, 2] = True
-    best = judge.rank(selector, np.zeros((2, 4), bool), 0)
+    best = scorer.rank(selector, np.zeros((2, 4), bool), 0)
     assert (best(2) == expected).all()
-    assert (judge.counts(best(2)).counts == judge.counts(np.ones((2, 4), bool)).counts).all()
-    assert not judge.rank(selector, expected, 0)(6)[expected].any()
+    assert (scorer.counts(best(2)).counts == scorer.counts(np.ones((2, 4), bool)).counts).all()
+    assert not scorer.rank(selector, expected, 0)(6)[expected].any()
 
 
-def test_all_open_is_the_run_and_none_is_all_closed(judge: Judge) -> None:
-    plain = MultiTaskModel(judge.run.model.encoder, {"pos": judge.task})
-    assert judge.score(np.ones((2, 4), bool)) == evaluate(plain, judge.sentences, torch.float32).main()["pos"]
-    with torch.no_grad(), judge.run.model.encoder.places.gated(torch.zeros(2, 4)):
-        closed = evaluate(plain, judge.sentences, torch.float32).main()["pos"]
-    assert judge.score(np.zeros((2, 4), bool)) == closed
+def test_all_open_is_the_run_and_none_is_all_closed(scorer: HeadSetScorer) -> None:
+    plain = MultiTaskModel(scorer.run.model.encoder, {"pos": scorer.task})
+    assert scorer.score(np.ones((2, 4), bool)) == evaluate(plain, scorer.sentences, torch.float32).main()["pos"]
+    with torch.no_grad(), scorer.run.model.encoder.head_hooks.gated(torch.zeros(2, 4)):
+        closed = evaluate(plain, scorer.sentences, torch.float32).main()["pos"]
+    assert scorer.score(np.zeros((2, 4), bool)) == closed

@@ -42,14 +42,14 @@ def margins(model: MultiTaskModel, precision: torch.dtype = torch.float32) -> tu
 @pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
 def test_nothing_exchanged_changes_nothing_and_something_does(model: MultiTaskModel, precision: torch.dtype) -> None:
     reads, _ = margins(model, precision)
-    size = model.encoder.places.layers, model.encoder.places.heads
+    size = model.encoder.head_hooks.layers, model.encoder.head_hooks.heads
     assert (reads.exchanged(np.zeros(size, bool)) == reads.of("first")).all()
     assert (reads.exchanged(np.ones(size, bool)) != reads.of("first")).any()
 
 
 def test_all_heads_and_the_words_of_the_other_sentence_are_the_other_sentence(model: MultiTaskModel) -> None:
     reads, _ = margins(model)
-    size = model.encoder.places.layers, model.encoder.places.heads
+    size = model.encoder.head_hooks.layers, model.encoder.head_hooks.heads
     reads.batches = [(rows, {**both, "first": both["second"]}) for rows, both in reads.batches]
     assert reads.exchanged(np.ones(size, bool)) == pytest.approx(reads.of("second"), abs=1e-5)
 

@@ -114,8 +114,8 @@ def test_the_same_task_agrees_with_itself_and_removed_heads_say_nothing(tiny_enc
     assert np.allclose(whole.cosines[[0, 1, 2], [0, 1, 2]], 1) and (np.abs(whole.halves) <= 1).all()
     gates = torch.tensor([[1.0, 0.0, 1.0, 1.0], [0.0, 0.0, 1.0, 1.0]])
     encoder = model.encoder
-    before = encoder.places.kept_heads
-    encoder.__dict__.pop("places", None)
+    before = encoder.head_hooks.kept_heads
+    encoder.__dict__.pop("head_hooks", None)
     encoder.head_map = remove_heads(encoder.transformer, gates, before)  # type: ignore[arg-type]
     cut = agreement(model, pieces, {t: targets[t] for t in ("pos", "dep")}, size=6)
     assert (np.isnan(cut.mean()) == (gates.numpy() == 0)).all() and cut.cosines.shape == (2, 2, 2, 4)

@@ -272,7 +272,7 @@ def test_single_heads_are_closed_in_four_ways(mtlprune, lab, single, masked, tmp
     assert len({tuple(rise.round(6)) for rise in rises.values()}) == 4
     run, nothing = AblatableRun(MultiTaskModel.load(single)), [np.zeros((LAYERS, HEADS), bool)]
     losses = [run.losses(list(corpus["dev"]), nothing).item()]
-    width = run.model.encoder.places.width
+    width = run.model.encoder.head_hooks.width
     with torch.no_grad():
         run.model.encoder.transformer.encoder.layer[1].attention.output.dense.weight[:, 2 * width : 3 * width] = 0
     losses.append(run.losses(list(corpus["dev"]), nothing).item())

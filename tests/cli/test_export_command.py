@@ -129,7 +129,7 @@ def states(run: Path, gate_set: str | None = None) -> list[torch.Tensor]:
         batch = model.encoder.collate([model.encoder.tokenize(text.split())])
         inputs = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}
         gates = model.gates[gate_set].evaluated() if gate_set else torch.ones(2, 4)
-        with model.encoder.places.gated(gates):
+        with model.encoder.head_hooks.gated(gates):
             hidden = model.encoder.transformer(**inputs).last_hidden_state
         last_states.append(hidden[:, : int(batch.attention_mask.sum())])  # rows are padded
     return last_states

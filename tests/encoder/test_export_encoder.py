@@ -46,7 +46,7 @@ def apart(found: Tensor, wanted: Tensor) -> float:
 def test_means_of_closed_heads_are_in_the_biases(family: str, tiny_encoder) -> None:
     """Folded ≡ mean ablation, with heads closed and with heads removed; refused in words where there is no bias."""
     encoder = Encoder.load(str(tiny_encoder(family)))
-    gates, places = in_pairs(encoder.places.layers), encoder.places
+    gates, places = in_pairs(encoder.head_hooks.layers), encoder.head_hooks
     batch = encoder.collate(encoder.tokenize_all([["the", "old", "dog", "saw", "it"], ["cats"]]))
     zero = encoder(batch, gates).words
     encoder.head_constants = torch.randn(*gates.shape, places.width, generator=torch.Generator().manual_seed(1))

@@ -92,14 +92,14 @@ def accepts(act: Callable[[], object]) -> bool:
 
 def clonable(encoder: Encoder, transformer: PreTrainedModel) -> bool:
     other = copy.deepcopy(encoder)
-    vars(other).pop("places", None)
+    vars(other).pop("head_hooks", None)
     other.transformer = transformer
     return accepts(lambda: Clone.check_model(MultiTaskModel(other, {})))
 
 
 def removal(encoder: Encoder, smaller: Encoder) -> str:
     """The entry for removal: from a copy with fewer heads, and from one closed head of the first layer."""
-    places, mixing = encoder.places, build(encoder.config.model_type, talking_head=True)
+    places, mixing = encoder.head_hooks, build(encoder.config.model_type, talking_head=True)
     one = torch.ones(mixing.config.num_hidden_layers, HEADS)
     one[0, 1] = 0
     if not accepts(lambda: remove_heads(mixing, one)):
@@ -130,7 +130,7 @@ def test_the_table_of_abilities_says_what_is_measured(family: str, loaded, tmp_p
         "gates": "no" if torch.equal(closed, plain) else "yes",
         "removal": removal(encoder, smaller),
         "reload": "yes" if torch.equal(words(Encoder.load(str(tmp_path), attention="eager")), words(smaller)) else "no",
-        "observation": "yes" if seen.heads[0].shape[2:] == (HEADS, encoder.places.width) else "no",
+        "observation": "yes" if seen.heads[0].shape[2:] == (HEADS, encoder.head_hooks.width) else "no",
         "probes": "yes" if seen.attention[0].triu(1).any() else "causal: to the left",
         "clones": {(False, False): "no", (False, True): "if no keys are shared", (True, True): "yes"}[shared, owning],
         "decomposition": "yes" if obstacle(encoder) is None else "no",
@@ -170,7 +170,7 @@ def test_gates_close_heads_and_closed_heads_go(family: str, loaded, tmp_path: Pa
 @table(EVERY)
 def test_outputs_of_heads_add_up_to_that_of_their_block(family: str, loaded) -> None:
     encoder, gates = loaded(family), GATES[0]
-    outputs = by_layer(encoder.transformer, encoder.places.family.output)
+    outputs = by_layer(encoder.transformer, encoder.head_hooks.family.output)
     given: list[Tensor] = []
     handles = [
         output.register_forward_hook(lambda module, args, result: given.append(result))
@@ -185,8 +185,8 @@ def test_outputs_of_heads_add_up_to_that_of_their_block(family: str, loaded) -> 
         total = torch.einsum("blnd,hnd->blh", heads, columns)
         assert_near(total if output.bias is None else total + output.bias, result)
         assert_near(maps[0].sum(-1), torch.ones(maps.shape[1:3]))
-        assert maps[0].triu(1).any() == (encoder.sees == "full")
-    if encoder.sees == "full":
+        assert maps[0].triu(1).any() == (encoder.attention_direction == "full")
+    if encoder.attention_direction == "full":
         assert_near(seen.word_vectors(seen.last)[:5], words(encoder, gates)[:5])
 
 
@@ -208,7 +208,7 @@ def test_transformers_alone_load_what_is_exported(family: str, loaded, tmp_path:
         with encoder.gated(gates):
             wanted = states(encoder.transformer)
         folded = copy.deepcopy(encoder.transformer)
-        fold_gates(folded, gates, encoder.places.kept_heads)
+        fold_gates(folded, gates, encoder.head_hooks.kept_heads)
         smaller = without_heads(encoder, gates)
         models = {"folded": folded, "whole": with_all_heads(smaller.transformer, smaller.head_map)}
         for name, model in models.items():
@@ -244,7 +244,7 @@ def test_clones_begin_as_the_shared_heads_and_fold_into_weights(family: str, ran
     plain, others = words(encoder), torch.tensor([[1.0, 0.0, 1.0, 1.0], [0.5, 1.0, 1.0, 0.0]])
     closed = words(encoder, others)
     batch = encoder.collate(encoder.tokenize_all(SENTENCES))
-    encoder.clones = Clones(encoder.transformer, encoder.places, ["1-2", "2-4"], ["pos", "ner"], rank)
+    encoder.clones = Clones(encoder.transformer, encoder.head_hooks, ["1-2", "2-4"], ["pos", "ner"], rank)
     with torch.no_grad():
         one, other = encoder.encode_for_tasks(batch, ["pos", "ner"])
         assert_near(one.words, plain)
@@ -270,10 +270,10 @@ def test_full_attention_sees_the_right_and_causal_does_not(family: str, loaded, 
     """Also of an unpadded batch, for which no mask is made; a word is its last sub-word where only that has seen it."""
     changed = [[*SENTENCES[0][:-1], "nobody"], SENTENCES[1]]
     causal, folder = loaded(family), str(tiny_encoder(family))
-    assert (causal.sees, causal.pooling) == ("causal", "last")
+    assert (causal.attention_direction, causal.pooling) == ("causal", "last")
     for attention in ("eager", "sdpa"):
-        full = Encoder.load(folder, sees="full", attention=attention)
-        assert (full.sees, full.pooling) == ("full", "mean")
+        full = Encoder.load(folder, attention_direction="full", attention=attention)
+        assert (full.attention_direction, full.pooling) == ("full", "mean")
         for some in (slice(None), slice(1)):
             before, after = words(causal, None, SENTENCES[some]), words(causal, None, changed[some])
             assert torch.equal(before[:4], after[:4]) and not torch.allclose(before[4], after[4], atol=1e-3)
@@ -287,13 +287,13 @@ def test_full_attention_sees_the_right_and_causal_does_not(family: str, loaded, 
 
 
 def test_which_words_are_seen_is_saved_and_refused_where_it_cannot_be(tiny_encoder, tmp_path: Path) -> None:
-    full = Encoder.load(str(tiny_encoder("llama")), sees="full")
+    full = Encoder.load(str(tiny_encoder("llama")), attention_direction="full")
     full.save(tmp_path / "full")
     again = Encoder.load(str(tmp_path / "full"))
-    assert again.sees == "full" and torch.equal(words(again), words(full))
-    assert Encoder.load(str(tmp_path / "full"), sees="causal").sees == "causal"
+    assert again.attention_direction == "full" and torch.equal(words(again), words(full))
+    assert Encoder.load(str(tmp_path / "full"), attention_direction="causal").attention_direction == "causal"
     with pytest.raises(EncoderError, match="causal is for decoder-only models, and 'ernie' is an encoder"):
-        Encoder.load(str(tiny_encoder("ernie")), sees="causal")
+        Encoder.load(str(tiny_encoder("ernie")), attention_direction="causal")
     with pytest.raises(EncoderError, match=r"encoder\.pooling: under causal attention the first sub-word"):
         Encoder.load(str(tiny_encoder("llama")), pooling="first")
 
@@ -303,7 +303,7 @@ def test_which_words_are_seen_is_saved_and_refused_where_it_cannot_be(tiny_encod
 def test_heads_share_keys_as_long_as_groups_are_alike(family: str, attention: str, loaded) -> None:
     """Query heads 1 and 2 share a key and a value, 3 and 4 another; a group whose heads are all closed is gone."""
     encoder = loaded(family, attention)
-    assert encoder.places.groups == [2, 2]
+    assert encoder.head_hooks.groups == [2, 2]
     open_heads = {(0, 1): (2, 1), (0, 2): (1, 2), (3,): (1, 1), (0, 1, 2): (1, 3), (0, 1, 2, 3): (2, 2), (): (1, 0)}
     for kept, (group, values) in open_heads.items():
         gates = torch.ones(LAYERS, HEADS)
@@ -311,9 +311,9 @@ def test_heads_share_keys_as_long_as_groups_are_alike(family: str, attention: st
         gates[0, list(kept)] = 1
         smaller = without_heads(encoder, gates)
         assert_near(words(smaller), words(encoder, gates))
-        attention = by_layer(smaller.transformer, smaller.places.family.attention)[0]
-        assert smaller.places.groups == [group, 2] == list(smaller.head_map.groups)
-        assert attention.v_proj.out_features == values * smaller.places.width
+        attention = by_layer(smaller.transformer, smaller.head_hooks.family.attention)[0]
+        assert smaller.head_hooks.groups == [group, 2] == list(smaller.head_map.groups)
+        assert attention.v_proj.out_features == values * smaller.head_hooks.width
 
 
 def test_copies_of_keys_that_were_trained_apart_are_not_put_back(loaded) -> None:
@@ -336,12 +336,12 @@ def test_checkpointing_runs_layers_again_with_the_same_gates_and_dropout(family:
     slopes, calls = [], []
     for one in (encoder, copied):
         runs: list[int] = []
-        attention = by_layer(one.transformer, one.places.family.attention)[0]
+        attention = by_layer(one.transformer, one.head_hooks.family.attention)[0]
         attention.register_forward_hook(lambda *_, runs=runs: runs.append(1))
         first, second = drawn(LAYERS).requires_grad_(), (1 - drawn(LAYERS)).requires_grad_()
         torch.manual_seed(1)
         loss = sum(one(batch, gates).words.square().sum() for gates in (first, second, None))
-        with one.places.cache_outputs() as seen:
+        with one.head_hooks.cache_outputs() as seen:
             loss.backward()
         assert seen == []
         slopes.append([first.grad, second.grad, *(p.grad for p in one.parameters() if p.grad is not None)])
@@ -366,15 +366,15 @@ def test_kinds_of_ablation_act(family: str, tiny_encoder) -> None:
     plain, pieces = words(encoder), encoder.tokenize_all(SENTENCES)
     batch = encoder.collate(pieces)
     own = torch.arange(batch.input_ids.numel()).view_as(batch.input_ids)
-    with torch.no_grad(), encoder.places.gated(GATES[1], encoder.outputs_elsewhere(batch, own)):
+    with torch.no_grad(), encoder.head_hooks.gated(GATES[1], encoder.outputs_elsewhere(batch, own)):
         assert_near(encoder(batch).words, plain)  # z · output + (1 − z) · output, for gates between 0 and 1 too
     with torch.no_grad(), ablated(encoder, heads, "exchange", outputs=head_outputs(encoder, batch)):
         assert_near(encoder(batch).words, plain)
     means = measure_means(encoder, pieces)
     with torch.no_grad():  # a constant is the same vector at every slot
-        with encoder.places.gated(GATES[1], [mean.expand(*own.shape, *mean.shape) for mean in means]):
+        with encoder.head_hooks.gated(GATES[1], [mean.expand(*own.shape, *mean.shape) for mean in means]):
             by_slot = encoder(batch).words
-        with encoder.places.gated(GATES[1], means):
+        with encoder.head_hooks.gated(GATES[1], means):
             assert_near(encoder(batch).words, by_slot)
 
     def loss(constants: Tensor) -> Tensor:

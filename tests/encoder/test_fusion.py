@@ -99,5 +99,5 @@ def test_gates_and_removed_heads_reach_every_layer(tiny_encoder: Callable[[str],
     encoder = Encoder.load(str(tiny_encoder("bert")), fusion="gate")
     gated = words(encoder, gates)
     encoder.head_map = remove_heads(encoder.transformer, gates)
-    encoder.forget_places()
+    encoder.forget_head_hooks()
     torch.testing.assert_close(words(encoder), gated, rtol=0, atol=1e-5)

@@ -61,7 +61,7 @@ def test_a_forest_shows_a_dozen_and_lines_have_no_limit_of_rows():
     spec = charts.figure(charts.forest(rows, x_title="points"))
     assert {"is_significant", "low"} <= {*re.findall(r"datum\.(\w+)", str(spec))} <= {*charts.Interval._fields}
     text = charts.svg(spec)
-    assert re.findall(r">(row \d+)<", text) == [f"row {k}" for k in range(charts.DOZEN)]
+    assert re.findall(r">(row \d+)<", text) == [f"row {k}" for k in range(charts.MAX_FOREST_ROWS)]
     text = charts.svg(charts.figure(charts.lines(curves(3000), "layer", "value"), "Many"))
     assert len(re.findall(r'd="M[0-9.]+,0A', text)) >= 6000
 

@@ -490,7 +490,7 @@ def test_means_are_over_all_slots_of_the_training_sentences(small_settings: Sett
     assert encoder.training
     for pieces in run.pieces:
         batch = encoder.eval().collate([pieces])
-        with torch.no_grad(), encoder.places.cache_outputs() as heads:
+        with torch.no_grad(), encoder.head_hooks.cache_outputs() as heads:
             encoder(batch)
         there = batch.attention_mask.bool()
         seen.append(torch.stack([layer[there] for layer in heads]).transpose(0, 1).double())  # (slots, L, A, d)
@@ -540,4 +540,4 @@ def test_substitutes_are_kept_read_back_and_scored(gated: Settings, ungated, clo
 def test_what_is_resampled_goes_into_no_weights(gated: Settings, tmp_path):
     encoder = prepared(gated("pos", keep=3, penalty="exact", closed="resample"), tmp_path / "other").model.encoder
     with pytest.raises(EncoderError, match="which no weights can hold"):
-        fold_means(encoder, torch.ones(encoder.places.layers, encoder.places.heads))
+        fold_means(encoder, torch.ones(encoder.head_hooks.layers, encoder.head_hooks.heads))

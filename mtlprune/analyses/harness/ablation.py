@@ -84,7 +84,7 @@ class AblatableRun:
     @property
     def size(self) -> tuple[int, int]:
         """L and A."""
-        places = self.model.encoder.places
+        places = self.model.encoder.head_hooks
         return places.layers, places.heads
 
     def of_task(self, name: str) -> "AblatableRun":
@@ -182,7 +182,7 @@ def with_task(model: MultiTaskModel, name: str) -> MultiTaskModel:
 
 def _has_all_heads(model: MultiTaskModel) -> bool:
     """True where no head of a model is under a gate, removed or cloned."""
-    places = model.encoder.places
+    places = model.encoder.head_hooks
     return not model.gates and model.encoder.clones is None and min(map(len, places.kept_heads)) == places.heads
 
 

@@ -75,7 +75,7 @@ class Subject:
 
     def size(self) -> tuple[str, int, int, int]:
         """The facts that have to agree between encoders whose heads are set side by side."""
-        places = self.encoder.places
+        places = self.encoder.head_hooks
         return str(self.encoder.config.model_type), places.layers, places.heads, self.encoder.hidden_size
 
     def model(self, device: str) -> MultiTaskModel:
@@ -407,7 +407,7 @@ def of_corpora(results: Sequence[Result]) -> Result:
 
 def remarks(subject: Subject) -> list[str]:
     """Remarks on the heads of an encoder, for readers of maps of them."""
-    if subject.encoder.sees == "full":
+    if subject.encoder.attention_direction == "full":
         return []
     return [
         f"{subject.label}, seed {subject.seed}: attention is causal, so its heads see only words to the left. They "
@@ -417,14 +417,14 @@ def remarks(subject: Subject) -> list[str]:
 
 def entry(subject: Subject, kind: str) -> dict[str, Any]:
     """The entry in ``about["encoders"]`` of an encoder that began with ``kind``."""
-    places = subject.encoder.places
+    places = subject.encoder.head_hooks
     shape = {"layers": places.layers, "heads": places.heads, "open": int((gate_grid(subject) > OPEN_ABOVE).sum())}
     return {"encoder": subject.label, "run": subject.name, "seed": subject.seed, "kind": kind, **shape}
 
 
 def gate_grid(subject: Subject) -> Grid:
     """(L, A): the gate of each head, 1 where the run has none, 0 where the head was removed."""
-    places = subject.encoder.places
+    places = subject.encoder.head_hooks
     grid = np.zeros((places.layers, places.heads))
     for layer, kept_heads in enumerate(map(list, places.kept_heads)):
         grid[layer, kept_heads] = 1.0 if subject.gates is None else subject.gates[layer, kept_heads].cpu().numpy()

@@ -113,7 +113,7 @@ class ProbeSurvey:
         self, encoder: Encoder, gates: Tensor | None = None, on_batch: Callable[[int], None] = lambda sentences: None
     ) -> None:
         self.encoder, self.gates, self.on_batch = encoder, gates, on_batch
-        places = encoder.places
+        places = encoder.head_hooks
         self.shape = places.layers, places.heads
         self.bytes = -(-places.layers * places.heads // 8)
         self.width, self.count = places.width, sum(map(len, places.kept_heads))
@@ -396,7 +396,7 @@ def _untrained(
     if not request.options.random_encoder:
         return None
     gates = None if subject.gates is None else subject.gates.cpu().numpy().tobytes()
-    key = source.kind, tuple(subject.encoder.places.kept_heads), gates
+    key = source.kind, tuple(subject.encoder.head_hooks.kept_heads), gates
     if key not in controls:
         encoder = Encoder.load(subject.architecture, random=True, seed=request.seed, attention="eager")
         encoder = encoder.to(request.device)

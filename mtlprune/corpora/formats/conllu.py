@@ -83,15 +83,11 @@ def read_conllu(
         problem = "the tags of CoNLL-U come from the column xpos or upos, or from a feature such as Case"
         raise CorpusError(f"{problem}, found {pos!r}; name one of them")
     path = Path(path)
-    keyed = _Keyed(
-        path, {key: column for key, column in (misc or {}).items() if column.name not in unread_layers}, repair
-    )
-    commented = _Comments(
-        path, {key: column for key, column in (comments or {}).items() if column.name not in unread_layers}
-    )
-    extra_columns = [column for column in TAGS if keep_other_tags and column != pos and column not in unread_layers]
+    keyed = _Keyed(path, _without(unread_layers, misc), repair)
+    commented = _Comments(path, _without(unread_layers, comments))
+    other_tags = _OtherTags(path, [c for c in TAGS if keep_other_tags and c != pos and c not in unread_layers])
     tags, trees = "pos" not in unread_layers, "dep" not in unread_layers
-    partly, count, tagged = Counter[str](), 0, not keep_other_tags or not tags or pos == "upos"
+    count, tagged = 0, not keep_other_tags or not tags or pos == "upos"
     lines = commented.watch(formats.read_lines(path, skip))
     for count, block in enumerate(read_blocks(path, lines, skip, tell), 1):  # noqa: B007 (told below)
         with formats.skipping(skip):
@@ -100,23 +96,14 @@ def read_conllu(
             if tags:
                 layers["pos"] = _tags(path, words, pos) if pos in TAGS else _feature(path, words, pos)
                 tagged = tagged or bool({*(layers["pos"] or "-")} - {"-"})
-            for column in extra_columns:
-                if _untagged(words, column):
-                    partly[column] += len(_untagged(words, column)) < len(words)
-                else:
-                    layers[column] = Layer("tags", tuple(row.cells[column] for row in words))
-            layers |= keyed.layers(block) | commented.layers(block)
+            layers |= other_tags.layers(words) | keyed.layers(block) | commented.layers(block)
             with formats.on_lines(path, [row.line for row in words]):
                 yield block.sentence.with_layers(**layers).validate()
     if not tagged:
         raise CorpusError(
             f"{path}: expected {pos} at some word, found none; give --pos upos, or another column or feature"
         )
-    for column in filter(partly.get, extra_columns):
-        tell(
-            f"{path}: {column}: tags were left out in {partly[column]} of {count} sentences, in which some words have "
-            "none"
-        )
+    other_tags.tell(tell, count)
     keyed.tell(tell)
     commented.check()
 
@@ -427,6 +414,35 @@ def _units(block: ConlluBlock, key: str) -> list[_Unit]:
         ):
             units.append(_Unit(line, int(first) - 1, end, values[cells["id"]]))
     return units
+
+
+def _without(unread_layers: Container[str], columns: Mapping[str, FileColumn] | None) -> dict[str, FileColumn]:
+    return {key: column for key, column in (columns or {}).items() if column.name not in unread_layers}
+
+
+class _OtherTags:
+    """Layers of tags from UPOS and XPOS, in the sentences where all words have one."""
+
+    def __init__(self, path: Path, columns: Sequence[str]) -> None:
+        self._path, self._columns, self._partly = path, columns, Counter[str]()
+
+    def layers(self, words: Sequence[Row]) -> dict[str, Layer]:
+        """The layers of a sentence; one whose tags are left out although some words have one is counted."""
+        layers = {}
+        for column in self._columns:
+            if untagged := _untagged(words, column):
+                self._partly[column] += len(untagged) < len(words)
+            else:
+                layers[column] = Layer("tags", tuple(row.cells[column] for row in words))
+        return layers
+
+    def tell(self, tell: Tell, sentences: int) -> None:
+        """Say in how many of the sentences that were read tags were left out."""
+        for column in filter(self._partly.get, self._columns):
+            tell(
+                f"{self._path}: {column}: tags were left out in {self._partly[column]} of {sentences} sentences, in "
+                "which some words have none"
+            )
 
 
 class _Keyed:

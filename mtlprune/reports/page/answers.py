@@ -17,7 +17,7 @@ from mtlprune.analyses.heads.roles import show as roles
 from mtlprune.analyses.heads.scarcity import MEAN
 from mtlprune.analyses.heads.scarcity import show as scarcity
 from mtlprune.analyses.heads.treatments.show import pairs_not_shown
-from mtlprune.figures.grid import number, probability, seen_from
+from mtlprune.figures.grid import number, power_clause, probability
 from mtlprune.runs.groups import is_joint
 from mtlprune.statistics.contrast import NOT_SUPPORTED, SUPPORTED, UNDECIDED, only_not_shown
 from mtlprune.statistics.standard_errors import LEVEL
@@ -284,7 +284,7 @@ def _by_copies(result: Result) -> Verdict | None:
 
 def _seen_from(answer: str, detectable: float) -> str:
     """The difference that would have been seen, as a clause, where the answer is that nothing is shown."""
-    return seen_from(detectable) if answer == NOT_SHOWN else ""
+    return power_clause(detectable) if answer == NOT_SHOWN else ""
 
 
 def _share(row: Any) -> str:

@@ -48,19 +48,23 @@ class Selection:
         return [run_group for run_group in self.run_groups if not run_group.joint] or self.run_groups
 
     @cached_property
-    def tied(self) -> dict[str, int]:
+    def ties_by_run(self) -> dict[str, int]:
         """Run → heads that tie where wanted heads end; only runs that have not told heads apart."""
         claims = [claim for group in self.run_groups for claim in group.claims]  # which have names
-        return {f"{claim.label}, seed {claim.name}": tie_count for claim in claims if (tie_count := undecided(claim))}
+        return {
+            f"{claim.label}, seed {claim.name}": tie_count
+            for claim in claims
+            if (tie_count := heads_tied_at_cutoff(claim))
+        }
 
     @property
     def rank(self) -> tuple[bool, float]:
         """Rises with what can be believed: gates that tell heads apart, then Φ."""
         phi = phi_of(self.result)
-        return not self.tied, phi[0] if phi else -np.inf
+        return not self.ties_by_run, phi[0] if phi else -np.inf
 
 
-def undecided(claim: Claim) -> int:
+def heads_tied_at_cutoff(claim: Claim) -> int:
     """Heads whose gates are equal where the wanted ones end, at the last evaluation that had gates between 0 and 1; 0
     where these are no more than a twentieth of all, so that ties hardly matter."""
     keep = claim.settings.get("pruning.keep")
@@ -176,7 +180,7 @@ def _overview(all_selections: Sequence[Selection]) -> Grid:
         rows.append(
             [
                 selection.title,
-                f"{phi}{' (tied)' * bool(selection.tied)}",
+                f"{phi}{' (tied)' * bool(selection.ties_by_run)}",
                 f"{span} of {selection.claims[0].gates.size}",
                 *counts,
             ]
@@ -215,14 +219,15 @@ def _render_selection(selection: Selection) -> dict[str, Any]:
         "maps": maps,
         "words": [block for block in blocks if isinstance(block, str)],
         "blocks": [block for block in blocks if not isinstance(block, str)],
-        "tied": "; ".join(f"{run} ({tie_count})" for run, tie_count in selection.tied.items()),
+        "tied": "; ".join(f"{run} ({tie_count})" for run, tie_count in selection.ties_by_run.items()),
     }
 
 
 def _ties(selection: Selection) -> Iterator[str]:
-    if selection.tied:
+    if selection.ties_by_run:
         runs = "; ".join(
-            f"{run}: {tie_count} of {selection.claims[0].gates.size} tie" for run, tie_count in selection.tied.items()
+            f"{run}: {tie_count} of {selection.claims[0].gates.size} tie"
+            for run, tie_count in selection.ties_by_run.items()
         )
         yield (
             f"gates do not distinguish heads ({runs} at the boundary of the heads that stay open, before they were "

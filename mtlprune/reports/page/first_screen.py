@@ -22,7 +22,7 @@ from mtlprune.reports.page.scores import Scored
 from mtlprune.runs.columns import MORE_UPDATES, ScoreColumn, paths_that_differ
 from mtlprune.runs.groups import PRUNING, TRAINED_WITH, TREATMENT, DescribedRun
 from mtlprune.runs.results import Result
-from mtlprune.runs.settings import flat, is_aside
+from mtlprune.runs.settings import flat, is_ignored
 
 QUESTION = "Which heads does each task claim, and does multi-task learning fail because tasks fight over them?"
 RATES = "train.encoder_rate", "train.decoder_rate"
@@ -53,7 +53,7 @@ def first_screen(
         for name, result in results_of_folder.items()
     }
     verdicts = [
-        answers.claims_verdict(*((selections[0].result, bool(selections[0].tied)) if selections else (None,))),
+        answers.claims_verdict(*((selections[0].result, bool(selections[0].ties_by_run)) if selections else (None,))),
         answers.on_scores(joint),
         answers.sharing_verdict(results, selections[0].result if selections else None),
     ]
@@ -114,7 +114,7 @@ def _claim_map(selection: Selection) -> dict[str, Any]:
         rows.append([{"tasks": tasks, "outlined": 1 < minimum <= len(tasks)} for tasks in labels])
     phi, stable = answers.phi_of(selection.result), answers.phi_words(selection.result)
     warnings = []
-    if selection.tied:
+    if selection.ties_by_run:
         warnings.append("gates do not distinguish heads")
     if phi is None:
         warnings.append("another seed may choose other heads")
@@ -243,7 +243,7 @@ def asking(runs: Sequence[DescribedRun]) -> str:
     differing: dict[str, Any] = {
         path: value
         for path, value in run.every_setting.items()
-        if value != base.get(path, value) and not (is_aside(path) or path.startswith((*NOT_SHARED, *RATES)))
+        if value != base.get(path, value) and not (is_ignored(path) or path.startswith((*NOT_SHARED, *RATES)))
     }
     for rate in RATES:  # a number or a mapping, of which one replaces the other as a whole
         name = rate.partition(".")[2]

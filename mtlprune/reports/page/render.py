@@ -51,7 +51,7 @@ TERMS = {
 """Words of the page → their meaning, at its end."""
 _MIN_SHRINK = 0.72
 """To what share of its width a chart may shrink and stay legible; where there is less room, it scrolls."""
-LARGE, SHARP = 60_000, 1.4
+MAX_SVG_BYTES, PIXEL_RATIO = 60_000, 1.4
 """Bytes of an SVG beyond which a chart is embedded as a PNG where that is smaller; its pixels for each of the chart."""
 _NUMBERS, _LONG = re.compile(r'\b(?:d|transform|[xy]2?|width|height)="[^"]*"'), re.compile(r"-?\d*\.\d{2,}")
 _SIGN = r"[^\s/<>\"'`&,;:|\\()\[\]{}]"
@@ -91,9 +91,9 @@ def forest_figure(
     rows: Sequence[charts.Interval], title: str, x_title: str, caption: str, width: int = charts.WIDTH
 ) -> Figure:
     """A forest plot of the first dozen rows, beside a table of all."""
-    if len(rows) > charts.DOZEN:
-        caption += f" The first {charts.DOZEN} of {len(rows)}; the table has all."
-    words = "; ".join(interval.words for interval in rows[: charts.DOZEN])
+    if len(rows) > charts.MAX_FOREST_ROWS:
+        caption += f" The first {charts.MAX_FOREST_ROWS} of {len(rows)}; the table has all."
+    words = "; ".join(interval.words for interval in rows[: charts.MAX_FOREST_ROWS])
     return Figure(charts.figure(charts.forest(rows, x_title=x_title, width=width)), f"{title}. {words}", caption)
 
 
@@ -168,8 +168,8 @@ def chart(spec: charts.Spec, alt: str) -> dict[str, Any]:
         lambda part: _LONG.sub(lambda match: f"{float(match[0]):.1f}".removesuffix(".0"), part[0]), text
     )
     svg = short.replace("<svg ", f"<svg {look} ", 1)
-    if len(svg) > LARGE:
-        png = base64.b64encode(charts.png(text, SHARP, 64)).decode()
+    if len(svg) > MAX_SVG_BYTES:
+        png = base64.b64encode(charts.png(text, PIXEL_RATIO, 64)).decode()
         picture = f'<img {look.replace("aria-label", "alt")} width="{width:g}" height="{height:g}" '
         svg = min(svg, f'{picture}src="data:image/png;base64,{png}">', key=len)
     words = spec.get("title") or {}

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from mtlprune.errors import plural
-from mtlprune.figures.charts import DOZEN, Interval, figure, forest, panels
+from mtlprune.figures.charts import MAX_FOREST_ROWS, Interval, figure, forest, panels
 from mtlprune.figures.grid import Grid, number, probability, shown_label
 from mtlprune.reports.analyses import Figure
 from mtlprune.reports.page.render import Part, forest_figure
@@ -298,9 +298,13 @@ def _one_contrast(contrast: _Contrast, by_task: dict[str, list[LabelDifference]]
     plots, words = [], []
     for task, rows in by_task.items():
         if intervals := [_interval_of_row(row) for row in rows if not row.is_rare]:
-            frequency_note = f", the {DOZEN} most frequent of {len(intervals)} labels" if len(intervals) > DOZEN else ""
+            frequency_note = (
+                f", the {MAX_FOREST_ROWS} most frequent of {len(intervals)} labels"
+                if len(intervals) > MAX_FOREST_ROWS
+                else ""
+            )
             plots.append(forest(intervals, title=f"{task.upper()}{frequency_note}", width=180))
-            text = "; ".join(interval.words for interval in intervals[:DOZEN])
+            text = "; ".join(interval.words for interval in intervals[:MAX_FOREST_ROWS])
             words.append(f"{task.upper()}: F1 of joint minus single-task training by label. {text}.")
     figure_or_none = Figure(figure(panels(plots, 3)), " ".join(words)) if plots else None
     columns = ["task", "label", "items", "joint F1", "single F1", "Δ", "95 % interval", "p", "q"]

@@ -44,7 +44,7 @@ def check_pruning(run: NewRun) -> None:
     config, model, settings = run.config, run.model, run.config.pruning
     if settings.method == "none":
         return
-    places = model.encoder.places
+    places = model.encoder.head_hooks
     if model.encoder.head_map is not None:
         raise ConfigError(
             f"pruning.method: {settings.method}: expected an encoder with all its heads, found one whose heads were "
@@ -85,7 +85,7 @@ def _check_stable(run: NewRun, heads: int) -> None:
         )
     if settings.selector == "gates":
         make_penalty(gates_config(run.config, 0), run.model, settings.selector_updates)
-    places = run.model.encoder.places
+    places = run.model.encoder.head_hooks
     first = first_logits(places.layers, places.heads, settings.init).numpy()
     # The way that a gate's logit has to go, to pass another gate or to close.
     distance = max(float(np.ptp(first)), float(first.max()))
@@ -155,13 +155,13 @@ def _given_masks(config: Config, model: MultiTaskModel) -> dict[str, Tensor]:
 
 def drawn_heads(config: Config, model: MultiTaskModel) -> Mask:
     """(L, A): the heads that pruning.method: random leaves open. Raises ConfigError, as `layer_counts` does."""
-    counts, heads, draw = layer_counts(config, model), model.encoder.places.heads, config.pruning.draw
+    counts, heads, draw = layer_counts(config, model), model.encoder.head_hooks.heads, config.pruning.draw
     return random_heads(counts, heads, seeded(config, 4)) if draw is None else nested_heads(counts, heads, draw)
 
 
 def layer_counts(config: Config, model: MultiTaskModel) -> list[int]:
     """The heads of each layer that a random mask keeps. Raises ConfigError: the run to be like does not fit."""
     if config.pruning.layers_like is None:
-        keep, layers = cast(int, config.pruning.keep), model.encoder.places.layers
+        keep, layers = cast(int, config.pruning.keep), model.encoder.head_hooks.layers
         return [keep // layers + (layer < keep % layers) for layer in range(layers)]  # evenly, lower layers first
     return claim_like(config, model).open.sum(1).tolist()

@@ -62,7 +62,7 @@ class GatePenalty(Callback):
 def make_penalty(config: Config, model: MultiTaskModel, total: int) -> Penalty:
     """The penalty that the configuration names, or the schedule; its own defaults where the configuration is silent."""
     settings = config.pruning
-    heads = model.encoder.places.layers * model.encoder.places.heads
+    heads = model.encoder.head_hooks.layers * model.encoder.head_hooks.heads
     options: dict[str, Any] = {
         name: value for name in ("warmup", "settle") if (value := getattr(settings, name)) is not None
     }
@@ -90,7 +90,7 @@ def seeded(config: Config, purpose: int) -> np.random.Generator:
 
 def claim_like(config: Config, model: MultiTaskModel) -> Claim:
     """The gates of pruning.layers_like. Raises ConfigError where they do not fit, ClaimError where there are none."""
-    path, places = cast(str, config.pruning.layers_like), model.encoder.places
+    path, places = cast(str, config.pruning.layers_like), model.encoder.head_hooks
     claims = load_claims([Path(path)])
     if len(claims) > 1:
         raise ConfigError(f"pruning.layers_like: expected a shared gate set, found one for each task in {path}")

@@ -163,8 +163,8 @@ def cut(encoder: Encoder, gates: Tensor) -> KeptHeads:
     """Take the heads that these gates close out of an encoder, in place; what they contribute goes into biases. Raises
     EncoderError: heads of this encoder cannot be removed."""
     fold_means(encoder, gates)
-    encoder.head_map = remove_heads(cast(PreTrainedModel, encoder.transformer), gates, encoder.places.kept_heads)
-    encoder.forget_places()
+    encoder.head_map = remove_heads(cast(PreTrainedModel, encoder.transformer), gates, encoder.head_hooks.kept_heads)
+    encoder.forget_head_hooks()
     return encoder.head_map
 
 

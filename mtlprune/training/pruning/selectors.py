@@ -72,7 +72,7 @@ class Finished:
     @cached_property
     def _slopes(self) -> Tensor:
         """Derivatives for all ``rows`` in one pass, by the number of the sentence."""
-        places = self.model.encoder.places
+        places = self.model.encoder.head_hooks
         # Indexed by the number of the sentence in the corpus and not by its place in `rows`, so that every half reads
         # its own with one index. The whole tensor is small: 2,000 sentences × 72 heads are half a megabyte.
         slopes = torch.zeros(len(self.run.pieces), places.layers, places.heads)

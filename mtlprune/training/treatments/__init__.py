@@ -82,7 +82,7 @@ def _chosen_heads(model: MultiTaskModel, name: str) -> Sets:
     """The sets of heads, (L, A) of bool each, of one treatment of a model: a set for each task, or one, "shared"."""
     if "heads" not in model.treated[name]:
         return {}
-    size = model.encoder.places.layers, model.encoder.places.heads
+    size = model.encoder.head_hooks.layers, model.encoder.head_hooks.heads
     return {task: head_mask(heads, *size) for task, heads in model.treated[name]["heads"].items()}
 
 

@@ -77,7 +77,7 @@ class Clone(Treatment[CloneConfig]):
     @classmethod
     def check_model(cls, model: MultiTaskModel) -> None:
         super().check_model(model)
-        if model.encoder.places.family.positions:
+        if model.encoder.head_hooks.family.positions:
             kind = model.encoder.config.model_type
             raise EncoderError(
                 f"treatment.clone: heads of this encoder ({kind}) cannot be treated separately, because their weights "
@@ -88,7 +88,7 @@ class Clone(Treatment[CloneConfig]):
     def shape(cls, model: MultiTaskModel, heads: Sets, options: CloneConfig) -> None:
         encoder, names = model.encoder, model.treated["clone"]["heads"][SHARED]
         transformer = cast(PreTrainedModel, encoder.transformer)
-        encoder.clones = Clones(transformer, encoder.places, names, list(model.tasks), options.rank)
+        encoder.clones = Clones(transformer, encoder.head_hooks, names, list(model.tasks), options.rank)
 
 
 PARTS = ("words", "cls", "sep")

@@ -97,7 +97,7 @@ class HeadGradients(Callback):
     def __init__(self, model: MultiTaskModel, treatments: Sequence[Treatment[Any]] = ()) -> None:
         self.treatments = treatments
         self.parts = head_parameters(model.encoder)
-        self.size = model.encoder.places.layers, model.encoder.places.heads
+        self.size = model.encoder.head_hooks.layers, model.encoder.head_hooks.heads
         self.factor: dict[int, Tensor] = {}  # of the only gradient there is
         self.sums: dict[int, Tensor] = {}
         for place, part in enumerate(self.parts):

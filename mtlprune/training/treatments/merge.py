@@ -95,7 +95,7 @@ class Merge(Treatment[MergeConfig]):
 def fisher(run: Run, model: MultiTaskModel, task: str, sentences: int, precision: torch.dtype) -> Tensor:
     """E[(∂L / ∂ξ_h)²] over the first training sentences that have the layer. (L, A)"""
     rows = [row for row, has in enumerate(run.is_annotated[task]) if has][:sentences]
-    total = torch.zeros(model.encoder.places.layers, model.encoder.places.heads)
+    total = torch.zeros(model.encoder.head_hooks.layers, model.encoder.head_hooks.heads)
     for start in range(0, len(rows), BATCH):
         batch_rows = rows[start : start + BATCH]
         targets = {task: [run.targets[task][row] for row in batch_rows]}

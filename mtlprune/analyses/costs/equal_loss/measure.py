@@ -42,43 +42,19 @@ def measure(request: Request) -> Result:
     singles, joints = (
         [setting for setting in settings if setting.is_single_task is single] for single in (True, False)
     )
-    for kind, sides, least in (("single-task", singles, 2), ("joint", joints, 1)):
-        updates = [setting.updates for setting in sides]
-        if len(updates) < least or len({*updates}) < len(updates):
-            raise RunError(
-                f"expected {kind} runs of {', '.join(tasks)} with {least} different numbers of updates or more and one "
-                f"setting for each number, found {', '.join(map(str, updates)) or 'none'}"
-            )
-    logged = {run.config.train.log_train_loss for setting in settings for run in setting.runs}
-    if len(logged) > 1:
-        raise RunError(
-            f"expected the same train.log_train_loss in all runs, found {', '.join(map(str, sorted(logged)))}; give "
-            "all runs the same number, because losses of different sentences cannot be compared"
-        )
+    _check(singles, joints, tasks)
     costs, shares, notes, outside = [], [], [], 0
     for joint in joints:
-        # Joint and single-task runs are paired by seed, so only the seeds count that every number of updates has.
-        seeds = common_seeds(joint, *singles)
-        parts = []
-        for place, task in enumerate(tasks):
-            curve = [_points(single, place, task, seeds) for single in singles]
-            at_loss, beyond = cost_at_equal_loss(curve, _points(joint, place, task, seeds))
-            outside += beyond
-            parts.append(at_loss)
-        # The other question, at the same number of updates, needs single-task runs of that number.
-        equal = [single for single in singles if single.updates == joint.updates]
-        figures = {LOSS: [*parts, weighted(parts)]}
-        if equal:
-            places: list[slice | list[int]] = [*([place] for place in range(len(tasks))), slice(None)]
-            figures[UPDATES] = [gap(joint, equal[0], seeds, of) for of in places]
-        else:
+        figures, beyond = _figures(joint, singles, tasks)
+        outside += beyond
+        if UPDATES not in figures:
             notes.append(f"Joint runs have {joint.updates:,} updates, and no single-task runs have this number.")
         for mode, rows in figures.items():
             costs += [
                 ({"updates": joint.updates, "mode": mode, "task": task}, Contrast.of(figure))
                 for task, figure in zip((*tasks, MEAN), rows, strict=True)
             ]
-        if equal:
+        if UPDATES in figures:
             # The share is of the mean over tasks: shares of single tasks would divide by differences near 0.
             shares.append({"updates": joint.updates, **share_of(figures[LOSS][-1], figures[UPDATES][-1])})
     if outside:
@@ -94,6 +70,45 @@ def measure(request: Request) -> Result:
         "runs": pd.DataFrame(_rows(settings, tasks)),
     }
     return Result("equal_loss", about, {name: frame for name, frame in frames.items() if len(frame)})
+
+
+def _check(singles: Sequence[Setting], joints: Sequence[Setting], tasks: Sequence[str]) -> None:
+    """Raises RunError: too few numbers of updates, two settings of one number, or losses that cannot be compared."""
+    for kind, sides, least in (("single-task", singles, 2), ("joint", joints, 1)):
+        updates = [setting.updates for setting in sides]
+        if len(updates) < least or len({*updates}) < len(updates):
+            raise RunError(
+                f"expected {kind} runs of {', '.join(tasks)} with {least} different numbers of updates or more and one "
+                f"setting for each number, found {', '.join(map(str, updates)) or 'none'}"
+            )
+    logged = {run.config.train.log_train_loss for setting in (*singles, *joints) for run in setting.runs}
+    if len(logged) > 1:
+        raise RunError(
+            f"expected the same train.log_train_loss in all runs, found {', '.join(map(str, sorted(logged)))}; give "
+            "all runs the same number, because losses of different sentences cannot be compared"
+        )
+
+
+def _figures(
+    joint: Setting, singles: Sequence[Setting], tasks: Sequence[str]
+) -> tuple[dict[str, list[Resampled]], int]:
+    """What a joint setting costs at equal loss and, where single-task runs have its number of updates, at equal
+    updates: for each task, and last the mean over tasks. The number counts losses that lie beyond the curve."""
+    # Joint and single-task runs are paired by seed, so only the seeds count that every number of updates has.
+    seeds = common_seeds(joint, *singles)
+    parts, outside = [], 0
+    for place, task in enumerate(tasks):
+        curve = [_points(single, place, task, seeds) for single in singles]
+        at_loss, beyond = cost_at_equal_loss(curve, _points(joint, place, task, seeds))
+        outside += beyond
+        parts.append(at_loss)
+    figures = {LOSS: [*parts, weighted(parts)]}
+    # The other question, at the same number of updates, needs single-task runs of that number.
+    for single in singles:
+        if single.updates == joint.updates:
+            places: list[slice | list[int]] = [*([place] for place in range(len(tasks))), slice(None)]
+            figures[UPDATES] = [gap(joint, single, seeds, of) for of in places]
+    return figures, outside
 
 
 def cost_at_equal_loss(

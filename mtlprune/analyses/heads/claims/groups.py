@@ -19,7 +19,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from mtlprune.analyses.harness.reading import Source
-from mtlprune.analyses.heads.claims.maths import STEM_TASKS, with_pooled
+from mtlprune.analyses.heads.claims.maths import STEM_TASKS, add_pooled_rows
 from mtlprune.evaluation.head_masks import OPEN_ABOVE
 from mtlprune.runs.claims import Claim, ClaimError, group, load_claims
 from mtlprune.runs.groups import is_joint
@@ -169,7 +169,7 @@ def compared(
     about["notes"] = [*notes, *about["notes"]]
     frames = {**result.frames, "claims": pd.concat(claims, ignore_index=True)}
     if tests:
-        frames["tests"] = with_pooled(pd.DataFrame(tests).assign(q=corrected([test["p"] for test in tests])))
+        frames["tests"] = add_pooled_rows(pd.DataFrame(tests).assign(q=corrected([test["p"] for test in tests])))
     return replace(result, about=about, frames=frames)
 
 

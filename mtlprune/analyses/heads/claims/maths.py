@@ -34,7 +34,7 @@ were none)."""
 UNKNOWN: Row = dict.fromkeys(SHARING, math.nan)
 
 
-def spreads(**figures: Iterable[float]) -> Row:
+def pair_statistics(**figures: Iterable[float]) -> Row:
     """Figures over pairs of seeds: ``NAME_mean``, ``_sd`` (of the sample, NaN for fewer than two), ``_least``,
     ``_most``, and ``_number``, for how many pairs the figure is defined.
 
@@ -71,7 +71,7 @@ def compare_pairs(run_groups: Sequence[RunGroup], null: NDArray[np.float64]) -> 
                 "encoder": run_group.label,
                 "other": second.label,
                 "pearson": pearson(run_group.mean.ravel(), second.mean.ravel()),
-                **spreads(
+                **pair_statistics(
                     jaccard=(jaccard(a, b) for a, b in seeds),
                     overlap_coefficient=(overlap_coefficient(a, b) for a, b in seeds),
                 ),
@@ -345,7 +345,7 @@ def claim_columns(claims: Sequence[Claim]) -> list[HeadColumn]:
     return columns
 
 
-def with_pooled(tests: pd.DataFrame) -> pd.DataFrame:
+def add_pooled_rows(tests: pd.DataFrame) -> pd.DataFrame:
     """Tests of heads by claims with their column ``pooled`` (of ranks) as rows of their own, which are no tests."""
     pooled = tests[~tests["term"].str.contains(" - ")]
     pooled = pooled.assign(term=pooled["term"] + ", pooled", value=pooled["pooled"], p=math.nan, q=math.nan)

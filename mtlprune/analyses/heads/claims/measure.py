@@ -16,12 +16,12 @@ from mtlprune.analyses.heads.claims.maths import (
     claimed_by,
     compare_pairs,
     list_heads,
+    pair_statistics,
     share_by_seed,
     share_over_pairs,
     share_within,
-    spreads,
 )
-from mtlprune.analyses.heads.claims.stability import label_tests, missing, stability, variance_split
+from mtlprune.analyses.heads.claims.stability import identifiability_notes, label_tests, stability, variance_split
 from mtlprune.evaluation.head_masks import OPEN_ABOVE
 from mtlprune.runs.claims import Claim, Gates, RunGroup, by_chance, group, load_claims, notes
 from mtlprune.runs.results import Result, head_rows
@@ -52,7 +52,7 @@ def overlap(claims: Iterable[Claim], permutations: int = 10_000, seed: int = 0) 
     frames = _frames(run_groups, permutations, np.random.SeedSequence(seed))
     filled_frames = {name: frame.reset_index(drop=True) for name, frame in frames.items() if len(frame)}
     settings = {"permutations": permutations, "seed": seed, "open_above": OPEN_ABOVE, "stem_tasks": STEM_TASKS}
-    notes_of = [*notes(run_groups), *missing(run_groups), *explain(run_groups, permutations)]
+    notes_of = [*notes(run_groups), *identifiability_notes(run_groups), *explain(run_groups, permutations)]
     return Result("claims", {**_about(run_groups, settings), "notes": notes_of}, filled_frames)
 
 
@@ -140,7 +140,7 @@ def _label(run_group: RunGroup, permutations: int, generator: np.random.Generato
         "claimed": int(run_group.claimed_by_most.sum()),
         "multiple_last": multiple[-1],
         "multiple_mean": pd.Series(multiple, dtype=float).mean(),
-        **spreads(
+        **pair_statistics(
             pearson=(pearson(gates[i], gates[j]) for i, j in pairs),
             jaccard=(jaccard(open_flat[i], open_flat[j]) for i, j in pairs),
             overlap_coefficient=(overlap_coefficient(open_flat[i], open_flat[j]) for i, j in pairs),

@@ -14,7 +14,7 @@ from mtlprune.analyses.heads.claims.maths import claim_columns
 from mtlprune.analyses.heads.claims.stability import COMMON, MODES, OVER_TASKS, RELIABILITIES
 from mtlprune.errors import plural
 from mtlprune.figures.charts import INK, SOFT, AnyChart, Drawing, cells, data, head_map
-from mtlprune.figures.grid import Grid, number, probability, seen_from
+from mtlprune.figures.grid import Grid, number, power_clause, probability
 from mtlprune.runs.claims import Claim
 from mtlprune.runs.results import Result
 from mtlprune.statistics.standard_errors import LEVEL, detectable
@@ -99,7 +99,7 @@ def answer(result: Result) -> str:
         error = (
             (all_pairs.shared - all_pairs.expected) / all_pairs.z if all_pairs.z else math.nan
         )  # of the null: permuted heads
-        could_be_seen = seen_from(float(detectable(error)), unit="heads")
+        could_be_seen = power_clause(float(detectable(error)), unit="heads")
         verdict = f"We found no evidence that they share more heads than depth explains {test}{could_be_seen}."
     return f"{first}. {verdict}{seeds_note}{_by_label(result)}"
 

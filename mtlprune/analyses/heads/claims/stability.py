@@ -495,7 +495,7 @@ def _same_noise(claims: Sequence[Claim]) -> bool:
     return len(claims) > 1 and len({claim.seed for claim in claims}) == 1 and not by.isdisjoint(_DRAWING)
 
 
-def missing(run_groups: Sequence[RunGroup]) -> Iterator[str]:
+def identifiability_notes(run_groups: Sequence[RunGroup]) -> Iterator[str]:
     """Sentences on what these runs cannot say of seeds and halves."""
     claims_without_start = [
         claim for run_group in run_groups for claim in run_group.claims if isinstance(claim.start, str)

@@ -80,7 +80,7 @@ def sufficient_sets(
     return sets
 
 
-def examine(score: Score, members: Mask, draws: int, generator: np.random.Generator) -> dict[str, float]:
+def head_set_tests(score: Score, members: Mask, draws: int, generator: np.random.Generator) -> dict[str, float]:
     """Tests of one set of heads (after Shi et al. 2024, NeurIPS), beside random sets with as many heads in each layer,
     drawn from all heads, and random heads that are no members.
 

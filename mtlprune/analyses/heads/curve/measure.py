@@ -28,7 +28,15 @@ from mtlprune.analyses.harness.reading import (
     training_sentences,
 )
 from mtlprune.analyses.heads.claims.groups import groups_of
-from mtlprune.analyses.heads.curve.maths import Ranking, areas, examine, numbers, ranked, sufficient_sets, within_layers
+from mtlprune.analyses.heads.curve.maths import (
+    Ranking,
+    areas,
+    head_set_tests,
+    numbers,
+    ranked,
+    sufficient_sets,
+    within_layers,
+)
 from mtlprune.corpora.tables import batched
 from mtlprune.evaluation.head_masks import Mask
 from mtlprune.runs.results import Result, head_rows
@@ -45,7 +53,7 @@ Order = tuple[str, str, int]
 
 
 @dataclass(eq=False)
-class Judge:
+class HeadSetScorer:
     """One task of a run: its scores with only some heads open, each evaluated once, and rankings of its heads.
 
     Attributes:
@@ -152,11 +160,11 @@ def _measured(study: _Curves, subject: Subject) -> SubjectResult:
     frames: dict[str, list[pd.DataFrame]] = {}
     notes, counts = [], dict[tuple[str, Order, int], AblatedCounts]()
     for name in run.model.tasks if subject.task is None else [subject.task]:
-        judge = Judge(run.of_task(name), name, study.train, study.reading.sentences, request.on_batch)
-        if not any(judge.task.is_annotated(sentence) for sentence in judge.sentences):
+        scorer = HeadSetScorer(run.of_task(name), name, study.train, study.reading.sentences, request.on_batch)
+        if not any(scorer.task.is_annotated(sentence) for sentence in scorer.sentences):
             notes.append(f"{subject.label}: no sentence has the layer {name}, so it is not scored.")
             continue
-        for key, frame in {"curve": _curve(study, subject, judge, counts), **_sets(study, subject, judge)}.items():
+        for key, frame in {"curve": _curve(study, subject, scorer, counts), **_sets(study, subject, scorer)}.items():
             frames.setdefault(key, []).append(frame.assign(task=name))
     if not frames:
         raise SubjectError(f"no sentence of {study.reading.split} has a layer of its tasks")
@@ -164,11 +172,11 @@ def _measured(study: _Curves, subject: Subject) -> SubjectResult:
     return SubjectResult(tables, notes=notes, measured=counts)
 
 
-def _orders(study: _Curves, subject: Subject, judge: Judge) -> dict[Order, Ranking]:
+def _orders(study: _Curves, subject: Subject, scorer: HeadSetScorer) -> dict[Order, Ranking]:
     """Each selector's ranking and that by gates, where there are some of the task, with their reverse and controls."""
-    request, no_heads = study.request, np.zeros(judge.size, bool)
-    rankings = {selector: judge.rank(selector, no_heads, request.seed) for selector in request.options.selectors}
-    task, label = judge.name.upper(), subject.label.split(" (")[0]
+    request, no_heads = study.request, np.zeros(scorer.size, bool)
+    rankings = {selector: scorer.rank(selector, no_heads, request.seed) for selector in request.options.selectors}
+    task, label = scorer.name.upper(), subject.label.split(" (")[0]
     own_gates = next((study.gates[key] for key in (f"{label}:{task}", task, label) if key in study.gates), None)
     if own_gates is not None:
         rankings["gates"] = ranked(own_gates, np.random.default_rng(request.seed))
@@ -178,40 +186,42 @@ def _orders(study: _Curves, subject: Subject, judge: Judge) -> dict[Order, Ranki
         orders[name, "reverse", 0] = lambda keep, best=ranking: ~best(no_heads.size - keep)  # type: ignore[misc]
         for draw in range(1, request.options.draws + 1):
             generator = np.random.default_rng([request.seed, 21, draw])
-            orders[name, "random", draw] = within_layers(ranking, judge.size, generator)
+            orders[name, "random", draw] = within_layers(ranking, scorer.size, generator)
     return orders
 
 
 def _curve(
-    study: _Curves, subject: Subject, judge: Judge, counts: dict[tuple[str, Order, int], AblatedCounts]
+    study: _Curves, subject: Subject, scorer: HeadSetScorer, counts: dict[tuple[str, Order, int], AblatedCounts]
 ) -> pd.DataFrame:
     """The scores of all orders; their counts are added to ``counts``, by task, order and number of open heads."""
-    open_counts = numbers(judge.size[0] * judge.size[1], study.request.options.every)
-    masks = {(order, n): best(n) for order, best in _orders(study, subject, judge).items() for n in open_counts}
+    open_counts = numbers(scorer.size[0] * scorer.size[1], study.request.options.every)
+    masks = {(order, n): best(n) for order, best in _orders(study, subject, scorer).items() for n in open_counts}
     evaluations = len({mask.tobytes() for mask in masks.values()})
-    study.request.on_status(subject.part(judge.name, "curve, evaluation"), evaluations)
+    study.request.on_status(subject.part(scorer.name, "curve, evaluation"), evaluations)
     rows = []
     for ((mode, control, draw), keep), mask in masks.items():
-        add_counts(counts, (judge.name, (mode, control, draw), keep), subject.seed, judge.counts(mask))
-        rows.append({"mode": mode, "control": control, "step": draw, "heads": keep, "score": judge.score(mask)})
+        add_counts(counts, (scorer.name, (mode, control, draw), keep), subject.seed, scorer.counts(mask))
+        rows.append({"mode": mode, "control": control, "step": draw, "heads": keep, "score": scorer.score(mask)})
     return pd.DataFrame(rows)
 
 
-def _sets(study: _Curves, subject: Subject, judge: Judge) -> dict[str, pd.DataFrame]:
+def _sets(study: _Curves, subject: Subject, scorer: HeadSetScorer) -> dict[str, pd.DataFrame]:
     """The disjoint sufficient sets of one run and task, the first one tested; nothing where no head is needed."""
-    request, options, no_heads = study.request, study.request.options, np.zeros(judge.size, bool)
-    full_score = judge.score(~no_heads)
+    request, options, no_heads = study.request, study.request.options, np.zeros(scorer.size, bool)
+    full_score = scorer.score(~no_heads)
     floor = full_score - options.margin
-    if judge.score(no_heads) >= floor:
+    if scorer.score(no_heads) >= floor:
         return {}
-    request.on_status(subject.part(judge.name, "sufficient sets, evaluation"))  # nobody knows how many there are
-    select = functools.partial(judge.rank, options.selectors[0], seed=request.seed)
-    sets = sufficient_sets(judge.score, select, floor, options.every, no_heads)
+    request.on_status(subject.part(scorer.name, "sufficient sets, evaluation"))  # nobody knows how many there are
+    select = functools.partial(scorer.rank, options.selectors[0], seed=request.seed)
+    sets = sufficient_sets(scorer.score, select, floor, options.every, no_heads)
     evaluations = 2 * options.tests + int(sets[0].sum()) + min(options.tests, int((~sets[0]).sum()))
-    request.on_status(subject.part(judge.name, "tests of the first set, evaluation"), evaluations)
-    tests = examine(judge.score, sets[0], options.tests, np.random.default_rng([request.seed, 22, subject.seed]))
+    request.on_status(subject.part(scorer.name, "tests of the first set, evaluation"), evaluations)
+    tests = head_set_tests(
+        scorer.score, sets[0], options.tests, np.random.default_rng([request.seed, 22, subject.seed])
+    )
     rows = [
-        {"step": step, "heads": int(members.sum()), "all": full_score, "alone": judge.score(members)}
+        {"step": step, "heads": int(members.sum()), "all": full_score, "alone": scorer.score(members)}
         for step, members in enumerate(sets, 1)
     ]
     number = np.sum([step * members for step, members in enumerate(sets, 1)], axis=0).astype(float)

@@ -7,7 +7,7 @@ import pandas as pd
 
 from mtlprune.errors import plural
 from mtlprune.figures.charts import Drawing, band, colours, lines, panels
-from mtlprune.figures.grid import number, probability, seen_from, with_interval
+from mtlprune.figures.grid import number, power_clause, probability, with_interval
 from mtlprune.runs.results import Result
 from mtlprune.statistics.contrast import only_not_shown
 
@@ -33,7 +33,7 @@ def findings(result: Result) -> list[str]:
     selector, margin = result.frames["curve"]["mode"].iloc[0], result.about["settings"]["margin"]
     sentences = []
     for row in only_not_shown(result.frames["areas"]).query("mode == @selector and control == ''").itertuples():
-        detectable_note = seen_from(row.detectable, unit="of the area", before="; ")
+        detectable_note = power_clause(row.detectable, unit="of the area", before="; ")
         sentences.append(
             f"{_label(row)} needs the first {row.enough:.0f} heads by {selector} for a score at most {margin:g} below "
             f"that with all heads. The area is {number(row.cpr)}. Its difference from the area of random heads of the "

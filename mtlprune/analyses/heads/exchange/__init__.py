@@ -8,7 +8,7 @@ from mtlprune.io.block import Block
 STEM = "three or more"
 """In the place of a label: the heads that at least three labels claim."""
 
-LEAST = 6
+MIN_PAIRS = 6
 """Pairs that can show something: five that all agree have a two-sided p of 2/2⁵, above 0.05."""
 
 
@@ -16,7 +16,7 @@ class ExchangeOptions(Block):
     """Pairs of sentences, and random heads beside the claimed ones."""
 
     pairs: int = Field(
-        default=200, ge=LEAST, description="Number of pairs of sentences that differ in one layer, for each layer."
+        default=200, ge=MIN_PAIRS, description="Number of pairs of sentences that differ in one layer, for each layer."
     )
     natural: str = Field(
         default="",

@@ -32,7 +32,7 @@ from mtlprune.analyses.harness.reading import (
     survey,
 )
 from mtlprune.analyses.heads.claims.groups import claimed_heads
-from mtlprune.analyses.heads.exchange import LEAST, STEM
+from mtlprune.analyses.heads.exchange import MIN_PAIRS, STEM
 from mtlprune.corpora.grammar import Pair, draw_pairs
 from mtlprune.corpora.swaps import SWAPPED, swapped_pairs
 from mtlprune.corpora.tables import batched
@@ -115,10 +115,10 @@ def _exchanged(
     natural = reading.sentences if request.options.natural else None
     for name in (name for name in run.model.tasks if name in (LAYERS if natural is None else SWAPPED)):
         pairs = usable_pairs(run.model, name, request.options.pairs, request.seed, natural)
-        if len(pairs) < LEAST:
+        if len(pairs) < MIN_PAIRS:
             notes.append(
                 f"{subject.label}, seed {subject.seed}: {name} is left out, because it has only {len(pairs)} pairs "
-                f"with known labels and equal numbers of sub-words, and at least {LEAST} are needed."
+                f"with known labels and equal numbers of sub-words, and at least {MIN_PAIRS} are needed."
             )
             continue
         request.on_status(

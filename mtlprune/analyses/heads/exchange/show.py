@@ -5,7 +5,7 @@ import pandas as pd
 from mtlprune.analyses.heads.exchange import STEM
 from mtlprune.errors import plural
 from mtlprune.figures.charts import AnyChart, by_task, head_map, matrix
-from mtlprune.figures.grid import number, probability, seen_from, with_interval
+from mtlprune.figures.grid import number, power_clause, probability, with_interval
 from mtlprune.runs.results import Result
 from mtlprune.statistics.contrast import only_not_shown
 from mtlprune.statistics.standard_errors import LEVEL
@@ -60,7 +60,7 @@ def findings(result: Result) -> list[str]:
             f"heads that other tasks claim, both beyond random heads (p {probability(row.p)}, {plural(row.n, 'run')})."
         )
     shown_count = int(((rows["p_holm"] < LEVEL) & (rows["estimate"] > 0)).sum())
-    detectable_note = seen_from(
+    detectable_note = power_clause(
         *only_not_shown(rows)["detectable"], unit="of the change", before="; in the other cells "
     )
     sentences.append(

@@ -3,7 +3,7 @@
 Letters for shapes: S sentences, L layers, A heads a layer before any was removed.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import combinations
 from typing import Any, cast
@@ -25,7 +25,9 @@ from mtlprune.analyses.harness.reading import (
 )
 from mtlprune.analyses.heads.gradients import ALL_TASKS, HALVES
 from mtlprune.corpora.tables import batched
+from mtlprune.encoder.batch import Pieces
 from mtlprune.errors import plural
+from mtlprune.model import MultiTaskModel
 from mtlprune.runs.folder import RunFolder
 from mtlprune.runs.results import Grid, Result, head_rows
 from mtlprune.statistics.permutation import layered_rank_test
@@ -55,13 +57,7 @@ def measure(request: Request) -> Result:
 
 
 def _gradients(reading: Reading, subject: Subject, request: Request) -> SubjectResult:
-    folder = RunFolder(subject.name)
-    if not folder.has("config.yaml"):
-        raise SubjectError("expected a run, found an encoder without decoders, which has no loss; name a run")
-    if folder.read_manifest()["data"]["fingerprint"] != reading.fingerprint:
-        raise SubjectError(
-            f"expected a run that was trained on {request.corpus}, found one of another corpus; name the right --corpus"
-        )
+    _check_run(subject, reading, request)
     model = subject.model(request.device)
     task_names = list(model.tasks) if subject.task is None else [subject.task]
     tasks = {name: cast(Task, model.tasks[name]) for name in task_names}
@@ -84,7 +80,7 @@ def _gradients(reading: Reading, subject: Subject, request: Request) -> SubjectR
     signed: dict[str, NDArray[np.float64]] = {}
     by_length = sorted(range(len(sentences)), key=lambda row: -len(pieces[row].ids))  # no time goes into padding
     for name, task_targets in targets.items():
-        signed[name] = np.empty((len(sentences), model.encoder.places.layers, model.encoder.places.heads))
+        signed[name] = np.empty((len(sentences), model.encoder.head_hooks.layers, model.encoder.head_hooks.heads))
         for rows in batched(by_length, BATCH):
             slopes = derivatives(model, [pieces[row] for row in rows], {name: [task_targets[row] for row in rows]})
             signed[name][rows] = slopes.double().numpy()  # (B, L, A)
@@ -104,22 +100,36 @@ def _gradients(reading: Reading, subject: Subject, request: Request) -> SubjectR
             frames.append(rows.assign(task=task, mode=mode))
     tables = {"heads": pd.concat(frames, ignore_index=True)}
     if len(task_names) > 1:
-        pulls = agreement(model, pieces, targets, BATCH)
-        joint = {"cosine": pulls.mean(), "opposed": pulls.opposed()}
-        if len(sentences) > BATCH:  # with one batch there is no other half
-            joint["halves"] = pulls.halves.mean(0)
-        tables["joint"] = head_rows(joint)
-        pairs = combinations(enumerate(pulls.tasks), 2)
-        tables["cosines"] = pd.concat(
-            [
-                head_rows({"cosine": pulls.cosines[i, j]}).assign(task=first_task, other=two)
-                for (i, first_task), (j, two) in pairs
-            ],
-            ignore_index=True,
-        )
+        tables |= _joint_frames(model, pieces, targets)
     left = len(reading.sentences) - len(sentences)
     unfit = f"{subject.label}: {plural(left, 'sentence')} without its layers or with unknown labels were left out."
     return SubjectResult(tables, {"tasks": task_names}, [unfit] * bool(left), maps)
+
+
+def _check_run(subject: Subject, reading: Reading, request: Request) -> None:
+    """Raises SubjectError for what is no run, and for a run of another corpus, whose loss is of other labels."""
+    folder = RunFolder(subject.name)
+    if not folder.has("config.yaml"):
+        raise SubjectError("expected a run, found an encoder without decoders, which has no loss; name a run")
+    if folder.read_manifest()["data"]["fingerprint"] != reading.fingerprint:
+        raise SubjectError(
+            f"expected a run that was trained on {request.corpus}, found one of another corpus; name the right --corpus"
+        )
+
+
+def _joint_frames(
+    model: MultiTaskModel, pieces: Sequence[Pieces], targets: Mapping[str, list[Any]]
+) -> dict[str, pd.DataFrame]:
+    """``joint`` and ``cosines``: whether the tasks of a joint run pull at a head in the same direction."""
+    pulls = agreement(model, pieces, targets, BATCH)
+    joint = {"cosine": pulls.mean(), "opposed": pulls.opposed()}
+    if len(pieces) > BATCH:  # with one batch there is no other half
+        joint["halves"] = pulls.halves.mean(0)
+    cosines = [
+        head_rows({"cosine": pulls.cosines[i, j]}).assign(task=first, other=second)
+        for (i, first), (j, second) in combinations(enumerate(pulls.tasks), 2)
+    ]
+    return {"joint": head_rows(joint), "cosines": pd.concat(cosines, ignore_index=True)}
 
 
 def _pairs(maps: Maps, request: Request) -> Iterator[dict[str, Any]]:

@@ -116,7 +116,7 @@ def _candidates(name: str, request: Request) -> tuple[list[Sentence], str]:
 
 def _place(subject: Subject, layer: int, head: int) -> int:
     """The place (from 0) of a head (from 1) among those left in its layer. Raises RunError where it is not there."""
-    places = subject.encoder.places
+    places = subject.encoder.head_hooks
     if layer > places.layers or head > places.heads:
         raise RunError(
             f"{subject.name} has {places.layers} layers of {places.heads} heads, so there is no head {head} in layer "
@@ -135,7 +135,7 @@ def _probe_rows(
     """The labels that the head finds, the kinds of their layers, and notes about them."""
     if folder is None:
         return pd.DataFrame(), {}, []
-    results, places = read_probes([folder]), subject.encoder.places
+    results, places = read_probes([folder]), subject.encoder.head_hooks
     if (size := shape(results)) != (places.layers, places.heads):
         raise RunError(
             f"{folder}: expected results of {places.layers} × {places.heads} heads, which {subject.name} has, found "

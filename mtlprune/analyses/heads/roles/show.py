@@ -9,7 +9,7 @@ from mtlprune.analyses.heads.roles import MEAN, STL
 from mtlprune.errors import plural
 from mtlprune.evaluation.ablations import SENTENCES
 from mtlprune.figures.charts import Drawing, by_task, head_map
-from mtlprune.figures.grid import Grid, number, probability, seen_from, with_interval
+from mtlprune.figures.grid import Grid, number, power_clause, probability, with_interval
 from mtlprune.runs.results import Result
 from mtlprune.statistics.contrast import UNDECIDED, decisive_p, only_not_shown
 from mtlprune.statistics.standard_errors import LEVEL
@@ -65,7 +65,7 @@ def findings(result: Result) -> list[str]:
         mean = row.task == MEAN
         owner_words, name = ("the tasks of each run", "p") if mean else (row.task.upper(), "Holm p")
         alone_words = "these tasks" if mean else "this task"
-        detectable_note = seen_from(row.detectable)
+        detectable_note = power_clause(row.detectable)
         sentences.append(
             f"Closing the {'' if _single(result) else 'conflict '}heads that interfere with {owner_words} for "
             f"{alone_words} only, compared with random heads of the same layers, changes the score of {row.encoder} by "

@@ -8,7 +8,7 @@ import pandas as pd
 from mtlprune.analyses.heads.scarcity import MEAN
 from mtlprune.errors import plural
 from mtlprune.figures.charts import AnyChart, Interval, forest, panels
-from mtlprune.figures.grid import number, probability, seen_from, with_interval
+from mtlprune.figures.grid import number, power_clause, probability, with_interval
 from mtlprune.runs.results import Result
 from mtlprune.statistics.contrast import SUPPORTED, UNDECIDED, only_not_shown
 from mtlprune.statistics.standard_errors import LEVEL
@@ -55,7 +55,7 @@ def _in_words(row: Any, margin: float) -> str:
         predicted = ", as competition for heads predicts" * (row.verdict == SUPPORTED)
         return f"The gap widens{predicted} (p {probability(row.p)})"
     if row.verdict == UNDECIDED:
-        return f"It is undecided whether the gap widens by {_points(margin)}{seen_from(row.detectable)}"
+        return f"It is undecided whether the gap widens by {_points(margin)}{power_clause(row.detectable)}"
     words = (
         f"The gap does not widen by {_points(margin)} (p {probability(row.p_widening)})"
         f"{', and it narrows' * (row.low > 0)}"

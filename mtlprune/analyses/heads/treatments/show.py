@@ -6,7 +6,7 @@ import altair as alt
 import pandas as pd
 
 from mtlprune.figures.charts import INK, RULE, WIDTH, AnyChart, data
-from mtlprune.figures.grid import Grid, number, percent, probability, seen_from
+from mtlprune.figures.grid import Grid, number, percent, power_clause, probability
 from mtlprune.runs.results import Result
 from mtlprune.statistics.contrast import decisive_p, only_not_shown
 from mtlprune.statistics.standard_errors import LEVEL
@@ -34,7 +34,7 @@ def findings(result: Result) -> list[str]:
     """The gap, what gains and reaches single tasks, and whether it matters which heads are treated."""
     margin = result.about["settings"]["margin"]
     joint = _settings(result, "joint").iloc[0]
-    detectable_note = seen_from(*_settings(result, "single")["detectable"])
+    detectable_note = power_clause(*_settings(result, "single")["detectable"])
     sentences = [
         f"Joint training without treatment is {number(joint['gap'])} points [{number(joint['gap_low'])}, "
         f"{number(joint['gap_high'])}] below single tasks"
@@ -51,7 +51,7 @@ def findings(result: Result) -> list[str]:
             continue
         better = rows_of_kind.loc[(rows_of_kind["p_holm"] < LEVEL) & (rows_of_kind["estimate"] > 0), "term"]
         worse = rows_of_kind.loc[(rows_of_kind["p_holm"] < LEVEL) & (rows_of_kind["estimate"] < 0), "term"]
-        detectable_note = seen_from(*only_not_shown(rows_of_kind)["detectable"], before=". For the other ones ")
+        detectable_note = power_clause(*only_not_shown(rows_of_kind)["detectable"], before=". For the other ones ")
         reach = rows_of_kind.loc[rows_of_kind["p_reach_holm"] < LEVEL, "term"]
         sentences.append(
             f"{len(better)} of {len(rows_of_kind)} {name} {_are(better)} better than joint "
@@ -71,7 +71,7 @@ def findings(result: Result) -> list[str]:
         p = f"p {probability(row['p'])}" + (f", Holm {probability(row['p_holm'])}" if row["mode"] == "primary" else "")
         sentences.append(
             f"{row['term']} minus {row['other']} ({row['mode']}) is {number(row['estimate'])} points "
-            f"[{number(row['low'])}, {number(row['high'])}] ({p}{seen_from(row['detectable'])}). The difference is "
+            f"[{number(row['low'])}, {number(row['high'])}] ({p}{power_clause(row['detectable'])}). The difference is "
             f"smaller than {margin:g} points with p {probability(row['p_margin'])}."
         )
     return sentences

@@ -33,7 +33,7 @@ from mtlprune.tasks.base import LabelRows
 from mtlprune.training.cosreg import unit_rows
 
 Floats = NDArray[np.float64]
-LEAST = 5
+MIN_LABELS = 5
 """Labels that a correlation needs."""
 _NO_NAME = "(none)"
 """Name of the class of items without a label."""
@@ -176,7 +176,7 @@ def slope(cosine: pd.Series, frequency: pd.Series, permutations: int, seed: int)
     of which the frequency is known."""
     occurs = frequency > 0
     slope = value = p = math.nan
-    if occurs.sum() >= LEAST:
+    if occurs.sum() >= MIN_LABELS:
         logs = np.log(frequency[occurs])
         slope = float(np.polyfit(logs, cosine[occurs], 1)[0]) if np.ptp(logs) else math.nan
         value, p = rank_test(logs, cosine[occurs], permutations, np.random.default_rng([seed, 73]))
@@ -226,6 +226,6 @@ def _tests(joint: pd.DataFrame, single: pd.DataFrame, permutations: int, seed: i
         ("cosine_change_given_frequency", joint["cosine"] - single["cosine"], logs),
     ):
         value, p = math.nan, math.nan
-        if len(joint) >= LEAST and column.notna().all() and (fixed is None or fixed.notna().all()):
+        if len(joint) >= MIN_LABELS and column.notna().all() and (fixed is None or fixed.notna().all()):
             value, p = rank_test(column, difference, permutations, np.random.default_rng([seed, 74]), fixed)
         yield {"term": term, "n": len(joint), "mean_difference": mean, "value": value, "p": p}

@@ -204,7 +204,7 @@ class DegenerationSurvey:
         """``gate`` and HEAD_MEASURES."""
         gate = gate_grid(self.subject)
         grids = {name: np.full(gate.shape, np.nan) for name in HEAD_MEASURES}
-        for layer, kept_heads in enumerate(map(list, self.subject.encoder.places.kept_heads)):
+        for layer, kept_heads in enumerate(map(list, self.subject.encoder.head_hooks.kept_heads)):
             if not kept_heads:
                 continue
             moments, words = observed[layer]
@@ -233,7 +233,7 @@ last LayerNorm of each of L layers."""
 def take_apart(subject: Subject, reading: Reading, mean: Tensor, request: Request) -> _Decomposition:
     """One pass over the sentences with an encoder that dissection does not refuse: where its mean vectors come from.
     ``mean``: (H,), of the last layer's word vectors over the same sentences."""
-    places, width = subject.encoder.places, subject.encoder.hidden_size
+    places, width = subject.encoder.head_hooks, subject.encoder.hidden_size
     sums = torch.zeros(places.layers + 1, 4, width, dtype=torch.float64)
     heads = torch.zeros(places.layers, places.heads, dtype=torch.float64)
     words, norms = 0, list[dissection.Norm]()

@@ -14,7 +14,7 @@ SUBSETS = tuple("".join(subset) for size in range(len(TERMS) + 1) for subset in 
 """All 16, the empty one first, the whole one last."""
 SENSES, NEAREST = "wsd", "wsd-knn"
 """Tasks beside layers: rolesets by a net and by neighbours."""
-MASKED, LEARNT = "mlm", "mlm-learnt"
+MLM, LEARNT_MLM = "mlm", "mlm-learnt"
 """Further ones: masked words by the own head of a language model, and by projections that are learnt."""
 
 
@@ -46,7 +46,7 @@ class DissectionOptions(Block):
 
     @model_validator(mode="after")
     def _trains_something(self) -> "DissectionOptions":
-        without: tuple[str, ...] = () if {*self.requested_tasks} - {MASKED} else ("train_sentences", "hidden")
+        without: tuple[str, ...] = () if {*self.requested_tasks} - {MLM} else ("train_sentences", "hidden")
         without += () if self.requested_tasks else ("epochs", "decoder_seeds")
         for name in without:
             if getattr(self, name) != type(self).model_fields[name].default:

@@ -2,7 +2,7 @@
 
 How linear are feed-forward parts; which term carries the loss of multi-task learning; do gates keep the heads with the
 largest shares; is what the heads of the joint encoder add a compromise between those of single-task ones. ``frames``
-and ``side_by_side`` make tidy tables of it.
+and ``side_by_side`` make tidy_frame tables of it.
 
 Letters for shapes: N tokens, P features read, Q features given, W words, L layers, A heads a layer, T = 4 terms, S = 16
 subsets, X sentences, M sampled words, H hidden size, D seeds of decoders, U items of a task.
@@ -118,7 +118,7 @@ def agreement(first: Ints, second: Ints) -> dict[str, Floats]:
     }
 
 
-def tidy(measure: str, values: Any, **axes: Sequence[Any]) -> pd.DataFrame:
+def tidy_frame(measure: str, values: Any, **axes: Sequence[Any]) -> pd.DataFrame:
     """An array as rows: a column for each axis with its names; None is NaN."""
     rows = pd.DataFrame(list(product(*axes.values())), columns=list(axes))
     return rows.assign(measure=measure, value=np.array(values, np.float64).ravel())
@@ -134,13 +134,13 @@ def frames(encoder: Encoder) -> dict[str, pd.DataFrame]:
     """
     lines, layers = encoder["linearity"], range(1, len(encoder["linearity"]) + 1)
     parts: dict[str, list[pd.DataFrame]] = {
-        "encoders": [tidy(name, encoder[name]) for name in ("error", "largest", "pieces")],
+        "encoders": [tidy_frame(name, encoder[name]) for name in ("error", "largest", "pieces")],
         "layers": [
-            tidy(name, encoder[key], layer=range(len(lines) + 1), term=TERMS)
+            tidy_frame(name, encoder[key], layer=range(len(lines) + 1), term=TERMS)
             for name, key in (("importance", "mu"), ("importance_sd", "mu_sd"))
         ],
         "linearity": [
-            tidy(name, [line[name] for line in lines], layer=layers).assign(n=lines[0]["tokens"])
+            tidy_frame(name, [line[name] for line in lines], layer=layers).assign(n=lines[0]["tokens"])
             for name in ("in_sample", "held_out")
         ],
         "heads": [head_rows({"gate": np.array(encoder["gates"]), "importance": np.array(encoder["heads"])})],
@@ -148,10 +148,14 @@ def frames(encoder: Encoder) -> dict[str, pd.DataFrame]:
     }
     for task in encoder["scores"]:
         task_name = [task["task"]]
-        parts["tasks"] += [tidy(name, task[name], task=task_name) for name in ("train", "test", "unseen", "baseline")]
-        parts["scores"] += [tidy(name, task[name], task=task_name, term=SUBSETS) for name in SCORES if name in task]
+        parts["tasks"] += [
+            tidy_frame(name, task[name], task=task_name) for name in ("train", "test", "unseen", "baseline")
+        ]
+        parts["scores"] += [
+            tidy_frame(name, task[name], task=task_name, term=SUBSETS) for name in SCORES if name in task
+        ]
         parts["agreement"] += [
-            tidy(name, task[f"{name}_agreement"], task=task_name, term=SUBSETS, other=SUBSETS)
+            tidy_frame(name, task[f"{name}_agreement"], task=task_name, term=SUBSETS, other=SUBSETS)
             for name in ("micro", "macro")
         ]
     return {
@@ -183,12 +187,12 @@ def side_by_side(encoders: Sequence[Encoder], seed: int) -> dict[str, pd.DataFra
     for first, second in combinations(encoders, 2):
         if first["word_mu"].shape == second["word_mu"].shape:
             for name, values in mu_correlations(first["word_mu"], second["word_mu"]).items():
-                add("across", tidy(name, values, layer=range(len(values)), term=TERMS), first, second)
+                add("across", tidy_frame(name, values, layer=range(len(values)), term=TERMS), first, second)
     for pretrained, tuned in product(encoders, encoders):
         for pretrained_scores, tuned_scores in product(pretrained["scores"], tuned["scores"]):
             if tuned["tasks"] and not pretrained["tasks"] and pretrained_scores["task"] == tuned_scores["task"]:
                 for name, values in agreement(pretrained_scores["answers"], tuned_scores["answers"]).items():
-                    frame = tidy(name.removesuffix("_agreement"), values, term=SUBSETS, label=SUBSETS)
+                    frame = tidy_frame(name.removesuffix("_agreement"), values, term=SUBSETS, label=SUBSETS)
                     add("tuned_agreement", frame, pretrained, tuned, task=pretrained_scores["task"])
     for first, second in product(encoders, encoders):
         if second["whole"] and not first["whole"] and first["gates"].shape == second["heads"].shape:
@@ -205,7 +209,7 @@ def side_by_side(encoders: Sequence[Encoder], seed: int) -> dict[str, pd.DataFra
         for pretrained_scores, tuned_scores in product(single["scores"], joint["scores"]):
             if pretrained_scores["task"] == tuned_scores["task"] == task:
                 loss_values = losses(pretrained_scores["counts"], tuned_scores["counts"], seed)
-                frame = tidy("loss", loss_values["difference"], term=SUBSETS).assign(
+                frame = tidy_frame("loss", loss_values["difference"], term=SUBSETS).assign(
                     low=loss_values["low"], high=loss_values["high"]
                 )
                 add("losses", frame, single, joint, task=task)
@@ -219,7 +223,10 @@ def side_by_side(encoders: Sequence[Encoder], seed: int) -> dict[str, pd.DataFra
         for layer, place in np.ndindex(joint["added"].shape[:2] if len(candidates) > 1 else (0, 0)):
             added_vectors = {candidate["name"]: candidate["added"][layer, place] for candidate in candidates}
             for mode, (weights, unexplained) in composition(joint["added"][layer, place], added_vectors).items():
-                for frame in (tidy("weight", [*weights.values()], other=[*weights]), tidy("unexplained", unexplained)):
+                for frame in (
+                    tidy_frame("weight", [*weights.values()], other=[*weights]),
+                    tidy_frame("unexplained", unexplained),
+                ):
                     add("compositions", frame, joint, layer=layer + 1, term="hf"[place], mode=mode)
     return {name: pd.concat(frames_of_name, ignore_index=True) for name, frames_of_name in parts.items()}
 

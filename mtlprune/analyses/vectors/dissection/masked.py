@@ -25,7 +25,7 @@ from transformers import PreTrainedModel
 
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.harness.reading import Subject, batches
-from mtlprune.analyses.vectors.dissection import LEARNT, MASKED, SUBSETS, TERMS, maths
+from mtlprune.analyses.vectors.dissection import LEARNT_MLM, MLM, SUBSETS, TERMS, maths
 from mtlprune.analyses.vectors.dissection.decoders import Ints, entry
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.encoder.pseudo_likelihood import MaskedLanguageModel
@@ -144,7 +144,7 @@ def learnt_answers(items: MaskedItems, epochs: int, seed: int, device: str = "cp
 def score_masked(
     subject: Subject, lm: MaskedLanguageModel, sentences: Sequence[Sentence], seeds: Sequence[int], request: Request
 ) -> list[dict[str, Any]]:
-    """Entries as those of ``decoders.score`` for MASKED, by the own head, and for LEARNT projections of each seed.
+    """Entries as those of ``decoders.score`` for MLM, by the own head, and for LEARNT_MLM projections of each seed.
 
     Raises:
         EncoderError: too few sub-words to choose from.
@@ -153,7 +153,7 @@ def score_masked(
     train, test = items.gold[items.part == 0], items.part == 2
     if not min(len(train), int((items.part == 1).sum()), int(test.sum())):
         raise EncoderError(
-            f"tasks={MASKED}: expected at least 10 chosen sub-words, found {len(items.gold)}; read more sentences"
+            f"tasks={MLM}: expected at least 10 chosen sub-words, found {len(items.gold)}; read more sentences"
         )
     model = lm.model.to(request.device)  # type: ignore[arg-type]  # transformers annotates a device only
     sums = torch.einsum("st,tnh->snh", _IN_SUBSET, items.terms[:, test]).to(request.device)
@@ -173,6 +173,6 @@ def score_masked(
     about: dict[str, Any] = {"test": len(gold), "unseen": int((~np.isin(gold, train.numpy())).sum())}
     about["baseline"] = float((gold == frequent).mean())
     return [
-        entry(MASKED, {"train": 0, **about}, torch.stack(by_head)[None].numpy(), gold, count_answers),
-        entry(LEARNT, {"train": len(train), **about}, learnt.numpy(), gold, count_answers),
+        entry(MLM, {"train": 0, **about}, torch.stack(by_head)[None].numpy(), gold, count_answers),
+        entry(LEARNT_MLM, {"train": len(train), **about}, learnt.numpy(), gold, count_answers),
     ]

@@ -206,7 +206,7 @@ def trace(encoder: Encoder, batch: EncoderBatch, gates: Tensor | None = None) ->
     hidden = [states.flatten(0, 1)[tokens] for states in observed.hidden]
     norm, lift = modules.pop("embeddings")[0], next(iter(modules.pop("lift", [])), None)
     layers = []
-    for number in range(encoder.places.layers):
+    for number in range(encoder.head_hooks.layers):
         parts = {name: (of_layers[number], values_seen[name, number]) for name, of_layers in modules.items()}
         layers.append(_layer(encoder, number, gates, parts))
     embedded = values_seen["embeddings", 0][0]
@@ -217,7 +217,7 @@ def trace(encoder: Encoder, batch: EncoderBatch, gates: Tensor | None = None) ->
 def _modules(encoder: Encoder) -> dict[str, list[Any]]:
     """The modules that are read, those of layers in the order of the forward pass."""
     transformer = cast(PreTrainedModel, encoder.transformer)
-    kind, family = encoder.config.model_type, encoder.places.family
+    kind, family = encoder.config.model_type, encoder.head_hooks.family
     parts = POST_NORM[kind]
     modules: dict[str, list[Any]] = {"output": by_layer(transformer, family.output)}
     for name in ("first_norm", "inner", "outer", "second_norm"):
@@ -256,7 +256,7 @@ def _layer(
     encoder: Encoder, number: int, gates: Tensor | None, parts: dict[str, tuple[Any, tuple[Tensor, Tensor]]]
 ) -> LayerTrace:
     output, (read, _) = parts["output"]
-    kept_heads, width = encoder.places.kept_heads[number], encoder.places.width
+    kept_heads, width = encoder.head_hooks.kept_heads[number], encoder.head_hooks.width
     outer, (_, outer_output) = parts["outer"]
     outer_bias = _bias(outer)
     norms = [_norm(module, values_seen[0]) for module, values_seen in (parts["first_norm"], parts["second_norm"])]
@@ -275,7 +275,7 @@ def _layer(
 
 def _value_bias(encoder: Encoder, number: int, gates: Tensor | None) -> Tensor:
     """(n, d): gate · bias of the values, for the heads that a layer has; with mean ablation + (1 − gate) · mean."""
-    transformer, places = cast(PreTrainedModel, encoder.transformer), encoder.places
+    transformer, places = cast(PreTrainedModel, encoder.transformer), encoder.head_hooks
     family, kept_heads = places.family, places.kept_heads[number]
     attention = by_layer(transformer, family.attention)[number]
     outputs = by_layer(transformer, family.output)

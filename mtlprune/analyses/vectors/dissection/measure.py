@@ -31,7 +31,7 @@ from mtlprune.analyses.harness.reading import (
     survey,
     variant,
 )
-from mtlprune.analyses.vectors.dissection import MASKED, SENSES, maths
+from mtlprune.analyses.vectors.dissection import MLM, SENSES, maths
 from mtlprune.analyses.vectors.dissection.comparison import frames, linearity, moments, side_by_side
 from mtlprune.analyses.vectors.dissection.decoders import Material, NetSettings, score
 from mtlprune.analyses.vectors.dissection.masked import score_masked
@@ -71,10 +71,8 @@ def measure(request: Request) -> Result:
         RunError, CorpusError: a damaged run or corpus.
     """
     options = request.options
-    purpose = (
-        f"tasks={MASKED}: expected an encoder that predicts masked words, found none; name one, or leave {MASKED} out"
-    )
-    names = request.names if MASKED in options.requested_tasks else ()
+    purpose = f"tasks={MLM}: expected an encoder that predicts masked words, found none; name one, or leave {MLM} out"
+    names = request.names if MLM in options.requested_tasks else ()
     language_models, refusals = masked_language_models(names, purpose)
     reading = read_request(request)
     layers = declared(reading.sentences)
@@ -122,10 +120,10 @@ def measure(request: Request) -> Result:
 
 def _requested_tasks(task_names: Sequence[str], layers: Mapping[str, str]) -> tuple[str, ...]:
     """The tasks of light decoders among those named. Raises ProbeError for one that is no task."""
-    if unknown := [name for name in task_names if name not in (*layers, SENSES, MASKED)]:
-        names_known = ", ".join((*in_order(layers), SENSES, MASKED))
+    if unknown := [name for name in task_names if name not in (*layers, SENSES, MLM)]:
+        names_known = ", ".join((*in_order(layers), SENSES, MLM))
         raise ProbeError(f"--tasks: expected some of {names_known}, or none, found {', '.join(unknown)}")
-    return tuple(name for name in task_names if name != MASKED)
+    return tuple(name for name in task_names if name != MLM)
 
 
 def _subject_names(subject: Subject) -> dict[str, Any]:
@@ -193,7 +191,7 @@ def dissect(subject: Subject, sentences: Sequence[Sentence], sample: int, reques
     Raises:
         EncoderError: it cannot be taken apart, or its parts do not sum to what it says.
     """
-    places, width = subject.encoder.places, subject.encoder.hidden_size
+    places, width = subject.encoder.head_hooks, subject.encoder.hidden_size
     layers, words = places.layers, sum(map(len, sentences))
     sampled_words = np.sort(np.random.default_rng([request.seed, 11]).permutation(words)[:sample])
     place_in_sample = torch.full((words,), -1).index_put(

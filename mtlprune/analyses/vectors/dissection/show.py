@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from mtlprune.analyses.frames import TableRows
-from mtlprune.analyses.vectors.dissection import LEARNT, MASKED, NEAREST, SENSES, SUBSETS, TERMS
+from mtlprune.analyses.vectors.dissection import LEARNT_MLM, MLM, NEAREST, SENSES, SUBSETS, TERMS
 from mtlprune.errors import plural
 from mtlprune.evaluation.head_masks import OPEN_ABOVE
 from mtlprune.figures.charts import HEIGHT, AnyChart, Drawing, cells, colours, data, lines, panels, seeds_behind
@@ -29,10 +29,10 @@ SCORES = {
     "label": "accuracy",
 }
 _BESIDE = {SENSES: "rolesets, learned net", NEAREST: "rolesets, 5 neighbours"}
-_BESIDE |= {MASKED: "masked words, own head", LEARNT: "masked words, learnt projection"}
-READERS = {MASKED: ", own head", LEARNT: ", learnt"}
+_BESIDE |= {MLM: "masked words, own head", LEARNT_MLM: "masked words, learnt projection"}
+READERS = {MLM: ", own head", LEARNT_MLM: ", learnt"}
 """Who reads a sum of terms, where the two stand side by side."""
-_BASELINES = {SENSES: "most frequent sense", NEAREST: "most frequent sense", MASKED: "most frequent piece"}
+_BASELINES = {SENSES: "most frequent sense", NEAREST: "most frequent sense", MLM: "most frequent piece"}
 _ALIKE_BELOW = 0.9
 """A correlation of importance below which a term differs between encoders."""
 
@@ -90,9 +90,9 @@ def _masked_words(result: Result) -> list[str]:
     for (name,), rows in _groups(frame[(frame["measure"] == "score") & frame["task"].isin(READERS)], "name"):
         percent = 100 * rows.pivot(index="term", columns="task", values="value")
         lines += [
-            f"With {term} of {name}, the encoder's prediction head predicts {number(row[MASKED], 2)} % of the masked "
+            f"With {term} of {name}, the encoder's prediction head predicts {number(row[MLM], 2)} % of the masked "
             "words, "
-            f"and a learnt projection {number(row[LEARNT], 2)} %."
+            f"and a learnt projection {number(row[LEARNT_MLM], 2)} %."
             for term, row in percent.loc[["f", "ihfc"]].iterrows()
         ]
     return lines
@@ -130,7 +130,7 @@ def _linearity(result: Result) -> TableRows:
 def _by_table(frame: pd.DataFrame) -> pd.DataFrame:
     """Rows with the ``table`` and the ``column`` that they belong to: masked words by both readers go together."""
     columns = frame["name"].astype(str) + frame["task"].map(READERS).fillna("")
-    return frame.assign(table=frame["task"].replace(LEARNT, MASKED), column=columns)
+    return frame.assign(table=frame["task"].replace(LEARNT_MLM, MLM), column=columns)
 
 
 def _scores(result: Result) -> list[Grid]:
@@ -166,7 +166,7 @@ def _scores(result: Result) -> list[Grid]:
         if largest_row["unseen"]:
             caption += f", of which {largest_row['unseen']:.0f} have a label that was never seen"
         columns: dict[str, Any] = {"terms": "index", **{column: column for column in facts.index}}
-        title = f"Subsets of terms: {_score(result, table) if table != MASKED else 'masked words'}"
+        title = f"Subsets of terms: {_score(result, table) if table != MLM else 'masked words'}"
         grids.append(Grid.of(title, cell.reset_index(), columns, f"{caption}."))
     return grids
 
@@ -316,7 +316,7 @@ def _subsets(result: Result) -> AnyChart:
     for table in _by_table(result.with_names("tasks"))["table"].unique():
         rows = frame[frame["table"] == table]
         limits = rows["value"].min(), rows["value"].max()
-        title = "masked words" if table == MASKED else _score(result, table)
+        title = "masked words" if table == MLM else _score(result, table)
         charts.append(cells(rows, "column", "term", limits, title=title, size=(40, 18)))
     return _panels(charts, len(charts))
 

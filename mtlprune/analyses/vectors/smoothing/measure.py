@@ -97,7 +97,7 @@ class SmoothingSurvey:
     def __init__(self, reading: Reading, subject: Subject, request: Request) -> None:
         self.reading, self.subject, self.request = reading, subject, request
         self.options: SmoothingOptions = request.options
-        places = subject.encoder.places
+        places = subject.encoder.head_hooks
         self.layers, self.heads, self.kept_heads = places.layers, places.heads, places.kept_heads
         self.refused = refusal(subject.encoder)
         self.norms = head_norms(subject.encoder, subject.gates)

@@ -55,7 +55,7 @@ def measure(request: Request) -> Result:
       the mean attention weight on gold arcs, ``weight_...``; ``twonn_cls`` and ``twonn_mean`` of n sentences of
       different pieces (``_dropped``: copies left out); ``heads_there``; ``uas_like_first``, Spearman with
       the heads of the first encoder; ``gates_by_uas``, Spearman within layers between their UAS and this run's gates.
-    - ``relations``: by ``label`` (those of at least LEAST words) ``uas`` and ``weight`` of the best head.
+    - ``relations``: by ``label`` (those of at least MIN_RELATION_COUNT words) ``uas`` and ``weight`` of the best head.
     - ``offsets``: by the same labels ``uas`` and ``offset``; n words.
     - ``heads``: ``gate``, ``uas`` (the better direction), ``uas DIRECTION``, ``weight``, ``twonn``.
     - ``arcs``, wide: by label, direction and head words found (``hits``) and attention on arcs (``weight``), by halves.
@@ -113,7 +113,7 @@ class MeasuredHeads(NamedTuple):
 
 def findings(reading: Reading, subject: Subject, request: Request) -> SubjectResult:
     """The measures of the heads of one encoder."""
-    encoder, gates, places = subject.encoder, subject.gates, subject.encoder.places
+    encoder, gates, places = subject.encoder, subject.gates, subject.encoder.head_hooks
     counter = ArcCounter(relations_of(reading.sentences), places.kept_heads, places.heads, gates)
     half_of_sentence = halves(len(reading.sentences), reading.seed)
     rows_needed = _distinct(encoder, reading.sentences, reading.seed)
