@@ -22,7 +22,9 @@ def bench(
     config: Annotated[str, typer.Argument(help="Configuration file, preset, or a finished run.")],
     overrides: Overrides = None,
     batches: Annotated[int, typer.Option(min=1, help="Number of training batches, taken evenly from an epoch.")] = 20,
-    rounds: Annotated[int, typer.Option(min=1, help="Number of repetitions, whose median is reported.")] = 3,
+    rounds: Annotated[
+        int, typer.Option(min=1, help="Number of repetitions. The median of the repetitions is reported.")
+    ] = 3,
     memory: Annotated[bool, typer.Option(help="Also train in a new process and report its peak memory.")] = True,
     out: Annotated[Path | None, typer.Option(help="JSON file to which the numbers are also written.")] = None,
 ) -> None:

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 def export(
     runs: Runs,
     out: Annotated[
-        Path, typer.Option(metavar="DIR", help="New folder; for several runs it contains a folder for each.")
+        Path,
+        typer.Option(metavar="DIR", help="New folder. For several runs, the folder contains one folder for each run."),
     ],
     remove: Annotated[
         bool, typer.Option("--remove", help="Cut closed heads out of the weights instead, and write a run.")

@@ -55,13 +55,13 @@ def table(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Folder that `mtlprune analyze speed` wrote; its speeds become a column.",
+            help="Folder that `mtlprune analyze speed` wrote, whose speeds are added as a column.",
             rich_help_panel=ADVANCED,
         ),
     ] = None,
     resamples: Resamples = 10_000,
 ) -> None:
-    """Compare runs: one row per task, one column per setting, several seeds as mean ± sample standard deviation.
+    """Compare runs in a table with one row per task and one column per setting. Several seeds are shown as mean ± standard deviation.
 
     Differences from single-task training (STL) are tested over seeds and sentences, with the stored counts.
     """
@@ -310,7 +310,7 @@ runs = typer.Typer(
 def pack(
     runs: Runs,
     out: Annotated[
-        Path, typer.Option(metavar="STUDY", help="Folder of the study. Runs are added to an existing study.")
+        Path, typer.Option(metavar="STUDY", help="Folder of the study. If the study exists, the runs are added.")
     ],
     data: Data = None,
     labels: Annotated[bool, typer.Option(help="Count the labels of every sentence, which the report compares.")] = True,
