@@ -33,7 +33,7 @@ def bench(
     A step of plain fine-tuning trains the whole encoder, all embedding rows included, with a minimal output layer.
     Evaluation is compared with a forward pass of the encoder.
 
-    Ratios compare processor seconds on a CPU, so other work on the machine disturbs them little. Brackets hold the
+    Ratios compare processor seconds on a CPU, so other work on the machine disturbs them little. Brackets show the
     lowest and the highest ratio of a single round. If these two ratios differ by more than a fifth, only they are
     printed.
 

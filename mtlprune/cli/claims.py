@@ -64,7 +64,7 @@ def claims(
     ] = False,
     permutations: Resamples = 10_000,
 ) -> None:
-    """Compare which heads runs claim, with stability, p-values of shared heads, variance, and heads that several tasks claim.
+    """Compare which heads runs claim, with stability, variance, and p-values for heads that several tasks claim.
 
     The runs must be trained with pruning. Maps show the gates of each run, of several seeds by colour, means, all tasks
     and differences.

@@ -24,7 +24,7 @@ def evaluate(
         str | None,
         typer.Option(
             metavar="TASK",
-            help="Task whose best weights are scored. If not given, the weights with the best mean over all tasks are scored.",
+            help="Task whose best weights are scored (the weights with the best mean of tasks, if not given).",
             rich_help_panel=ADVANCED,
         ),
     ] = None,

@@ -48,7 +48,7 @@ def train(
         bool, typer.Option("--all", help="Print every setting as YAML; train nothing.", rich_help_panel=ADVANCED)
     ] = False,
 ) -> None:
-    """Train a run. If it is interrupted, the same command continues.
+    """Train a run. If it is interrupted, run the same command again to continue.
 
     One task (tasks=pos) means single-task training, and several (tasks=pos,ner) mean joint training. You can stop a run
     with Ctrl-C and resume it later. With --seeds, the command trains one run for each seed. `mtlprune sweep` trains

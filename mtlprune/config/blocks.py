@@ -83,7 +83,8 @@ class EncoderConfig(Block):
     fusion_layers: Annotated[Layers | None, CountsOnlyWith(fusion="concat max gate scalar_mix")] = None
     """Layers that are joined, counted from 1, such as 1,2,3 (all, if not given)."""
     checkpointing: bool = False
-    """Compute each layer again in the backward pass instead of keeping its output. Checkpointing saves memory and takes more time."""
+    """Compute each layer again in the backward pass instead of keeping its output. Checkpointing saves memory and takes
+    more time."""
 
     @field_validator("fusion_layers", mode="wrap")
     @classmethod
@@ -167,7 +168,7 @@ class TrainConfig(Block):
     warmup: float = Field(default=0.1, ge=0, lt=1)
     """Share of the updates in which the learning rates rise before they follow `schedule`."""
     schedule: Literal["linear", "cosine", "constant"] = "linear"
-    """Course of the learning rates after the warm-up. The rates fall to 0 (linear, cosine) or do not change (constant)."""
+    """Course of the learning rates after the warm-up, which is a fall to 0 (linear, cosine) or no change (constant)."""
     clip: float = Field(default=1.0, gt=0)
     """Largest norm of the joint gradient of encoder and decoders."""
     patience: int | None = Field(default=None, ge=1)
@@ -468,7 +469,7 @@ class DistilConfig(Block):
 
 
 class DispatchConfig(Block):
-    """Near the end of training, each task's gradient changes only the heads of this task (important-attention training)."""
+    """Near the end of training, each task's gradient changes only its heads (important-attention training)."""
 
     heads: HeadsConfig
     """Heads of each task."""
@@ -533,7 +534,7 @@ ADDED_TREATMENTS: Registry[Any] = Registry({}, "mtlprune.treatments", _no_treatm
 
 
 class TreatmentConfig(Block):
-    """Changes of heads, gradients and targets that are meant to improve joint training. See docs/methods/treatments.md."""
+    """Changes of training that are meant to improve joint training. See docs/methods/treatments.md."""
 
     model_config = ConfigDict(extra="allow")
 
