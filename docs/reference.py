@@ -145,9 +145,17 @@ def plain(value: Any) -> str:
     return f"`{text}`"
 
 
+def listed(paragraph: str) -> str:
+    """A list of names and their meanings, from a paragraph that the help does not wrap."""
+    return "\n".join(f"- `{line.split()[0]}`: {line.split(maxsplit=1)[1]}" for line in paragraph.splitlines()[1:])
+
+
 def cell(text: str, between: str = "<br>") -> str:
     """A text on one line, with its pipes escaped; paragraphs stay apart where there may be several."""
-    paragraphs = [" ".join(part.split()) for part in re.split(r"\n\s*\n", text.replace("``", "`"))]
+    paragraphs = [
+        listed(part) if part.startswith("\b") else " ".join(part.split())
+        for part in re.split(r"\n\s*\n", text.replace("``", "`"))
+    ]
     return (
         (between if between != " " else "\n\n")
         .join(paragraphs)

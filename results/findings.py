@@ -31,11 +31,14 @@ CELLS = {"supported": "confirmed", "not supported": "contradicted", "undecided":
 REGISTER = (
     "# Register of hypothesis tests",
     "",
-    "`python results/findings.py` makes this page from [findings.yaml](findings.yaml). *Plan* is the date on which the",
-    "test was written down before its runs, or *afterwards*. *Asks for* is the effect that the hypothesis predicts.",
-    "p is two-sided against no effect, with Holm's correction where the test is one of a family in its Result.",
-    "*Detectable* is the effect that four of five such studies would show. A test whose detectable effect exceeds the",
-    "effect that it asks for could hardly have been decided.",
+    "*Plan* is the date on which we wrote the test down before its runs. *Afterwards* marks tests that we did not",
+    "plan. *Predicted* is the effect that the hypothesis predicts. The p-values are two-sided against no effect, and",
+    "*p (Holm)* is corrected for all tests of one family. *Detectable* is the effect that four of five such studies",
+    "would find. A test whose detectable effect exceeds the predicted effect could hardly decide its question.",
+    "",
+    "E1 to E4 are [the planned tests of competition for heads](fight/README.md). *Why 1* is [the planned test of",
+    "dependency parsing](why/dep.md). The [glossary](../docs/reference/glossary.md) explains Δ, Φ, claims and tasks.",
+    "`python results/findings.py` makes this page from [findings.yaml](findings.yaml).",
 )
 
 
@@ -189,12 +192,14 @@ def findings(page: Page) -> str:
     lines = [
         "# What we found",
         "",
-        "Estimates have 95 % intervals over seeds. `python results/findings.py` makes this page from"
-        " [findings.yaml](findings.yaml). [The register](REGISTER.md) lists every test. Δ is joint minus single-task "
-        "training, in points.",
+        "A task *claims* the heads to which its loss is most sensitive. Φ measures how far two runs agree on claimed "
+        "heads: 1 means the same heads, and 0 means chance. Δ is the joint minus the single-task score, in points. "
+        "Brackets contain 95 % intervals over seeds. The [glossary](../docs/reference/glossary.md) explains the "
+        "encoders (MiniLM, MPNet), the corpora (EWT, MASC) and the tasks (POS, NER, DEP, CON, SRL). [The "
+        "register](REGISTER.md) lists every test. `python results/findings.py` makes this page.",
         "",
-        "*Supported* means that the effect is there, *not supported* (*contradicted* in one place) that an effect of "
-        "the size asked for is ruled out, and *undecided* that the data allow both.",
+        "*Supported* means that the predicted effect is there. *Not supported*, or *contradicted* in one place, means "
+        "that an effect of the predicted size is ruled out. *Undecided* means that the data allow both.",
     ]
     for place, (name, finding) in enumerate(page.findings.items(), start=1):
         lines += [
@@ -203,25 +208,32 @@ def findings(page: Page) -> str:
             "",
             f"**{finding.verdict.capitalize()}.** {finding.filled(finding.evidence)}",
         ]
-        lines += ["", f"![{finding.axis}](findings/{name}.png)", "", f"- The claim is {where(finding)}."]
-        lines += [f"- Four of five such studies would detect {power}." for power in detectable(finding)]
+        lines += ["", f"![Figure {place}](findings/{name}.png)", "", f"- {where(finding)}"]
+        lines += [f"- Four of five such studies would detect an effect of {power}." for power in detectable(finding)]
         lines += [
             f"- Doubt: {finding.filled(finding.doubt)}",
             f"- {finding.filled(finding.change)}",
         ]
         lines += [f"- `{finding.command}` ([page]({finding.page}))"]
-    lines += ["", "## One gap, several numbers", "", *gaps(page)]
+    lines += ["", "## Values of the mean Δ under different conditions", "", *gaps(page)]
     return "\n".join(lines) + "\n"
 
 
 def where(finding: Finding) -> str:
-    """Where a claim holds, in words."""
+    """A sentence that says where a claim was tested, and with which verdict."""
     places = _places(finding, "/")
     untried = places.pop("not tried", [])
-    words = [
-        f"{cell} for {' and '.join(filter(None, (', '.join(some[:-1]), some[-1])))}" for cell, some in places.items()
-    ]
-    return "; ".join(words) + f"{';' * (len(words) > 1)} and untried elsewhere" * bool(untried)
+    [first, *_] = places.values()
+    if len(places) == len(first) == 1:
+        return f"We tested the claim only for {first[0]}."
+    parts = [f"{cell} for {_listed(tested)}" for cell, tested in places.items()]
+    *parts, last = [*parts, *["untested elsewhere"] * bool(untried)]
+    return f"The claim is {', '.join([*parts, f'and {last}'] if parts else [last])}."
+
+
+def _listed(names: list[str]) -> str:
+    """A, B and C"""
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def _places(finding: Finding, joint: str) -> dict[str, list[str]]:
@@ -242,7 +254,7 @@ def detectable(finding: Finding) -> Iterator[str]:
 
 def gaps(page: Page) -> Iterator[str]:
     """The table that says why the numbers for one gap differ."""
-    yield "| Δ, mean of tasks | tasks | seeds | precision | why it is used |"
+    yield "| Δ, mean of tasks | tasks | seeds | precision | where it is used |"
     yield "|:--|:--|--:|:--|:--|"
     for row in page.gaps:
         value = Value.model_validate(row["value"])
@@ -277,7 +289,7 @@ def register(page: Page) -> str:
         cells += [probability(float(row.get("p", float("nan")))), probability(float(corrected))]
         least = row.get("detectable", float("nan"))
         rows.append([*cells, _number(float(least), test.unit), test.verdict])
-    header = ("test", "plan", "asks for", "n", "estimate, 95 %", "p", "p (Holm)", "detectable", "verdict")
+    header = ("test", "plan", "predicted", "n", "estimate, 95 % interval", "p", "p (Holm)", "detectable", "verdict")
     lines = [
         f"| {' | '.join(header)} |",
         "|:--|:--|:--|:--|:--|--:|--:|--:|:--|",

@@ -131,8 +131,8 @@ def _list_analyses() -> str:
 
 HELP = f"""Measure heads, encoders and runs, write tables and figures into --out, and print the findings.
 
-`mtlprune analyze NAME --help` describes an analysis, and lists the options and the settings (KEY=VALUE) that it takes
-and the columns of the tables that it writes.
+`mtlprune analyze NAME --help` describes an analysis, and lists its options, its settings (KEY=VALUE) and the columns of
+the tables that it writes.
 
 \b
 {_list_analyses()}

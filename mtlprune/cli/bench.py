@@ -22,7 +22,9 @@ def bench(
     config: Annotated[str, typer.Argument(help="Configuration file, preset, or a finished run.")],
     overrides: Overrides = None,
     batches: Annotated[int, typer.Option(min=1, help="Number of training batches, taken evenly from an epoch.")] = 20,
-    rounds: Annotated[int, typer.Option(min=1, help="Number of repetitions, whose median is reported.")] = 3,
+    rounds: Annotated[
+        int, typer.Option(min=1, help="Number of repetitions. The median of the repetitions is reported.")
+    ] = 3,
     memory: Annotated[bool, typer.Option(help="Also train in a new process and report its peak memory.")] = True,
     out: Annotated[Path | None, typer.Option(help="JSON file to which the numbers are also written.")] = None,
 ) -> None:
@@ -31,7 +33,7 @@ def bench(
     A step of plain fine-tuning trains the whole encoder, all embedding rows included, with a minimal output layer.
     Evaluation is compared with a forward pass of the encoder.
 
-    Ratios compare processor seconds on a CPU, so other work on the machine disturbs them little. Brackets hold the
+    Ratios compare processor seconds on a CPU, so other work on the machine disturbs them little. Brackets show the
     lowest and the highest ratio of a single round. If these two ratios differ by more than a fifth, only they are
     printed.
 

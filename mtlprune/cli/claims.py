@@ -48,7 +48,7 @@ def claims(
     palette: Annotated[
         Palette,
         typer.Option(
-            help="Colours of the maps of seeds; rgb takes those of He and Choi (2021).", rich_help_panel=ADVANCED
+            help="Colours of the maps of seeds. rgb uses the colours of He and Choi (2021).", rich_help_panel=ADVANCED
         ),
     ] = "colourblind",
     width: Width = None,
@@ -64,7 +64,7 @@ def claims(
     ] = False,
     permutations: Resamples = 10_000,
 ) -> None:
-    """Compare which heads runs claim, by stability, shared heads with p-values, variance and stem heads.
+    """Compare which heads runs claim, with stability, variance, and p-values for heads that several tasks claim.
 
     The runs must be trained with pruning. Maps show the gates of each run, of several seeds by colour, means, all tasks
     and differences.

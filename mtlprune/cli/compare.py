@@ -72,8 +72,9 @@ def compare(
     """Compare single-task with joint training, and test whether shared heads explain the difference.
 
     The command trains a single-task run of each task and a joint run of all tasks. In each finished run it selects the
-    heads that random halves of the data agree on. It then measures what closing these heads costs every task, and
-    probes heads before and after training. It writes OUT/report.html. If it is interrupted, the same command continues.
+    heads that random halves of the data agree on. The command then measures how much each task loses when these
+    heads are closed, probes heads before and after training, and writes OUT/report.html. If it is interrupted, run the
+    same command again to continue.
     """
     from mtlprune.sweeps.compare import EFFORT, parse_seeds
 

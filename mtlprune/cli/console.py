@@ -43,7 +43,7 @@ Data = Annotated[
         "--corpus",
         "--data",
         metavar="DIR",
-        help="Corpus with the gold labels (the one that the runs name, if not given).",
+        help="Corpus with the gold labels (the corpus of the runs, if not given).",
         rich_help_panel=ADVANCED,
     ),
 ]
@@ -54,7 +54,7 @@ Resamples = Annotated[
     ),
 ]
 Device = Annotated[
-    str | None, typer.Option(help="Device that computes, such as cpu or cuda.", rich_help_panel=ADVANCED)
+    str | None, typer.Option(help="Device on which the command runs, such as cpu or cuda.", rich_help_panel=ADVANCED)
 ]
 Slurm = Annotated[
     list[str] | None,

@@ -146,7 +146,7 @@ _CommentKeys = Annotated[
     ),
 ]
 _LayersLeftOut = Annotated[
-    str | None, typer.Option(metavar="NAMES", help="Layers that are not read, such as xpos,dep.")
+    str | None, typer.Option(metavar="NAMES", help="Layers of the files that are not read, such as xpos,dep.")
 ]
 _SkippedShare = Annotated[
     float | None,
@@ -184,7 +184,9 @@ def build(
     ] = None,
     misc: _MiscKeys = None,
     comment: _CommentKeys = None,
-    repair: Annotated[bool, typer.Option("--repair", help="Let a tag that continues no entity begin one.")] = False,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Let a tag that continues no entity begin a new entity.")
+    ] = False,
     reflexives: Annotated[
         bool, typer.Option("--reflexives", help="Generate some reflexive objects (with grammar).")
     ] = False,

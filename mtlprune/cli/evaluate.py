@@ -24,7 +24,7 @@ def evaluate(
         str | None,
         typer.Option(
             metavar="TASK",
-            help="Task whose best weights are scored (those with the best mean over all tasks, if not given).",
+            help="Task whose best weights are scored (the weights with the best mean of tasks, if not given).",
             rich_help_panel=ADVANCED,
         ),
     ] = None,
@@ -42,7 +42,7 @@ def evaluate(
             "--corpus",
             "--data",
             metavar="DIR",
-            help="Corpus on which runs are scored (that of the run, if not given).",
+            help="Corpus on which runs are scored (the corpus of the run, if not given).",
             rich_help_panel=ADVANCED,
         ),
     ] = None,

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 def export(
     runs: Runs,
     out: Annotated[
-        Path, typer.Option(metavar="DIR", help="New folder; for several runs it contains a folder for each.")
+        Path,
+        typer.Option(metavar="DIR", help="New folder. For several runs, the folder contains one folder for each run."),
     ],
     remove: Annotated[
         bool, typer.Option("--remove", help="Cut closed heads out of the weights instead, and write a run.")
@@ -55,8 +56,8 @@ def export(
     """Write a run's encoder for Hugging Face transformers, with its gates folded into the weights, and a model card.
 
     AutoModel.from_pretrained(DIR) computes the same states as the run. The command checks this before it makes DIR.
-    With --remove, DIR is a run without the closed heads, which is checked against the masked run and scored on dev. It
-    works with evaluate, predict, bench and table.
+    With --remove, DIR is a run without the closed heads, which is checked against the masked run and scored on dev.
+    This run works with evaluate, predict, bench and table.
     """
     if keep is not None and not remove:
         raise RunError("--keep has an effect only with --remove; add --remove, or leave --keep out")

@@ -51,7 +51,7 @@ SENTENCES, WORDS = 512, 16384
 
 
 def predict(
-    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    run: Annotated[Path, typer.Argument(help="Folder of a run.")],
     file: Annotated[
         Path,
         typer.Argument(

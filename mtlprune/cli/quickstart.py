@@ -29,7 +29,7 @@ def quickstart(
     """Run `mtlprune compare` with five tasks on a small generated corpus, which takes a few minutes.
 
     The command writes the table of scores to OUT/table.md, and the report with maps, overlap, probes and labels to
-    OUT/report.html. If it is interrupted, the same command continues.
+    OUT/report.html. If it is interrupted, run the same command again to continue.
     """
     from mtlprune.sweeps.compare import QUICKSTART
 

@@ -55,15 +55,16 @@ def table(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Folder that `mtlprune analyze speed` wrote; its speeds become a column.",
+            help="Folder that `mtlprune analyze speed` wrote, whose speeds are added as a column.",
             rich_help_panel=ADVANCED,
         ),
     ] = None,
     resamples: Resamples = 10_000,
 ) -> None:
-    """Compare runs: one row per task, one column per setting, several seeds as mean ± sample standard deviation.
+    """Compare runs in a table with one row per task and one column per setting.
 
-    Differences from single-task training (STL) are tested over seeds and sentences, with the stored counts.
+    Several seeds are shown as mean ± sample standard deviation. Differences from single-task training (STL) are tested
+    over seeds and sentences, with the stored counts.
     """
     if not 0 < margin < 100:
         raise RunError(f"--margin: expected points above 0 and below 100, found {margin:g}; correct the number")
@@ -302,7 +303,7 @@ def gold_of(data: Path | None) -> Gold:
 
 
 runs = typer.Typer(
-    no_args_is_help=True, callback=lambda: None, help="Pack runs into studies, which hold many runs in a few files."
+    no_args_is_help=True, callback=lambda: None, help="Pack runs into studies, which contain many runs in a few files."
 )
 
 
@@ -310,14 +311,14 @@ runs = typer.Typer(
 def pack(
     runs: Runs,
     out: Annotated[
-        Path, typer.Option(metavar="STUDY", help="Folder of the study. Runs are added to an existing study.")
+        Path, typer.Option(metavar="STUDY", help="Folder of the study. If the study exists, the runs are added.")
     ],
     data: Data = None,
     labels: Annotated[bool, typer.Option(help="Count the labels of every sentence, which the report compares.")] = True,
 ) -> None:
-    """Pack runs into a study: table, claims, heads and report read STUDY and STUDY/NAME like runs.
+    """Pack runs into a study. Other commands read STUDY and STUDY/NAME like runs.
 
-    A study holds settings, scores, gates and counts by sentence and label. It has no weights, words or predictions.
+    A study contains settings, scores, gates and counts by sentence and label, but no weights, words or predictions.
     """
     from mtlprune.cli.display import working
     from mtlprune.sweeps.packing import pack as make

@@ -59,7 +59,7 @@ def sweep(
         ),
     ] = False,
 ) -> None:
-    """Run the missing cells of a sweep. If it is interrupted, the same command continues.
+    """Run the missing cells (single runs) of a sweep. If it is interrupted, run the same command again to continue.
 
     A cell that fails is reported, and does not stop the others. Once a cell is done, --dry-run estimates from it how
     long similar cells will take.

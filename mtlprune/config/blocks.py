@@ -47,7 +47,7 @@ class DataConfig(Block):
     train_sentences: int | None = Field(default=None, ge=1)
     """Number of training sentences, counted from the first one (all, if not given)."""
     dev_sentences: int | None = Field(default=None, ge=1)
-    """Number of dev sentences, counted from the first one, that choose the best epoch (all, if not given)."""
+    """Number of dev sentences on which the best epoch is chosen, counted from the first one (all, if not given)."""
     half: Literal[1, 2] | None = None
     """Number of the random half of the training sentences on which the run trains (all sentences, if not given). The
     two halves are the same for all seeds."""
@@ -61,8 +61,8 @@ class EncoderConfig(Block):
     """The encoder, and the way in which its output becomes vectors of words."""
 
     name: str = "minilm"
-    """Name of an encoder on the Hugging Face hub, a local folder, or `minilm` or `mpnet`, which are installed as
-    packages (docs/reference/encoder.md)."""
+    """Name of an encoder on the Hugging Face hub, path of a local folder, or `minilm` or `mpnet`, which are installed
+    as packages (docs/reference/encoder.md)."""
     revision: str | None = None
     """Commit, tag or branch on the Hugging Face hub (the main branch, if not given)."""
     random: bool = False
@@ -78,12 +78,13 @@ class EncoderConfig(Block):
     word_dropout: float = Field(default=0.2, ge=0, lt=1)
     """Probability with which each sub-word becomes the mask token in training."""
     fusion: Literal["none", "concat", "max", "gate", "scalar_mix"] = "none"
-    """Vectors of words come from the last layer (none), or join several layers. The weights of a fusion learn at the
-    rate of the decoders."""
+    """Way in which layers are joined. With none, word vectors come from the last layer. The weights of a fusion are
+    trained at the rate of the decoders."""
     fusion_layers: Annotated[Layers | None, CountsOnlyWith(fusion="concat max gate scalar_mix")] = None
     """Layers that are joined, counted from 1, such as 1,2,3 (all, if not given)."""
     checkpointing: bool = False
-    """Compute each layer again in the backward pass instead of keeping its output. This saves memory and takes time."""
+    """Compute each layer again in the backward pass instead of keeping its output. Checkpointing saves memory and takes
+    more time."""
 
     @field_validator("fusion_layers", mode="wrap")
     @classmethod
@@ -135,13 +136,13 @@ class TrainConfig(Block):
     accumulate: int = Field(default=1, ge=1)
     """Number of mini-batches in an update, each of which takes an equal share of batch_sentences and batch_tokens."""
     mixing: Literal["joint", "sampled"] = "joint"
-    """With joint, each batch is encoded once and has the losses of all tasks. With sampled, each batch has one task,
-    which is drawn with p ∝ batches^tau."""
+    """With joint, each batch is encoded once, and the losses of all tasks are computed on it. With sampled, each batch
+    trains one task, which is drawn with p ∝ batches^tau."""
     tau: float = Field(default=0.8, ge=0)
     """Exponent tau of sampled mixing."""
     balance: Literal["none", "fixed", "running_mean", "uw", "dwa", "famo", "imtl-l"] = "none"
-    """none adds losses, fixed multiplies them by `weights`, and running_mean brings them to the same size (He and Choi
-    2021). docs/guides/training.md explains the others."""
+    """none adds the losses of the tasks, fixed multiplies the losses by `weights`, and running_mean scales the losses
+    to the same size (He and Choi 2021). docs/guides/training.md explains the other methods."""
     weights: Annotated[dict[str, float], CountsOnlyWith(balance="fixed")] = {}
     """Factor of each task's loss, for balance: fixed (1 for tasks that are not named)."""
     balance_window: int = Field(default=5, ge=1, le=1_000_000)
@@ -150,8 +151,9 @@ class TrainConfig(Block):
     """false takes batches from the longest sentences to the shortest, in the same order in every epoch, as the released
     code of He and Choi (2021) does by mistake."""
     encoder_rate: Rates = 1e-4
-    """Peak learning rate of the encoder. It is one number, or a mapping such as {single: 2e-4, dep: 4e-4, joint: 4e-4}
-    with a number for single-task runs, another one for the single-task runs of DEP, and one for joint runs."""
+    """Peak learning rate of the encoder. The rate is one number or a mapping. The mapping {single: 2e-4, dep: 4e-4,
+    joint: 4e-4} contains one rate for single-task runs, another rate for single-task runs of DEP, and one rate for
+    joint runs."""
     decoder_rate: Rates = 1e-3
     """Peak learning rate of the decoders, which is a number or a mapping as for encoder_rate."""
     weight_decay: float = Field(default=0.0, ge=0)
@@ -166,7 +168,7 @@ class TrainConfig(Block):
     warmup: float = Field(default=0.1, ge=0, lt=1)
     """Share of the updates in which the learning rates rise before they follow `schedule`."""
     schedule: Literal["linear", "cosine", "constant"] = "linear"
-    """Course of the learning rates after the warm-up. They fall to 0 (linear, cosine) or do not change (constant)."""
+    """Course of the learning rates after the warm-up, which is a fall to 0 (linear, cosine) or no change (constant)."""
     clip: float = Field(default=1.0, gt=0)
     """Largest norm of the joint gradient of encoder and decoders."""
     patience: int | None = Field(default=None, ge=1)
@@ -369,7 +371,7 @@ class PruningConfig(Block):
     """Number of random halves of the sentences, for stable. Every second half is the complement of the half before
     it."""
     threshold: Annotated[float, CountsOnlyWith(method="stable")] = Field(default=0.9, gt=0.5, le=1)
-    """Smallest share of the halves that must select a head so that stable keeps it."""
+    """Smallest share of the halves that must select a head so that stable keeps this head."""
     noise: Annotated[bool | Literal["run"], CountsOnlyWith(method=MASK_METHODS)] = False
     """With true, the methods of fixed masks close heads gradually. The closed heads start open, close over `warmup`,
     and have the noise of Hard Concrete gates until `settle`. With run, every head takes the gate that another head of
@@ -459,7 +461,7 @@ class SyntaxConfig(Block):
 
 
 class DistilConfig(Block):
-    """Finished single-task runs teach: the target goes from their scores to gold."""
+    """Finished single-task runs are teachers. The target changes gradually from their scores to the gold labels."""
 
     teachers: dict[str, str] = Field(min_length=1)
     """Finished run of each task on the same data. Tasks that are not named learn only from gold labels."""
@@ -468,7 +470,7 @@ class DistilConfig(Block):
 
 
 class DispatchConfig(Block):
-    """Near the end each task's gradient moves its own heads only (important-attention training)."""
+    """Near the end of training, each task's gradient changes only its heads (important-attention training)."""
 
     heads: HeadsConfig
     """Heads of each task."""
@@ -477,16 +479,16 @@ class DispatchConfig(Block):
 
 
 class CloneConfig(Block):
-    """Each task has a copy of its own of some heads."""
+    """Each task has a separate copy of some heads."""
 
     heads: HeadsConfig
     """Heads that are copied."""
     rank: int | None = Field(default=None, ge=1)
-    """Rank of each task's change of a projection, as in LoRA (not limited, if not given)."""
+    """Rank of each task's change of a projection, as in LoRA (unlimited, if not given)."""
 
 
 class ProtectConfig(Block):
-    """Some heads are kept from the gradients of tasks."""
+    """Some heads are protected from the gradients of tasks."""
 
     heads: HeadsConfig
     """Heads that gradients of tasks do not change."""
@@ -495,7 +497,7 @@ class ProtectConfig(Block):
 
 
 class ProjectConfig(Block):
-    """Gradients of tasks that oppose each other are brought together (PCGrad)."""
+    """Conflicting parts of the gradients of tasks are removed (PCGrad)."""
 
     at: Literal["features", "heads"] = "features"
     """Place of the gradients that are projected, which is the output of the encoder (features) or the weights of each
@@ -505,7 +507,7 @@ class ProjectConfig(Block):
 
 
 class MergeConfig(Block):
-    """The encoder begins as a merger of finished single-task runs, decoders as theirs."""
+    """Training starts from the merged encoders and the decoders of finished single-task runs."""
 
     sources: dict[str, str] = Field(min_length=2)
     """Finished run of each task."""
@@ -513,7 +515,7 @@ class MergeConfig(Block):
     """fisher weighs the heads of the runs by the Fisher information of each task. arithmetic adds the changes of all
     runs. ties adds only the changes whose sign prevails."""
     scale: Annotated[float | None, CountsOnlyWith(method="arithmetic ties")] = Field(default=None, gt=0)
-    """Factor of the changes. The default is 1 / number of tasks for arithmetic, and 1 for ties."""
+    """Factor by which changes are multiplied. The default is 1 / number of tasks for arithmetic, and 1 for ties."""
     keep: Annotated[float, CountsOnlyWith(method="ties")] = Field(default=0.2, gt=0, le=1)
     """Share of each task's changes that ties keeps, the largest first."""
     sentences: Annotated[int, CountsOnlyWith(method="fisher")] = Field(default=512, ge=1)
@@ -533,7 +535,7 @@ ADDED_TREATMENTS: Registry[Any] = Registry({}, "mtlprune.treatments", _no_treatm
 
 
 class TreatmentConfig(Block):
-    """Changes of heads, gradients and targets so that tasks get on with each other. See docs/methods/treatments.md."""
+    """Changes of training that are meant to improve joint training. See docs/methods/treatments.md."""
 
     model_config = ConfigDict(extra="allow")
 

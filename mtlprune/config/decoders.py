@@ -44,8 +44,8 @@ class DEPOptions(DecoderOptions):
     dropout: float = Field(default=0.33, ge=0, le=0.99)
     """Dropout in the MLPs, shared across a sentence."""
     score_punctuation: bool = True
-    """The main score, LAS, counts punctuation, unlike the score of the paper. All variants are reported in both
-    cases."""
+    """If true, the main score (LAS) counts punctuation, unlike the score of the paper. All variants of the score are
+    reported in both cases."""
     projective: bool = False
     """Decode only projective trees with Eisner's algorithm, as the paper does, instead of maximum spanning trees."""
 
@@ -79,8 +79,8 @@ class SRLOptions(DecoderOptions):
     """mlp is the scorer of the paper, which reads the whole vector of a span. biaffine reads only the first and the
     last word, and is many times cheaper."""
     affinity: bool = True
-    """Add a bilinear score of span and predicate to every role. The paper does not have this score, and its sum of two
-    parts is slow to learn which predicate a span belongs to."""
+    """Add a bilinear score of span and predicate to every role. The paper does not use this score, and with its sum of
+    two parts the model learns slowly which predicate a span belongs to."""
     argument_ratio: float = Field(default=0.8, gt=0)
     """Number of spans that are kept for labelling, per word of the sentence."""
     predicate_ratio: float = Field(default=0.4, gt=0)
