@@ -208,7 +208,7 @@ def findings(page: Page) -> str:
             "",
             f"**{finding.verdict.capitalize()}.** {finding.filled(finding.evidence)}",
         ]
-        lines += ["", f"![Figure {place}](findings/{name}.png)", "", f"- {where(finding)}"]
+        lines += ["", f"![{finding.axis}](findings/{name}.png)", "", f"- {where(finding)}"]
         lines += [f"- Four of five such studies would detect an effect of {power}." for power in detectable(finding)]
         lines += [
             f"- Doubt: {finding.filled(finding.doubt)}",
