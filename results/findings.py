@@ -149,7 +149,7 @@ class Question(Block):
     pages: dict[str, str] = Field(description="Name of a page → its path from results/.")
     seeds: str = Field(description="The number of training seeds, in words.")
     finding: str = Field(default="", description="The finding that answers it, whose verdict is shown.")
-    tests: Literal["", "several tests", "description"] = Field(
+    tests: Literal["", "several tests", "description", "no verdict yet"] = Field(
         default="", description="Without a finding: whether the page reports verdicts of its own or none."
     )
 
