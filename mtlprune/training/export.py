@@ -430,7 +430,7 @@ ANSWERS = {
 _SPANS = """
 spans = join_tags([tag for tag, _ in labels])"""
 _PIPELINE = """The pipeline of transformers gives other labels, because it reads parts of words (U.S., O'Brien) as
-words, and \ labels sub-words that were not trained. """
+words, and labels sub-words that were not trained. """
 CARD = """---
 {facts}
 ---
