@@ -49,18 +49,9 @@ _SAMPLE = 1000
 
 
 def measure(request: Request) -> Result:
-    """All encoders. Frames, layers and heads from 1 (layer 0: the embeddings), ``term`` a term or a subset of terms:
+    """Importance of the four terms in all encoders, and scores of light decoders that read subsets of the terms.
 
-    - ``encoders``: ``error``, the largest |i + h + f + c − e| over layers, tokens and features; ``largest`` |e|;
-      ``pieces``, sub-words read.
-    - ``layers``: by term ``importance`` and ``importance_sd``, mean and standard deviation over sub-words of μ.
-    - ``linearity``: ``in_sample`` and ``held_out`` r² of the feed-forward part.
-    - ``heads``: ``gate``; ``importance``, mean μ of the head in the last layer's vectors, 0 where it is closed or gone.
-    - ``tasks``: ``train``, ``test`` items, ``unseen`` labels among these, ``baseline``. ``scores``: by subset ``score``
-      and ``macro_f1``, of several seeds of decoders also ``score_sd`` and ``macro_f1_sd``. ``agreement``: ``micro`` and
-      ``macro`` F1 of answers by two subsets.
-    - ``across``, ``gates``, ``losses``, ``compositions``: of an encoder and an ``other``; ``tuned_agreement``: as
-      ``agreement``, by a subset ``term`` of a pretrained encoder and a subset ``label`` of a tuned one, ``other``.
+    ``frames.yaml`` declares the frames. Layers and heads are numbered from 1, and layer 0 is the embeddings.
 
     A run of a single task is scored on its own task only (and on senses), everything else on all.
 

@@ -45,21 +45,13 @@ Rows = Iterator[dict[str, Any]]
 
 
 def measure(request: Request) -> Result:
-    """All subjects on the same sentences; ``about`` has ``tokens``, ``arcs``, ``least`` and the best ``offset`` of all.
+    """Arcs that heads find, minimal pairs and dimensions of vectors, for all subjects on the same sentences.
 
-    Measures are percent; ``..._held_out`` is chosen on one half of the sentences and scored on the other, both ways
-    round; ``layer``, ``head`` and ``direction`` are those of the choice on all. Frames, layers and heads from 1:
-
-    - ``encoders``: ``uas_single`` (one head for all words; roots and punctuation count, and a root is never found),
-      ``uas_single_listed``, ``uas_best`` (the best head of each listed relation, weighted by their tokens); the same of
-      the mean attention weight on gold arcs, ``weight_...``; ``twonn_cls`` and ``twonn_mean`` of n sentences of
-      different pieces (``_dropped``: copies left out); ``heads_there``; ``uas_like_first``, Spearman with
-      the heads of the first encoder; ``gates_by_uas``, Spearman within layers between their UAS and this run's gates.
-    - ``relations``: by ``label`` (those of at least MIN_RELATION_COUNT words) ``uas`` and ``weight`` of the best head.
-    - ``offsets``: by the same labels ``uas`` and ``offset``; n words.
-    - ``heads``: ``gate``, ``uas`` (the better direction), ``uas DIRECTION``, ``weight``, ``twonn``.
-    - ``arcs``, wide: by label, direction and head words found (``hits``) and attention on arcs (``weight``), by halves.
-    - ``blimp``: ``overall``, and by ``label`` ``phenomenon`` and ``paradigm``; n pairs.
+    ``frames.yaml`` declares the frames. Layers and heads are numbered from 1. ``about`` has the numbers of ``tokens``
+    and ``arcs``, the ``least`` number of words of a relation, and the best ``offset`` for all relations. A measure
+    that ends in ``_held_out`` is chosen on one half of the sentences and scored on the other, in both directions.
+    Roots and punctuation count in ``uas_single``, where a root is never found. ``uas_best`` weights the best head of
+    each listed relation by the number of its words.
 
     Raises:
         ArcError: no sentence has a tree.
