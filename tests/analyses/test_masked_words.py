@@ -13,7 +13,7 @@ from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.harness.reading import Subject, batches
-from mtlprune.analyses.vectors.dissection import LEARNT, MASKED, SUBSETS, TERMS, DissectionOptions
+from mtlprune.analyses.vectors.dissection import LEARNT_MLM, MLM, SUBSETS, TERMS, DissectionOptions
 from mtlprune.analyses.vectors.dissection.masked import (
     MaskedItems,
     learnt_answers,
@@ -25,7 +25,7 @@ from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pseudo_likelihood import MaskedLanguageModel
 
 FAMILIES = ["bert", "roberta", "distilbert", "albert", "electra", "deberta-v2"]
-REQUEST = Request((), Path("nowhere"), DissectionOptions(tasks=MASKED, epochs=3))
+REQUEST = Request((), Path("nowhere"), DissectionOptions(tasks=MLM, epochs=3))
 
 
 @pytest.fixture
@@ -130,7 +130,7 @@ def test_scores_of_both(language_model):
     lm, subject = language_model("bert")
     sentences = sentences_of([30] * 60)
     own, learnt = score_masked(subject, lm, sentences, range(2), REQUEST)
-    assert (own["task"], learnt["task"]) == (MASKED, LEARNT)
+    assert (own["task"], learnt["task"]) == (MLM, LEARNT_MLM)
     assert own["counts"].shape == (1, 16, 60, 3) and learnt["counts"].shape == (2, 16, 60, 3)
     assert learnt["score"][0] == pytest.approx(learnt["baseline"]) and learnt["score_sd"][0] == 0
     assert own["counts"][0, :, :, 1].sum(1).tolist() == [own["test"]] * 16 and own["train"] == 0 < learnt["train"]
