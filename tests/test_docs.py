@@ -48,7 +48,7 @@ CARD_OF = {
     "train.precision": "settings.md",
     "train.schedule": "settings.md",
     "pruning.method": "regimes.md",
-    "pruning.sets": "regimes.md#one-gate-set-for-all-tasks-or-one-a-task",
+    "pruning.sets": "regimes.md#one-gate-set-for-all-tasks-or-one-for-each-task",
     "pruning.closed": "gates.md#what-a-closed-head-contributes",
     "pruning.penalty": "gates.md",
     "pruning.init": "gates.md#where-gates-start",
