@@ -252,7 +252,7 @@ def test_without_structure_nothing_is_common_and_what_varies_together_is_one():
     over_tasks = found.loc[stability.OVER_TASKS]
     assert list(over_tasks.index) == [stability.COMMON, together]
     assert over_tasks.loc[together, "value"] > 0.85 and over_tasks.loc[stability.COMMON, "low"] < 0.02
-    (said,) = stability.missing(group(claims))
+    (said,) = stability.identifiability_notes(group(claims))
     assert "training seed and selector seed only vary together, half of the data does not vary" in said
     same = shares([claim("POS", seed, claims[0].gates) for seed in (1, 2)]).loc[("POS", stability.COMMON)]
     assert same["value"] == 1 and math.isnan(same["low"])  # two runs that agree are no certainty
@@ -262,7 +262,9 @@ def test_runs_of_one_selector_seed_are_said_to_share_its_noise():
     first = drawn(np.random.default_rng(3), np.zeros((6, 12)), 36, 2)
     alike = [replace(claim("POS", 7, gates), start=k) for k, gates in enumerate(first)]
     for method, said in (("gates", True), ("random", True), ("fisher", False)):
-        notes = list(stability.missing(group(replace(one, settings={"pruning.method": method}) for one in alike)))
+        notes = list(
+            stability.identifiability_notes(group(replace(one, settings={"pruning.method": method}) for one in alike))
+        )
         assert any("drew the same noise" in note for note in notes) is said
 
 
@@ -284,7 +286,7 @@ def test_seeds_and_halves_are_read_from_runs_and_the_runs_they_began_with(tmp_pa
     names = ["1 on 1, train", "1 on 4, train", "1 on 5, train-b", "2 on 5, train", "3 on elsewhere/none-9, train"]
     assert [one.name for one in run_group.claims] == names
     assert names == [f"{one.seed} on {one.training}, {one.half}" for one in claims]
-    said = list(stability.missing([run_group]))
+    said = list(stability.identifiability_notes([run_group]))
     assert said[0].startswith(f"elsewhere/none-9, on which the heads of {lost} were chosen,")
     maps = claim_maps([run_group], "rgb")
     assert len({one.name for one in maps}) == len(maps) and [*maps[5].numbers] == [f"seed {one}" for one in names[:3]]
