@@ -49,7 +49,7 @@ def settings() -> str:
     lines = [
         "# Settings",
         "",
-        f"{MADE} A setting is given as `key.path=value` after a command, or in a YAML file.",
+        f"{MADE} Settings are written as `key.path=value` after a command, or in a YAML file.",
         "",
     ]
     for name, field in Config.model_fields.items():
@@ -58,7 +58,12 @@ def settings() -> str:
             lines += [f"## `{name}`", "", explanations(Config)[name], "", *block_table(kind, f"{name}.")]
     top = {name for name, field in Config.model_fields.items() if not is_class(field.annotation)} | {"name"}
     lines += ["## Settings without a block", "", *block_table(Config, "", top)]
-    lines += ["## Decoders", "", "A setting is `decoders.LAYER.SETTING`, such as `decoders.pos.dropout`.", ""]
+    lines += [
+        "## Decoders",
+        "",
+        "Settings of decoders are written `decoders.LAYER.SETTING`, such as `decoders.dep.dropout`.",
+        "",
+    ]
     for name in TASKS:
         lines += [f"### `{name}`", "", *block_table(TASKS[name].Options, "")]
     return "\n".join([*lines, *presets()]).rstrip() + "\n"
@@ -66,7 +71,7 @@ def settings() -> str:
 
 def presets() -> Iterator[str]:
     """The configurations that come with the package, with the comment that each begins with."""
-    yield from ("## Presets", "", "`mtlprune train NAME` takes one of these by its name.", "")
+    yield from ("## Presets", "", "`mtlprune train NAME` trains with the preset of this name.", "")
     rows = []
     for path in sorted(PRESETS.glob("*.yaml")):
         comment = re.match(r"(# .*\n)*", path.read_text(encoding="utf-8"))
