@@ -21,7 +21,7 @@ MADE = "`python docs/generate.py` makes this page from the code."
 def commands() -> str:
     """Every command with its arguments and options, in the order of `mtlprune --help`."""
     root: Any = typer.main.get_command(app)
-    lines = ["# Commands", "", f"{MADE} `mtlprune COMMAND --help` prints the same.", ""]
+    lines = ["# Commands", "", f"{MADE} `mtlprune COMMAND --help` prints the same text.", ""]
     for panel, names in COMMANDS.items():
         lines += [f"## {panel}", ""]
         for name in names:
@@ -65,7 +65,8 @@ def settings() -> str:
         "",
     ]
     for name in TASKS:
-        lines += [f"### `{name}`", "", *block_table(TASKS[name].Options, "")]
+        rows = list(block_table(TASKS[name].Options, ""))
+        lines += [f"### `{name}`", "", *(rows or ["This decoder has no settings.", ""])]
     return "\n".join([*lines, *presets()]).rstrip() + "\n"
 
 
