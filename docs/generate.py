@@ -82,7 +82,7 @@ def papers() -> str:
         "",
         "Each experiment, figure and measure of the five papers is listed with a command, a documentation page and a",
         "result of this repository, or with the reason why one of them is missing. `python docs/generate.py` makes",
-        "this page from [papers.yaml](../papers.yaml). A test checks that the commands are valid and the results exist.",
+        "this page from [papers.yaml](../papers.yaml). A test checks that commands are valid and results exist.",
         "If a row is removed, the [changelog](../../CHANGELOG.md) lists it under *Gone from a source paper*.",
     ]
     for paper in yaml.safe_load((DOCS / "papers.yaml").read_text(encoding="utf-8")):
