@@ -50,7 +50,7 @@ def api() -> str:
         "",
         "`python docs/generate.py` makes this page from the code. [notebook.ipynb](../start/notebook.ipynb) shows "
         "these functions in use, and",
-        "`help(mtlprune.RunFolder.gates)` explains more. Mistakes of a user raise `mtlprune.errors.MtlpruneError`.",
+        "`help(mtlprune.RunFolder.gates)` explains more. Invalid input raises `mtlprune.errors.MtlpruneError`.",
         "",
     ]
     lines += [entry(name, what) for name in mtlprune.__all__ if inspect.isfunction(what := getattr(mtlprune, name))]
@@ -80,10 +80,10 @@ def papers() -> str:
     lines = [
         "# The source papers, row by row",
         "",
-        "Each experiment, figure and measure of the five papers has a command, a page and a result here, or a",
-        "sentence with the reason. `python docs/generate.py` generates this page from [papers.yaml](../papers.yaml),",
-        "which a test reads. The commands resolve, the results are there, and a row is removed only with a line under",
-        "*Gone from a source paper* in the [changelog](../../CHANGELOG.md).",
+        "Each experiment, figure and measure of the five papers is listed with a command, a documentation page and a",
+        "result of this repository, or with the reason why one of them is missing. `python docs/generate.py` makes",
+        "this page from [papers.yaml](../papers.yaml). A test checks that commands are valid and results exist.",
+        "If a row is removed, the [changelog](../../CHANGELOG.md) lists it under *Gone from a source paper*.",
     ]
     for paper in yaml.safe_load((DOCS / "papers.yaml").read_text(encoding="utf-8")):
         lines += ["", f"## {paper['paper']}", "", f"<{paper['link']}>. {paper['about']}", ""]

@@ -21,7 +21,7 @@ MADE = "`python docs/generate.py` makes this page from the code."
 def commands() -> str:
     """Every command with its arguments and options, in the order of `mtlprune --help`."""
     root: Any = typer.main.get_command(app)
-    lines = ["# Commands", "", f"{MADE} `mtlprune COMMAND --help` prints the same.", ""]
+    lines = ["# Commands", "", f"{MADE} `mtlprune COMMAND --help` prints the same text.", ""]
     for panel, names in COMMANDS.items():
         lines += [f"## {panel}", ""]
         for name in names:
@@ -49,7 +49,7 @@ def settings() -> str:
     lines = [
         "# Settings",
         "",
-        f"{MADE} A setting is given as `key.path=value` after a command, or in a YAML file.",
+        f"{MADE} Settings are written as `key.path=value` after a command, or in a YAML file.",
         "",
     ]
     for name, field in Config.model_fields.items():
@@ -58,15 +58,21 @@ def settings() -> str:
             lines += [f"## `{name}`", "", explanations(Config)[name], "", *block_table(kind, f"{name}.")]
     top = {name for name, field in Config.model_fields.items() if not is_class(field.annotation)} | {"name"}
     lines += ["## Settings without a block", "", *block_table(Config, "", top)]
-    lines += ["## Decoders", "", "A setting is `decoders.LAYER.SETTING`, such as `decoders.pos.dropout`.", ""]
+    lines += [
+        "## Decoders",
+        "",
+        "Settings of decoders are written `decoders.LAYER.SETTING`, such as `decoders.dep.dropout`.",
+        "",
+    ]
     for name in TASKS:
-        lines += [f"### `{name}`", "", *block_table(TASKS[name].Options, "")]
+        rows = list(block_table(TASKS[name].Options, ""))
+        lines += [f"### `{name}`", "", *(rows or ["This decoder has no settings.", ""])]
     return "\n".join([*lines, *presets()]).rstrip() + "\n"
 
 
 def presets() -> Iterator[str]:
     """The configurations that come with the package, with the comment that each begins with."""
-    yield from ("## Presets", "", "`mtlprune train NAME` takes one of these by its name.", "")
+    yield from ("## Presets", "", "`mtlprune train NAME` trains with the preset of this name.", "")
     rows = []
     for path in sorted(PRESETS.glob("*.yaml")):
         comment = re.match(r"(# .*\n)*", path.read_text(encoding="utf-8"))

@@ -64,7 +64,7 @@ def load(run: str | Path | RunFolder, task: str | None = None) -> MultiTaskModel
 
 
 def read_runs(*runs: str | Path | RunFolder) -> DataFrame:
-    """Read the scores of runs together with their settings: ``read_runs("runs/*").query("main and split == 'test'")``.
+    """Read the scores and settings of runs, as in ``read_runs("runs/*").query("main and split == 'test'")``.
 
     Args:
         runs: run folders, folders that `train --seeds` or a sweep made, a study or ``STUDY:PATTERN``, or patterns such
@@ -108,7 +108,8 @@ def table(
 
 
 def maps(*runs: str | Path | RunFolder, palette: Literal["colourblind", "rgb"] = "colourblind") -> GateMaps:
-    """Draw the heads that runs claim, as ``mtlprune claims`` does: ``maps("runs/gates-*", palette="rgb")["rgb-POS"]``.
+    """Draw the heads that runs claim, as ``mtlprune claims`` does. An example is ``maps("runs/gates-*",
+    palette="rgb")["rgb-POS"]``.
 
     Maps of seeds, means, all tasks and differences need several runs.
 
@@ -131,8 +132,8 @@ def maps(*runs: str | Path | RunFolder, palette: Literal["colourblind", "rgb"] =
 
 
 def read_results(folder: str | Path) -> dict[str, ShownResult]:
-    """Read the results of analyses, by the names of the analyses: ``read_results("folder")["smoothing"].frames`` holds
-    data frames.
+    """Read the results of analyses by the names of the analyses. ``read_results("folder")["smoothing"].frames``
+    contains data frames.
 
     Args:
         folder: a folder that `mtlprune analyze ... --out` wrote.

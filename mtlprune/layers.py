@@ -53,7 +53,8 @@ class Dependencies(NamedTuple):
 
 
 class Predicate(NamedTuple):
-    """A predicate at word ``index``. ``arguments`` may hold V and C-V as in the corpus, which no task predicts."""
+    """A predicate at word ``index``. ``arguments`` may contain the labels V and C-V of the corpus, which no task
+    predicts."""
 
     index: int  # type: ignore[assignment]  # hides tuple.index, which nobody asks of a predicate
     roleset: str | None = None

@@ -58,7 +58,8 @@ def analyze(
     words: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="RUN_OR_ENCODER|KEY=VALUE", help="Runs and encoders that are read, and settings of the analysis."
+            metavar="RUN_OR_ENCODER|KEY=VALUE",
+            help="Runs and encoders that are analysed, and settings of the analysis.",
         ),
     ] = None,
     corpus: Annotated[
@@ -73,7 +74,9 @@ def analyze(
     out: _Out = None,
     split: Annotated[
         str | None,
-        typer.Option(help="Split that is read (dev, if not given), or on which runs are scored (test, if not given)."),
+        typer.Option(
+            help="Split that is analysed (dev, if not given), or on which runs are scored (test, if not given)."
+        ),
     ] = None,
     sentences: Annotated[
         int | None,

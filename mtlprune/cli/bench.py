@@ -28,14 +28,13 @@ def bench(
     memory: Annotated[bool, typer.Option(help="Also train in a new process and report its peak memory.")] = True,
     out: Annotated[Path | None, typer.Option(help="JSON file to which the numbers are also written.")] = None,
 ) -> None:
-    """Compare the speed of STL, MTL and evaluation with plain fine-tuning, interleaved in one run.
+    """Compare the speed of single-task training (STL), joint training (MTL) and evaluation with plain fine-tuning.
 
     A step of plain fine-tuning trains the whole encoder, all embedding rows included, with a minimal output layer.
-    Evaluation is compared with a forward pass of the encoder.
+    Evaluation is compared with a forward pass of the encoder. The measurements are interleaved.
 
-    Ratios compare processor seconds on a CPU, so other work on the machine disturbs them little. Brackets show the
-    lowest and the highest ratio of a single round. If these two ratios differ by more than a fifth, only they are
-    printed.
+    On a CPU, ratios compare processor seconds, which other work on the machine hardly affects. Brackets show the lowest
+    and the highest ratio of a single round. If these two ratios differ by more than a fifth, no other ratio is printed.
 
     Decoding with new weights takes longer than decoding with trained weights, whose predictions are consistent. To
     measure the speed of evaluation, give a finished run.

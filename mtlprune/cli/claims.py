@@ -54,20 +54,23 @@ def claims(
     width: Width = None,
     animate: Annotated[
         bool,
-        typer.Option("--animate", help="Also draw each run's gates over its updates, as a GIF and as a row of maps."),
+        typer.Option(
+            "--animate", help="Also draw each run's gates in the course of training, as a GIF and as a row of maps."
+        ),
     ] = False,
     bare: Annotated[
         bool,
         typer.Option(
-            "--bare", help="Also draw maps of seeds and means without axes and words.", rich_help_panel=ADVANCED
+            "--bare", help="Also draw maps of seeds and means without axes and labels.", rich_help_panel=ADVANCED
         ),
     ] = False,
     permutations: Resamples = 10_000,
 ) -> None:
-    """Compare which heads runs claim, with stability, variance, and p-values for heads that several tasks claim.
+    """Compare the heads that runs claim (keep open) by stability and variance, with p-values for heads that several
+    tasks claim.
 
-    The runs must be trained with pruning. Maps show the gates of each run, of several seeds by colour, means, all tasks
-    and differences.
+    The runs must be trained with pruning. Maps show the gates of single runs, of several seeds in different colours,
+    and of all tasks, and means and differences of gates.
     """
     from mtlprune.analyses.analysis import Request, find
     from mtlprune.cli.display import working

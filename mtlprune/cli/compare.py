@@ -41,13 +41,13 @@ Jobs = Annotated[
     ),
 ]
 _DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Show the runs, their time and their disk space; train nothing.")
+    bool, typer.Option("--dry-run", help="Show the runs, their time and their disk space, without training.")
 ]
 KeepWeights = Annotated[
     bool | None,
     typer.Option(
         "--keep-weights/--drop-weights",
-        help="Keep or remove the weights at the end (kept if all of them take less than 2 GB, if not given).",
+        help="Keep or remove the weights at the end (if not given, weights of less than 2 GB in total are kept).",
         show_default=False,
     ),
 ]
@@ -71,10 +71,10 @@ def compare(
 ) -> None:
     """Compare single-task with joint training, and test whether shared heads explain the difference.
 
-    The command trains a single-task run of each task and a joint run of all tasks. In each finished run it selects the
-    heads that random halves of the data agree on. The command then measures how much each task loses when these
-    heads are closed, probes heads before and after training, and writes OUT/report.html. If it is interrupted, run the
-    same command again to continue.
+    The command trains a single-task run of each task and a joint run of all tasks. In each finished run the command
+    selects the heads on which random halves of the data agree. The command then measures how much each task loses when
+    the selected heads are closed, probes heads before and after training, and writes OUT/report.html. If it is
+    interrupted, run the same command again to continue.
     """
     from mtlprune.sweeps.compare import EFFORT, parse_seeds
 

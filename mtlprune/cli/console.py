@@ -31,11 +31,13 @@ _PAPER_POINTS = 8
 ADVANCED = "Further options"
 """Panel of the help for options that few need."""
 Overrides = Annotated[
-    list[str] | None, typer.Argument(metavar="KEY.PATH=VALUE", help="Settings that replace those of the file.")
+    list[str] | None, typer.Argument(metavar="KEY.PATH=VALUE", help="Settings that override settings of the file.")
 ]
 Runs = Annotated[
     list[str],
-    typer.Argument(metavar="RUNS", help="Runs, folders of seeds, sweeps (or SWEEP:CELLS), studies, or patterns."),
+    typer.Argument(
+        metavar="RUNS", help="Runs, folders of seeds, sweeps (or SWEEP:CELLS), packed studies, or patterns of paths."
+    ),
 ]
 Data = Annotated[
     Path | None,
@@ -68,7 +70,8 @@ Width = Annotated[
     typer.Option(
         metavar="CM",
         min=1,
-        help="Width of figures in centimetres, such as that of a column of a paper. Titles are left out.",
+        help="Width of figures in centimetres, such as the width of a column of a paper. Figures with this "
+        "option have no titles.",
         rich_help_panel=ADVANCED,
     ),
 ]

@@ -115,8 +115,8 @@ _TrainFiles = Annotated[
     list[str] | None,
     typer.Option(
         metavar="FILE",
-        help="File for the training split, or with hf a name of a split, or with grammar a number of sentences. "
-        "Repeatable.",
+        help="File for the training split. With hf, give the name of a split, and with grammar a number of "
+        "sentences. Repeatable.",
     ),
 ]
 _ColumnNames = Annotated[
@@ -124,10 +124,10 @@ _ColumnNames = Annotated[
     typer.Option(
         metavar="NAMES",
         help="Contents of the columns: word, pos, ner, con, srl, head and relation, lemma, _ for a column to skip, "
-        "or NAME:KIND for a layer of another name, such as chunk:spans, where KIND is tags, spans or brackets. A last "
-        "... stands for columns that not every line has. Data sets take names of columns, such as "
-        "tokens=word,tags=ner. Tables and data sets with one sentence in each row take text=words,label=topic, and "
-        "KIND is label, number or labels. Two columns of words make a pair of texts.",
+        "or NAME:KIND for a layer of another name, such as chunk:spans, where KIND is tags, spans or brackets. "
+        "A final ... stands for columns that only some lines contain. For data sets, give names of columns, "
+        "such as tokens=word,tags=ner. For tables and data sets with one sentence per row, write "
+        "text=words,label=topic, where KIND is label, number or labels. Two columns of words form a pair of texts.",
     ),
 ]
 _MiscKeys = Annotated[
@@ -146,7 +146,7 @@ _CommentKeys = Annotated[
     ),
 ]
 _LayersLeftOut = Annotated[
-    str | None, typer.Option(metavar="NAMES", help="Layers of the files that are not read, such as xpos,dep.")
+    str | None, typer.Option(metavar="NAMES", help="Layers that are not read from the files, such as xpos,dep.")
 ]
 _SkippedShare = Annotated[
     float | None,
@@ -199,13 +199,15 @@ def build(
 ) -> None:
     """Make a corpus. The command detects the format from the first file and reports it.
 
-    To choose a format, name it before the files: conllu (CoNLL-U, CoNLL-U Plus), columns (one word in each line),
-    brackets (trees), propbank (CoNLL-2012, CoNLL-2005, PropBank), jsonl (the output of `mtlprune predict`), hf (a
-    Hugging Face data set: a folder, Parquet or JSON, or NAME[:SUBSET][@REVISION] of the hub), merge (built corpora,
-    whose layers are joined for sentences with equal words), table (TSV or CSV with a header and one sentence in each
-    row, with --columns text=words,label=topic), or machamp (the data sets of a configuration of MaChAmp).
+    To choose a format, name it before the files. The formats are conllu (CoNLL-U, CoNLL-U Plus), columns (one word per
+    line), brackets (trees), propbank (CoNLL-2012, CoNLL-2005, PropBank), jsonl (output of `mtlprune predict`), hf (a
+    Hugging Face data set), table (TSV or CSV), machamp (data sets of a MaChAmp configuration) and merge (built
+    corpora). A Hugging Face data set is a folder, a Parquet or JSON file, or NAME[:SUBSET][@REVISION] on the hub. A
+    table contains a header and one sentence per row, and needs --columns, such as --columns text=words,label=topic.
+    merge joins the layers of sentences with equal words.
 
-    These corpora are known by name: ewt5 FOLDER, masc FOLDER, gum FOLDER, ontonotes5 FOLDER, grammar.
+    The names ewt5, masc, gum and ontonotes5, each before a FOLDER with downloaded files, build known corpora, and
+    grammar generates a corpus.
     """
     # At the beginning of a function its only names are its parameters, which here are the options.
     parameters = {key: value for key, value in locals().items() if key not in ("files", "out", "overwrite")}
@@ -448,7 +450,7 @@ _BUILDERS: dict[str, Callable[[Sequence[str], Mapping[str, Any]], Built]] = {
 
 @app.command(short_help="Check for changed files, and count sentences, words and labels.")
 def check(folder: Annotated[Path, typer.Argument(help="Folder of a corpus that `mtlprune data build` made.")]) -> None:
-    """Check that no file of a corpus was changed since it was built, and count its sentences, words and labels."""
+    """Check that no file of a corpus has changed since the corpus was built, and count sentences, words and labels."""
     from mtlprune.cli.display import working
     from mtlprune.corpora.tables import count
 
@@ -516,7 +518,7 @@ def show(
         str | None, typer.Argument(metavar="ID", help="Name of a sentence, or its position, such as dev:1.")
     ] = None,
 ) -> None:
-    """Print one sentence with all its layers. If no sentence is named, the first one of dev is printed."""
+    """Print one sentence with all its layers. If no sentence is named, the command prints the first sentence of dev."""
     from mtlprune.cli.display import print_sentence
 
     corpus = load_corpus(folder)
@@ -535,13 +537,13 @@ def show(
 @app.command(short_help="Write one layer in the format of its scorer.")
 def export(
     folder: Annotated[Path, typer.Argument(help="Folder of a corpus that `mtlprune data build` made.")],
-    split: Annotated[str, typer.Option(help="Split, such as train, dev or test.")],
-    layer: Annotated[str, typer.Option(help="Layer of the corpus.")],
+    split: Annotated[str, typer.Option(help="Split that is exported, such as train, dev or test.")],
+    layer: Annotated[str, typer.Option(help="Layer that is exported.")],
     out: Annotated[Path, typer.Option(help="File that is written.")],
 ) -> None:
     """Write one layer in the format of its scorer. Sentences without the layer are left out.
 
-    If the corpus was built from CoNLL-U, tags and trees are written into the lines of those files.
+    If the corpus was built from CoNLL-U, the command writes tags and trees into the lines of the original files.
     """
     from mtlprune.corpora.export import export as export_layer
 

@@ -24,7 +24,8 @@ def evaluate(
         str | None,
         typer.Option(
             metavar="TASK",
-            help="Task whose best weights are scored (the weights with the best mean of tasks, if not given).",
+            help="Task whose best weights are scored (the weights with the best mean score of all tasks, if not "
+            "given).",
             rich_help_panel=ADVANCED,
         ),
     ] = None,
@@ -48,7 +49,7 @@ def evaluate(
     ] = None,
     device: Device = None,
 ) -> None:
-    """Score the best weights of runs. The command writes scores, counts by sentence and predictions into the run
+    """Score the best weights of runs. The command writes scores, counts per sentence and predictions into the run
     folders."""
     from mtlprune.cli.display import working
 

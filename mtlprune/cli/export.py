@@ -25,17 +25,21 @@ def export(
     runs: Runs,
     out: Annotated[
         Path,
-        typer.Option(metavar="DIR", help="New folder. For several runs, the folder contains one folder for each run."),
+        typer.Option(metavar="DIR", help="New folder. For several runs, the new folder contains one folder per run."),
     ],
     remove: Annotated[
-        bool, typer.Option("--remove", help="Cut closed heads out of the weights instead, and write a run.")
+        bool,
+        typer.Option(
+            "--remove", help="Remove closed heads from the weights, and write a run instead of a Hugging Face model."
+        ),
     ] = False,
     keep: Annotated[
         int | None,
         typer.Option(
             metavar="K",
             min=0,
-            help="With --remove, number of most open heads that are kept (all open heads, if not given).",
+            help="With --remove, number of heads that are kept, the most open heads first (all open heads, if "
+            "not given).",
         ),
     ] = None,
     task: Annotated[
@@ -55,9 +59,9 @@ def export(
 ) -> None:
     """Write a run's encoder for Hugging Face transformers, with its gates folded into the weights, and a model card.
 
-    AutoModel.from_pretrained(DIR) computes the same states as the run. The command checks this before it makes DIR.
-    With --remove, DIR is a run without the closed heads, which is checked against the masked run and scored on dev.
-    This run works with evaluate, predict, bench and table.
+    AutoModel.from_pretrained(DIR) computes the same hidden states as the run. The command checks the hidden states
+    before it creates DIR. With --remove, DIR is a run without the closed heads. The command compares this new run with
+    the masked run and scores it on dev. The commands evaluate, predict, bench and table accept the new run.
     """
     if keep is not None and not remove:
         raise RunError("--keep has an effect only with --remove; add --remove, or leave --keep out")

@@ -43,16 +43,16 @@ def plan(
         list[str] | None,
         typer.Argument(
             metavar="[RUNS|sd=POINTS]",
-            help="Finished single-task and joint runs from which the variance is taken, or the standard deviation of "
-            f"MTL − STL between seeds (sd={SD:g}, if not given).",
+            help="Finished single-task and joint runs from which the variance is estimated, or the standard "
+            "deviation over seeds of the joint minus the single-task score (sd={SD:g}, if not given).",
         ),
     ] = None,
 ) -> None:
     """Compute which difference between joint and single-task training a sweep can detect.
 
-    A difference is detectable if four of five such studies would find it with a two-sided test at 5 %, paired by seed
-    and not corrected. The command also computes how many seeds make one point detectable
-    (docs/methods/significance.md).
+    A difference is detectable if four of five repetitions of the sweep would find the difference with a two-sided test
+    at 5 %. The test is paired by seed and not corrected for multiple tests. The command also computes how many seeds
+    are needed to detect a difference of one point (docs/methods/significance.md).
     """
     run_arguments = runs or [f"sd={SD}"]
     tasks, settings = _joint_settings(read_specification(sweep))

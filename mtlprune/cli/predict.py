@@ -55,7 +55,7 @@ def predict(
     file: Annotated[
         Path,
         typer.Argument(
-            help="Text with one sentence in each line and spaces or tabs between words, CoNLL-U (.conllu, .conll, "
+            help="Text with one sentence per line and spaces or tabs between words, CoNLL-U (.conllu, .conll, "
             ".conllup, .cupt), or JSON Lines (.jsonl). The name - stands for standard input."
         ),
     ],
@@ -85,8 +85,9 @@ def predict(
         int | None,
         typer.Option(
             min=0,
-            help="Largest number of words of a sentence that gets constituents (500, if not given). The time that they "
-            "take grows with the third power of this number, and is about a second for 500 words.",
+            help="Length in words of the longest sentence that is parsed into constituents (500, if not given). "
+            "The time for constituents grows with the third power of the length, and is about a second for 500 "
+            "words.",
         ),
     ] = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out lines that cannot be read.")] = False,

@@ -21,12 +21,12 @@ def quickstart(
     overrides: Overrides = None,
     out: Annotated[Path, typer.Option(help="Folder for corpus, runs, table and report.")] = Path("quickstart"),
     train: Annotated[int, typer.Option(min=1, help="Number of training sentences.")] = 800,
-    dev: Annotated[int, typer.Option(min=1, help="Number of dev sentences, which choose the best epoch.")] = 100,
+    dev: Annotated[int, typer.Option(min=1, help="Number of dev sentences, on which the best epoch is chosen.")] = 100,
     test: Annotated[int, typer.Option(min=1, help="Number of test sentences.")] = 300,
     jobs: Jobs = None,
     keep_weights: KeepWeights = None,
 ) -> None:
-    """Run `mtlprune compare` with five tasks on a small generated corpus, which takes a few minutes.
+    """Run `mtlprune compare` with five tasks on a small generated corpus, in a few minutes.
 
     The command writes the table of scores to OUT/table.md, and the report with maps, overlap, probes and labels to
     OUT/report.html. If it is interrupted, run the same command again to continue.

@@ -34,18 +34,24 @@ def table(
     runs: Runs,
     split: Annotated[str, typer.Option(help="Split whose scores are shown.")] = "test",
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="File to write to instead of the terminal.")] = None,
-    format_: Annotated[Literal["markdown", "latex", "csv", "json"], typer.Option("--format")] = "markdown",
+    format_: Annotated[
+        Literal["markdown", "latex", "csv", "json"], typer.Option("--format", help="Output format.")
+    ] = "markdown",
     against: Annotated[
         str | None,
         typer.Option(
-            metavar="TITLE", help="Title of the column to compare with (that of the single-task runs, if not given)."
+            metavar="TITLE",
+            help="Title of the column with which others are compared (the single-task runs, if not given).",
         ),
     ] = None,
     by: Annotated[
         Literal["corpus"] | None, typer.Option(help="Show a block of rows for each corpus.", rich_help_panel=ADVANCED)
     ] = None,
     margin: Annotated[
-        float, typer.Option(help="Largest difference that does not matter, in points.", rich_help_panel=ADVANCED)
+        float,
+        typer.Option(
+            help="Largest difference, in points, that is considered equivalent to none.", rich_help_panel=ADVANCED
+        ),
     ] = 1.0,
     majority: Annotated[
         Path | None,
@@ -64,7 +70,7 @@ def table(
     """Compare runs in a table with one row per task and one column per setting.
 
     Several seeds are shown as mean ± sample standard deviation. Differences from single-task training (STL) are tested
-    over seeds and sentences, with the stored counts.
+    over seeds and sentences, with the counts stored in the runs.
     """
     if not 0 < margin < 100:
         raise RunError(f"--margin: expected points above 0 and below 100, found {margin:g}; correct the number")
@@ -192,13 +198,14 @@ def report(
     runs: Runs,
     out: Annotated[
         Path | None,
-        typer.Option(help="File of the report (report.html, if not given), or for pretraining runs a folder."),
+        typer.Option(help="File of the report (report.html, if not given). For pretraining runs, give a folder."),
     ] = None,
     analyses: Annotated[
         list[Path] | None, typer.Option(metavar="DIR", help="Folder that `mtlprune analyze` wrote. Repeatable.")
     ] = None,
     split: Annotated[
-        str | None, typer.Option(help="Split whose scores are shown (test, or else dev, if not given).")
+        str | None,
+        typer.Option(help="Split whose scores are shown (if not given, test, or dev if test was not scored)."),
     ] = None,
     title: Annotated[
         str,
@@ -211,8 +218,9 @@ def report(
 ) -> None:
     """Write one HTML report with runs, tested tables, gate maps, overlap, probes, curves and caveats.
 
-    The file opens from disk, needs no network, and shows everything essential without JavaScript. With pretraining runs
-    the command writes a figure and a table of loss, syntactic attention, minimal pairs and dimension by update.
+    The file opens from disk, needs no network, and shows everything essential without JavaScript. For pretraining runs,
+    the command writes a figure and a table of loss, syntactic attention, accuracy on minimal pairs and intrinsic
+    dimension by update.
     """
     from mtlprune.sweeps.folder import expanded
 
@@ -314,9 +322,12 @@ def pack(
         Path, typer.Option(metavar="STUDY", help="Folder of the study. If the study exists, the runs are added.")
     ],
     data: Data = None,
-    labels: Annotated[bool, typer.Option(help="Count the labels of every sentence, which the report compares.")] = True,
+    labels: Annotated[
+        bool, typer.Option(help="Count the labels of every sentence. The report compares these counts.")
+    ] = True,
 ) -> None:
-    """Pack runs into a study. Other commands read STUDY and STUDY/NAME like runs.
+    """Pack runs into a study, which is a folder of a few small files. Other commands read STUDY and STUDY/NAME like
+    runs.
 
     A study contains settings, scores, gates and counts by sentence and label, but no weights, words or predictions.
     """

@@ -39,7 +39,7 @@ def sweep(
     only: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="CELL", help="Cells that are run, or patterns of their names, such as 'gates-*'. Repeatable."
+            metavar="CELL", help="Cell to run, or a pattern of names of cells, such as 'gates-*'. Repeatable."
         ),
     ] = None,
     jobs: Annotated[
@@ -49,20 +49,20 @@ def sweep(
         ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show the state of each cell and estimated times; train nothing.")
+        bool, typer.Option("--dry-run", help="Show the state of each cell and estimated times, without training.")
     ] = False,
     slurm: Slurm = None,
     print_commands: Annotated[
         bool,
         typer.Option(
-            "--print-commands", help="Print a shell command for each cell; train nothing.", rich_help_panel=ADVANCED
+            "--print-commands", help="Print a shell command for each cell, without training.", rich_help_panel=ADVANCED
         ),
     ] = False,
 ) -> None:
     """Run the missing cells (single runs) of a sweep. If it is interrupted, run the same command again to continue.
 
-    A cell that fails is reported, and does not stop the others. Once a cell is done, --dry-run estimates from it how
-    long similar cells will take.
+    A cell that fails is reported and does not stop the other cells. Once a cell is finished, --dry-run uses its time to
+    estimate how long similar cells will take.
     """
     terminal = console()
     overrides = [argument for argument in files if "=" in argument]

@@ -39,21 +39,24 @@ def train(
     out: Annotated[Path | None, typer.Option(help="Run folder (runs/NAME-DIGEST, if not given).")] = None,
     seeds: Annotated[
         str | None,
-        typer.Option(metavar="N,N,...", help="Seeds. For each seed, a run is trained in a subfolder of --out."),
+        typer.Option(
+            metavar="N,N,...",
+            help="Seeds, separated by commas. The run of each seed is trained in a subfolder of --out.",
+        ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check everything and estimate time and memory; train nothing.")
+        bool, typer.Option("--dry-run", help="Check everything and estimate time and memory, without training.")
     ] = False,
     everything: Annotated[
-        bool, typer.Option("--all", help="Print every setting as YAML; train nothing.", rich_help_panel=ADVANCED)
+        bool, typer.Option("--all", help="Print every setting as YAML, without training.", rich_help_panel=ADVANCED)
     ] = False,
 ) -> None:
     """Train a run. If it is interrupted, run the same command again to continue.
 
-    One task (tasks=pos) means single-task training, and several (tasks=pos,ner) mean joint training. You can stop a run
-    with Ctrl-C and resume it later. With --seeds, the command trains one run for each seed. `mtlprune sweep` trains
-    larger sets of runs, several at once. A configuration with data.corpora pretrains a masked language model, whose
-    checkpoints `encoder.name` takes.
+    One task (tasks=pos) means single-task training, and several tasks (tasks=pos,ner) mean joint training. You can stop
+    a run with Ctrl-C and resume it later. With --seeds, the command trains one run for each seed. `mtlprune sweep`
+    trains larger sets of runs, several at once. If the configuration sets data.corpora, the command pretrains a masked
+    language model. Other runs can use a checkpoint of this model as `encoder.name`.
     """
     data = tree_of(config, overrides or ()).get("data")
     if isinstance(data, dict) and "corpora" in data:

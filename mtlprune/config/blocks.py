@@ -39,18 +39,18 @@ class DataConfig(Block):
     """The corpus, its splits, and the number of sentences that are used."""
 
     path: str
-    """Folder of a stored corpus, as `mtlprune data build` writes it."""
+    """Folder of a corpus that `mtlprune data build` made."""
     train: str = "train"
     """Split on which runs train."""
     dev: str = "dev"
-    """Split that chooses the best epoch."""
+    """Split on which the best epoch is chosen."""
     train_sentences: int | None = Field(default=None, ge=1)
     """Number of training sentences, counted from the first one (all, if not given)."""
     dev_sentences: int | None = Field(default=None, ge=1)
     """Number of dev sentences on which the best epoch is chosen, counted from the first one (all, if not given)."""
     half: Literal[1, 2] | None = None
-    """Number of the random half of the training sentences on which the run trains (all sentences, if not given). The
-    two halves are the same for all seeds."""
+    """Random half of the training sentences (1 or 2) on which the run trains (all sentences, if not given). The two
+    halves are the same for all seeds."""
 
 
 Layers = Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)]
@@ -58,7 +58,7 @@ Layers = Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)]
 
 
 class EncoderConfig(Block):
-    """The encoder, and the way in which its output becomes vectors of words."""
+    """The encoder, and how its output becomes word vectors."""
 
     name: str = "minilm"
     """Name of an encoder on the Hugging Face hub, path of a local folder, or `minilm` or `mpnet`, which are installed
@@ -70,18 +70,18 @@ class EncoderConfig(Block):
     context: bool = True
     """false keeps only the word embeddings, without layers or positions, which is the baseline without an encoder."""
     attention: Literal["causal", "full"] | None = None
-    """Attention of a decoder-only model. Its words attend to the words before them (causal) or to all words (full). If
-    not given, the model attends as in pretraining, or as it was saved."""
+    """Attention of a decoder-only model. A word attends to the words before it (causal) or to all words (full). If not
+    given, the model attends as in pretraining, or as it was saved."""
     pooling: Literal["mean", "first", "last"] = "mean"
     """A word's vector is the mean of its sub-words, its first sub-word or its last sub-word. Under causal attention,
-    mean takes the last sub-word, because only the last sub-word has seen the whole word."""
+    mean also uses the last sub-word, because only the last sub-word attends to the whole word."""
     word_dropout: float = Field(default=0.2, ge=0, lt=1)
     """Probability with which each sub-word becomes the mask token in training."""
     fusion: Literal["none", "concat", "max", "gate", "scalar_mix"] = "none"
-    """Way in which layers are joined. With none, word vectors come from the last layer. The weights of a fusion are
-    trained at the rate of the decoders."""
+    """Method that combines layers. With none, word vectors come from the last layer. The weights of a fusion are
+    trained at the learning rate of the decoders."""
     fusion_layers: Annotated[Layers | None, CountsOnlyWith(fusion="concat max gate scalar_mix")] = None
-    """Layers that are joined, counted from 1, such as 1,2,3 (all, if not given)."""
+    """Layers that are combined, counted from 1, such as 1,2,3 (all, if not given)."""
     checkpointing: bool = False
     """Compute each layer again in the backward pass instead of keeping its output. Checkpointing saves memory and takes
     more time."""
@@ -134,7 +134,8 @@ class TrainConfig(Block):
     """Largest number of sub-words in an update, padding included. A sentence with more sub-words forms an update by
     itself."""
     accumulate: int = Field(default=1, ge=1)
-    """Number of mini-batches in an update, each of which takes an equal share of batch_sentences and batch_tokens."""
+    """Number of mini-batches in an update. Each mini-batch contains an equal share of batch_sentences and
+    batch_tokens."""
     mixing: Literal["joint", "sampled"] = "joint"
     """With joint, each batch is encoded once, and the losses of all tasks are computed on it. With sampled, each batch
     trains one task, which is drawn with p ∝ batches^tau."""
@@ -151,24 +152,24 @@ class TrainConfig(Block):
     """false takes batches from the longest sentences to the shortest, in the same order in every epoch, as the released
     code of He and Choi (2021) does by mistake."""
     encoder_rate: Rates = 1e-4
-    """Peak learning rate of the encoder. The rate is one number or a mapping. The mapping {single: 2e-4, dep: 4e-4,
-    joint: 4e-4} contains one rate for single-task runs, another rate for single-task runs of DEP, and one rate for
-    joint runs."""
+    """Peak learning rate of the encoder. The rate is a number or a mapping. The mapping {single: 2e-4, dep: 4e-4,
+    joint: 4e-4} sets one rate for single-task runs, another rate for single-task runs of DEP, and a rate for joint
+    runs."""
     decoder_rate: Rates = 1e-3
-    """Peak learning rate of the decoders, which is a number or a mapping as for encoder_rate."""
+    """Peak learning rate of the decoders. The rate is a number or a mapping, as for encoder_rate."""
     weight_decay: float = Field(default=0.0, ge=0)
     """Weight decay of AdamW."""
     embedding_rows: Literal["used", "all"] = "used"
-    """With used, updates leave out the embeddings of sub-words that no training sentence contains, because their
-    gradient is 0, and only their weight decays. With all, these embeddings are updated like other weights, which takes
-    more time and has the same result."""
+    """With used, updates skip the embeddings of sub-words that no training sentence contains. The gradient of these
+    embeddings is 0, so that only weight decay changes them. With all, these embeddings are updated like other weights,
+    which takes more time and leads to the same result."""
     cosreg: float = Field(default=0.0, ge=0)
-    """γ of CosReg, a penalty on cosines between the label weights of each decoder (1 in Gao et al. 2019; 0 turns it
-    off)."""
+    """Strength γ of CosReg, a penalty on cosines between the label weights of each decoder. Gao et al. (2019) use 1,
+    and 0 turns the penalty off."""
     warmup: float = Field(default=0.1, ge=0, lt=1)
     """Share of the updates in which the learning rates rise before they follow `schedule`."""
     schedule: Literal["linear", "cosine", "constant"] = "linear"
-    """Course of the learning rates after the warm-up, which is a fall to 0 (linear, cosine) or no change (constant)."""
+    """After the warm-up, the learning rates fall to 0 (linear, cosine) or do not change (constant)."""
     clip: float = Field(default=1.0, gt=0)
     """Largest norm of the joint gradient of encoder and decoders."""
     patience: int | None = Field(default=None, ge=1)
@@ -176,22 +177,24 @@ class TrainConfig(Block):
     evaluate_every: int | None = Field(default=None, ge=1)
     """Number of updates between evaluations on dev (one after every epoch, if not given)."""
     precision: Literal["auto", "bf16", "fp32"] = "auto"
-    """auto takes bf16 autocast if it is faster on this hardware, and fp32 otherwise."""
+    """auto uses bf16 autocast if bf16 is faster on this hardware, and fp32 otherwise."""
     device: str = "auto"
-    """auto takes the first GPU if there is one. Other values name a torch device, such as cpu or cuda:1."""
+    """auto uses the first GPU, or the CPU if there is no GPU. Other values name a torch device, such as cpu or
+    cuda:1."""
     threads: int | None = Field(default=None, ge=1)
     """Number of CPU threads (all cores, if not given)."""
     checkpoint_minutes: float = Field(default=5.0, ge=0)
     """Minutes between checkpoints from which the run can be resumed. Another checkpoint is written after every
     evaluation."""
     tensorboard: bool = False
-    """Also write losses, scores and the map of the gates for TensorBoard. This needs the extra `tensorboard`."""
+    """Also write losses, scores and the map of the gates for TensorBoard, which is installed with the extra
+    `tensorboard`."""
     log_uas: bool = False
-    """Also write, at every evaluation, how often each attention head attends from a word to its syntactic head in the
+    """At every evaluation, also write how often each attention head attends from a word to its syntactic head in the
     trees of dev."""
     log_train_loss: int = Field(default=0, ge=0)
-    """Number of first training sentences whose mean loss, without dropout and in fp32, is also written at every
-    evaluation, so that runs can be compared at equal training loss (0 for none)."""
+    """Number of training sentences, counted from the first one, whose mean loss is also written at every evaluation (0
+    for none). The loss is computed without dropout and in fp32, so that runs can be compared at equal training loss."""
     seed: int = Field(default=1, ge=0, lt=2**63)
     """Seed of all random numbers of the run."""
 
@@ -298,19 +301,21 @@ class PruningConfig(Block):
 
     method: Literal["none", "gates", "topk", "importance", "random", "given", "fisher", "stable"] = "none"
     """With gates, Hard Concrete gates learn which heads are closed. With topk, exactly `keep` gates are open at every
-    step. The other methods fix a mask. importance and fisher choose the heads on a finished run, stable keeps the heads
-    that `selector` chooses on most halves of the data, given takes the heads that `heads` names, and random is the
-    control."""
+    step. The other methods fix a mask. importance and fisher choose the heads on a finished run, and stable keeps the
+    heads that `selector` chooses on most halves of the data. given keeps the heads that `heads` names, and random draws
+    heads as a control."""
     sets: Annotated[Literal["shared", "per_task"], CountsOnlyWith(method="gates topk given")] = "shared"
-    """One set of gates for all tasks, or one set for each task, which costs one encoding per task."""
+    """All tasks use one set of gates (shared), or each task uses a separate set (per_task), which requires one encoding
+    per task."""
     closed: Annotated[Closed, CountsOnlyWith(method=f"{GATE_METHODS} {MASK_METHODS}")] = "zero"
-    """Output that replaces that of a closed head. zero means no output. mean is the mean over the sub-words of the
-    training sentences, measured before the first update with all heads open. resample is the output of the head for
-    another sentence of the batch. optimal is a constant that starts at the mean and is learnt with the other
-    weights."""
+    """Replacement for the output of a closed head. zero means no output. mean is the mean output of the head over the
+    sub-words of the training sentences, measured before the first update with all heads open. resample is the output of
+    the head for another sentence of the batch. optimal is a constant that starts at the mean and is learnt with the
+    other weights."""
     penalty: Annotated[Literal["lambda", "target", "exact", "lagrangian"], CountsOnlyWith(method="gates")] = "lambda"
-    """lambda is a constant penalty on each open head. target steers to `keep` open heads. exact steers and then fixes
-    the best `keep` heads. lagrangian does the same as exact with the multipliers of CoFi and The Heuristic Core."""
+    """lambda is a constant penalty on each open head. target steers the number of open heads to `keep`. exact does the
+    same and then fixes the best `keep` heads. lagrangian does the same as exact with the multipliers of CoFi and The
+    Heuristic Core."""
     strength: Annotated[float, CountsOnlyWith(penalty="lambda")] = Field(default=0.01, ge=0)
     """Strength λ of penalty: lambda."""
     in_loss: Annotated[bool, CountsOnlyWith(penalty="lambda")] = False
@@ -322,7 +327,7 @@ class PruningConfig(Block):
         default=None, ge=0
     )
     """Number of heads that stay open in each set, for fixed masks, topk and all penalties except lambda. With stable,
-    each half chooses this number."""
+    this number of heads is chosen on each half."""
     warmup: Annotated[float | None, CountsOnlyWith(method=GATE_METHODS, selector=GATE_METHODS, noise="True")] = Field(
         default=None, ge=0, le=1
     )
@@ -331,8 +336,8 @@ class PruningConfig(Block):
     settle: Annotated[float | None, CountsOnlyWith(penalty=SIZE_PENALTIES, selector="gates", noise="True run")] = Field(
         default=None, ge=0, le=1
     )
-    """Share of the updates after which an epoch may be the best. The default is 0.6 for target, and 0.7 for exact,
-    lagrangian and noise, which fix the heads at this point."""
+    """Share of the updates after which an epoch can be chosen as the best. The default is 0.6 for target. For exact,
+    lagrangian and noise, which fix the heads at this point, the default is 0.7."""
     init: Annotated[Literal["paper", "open"], CountsOnlyWith(method=GATE_METHODS, selector=GATE_METHODS)] = "paper"
     """Gates start half open with some noise, as in He and Choi 2021 (paper), or fully open (open, which is the default
     of stable)."""
@@ -352,17 +357,17 @@ class PruningConfig(Block):
     importance_sentences: Annotated[int, CountsOnlyWith(method=RANK_METHODS)] = Field(default=1024, ge=1)
     """Number of training sentences on which importance, fisher and stable choose the heads."""
     heads: Annotated[HeadsConfig | None, CountsOnlyWith(method="given")] = None
-    """Open heads of given, for all tasks or, with sets: per_task, for each task (sparse sharing)."""
+    """Heads that stay open with method: given. With sets: per_task, each task has separate heads (sparse sharing)."""
     layers_like: Annotated[str | None, CountsOnlyWith(method="random")] = None
-    """Run with gates, from which random takes the number of open heads of each layer (if not given, the heads are
-    spread evenly over layers)."""
+    """Run with gates whose number of open heads in each layer random copies (if not given, the heads are spread evenly
+    over layers)."""
     draw: Annotated[int | None, CountsOnlyWith(method="random")] = Field(default=None, ge=0, lt=2**63)
-    """Seed of the heads that random draws, so that runs of other tasks and training seeds have the same heads. The
-    heads of a smaller `keep` are a subset of those of a larger `keep`. If not given, the training seed and the tasks
-    decide."""
+    """Seed with which random draws heads, so that runs of other tasks and training seeds use the same heads. The heads
+    drawn for a smaller `keep` are a subset of the heads drawn for a larger `keep`. If not given, the training seed and
+    the tasks decide."""
     selector: Annotated[str, CountsOnlyWith(method="stable")] = "fisher"
-    """Selector that chooses `keep` heads on each half, which is importance, fisher, gates or topk. gates (with penalty:
-    exact) and topk train only the gates. Functions in training/pruning/selectors.py add further selectors."""
+    """Selector (importance, fisher, gates or topk) that chooses `keep` heads on each half. gates (with penalty: exact)
+    and topk train only the gates. Functions in training/pruning/selectors.py add further selectors."""
     selector_updates: Annotated[int, CountsOnlyWith(selector=GATE_METHODS)] = Field(default=250, ge=1)
     """Number of updates on each half, for the selectors gates and topk."""
     selector_sentences: Annotated[int, CountsOnlyWith(selector=GATE_METHODS)] = Field(default=4, ge=1)
@@ -433,13 +438,13 @@ class SyntaxConfig(Block):
     """Strength λ of the penalty. A number above 0 suppresses attention along arcs, a number below 0 promotes it, and 0
     turns the penalty off."""
     variant: Literal["max", "norm"] = "max"
-    """Cost of an arc, which is the largest weight that any head puts on it (max), or the p-norm of the weights over all
-    heads (norm)."""
+    """The cost of an arc is the largest attention weight of any head on this arc (max), or the p-norm of the weights of
+    all heads (norm)."""
     norm: Annotated[float, CountsOnlyWith(variant="norm")] = Field(default=1.0, ge=1)
     """Exponent p of variant: norm."""
     scale: Literal["sum", "mean"] = "sum"
-    """Costs are added over the arcs of a batch in both directions (sum, as published), so that λ depends on the size of
-    the batch, or averaged over them (mean)."""
+    """The costs of the arcs of a batch, in both directions, are added (sum, as published) or averaged (mean). With sum,
+    the effect of λ depends on the size of the batch."""
     release: int | None = Field(default=None, ge=1)
     """Update from which on λ is 0 (never, if not given)."""
     heads: tuple[str, ...] | None = None
@@ -493,15 +498,14 @@ class ProtectConfig(Block):
     heads: HeadsConfig
     """Heads that gradients of tasks do not change."""
     tasks: tuple[str, ...] = ()
-    """Tasks whose gradients do not change these heads (all tasks, if not given)."""
+    """Tasks whose gradients do not change the protected heads (all tasks, if not given)."""
 
 
 class ProjectConfig(Block):
     """Conflicting parts of the gradients of tasks are removed (PCGrad)."""
 
     at: Literal["features", "heads"] = "features"
-    """Place of the gradients that are projected, which is the output of the encoder (features) or the weights of each
-    head (heads)."""
+    """Gradients are projected at the output of the encoder (features) or at the weights of each head (heads)."""
     heads: Annotated[HeadsConfig, CountsOnlyWith(at="heads")] = HeadsConfig(rule="all")
     """Heads whose gradients are projected, for at: heads."""
 
@@ -515,7 +519,8 @@ class MergeConfig(Block):
     """fisher weighs the heads of the runs by the Fisher information of each task. arithmetic adds the changes of all
     runs. ties adds only the changes whose sign prevails."""
     scale: Annotated[float | None, CountsOnlyWith(method="arithmetic ties")] = Field(default=None, gt=0)
-    """Factor by which changes are multiplied. The default is 1 / number of tasks for arithmetic, and 1 for ties."""
+    """Factor by which the changes are multiplied. The default is 1 divided by the number of tasks for arithmetic, and 1
+    for ties."""
     keep: Annotated[float, CountsOnlyWith(method="ties")] = Field(default=0.2, gt=0, le=1)
     """Share of each task's changes that ties keeps, the largest first."""
     sentences: Annotated[int, CountsOnlyWith(method="fisher")] = Field(default=512, ge=1)
@@ -546,7 +551,7 @@ class TreatmentConfig(Block):
     clone: CloneConfig | None = None
     """Each task has a separate copy of some heads."""
     protect: ProtectConfig | None = None
-    """Gradients of tasks do not change some heads."""
+    """Some heads are protected from the gradients of tasks."""
     project: ProjectConfig | None = None
     """Conflicting parts of gradients are removed."""
     merge: MergeConfig | None = None

@@ -139,7 +139,7 @@ class Config(Block):
     """Tasks that are trained jointly. One task means single-task training (STL), and several mean multi-task training
     (MTL). If not given, `mtlprune train` takes the tasks of the corpus."""
     encoder: EncoderConfig = EncoderConfig()
-    """The encoder, and the way in which its output becomes vectors of words."""
+    """The encoder, and how its output becomes word vectors."""
     decoders: DecodersConfig = DecodersConfig()
     """Settings of each decoder."""
     train: TrainConfig = TrainConfig()

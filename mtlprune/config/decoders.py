@@ -26,9 +26,9 @@ class NEROptions(DecoderOptions):
     size: int = Field(default=150, ge=1, le=100_000)
     """Width of the start and end projections."""
     loss_per: Literal["word", "span"] = "word"
-    """Divisor of the summed loss, which is the number of words of the batch, as for the other losses, or the number of
-    its candidate spans, as in the paper. With spans, the loss is so small that joint training hardly learns NER if the
-    five losses are simply added."""
+    """The summed loss is divided by the number of words in the batch, as in other decoders (word), or by the number of
+    candidate spans, as in He and Choi (2021) (span). With span, the loss is so small that joint training hardly learns
+    NER if the five losses are simply added."""
 
 
 class DEPOptions(DecoderOptions):
@@ -39,15 +39,16 @@ class DEPOptions(DecoderOptions):
     relation_size: int = Field(default=100, ge=1, le=100_000)
     """Width of the relation vectors (the hidden layer of an MLP scorer is twice as wide)."""
     relation_scorer: PairScorer = "biaffine"
-    """biaffine is the scorer of the paper. mlp has two layers over the joined vectors of dependent and head, and is
-    many times cheaper."""
+    """biaffine is the scorer of He and Choi (2021). mlp consists of two layers over the concatenated vectors of
+    dependent and head, and is many times cheaper."""
     dropout: float = Field(default=0.33, ge=0, le=0.99)
     """Dropout in the MLPs, shared across a sentence."""
     score_punctuation: bool = True
-    """If true, the main score (LAS) counts punctuation, unlike the score of the paper. All variants of the score are
-    reported in both cases."""
+    """If true, the main score (LAS) includes punctuation, unlike the score of He and Choi (2021). All variants of the
+    score are always reported."""
     projective: bool = False
-    """Decode only projective trees with Eisner's algorithm, as the paper does, instead of maximum spanning trees."""
+    """Decode only projective trees with Eisner's algorithm, as in He and Choi (2021), instead of maximum spanning
+    trees."""
 
 
 class CONOptions(DecoderOptions):
@@ -58,8 +59,8 @@ class CONOptions(DecoderOptions):
     label_size: int = Field(default=100, ge=1, le=100_000)
     """Width of the label vectors (the hidden layer of an MLP scorer is twice as wide)."""
     label_scorer: PairScorer = "biaffine"
-    """biaffine is the scorer of the paper. mlp has two layers over the joined vectors of both ends of a span, and is
-    many times cheaper."""
+    """biaffine is the scorer of He and Choi (2021). mlp consists of two layers over the concatenated vectors of both
+    ends of a span, and is many times cheaper."""
     dropout: float = Field(default=0.33, ge=0, le=0.99)
     """Dropout in the MLPs, shared across a sentence."""
 
@@ -76,28 +77,27 @@ class SRLOptions(DecoderOptions):
     dropout: float = Field(default=0.2, ge=0, le=0.99)
     """Dropout after each hidden layer and on the width embedding."""
     argument_scorer: Literal["biaffine", "mlp"] = "biaffine"
-    """mlp is the scorer of the paper, which reads the whole vector of a span. biaffine reads only the first and the
-    last word, and is many times cheaper."""
+    """mlp is the scorer of He and Choi (2021), which reads the whole vector of a span. biaffine reads only the first
+    and the last word, and is many times cheaper."""
     affinity: bool = True
-    """Add a bilinear score of span and predicate to every role. The paper does not use this score, and with its sum of
-    two parts the model learns slowly which predicate a span belongs to."""
+    """Add a bilinear score of span and predicate to every role. He and Choi (2021) do not use this score. Without this
+    score, the model learns slowly which predicate a span belongs to."""
     argument_ratio: float = Field(default=0.8, gt=0)
     """Number of spans that are kept for labelling, per word of the sentence."""
     predicate_ratio: float = Field(default=0.4, gt=0)
     """Number of words that are kept as possible predicates, per word of the sentence, for predicates: ranked."""
     predicates: Literal["classified", "ranked"] = "classified"
-    """With ranked, as in the paper, the best words are kept, and a word that gets an argument is a predicate. With
-    classified, a binary loss decides for each word and each span, labels are trained on gold predicates, and gold spans
-    are never pruned in training."""
+    """With ranked, as in He and Choi (2021), the best words are kept, and a word that receives an argument is a
+    predicate. With classified, a binary classifier decides for each word and each span, labels are trained on gold
+    predicates, and gold spans are never pruned in training."""
 
 
 class SentenceOptions(DecoderOptions):
     """Decoder of whole sentences."""
 
     pooling: Literal["mean", "first"] = "mean"
-    """Vector of a sentence, which is the mean of the vectors of its words (mean) or the vector of the first special
-    token (first). Models of transformers for sequence classification read the first special token (`mtlprune export
-    --head`)."""
+    """The vector of a sentence is the mean of its word vectors (mean) or the vector of the first special token (first).
+    Sequence classifiers of transformers read the first special token (`mtlprune export --head`)."""
     dropout: float = Field(default=0.1, ge=0, le=0.99)
     """Dropout of the vector of a sentence."""
 

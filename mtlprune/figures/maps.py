@@ -31,7 +31,7 @@ _MAX_EVALUATIONS_SHOWN = 12
 
 @dataclass(frozen=True)
 class GateMap:
-    """A map of gates, with its name and the runs that it shows."""
+    """A map of gates, with the name of the map and the runs that the map shows."""
 
     kind: str
     """run, frequency, seeds, mean, tasks, difference or training."""

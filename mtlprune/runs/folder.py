@@ -71,7 +71,7 @@ ANEW = "restore the file, or train the run again with another --out"
 
 
 class RunFolder:
-    """A folder that holds one run, or a run of a study (STUDY/NAME). The folder may be missing. Raises RunError if the
+    """The folder of a run, or a run in a packed study (STUDY/NAME). The folder need not exist. Raises RunError if the
     study is damaged."""
 
     def __init__(self, path: str | Path) -> None:

@@ -42,7 +42,7 @@ class ResultError(files.RunError):
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """The result of an analysis, which has tidy tables, and the data and settings from which they come.
+    """The result of an analysis, with tidy tables, and with the data and settings from which the tables were computed.
 
     Attributes:
         analysis: the name of the analysis, with which the files of the folder begin.

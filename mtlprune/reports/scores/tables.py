@@ -87,7 +87,7 @@ class Tested:
 
 @dataclass
 class Comparison(Columns):
-    """Columns of scores with the tests of their differences."""
+    """A table of scores, with tests of the differences between columns."""
 
     tests: dict[tuple[int, str], Tested] = field(default_factory=dict)
     """Column and task → the test of that difference."""

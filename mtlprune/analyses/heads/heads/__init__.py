@@ -21,7 +21,7 @@ ANALYSIS = Analysis(
     name="heads",
     title="Every head",
     key="head-table",
-    question="Which measures does each head have, in one table?",
+    question="Which values do all measures take for each head?",
     help="""Join claims and gates of runs with the measures of analyses into one table, with one row for each head.
 
     Name runs with gates and folders of probes and other analyses. Columns are correlated within layers by Spearman's

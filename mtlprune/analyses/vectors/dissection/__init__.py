@@ -58,7 +58,7 @@ ANALYSIS = Analysis(
     name="dissection",
     title="Exact decomposition",
     key="exact-decomposition",
-    question="Which part of a vector comes from input, heads, feed-forward and biases?",
+    question="Which parts of a vector come from input, heads, feed-forward layers and biases?",
     help="""Split vectors exactly into parts from the input, from heads, from feed-forward parts and from biases.
 
     The analysis computes the importance of each part by layer, and of each head in the last layer. It scores each of
