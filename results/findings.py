@@ -198,8 +198,9 @@ def findings(page: Page) -> str:
         "encoders (MiniLM, MPNet), the corpora (EWT, MASC) and the tasks (POS, NER, DEP, CON, SRL). [The "
         "register](REGISTER.md) lists every test. `python results/findings.py` makes this page.",
         "",
-        "*Supported* means that the predicted effect is there. *Not supported*, or *contradicted* in one place, means "
-        "that an effect of the predicted size is ruled out. *Undecided* means that the data allow both.",
+        "*Supported* means that the predicted effect is there. *Not supported* means that the data rule out an effect "
+        "of the predicted size, which is called *contradicted* for a single encoder and corpus. *Undecided* means that "
+        "the data allow both.",
     ]
     for place, (name, finding) in enumerate(page.findings.items(), start=1):
         lines += [
