@@ -28,7 +28,7 @@ def bench(
     memory: Annotated[bool, typer.Option(help="Also train in a new process and report its peak memory.")] = True,
     out: Annotated[Path | None, typer.Option(help="JSON file to which the numbers are also written.")] = None,
 ) -> None:
-    """Compare the speed of single-task training (STL), joint training (MTL) and evaluation with plain fine-tuning.
+    """Compare the speed of single-task and joint training (STL, MTL) and of evaluation with that of plain fine-tuning.
 
     A step of plain fine-tuning trains the whole encoder, all embedding rows included, with a minimal output layer.
     Evaluation is compared with a forward pass of the encoder. The measurements are interleaved.
