@@ -2,7 +2,7 @@
 
 How linear are feed-forward parts; which term carries the loss of multi-task learning; do gates keep the heads with the
 largest shares; is what the heads of the joint encoder add a compromise between those of single-task ones. ``frames``
-and ``side_by_side`` make tidy_frame tables of it.
+and ``side_by_side`` make tidy tables of these.
 
 Letters for shapes: N tokens, P features read, Q features given, W words, L layers, A heads a layer, T = 4 terms, S = 16
 subsets, X sentences, M sampled words, H hidden size, D seeds of decoders, U items of a task.
