@@ -38,7 +38,7 @@ COMMANDS = [line for line in SHELL if line.startswith(("mtlprune ", "echo "))]
 
 
 def test_every_line_is_accounted_for() -> None:
-    assert {kind for kind, _ in BLOCKS} == {"sh", "python", "bibtex"}
+    assert {kind for kind, _ in BLOCKS} == {"sh", "python", "bibtex", "text"}
     assert sorted(SHELL) == sorted([*INSTALLS, ACTIVATE, *SCRIPTS, *COMMANDS])
     assert len(INSTALLS) == 2 and SHELL[:2] == [INSTALLS[0], ACTIVATE]
 

@@ -125,7 +125,7 @@ _ColumnNames = Annotated[
         metavar="NAMES",
         help="Contents of the columns: word, pos, ner, con, srl, head and relation, lemma, _ for a column to skip, "
         "or NAME:KIND for a layer of another name, such as chunk:spans, where KIND is tags, spans or brackets. "
-        "A final ... stands for columns that only some lines contain. For data sets, give names of columns, "
+        "A final ... means columns that only some lines contain. For data sets, give names of columns, "
         "such as tokens=word,tags=ner. For tables and data sets with one sentence per row, write "
         "text=words,label=topic, where KIND is label, number or labels. Two columns of words form a pair of texts.",
     ),

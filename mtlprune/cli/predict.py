@@ -56,7 +56,7 @@ def predict(
         Path,
         typer.Argument(
             help="Text with one sentence per line and spaces or tabs between words, CoNLL-U (.conllu, .conll, "
-            ".conllup, .cupt), or JSON Lines (.jsonl). The name - stands for standard input."
+            ".conllup, .cupt), or JSON Lines (.jsonl). The name - means standard input."
         ),
     ],
     out: Annotated[Path | None, typer.Option(help="File to write to instead of the terminal.")] = None,
