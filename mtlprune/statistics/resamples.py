@@ -19,6 +19,10 @@ from scipy import optimize
 from mtlprune.statistics.standard_errors import LEVEL, ROUNDING, Floats, StandardError
 
 CHUNK = 4_000_000  # weights drawn at a time
+SUMS = 8_000_000
+"""Sums held at a time, so that memory does not grow with the number of runs."""
+_MAX_CACHED_DRAWS = 50_000_000
+"""Draws that are kept from one call to the next, of one byte each."""
 FEW_SENTENCES = 0.25
 """Counts that are 0 in all but this share of the sentences are summed over the others only."""
 _EXACT_IN_FLOAT32 = 2**24  # whole numbers up to here
@@ -102,17 +106,39 @@ def percentiles(booted: Floats) -> tuple[float, float]:
     return (float(low), float(high)) if np.ptp(booted) > ROUNDING else (math.nan, math.nan)
 
 
-def resampled_sums(systems: Sequence[System], resamples: int, seed: int) -> Iterator[list[Floats]]:
-    """Counts of every system (C, S, K), summed over sentences drawn with replacement, the same for all; in chunks."""
-    sentences = systems[0].counts.shape[1]
-    # A stream of its own: `significance` draws swaps beside resamples, so that its resamples are others.
-    generator = np.random.default_rng([seed, sentences])
-    summed, dtype = summing(dict(enumerate(systems)), sentences)
+def _draw_times(seed: int, sentences: int, resamples: int, stream: tuple[int, ...]) -> Iterator[NDArray[np.integer]]:
+    """Draw chunks of C resamples: how often each sentence occurs, (C, N)."""
+    generator = np.random.default_rng(np.random.SeedSequence([seed, sentences], spawn_key=stream))
     size = max(1, CHUNK // sentences)
     for start in range(0, resamples, size):
-        times = drawn_times(generator, min(size, resamples - start), sentences)
-        sums = summed(times.T.astype(dtype, order="C"))
-        yield [np.moveaxis(sums[place], -1, 0).astype(np.float64) for place in range(len(systems))]
+        yield drawn_times(generator, min(size, resamples - start), sentences)
+
+
+@functools.lru_cache(maxsize=1)
+def _cached_times(seed: int, sentences: int, resamples: int, stream: tuple[int, ...]) -> list[NDArray[np.integer]]:
+    """Keep what `_draw_times` draws for the next call, because a page tests many tables of the same sentences."""
+    return [times.astype(np.uint8) for times in _draw_times(seed, sentences, resamples, stream)]
+
+
+def resampled_sums(
+    systems: Sequence[System], resamples: int, seed: int, stream: tuple[int, ...] = ()
+) -> Iterator[list[Floats]]:
+    """Sum the counts of every system over sentences drawn with replacement, the same sentences for all systems.
+
+    Args:
+        stream: which of several independent streams of random numbers of ``seed`` the sentences are drawn from.
+
+    Yields:
+        Part of the resamples: for each system its sums, (C, S, K).
+    """
+    sentences = systems[0].counts.shape[1]
+    summed, dtype = summing(dict(enumerate(systems)), sentences)
+    draw = _cached_times if resamples * sentences <= _MAX_CACHED_DRAWS else _draw_times
+    rows = max(1, SUMS // sum(system.totals.size for system in systems))
+    for chunk in draw(seed, sentences, resamples, stream):
+        for times in (chunk[start : start + rows] for start in range(0, len(chunk), rows)):
+            sums = summed(times.T.astype(dtype, order="C"))
+            yield [np.moveaxis(sums[place], -1, 0).astype(np.float64) for place in range(len(systems))]
 
 
 class Resampled(NamedTuple):
@@ -135,12 +161,20 @@ def weighted(figures: Sequence[Resampled], weights: Sequence[float] | Floats | N
 
 
 def resampled_scores(
-    systems: Sequence[System], resamples: int, seed: int, on_chunk: Callable[[], None] = lambda: None
+    systems: Sequence[System],
+    resamples: int,
+    seed: int,
+    on_chunk: Callable[[], None] = lambda: None,
+    stream: tuple[int, ...] = (),
 ) -> list[Resampled]:
-    """The scores of every system, on all sentences and on resampled ones, the same for all; ``on_chunk`` is called
-    after each chunk of resamples."""
+    """Score every system on all sentences and on resampled ones, which are the same for all systems.
+
+    Args:
+        on_chunk: called after each chunk of resamples.
+        stream: as in `resampled_sums`.
+    """
     booted: list[list[Floats]] = [[] for _ in systems]
-    for sums in resampled_sums(systems, resamples, seed) if systems else ():
+    for sums in resampled_sums(systems, resamples, seed, stream) if systems else ():
         for parts, system, part in zip(booted, systems, sums, strict=True):
             parts.append(system.scores(part))
         on_chunk()

@@ -11,19 +11,17 @@ meetings of a run of one setting with one of another.
 import functools
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mtlprune.statistics.resamples import CHUNK, System, drawn_times, percentiles, summing
+from mtlprune.statistics.resamples import CHUNK, SUMS, Resampled, System, percentiles, resampled_scores, summing
 from mtlprune.statistics.standard_errors import CONSTANT, Floats, StandardError
 
-SUMS = 8_000_000
-"""Sums held at a time, so that memory does not grow with the number of runs."""
-_MAX_CACHED_DRAWS = 50_000_000
-"""Draws that are kept from one call to the next, of two bytes each."""
+BOOTSTRAP, SWAPS = (0,), (1,)
+"""The streams of random numbers that resamples and swaps are drawn from."""
 MEETINGS = 100
 """Up to ten runs a side, each meets each; of more, evenly chosen ones."""
 
@@ -94,31 +92,35 @@ def differences(
     Args:
         pairs: places in ``systems``; both systems of a pair hold the same sentences in the same order.
     """
-    draws_of_pairs = {}
+    tested = {}
     for sentences in {systems[first].counts.shape[1] for first, _ in pairs}:
         here = sorted({place for pair in pairs for place in pair if systems[place].counts.shape[1] == sentences})
         within = [pair for pair in pairs if systems[pair[0]].counts.shape[1] == sentences]
-        draws_of_pairs.update(
-            _draw_differences({place: systems[place] for place in here}, within, sentences, resamples, seed)
-        )
-    return [_difference(systems[a], systems[b], *draws_of_pairs[a, b], resamples) for a, b in pairs]
+        resampled = resampled_scores([systems[place] for place in here], resamples, seed, stream=BOOTSTRAP)
+        scores = dict(zip(here, resampled, strict=True))
+        swapped = _swapped_differences({place: systems[place] for place in here}, within, sentences, resamples, seed)
+        for a, b in within:
+            tested[a, b] = _difference(systems[a], systems[b], scores[a], scores[b], swapped[a, b], resamples)
+    return [tested[pair] for pair in pairs]
 
 
-def _difference(first: System, second: System, booted: Sequence[Floats], swapped: Floats, resamples: int) -> Difference:
-    """Test of two systems by their scores (R, S) on resampled sentences, and differences (R,) of swapped ones."""
-    scores = [system.scores(system.totals) for system in (first, second)]
-    delta = float(scores[0].mean() - scores[1].mean())
+def _difference(
+    first: System, second: System, scores: Resampled, others: Resampled, swapped: Floats, resamples: int
+) -> Difference:
+    """Test two systems by their scores, and by differences (R,) with sentences swapped between them."""
+    observed, booted = [scores.observed, others.observed], [scores.booted, others.booted]
+    delta = float(observed[0].mean() - observed[1].mean())
     all_counts = np.concatenate([first.counts, second.counts])
     differing = np.flatnonzero((all_counts != all_counts[:1]).any((0, 2)))  # where swapping changes anything
     exact = 2 ** min(len(differing), 60) <= resamples
     if exact:
         swapped = _enumerated(first, second, differing)
     reached = int((np.abs(swapped) >= abs(delta) - 1e-9).sum())
-    error = _error(first, second, scores, booted)
+    error = _error(first, second, observed, booted)
     wide = error.half_width()
     delta_draws = booted[0].mean(1) - booted[1].mean(1)
     low, high = percentiles(delta_draws)
-    seen_by = error if min(map(len, scores)) > 1 else StandardError.of([np.full(1, delta)], [delta_draws[:, None]])
+    seen_by = error if min(map(len, observed)) > 1 else StandardError.of([np.full(1, delta)], [delta_draws[:, None]])
     return Difference(
         delta=delta,
         low=low,
@@ -151,45 +153,21 @@ def _error(first: System, second: System, scores: Sequence[Floats], booted: Sequ
 # --- resampling ------------------------------------------------------------------------------------------------------
 
 
-def _draw_differences(
+def _swapped_differences(
     systems: Mapping[int, System], pairs: Sequence[tuple[int, int]], sentences: int, resamples: int, seed: int
-) -> dict[tuple[int, int], tuple[list[Floats], Floats]]:
-    """Pair → scores (R, S) of either system on bootstrapped sentences, and differences (R,) of sentences swapped.
-
-    Counts of all systems lie side by side, so that a chunk costs two matrix products, (C, N) by (N, ΣSK).
-    """
+) -> dict[tuple[int, int], Floats]:
+    """Swap sentences at random between the two systems of each pair: pair → differences (R,)."""
     summed, dtype = summing(systems, sentences)
-    scores = {place: np.empty((resamples, len(system.counts))) for place, system in systems.items()}
-    swapped = {pair: np.empty(resamples) for pair in pairs}
+    generator = np.random.default_rng(np.random.SeedSequence([seed, sentences], spawn_key=SWAPS))
     step = max(1, SUMS // sum(system.totals.size for system in systems.values()))
-    draws = _cached_draws if resamples * sentences <= _MAX_CACHED_DRAWS else _draws
-    drawn_so_far = 0
-    for chunk in draws(seed, sentences, resamples):
-        weights, signs = (part.T.astype(dtype, order="C") for part in chunk)  # (N, C)
-        for block in (slice(start, start + step) for start in range(0, weights.shape[1], step)):
-            booted, signed = (summed(draws[:, block]) for draws in (weights, signs))
-            here = slice(drawn_so_far + block.start, drawn_so_far + min(block.stop, weights.shape[1]))
-            for place, system in systems.items():
-                scores[place][here] = system.scores(np.moveaxis(booted[place], 1, -1).astype(np.float64)).T
+    swapped: dict[tuple[int, int], list[Floats]] = {pair: [] for pair in pairs}
+    for start in range(0, resamples, size := max(1, CHUNK // sentences)):
+        chunk = 2 * generator.integers(0, 2, (min(size, resamples - start), sentences), dtype=np.int8) - 1  # (C, N)
+        for signs in (chunk[row : row + step] for row in range(0, len(chunk), step)):
+            signed = summed(signs.T.astype(dtype, order="C"))
             for a, b in pairs:
-                swapped[a, b][here] = _swapped(systems[a], systems[b], signed[a], signed[b])
-        drawn_so_far += weights.shape[1]
-    return {(a, b): ([scores[a], scores[b]], swapped[a, b]) for a, b in pairs}
-
-
-def _draws(seed: int, sentences: int, resamples: int) -> Iterator[tuple[NDArray[np.integer], NDArray[np.integer]]]:
-    """Draw chunks of C resamples: how often each sentence occurs, and its side in the swap, 1 or −1; (C, N) each."""
-    boot, swap = (np.random.default_rng(child) for child in np.random.SeedSequence([seed, sentences]).spawn(2))
-    size = max(1, CHUNK // sentences)
-    for start in range(0, resamples, size):
-        rows = min(size, resamples - start)
-        yield drawn_times(boot, rows, sentences), 2 * swap.integers(0, 2, (rows, sentences), dtype=np.int8) - 1
-
-
-@functools.lru_cache(maxsize=1)
-def _cached_draws(seed: int, sentences: int, resamples: int) -> list[tuple[NDArray[np.integer], NDArray[np.integer]]]:
-    """The same, kept for the next call: a page tests many tables of the same sentences."""
-    return [(times.astype(np.uint8), signs) for times, signs in _draws(seed, sentences, resamples)]
+                swapped[a, b].append(_swapped(systems[a], systems[b], signed[a], signed[b]))
+    return {pair: np.concatenate(parts) for pair, parts in swapped.items()}
 
 
 def _paired(first: System, second: System) -> bool:
