@@ -1,4 +1,4 @@
-"""Overlap of claims: do tasks keep the same heads open, beyond what the depth of layers explains? (He and Choi 2021)"""
+"""Analysis ``claims``: do tasks keep the same heads open, beyond what layer depth explains? (He and Choi 2021)"""
 
 from pydantic import Field
 
@@ -7,7 +7,7 @@ from mtlprune.io.block import Block
 
 
 class ClaimsOptions(Block):
-    """The size of permutation tests."""
+    """Options of ``mtlprune claims``: how many permutations its tests draw."""
 
     permutations: int = Field(default=10_000, ge=0, description="Number of permutations of each test.")
 

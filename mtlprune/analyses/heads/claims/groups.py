@@ -1,10 +1,11 @@
-"""Do heads that many tasks claim differ from others of their layers? Permutation tests within layers.
+"""Test whether heads that many tasks claim differ from the other heads of their layers.
 
-Depth alone predicts both which heads tasks keep and most of what can be measured of them, so values are compared within
-layers only. Groups are those of ``mtlprune claims``: stem heads (claimed by STEM_TASKS single tasks or more),
-exclusive ones (by one), free ones (by none).
+Other analyses use this module to compare their measures of heads by claims. Layer depth alone predicts both which heads
+tasks keep open and most properties of a head, so heads are compared, and permuted, within their layers only. The groups
+are those of ``mtlprune claims``: stem heads (claimed by STEM_TASKS or more single tasks), exclusive heads (claimed by
+exactly one) and free heads (claimed by none).
 
-Letters: L layers, A heads a layer, P permutations.
+Letters for shapes: L layers, A heads per layer.
 """
 
 import math
@@ -30,18 +31,18 @@ Grid = NDArray[np.float64]  # (L, A)
 
 GROUPS = ("stem", "exclusive", "free")
 PERMUTATIONS = 10_000
-"""Permutations of heads within layers."""
+"""Default number of permutations of heads within layers."""
 
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """Heads by how many single tasks claim them.
+    """Heads grouped by how many single tasks claim them.
 
     Attributes:
-        encoder: that the runs began with.
-        labels: the single tasks.
-        counts: (L, A), how many of them claim a head.
-        gates: label → mean gate over seeds, (L, A), joint labels too.
+        encoder: name of the encoder from which the runs started.
+        labels: labels of the single tasks.
+        counts: (L, A), number of single tasks that claim each head.
+        gates: for each label, of single tasks and of joint runs, the mean gate of each head over seeds, (L, A).
     """
 
     encoder: str
@@ -50,25 +51,25 @@ class Groups:
     gates: dict[str, Grid]
 
     def of(self, name: str) -> NDArray[np.bool_]:
-        """(L, A): the heads of one of GROUPS."""
+        """Return the mask (L, A) of the heads in the group ``name``, one of GROUPS."""
         if name == "stem":
             return self.counts >= STEM_TASKS
         return self.counts == (1 if name == "exclusive" else 0)
 
     def fit(self, encoder: Mapping[str, Any]) -> bool:
-        """True where they are of the heads of one of ``about["encoders"]``."""
+        """Return whether these groups describe the heads of ``encoder``, an entry of ``about["encoders"]``."""
         return encoder["kind"] == self.encoder and (encoder["layers"], encoder["heads"]) == self.counts.shape
 
     def mean_gate(self) -> Grid:
-        """(L, A): over the single tasks."""
+        """Return the mean gate of each head over the single tasks, (L, A)."""
         return np.mean([gate for label, gate in self.gates.items() if not is_joint(label)], axis=0)
 
 
 def _read_groups(claims: Sequence[Claim]) -> Groups:
-    """Count claims of single tasks.
+    """Count how many single tasks claim each head.
 
     Raises:
-        ClaimError: no run of a single task is among them, or a run is there twice.
+        ClaimError: if no claim comes from a run of a single task, or if a run occurs twice.
     """
     run_groups = group(claims)
     single = [run_group for run_group in run_groups if not run_group.joint]
@@ -83,10 +84,14 @@ def _read_groups(claims: Sequence[Claim]) -> Groups:
 
 
 def groups_of(claims: Sequence[str | Path], sources: Sequence[Source]) -> Groups | None:
-    """The groups that runs make; None without runs.
+    """Read the runs of ``claims`` and group their heads; return None if no run is named.
+
+    Args:
+        claims: run folders with gates.
+        sources: the encoders and runs that the analysis measures.
 
     Raises:
-        ClaimError: claims that cannot be read, or that are of no encoder that is measured.
+        ClaimError: if the claims cannot be read, or come from an encoder that is not measured.
     """
     if not claims:
         return None
@@ -100,10 +105,10 @@ def groups_of(claims: Sequence[str | Path], sources: Sequence[Source]) -> Groups
 
 
 def claimed_heads(claims: Sequence[str | Path], sources: Sequence[Source]) -> dict[str, NDArray[np.bool_]]:
-    """Label of runs → the heads (L, A) that they claim.
+    """Return, for each label, the mask (L, A) of the heads that most of its runs claim.
 
     Raises:
-        ClaimError: as `groups_of`; no claims, or a label that claims no head or all.
+        ClaimError: as in `groups_of`; also if no run is named, or if a label claims no head or all heads.
     """
     if groups_of(claims, sources) is None:
         raise ClaimError("expected runs with gates or with stable claims, found none; name them with --claims")
@@ -125,14 +130,19 @@ def compared(
     permutations: int = PERMUTATIONS,
     gates: bool = False,
 ) -> Result:
-    """A Result whose ``heads`` are compared by claims, with two frames more; without groups ``claims`` is None.
+    """Return ``result`` with a comparison of the measures of its frame ``heads`` by claims.
 
-    - ``claims``: by head and task the mean ``gate``; ``tasks``, how many single tasks claim the head.
-    - ``tests``: ``term`` is "stem - free", ... or "tasks"; q over all of them; "tasks, pooled" is Spearman's
-      correlation over all heads without regard to layers, and no test.
+    The returned Result has two more frames, and ``about["claims"]`` describes the groups. Without groups there are no
+    new frames, and ``about["claims"]`` is None.
+
+    - ``claims``: the mean ``gate`` of each head for each label, and ``tasks``, the number of single tasks that claim
+      the head.
+    - ``tests``: the tests of `compare`, with ``q`` over all of them (Benjamini and Hochberg). The row "tasks, pooled"
+      is Spearman's correlation over all heads regardless of layer, and has no p-value.
 
     Args:
-        salt, permutations, gates: of ``compare``.
+        measures: names of the measures that are compared.
+        salt, permutations, gates: as in `compare`.
     """
     settings = {**result.about["settings"], "head_permutations": permutations}
     about: dict[str, Any] = {**result.about, "settings": settings, "claims": None}
@@ -182,17 +192,21 @@ def compare(
     salt: int = 62,
     gates: bool = False,
 ) -> list[dict[str, Any]]:
-    """Every measure by pairs of groups, and against the number of tasks that claim a head; heads of one encoder.
+    """Compare every measure between groups of heads, and correlate it with the number of tasks that claim a head.
 
     Args:
-        heads: ``measures`` and ``gate``, (L, A); NaN where there is no head. Closed heads are left out.
-        salt: with the seed, what the permutations are drawn from; each analysis has its own.
-        gates: whether also, as the term "gates", against the mean gate of single tasks, where it says more than claims.
+        groups: groups of the heads of one encoder.
+        heads: for each of ``measures``, and for ``gate``, a value for each head, (L, A); NaN where there is no head.
+            Closed heads are left out.
+        salt: mixed into the seed, so that different analyses draw different permutations.
+        gates: whether measures are also correlated with the mean gate of the single tasks (term "gates"). The test is
+            skipped if these means are proportional to the numbers of tasks, because it would repeat the test "tasks".
 
     Returns:
-        One entry a test: ``measure``, ``term`` ("stem - free", ..., or "tasks"), ``value`` (difference of means within
-        layers; for "tasks" Spearman within layers), ``n`` heads that count, ``p`` (two-sided), and for "tasks" also
-        ``pooled``, Spearman over all heads without regard to layers.
+        One dict for each test: ``measure``; ``term`` ("stem - exclusive", "stem - free", "exclusive - free", "tasks" or
+        "gates"); ``value`` (the difference of means within layers, or Spearman's correlation within layers); ``n``, the
+        number of heads used; the two-sided ``p``; and for correlations also ``pooled``, Spearman's correlation over all
+        heads regardless of layer.
     """
     against: dict[str, Grid] = {"tasks": groups.counts.astype(np.float64)}
     if gates and not np.allclose(groups.mean_gate() * len(groups.labels), groups.counts):
@@ -214,10 +228,15 @@ def compare(
 def difference(
     values: Grid, first: NDArray[np.bool_], second: NDArray[np.bool_], permutations: int, seed: tuple[int, ...]
 ) -> tuple[float, float, int]:
-    """Mean of the first minus that of the second group, within layers; its two-sided p; how many heads take part.
+    """Compute the difference of the means of two groups of heads, with layers as strata.
 
-    A layer that has n₁ and n₂ of them weighs n₁ n₂ / (n₁ + n₂), as if layers had their own means; heads of other groups
-    take no part. Values are permuted within layers, among the heads of the two groups.
+    The difference within a layer with n₁ and n₂ heads of the two groups has the weight n₁ n₂ / (n₁ + n₂), as in a
+    regression with an intercept for each layer. The test permutes values within layers among the heads of the two
+    groups.
+
+    Returns:
+        The mean of the first group minus the mean of the second; its two-sided p; and the number of heads used. The
+        result is (NaN, NaN, 0) if no layer has heads of both groups.
     """
     members = [(group & ~np.isnan(values)).astype(np.float64) for group in (first, second)]
     first_count, two = (member.sum(1, keepdims=True) for member in members)  # (L, 1)

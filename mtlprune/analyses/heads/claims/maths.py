@@ -1,6 +1,7 @@
-"""Overlap of claims beside chance: pairs of labels, runs of one task, heads by number of tasks, single heads.
+"""Compare the overlap of claims with chance: for pairs of labels, runs of one label, and numbers of tasks per head.
 
-Letters: n labels or tasks, S seeds, M runs in all, L layers, A heads a layer, H = L·A, P permutations, C a chunk.
+Letters for shapes: n labels or tasks, S seeds, M runs of all labels, L layers, A heads per layer, H = L·A heads,
+P permutations, C a chunk of permutations.
 """
 
 import itertools
@@ -27,18 +28,23 @@ from mtlprune.statistics.permutation import (
 
 Row = dict[str, Any]
 SHARING = ("shared", "expected", "z", "p")
-"""Open heads that two runs share, averaged over pairs of runs, beside chance within layers: the mean over all
-permutations of heads within layers (exact); (shared − expected) / standard deviation over all such permutations (exact;
-NaN where that is 0); the share of permutations that reach ``shared`` or more (NaN where all give the same, or there
-were none)."""
+"""Columns that compare the number of open heads that two runs share with chance.
+
+``shared`` is the mean over pairs of runs, and ``expected`` is its exact mean over all permutations of heads within
+layers. ``z`` is shared − expected in exact standard deviations over these permutations (NaN if this deviation is 0).
+``p`` is the share of random permutations that reach ``shared`` (NaN without permutations, or if all give the same).
+"""
 UNKNOWN: Row = dict.fromkeys(SHARING, math.nan)
+"""The columns SHARING where nothing can be computed."""
 
 
 def pair_statistics(**figures: Iterable[float]) -> Row:
-    """Figures over pairs of seeds: ``NAME_mean``, ``_sd`` (of the sample, NaN for fewer than two), ``_least``,
-    ``_most``, and ``_number``, for how many pairs the figure is defined.
+    """Summarise statistics of pairs of seeds.
 
-    The pairs are not independent: the spread describes, it is no standard error.
+    Returns:
+        For each statistic NAME: ``NAME_mean``, ``NAME_sd`` (sample standard deviation, NaN for fewer than two pairs),
+        ``NAME_least``, ``NAME_most`` and ``NAME_number``, the number of pairs for which the statistic is defined. The
+        pairs are not independent, so the standard deviation describes their spread, but yields no standard error.
     """
     parts = {"mean": "mean", "sd": "std", "least": "min", "most": "max", "number": "count"}
     series_by_name = {name: pd.Series([*values], dtype=float) for name, values in figures.items()}
@@ -50,18 +56,19 @@ def pair_statistics(**figures: Iterable[float]) -> Row:
 
 
 def compare_pairs(run_groups: Sequence[RunGroup], null: NDArray[np.float64]) -> pd.DataFrame:
-    """Every two labels, one row each.
+    """Compare every two labels.
 
     Args:
-        null: (P, n, n) of shared_null over the same labels.
+        null: (P, n, n), the result of `shared_null` for the same labels.
 
     Returns:
-        ``encoder`` and ``other``, the labels; ``pearson`` of mean gates; ``jaccard_...`` and
-        ``overlap_coefficient_...`` over pairs of a seed of either; SHARING with ``q`` (Benjamini-Hochberg over the
-        pairs); and of the heads that both claim (each by the majority of its seeds) ``claimed``, how many are expected
-        where heads fall anywhere (``claimed_anywhere``, with its ``p_anywhere`` and ``q_anywhere``) and where they fall
-        anywhere within their layers (``claimed_layers``, with its exact ``p_layers``, of a sum of hypergeometric
-        numbers, one a layer).
+        One row for each pair of labels, with the columns ``encoder`` and ``other`` (the labels); ``pearson``, the
+        correlation of mean gates; ``jaccard_...`` and ``overlap_coefficient_...``, `pair_statistics` of open heads over
+        pairs of a seed of one label and a seed of the other; SHARING, with ``q`` (Benjamini and Hochberg over the pairs
+        of labels); and ``claimed``, the number of heads that the majority of seeds of both labels claim. Two null
+        hypotheses yield expectations and p-values of ``claimed``. If heads fall anywhere: ``claimed_anywhere``,
+        ``p_anywhere`` and ``q_anywhere``. If heads fall anywhere within their layers: ``claimed_layers``, and
+        ``p_layers``, the exact p of a sum of hypergeometric variables, one for each layer.
     """
     rows = []
     for (i, run_group), (j, second) in itertools.combinations(enumerate(run_groups), 2):
@@ -86,12 +93,15 @@ def compare_pairs(run_groups: Sequence[RunGroup], null: NDArray[np.float64]) -> 
 
 
 def share_by_seed(run_groups: Sequence[RunGroup], permutations: int, generator: np.random.Generator) -> tuple[Row, Row]:
-    """SHARING of runs of different single tasks, apart for equal and for unequal seeds; z is of neither.
+    """Count the heads that runs of different single tasks share, separately for equal and for unequal seeds.
 
-    Runs with equal seeds see their batches in the same order, so only unequal ones are strangers to each other: a
-    difference between the two is not the tasks' doing. Every pair of labels has equal weight. Under the null of unequal
-    seeds the heads of every label are permuted within layers, all its seeds together; of equal ones there is none. NaN
-    where there are no two runs of different tasks with equal, or with unequal, seeds.
+    Runs with equal seeds see their batches in the same order, so a difference between equal and unequal seeds is not
+    caused by the tasks. Every pair of labels has the same weight. The null hypothesis for unequal seeds permutes the
+    heads of each label within layers, in the same way for all its seeds.
+
+    Returns:
+        SHARING for pairs of runs whose training and selector seeds are both equal (only ``shared``), and for pairs in
+        which both are different (without ``z``). Values are NaN if there are no such pairs.
     """
     if len(run_groups) < 2:
         return UNKNOWN, UNKNOWN
@@ -100,7 +110,11 @@ def share_by_seed(run_groups: Sequence[RunGroup], permutations: int, generator: 
     equal_level = runs.levels[:, None, :2] == runs.levels[None, :, :2]  # (M, M, 2)
 
     def products(values: NDArray[np.float64], used: NDArray[np.bool_]) -> dict[tuple[int, int], NDArray[np.float64]]:
-        """(M, H) → by pair of labels (H, H): products of all heads, their mean over used pairs of the runs."""
+        """Return for each pair of labels the mean outer product of their rows of ``values`` over used pairs of runs.
+
+        With ``values`` (M, H) a result is (H, H), and its trace is the mean number of shared heads. Permuting the heads
+        of a label permutes rows or columns of this matrix, so single runs are not needed any more.
+        """
         means = {}
         for a, b in itertools.combinations(range(len(run_groups)), 2):
             rows_of_first, rows_of_second = runs.labels == a, runs.labels == b
@@ -109,7 +123,7 @@ def share_by_seed(run_groups: Sequence[RunGroup], permutations: int, generator: 
         return means
 
     def shared(products: dict[tuple[int, int], NDArray[np.float64]]) -> float:
-        """The mean over pairs of labels of the heads that two runs share."""
+        """Return the mean over pairs of labels of the number of heads that two runs share."""
         return float(np.mean([np.trace(product) for product in products.values()])) if products else math.nan
 
     strangers, shape = ~equal_level.any(2), runs.open_heads.shape[1:]
@@ -123,16 +137,16 @@ def share_by_seed(run_groups: Sequence[RunGroup], permutations: int, generator: 
     for chunk in permuted(heads, permutations, generator):  # (C, n, 1, H)
         sums = sum(product[chunk[:, a, 0], chunk[:, b, 0]].sum(1) for (a, b), product in between.items())
         null = np.append(null, sums / len(between))
-    flatly = len(null) and np.ptp(null) < 1e-6  # the same whatever the permutation
+    flatly = len(null) and np.ptp(null) < 1e-6  # permutations do not change the number
     p = math.nan if flatly else tail(unequal, null)
     return {**UNKNOWN, "shared": equal}, {**UNKNOWN, "shared": unequal, "expected": expected, "p": p}
 
 
 def share_over_pairs(run_groups: Sequence[RunGroup], null: NDArray[np.float64]) -> Row:
-    """The heads that two labels share, averaged over all pairs of labels, pairs of seeds first.
+    """Return SHARING averaged over all pairs of labels; the value of a pair of labels is its mean over pairs of seeds.
 
     Args:
-        null: (P, n, n) of shared_null over the same labels.
+        null: (P, n, n), the result of `shared_null` for the same labels.
     """
     if len(run_groups) < 2:
         return UNKNOWN
@@ -145,11 +159,12 @@ def share_over_pairs(run_groups: Sequence[RunGroup], null: NDArray[np.float64]) 
 
 
 def share_within(run_group: RunGroup, permutations: int, generator: np.random.Generator) -> Row:
-    """The heads that two seeds of one label share; unlike between labels, every seed is permuted by itself."""
+    """Return SHARING for pairs of seeds of one label. Unlike between labels, each seed is permuted separately."""
     seeds = run_group.open.astype(np.int64)  # (S, L, A)
     if len(seeds) < 2:
         return UNKNOWN
-    # Σ over pairs of one·other is (|Σ one|² − Σ |one|²) / 2, so that no pair has to be kept; whole numbers are exact.
+    # For vectors v of seeds, Σ over pairs of v·w is (|Σ v|² − Σ |v|²) / 2, so pairs need not be formed. |v|² is the
+    # number of open heads, because v holds 0 and 1. Whole numbers are exact.
     times = [chunk.sum((1, 2)) for chunk in permuted(seeds[:, None], permutations, generator)]  # (C, H) each
     in_pairs = (np.square(np.concatenate([np.empty((0, seeds[0].size)), *times])).sum(1) - seeds.sum()) / 2
     null = in_pairs / math.comb(len(seeds), 2)
@@ -157,10 +172,16 @@ def share_within(run_group: RunGroup, permutations: int, generator: np.random.Ge
 
 
 def _sharing(sides: Sequence[tuple[NDArray[np.int64], NDArray[np.int64], int]], null: NDArray[np.floating]) -> Row:
-    """The mean of Σ one·other / weight over the sides, beside its null (P,) and exact moments.
+    """Return SHARING for pairs of labels or of runs.
 
-    Under permutation the numbers that two different pairs share are uncorrelated, even where the pairs have a label in
-    common (whatever its permutation, the other label's spreads evenly over it), so that their variances add up.
+    Under permutation, the numbers of shared heads of two different pairs are uncorrelated, even if the pairs have a
+    label in common: for any fixed permutation of this label, the heads of the other one are spread evenly over its
+    heads. The variances of the pairs therefore add up.
+
+    Args:
+        sides: for each pair, the counts (L, A) of its two sides and the divisor of their product, which is the number
+            of pairs of seeds.
+        null: (P,), the mean over pairs for each permutation.
     """
     observed = [float((first * second).sum()) / weight for first, second, weight in sides]
     moments = [(mean / weight, sd / weight) for mean, sd, weight in ((*shared_moments(a, b), w) for a, b, w in sides)]
@@ -187,22 +208,23 @@ def _claimed_by_both(first_set: NDArray[np.bool_], second_set: NDArray[np.bool_]
 
 
 STEM_TASKS = 3
-"""A stem head is claimed by so many single tasks or more."""
+"""The least number of single tasks that claim a stem head."""
 
 
 def claimed_by(
     claims: Sequence[NDArray[np.bool_]], permutations: int, within: np.random.Generator, uniform: np.random.Generator
 ) -> pd.DataFrame:
-    """The number of heads claimed by ≥ k tasks, k = 1 … n, beside two nulls.
+    """Count the heads that at least k tasks claim, for k = 1 … n, and compare the counts with two null hypotheses.
 
     Args:
-        claims: one array (L, A) a task.
-        within, uniform: generators for permutations within layers and over all heads.
+        claims: for each task, the mask (L, A) of the heads that it claims.
+        within, uniform: random generators for permutations within layers and over all heads.
 
     Returns:
-        A row for each k: ``tasks`` (k), ``heads``, and where each task's heads fall anywhere within their layers (NULL
-        ``layers``) or anywhere (``uniform``): ``NULL_expected``, exact, and the probability of so many or more
-        (``NULL_more``) and of so few or fewer (``NULL_fewer``).
+        One row for each k, with the columns ``tasks`` (k) and ``heads`` (the count). The null hypothesis ``layers``
+        places each task's heads at random within their layers, and ``uniform`` places them anywhere. For each of them,
+        ``NULL_expected`` is the exact expectation, ``NULL_more`` the probability of this count or a larger one, and
+        ``NULL_fewer`` the probability of this count or a smaller one.
     """
     if not claims:
         return pd.DataFrame()
@@ -225,17 +247,20 @@ def claimed_by(
 
 
 def _at_least(counts: NDArray[Any], tasks: int) -> NDArray[np.int64]:
-    """(P, H) tasks a head → (P, n) heads with ≥ 1 … n tasks."""
+    """Count the heads with at least 1 … n tasks, from the number of tasks of each head: (P, H) → (P, n)."""
     return np.stack([(counts > k - 0.5).sum(1) for k in range(1, tasks + 1)], axis=1).astype(np.int64)
 
 
 def _expected(rates: NDArray[np.floating], k: int, heads: int) -> float:
-    """Expected heads with ≥ k tasks, if task i claims each of layer l with probability rates[i, l], independently."""
+    """Return the expected number of heads that at least k tasks claim.
+
+    Task i claims each of the ``heads`` heads of layer l with probability ``rates[i, l]``, independently of other tasks.
+    """
     return float(sum(heads * _count_distribution(layer)[k:].sum() for layer in rates.T))
 
 
 def _count_distribution(probabilities: Sequence[float] | NDArray[np.floating]) -> NDArray[np.float64]:
-    """(n + 1,): probability that 0 … n of n independent events happen (Poisson binomial)."""
+    """Return the probabilities that 0 … n of n independent events happen, (n + 1,) (Poisson binomial distribution)."""
     distribution = np.ones(1)
     for p in probabilities:
         distribution = np.convolve(distribution, [1 - p, p])
@@ -243,21 +268,21 @@ def _count_distribution(probabilities: Sequence[float] | NDArray[np.floating]) -
 
 
 def majority_probability(seeds: int, times: ArrayLike) -> NDArray[np.float64]:
-    """Probability that a bootstrap sample of a task's seeds has a head open in more than half of them.
+    """Return the probability that a head is open in more than half of the seeds of a bootstrap sample.
 
     Args:
-        seeds: S, drawn S times with replacement.
-        times: in how many of the seeds heads are open.
+        seeds: number of seeds S of the task; a sample draws S of them with replacement.
+        times: number of seeds in which each head is open, of any shape, which is also that of the result.
     """
     return np.asarray(stats.binom.sf(seeds // 2, seeds, np.asarray(times) / seeds))
 
 
 def _claim_probabilities(run_groups: Sequence[RunGroup]) -> NDArray[np.float64]:
-    """(n + 1, L, A): share of bootstrap samples in which exactly 0 … n tasks claim a head.
+    """Return the share of bootstrap samples in which exactly 0 … n tasks claim each head, (n + 1, L, A).
 
-    A sample draws each task's seeds anew with replacement, tasks independently. The share over infinitely many samples
-    has a closed form for a single head (binomial within a task, Poisson binomial over tasks), so none is drawn. NaN
-    where no task has two seeds: resampling one seed gives itself.
+    A sample draws the seeds of each task with replacement, independently for each task. No samples are drawn, because
+    the share over infinitely many samples has a closed form for a single head (binomial within a task, Poisson binomial
+    over tasks). Values are NaN if no task has two seeds, because resampling a single seed changes nothing.
     """
     times = np.stack([run_group.times for run_group in run_groups])  # (n, L, A)
     if all(len(run_group.claims) < 2 for run_group in run_groups):
@@ -267,12 +292,14 @@ def _claim_probabilities(run_groups: Sequence[RunGroup]) -> NDArray[np.float64]:
 
 
 def list_heads(run_groups: Sequence[RunGroup]) -> pd.DataFrame:
-    """Every head, by layer: who claims it, and whether it is a stem, exclusive or free one.
+    """List all heads with the tasks that claim them.
 
     Returns:
-        ``layer`` and ``head`` from 1, ``tasks``: how many claim it, ``claimed_by``: which, ``group``: stem (STEM_TASKS
-        or more), exclusive (one), free (none) or "" (in between), and ``confidence``: the share of bootstrap samples in
-        which the head is in its group; NaN where it is in none, or no task has two seeds.
+        One row for each head, ordered by layer, with the columns ``layer`` and ``head`` (counted from 1); ``tasks``,
+        the number of tasks that claim the head; ``claimed_by``, their labels; ``group``, which is "stem" (STEM_TASKS or
+        more tasks), "exclusive" (one), "free" (none) or "" (any other number); and ``confidence``, the share of
+        bootstrap samples of seeds in which the head is in its group. The confidence is NaN if the head is in no group,
+        or if no task has two seeds.
     """
     if not run_groups:
         return pd.DataFrame()
@@ -292,10 +319,11 @@ def list_heads(run_groups: Sequence[RunGroup]) -> pd.DataFrame:
 
 
 def tails(open_: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """(L, S + 1): probability that a given head of a layer is open in 0, 1, ... S or more of S maps (S, L, A).
+    """Return the probabilities that a head of a layer is open in at least 0 … S of S maps, (S, L, A) → (L, S + 1).
 
-    Each map's open heads fall anywhere within their layer, independently of the other maps: so a head of layer l is
-    open in map s with probability (open heads of the layer) / A, and their number is Poisson-binomial. Exact.
+    Under the null hypothesis, the open heads of each map fall anywhere within their layer, independently of the other
+    maps. A head of layer l is then open in map s with probability (open heads of the layer) / A, and the number of maps
+    that open it has a Poisson binomial distribution, so the result is exact.
     """
     rates = open_.mean(2)  # (S, L)
     distributions = np.stack([_count_distribution(layer) for layer in rates.T])  # (L, S + 1)
@@ -303,23 +331,33 @@ def tails(open_: NDArray[np.bool_]) -> NDArray[np.float64]:
 
 
 def by_maps(open_: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """(L, A): probability that chance opens a head in as many of the maps (S, L, A) as it is open in, or more."""
+    """Return the probability that a head is open by chance in at least as many maps as observed, (S, L, A) → (L, A).
+
+    The docstring of `tails` describes the null hypothesis.
+    """
     return np.take_along_axis(tails(open_), open_.sum(0), axis=1)
 
 
 def least(open_: NDArray[np.bool_]) -> float:
-    """The smallest p that any head could have: open in every map that opens any of its layer, where that is rarest."""
-    open_in_any = open_.any(2).sum(0)  # (L,): maps that open a head of the layer
+    """Return the smallest p of `by_maps` that a head can have, given the number of open heads in each layer and map.
+
+    A head reaches the p of its layer if it is open in every map that opens any head of this layer.
+    """
+    open_in_any = open_.any(2).sum(0)  # (L,): number of maps that open a head of the layer
     return float(np.take_along_axis(tails(open_), open_in_any[:, None], axis=1).min())
 
 
 _CLAIMED_FROM = 0.5
-"""In the table of heads a task claims a head where its mean gate reaches this."""
+"""The least mean gate with which a head counts as claimed in the table of heads."""
 
 
 def claim_columns(claims: Sequence[Claim]) -> list[HeadColumn]:
-    """By label the seeds with the head open and the mean gate; then how many single tasks claim it (mean gate of at
-    least _CLAIMED_FROM), and mean and spread of gates over all runs (sample standard deviation; not of one run)."""
+    """Return the columns that the table of heads shows of claims.
+
+    Each label has two columns: the number of its seeds with the head open, and the mean gate. Further columns are the
+    number of single tasks that claim the head (with a mean gate of at least _CLAIMED_FROM), and the mean and, for
+    several runs, the sample standard deviation of gates over all runs.
+    """
     labels = dict.fromkeys(claim.label for claim in claims)
     run_groups = [RunGroup(label, tuple(claim for claim in claims if claim.label == label)) for label in labels]
     columns: list[HeadColumn] = []
@@ -346,7 +384,10 @@ def claim_columns(claims: Sequence[Claim]) -> list[HeadColumn]:
 
 
 def add_pooled_rows(tests: pd.DataFrame) -> pd.DataFrame:
-    """Tests of heads by claims with their column ``pooled`` (of ranks) as rows of their own, which are no tests."""
+    """Turn the column ``pooled`` of the tests of heads by claims into rows without p-values.
+
+    The term of a new row is that of its test with ", pooled", and its value is Spearman's correlation over all heads.
+    """
     pooled = tests[~tests["term"].str.contains(" - ")]
     pooled = pooled.assign(term=pooled["term"] + ", pooled", value=pooled["pooled"], p=math.nan, q=math.nan)
     return pd.concat([tests, pooled], ignore_index=True).drop(columns="pooled")

@@ -1,7 +1,8 @@
-"""Do tasks claim the same heads, beyond what the depth of layers explains? Every figure beside its null.
+"""Measure whether tasks claim the same heads, and compare every number with its expectation under a null hypothesis.
 
-result = overlap(load_claims(["runs/pos-1", "runs/pos-2", "runs/dep-1", "runs/dep-2"]))
-result.frames["tests"], result.frames["pairs"]
+Example:
+    result = overlap(load_claims(["runs/pos-1", "runs/pos-2", "runs/dep-1", "runs/dep-2"]))
+    result.frames["tests"], result.frames["pairs"]
 """
 
 import itertools
@@ -30,23 +31,28 @@ from mtlprune.statistics.permutation import shared_null
 
 
 def measure(request: Request) -> Result:
-    """The overlap of runs with gates, ``request.names``. Raises ClaimError: they cannot be read or compared."""
+    """Compute the overlap of the claims of the runs ``request.names``.
+
+    Raises:
+        ClaimError: if the runs have no gates, or their gates cannot be read or compared.
+    """
     return overlap(load_claims(request.names), request.options.permutations, request.seed)
 
 
 def overlap(claims: Iterable[Claim], permutations: int = 10_000, seed: int = 0) -> Result:
-    """Compare claims. NaN stands for what is not defined; the notes say why.
+    """Compare the heads that runs claim. Undefined values are NaN, and the notes of the Result give the reasons.
 
     Args:
-        claims: of one encoder, in any order; runs of one label are its seeds.
-        permutations: how many; 0 leaves out what needs them.
-        seed: of the permutations.
+        claims: claims of one encoder, in any order; claims with the same label are the seeds of this label.
+        permutations: number of permutations of each test; with 0, p-values from permutations are NaN.
+        seed: seed of the permutations.
 
     Returns:
-        ``about`` names the runs as ``encoders``, one gate set each. The frames: ``heads`` of each run (``gate``,
-        of stable heads also π, ``frequency``), ``layers`` of each label, ``labels``, ``pairs`` of labels, ``tests``
-        over all pairs, ``labellings`` of runs, ``numbers`` of tasks, ``groups`` of heads, ``variance``, ``stability``
-        (Φ), ``split`` (variance by seeds).
+        A Result in which each entry of ``about["encoders"]`` is one gate set of one run. ``frames.yaml`` declares the
+        frames: ``heads`` (the ``gate`` of each head in each run, and for stable heads the selection ``frequency`` π),
+        ``layers`` and ``labels`` (of each label), ``pairs`` (of labels), ``tests`` (means over all pairs of single
+        tasks), ``labellings`` (tests that permute the tasks of runs), ``numbers`` (heads claimed by at least k tasks),
+        ``groups`` (the group of each head), ``variance``, ``stability`` (Φ) and ``split`` (of the variance by seeds).
     """
     run_groups = group(claims)
     frames = _frames(run_groups, permutations, np.random.SeedSequence(seed))
@@ -57,8 +63,9 @@ def overlap(claims: Iterable[Claim], permutations: int = 10_000, seed: int = 0) 
 
 
 def _frames(run_groups: Sequence[RunGroup], permutations: int, seed: np.random.SeedSequence) -> dict[str, pd.DataFrame]:
-    """All frames, some of them empty."""
-    single = [run_group for run_group in run_groups if not run_group.joint]  # they stand first
+    """Compute all frames of the Result; some of them may be empty."""
+    single = [run_group for run_group in run_groups if not run_group.joint]  # a prefix of run_groups
+    # Each test has its own generator, so that a change of one test does not change the p-values of the others.
     between, within, layered, uniform, unequal, relabelled, resampled = map(np.random.default_rng, seed.spawn(7))
     null = shared_null(np.stack([run_group.times for run_group in run_groups]), permutations, between)
     pairs = compare_pairs(run_groups, null)
@@ -97,7 +104,7 @@ def _variance(single: Sequence[RunGroup]) -> pd.DataFrame:
 
 
 def _about(run_groups: Sequence[RunGroup], settings: dict[str, float]) -> dict[str, object]:
-    """The entries of a Result on its runs."""
+    """Return the entries of ``Result.about`` that describe the runs and the settings."""
     _, layers, heads = run_groups[0].gates.shape
     shape = {"layers": layers, "heads": heads}
     all_claims = [claim for run_group in run_groups for claim in run_group.claims]
@@ -125,7 +132,7 @@ def _grids(claim: Claim) -> dict[str, Gates]:
 
 
 def _stable(claim: Claim) -> dict[str, float | None]:
-    """Rule of stable heads (share of halves that must choose one, and their number), and the bound on false claims."""
+    """Return the rule of stable heads (threshold π and number of halves) and the bound on false claims."""
     rule = {name: claim.settings[f"pruning.{name}"] for name in ("threshold", "halves")}
     return {**rule, "expected_false": claim.expected_false}
 
@@ -150,7 +157,7 @@ def _label(run_group: RunGroup, permutations: int, generator: np.random.Generato
 
 
 def explain(run_groups: Sequence[RunGroup], permutations: int) -> list[str]:
-    """A sentence for every reason for which figures of these groups of runs are not defined."""
+    """Return one sentence for each reason why some numbers are undefined for these groups of runs."""
     single = [run_group for run_group in run_groups if not run_group.joint]
     one_seed_labels = [run_group.label for run_group in run_groups if len(run_group.claims) == 1]
     even = [run_group.label for run_group in run_groups if not np.ptp(run_group.times, axis=1).any()]

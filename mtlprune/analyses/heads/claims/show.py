@@ -1,4 +1,7 @@
-"""The overlap of claims as it is shown: sentences, tables and figures of a Result (see docs/methods/claims.md)."""
+"""Sentences, tables and figures that show the overlap of claims (see docs/methods/claims.md).
+
+The last section serves other analyses, which show comparisons of heads by claims.
+"""
 
 import math
 from collections.abc import Mapping
@@ -20,7 +23,7 @@ from mtlprune.runs.results import Result
 from mtlprune.statistics.standard_errors import LEVEL, detectable
 
 _MAX_TESTS_SHOWN = 24
-"""Comparisons of heads by claims that are listed."""
+"""The largest number of comparisons of heads by claims that a table lists."""
 PARTS = {
     "layers": "between layers",
     "heads": "heads within layers, common to all tasks",
@@ -35,7 +38,7 @@ SHARING: dict[str, Any] = {"shared": ("shared", 1), "expected": ("expected", 1),
 def about(result: Result) -> str:
     """Describe the runs, and define an open head."""
     info, settings = result.about, result.about["settings"]
-    runs = len({entry["run"] for entry in info["encoders"]})  # one with a gate set a task has a claim for each
+    runs = len({entry["run"] for entry in info["encoders"]})  # a run with a gate set per task has several entries
     return (
         f"The encoder {info['encoder']} has {info['layers']} layers of {info['heads']} heads, which makes "
         f"{plural(info['layers'] * info['heads'], 'head')}. The comparison is of {plural(runs, 'run')}. A head is open "
@@ -45,7 +48,7 @@ def about(result: Result) -> str:
 
 
 def findings(result: Result) -> list[str]:
-    """The answer, how stable claims are, and how many stem heads there are beside chance."""
+    """Answer the question of the analysis; report the stability of claims, and the stem heads compared with chance."""
     sentences = [answer(result), *stable(result), *selected(result)]
     stem = _group(result, "stem")
     if len(stem):
@@ -56,8 +59,11 @@ def findings(result: Result) -> list[str]:
 
 
 def _claimed_by_several(result: Result) -> str:
-    """A sentence: how many heads are claimed by as many tasks as make a stem head, and by all, beside the numbers that
-    layer depth alone explains; "" where the Result has no such numbers."""
+    """Report how many heads at least STEM_TASKS tasks claim, and how many all tasks claim.
+
+    The sentence compares these numbers with those expected from layer depth alone. It is "" if the Result has no frame
+    of numbers.
+    """
     numbers = result.frame("numbers")
     if not len(numbers):
         return ""
@@ -74,7 +80,7 @@ def _claimed_by_several(result: Result) -> str:
 
 
 def answer(result: Result) -> str:
-    """Say with numbers whether tasks claim the same heads beyond what the depth of layers explains."""
+    """Report with numbers whether tasks claim the same heads beyond what layer depth explains."""
     tests = result.frames["tests"].set_index("mode")
     all_pairs, equal, unequal = (tests.loc[mode] for mode in ("all", "equal seeds", "unequal seeds"))
     if math.isnan(all_pairs.shared):
@@ -96,16 +102,15 @@ def answer(result: Result) -> str:
     test = f"(z = {number(all_pairs.z)}, p {probability(all_pairs.p)})"
     verdict = f"They share more heads than depth explains {test}."
     if all_pairs.p > LEVEL:
-        error = (
-            (all_pairs.shared - all_pairs.expected) / all_pairs.z if all_pairs.z else math.nan
-        )  # of the null: permuted heads
+        # z is a difference in standard deviations under the null hypothesis, which follow from it by division.
+        error = (all_pairs.shared - all_pairs.expected) / all_pairs.z if all_pairs.z else math.nan
         could_be_seen = power_clause(float(detectable(error)), unit="heads")
         verdict = f"We found no evidence that they share more heads than depth explains {test}{could_be_seen}."
     return f"{first}. {verdict}{seeds_note}{_by_label(result)}"
 
 
 def _by_label(result: Result) -> str:
-    """A sentence on how much more alike runs of one task are than runs of two, with p; "" where that is not known."""
+    """Compare runs of one task with runs of two tasks by the heads they share; return "" if there is no such test."""
     tests = {(test.pairs, test.counted): test for test in result.frame("labellings").itertuples()}
     plain, deep = (tests.get(("all", measure)) for measure in ("shared heads", "beyond depth"))
     if plain is None or deep is None or math.isnan(plain.p):
@@ -130,11 +135,14 @@ def _by_label(result: Result) -> str:
 
 
 def stable(result: Result) -> list[str]:
-    """Φ, how many seeds a claim needs, the nearest run, and the variance by seeds, of single tasks; as far as known."""
+    """Report the stability of single tasks, as far as it is known.
+
+    The sentences are about Φ, the number of seeds that a claim needs, the nearest run, and the variance by seeds.
+    """
     sentences, rows_by_key = [], {}
     for row in result.frame("stability").itertuples():
         if row.encoder in (OVER_TASKS, *result.about["single"]) and row.other in (OVER_TASKS, row.encoder):
-            # of unequal seeds, which stand last, where it can be
+            # Rows of unequal seeds come last in the frame, so they replace those of all pairs, where there are some.
             rows_by_key[row.encoder, row.term, row.mode, row.measure] = row
     terms = {
         "within": "Φ of two runs of one task",
@@ -185,7 +193,10 @@ def stable(result: Result) -> list[str]:
 
 
 def selected(result: Result) -> list[str]:
-    """A sentence for all labels with one rule of stability: what their claims rest on, and how many may be false."""
+    """Report the rules by which stable heads were selected, with the expected number of false claims.
+
+    There is one sentence for each rule, about all labels that were selected by this rule.
+    """
     runs = pd.DataFrame([{**entry, **entry["stable"]} for entry in result.about["encoders"] if entry.get("stable")])
     rules = runs.groupby(["threshold", "halves", "expected_false"], sort=False) if len(runs) else ()
     heads = result.about["layers"] * result.about["heads"]
@@ -211,17 +222,17 @@ def _measure_in_words(measure: str) -> str:
 
 
 def _needed(runs: float) -> str:
-    """A number of runs in words, rounded up; "–" of NaN."""
+    """Format a number of runs, rounded up; "–" for NaN."""
     return "–" if math.isnan(runs) else "∞" if math.isinf(runs) else f"{math.ceil(runs - 1e-9):,}"
 
 
 def head_columns(result: Result, of: str) -> tuple[list[HeadColumn], list[str]]:
-    """Columns of the runs of all labels, whatever ``of`` is; no notes."""
+    """Return the columns of claims in the table of heads, and no notes. They are the same for every label ``of``."""
     return claim_columns(claims_in(result)), []
 
 
 def claims_in(result: Result) -> list[Claim]:
-    """The claims that a Result was made of, as far as it knows them."""
+    """Rebuild the claims from which a Result was computed, without the data that a Result does not store."""
     return [
         Claim(e["run"], e["encoder"], e["seed"], e["kind"], grids["gate"], [], start=e["training"], half=e["half"])
         for e, grids in ((e, result.grids(e)) for e in result.about["encoders"])
@@ -234,12 +245,12 @@ def _group(result: Result, group: str) -> pd.DataFrame:
 
 
 def _places(heads: pd.DataFrame) -> list[str]:
-    """LAYER-HEAD."""
+    """Return the name LAYER-HEAD of each head."""
     return [f"{head.layer}-{head.head}" for head in heads.itertuples()]
 
 
 def _mean_and_sd(frame: pd.DataFrame, name: str) -> list[str]:
-    """Mean ± sample standard deviation."""
+    """Format each row as mean ± sample standard deviation."""
     pairs_of_values = zip(frame[f"{name}_mean"], frame[f"{name}_sd"], strict=True)
     return [number(mean) + ("" if math.isnan(sd) else f" ± {number(sd)}") for mean, sd in pairs_of_values]
 
@@ -326,7 +337,7 @@ _CORRELATION = (
 
 
 def _matrix(result: Result) -> pd.DataFrame:
-    """Labels by labels."""
+    """Return the matrix of labels by labels with correlations of gates, and multiple R on its diagonal."""
     labels = result.frames["labels"]
     names = list(labels["encoder"])
     matrix = pd.DataFrame(np.diag(labels["multiple_last"]), names, names)
@@ -422,7 +433,7 @@ FIGURES = {"correlation": _correlations, "shared": _shared, "heads": _map}
 
 
 def by_claims(result: Result) -> list[str]:
-    """A sentence on what the comparisons come to."""
+    """Report how many comparisons of heads by claims are significant, in a list of one sentence."""
     claims = result.about["claims"]
     if claims is None:
         return [
@@ -439,12 +450,12 @@ def by_claims(result: Result) -> list[str]:
 
 
 def tests_table(result: Result, measures: Mapping[str, str], signs: str, digits: int = 4) -> Grid:
-    """The surest comparisons; no rows where there is none.
+    """Return a table of the comparisons with the smallest p-values, at most _MAX_TESTS_SHOWN.
 
     Args:
-        measures: measure → what it is called.
-        signs: what a value below or above 0 means.
-        digits: of values.
+        measures: the title of each measure.
+        signs: a sentence that explains values below and above 0.
+        digits: number of decimal places of values.
     """
     tested_rows = _tested_rows(result)
     spearman = {"tasks": "Spearman with number of tasks", "gates": "Spearman with mean gate"}

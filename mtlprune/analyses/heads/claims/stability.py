@@ -1,10 +1,14 @@
-"""The run as the unit: are claims the task's, or the seed's? Stability, runs of one task against two, variance by seed.
+"""Statistics with the run as the unit: do claims depend on the task, or on the seed?
 
-A run has a training seed (of the finished run that its heads were chosen on; its own where there is none), a selector
-seed (its own) and a half of the data. Runs of one label with one training seed are one training run.
+The file computes the stability Φ of claims, tests whether two runs of one task share more heads than two runs of
+different tasks, and splits the variance of gates by seeds. Every run has three factors: a training seed (the seed of
+the finished run whose heads it selects, or its own seed if it selects while it trains), a selector seed (its own seed)
+and a half of the data. Runs of one label with the same training seed belong to the same *training run* and are not
+independent.
 
-Letters: M runs, n labels, U training runs, L layers, A heads a layer, H = L·A, Q pairs of runs, R ways in which pairs
-differ, K terms, P labellings, B bootstrap samples.
+Letters for shapes: M runs, n labels, U units (training runs, or runs where stated), L layers, A heads per layer,
+H = L·A heads, Q pairs of runs, R patterns of factors in which pairs differ, P labellings or samples of masks, C a chunk
+of samples, B bootstrap samples.
 """
 
 import itertools
@@ -29,24 +33,29 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 Pairs = tuple[NDArray[np.intp], NDArray[np.intp]]
-"""(Q,) and (Q,): places of the runs of pairs."""
+"""Pairs of runs, as the index of the first run of each pair, (Q,), and that of the second, (Q,)."""
 
 _FACTORS = ("training seed", "selector seed", "half of the data")
-COMMON = "heads"  # term of the variance: heads that all runs of a label have in common
-OVER_TASKS = "single tasks"  # in the place of a label: the mean over all single-task labels
+COMMON = "heads"
+"""Term of the variance that all runs of a label have in common, because some heads have larger gates than others."""
+OVER_TASKS = "single tasks"
+"""Value that stands for a label in rows with the mean over all single tasks."""
 MODES = ("plain", "layer-centred")
+"""Modes of Φ: its expectation is that of independent draws from all heads, or within layers."""
 RELIABILITIES = (0.8, 0.9)
+"""Reliabilities for which the number of runs is computed."""
 _SAMPLES = 2_000  # bootstrap samples of heads
 
 
 @dataclass(frozen=True, eq=False)
 class Runs:
-    """The runs of some labels as arrays, label by label.
+    """The runs of several groups as arrays, sorted by group.
 
     Attributes:
-        labels: (M,), places of labels.
-        gates, open_heads: (M, L, A); ``open_heads`` is 0 or 1.
-        levels: (M, 3), one column of each of _FACTORS; equal numbers are equal seeds, or halves.
+        labels: (M,), index of the label of each run.
+        gates: (M, L, A), gates in [0, 1].
+        open_heads: (M, L, A), 1 for open heads and 0 for closed ones.
+        levels: (M, 3), a column for each of _FACTORS; equal numbers in a column mean equal seeds or halves.
     """
 
     labels: Ints
@@ -56,9 +65,10 @@ class Runs:
 
     @classmethod
     def of(cls, run_groups: Sequence[RunGroup]) -> "Runs":
-        """All runs of the groups, in their order."""
+        """Return all runs of the groups, in the order of the groups."""
         claims = [claim for run_group in run_groups for claim in run_group.claims]
-        columns = zip(*((f"{c.training!s:>20}", f"{c.seed:>20}", c.half) for c in claims), strict=True)  # in order
+        # Padded strings sort like numbers, and leave room for a training seed that is a path.
+        columns = zip(*((f"{c.training!s:>20}", f"{c.seed:>20}", c.half) for c in claims), strict=True)
         levels = [np.unique(column, return_inverse=True)[1] for column in columns]
         labels = np.repeat(np.arange(len(run_groups)), [len(run_group.claims) for run_group in run_groups])
         open_stack = np.stack([claim.open for claim in claims]).astype(np.float64)
@@ -66,28 +76,28 @@ class Runs:
 
     @cached_property
     def units(self) -> Ints:
-        """(M,): the training run of each run, numbered by label and training seed."""
+        """The index of the training run of each run, (M,): runs of one label and training seed have the same index."""
         return np.unique(self.labels * len(self.labels) + self.levels[:, 0], return_inverse=True)[1]
 
     @cached_property
     def first_of_units(self) -> NDArray[np.intp]:
-        """(U,): the first run of each training run."""
+        """The index of the first run of each training run, (U,)."""
         return np.unique(self.units, return_index=True)[1]
 
     @property
     def unit_labels(self) -> Ints:
-        """(U,): the label of each training run."""
+        """The index of the label of each training run, (U,)."""
         return self.labels[self.first_of_units]
 
     @cached_property
     def shared(self) -> Floats:
-        """(M, M): open heads that two runs share."""
+        """The number of open heads that each two runs share, (M, M)."""
         flat = self.open_heads.reshape(len(self.labels), -1)
         return np.asarray(flat @ flat.T)
 
     @cached_property
     def strangers(self) -> Mask:
-        """(M, M): whether two runs have neither training seed nor selector seed in common."""
+        """A mask (M, M) of the pairs of runs that differ in both the training seed and the selector seed."""
         return np.asarray((self.levels[:, None, :2] != self.levels[None, :, :2]).all(2))
 
 
@@ -95,32 +105,42 @@ class Runs:
 
 
 MEASURES_OF_SHARING = ("shared heads", "beyond depth", "beyond depth and ranking")
+"""Measures by which `label_tests` compares pairs of runs."""
 
 
 def label_tests(run_groups: Sequence[RunGroup], permutations: int, generator: np.random.Generator) -> pd.DataFrame:
-    """Six tests: all pairs and pairs of unequal seeds, by each of COUNTED; none with one task or seed.
+    """Test whether two runs of one task share more heads than two runs of different tasks.
 
-    Labels of training runs are permuted: runs with heads chosen on one finished run keep one label. Pairs of unequal
-    seeds are tested apart only where there are equal ones, since then labels are permuted among the training runs of
-    one seed: that keeps what such runs have in common (the order of their batches) out of the test.
+    The tests permute the labels (tasks) of training runs, so all runs whose heads were selected on one finished run
+    keep the same label. There are up to six tests, for all pairs of runs and for pairs of unequal seeds, by each of
+    MEASURES_OF_SHARING. Pairs of unequal seeds are tested separately only if some pairs have equal seeds. In this case
+    labels are permuted only among the training runs of one seed, so that the order of batches, which runs of one seed
+    have in common, cannot affect the test.
 
     Args:
-        run_groups: single tasks, in any order.
-        permutations: all labellings are enumerated where there are no more of them; 0 leaves the tests out.
+        run_groups: groups of single tasks, in any order.
+        permutations: number of random labellings. If there are no more possible labellings than this, all of them are
+            enumerated. With 0, p-values are NaN.
 
     Returns:
-        ``pairs`` (of runs: all, or unequal seeds); ``counted``: "shared heads"; "beyond depth", minus Σ over layers
-        a·b/A, which the open heads a and b of the two runs in each layer explain; or "beyond depth and ranking", minus
-        their mean where both margins are fixed (``swapped``), which a ranking of heads that all runs have in common
-        explains, too; ``within`` and ``between``, means over pairs of runs of one task and of two; ``p``, the share of
-        labellings whose within − between is as large or larger (NaN where no labelling changes it, or there are none),
-        beyond the ranking the larger one of it and of the share of swapped masks: only labellings keep together what
-        was chosen on one finished run, and only swaps keep every run's layers; ``least``, the smallest p that is
-        possible with these runs; ``labellings``, how many were tried, and whether they are all (``exact``),
-        otherwise drawn at random with the observed one counted in p; ``nearest``, the share of runs whose nearest run
-        by what is counted is of the same task (of several as near, their share), the mean of that over labellings and
-        its p; ``low`` and ``high``, the jack-knife interval of 95 % of within − between, which takes what is explained
-        as known.
+        One row for each test, empty for fewer than two tasks or if no task has two runs. Columns:
+
+        - ``pairs``: "all" or "unequal seeds".
+        - ``counted``: "shared heads"; "beyond depth", which subtracts Σ over layers a·b/A, the number expected from the
+          numbers a and b of open heads of the two runs in each layer; or "beyond depth and ranking", which subtracts
+          the mean over random masks that keep both margins (`swapped`), so that a ranking of heads that all runs have
+          in common is also accounted for.
+        - ``within``, ``between``: means over pairs of runs of one task, and of two tasks.
+        - ``p``: share of labellings with a difference within − between at least as large (NaN if no labelling changes
+          the difference). Beyond depth and ranking, it is the larger of this p and the share of swapped masks, because
+          only labellings keep runs of one finished run together, and only swaps keep the layers of every run.
+        - ``least``: the smallest p that is possible with these runs.
+        - ``labellings``, ``exact``: number of labellings tried, and whether they are all that exist. Otherwise they are
+          drawn at random, and the observed labelling is counted in p.
+        - ``nearest``, ``nearest_chance``, ``nearest_p``: share of runs whose nearest run, by the counted measure, is of
+          the same task (ties count as fractions), its mean over labellings, and its p.
+        - ``low``, ``high``: 95 % jackknife interval of within − between. It ignores the uncertainty of the subtracted
+          expectation.
     """
     if len(run_groups) < 2 or max(len(run_group.claims) for run_group in run_groups) < 2:
         return pd.DataFrame()
@@ -146,7 +166,12 @@ def label_tests(run_groups: Sequence[RunGroup], permutations: int, generator: np
 
 
 def _kinds_of_pairs(runs: Runs, unequal: Mask) -> Iterator[tuple[str, Mask, list[NDArray[np.intp]]]]:
-    """A name, which pairs (Q,) are used, and blocks of training runs among which labels are permuted."""
+    """Yield the kinds of pairs that are tested.
+
+    Yields:
+        The name of the kind, a mask (Q,) of its pairs, and the blocks of training runs within which labels are
+        permuted.
+    """
     yield "all", np.ones_like(unequal), [np.arange(len(runs.unit_labels))]
     if unequal.any() and not unequal.all():
         seeds = runs.levels[runs.first_of_units, 0]
@@ -156,9 +181,18 @@ def _kinds_of_pairs(runs: Runs, unequal: Mask) -> Iterator[tuple[str, Mask, list
 def _swapped_gaps(
     runs: Runs, pairs: Pairs, kinds: Sequence[Mask], permutations: int, generator: np.random.Generator
 ) -> tuple[Floats, Floats]:
-    """(Q,), heads that pairs of swapped masks share on average, and (kinds, P), within − between of each swap."""
+    """Count shared heads in random masks with the margins of the observed ones (`swapped`).
+
+    Args:
+        kinds: masks (Q,) of the pairs of each kind.
+
+    Returns:
+        The mean number of heads that each pair of runs shares over random masks, (Q,), and the difference within −
+        between of each sample for each kind, (kinds, P).
+    """
     same_label = runs.labels[pairs[0]] == runs.labels[pairs[1]]
-    with np.errstate(invalid="ignore"):  # where there is no pair of one kind
+    # A weight for each pair, so that a product of weights and shared heads is the mean within minus the mean between.
+    with np.errstate(invalid="ignore"):  # a kind may have no pair within a label, or none between labels
         weights = np.array(
             [(u & same_label) / (u & same_label).sum() - (u & ~same_label) / (u & ~same_label).sum() for u in kinds]
         )
@@ -172,7 +206,7 @@ def _swapped_gaps(
 
 
 def _label_test(runs: Runs, pairs: Pairs, values: Floats, labellings: Ints, exact: bool) -> dict[str, float]:
-    """One row of ``label_tests`` for values (Q,) of pairs of runs, by labellings (P, U) of training runs."""
+    """Compute one row of `label_tests` from the values of pairs, (Q,), and the labellings of training runs, (P, U)."""
     near = _nearest(pairs, values, len(runs.labels))
     within, between, nearest = (float(part[0]) for part in _gap(runs.labels[None], pairs, values, near))
     null = _gap(labellings[:, runs.units], pairs, values, near)
@@ -189,7 +223,11 @@ def _label_test(runs: Runs, pairs: Pairs, values: Floats, labellings: Ints, exac
 
 
 def _left_out(labels: Ints, units: Ints, number: int, pairs: Pairs, values: Floats) -> Floats:
-    """(U,): within − between over the pairs (Q,) without those of each unit, from sums over the unit's pairs."""
+    """Compute within − between without each unit in turn, (U,).
+
+    The means of the remaining pairs follow from the total sum minus the sum over the pairs of the unit, so the pairs
+    are not listed once for each unit.
+    """
     is_within = labels[pairs[0]] == labels[pairs[1]]
     means = []
     for used in (is_within, ~is_within):
@@ -204,7 +242,11 @@ def _left_out(labels: Ints, units: Ints, number: int, pairs: Pairs, values: Floa
 
 
 def _nearest(pair: Pairs, values: Floats, runs: int) -> Floats:
-    """(Q,): what a pair of one label adds to the share of runs whose nearest run has their label."""
+    """Return the weight of each pair, (Q,): the part it adds to the share of nearest runs, if both have one label.
+
+    The share of runs whose nearest run has the same label is the sum of the weights of the pairs within labels. The
+    weights do not depend on the labels, so permuting labels needs only new sums.
+    """
     near = np.full((runs, runs), -np.inf)
     near[pair], near[pair[::-1]] = values, values
     best = np.isfinite(near) & (near >= near.max(1, keepdims=True) - 1e-9)
@@ -214,7 +256,14 @@ def _nearest(pair: Pairs, values: Floats, runs: int) -> Floats:
 
 
 def _gap(labels: Ints, pair: Pairs, values: Floats, near: Floats) -> tuple[Floats, Floats, Floats]:
-    """(P, M) labels → (P,) means of the values (Q,) over pairs of one label, and of two; share of ``_nearest``."""
+    """Compute three statistics of each labelling (P, M) from the values and the weights ``near`` of pairs, (Q,).
+
+    Returns:
+        The mean value over pairs of one label, the mean value over pairs of two labels, and the share of runs whose
+        nearest run has the same label, (P,) each.
+    """
+    # The sum over pairs within a label is the quadratic form mᵀ S m of its membership m (0 or 1 for each run), with the
+    # values of pairs in the upper triangle of S.
     sides = np.zeros((3, labels.shape[1], labels.shape[1]))
     sides[:, pair[0], pair[1]] = np.ones_like(values), values, near
     number, inside, nearest = np.zeros((3, len(labels)))
@@ -236,7 +285,12 @@ def _p(observed: float, null: Floats, exact: bool) -> float:
 def _labellings(
     labels: Ints, blocks: Sequence[NDArray[np.intp]], permutations: int, generator: np.random.Generator
 ) -> tuple[Ints, bool]:
-    """(P, M): labels permuted within blocks of runs, all different ones where they are few; whether they are all."""
+    """Permute the labels of units, (U,), within blocks of units.
+
+    Returns:
+        Labellings (P, U), and whether they are all distinct labellings that exist. They are enumerated if there are at
+        most ``permutations`` of them, and otherwise drawn at random.
+    """
     number = prod(
         factorial(len(block)) // prod(factorial(int(n)) for n in np.bincount(labels[block])) for block in blocks
     )
@@ -254,7 +308,7 @@ def _labellings(
 
 
 def _arrangements(values: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Every different order of the values, each once."""
+    """Yield every distinct order of the values once, although equal values may be repeated."""
     if not values:
         yield ()
     for value in dict.fromkeys(values):
@@ -268,20 +322,21 @@ def _arrangements(values: Sequence[int]) -> Iterator[tuple[int, ...]]:
 
 
 def phi(runs: Runs, used: Mask, runs_kept: Mask | None = None) -> Floats:
-    """Stability Φ within labels (diagonal) and between them (Nogueira, Sechidis and Brown 2018, definition 4).
+    """Compute the stability Φ within and between labels (Nogueira, Sechidis and Brown 2018, definition 4).
 
-    1 − D / E. D: mean over pairs of runs of the share of heads that one of them opens and the other does not, halved.
-    E: the same expected of independent masks, (a + b)/2 − a·b, with a and b the mean shares of open heads of the two
-    labels; layer-centred the mean over layers of it, with each layer's own a and b. Within a label, over all pairs,
-    this is their formula: 1 − mean_h M/(M−1) p_h (1 − p_h) / (a (1 − a)), p_h the share of runs that open head h.
+    Φ = 1 − D / E. D is half the share of heads that exactly one run of a pair opens, averaged over pairs. E is the
+    expectation of D for independent masks, (a + b)/2 − a·b, where a and b are the mean shares of open heads of the two
+    labels. Layer-centred Φ uses the mean of E over layers, with a and b of each layer. Within a label and over all
+    pairs, Φ equals the formula of the paper, 1 − mean_h M/(M−1) p_h (1 − p_h) / (a (1 − a)), where p_h is the share of
+    runs that open head h.
 
     Args:
-        used: (M, M), pairs that count, besides a run with itself.
-        runs_kept: (M,), runs that count (all, if not given).
+        used: (M, M), mask of the pairs of runs that count. The diagonal is ignored.
+        runs_kept: (M,), mask of the runs that count; all runs if not given.
 
     Returns:
-        (2, n, n): plain and layer-centred; 1 for identical masks, 0 expected of independent ones. NaN where there is no
-        pair, or all heads or none are open.
+        (2, n, n), plain and layer-centred Φ with the values within labels on the diagonals. Φ is 1 for identical masks
+        and has the expectation 0 for independent masks. It is NaN without pairs, or if all heads or no heads are open.
     """
     runs_kept = np.ones_like(runs.labels, dtype=bool) if runs_kept is None else runs_kept
     membership = ((runs.labels == np.arange(runs.labels.max() + 1)[:, None]) & runs_kept).astype(np.float64)  # (n, M)
@@ -297,17 +352,18 @@ def phi(runs: Runs, used: Mask, runs_kept: Mask | None = None) -> Floats:
 
 
 def stability(run_groups: Sequence[RunGroup], single: int) -> pd.DataFrame:
-    """Φ of every label and pair of labels, its mean over single tasks, and how many runs a claim needs.
+    """Tabulate Φ within and between labels, its means over single tasks, and the number of runs a claim needs.
 
     Args:
-        run_groups: single tasks first; ``single``: how many are.
+        run_groups: groups of runs, those of single tasks first.
+        single: number of groups of single tasks.
 
     Returns:
-        ``encoder`` and ``other``, the labels (OVER_TASKS: the mean over single tasks, or their pairs); ``mode``
-        ("plain", "layer-centred"); ``control`` ("all pairs", and where some of them share a seed also "unequal seeds");
-        ``term`` ("within", "between", or "within - between" of OVER_TASKS); ``measure``: phi, and within also "runs for
-        0.8" and "runs for 0.9", by Spearman-Brown (infinite where Φ ≤ 0); ``value`` with its jack-knife interval of
-        95 %; ``n``, pairs of runs.
+        A frame with the columns ``encoder`` and ``other`` (the two labels, or OVER_TASKS for the mean over single tasks
+        or over their pairs); ``mode`` (one of MODES); ``control`` ("all pairs", and also "unequal seeds" if some pairs
+        share a seed); ``term`` ("within", "between", or "within - between" for OVER_TASKS); ``measure`` ("phi", and for
+        the term "within" also "runs for 0.8" and "runs for 0.9" by `runs_needed`); ``value`` with the ends ``low`` and
+        ``high`` of its 95 % jackknife interval; and ``n``, the number of pairs of runs.
     """
     runs, labels = Runs.of(run_groups), [run_group.label for run_group in run_groups]
     first, second = np.triu_indices(len(runs.labels), 1)
@@ -342,7 +398,10 @@ def stability(run_groups: Sequence[RunGroup], single: int) -> pd.DataFrame:
 
 
 def _over_tasks(phis: Floats, cells: Sequence[tuple[int, int]], sums: Sequence[Sequence[tuple[int, int]]]) -> Floats:
-    """(2, n, n) Φ → (2, cells + 3): of the cells, means over two lists of them, and their difference."""
+    """Append means over tasks to the Φ of the cells, (2, n, n) → (2, cells + 3).
+
+    The three last columns are the means over each of the two lists of cells in ``sums``, and their difference.
+    """
     undefined = np.full(len(phis), math.nan)
     means = [
         np.mean([phis[:, i, j] for i, j in group_of_cells], axis=0) if group_of_cells else undefined
@@ -352,8 +411,11 @@ def _over_tasks(phis: Floats, cells: Sequence[tuple[int, int]], sums: Sequence[S
 
 
 def _units(runs: Runs) -> tuple[Ints, Ints]:
-    """(M,), what a jack-knife leaves out together: a training run, or a run where its label has one training run only;
-    and (U,), the label of each."""
+    """Return the units that the jackknife leaves out: training runs, or single runs of a label with one training run.
+
+    Returns:
+        The index of the unit of each run, (M,), and the index of the label of each unit, (U,).
+    """
     training = [len(set(runs.units[runs.labels == label])) > 1 for label in runs.labels]
     marks = np.where(training, runs.units, len(training) + np.arange(len(training)))
     _, starts, units = np.unique(marks, return_index=True, return_inverse=True)
@@ -361,19 +423,22 @@ def _units(runs: Runs) -> tuple[Ints, Ints]:
 
 
 def jackknife(value: Floats, left_out: Floats, strata: Ints) -> tuple[Floats, Floats, Floats, Floats]:
-    """Interval of 95 %, minimum detectable effect and p by leaving out one unit after another (Tukey 1958; of
-    U-statistics Arvesen 1969).
+    """Compute jackknife intervals of statistics, with their minimum detectable effects and p-values.
 
-    Variance: the sum over strata, of u units, of (u − 1)/u Σ (θ₍ᵢ₎ − mean)²; Student's t after Satterthwaite. The
-    asymptotic interval of Nogueira, Sechidis and Brown covers half as often as it says with three runs.
+    The jackknife leaves out one unit after another (Tukey 1958; for U-statistics Arvesen 1969). The variance is the sum
+    over strata of (u − 1)/u Σ (θ₍ᵢ₎ − mean)², where u is the number of units of a stratum and θ₍ᵢ₎ is the statistic
+    without unit i. The interval uses Student's t with Satterthwaite's degrees of freedom. The asymptotic interval of
+    Nogueira, Sechidis and Brown is not used, because its coverage with three runs is half of the nominal coverage.
 
     Args:
-        value, left_out: (...) and (U, ...), statistics of all, and without each unit in turn.
-        strata: (U,), to which of several independent samples a unit belongs.
+        value: (...), statistics of all units.
+        left_out: (U, ...), the statistics without each unit in turn.
+        strata: (U,), index of the independent sample to which each unit belongs.
 
     Returns:
-        low, high, effect and two-sided p of 0, (...); NaN where a statistic is not defined without some unit, or the
-        same without any, or depends on a stratum of one unit, of whose variance nothing is known.
+        Lower end and upper end of the 95 % interval, minimum detectable effect, and two-sided p of the hypothesis that
+        the statistic is 0, (...) each. All four are NaN if a statistic is undefined without some unit, if no unit
+        changes it, or if it depends on a stratum of a single unit, whose variance is unknown.
     """
     total, variance_sum = np.zeros_like(value), np.zeros_like(value)
     for stratum in np.unique(strata):
@@ -393,34 +458,41 @@ def jackknife(value: Floats, left_out: Floats, strata: Ints) -> tuple[Floats, Fl
 
 
 def runs_needed(reliability: float, target_reliability: float) -> float:
-    """The number of runs whose mean correlates by ``target_reliability`` with the mean of as many others (Spearman
-    1910, Brown 1910): w (1 − r) / (r (1 − w)), r the reliability of one; at least 1, not rounded, infinite for r ≤
-    0."""
+    """Return the number of runs whose mean has a given reliability (Spearman 1910, Brown 1910).
+
+    The mean of this many runs correlates by ``target_reliability`` with the mean of as many other runs. The number is
+    w (1 − r) / (r (1 − w)), where r is the reliability of one run and w the target. It is at least 1, not rounded, and
+    infinite for r ≤ 0.
+    """
     if reliability <= 0:
         return math.inf
-    return float(
-        np.maximum(1, target_reliability * (1 - reliability) / (reliability * (1 - target_reliability)))
-    )  # NaN of NaN
+    # Unlike max, np.maximum keeps NaN.
+    return float(np.maximum(1, target_reliability * (1 - reliability) / (reliability * (1 - target_reliability))))
 
 
 # -- variance by seeds -------------------------------------------------------------------------------------------------
 
 
 def variance_split(run_groups: Sequence[RunGroup], single: int, generator: np.random.Generator) -> pd.DataFrame:
-    """Shares of the variance of a label's gates: the same in all its runs, by training seed, selector seed, half.
+    """Split the variance of each label's gates into a part common to all its runs and parts that vary with seeds.
 
-    Random effects: gate = head + Σ over terms (factors and their products) of head × term. Half the mean square of the
-    difference of two runs is the sum of the components of all terms in which they differ; means over pairs that differ
-    in the same factors are solved for them (of balanced runs: the analysis of variance). Factors that only vary
-    together are one; a term that the runs cannot tell from others lies in them.
+    The model has random effects: gate = head + Σ over terms of head × term, where a term is a factor (training seed,
+    selector seed or half of the data) or a product of factors. Half the mean squared difference of two runs is the sum
+    of the variance components of all terms in which the two runs differ. The components are the least-squares solution
+    of these equations, one for each pattern of factors in which pairs differ. For balanced runs this is the analysis of
+    variance. Factors that only vary together count as one factor, and a term that the runs cannot separate from other
+    terms is included in them.
 
     Args:
-        run_groups: single tasks first; ``single``: how many are.
+        run_groups: groups of runs, those of single tasks first.
+        single: number of groups of single tasks.
 
     Returns:
-        ``encoder``, the label (OVER_TASKS: means over single tasks); ``term``: COMMON, _FACTORS that vary, products;
-        ``measure`` "share", ``value`` with its interval of 95 % (bootstrap of heads, independent in the model;
-        components below 0 count as 0; NaN where all samples give the same); ``n``, pairs of runs.
+        A frame with the columns ``encoder`` (the label, or OVER_TASKS for the mean over single tasks); ``term``
+        (COMMON, a factor that varies, or a product of factors); ``measure`` ("share"); ``value``, the share of the
+        variance, where negative components count as 0, with the ends ``low`` and ``high`` of its 95 % interval; and
+        ``n``, the number of pairs of runs. Intervals bootstrap heads, which are independent in the model, and are NaN
+        if all samples have the same share.
     """
     runs, rows = Runs.of(run_groups), []
     names = {run_group.label: [place] for place, run_group in enumerate(run_groups)}
@@ -433,6 +505,8 @@ def variance_split(run_groups: Sequence[RunGroup], single: int, generator: np.ra
         factors = list(merged(runs, first, second).items())
         columns = np.stack([column for _, column in factors], axis=1)
         patterns, kind = np.unique(columns, axis=0, return_inverse=True)  # (R, factors), (Q,)
+        # Main effects come first. A product of factors is a term of its own only if the patterns can separate it from
+        # the terms before, that is if its column is linearly independent of theirs.
         terms: dict[str, Mask] = {}
         for size in range(1, len(factors) + 1):
             for factor_set in itertools.combinations(range(len(factors)), size):
@@ -440,11 +514,12 @@ def variance_split(run_groups: Sequence[RunGroup], single: int, generator: np.ra
                 if np.linalg.matrix_rank(np.stack(candidate_terms)) == len(candidate_terms):
                     terms[" × ".join(factors[place][0] for place in factor_set)] = candidate_terms[-1]
         heads = runs.gates[0].size
+        # The first row has equal weights and gives the estimate; the other rows are bootstrap samples of heads.
         weights = np.vstack([np.ones(heads), generator.multinomial(heads, np.full(heads, 1 / heads), _SAMPLES)]) / heads
         flat = runs.gates.reshape(len(runs.gates), heads)
         halved = (flat[first] - flat[second]) ** 2 / 2  # (Q, H)
         labels = runs.labels[first]
-        by_kind = []  # (R, H), every label with the same weight
+        by_kind = []  # becomes (R, H); every label has the same weight
         for number in range(len(patterns)):
             values_of_label = [
                 halved[(kind == number) & (labels == label)] for label in np.unique(labels[kind == number])
@@ -459,21 +534,26 @@ def variance_split(run_groups: Sequence[RunGroup], single: int, generator: np.ra
         if sums[0]:
             shares = parts[sums[:, 0] > 0] / sums[sums[:, 0] > 0]
             bounds = np.quantile(shares[1:], (0.025, 0.975), axis=0)
-            bounds[:, bounds[0] == bounds[1]] = math.nan  # samples that all give the same tell no error
+            bounds[:, bounds[0] == bounds[1]] = math.nan  # without spread between samples, the error is unknown
             rows_of_terms = zip((COMMON, *terms), shares[0], *bounds, strict=True)
             rows += [(name, term, "share", *values, len(first)) for term, *values in rows_of_terms]
     return pd.DataFrame(rows, columns=["encoder", "term", "measure", "value", "low", "high", "n"])
 
 
 def _pairs(runs: Runs, places: Sequence[int]) -> Pairs:
-    """(Q,) and (Q,): pairs of runs of one label, of these labels."""
+    """Return the pairs of runs of the same label, for the labels with these indices."""
     first, second = np.triu_indices(len(runs.labels), 1)
     same_label = (runs.labels[first] == runs.labels[second]) & np.isin(runs.labels[first], places)
     return first[same_label], second[same_label]
 
 
 def merged(runs: Runs, first: NDArray[np.intp], second: NDArray[np.intp]) -> dict[str, Mask]:
-    """Factors in which some of the pairs differ → (Q,), which do; those that always differ together under one name."""
+    """Return the factors in which some pairs of runs differ.
+
+    Returns:
+        For each factor, the mask (Q,) of the pairs that differ in it. Factors that differ in exactly the same pairs are
+        one entry, whose name joins theirs with "and".
+    """
     factors: dict[bytes, tuple[list[str], Mask]] = {}
     for name, differ in zip(_FACTORS, (runs.levels[first] != runs.levels[second]).T, strict=True):
         if differ.any():
@@ -482,11 +562,11 @@ def merged(runs: Runs, first: NDArray[np.intp], second: NDArray[np.intp]) -> dic
 
 
 _DRAWING = {"gates", "topk", "random"}
-"""Ways to choose heads that draw random numbers."""
+"""Methods and selectors that draw random numbers when they choose heads."""
 
 
 def _same_noise(claims: Sequence[Claim]) -> bool:
-    """True where runs of one label have one selector seed, and a selector that draws by it."""
+    """Return whether several runs of a label have the same selector seed and a selector that draws random numbers."""
     settings = [claim.settings for claim in claims]
     by = {
         setting.get(f"pruning.{'selector' if setting.get('pruning.method') == 'stable' else 'method'}")
@@ -496,7 +576,7 @@ def _same_noise(claims: Sequence[Claim]) -> bool:
 
 
 def identifiability_notes(run_groups: Sequence[RunGroup]) -> Iterator[str]:
-    """Sentences on what these runs cannot say of seeds and halves."""
+    """Yield a sentence for each limit that these runs set to conclusions about seeds and halves of the data."""
     claims_without_start = [
         claim for run_group in run_groups for claim in run_group.claims if isinstance(claim.start, str)
     ]

@@ -1,4 +1,4 @@
-"""Do tasks fight over the same heads? What closing the heads that one task claims costs every other task."""
+"""Analysis ``cross``: how much it costs every task if the heads that one task claims are closed."""
 
 from pydantic import Field
 
@@ -7,13 +7,13 @@ from mtlprune.evaluation.ablations import Closed
 from mtlprune.io.block import Block
 
 ALL_TASKS = "mean of tasks"
-"""In the place of a label: the mean over the labels."""
+"""Value that stands for a label in rows with the mean over all labels."""
 PREDICTED_TASKS, OTHER_TASKS = "mean of predicted tasks", "mean of other tasks"
-"""In the place of a label: the mean over the tasks of the option ``specific``, and over the others."""
+"""Values that stand for a label in rows with the mean over the tasks of the option ``specific``, or over the others."""
 
 
 class CrossOptions(Block):
-    """Random heads beside the claimed ones, and how scores are compared."""
+    """Options of ``analyze cross``: the closing of heads, its random control, and the comparison of scores."""
 
     closed: Closed = Field(
         default="zero",

@@ -1,6 +1,7 @@
-"""Scores of finished runs with the heads closed that each task claims, and with random heads of the same layers closed.
+"""Score finished runs with the heads closed that a task claims, and with random heads of the same layers closed.
 
-Letters for shapes: S runs (seeds), N sentences, K counts a score is made of, L layers, A heads a layer, C resamples.
+Letters for shapes: S runs (seeds), L layers, A heads per layer, T tasks (or labels of single tasks), U sets of heads,
+D draws of random heads, C resamples.
 """
 
 import math
@@ -37,24 +38,27 @@ from mtlprune.statistics.significance import differences
 from mtlprune.statistics.standard_errors import Floats
 
 Tables = dict[tuple[Any, ...], AblatedCounts]
-"""Label of the runs, task, one of PARTS ("": nothing is closed), label whose heads are closed, "" or "random"."""
+"""Counts by the label of the runs, the task, one of PARTS ("" if nothing is closed), the label whose heads are closed,
+and "random" for the control ("" otherwise)."""
 
 PARTS = ("claimed", "exclusive", "shared")
-"""Parts of a label's heads that are closed: all; those that no other single task claims; those that another claims."""
+"""Parts of the heads of a label that are closed: all heads that it claims, those that no other single task claims, and
+those that another single task also claims."""
 
 
 def measure(request: Request) -> Result:
-    """All runs on the same sentences. ``frames.yaml`` declares the frames.
+    """Measure all runs on the same sentences. ``frames.yaml`` declares the frames.
 
     Raises:
-        RunError, CorpusError, EncoderError, ClaimError: what cannot be loaded or compared; claims of no head or of all.
+        RunError, CorpusError, EncoderError, ClaimError: if the input cannot be loaded or compared, or if a label claims
+            no head or all heads.
     """
     closed = claimed_heads(request.claims, find_sources(request.names))
     reading = read_request(request)
     generator = np.random.default_rng([request.seed, 10])
     parts = {(part, label): heads for label, of in split_by_exclusivity(closed).items() for part, heads in of.items()}
     masks = {key: [heads, *random_sets(heads, request.options.draws, generator)] for key, heads in parts.items()}
-    # Random sets are drawn once for all runs: the runs of a seed are then compared with the same heads closed.
+    # Random sets are drawn once for all runs, so that runs of different tasks are compared with the same heads closed.
     constant = request.options.closed in CONSTANT
     train = training_sentences(reading, request, SENTENCES) if constant else []
     scored = survey("cross", reading, request, partial(_scored, reading, train, request=request, masks=masks))
@@ -70,7 +74,10 @@ def measure(request: Request) -> Result:
 
 
 def split_by_exclusivity(closed: Mapping[str, Mask]) -> dict[str, dict[str, Mask]]:
-    """Label → PARTS of its heads (L, A); exclusive and shared ones only where there are both."""
+    """Return for each label the masks (L, A) of PARTS of its heads.
+
+    Exclusive and shared heads are left out if the label has only one of the two kinds.
+    """
     parts = {}
     for label, heads in closed.items():
         heads_of_others = [
@@ -112,7 +119,11 @@ def _scored(
 
 
 def drawn_scores(scores: pd.DataFrame) -> pd.DataFrame:
-    """Scores by draw of random heads, mean over seeds: rows label of the runs, task, part and closed label."""
+    """Return the scores with random heads closed, as means over seeds.
+
+    Returns:
+        A frame with a column for each draw, indexed by label of the runs, task, part and label whose heads are closed.
+    """
     random = scores[scores["control"] == "random"]
     return random.groupby(["encoder", "task", "mode", "other", "step"])["value"].mean().unstack("step")
 
@@ -145,8 +156,14 @@ def _cells(tables: Tables, draw_scores: pd.DataFrame, request: Request) -> pd.Da
 def _own_and_others(
     tables: Tables, scores: pd.DataFrame, request: Request, notes: list[str]
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Own heads against those of others, and the specificity of claims; empty where runs and claims do not have two
-    single tasks in common. Where seeds or losses lack, a note is added."""
+    """Compare the cost of closing a task's own heads with that of closing the heads of other tasks.
+
+    Reasons why a comparison is missing are appended to ``notes``.
+
+    Returns:
+        The frames ``own`` and ``specificity``, both empty if fewer than two single tasks have runs and claims, or if
+        their runs have no seed in common.
+    """
     labels = [
         key[0] for key in tables if key[2] == "claimed" and key[0] == key[3] and not key[4] and not is_joint(key[0])
     ]
@@ -171,7 +188,11 @@ def _own_and_others(
     resampled_figures = resampled_scores(systems, request.options.resamples, request.seed)
 
     def contrasts(scores: Sequence[Floats]) -> Floats:
-        """Scores (..., S) of each system → (parts, 2, labels + 1, ..., S)."""
+        """Compute `own_minus_others` for each part from the scores (..., S) of all systems.
+
+        Returns:
+            (parts, 2, labels + 1, ..., S)
+        """
         delta = np.reshape(scores, (len(parts), len(labels), len(labels), 2, *scores[0].shape))
         return np.stack([own_minus_others(of[:, :, 0] - of[:, :, 1]) for of in delta])
 
@@ -203,7 +224,13 @@ def _own_and_others(
 def _specificity_rows(
     part: str, labels: Sequence[str], figures: Sequence[tuple[Resampled, Floats]], predicted: str, notes: list[str]
 ) -> list[tuple[dict[str, str], Contrast]]:
-    """Rows of the frame ``specificity``: each label, and the means over the predicted ones and over the others."""
+    """Return the rows of the frame ``specificity``, of each label and of the means over predicted and other tasks.
+
+    Args:
+        figures: for each label, the result of `log_specificity`.
+        predicted: the option ``specific``, names of tasks with commas between them.
+        notes: receives a note about labels whose specificity is unknown.
+    """
     figure_of_label = {
         label: figure for label, figure in zip(labels, figures, strict=True) if np.isfinite(figure[0].observed).all()
     }
@@ -227,17 +254,22 @@ def _specificity_rows(
 
 
 def log_specificity(observed: Floats, booted: Floats, random: Floats) -> list[tuple[Resampled, Floats]]:
-    """The logarithm of what closing a task's heads costs itself over what it costs the other tasks on average, and
-    what each draw of random heads adds to it.
+    """Compute the log specificity of each task's heads.
 
-    The logarithm is taken of means over runs and linearised around them (delta method), because the loss of a single
-    run may be below 0. That holds only where the means are clearly above 0, so all values are NaN where the 95 %
-    interval of either mean includes 0.
+    This is the logarithm of a ratio: the cost for the task itself if its heads are closed, over the mean cost for the
+    other tasks. Costs are lost points beyond random heads. The logarithm is taken of means over runs and linearised
+    around them (delta method), because the cost in a single run may be below 0. The approximation needs means that are
+    clearly above 0, so all values are NaN if the 95 % interval of either mean includes 0.
 
     Args:
-        observed: (T, T, S), loss of a task (first) by the heads of a task (second), beyond random heads.
+        observed: (T, T, S), cost for a task (first axis) if the heads of a task (second axis) are closed.
         booted: (T, T, C, S), the same on resampled sentences.
-        random: (T, T, D), score of each task with each draw of random heads closed that was made for a task's heads.
+        random: (T, T, D), score of a task (first axis) with a draw of random heads closed that was made for the heads
+            of a task (second axis).
+
+    Returns:
+        For each task, the log specificity of runs and resamples, and the contribution of each draw of random heads to
+        it, (1, D).
     """
     number = len(observed)
 
@@ -261,37 +293,43 @@ def log_specificity(observed: Floats, booted: Floats, random: Floats) -> list[tu
 
 
 TERMS = ("units", "points")
+"""Scales of `own_minus_others`: units of a task's usual change, and points of its score."""
 
 
 def own_minus_others(delta: Floats) -> Floats:
-    """The change of a task's score by its own heads minus the mean change by others' heads; below 0: its own cost more.
+    """Compute how much closing its own heads changes a task's score, minus the mean change by the heads of other tasks.
 
-    Points of accuracy and of F1 have no common scale, nor do tasks that lose a little by any head and those that lose
-    much; so it is given in points, and in units of a task's usual change: the root mean square of its row.
+    Values below 0 mean that a task's own heads cost it more. Points of accuracy and of F1 have no common scale, and
+    some tasks lose little by any heads while others lose much. The result is therefore also given in units of a task's
+    usual change, which is the root mean square of its row of ``delta``.
 
     Args:
-        delta: (T, T, ..., S), by which closing heads of a task (second) changes a task's score (first) in S runs.
+        delta: (T, T, ..., S), change of a task's score (first axis) in S runs if the heads of a task (second axis) are
+            closed.
 
     Returns:
-        (2, T + 1, ..., S): the ``TERMS``, by task and last the mean over tasks; units NaN where nothing changes.
+        (2, T + 1, ..., S), in the scales TERMS, for each task and last the mean over tasks. Units are NaN if no heads
+        change the task's score.
     """
     contrast_frame = np.einsum("aa...->a...", delta)
     points = contrast_frame - (delta.sum(1) - contrast_frame) / (len(delta) - 1)
-    with np.errstate(invalid="ignore"):  # a task that no heads cost anything
+    with np.errstate(invalid="ignore"):  # 0 / 0 for a task whose score no heads change
         units = points / np.sqrt((delta**2).mean(axis=(1, -1)))[..., None]
     both_scales = np.stack([units, points])
     return np.concatenate([both_scales, both_scales.mean(1, keepdims=True)], axis=1)
 
 
 def own_of_draws(delta: Floats, random: Floats) -> Floats:
-    """What each draw of random heads adds to `own_minus_others`, its units taken as they are.
+    """Compute the contribution of each draw of random heads to `own_minus_others`.
+
+    The unit of a task is treated as a constant.
 
     Args:
-        delta: (T, T, S), as there.
-        random: (T, U, D), the score of each task with each draw closed that is made for the heads of each of U = T.
+        delta: (T, T, S), the input of `own_minus_others`.
+        random: (T, U, D), score of each task with a draw of random heads closed that was made for each of U = T sets.
 
     Returns:
-        (2, T + 1, U, D)
+        (2, T + 1, U, D), in the scales TERMS, for each task and last the mean over tasks.
     """
     number = len(delta)
     points = -((np.eye(number) * number - 1) / (number - 1))[:, :, None] * random

@@ -1,4 +1,4 @@
-"""Costs of closing one task's heads for every task: tables, sentences and figures of a Result."""
+"""Sentences, tables and the figure of a Result of ``analyze cross``."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ from mtlprune.statistics.standard_errors import LEVEL
 
 
 def about(result: Result) -> str:
-    """Describe the data, the closing of heads with its random control, and the tests."""
+    """Describe the data, the closing of heads, its random control, and the tests."""
     settings = result.about["settings"]
     return (
         f"{result.origin} Heads that a setting claims (open in more than half of its seeds) are closed in finished "
@@ -31,7 +31,7 @@ def about(result: Result) -> str:
 
 
 def findings(result: Result) -> list[str]:
-    """Sentences: does closing one task's heads hurt others more than closing other heads, and itself more?"""
+    """Report whether closing the heads of a task costs other tasks more than closing random heads, and itself more."""
     all_cells = _cells(result)
     across_tasks = all_cells[all_cells["encoder"] != all_cells["other"]]
     sentences = []
@@ -73,7 +73,7 @@ def findings(result: Result) -> list[str]:
 
 
 _BOUND = 5.0
-"""Points at which the colours of the matrix end at the least."""
+"""Least difference, in points, at the ends of the colour scale of the matrix."""
 PARTS = {
     "claimed": "the heads that it claims",
     "exclusive": "the heads that only it claims",
@@ -86,7 +86,7 @@ def _more(row: Any) -> str:
 
 
 def _in_order(frame: pd.DataFrame, *columns: str) -> pd.DataFrame:
-    """Rows in the order of tasks, which is one for runs and for heads that are closed; the mean of tasks first."""
+    """Sort rows by the labels in these columns: first the mean of tasks, then the labels in their usual order."""
     by = list(columns)
     return frame.sort_values(
         by, key=lambda names: [(name != ALL_TASKS, label_order(name)) for name in names], kind="stable"

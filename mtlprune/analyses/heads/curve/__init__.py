@@ -1,4 +1,4 @@
-"""Faithfulness of sets of heads: how few heads a task of a finished run needs, and which sets of them are enough."""
+"""Analysis ``curve``: how few heads a task of a finished run needs, and which sets of heads are sufficient for it."""
 
 from typing import Literal
 
@@ -10,7 +10,7 @@ from mtlprune.io.block import Block
 
 
 class CurveOptions(Block):
-    """Orders in which heads are opened, and what a set of them is compared with."""
+    """Options of ``analyze curve``: the orders in which heads are opened, and the controls of a set of heads."""
 
     selector: Literal["fisher", "importance", "both"] = Field(
         default="both",
@@ -43,7 +43,7 @@ class CurveOptions(Block):
 
     @property
     def selectors(self) -> tuple[str, ...]:
-        """Those that rank heads, that of the sets first."""
+        """Names of the selectors that rank heads; the first one builds the sets."""
         return ("fisher", "importance") if self.selector == "both" else (self.selector,)
 
 

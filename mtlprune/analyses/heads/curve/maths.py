@@ -1,6 +1,6 @@
-"""Orders in which heads are opened, the area under a curve of scores, and tests of one set of heads.
+"""Rankings of heads, the area under a curve of scores, the search for sufficient sets, and tests of one set of heads.
 
-Letters for shapes: L layers, A heads a layer, G numbers of open heads.
+Letters for shapes: L layers, A heads per layer, G numbers of open heads.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,41 +15,47 @@ from mtlprune.statistics.significance import holm
 from mtlprune.statistics.standard_errors import LEVEL, Floats
 
 Score = Callable[[Mask], float]
-"""The heads that are open → the score, in points."""
+"""Function from a mask of open heads to the score with only these heads open, in points."""
 Ranking = Callable[[int], Mask]
-"""A number of heads → the best so many."""
+"""Function from a number k to a mask of the k best heads."""
 _QUANTILE = 0.9
-"""A member of a set shall cost more than so many of the heads that are no members (q* of Shi et al. 2024)."""
+"""The share of other heads whose cost that of a member of a set should exceed (q* of Shi et al. 2024)."""
 
 
 def numbers(heads: int, step: int) -> list[int]:
-    """The numbers of open heads at which scores are taken: 0, every, 2 · every, … and all heads."""
+    """Return the numbers of open heads that are scored: 0, step, 2 · step, … and all heads."""
     return [*range(0, heads, step), heads]
 
 
 def ranked(values: Floats, generator: np.random.Generator) -> Ranking:
-    """The ranking by values (L, A), the largest first, equal ones in a random order."""
+    """Rank heads by their values (L, A), the largest first; heads with equal values are in random order."""
     order = np.lexsort((generator.random(values.size), -values.ravel()))
     places = order.argsort().reshape(values.shape)
     return lambda keep: np.asarray(places < keep)
 
 
 def within_layers(ranking: Ranking, size: tuple[int, int], generator: np.random.Generator) -> Ranking:
-    """A random order that opens in every layer (of ``size`` L, A) as many heads as a ranking does at each number."""
+    """Permute a ranking within layers: at each number k, as many heads of each layer are open as in ``ranking``.
+
+    Args:
+        size: the numbers of layers and of heads per layer.
+    """
     order = generator.random(size).argsort(1)
     return lambda keep: np.take_along_axis(ranking(keep), order, 1)
 
 
 def areas(scores: Floats, open_counts: Sequence[int]) -> Floats:
-    """The area of a curve (Mueller et al. 2025, MIB, ICML): with f(k) = (s(k) − s(0)) / (s(all) − s(0)), s(k) the score
-    with k heads open, the integrated circuit performance ratio CPR = ∫ f over the share of open heads, by trapezoids.
+    """Compute the area under curves of scores by the number of open heads (Mueller et al. 2025, MIB, ICML).
+
+    The area is the integrated circuit performance ratio CPR = ∫ f over the share of open heads (trapezoidal rule), with
+    f(k) = (s(k) − s(0)) / (s(all) − s(0)), where s(k) is the score with k heads open.
 
     Args:
-        scores: (..., G).
-        opened: G numbers of open heads, from 0 to all.
+        scores: (..., G), scores of each curve.
+        open_counts: G numbers of open heads, from 0 to all.
 
     Returns:
-        CPR (...); NaN where all heads open score as none do.
+        CPR of each curve, (...); NaN if the scores with all heads and with no head open are equal.
     """
     none_open, all_open = scores[..., :1], scores[..., -1:]
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -61,15 +67,17 @@ def areas(scores: Floats, open_counts: Sequence[int]) -> Floats:
 def sufficient_sets(
     score: Score, select: Callable[[Mask], Ranking], floor: float, step: int, excluded: Mask
 ) -> list[Mask]:
-    """Sets of heads without a common head, each of which alone scores at least ``floor``.
+    """Find disjoint sets of heads, each of which scores at least ``floor`` with all other heads closed.
 
-    The smallest sufficient number of heads of a ranking is a set; its heads are closed, the others are ranked anew, and
-    so on until all that are left together score too little. That there can be several: Méloux et al. (2025, ICLR), who
-    enumerate circuits of small networks; this is a lower bound of their number.
+    The shortest sufficient prefix of a ranking is a set. Its heads are then excluded, the remaining heads are ranked
+    again, and so on until all remaining heads together score less than ``floor``. Méloux et al. (2025, ICLR) enumerate
+    the circuits of small networks and show that several can exist. The greedy search here finds a lower bound of their
+    number.
 
     Args:
-        select: heads that must not be chosen → a ranking of the others.
-        taken: heads that no set may have.
+        select: function from a mask of excluded heads to a ranking of the others.
+        step: step between the sizes of sets that are tried.
+        excluded: heads that no set may contain.
     """
     sets: list[Mask] = []
     while (free := int((~excluded).sum())) and score(~excluded) >= floor:
@@ -81,22 +89,29 @@ def sufficient_sets(
 
 
 def head_set_tests(score: Score, members: Mask, draws: int, generator: np.random.Generator) -> dict[str, float]:
-    """Tests of one set of heads (after Shi et al. 2024, NeurIPS), beside random sets with as many heads in each layer,
-    drawn from all heads, and random heads that are no members.
+    """Test whether a task needs a set of heads and each of its members (after Shi et al. 2024, NeurIPS).
+
+    The controls are random sets with as many heads in each layer, drawn from all heads, and random heads outside the
+    set. ``draws`` is the number of sets and the largest number of these heads.
 
     Returns:
-        ``random_alone``, mean score with only a random set open, and ``sufficient_p``, of a score as high as that of
-        the set; ``without``, ``random_without`` and ``needed_p`` likewise, of scores as low with the sets closed
-        (partial necessity), p by rank among the draws; ``superfluous``, members that can go: that closing one costs the
-        set more than at least _QUANTILE of random heads cost that are added and closed again is refuted (binomial test,
-        Holm over members).
+        ``random_alone``: mean score with only a random set open. ``sufficient_p``: probability that a random set scores
+        at least as high as the set, by rank among the draws. ``without``, ``random_without`` and ``needed_p``: the
+        score with the set closed, the mean score with a random set closed, and the probability of a score as low
+        (partial necessity). ``superfluous``: number of members that can be left out. The hypothesis for a member is
+        that closing it costs more than closing an added head costs, for at least _QUANTILE of the heads outside the
+        set. The member is superfluous if a binomial test rejects this hypothesis (Holm over members).
     """
     sets = random_sets(members, draws, generator)
     random_alone, random_without = np.array([[score(heads), score(~heads)] for heads in sets]).T
     score_alone, without = score(members), score(~members)
 
     def scores_after_flip(places: NDArray[np.int64]) -> Floats:
-        """Scores with the head in each of some places (n, 2) closed, where it is a member, or added."""
+        """Return the scores with one head changed: a member is closed, any other head is added to the set.
+
+        Args:
+            places: (n, 2), layer and index of each head.
+        """
         layer, head = np.indices(members.shape)
         return np.array(
             [score(members ^ ((layer == flip_layer) & (head == flip_head))) for flip_layer, flip_head in places]
@@ -104,7 +119,8 @@ def head_set_tests(score: Score, members: Mask, draws: int, generator: np.random
 
     closed = scores_after_flip(np.argwhere(members))
     added = scores_after_flip(generator.permutation(np.argwhere(~members))[:draws])
-    larger = (score_alone - closed[:, None] > added - score_alone).sum(1)  # of the added heads, for each member
+    # For each member, the number of added heads that are worth less than the member.
+    larger = (score_alone - closed[:, None] > added - score_alone).sum(1)
     tests = {
         "random_alone": random_alone.mean(),
         "sufficient_p": tail(score_alone, random_alone),

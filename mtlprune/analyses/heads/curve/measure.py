@@ -1,7 +1,7 @@
-"""Scores of each task of finished runs with only some heads open, in several orders; sufficient sets of heads.
+"""Score the tasks of finished runs with only some heads open, in several orders, and find sufficient sets of heads.
 
-Letters for shapes: S runs (seeds), N sentences, K counts a score is made of, L layers, A heads a layer, G numbers of
-open heads, O orders, C resamples.
+Letters for shapes: S runs (seeds), N sentences, L layers, A heads per layer, G numbers of open heads, O orders,
+C resamples.
 """
 
 import functools
@@ -49,16 +49,19 @@ from mtlprune.training.head_gradients import derivatives
 from mtlprune.training.pruning.selectors import BATCH, fisher_mask, importance
 
 Order = tuple[str, str, int]
-"""What ranks heads, "" or one of reverse and random, and the number of the draw, from 1."""
+"""An order in which heads are opened: the method that ranks them, the control ("", "reverse" or "random"), and the
+number of the draw (from 1; 0 without draws)."""
 
 
 @dataclass(eq=False)
 class HeadSetScorer:
-    """One task of a run: its scores with only some heads open, each evaluated once, and rankings of its heads.
+    """Scores and ranks the heads of one task of a run. Every set of open heads is evaluated only once.
 
     Attributes:
-        run: of this task only.
-        train, sentences: on which heads are ranked, and which are scored; at least one has the layer.
+        run: the run, reduced to this task.
+        name: name of the task.
+        train: sentences on which heads are ranked.
+        sentences: sentences that are scored; the layer of the task is annotated in at least one of them.
         on_batch: called after each evaluation.
     """
 
@@ -75,19 +78,23 @@ class HeadSetScorer:
         self.size = self.run.size
 
     def counts(self, heads: Mask) -> System:
-        """The counts of the run with only these heads (L, A) open."""
+        """Return the counts from which scores are computed, with only these heads (L, A) open."""
         if (key := heads.tobytes()) not in self._counts:
             self._counts[key] = self.run.counts(~heads, self.sentences)[self.name]
             self.on_batch()
         return self._counts[key]
 
     def score(self, heads: Mask) -> float:
-        """The score in points with only these heads (L, A) open."""
+        """Return the score in points with only these heads (L, A) open."""
         counts = self.counts(heads)
         return float(counts.scores(counts.totals)[0])
 
     def slopes(self, heads: Mask) -> Tensor:
-        """Derivatives of the loss by each head's output on training sentences, (S, L, A), with only some heads open."""
+        """Return ∂L/∂ξ of each training sentence for each head, with only these heads (L, A) open.
+
+        ξ is a factor of the head's output (see `derivatives`). The result is (N, L, A), for the training sentences with
+        known labels of the task, ordered by length.
+        """
         if (key := heads.tobytes()) not in self._slopes:
             pairs = [
                 (sentence, target)
@@ -104,11 +111,12 @@ class HeadSetScorer:
         return self._slopes[key]
 
     def rank(self, selector: str, excluded: Mask, seed: int) -> Ranking:
-        """The ranking by a selector of the heads that are not ``taken``, with those closed."""
+        """Rank the heads that are not excluded by a selector, with the excluded heads closed."""
         slopes = self.slopes(~excluded)
         values = importance(slopes) if selector == "importance" else slopes.double().square().sum(0)
         order = ranked(np.where(excluded, -1.0, values.double().numpy()), np.random.default_rng(seed))
 
+        # Fisher masks are selected separately for each number of heads, so, unlike importance, they need not be nested.
         def fisher(keep: int) -> Mask:
             if keep in (0, excluded.size):
                 return order(keep)
@@ -120,7 +128,12 @@ class HeadSetScorer:
 
 @dataclass(frozen=True, eq=False)
 class _Curves:
-    """The sentences that heads are ranked on, and gates that rank them, too."""
+    """The input that all runs share.
+
+    Attributes:
+        train: training sentences on which heads are ranked.
+        gates: for each label of the runs of ``--claims``, mean gates (L, A), which also rank heads.
+    """
 
     reading: Reading
     request: Request
@@ -129,10 +142,11 @@ class _Curves:
 
 
 def measure(request: Request) -> Result:
-    """All runs on the same sentences. ``frames.yaml`` declares the frames.
+    """Measure all runs on the same sentences. ``frames.yaml`` declares the frames.
 
     Raises:
-        RunError, CorpusError, EncoderError, ClaimError: what cannot be loaded or compared; no run that can be measured.
+        RunError, CorpusError, EncoderError, ClaimError: if the input cannot be loaded or compared, or if no run can be
+            measured.
     """
     sources, options = find_sources(request.names), request.options
     if len(kinds := {source.kind for source in sources}) > 1:
@@ -155,6 +169,7 @@ def measure(request: Request) -> Result:
 
 def _measured(study: _Curves, subject: Subject) -> SubjectResult:
     request, run = study.request, AblatableRun.of(subject, study.request.device, study.reading.fingerprint)
+    # Optimal constants are fitted with random halves of the heads closed, so that one table serves all orders.
     halves = np.random.default_rng([request.seed, 18]).random((8, *run.size)) >= 0.5
     run = run.contributing(request.options.closed, study.train, list(halves), request.seed)
     frames: dict[str, list[pd.DataFrame]] = {}
@@ -173,7 +188,10 @@ def _measured(study: _Curves, subject: Subject) -> SubjectResult:
 
 
 def _orders(study: _Curves, subject: Subject, scorer: HeadSetScorer) -> dict[Order, Ranking]:
-    """Each selector's ranking and that by gates, where there are some of the task, with their reverse and controls."""
+    """Return all orders in which heads are opened: each ranking, its reverse and its random controls.
+
+    The selectors rank heads, and so do the gates of the task, if ``--claims`` names runs of this task.
+    """
     request, no_heads = study.request, np.zeros(scorer.size, bool)
     rankings = {selector: scorer.rank(selector, no_heads, request.seed) for selector in request.options.selectors}
     task, label = scorer.name.upper(), subject.label.split(" (")[0]
@@ -193,7 +211,7 @@ def _orders(study: _Curves, subject: Subject, scorer: HeadSetScorer) -> dict[Ord
 def _curve(
     study: _Curves, subject: Subject, scorer: HeadSetScorer, counts: dict[tuple[str, Order, int], AblatedCounts]
 ) -> pd.DataFrame:
-    """The scores of all orders; their counts are added to ``counts``, by task, order and number of open heads."""
+    """Score all orders, and add their counts to ``counts`` under task, order and number of open heads."""
     open_counts = numbers(scorer.size[0] * scorer.size[1], study.request.options.every)
     masks = {(order, n): best(n) for order, best in _orders(study, subject, scorer).items() for n in open_counts}
     evaluations = len({mask.tobytes() for mask in masks.values()})
@@ -206,13 +224,16 @@ def _curve(
 
 
 def _sets(study: _Curves, subject: Subject, scorer: HeadSetScorer) -> dict[str, pd.DataFrame]:
-    """The disjoint sufficient sets of one run and task, the first one tested; nothing where no head is needed."""
+    """Find the disjoint sufficient sets of a task in a run, and test the first set.
+
+    The result is empty if the score with no head open is within the margin.
+    """
     request, options, no_heads = study.request, study.request.options, np.zeros(scorer.size, bool)
     full_score = scorer.score(~no_heads)
     floor = full_score - options.margin
     if scorer.score(no_heads) >= floor:
         return {}
-    request.on_status(subject.part(scorer.name, "sufficient sets, evaluation"))  # nobody knows how many there are
+    request.on_status(subject.part(scorer.name, "sufficient sets, evaluation"))  # the total is unknown in advance
     select = functools.partial(scorer.rank, options.selectors[0], seed=request.seed)
     sets = sufficient_sets(scorer.score, select, floor, options.every, no_heads)
     evaluations = 2 * options.tests + int(sets[0].sum()) + min(options.tests, int((~sets[0]).sum()))
@@ -229,7 +250,7 @@ def _sets(study: _Curves, subject: Subject, scorer: HeadSetScorer) -> dict[str, 
 
 
 def _areas(counts: Mapping[tuple[Any, ...], AblatedCounts], request: Request) -> pd.DataFrame:
-    """The areas of all orders of all labels and tasks, means over draws."""
+    """Compute the areas under the curves of all labels and tasks, as means over draws and runs."""
     tables: dict[tuple[str, str], dict[tuple[Order, int], AblatedCounts]] = {}
     for (label, task, order, keep), of_runs in counts.items():
         tables.setdefault((label, task), {})[order, keep] = of_runs
@@ -243,7 +264,7 @@ def _rows(table: Mapping[tuple[Order, int], AblatedCounts], request: Request) ->
     systems = [table[order, keep].system(seeds) for order in orders for keep in open_counts]
 
     def curves(scores: Sequence[Floats]) -> Floats:
-        """Scores (..., S) of each system → (O, ..., S, G)."""
+        """Arrange the scores (..., S) of all systems as curves, (O, ..., S, G)."""
         return np.moveaxis(np.reshape(scores, (len(orders), len(open_counts), *scores[0].shape)), 1, -1)
 
     observed, booted = map(

@@ -1,4 +1,4 @@
-"""Curves of scores over open heads, and sufficient sets: tables, sentences and a figure of a Result."""
+"""Sentences, tables and the figure of a Result of ``analyze curve``."""
 
 from typing import Any
 
@@ -12,11 +12,11 @@ from mtlprune.runs.results import Result
 from mtlprune.statistics.contrast import only_not_shown
 
 NAMES = {"": "{}", "reverse": "{}, reversed", "random": "random in the layers of {}"}
-"""Control → what an order is called, given what ranks heads."""
+"""For each control, the name of an order; {} is the method that ranks heads."""
 
 
 def about(result: Result) -> str:
-    """Describe how heads are ranked and opened; define area and sufficient sets."""
+    """Describe how heads are ranked and opened, and define the area and sufficient sets."""
     settings = result.about["settings"]
     return (
         f"{result.origin} Finished runs are scored with only some heads open and the others closed "
@@ -29,7 +29,7 @@ def about(result: Result) -> str:
 
 
 def findings(result: Result) -> list[str]:
-    """Sentences: how few heads are enough for each task, whether by their ranking, and how many such sets there are."""
+    """Report how few heads each task needs, how the ranking compares with random orders, and the sufficient sets."""
     selector, margin = result.frames["curve"]["mode"].iloc[0], result.about["settings"]["margin"]
     sentences = []
     for row in only_not_shown(result.frames["areas"]).query("mode == @selector and control == ''").itertuples():
@@ -58,7 +58,7 @@ def _label(row: Any) -> str:
 
 
 def _with_words(frame: pd.DataFrame) -> pd.DataFrame:
-    """A frame of orders with the columns ``scored`` and ``order``, in words."""
+    """Add the columns ``scored`` (the task and its runs) and ``order`` (the order of heads), both in words."""
     rows = list(frame.itertuples())
     return frame.assign(scored=list(map(_label, rows)), order=[NAMES[row.control].format(row.mode) for row in rows])
 

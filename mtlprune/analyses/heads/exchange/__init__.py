@@ -1,4 +1,7 @@
-"""Counterfactual exchange: through whose heads does a change of one layer of annotation reach a task's decision?"""
+"""Analysis ``exchange``: through which heads a change of one layer of annotation reaches a task's decision.
+
+The outputs of heads are exchanged between two sentences that differ in this layer only (interchange intervention).
+"""
 
 from pydantic import Field
 
@@ -6,14 +9,14 @@ from mtlprune.analyses.analysis import Analysis, Column
 from mtlprune.io.block import Block
 
 STEM = "three or more"
-"""In the place of a label: the heads that at least three labels claim."""
+"""Value that stands for a label in rows about the heads that at least three single tasks claim."""
 
 MIN_PAIRS = 6
-"""Pairs that can show something: five that all agree have a two-sided p of 2/2⁵, above 0.05."""
+"""The fewest pairs with which a sign test can reach p < 0.05: five pairs that agree have a two-sided p of 2/2⁵."""
 
 
 class ExchangeOptions(Block):
-    """Pairs of sentences, and random heads beside the claimed ones."""
+    """Options of ``analyze exchange``: the pairs of sentences, and the random heads of the control."""
 
     pairs: int = Field(
         default=200, ge=MIN_PAIRS, description="Number of pairs of sentences that differ in one layer, for each layer."

@@ -1,14 +1,15 @@
-"""Shares of the change of a task's decision that pass through sets of heads, and through each head.
+"""Measure the share of the change of a task's decision that passes through sets of heads, and through each head.
 
-The decision of task t on sentence x of a pair (a, b) is m(x) = L(x, gold of b) − L(x, gold of a), in nats, with
-L the loss of t on the sentence. With the outputs of heads S taken from b, m(a) becomes m(a; S); the share that passes
-through S is
+The decision of a task on sentence x of a pair (a, b) is its loss margin m(x) = L(x, gold of b) − L(x, gold of a), in
+nats, where L is the loss of the task on the sentence. If the outputs of the heads H are taken from b, m(a) becomes
+m(a; H). The share of the change that passes through H is
 
-    Σ over pairs of m(a) − m(a; S)   /   Σ over pairs of m(a) − m(b)
+    Σ over pairs of m(a) − m(a; H)   /   Σ over pairs of m(a) − m(b)
 
-0 where S carries nothing; 1 where putting S alone into a makes it decide as b. Shares of sets need not add up.
+The share is 0 if H carries nothing, and 1 if these outputs alone make the run decide a as it decides b. Shares of
+disjoint sets need not add up to the share of their union.
 
-Letters for shapes: P pairs, L layers, A heads a layer, C resamples, S runs.
+Letters for shapes: P pairs, L layers, A heads per layer, D draws of random heads, C resamples, S runs (seeds).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -50,19 +51,21 @@ from mtlprune.tasks.base import Target, Task
 from mtlprune.training.head_gradients import sentence_loss
 
 BATCH = 50
+"""Pairs of sentences in a batch."""
 _CARRIED_FROM = 0.1
-"""A set carries a task's change from this share on."""
+"""The least share with which a set of heads counts as carrying a task's change."""
 LAYERS = ("pos", "ner", "dep", "con", "srl")
-"""Layers in which generated sentences differ."""
+"""Layers of annotation in which the two generated sentences of a pair can differ."""
 
 
 class Change(NamedTuple):
-    """The change that the pairs of one layer make in one run, and what of it passes through each set of heads.
+    """Change of the decisions of one task of a run, and the part of it that passes through each set of heads.
 
     Attributes:
-        whole: (P,) m(a) − m(b).
-        decided: the part of pairs with m(a) > 0 > m(b).
-        through: label of a set → (1 + D, P) m(a) − m(a; S), of the set and of each draw of random ones.
+        full_change: (P,), m(a) − m(b) of each pair.
+        decided: share of pairs with m(a) > 0 > m(b), which the run decides correctly for both sentences.
+        through: for each set of heads H, m(a) − m(a; H) of each pair, (1 + D, P): first for the set, then for each
+            draw of random heads.
     """
 
     full_change: Floats
@@ -71,16 +74,17 @@ class Change(NamedTuple):
 
 
 _Usable = tuple[Pair, tuple[Target, Target]]
-"""Two sentences, and the targets of a task in both."""
+"""A pair of sentences, and the targets of the task for the first and the second sentence."""
 Changes = dict[tuple[str, str], dict[int, Change]]
-"""Label of runs and task → seed → change."""
+"""Changes by label of the runs and task, and then by seed."""
 
 
 def measure(request: Request) -> Result:
-    """All runs on the same pairs of sentences. ``frames.yaml`` declares the frames.
+    """Measure all runs on the same pairs of sentences. ``frames.yaml`` declares the frames.
 
     Raises:
-        RunError, CorpusError, EncoderError, ClaimError: what cannot be loaded; claims of no head or of all.
+        RunError, CorpusError, EncoderError, ClaimError: if the input cannot be loaded, or if a label claims no head or
+            all heads.
     """
     sets = with_stem(claimed_heads(request.claims, find_sources(request.names)))
     reading = read_request(replace(request, split=request.options.natural or request.split))
@@ -97,7 +101,7 @@ def measure(request: Request) -> Result:
 
 
 def with_stem(claimed_heads: Mapping[str, Mask]) -> dict[str, Mask]:
-    """The heads (L, A) of each label, and those that three single tasks or more claim, where there are some."""
+    """Return the heads (L, A) of each label, and as STEM the heads that at least three single tasks claim, if any."""
     single = [heads for label, heads in claimed_heads.items() if not is_joint(label)]
     stem = np.sum(single, axis=0) >= 3 if single else np.zeros(1, bool)
     return {**claimed_heads, **({STEM: stem} if stem.any() else {})}
@@ -137,7 +141,15 @@ def _exchanged(
 def _change(
     margins: "_Margins", masks: Mapping[str, Sequence[Mask]], single_head_masks: Mask, on_batch: Callable[[], None]
 ) -> tuple[Change, Floats]:
-    """The change of one task's margins, and the shares (H,) of it through each head alone, ``each`` (H, L, A)."""
+    """Measure the change of a task's margins through each set of heads.
+
+    Args:
+        masks: for each set, its mask and those of the random draws.
+        single_head_masks: (heads, L, A), a mask for each single head, possibly none.
+
+    Returns:
+        The change, and its share that passes through each single head, (heads,).
+    """
     first, second = margins.of("first"), margins.of("second")
 
     def passing(heads: Mask) -> Floats:
@@ -154,9 +166,17 @@ def _change(
 def usable_pairs(
     model: MultiTaskModel, name: str, size: int, seed: int, natural: Sequence[Sentence] | None = None
 ) -> list[_Usable]:
-    """Pairs that differ in a layer, ``size`` generated or as many of a corpus as can be used, the shortest first; those
-    left out have labels that the run does not know, or words of other numbers of sub-words, so that places would not
-    correspond."""
+    """Return at most ``size`` pairs of sentences that differ in the layer ``name`` and that the run can compare.
+
+    A pair is left out if the run does not know one of its labels, or if corresponding words have different numbers of
+    sub-words, because positions would not correspond. Of generated pairs ``size`` are drawn, and fewer may remain.
+
+    Args:
+        natural: sentences of a corpus from which pairs are made; pairs are generated if not given.
+
+    Returns:
+        Pairs with the targets of both sentences, the shortest first, so that batches need little padding.
+    """
     if natural is None:
         layers = [name, "dep+con"] if name in ("dep", "con") else [name]
         drawn_pairs = [pair for layer in layers for pair in draw_pairs(-(-size // len(layers)), seed + 1, (layer,))][
@@ -176,11 +196,11 @@ def usable_pairs(
             usable.append((pair, (targets_of_pair[0], targets_of_pair[1])))
         if len(usable) == size:
             break
-    return sorted(usable, key=lambda usable_pair: len(usable_pair[0].first))  # so that batches have little padding
+    return sorted(usable, key=lambda usable_pair: len(usable_pair[0].first))
 
 
 class _Margins:
-    """Decisions (P,) of one task on pairs: how much better the gold of the first sentence fits than the other."""
+    """Computes the margins m (P,) of one task: how much better the gold of the first sentence of a pair fits."""
 
     def __init__(self, model: MultiTaskModel, name: str, pairs: Sequence[_Usable], precision: torch.dtype) -> None:
         self.model, self.name, self.targets = model, name, [targets for _, targets in pairs]
@@ -199,7 +219,7 @@ class _Margins:
 
     @torch.no_grad()
     def of(self, side: str) -> Floats:
-        """The decisions on the first or second sentences as they are."""
+        """Return the margins (P,) on the "first" or the "second" sentences, without any exchange."""
         with autocast(self.model.device, self.precision):
             return np.concatenate(
                 [self._margins(rows, self.model.encoder(batch_of_side[side])) for rows, batch_of_side in self.batches]
@@ -207,7 +227,7 @@ class _Margins:
 
     @torch.no_grad()
     def exchanged(self, heads: Mask) -> Floats:
-        """The decisions on the first sentences with the outputs of some heads (L, A) taken from the second."""
+        """Return the margins (P,) on the first sentences, with the outputs of these heads taken from the second."""
         encoder, mask, parts = self.model.encoder, torch.from_numpy(heads), []
         for (rows, batch_of_side), outputs in zip(self.batches, self.outputs_of_second, strict=True):
             with autocast(self.model.device, self.precision), ablated(encoder, mask, "exchange", outputs=outputs):
@@ -225,8 +245,14 @@ class _Margins:
 
 
 class Share(NamedTuple):
-    """The shares of one task's change that pass through one set of heads: (S,) through the set and through random heads
-    of the same layers, and their difference, which pairs resample; what each draw adds to it, (D,), mean over seeds."""
+    """Shares of the change of a task that pass through one set of heads.
+
+    Attributes:
+        own_share: (S,), share through the set.
+        random: (S,), mean share through random heads of the same layers.
+        beyond: difference of the two shares, with its resamples of pairs.
+        draw_shares: (D,), contribution of each draw of random heads to the difference, as a mean over seeds.
+    """
 
     seeds: tuple[int, ...]
     own_share: Floats
@@ -236,11 +262,11 @@ class Share(NamedTuple):
 
 
 Shares = dict[tuple[str, str, str], Share]
-"""Label of runs, task, label of a set → shares."""
+"""Shares by label of the runs, task, and label of the set of heads."""
 
 
 def _shares(changes: Changes, request: Request) -> Shares:
-    """The shares of all sets; pairs are resampled alike for all sets, apart for each task."""
+    """Compute the shares of all sets. Within a task, all sets use the same resamples of pairs."""
     shares = {}
     for (label, task), runs in changes.items():
         seeds = tuple(sorted(runs))
@@ -262,7 +288,7 @@ def _shares(changes: Changes, request: Request) -> Shares:
 
 
 def _cells(shares: Shares, changes: Changes) -> Iterator[tuple[dict[str, object], Contrast]]:
-    """Rows of the frame ``cells``."""
+    """Yield the rows of the frame ``cells``, with their contrasts."""
     for (label, task, closed_label), share in shares.items():
         runs = changes[label, task]
         row = {"encoder": label, "task": task, "other": closed_label, "share": share.own_share.mean()}
@@ -272,7 +298,10 @@ def _cells(shares: Shares, changes: Changes) -> Iterator[tuple[dict[str, object]
 
 
 def _contrasts(shares: Shares) -> Iterator[tuple[dict[str, object], Contrast]]:
-    """Rows of the frame ``contrasts``, of labels all of whose tasks claim heads and have the same seeds."""
+    """Yield the rows of the frame ``contrasts``, with their contrasts, as means over the tasks that claim heads.
+
+    A label is left out if fewer than two of its tasks claim heads, or if these tasks have different seeds.
+    """
     for label in dict.fromkeys(label for label, *_ in shares):
         of = {
             (task, closed_label): share
@@ -300,14 +329,15 @@ def _contrasts(shares: Shares) -> Iterator[tuple[dict[str, object], Contrast]]:
         terms |= {"stem": {(task, STEM): 1 / len(tasks) for task in tasks}} if (tasks[0], STEM) in of else {}
         for name, weights in terms.items():
             figure = weighted([of[key].beyond for key in weights], [*weights.values()])
-            by_set: dict[str, Floats] = {}  # a set's draws are the same for all tasks
+            # All tasks use the same draws for a set, so their contributions are added before the variance is taken.
+            by_set: dict[str, Floats] = {}
             for key, weight in weights.items():
                 by_set[key[1]] = by_set.get(key[1], 0.0) + weight * of[key].draw_shares
             yield {"encoder": label, "term": name}, Contrast.of(figure, draws=np.stack([*by_set.values()]))
 
 
 def _stems(shares: Shares) -> Iterator[dict[str, object]]:
-    """Rows of the frame ``stems``."""
+    """Yield the rows of the frame ``stems``: for each run, the number of tasks whose change stem heads carry."""
     carried_by_run: dict[tuple[str, int], list[bool]] = {}
     for (label, _, closed_label), share in shares.items():
         for seed, own_share in zip(share.seeds, share.own_share, strict=True) if closed_label == STEM else ():

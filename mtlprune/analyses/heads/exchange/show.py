@@ -1,4 +1,4 @@
-"""Shares of changes that pass through heads: tables, sentences and figures of a Result."""
+"""Sentences, tables and figures of a Result of ``analyze exchange``."""
 
 import pandas as pd
 
@@ -12,7 +12,7 @@ from mtlprune.statistics.standard_errors import LEVEL
 
 
 def about(result: Result) -> str:
-    """Describe the pairs, the exchange and the random control; define the share."""
+    """Describe the pairs, the exchange and the random control, and define the share."""
     settings = result.about["settings"]
     natural = settings.get("natural")
     of = (
@@ -33,7 +33,7 @@ def about(result: Result) -> str:
 
 
 def findings(result: Result) -> list[str]:
-    """Sentences: does a change pass through the task's own heads rather than those of others?"""
+    """Report whether changes pass through the heads that the task itself claims rather than those of other tasks."""
     rows = result.frames["cells"]
     claimed_rows = rows[rows["other"] != STEM]
     is_own = claimed_rows["other"].str.upper() == claimed_rows["task"].str.upper()

@@ -1,4 +1,7 @@
-"""How much does each task need each head, and do tasks pull its weights one way? (Michel et al. 2019)"""
+"""Analysis ``gradients``: how much each task needs each head, and whether tasks' gradients agree.
+
+The importance of heads follows Michel, Levy and Neubig (2019).
+"""
 
 from pydantic import Field
 
@@ -6,13 +9,13 @@ from mtlprune.analyses.analysis import Analysis
 from mtlprune.io.block import Block
 
 HALVES = ("half 1", "half 2")
-"""Halves of the sentences, drawn by the seed: what differs between them is noise. They are no training seeds."""
+"""Modes of maps on random halves of the sentences. Differences between the halves are noise of the data only."""
 ALL_TASKS = "all tasks"
-"""The map of the sum of a joint run's losses, beside those of its tasks."""
+"""Value that stands for a task in the map of the sum of a joint run's losses."""
 
 
 class GradientOptions(Block):
-    """Settings of the comparison of importance maps."""
+    """Options of ``analyze gradients``: the size of the tests that compare maps of importance."""
 
     permutations: int = Field(default=1999, ge=1, description="Number of permutations of heads within layers.")
 

@@ -1,6 +1,6 @@
-"""Derivatives of the tasks' losses by heads, one pass a task over each run.
+"""Measure the derivatives of each task's loss by the heads of a run, with one pass over the sentences for each task.
 
-Letters for shapes: S sentences, L layers, A heads a layer before any was removed.
+Letters for shapes: B sentences of a mini-batch, L layers, A heads per layer before any was removed.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,18 +35,18 @@ from mtlprune.tasks.base import Task
 from mtlprune.training.head_gradients import agreement, derivatives
 
 BATCH = 32
-"""Sentences of a mini-batch."""
+"""Number of sentences in a mini-batch."""
 Key = tuple[str, str, int]
-"""Label of an encoder, task, seed."""
+"""Label of a run, task, and seed."""
 Maps = dict[Key, dict[str, Grid]]
-"""Importance, from all sentences ("") and from each half."""
+"""Maps of importance, from all sentences (key "") and from each of HALVES."""
 
 
 def measure(request: Request) -> Result:
-    """All runs on the same sentences. ``frames.yaml`` declares the frames.
+    """Measure all runs on the same sentences. ``frames.yaml`` declares the frames.
 
     Raises:
-        RunError, CorpusError, EncoderError: what cannot be loaded; no run among what is named.
+        RunError, CorpusError, EncoderError: if the input cannot be loaded, or if no run can be measured.
     """
     reading = read_request(request)
     surveyed = survey("gradients", reading, request, partial(_gradients, reading, request=request))
@@ -78,7 +78,7 @@ def _gradients(reading: Reading, subject: Subject, request: Request) -> SubjectR
     targets = {name: [labels[name] for _, labels in annotated] for name in task_names}
     half_of_sentence = np.random.default_rng([request.seed, 8]).permutation(len(sentences)) % 2
     signed: dict[str, NDArray[np.float64]] = {}
-    by_length = sorted(range(len(sentences)), key=lambda row: -len(pieces[row].ids))  # no time goes into padding
+    by_length = sorted(range(len(sentences)), key=lambda row: -len(pieces[row].ids))  # batches need little padding
     for name, task_targets in targets.items():
         signed[name] = np.empty((len(sentences), model.encoder.head_hooks.layers, model.encoder.head_hooks.heads))
         for rows in batched(by_length, BATCH):
@@ -87,7 +87,8 @@ def _gradients(reading: Reading, subject: Subject, request: Request) -> SubjectR
             request.on_batch()
     if len(task_names) > 1:
         signed[ALL_TASKS] = np.sum(list(signed.values()), axis=0)
-    present = gate_grid(subject) > 0  # a closed head may still matter: its factor is 0, its derivative need not be
+    # The loss may depend on the factor of a closed head, so closed heads with a derivative other than 0 also count.
+    present = gate_grid(subject) > 0
     frames, maps = [], dict[str, dict[str, Grid]]()
     for task, signed_slopes in signed.items():
         sizes: NDArray[np.float64] = np.where(present | (signed_slopes != 0).any(0), np.abs(signed_slopes), np.nan)
@@ -107,7 +108,7 @@ def _gradients(reading: Reading, subject: Subject, request: Request) -> SubjectR
 
 
 def _check_run(subject: Subject, reading: Reading, request: Request) -> None:
-    """Raises SubjectError for what is no run, and for a run of another corpus, whose loss is of other labels."""
+    """Raise SubjectError if the subject is no run, or was trained on another corpus, whose labels may differ."""
     folder = RunFolder(subject.name)
     if not folder.has("config.yaml"):
         raise SubjectError("expected a run, found an encoder without decoders, which has no loss; name a run")
@@ -120,10 +121,10 @@ def _check_run(subject: Subject, reading: Reading, request: Request) -> None:
 def _joint_frames(
     model: MultiTaskModel, pieces: Sequence[Pieces], targets: Mapping[str, list[Any]]
 ) -> dict[str, pd.DataFrame]:
-    """``joint`` and ``cosines``: whether the tasks of a joint run pull at a head in the same direction."""
+    """Return the frames ``joint`` and ``cosines``: how far the gradients of a joint run's tasks agree for each head."""
     pulls = agreement(model, pieces, targets, BATCH)
     joint = {"cosine": pulls.mean(), "opposed": pulls.opposed()}
-    if len(pieces) > BATCH:  # with one batch there is no other half
+    if len(pieces) > BATCH:  # halves consist of whole batches, so a single batch has no second half
         joint["halves"] = pulls.halves.mean(0)
     cosines = [
         head_rows({"cosine": pulls.cosines[i, j]}).assign(task=first, other=second)

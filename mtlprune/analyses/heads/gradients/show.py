@@ -1,4 +1,4 @@
-"""Views of gradients on heads: tables, sentences and figures of a Result."""
+"""Sentences, tables, figures and columns of heads of a Result of ``analyze gradients``."""
 
 import pandas as pd
 
@@ -11,7 +11,7 @@ from mtlprune.statistics.standard_errors import LEVEL
 
 
 def about(result: Result) -> str:
-    """Describe the data and the halves; define a head's importance."""
+    """Describe the data and their halves, and define the importance of a head."""
     return (
         f"{result.origin} The importance of a head is the mean over sentences of |∂L/∂ξ|, where ξ is a factor of the "
         "head's output (Michel, Levy and Neubig 2019). Relative importance is divided by the l2 norm of its layer, "
@@ -21,7 +21,7 @@ def about(result: Result) -> str:
 
 
 def findings(result: Result) -> list[str]:
-    """The main numbers, in sentences."""
+    """Report how far maps of importance agree, how noisy they are, and how far the gradients of joint runs agree."""
     halves = _pairs(result, "halves")["spearman"]
     sentences = [
         _agreement_text(result),
@@ -39,7 +39,10 @@ def findings(result: Result) -> list[str]:
 
 
 def _agreement_text(result: Result) -> str:
-    """Correlation of importance between tasks alone, tasks of a joint run, and runs of a task; "" with one map."""
+    """Report the correlation of importance between single tasks, tasks of a joint run, and runs of one task.
+
+    The sentence is "" if there is only one map.
+    """
     maps = _pairs(result, "maps")
     joint = {
         entry["encoder"] for entry in result.about["encoders"] if len(entry["tasks"]) > 1 or ":" in entry["encoder"]
@@ -74,7 +77,7 @@ def _range(values: pd.Series) -> str:
 
 
 def _pairs(result: Result, mode: str) -> pd.DataFrame:
-    """Pairs of maps, with both in words: ``first`` and ``second``."""
+    """Return the pairs of maps of this mode, with the names of the two maps in the columns ``first`` and ``second``."""
     pairs = result.with_names("pairs").query("mode == @mode")
     called = {
         (row["encoder"], row["seed"]): name for row, name in zip(result.about["encoders"], result.names, strict=True)
@@ -86,15 +89,18 @@ def _pairs(result: Result, mode: str) -> pd.DataFrame:
 
 
 def _called(name: str, task: str) -> str:
-    """POS of the run POS; DEP in MTL-5; MTL-5, all tasks."""
+    """Return the name of a task's map in a run, such as "POS" in the run POS, "DEP in MTL-5" or "MTL-5, all tasks"."""
     if task == ALL_TASKS:
         return f"{name}, {task}"
     return name if task.upper() == name.partition(",")[0].partition(" (")[0] else f"{task.upper()} in {name}"
 
 
 def head_columns(result: Result, of: str) -> tuple[list[HeadColumn], list[str]]:
-    """Importance by task in every run, whatever ``of`` is (of several seeds in the first); and what the gradients of
-    a joint run's tasks have in common."""
+    """Return the columns of gradients in the table of heads, and notes in sentences.
+
+    The columns are the importance for each task of each label, from the first seed only, and for joint runs the
+    agreement of the tasks' gradients. They are the same for every encoder ``of``.
+    """
     columns: list[HeadColumn] = []
     labels_used: set[str] = set()
     notes = []
@@ -117,7 +123,7 @@ def head_columns(result: Result, of: str) -> tuple[list[HeadColumn], list[str]]:
     return columns, notes
 
 
-JOINT = {
+JOINT = {  # measure of the frame "joint" → title and meaning of its column
     "cosine": ("gradient cosine", "cosine of two tasks' gradients, mean over pairs of tasks"),
     "opposed": ("tasks opposed", "share of pairs of tasks whose gradients oppose each other"),
     "halves": ("gradient halves", "cosine of a task's gradients on two halves of the sentences, mean over tasks"),

@@ -1,4 +1,4 @@
-"""One head: what it knows best, which tasks claim it, and its attention in example sentences."""
+"""Analysis ``head``: the labels that one head identifies best, the tasks that claim it, and its attention."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,7 @@ from mtlprune.io.block import Block
 
 
 class HeadOptions(Block):
-    """The head, and what is shown of it."""
+    """Options of ``analyze head``: the head, and what the command shows of it."""
 
     layer: int = Field(ge=1, description="Layer, counted from 1; head=6-9 is short for layer=6 head=9.")
     head: int = Field(ge=1, description="Head, counted from 1 in the encoder's original numbering.")
@@ -28,7 +28,7 @@ class HeadOptions(Block):
     @model_validator(mode="before")
     @classmethod
     def _as_numbers(cls, value: Any) -> Any:
-        """head=6-9 is a head as maps and tables name it."""
+        """Split head=6-9, the name of a head in maps and tables, into layer=6 and head=9."""
         match = isinstance(value, dict) and re.fullmatch(r"(\d+)-(\d+)", str(value.get("head")))
         return {**value, "layer": int(match[1]), "head": int(match[2])} if match and "layer" not in value else value
 

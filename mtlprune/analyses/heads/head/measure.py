@@ -1,6 +1,6 @@
-"""One head of one run or encoder: its labels among results of probes, its claims, its attention in short sentences.
+"""Collect what is known about one head of a run or encoder: probed labels, claims, and attention in short sentences.
 
-Letters: S places of a sentence: the start token, its words, the end token.
+Letters for shapes: S positions of a sentence, which are the start token, its words and the end token.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,19 +25,21 @@ from mtlprune.runs.results import Result
 from mtlprune.sentence import Sentence
 
 SHORTEST, LONGEST = 8, 14
-"""Words of the sentences shown: short enough to be read, long enough to show something."""
+"""Least and largest number of words of the sentences that are shown."""
 CANDIDATES, DEFAULT_SENTENCES = 500, 4
+"""Number of sentences from which those shown are chosen, and default number of sentences that are shown."""
 _BEST_OF = 5
-"""A head shows what it knows where it is among so many best ones."""
+"""Sentences are chosen for a label only if the head is among this many best heads of the label."""
 Pairs = frozenset[tuple[int, int]]
-"""Places that a task connects; word i (from 0) has place i + 1."""
+"""Pairs of positions that a task connects; word i (from 0) has the position i + 1."""
 
 
 def measure(request: Request) -> Result:
-    """Everything known of the head. ``frames.yaml`` declares the frames.
+    """Collect everything known about the head. ``frames.yaml`` declares the frames.
 
     Raises:
-        RunError: no such run, encoder, head or task; results of other encoders; nothing to show.
+        RunError: if the run, encoder, head or task does not exist, if results of probes are of another encoder, or if
+            there is nothing to show.
     """
     options = request.options
     if len(request.names) != 1:
@@ -85,7 +87,11 @@ def measure(request: Request) -> Result:
 
 
 def _subject(name: str, gates_of: str | None) -> Subject:
-    """The run or encoder named, with the gates or clones of one task where each has its own. Raises RunError."""
+    """Load the run or encoder, with the gates or clones of the task ``gates_of`` if each task has its own.
+
+    Raises:
+        RunError: if ``gates_of`` is missing, unknown or not needed.
+    """
     subjects = {subject.label.rpartition(":")[2].lower(): subject for subject in find_sources([name])[0].open()}
     if gates_of is None and len(subjects) == 1:
         return next(iter(subjects.values()))
@@ -98,7 +104,7 @@ def _subject(name: str, gates_of: str | None) -> Subject:
 
 
 def _candidates(name: str, request: Request) -> tuple[list[Sentence], str]:
-    """Sentences to choose from, and where they come from in words."""
+    """Return the sentences to choose from, and a description of their source in words."""
     text, place = request.options.text, None if request.corpus == Path() else request.corpus
     if text is not None:
         if not (words := words_of(text)):
@@ -115,7 +121,14 @@ def _candidates(name: str, request: Request) -> tuple[list[Sentence], str]:
 
 
 def _place(subject: Subject, layer: int, head: int) -> int:
-    """The place (from 0) of a head (from 1) among those left in its layer. Raises RunError where it is not there."""
+    """Return the index (from 0) of a head among the heads that are left in its layer.
+
+    Args:
+        layer, head: layer and head, counted from 1, in the encoder's original numbering.
+
+    Raises:
+        RunError: if the encoder has no such head, or if the head was removed.
+    """
     places = subject.encoder.head_hooks
     if layer > places.layers or head > places.heads:
         raise RunError(
@@ -132,7 +145,12 @@ def _place(subject: Subject, layer: int, head: int) -> int:
 def _probe_rows(
     folder: Path | None, subject: Subject, layer: int, head: int
 ) -> tuple[pd.DataFrame, Mapping[str, str], list[str]]:
-    """The labels that the head finds, the kinds of their layers, and notes about them."""
+    """Read the results of probes in a folder.
+
+    Returns:
+        The rows of the head (one for each label), the kind of each layer of annotation, and notes. All are empty
+        without a folder.
+    """
     if folder is None:
         return pd.DataFrame(), {}, []
     results, places = read_probes([folder]), subject.encoder.head_hooks
@@ -157,14 +175,18 @@ def _probe_rows(
 
 
 def _label(rows: pd.DataFrame, kinds: Mapping[str, str]) -> Mapping[str, Any] | None:
-    """The best label that is seen in attention; root is none of them, as it is read at [CLS]."""
+    """Return the row of the best label that the head's attention identifies, or None.
+
+    The relation root is excluded, because it is read from attention to [CLS].
+    """
     attended = (row for row in rows.to_dict("records") if kinds[row["task"]] in ATTENTION)
     reliable_rows = (row for row in attended if not row["apart"] and not row["few"])
     return next((row for row in reliable_rows if row["gain"] > 0 and row["rank"] <= _BEST_OF), None)
 
 
 def _pairs_sought(sentence: Sentence, label: Mapping[str, Any] | None, kinds: Mapping[str, str]) -> Pairs:
-    """The pairs of places that a label connects in a sentence."""
+    """Return the pairs of positions that a label connects in a sentence: dependents and heads, or words of arguments
+    and their predicates."""
     layer: Any = None if label is None else sentence.get(label["task"])
     if label is None or layer is None:
         return frozenset()
@@ -188,7 +210,8 @@ def _attention(
     sentences: Sequence[Sentence],
     sought_pairs: list[Pairs],
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the number of a sentence, and a row for each of its words: the word that it attends to most."""
+    """Yield, for each word of each sentence in ``order``, the index of the sentence and a row with the word to which
+    this word attends most."""
     if not order:
         return
     encoder = subject.encoder
@@ -206,7 +229,11 @@ def _attention(
 
 
 def _claim_rows(runs: Sequence[Path], layer: int, head: int) -> list[dict[str, Any]]:
-    """A row for each label: in how many seeds the head is open, and its mean gate. Raises RunError: no such head."""
+    """Return a row for each label of the runs: the number of seeds in which the head is open, and its mean gate.
+
+    Raises:
+        RunError: if the encoder of the runs has no such head.
+    """
     rows = []
     for run_group in group(load_claims(runs)) if runs else ():
         layers, heads = run_group.mean.shape

@@ -1,4 +1,4 @@
-"""Views of one head: sentences and tables of a Result."""
+"""Sentences and tables of a Result of ``analyze head``."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from mtlprune.errors import plural
 from mtlprune.runs.results import Result
 
 MAX_ROWS_SHOWN = 10
-"""Labels that are named, of those that it tells beyond every control or was chosen for."""
+"""Largest number of labels in the table of labels that the head identifies."""
 
 
 def about(result: Result) -> str:
@@ -22,7 +22,7 @@ def about(result: Result) -> str:
 
 
 def findings(result: Result) -> list[str]:
-    """Sentences on the tasks that claim the head and on the label that it knows best."""
+    """Report the tasks that claim the head, and the label that it identifies best."""
     rows = result.frame("claimed", "encoder", "open")
     users = [
         f"{row.encoder} ({row.open} of {plural(row.seeds, 'seed')}, mean gate {row.mean:.2f})"

@@ -1,4 +1,4 @@
-"""All that is known of each head side by side, and which of it goes together within layers."""
+"""Analysis ``heads``: one table of everything known about each head, and correlations of its columns within layers."""
 
 from pydantic import Field
 
@@ -8,7 +8,7 @@ from mtlprune.io.block import Block
 
 
 class HeadsOptions(Block):
-    """The encoder that is read, and settings of the comparison of columns."""
+    """Options of ``analyze heads``: the encoder that is read, and the comparison of columns."""
 
     of: str = Field(default="pretrained", description="Label of the encoder whose results of analyses are read.")
     closed: Closed | None = Field(

@@ -1,7 +1,4 @@
-"""The join of all columns of heads, and which of them go together within layers.
-
-Letters: L layers, A heads a layer, K heads of which two columns both say something.
-"""
+"""Join the columns that claims and analyses have about heads into one table, and correlate them within layers."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -24,14 +21,14 @@ from mtlprune.runs.results import Result, head_rows
 from mtlprune.statistics.permutation import corrected, layered_rank_test
 
 _FEWEST = 3
-"""Heads that two columns must share to be compared."""
+"""The fewest heads with a value in both columns for which two columns are correlated."""
 
 
 def measure(request: Request) -> Result:
-    """The table of everything that is named. ``frames.yaml`` declares the frames.
+    """Join the columns of all runs and folders in ``request.names``. ``frames.yaml`` declares the frames.
 
     Raises:
-        RunError: nothing to join, results that do not belong together, damaged ones.
+        RunError: if there is nothing to join, or if results are damaged or about different encoders.
     """
     folders = [
         name
@@ -85,13 +82,23 @@ def measure(request: Request) -> Result:
 
 @dataclass(eq=False)
 class HeadTable:
-    """The join; row (l, a) is head a + 1 of layer l + 1 in the encoder's original numbering."""
+    """Columns of the table of heads, with notes about them.
+
+    Element (l, a) of a column is head a + 1 of layer l + 1 in the encoder's original numbering.
+    """
 
     columns: list[HeadColumn] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def add(self, columns: Iterable[HeadColumn], where: str) -> None:
-        """Add columns. Raises RunError: other layers or heads than before, or a heading that is there already."""
+        """Add columns to the table.
+
+        Args:
+            where: source of the columns, which error messages name.
+
+        Raises:
+            RunError: if the numbers of layers or heads differ from those of earlier columns, or if a name is taken.
+        """
         for column in columns:
             first = self.columns[0] if self.columns else column
             if column.values.shape != first.values.shape:
@@ -106,10 +113,14 @@ class HeadTable:
             self.columns.append(column)
 
     def read(self, folder: Path, of: str, names: Collection[str]) -> None:
-        """Add what every analysis in a folder says of one encoder's heads; claims and gradients are those of all runs.
+        """Add the columns of the analyses in a folder for one encoder. Claims and gradients add columns of all runs.
+
+        Args:
+            of: label of the encoder.
+            names: names of the analyses that are read.
 
         Raises:
-            RunError: no result of ``names`` there, a damaged one, or none of this encoder.
+            RunError: if the folder has no result of these analyses, a damaged result, or none of this encoder.
         """
         here = [name for name in names if (folder / f"{name}.json").is_file()]
         if not here:
@@ -140,7 +151,10 @@ class HeadTable:
 
 
 def measured(result: Result, of: str) -> tuple[list[HeadColumn], list[str]]:
-    """The columns that the record of an analysis names, means where an encoder was read with several seeds; notes."""
+    """Return the columns that the record of an analysis declares, for the encoder ``of``, and notes in sentences.
+
+    If the Result has several seeds of this encoder, columns are means over seeds.
+    """
     analysis = find(result.analysis)
     grids_of_runs = [result.grids(first) for first in result.about["encoders"] if first["encoder"] == of]
     columns = []
@@ -155,12 +169,14 @@ def measured(result: Result, of: str) -> tuple[list[HeadColumn], list[str]]:
 
 
 def correlations(columns: Sequence[HeadColumn], permutations: int = 9999, seed: int = 0) -> pd.DataFrame:
-    """Spearman's correlation within layers of every two tested columns, the surest first, those of two sources before.
+    """Compute Spearman's correlation within layers of every two tested columns.
 
     Returns:
-        ``first``, ``second``; ``one_source``, whether both come from one source, and so may go together by
-        construction; ``heads``, K; ``rho`` and ``p``, NaN where a column does not vary within any layer; ``q``,
-        Benjamini and Hochberg over the pairs from one source or over those from two.
+        One row for each pair, with the columns ``first`` and ``second`` (names of the two columns); ``one_source``,
+        whether both come from one source, so that they may be correlated by construction; ``heads``, the number of
+        heads with a value in both columns; ``rho`` and ``p``, NaN if a column varies within no layer; and ``q``
+        (Benjamini and Hochberg, separately for pairs from one source and from two). Pairs from two sources come first,
+        and within these two parts the smallest p.
     """
     rows = []
     for first, second in combinations([column for column in columns if column.tested], 2):

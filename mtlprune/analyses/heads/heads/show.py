@@ -1,4 +1,4 @@
-"""Views of the table of heads: sentences and tables of a Result."""
+"""Sentences and tables of a Result of ``analyze heads``."""
 
 from typing import Any
 
@@ -10,11 +10,11 @@ from mtlprune.runs.results import Result
 from mtlprune.statistics.standard_errors import LEVEL
 
 MAX_ROWS_SHOWN = 40
-"""Correlations listed at most; all are in the frame."""
+"""Largest number of correlations that a table lists; the frame has all of them."""
 
 
 def about(result: Result) -> str:
-    """Name the encoder that columns of probes and other analyses are of."""
+    """Name the encoder to which the columns of probes and other analyses belong."""
     of = result.about["settings"]["of"]
     return (
         "The table has one row per head. Claims and gradients are those of the runs; probes and other analyses are "
@@ -23,7 +23,7 @@ def about(result: Result) -> str:
 
 
 def findings(result: Result) -> list[str]:
-    """A sentence on what the correlations come to."""
+    """Report how many pairs of columns from different sources are correlated."""
     across = _pairs(result, one_source=False)
     if not len(across):
         return ["No two sources have numbers that vary within layers, so sources are not compared."]
@@ -40,7 +40,7 @@ def _pairs(result: Result, one_source: bool) -> pd.DataFrame:
 
 
 def _correlations(result: Result, one_source: bool) -> TableRows:
-    """Correlations below LEVEL after correction; the ten closest where there is none."""
+    """Return the correlations with q below LEVEL, or the ten with the smallest p if there are none."""
     all_rows = _pairs(result, one_source)
     clear = all_rows[all_rows["q"] < LEVEL]
     shown_rows = (clear if len(clear) else all_rows[:10])[:MAX_ROWS_SHOWN]
@@ -50,7 +50,7 @@ def _correlations(result: Result, one_source: bool) -> TableRows:
 
 
 def _heads(result: Result) -> Grid:
-    """One row a head: numbers first, then words."""
+    """Return the table of heads, with one row for each head; columns of numbers come before those of words."""
     place, names = ["layer", "head"], list(result.frames["columns"]["term"])
     table = result.frames["heads"].pivot(index=place, columns="measure", values="value")
     if "words" in result.frames:

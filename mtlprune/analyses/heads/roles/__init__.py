@@ -1,4 +1,7 @@
-"""Roles of heads by two-sided gates (Nam et al. 2025, arXiv 2505.13737), and heads that tasks of one run fight over."""
+"""Analysis ``roles``: which heads help a task and hinder another, by two-sided gates or by closing each head alone.
+
+Two-sided gates are those of Nam et al. (2025, arXiv 2505.13737).
+"""
 
 from typing import Any, Literal
 
@@ -9,21 +12,21 @@ from mtlprune.evaluation.ablations import Closed
 from mtlprune.io.block import Block
 
 STL = "single tasks"
-"""In the place of an encoder: the single-task runs of one seed together."""
+"""Value that stands for an encoder in rows that combine the single-task runs of one seed."""
 MEAN = "mean"
-"""In the place of a task: the mean over tasks with conflict heads."""
+"""Value that stands for a task in rows with the mean over tasks with conflict heads."""
 GAIN = 0.3
-"""Points that tasks gain at least, in the mean, where heads that interfere with them are closed, if tasks fight over
-heads (results/fight/PLAN.md)."""
+"""The least mean gain, in points, that competition for heads predicts if heads that interfere with a task are closed
+for this task (results/fight/PLAN.md)."""
 ROLES = ("facilitating", "interfering", "irrelevant")
 
 
 GATES = ("updates", "rate", "strength", "batch", "train_sentences", "selections", "permutations")
-"""Settings of gates, which closing each head alone does without."""
+"""Options about gates, which closing=single refuses."""
 
 
 class RoleOptions(Block):
-    """Settings of the fit of two-sided gates and of the null that conflicts are compared with."""
+    """Options of ``analyze roles``: the fit of gates, the closing of heads, and the tests of conflicts and gains."""
 
     closing: Literal["conflicts", "single"] = Field(
         default="conflicts",
@@ -56,7 +59,7 @@ class RoleOptions(Block):
     @model_validator(mode="before")
     @classmethod
     def _used(cls, value: Any) -> Any:
-        """Refuse a setting of gates where there are none."""
+        """Refuse options about gates together with closing=single."""
         if isinstance(value, dict) and value.get("closing") == "single":
             for name in GATES:
                 if name in value:

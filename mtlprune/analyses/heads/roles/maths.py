@@ -1,6 +1,6 @@
-"""Two-sided gates, roles and conflicts.
+"""Two-sided gates, the roles of heads, and conflicts between tasks (Nam et al. 2025).
 
-Letters for shapes: L layers, A heads a layer, V selections, T tasks.
+Letters for shapes: L layers, A heads per layer, H = L·A heads, V selections, T tasks, C a chunk of permutations.
 """
 
 from collections.abc import Callable
@@ -14,15 +14,15 @@ from mtlprune.evaluation.head_masks import Mask
 from mtlprune.statistics.permutation import permuted, tail
 
 LIMIT, START = 4.0, 2.0
-"""Logits stay within ± LIMIT, the clip of Nam et al. (2025); logits that the first fit starts from."""
+"""Bound ± LIMIT of logits, as in Nam et al. (2025), and the logits from which the first fit starts."""
 
 
 def least_effect(strength: float, heads: int) -> float:
-    """The smallest effect of a head, in nats of loss between closed and open, that holds its gate against a push.
+    """Return the smallest effect of a head that holds its gate against a push, in nats of loss between closed and open.
 
-    A push adds strength / heads to the gradient of each logit. A loss that changes by ``effect`` along the gate adds at
-    most effect / 4, the slope of the sigmoid at 0. So a gate that starts at its own end stays on that side from
-    effect = 4 · strength / heads on, and goes where it is pushed below.
+    A push adds strength / heads to the gradient of each logit. A loss that changes by ``effect`` as the gate opens adds
+    effect / 4 or less, because the slope of the sigmoid is at most 1/4, at 0. A gate that starts on the side that its
+    loss prefers therefore stays there if the effect is at least 4 · strength / heads, and otherwise follows the push.
     """
     return 4 * strength / heads
 
@@ -30,15 +30,16 @@ def least_effect(strength: float, heads: int) -> float:
 def fit_gates(
     loss: Callable[[Tensor, int], Tensor], start: Tensor, strength: float, updates: int, rate: float
 ) -> Tensor:
-    """Logits within ± LIMIT that minimise loss(σ(logits), update) − strength · mean(logits) from ``start`` on, by Adam.
+    """Fit the logits of gates to loss(σ(logits), update) − strength · mean(logits) with Adam; return them, (L, A).
 
-    Each step ends with a projection to ± LIMIT, because a clip in the objective alone has no gradient beyond it: the
-    first fit drives logits there at any effect, however small, and no push would be felt any more. The source adds
-    logits up; `least_effect` says what their mean makes of a strength.
+    Each step ends with a projection to ± LIMIT. A clip in the objective alone has no gradient beyond the bound. Without
+    a push, logits reach the bound for any effect, however small, and no later push could move them. Nam et al. add the
+    logits up instead of taking their mean; `least_effect` explains the resulting scale of ``strength``.
 
     Args:
-        loss: gates (L, A) in (0, 1) and the number of the update → a scalar.
-        start: (L, A) float32.
+        loss: function from gates (L, A) in (0, 1) and the number of the update to the loss, a scalar.
+        start: (L, A), float32, logits before the first update.
+        strength: strength λ of the push, above 0 to open gates and below 0 to close them.
     """
     logits = start.clone().requires_grad_()
     optimiser = torch.optim.Adam([logits], lr=rate)
@@ -55,35 +56,42 @@ def fit_gates(
 def two_sided(
     loss: Callable[[Tensor, int], Tensor], size: tuple[int, int], strength: float, updates: int, rate: float
 ) -> tuple[Tensor, Tensor]:
-    """Gates G⁺, pushed open, and G⁻, pushed closed, each from where gates end without a push; (L, A) each."""
+    """Fit the gates G⁺, pushed open, and G⁻, pushed closed, and return both, (L, A) each.
+
+    Both fits start from gates that were fitted without a push.
+    """
     free = fit_gates(loss, torch.full(size, START), 0.0, updates, rate)
     opening, closed = (fit_gates(loss, free, sign * strength, updates, rate) for sign in (1, -1))
     return torch.sigmoid(opening), torch.sigmoid(closed)
 
 
 def role_scores(opening: NDArray[np.float64], closed: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
-    """Scores in [0, 1] of the roles of heads whose gates are G⁺ and G⁻ (Nam et al. 2025, section 3)."""
+    """Return the scores of each role, in [0, 1], from the gates G⁺ and G⁻ of heads (Nam et al. 2025, section 3)."""
     return {"facilitating": closed, "interfering": 1 - opening, "irrelevant": opening - closed}
 
 
 def agreed(scores: NDArray[np.float64]) -> Mask:
-    """Heads that have a role in every selection: (V, L, A) scores → (L, A)."""
+    """Return the heads that have a role in every selection, from its scores, (V, L, A) → (L, A)."""
     return np.asarray((scores > 0.5).all(0))
 
 
 def conflict_heads(facilitating: Mask, interfering: Mask) -> Mask:
-    """Heads that facilitate one task and interfere with another: (..., T, L, A) each → (..., L, A)."""
-    pairs = facilitating.sum(-3) * interfering.sum(-3) - (facilitating & interfering).sum(-3)  # without t = u
+    """Return the heads that facilitate one task and interfere with another, (..., T, L, A) → (..., L, A)."""
+    # The product counts ordered pairs of tasks. Pairs of a task with itself are subtracted.
+    pairs = facilitating.sum(-3) * interfering.sum(-3) - (facilitating & interfering).sum(-3)
     return np.asarray(pairs > 0)
 
 
 def conflicts(
     facilitating: Mask, interfering: Mask, permutations: int, generator: np.random.Generator
 ) -> tuple[int, float, float]:
-    """The number of conflict heads, its mean with the heads of each task permuted within layers, and p of so many.
+    """Count conflict heads, and compare their number with permutations of each task's heads within layers.
 
     Args:
-        facilitating, interfering: (T, L, A).
+        facilitating, interfering: (T, L, A), heads that have these roles.
+
+    Returns:
+        The number of conflict heads, its mean over permutations, and the p of a number at least as large.
     """
     observed = int(conflict_heads(facilitating, interfering).sum())
     values = np.stack([facilitating, interfering], axis=1)  # (T, 2, L, A)

@@ -1,7 +1,6 @@
-"""Roles of every head for every task of finished runs, and what closing heads gains that interfere with a task.
+"""Measure the role of every head for every task of finished runs, and the gain from closing heads that interfere.
 
-Letters for shapes: V selections, T tasks, L layers, A heads a layer, N sentences, K counts a score is made of, D draws
-of random heads, C resamples, S runs (seeds).
+Letters for shapes: V selections, L layers, A heads per layer, D draws of random heads, C resamples, S runs (seeds).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -46,12 +45,17 @@ from mtlprune.statistics.resamples import Resampled, resampled_scores, weighted
 from mtlprune.tasks.base import Task
 
 Roles = dict[tuple[str, int], dict[str, dict[str, Mask]]]
-"""Label and seed of a run → task → role → (L, A)."""
+"""Masks (L, A) of heads by label and seed of a run, then by task, then by role."""
 
 
 @dataclass(frozen=True, eq=False)
 class _OfRun:
-    """Roles of the heads of one run, task → role → (L, A), and counts by task and kind."""
+    """Measurements of one run.
+
+    Attributes:
+        roles: masks (L, A) of heads by task and role; empty without gates.
+        counts: counts by task and one of `_Study.kinds`, for tasks with heads that interfere with them.
+    """
 
     roles: dict[str, dict[str, Mask]] = field(default_factory=dict)
     counts: dict[tuple[str, str], AblatedCounts] = field(default_factory=dict)
@@ -59,7 +63,11 @@ class _OfRun:
 
 @dataclass(frozen=True, eq=False)
 class _Study:
-    """The sentences that gates are fitted to."""
+    """The input that all runs share.
+
+    Attributes:
+        train: training sentences to which gates, or the constants that replace closed heads, are fitted.
+    """
 
     reading: Reading
     request: Request
@@ -67,16 +75,18 @@ class _Study:
 
     @property
     def kinds(self) -> list[str]:
-        """What is closed where heads that interfere with a task are scored: nothing, these, or each draw."""
+        """Names of the conditions in which a task is scored: all heads open, interfering heads closed, and a number for
+        each draw of random heads closed."""
         return ["open", "closed", *map(str, range(self.request.options.draws))]
 
 
 def measure(request: Request) -> Result:
-    """All runs, gates fitted to the same sentences of train, scores on the same of the split. ``frames.yaml``
-    declares the frames.
+    """Measure all runs on the same sentences. ``frames.yaml`` declares the frames.
+
+    Gates are fitted to training sentences, and scores are of sentences of the split ``request.split``.
 
     Raises:
-        RunError, CorpusError, EncoderError: what cannot be loaded; no run among what is named.
+        RunError, CorpusError, EncoderError: if the input cannot be loaded, or if no run can be measured.
     """
     reading = read_request(request)
     single = request.options.closing == "single"
@@ -99,7 +109,7 @@ def measure(request: Request) -> Result:
 
 
 def _each_closed(study: _Study, subject: Subject) -> SubjectResult:
-    """Close each head of a run alone, then together those that interfere with a task on both halves."""
+    """Close each head of a run by itself, then together those heads that interfere with a task on both halves."""
     run, options = AblatableRun.of(subject, study.request.device, study.reading.fingerprint), study.request.options
     closed = one_by_one(run.size)
     run = run.contributing(options.closed, study.train, closed, study.request.seed)
@@ -120,7 +130,7 @@ def _each_closed(study: _Study, subject: Subject) -> SubjectResult:
 
 def _roles(study: _Study, subject: Subject) -> SubjectResult:
     run = AblatableRun.of(subject, study.request.device, study.reading.fingerprint)
-    # The run is finished: its weights stay, and gates alone are fitted.
+    # Only gates are fitted, so the weights need no gradients.
     run.model.requires_grad_(False)
     frames, measured = [], _OfRun()
     for name in run.model.tasks if subject.task is None else [subject.task]:
@@ -138,7 +148,10 @@ def _roles(study: _Study, subject: Subject) -> SubjectResult:
 
 
 def _fitted(study: _Study, run: AblatableRun, name: str) -> dict[str, NDArray[np.float64]] | None:
-    """Role → scores (V, L, A) for one task of a run; None where no sentence has its layer with known labels."""
+    """Fit the gates of one task of a run, and return the scores (V, L, A) of each role.
+
+    The result is None if no training sentence has the layer of the task with known labels.
+    """
     options, model, task = study.request.options, run.model, cast(Task, run.model.tasks[name])
     annotated = [(sentence, target) for sentence in study.train if (target := known_target(task, sentence)) is not None]
     if not annotated:
@@ -147,8 +160,8 @@ def _fitted(study: _Study, run: AblatableRun, name: str) -> dict[str, NDArray[np
     for selection in range(options.selections):
         generator = np.random.default_rng([study.request.seed, 13, selection])
         size = min(options.batch, len(annotated))
-        # The order is drawn once for both sides: gates that are pushed up and gates that are pushed down see the same
-        # batches, and differences between them come from the push.
+        # All three fits use the same batches, so gates that are pushed open and gates that are pushed closed differ
+        # only because of the push.
         order = [generator.choice(len(annotated), size, replace=False) for _ in range(options.updates)]
 
         def loss(gates: Tensor, update: int, order: list[NDArray[np.intp]] = order) -> Tensor:
@@ -164,7 +177,7 @@ def _fitted(study: _Study, run: AblatableRun, name: str) -> dict[str, NDArray[np
 
 
 def _hindering(roles: dict[str, dict[str, Mask]]) -> Iterator[tuple[str, Mask]]:
-    """Tasks with conflict heads that interfere with them, and these."""
+    """Yield each task with the conflict heads that interfere with it and facilitate another task, if there are any."""
     for name, masks_of_task in roles.items():
         helped = np.any([masks["facilitating"] for other_task, masks in roles.items() if other_task != name], axis=0)
         if (heads := masks_of_task["interfering"] & helped).any():
@@ -174,8 +187,16 @@ def _hindering(roles: dict[str, dict[str, Mask]]) -> Iterator[tuple[str, Mask]]:
 def _closed_counts(
     study: _Study, subject: Subject, run: AblatableRun, name: str, heads: Mask, rows: NDArray[np.intp] | None = None
 ) -> dict[tuple[str, str], AblatedCounts]:
-    """Counts of a task, on some of the sentences, with no heads closed, with these, and with random ones of their
-    layers, which are drawn anew for each run; by task and kind."""
+    """Score a task with no heads closed, with these heads closed, and with random heads of the same layers closed.
+
+    The random heads depend on the seed of the run, so runs with different seeds have different draws.
+
+    Args:
+        rows: indices of the sentences that are scored; all sentences if not given.
+
+    Returns:
+        The counts from which scores are computed, by the name of the task and one of ``study.kinds``.
+    """
     options, generator = study.request.options, np.random.default_rng([study.request.seed, 14, subject.seed])
     closed = [heads, *random_sets(heads, options.draws, generator)]
     run = run.of_task(name).contributing(options.closed, study.train, closed, study.request.seed)
@@ -189,7 +210,7 @@ def _closed_counts(
 
 
 def _conflicts(study: _Study, by_run: Roles) -> Iterator[dict[str, Any]]:
-    """A row for each joint run, and for the single-task runs of each seed together."""
+    """Yield the rows of the frame ``conflicts``, for each joint run and the combined single-task runs of each seed."""
     sets = {key: roles for key, roles in by_run.items() if len(roles) > 1}
     for (label, seed), roles in by_run.items():
         if len(roles) == 1 and not is_joint(label):
@@ -204,7 +225,7 @@ def _conflicts(study: _Study, by_run: Roles) -> Iterator[dict[str, Any]]:
 
 
 def _gains(study: _Study, counts: Mapping[tuple[Any, ...], AblatedCounts]) -> pd.DataFrame:
-    """The gain of a task by closing the heads that interfere with it, beyond random heads of the same layers."""
+    """Compute the gain of each task from closing the heads that interfere with it, beyond random heads."""
     options, keys = study.request.options, [key[:2] for key in counts if key[2] == "closed"]
     seeds = [tuple(sorted(counts[(*key, "closed")].runs)) for key in keys]
     systems = [
@@ -228,10 +249,12 @@ def _gains(study: _Study, counts: Mapping[tuple[Any, ...], AblatedCounts]) -> pd
 
 
 def with_draws(draws: Sequence[Resampled], generator: np.random.Generator) -> Resampled:
-    """The mean of a figure over draws of something at random. With each resample of the sentences every run gets as
-    many of its draws, drawn with replacement, so that an interval counts that other draws would have come out
-    otherwise."""
-    # Each run draws for itself: with the same draws for all runs the interval would count one choice of heads only.
+    """Return the mean of a figure over random draws, with resamples that also vary the draws.
+
+    In each resample of the sentences, every run uses as many draws, drawn with replacement from its own draws. The
+    interval of the result therefore includes the uncertainty about the draws.
+    """
+    # Draws are resampled independently for each run, because each run has its own random heads.
     booted = np.stack([draw.booted for draw in draws])  # (D, C, S)
     resampled_draws = generator.integers(len(draws), size=booted.shape)
     observed = np.mean([draw.observed for draw in draws], axis=0)
@@ -239,7 +262,7 @@ def with_draws(draws: Sequence[Resampled], generator: np.random.Generator) -> Re
 
 
 def _mean_gains(runs: dict[tuple[str, int], list[Resampled]]) -> Iterator[tuple[dict[str, Any], Contrast]]:
-    """Rows of the mean over the tasks of each run that have conflict heads, of labels with several runs."""
+    """Yield for each label with several runs the mean gain over the tasks of each run that have conflict heads."""
     for label in dict.fromkeys(label for label, _ in runs):
         means = [weighted(gains) for (label_of_run, _), gains in runs.items() if label_of_run == label]
         if len(means) > 1:

@@ -1,4 +1,4 @@
-"""Roles of heads: tables, sentences and figures of a Result."""
+"""Sentences, tables and the figure of a Result of ``analyze roles``."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ from mtlprune.statistics.standard_errors import LEVEL
 
 
 def about(result: Result) -> str:
-    """Describe the fit of gates, or the closing of each head alone; define roles and conflict heads."""
+    """Describe the fit of gates, or the closing of single heads, and define roles and conflict heads."""
     settings = result.about["settings"]
     if _single(result):
         return (
@@ -38,12 +38,12 @@ def about(result: Result) -> str:
 
 
 def _single(result: Result) -> bool:
-    """Whether each head was closed alone, without gates."""
+    """Return whether each head was closed by itself, without gates."""
     return bool(result.about["settings"].get("closing") == "single")
 
 
 def findings(result: Result) -> list[str]:
-    """Sentences: are there heads that interfere, beyond chance, and does closing them gain a task anything?"""
+    """Report whether more heads interfere with tasks than by chance, and what tasks gain from closing them."""
     sentences = []
     if _single(result):
         numbers = _numbers(result)
@@ -75,8 +75,11 @@ def findings(result: Result) -> list[str]:
 
 
 def verdict(result: Result) -> tuple[str, Any]:
-    """The verdict on a fight over heads, in which closing heads that interfere gains GAIN or more, and the row of the
-    mean gain; None where the Result is withdrawn, or no head interferes."""
+    """Return the verdict on competition for heads, and the row of the mean gain from which it follows.
+
+    Competition predicts a mean gain of at least GAIN points from closing heads that interfere. If the Result is
+    withdrawn or has no mean gain, the verdict is UNDECIDED and the row is None.
+    """
     gains = result.frame("gains", "task")
     mean = next(gains[gains["task"] == MEAN].itertuples(), None)
     if mean is None or result.withdrawn:
@@ -85,13 +88,17 @@ def verdict(result: Result) -> tuple[str, Any]:
 
 
 def _known_gains(result: Result) -> pd.DataFrame:
-    """Gains, of whose mean p needs no correction; ``detectable`` only where p shows nothing."""
+    """Return the gains that have a p, with ``p_holm`` of means replaced by their plain p, which needs no correction.
+
+    ``detectable`` is given only where nothing is significant.
+    """
     gains = result.frame("gains", "p_holm", "p", "task")
     return only_not_shown(gains.assign(p_holm=decisive_p(gains)).dropna(subset="p_holm"))
 
 
 def _numbers(result: Result) -> pd.DataFrame:
-    """For each run and task the number of heads, of those chosen and confirmed, and the median detectable gain."""
+    """Return for each run and task the numbers of heads, of chosen and of confirmed ones, and the median detectable
+    gain."""
     keys, heads = ["encoder", "seed", "task"], result.frames["heads"]
     second = heads[(heads["measure"] == "detectable") & (heads["step"] == 1)]
     numbers = second.groupby(keys, sort=False)["value"].agg(heads="size", detectable="median")

@@ -1,6 +1,6 @@
-"""Each head closed alone: which ones raise a task's score on one half of the sentences, and again on the other.
+"""Find heads whose closing, each by itself, raises a task's score on both halves of the sentences.
 
-Letters for shapes: L layers, A heads a layer, H = L·A, N sentences, K counts a score is made of.
+Letters for shapes: L layers, A heads per layer, H = L·A heads.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,11 +19,11 @@ from mtlprune.statistics.significance import holm
 from mtlprune.statistics.standard_errors import LEVEL, Floats, StandardError
 
 Rows = NDArray[np.intp]
-"""Sentences of one half, by their places."""
+"""Indices of the sentences of one half."""
 
 
 def halves(sentences: int, seed: int) -> tuple[Rows, Rows]:
-    """Two halves of the sentences, drawn by the seed: in the first heads are chosen, in the second confirmed."""
+    """Draw two halves of the sentences, the first to choose heads and the second to confirm them."""
     first, second = np.array_split(np.random.default_rng([seed, 16]).permutation(sentences), 2)
     return np.sort(first), np.sort(second)
 
@@ -31,7 +31,7 @@ def halves(sentences: int, seed: int) -> tuple[Rows, Rows]:
 def count_each(
     run: AblatableRun, sentences: Sequence[Sentence], on_batch: Callable[[], None] = lambda: None
 ) -> dict[str, list[System]]:
-    """Task → its counts with all heads open, and with each of the H heads closed alone."""
+    """Return for each task 1 + H counts: with all heads open, and with each head closed by itself."""
     counts: dict[str, list[System]] = {}
     for heads in [np.zeros(run.size, bool), *one_by_one(run.size)]:
         for task, system in run.counts(heads, sentences).items():
@@ -41,21 +41,26 @@ def count_each(
 
 
 def one_by_one(size: tuple[int, int]) -> list[Mask]:
-    """A mask for each head alone."""
+    """Return a mask for each single head."""
     return list(np.eye(size[0] * size[1], dtype=bool).reshape(-1, *size))
 
 
 def of_rows(system: System, rows: Rows) -> System:
-    """The same of some of the sentences."""
+    """Return the counts of these sentences only."""
     return replace(system, counts=system.counts[:, rows])
 
 
 def gains(systems: Sequence[System], resamples: int, seed: int) -> dict[str, Floats]:
-    """What closing each head gains, in points, one-sided p that it gains nothing, and the minimum detectable gain, (H,)
-    each; over sentences, as there is one run. p is NaN of heads whose closing changes nothing.
+    """Compute the gain of a task from closing each head.
+
+    Errors are over sentences only, because there is one run.
 
     Args:
-        systems: with all heads open, then with each closed.
+        systems: counts with all heads open, then with each head closed.
+
+    Returns:
+        ``gain`` in points, one-sided ``p`` of no gain, and the minimum ``detectable`` gain, (H,) each. p is NaN for
+        heads whose closing changes nothing.
     """
     opening, *closed = resampled_scores(systems, resamples, seed)
     differences = [resampled - opening for resampled in closed]
@@ -68,11 +73,16 @@ def gains(systems: Sequence[System], resamples: int, seed: int) -> dict[str, Flo
 def interfering(
     counts: Mapping[str, Sequence[System]], size: tuple[int, int], resamples: int, seed: int
 ) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Mask]]:
-    """Of one run the frame ``heads`` (``gain`` and ``detectable`` of every head by ``task`` and ``step``, 0 for the
-    first half), the frame ``chosen``, and task → heads that interfere with it, (L, A).
+    """Find the heads of one run that interfere with a task.
 
-    A head is *chosen* for a task where closing it raises its score on the first half (one-sided p < LEVEL), and
-    *interferes* where it does on the second, too, after Holm's correction over all that are chosen in the run.
+    A head is *chosen* for a task if closing it raises the score on the first half of the sentences (one-sided
+    p < LEVEL). It *interferes* with the task if closing it also raises the score on the second half, after Holm's
+    correction over all heads that are chosen in the run.
+
+    Returns:
+        The frame ``heads`` (``gain`` and ``detectable`` of every head by ``task`` and ``step``, which is 0 for the
+        first half and 1 for the second); the frame ``chosen``; and for each task the heads that interfere with it,
+        (L, A), if there are any.
     """
     parts, chosen_rows = [], []
     for task, systems in counts.items():

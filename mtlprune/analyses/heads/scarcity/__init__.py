@@ -1,4 +1,4 @@
-"""Does the gap between single tasks and joint training widen where heads are scarce?"""
+"""Analysis ``scarcity``: whether the gap between joint and single-task training widens if heads are scarce."""
 
 from pydantic import Field
 
@@ -6,11 +6,11 @@ from mtlprune.analyses.analysis import Analysis
 from mtlprune.io.block import Block
 
 MEAN = "mean"
-"""In the place of a task: the mean of all tasks."""
+"""Value that stands for a task in rows with the mean over all tasks."""
 
 
 class ScarcityOptions(Block):
-    """Settings of the comparison of gaps."""
+    """Options of ``analyze scarcity``: the runs that are paired, and the comparison of their gaps."""
 
     margin: float = Field(
         default=1.0, gt=0, description="Smallest widening of the gap, in points, that counts as a change."

@@ -1,6 +1,6 @@
-"""The gap between joint and single-task runs of equal settings, and how two gaps differ.
+"""The gap between joint and single-task runs of the same settings, and the change of one gap to another.
 
-Letters: C resamples, S seeds.
+Both ways to name runs use this file: lists of runs (measure.py) and files of groups (groups_file.py).
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -14,12 +14,19 @@ from mtlprune.statistics.contrast import Contrast
 from mtlprune.statistics.resamples import Resampled, by_draw, weighted
 
 _FEW_DRAWS = 3
-"""From so few seeds values can lie close by chance, so that an interval is too narrow."""
+"""Number of seeds up to which a pooled standard deviation is also used: so few values can be close by chance, and their
+interval is then too narrow."""
 
 
 class Level(NamedTuple):
-    """Single-task and joint runs of equal settings, with so many heads open from the first update; the label says how
-    many, after how many updates where these differ, and of which joint runs where there is need."""
+    """Single-task and joint runs of the same settings, with the same number of heads open from the first update.
+
+    Attributes:
+        single: single-task runs of all tasks.
+        joint: joint runs.
+        heads: number of open heads; 0 for a group of a file.
+        label: the number of heads, with the updates and the joint runs where levels differ in them; or a group's title.
+    """
 
     single: Setting
     joint: Setting
@@ -28,14 +35,19 @@ class Level(NamedTuple):
 
     @property
     def other_settings(self) -> str:
-        """The encoder and the settings beside those of pruning."""
+        """The encoder and all settings except those of pruning and treatments, as a key that equal settings share."""
         paths_kept = [pair for pair in untreated(self.joint.column.runs[0]).items() if not pair[0].startswith(PRUNING)]
         return f"{self.joint.column.encoder} {sorted(paths_kept)}"
 
 
 def means_of(tasks: Sequence[str], without: str) -> dict[str, list[str]]:
-    """The rows of a table of gaps: the mean of all tasks, that without one if it is named, and each task; with the
-    tasks of each. Raises RunError: there is no such task to leave out."""
+    """Return the rows of a table of gaps, each with the tasks over which it is a mean.
+
+    The rows are the mean of all tasks, the mean without the task ``without`` (if it is not empty), and each task.
+
+    Raises:
+        RunError: if ``without`` is none of the tasks, or the only one.
+    """
     means = {MEAN: list(tasks)}
     if without:
         if without not in tasks or len(tasks) < 2:
@@ -45,18 +57,28 @@ def means_of(tasks: Sequence[str], without: str) -> dict[str, list[str]]:
 
 
 def figure_of(weights: Mapping[Level, float], places: list[int]) -> tuple[Resampled, list[tuple[int | None, ...]]]:
-    """The weighted sum of the gaps of some levels, and of each seed the draws of their heads."""
+    """Compute the weighted sum of the gaps of several levels, for the seeds that all of them have.
+
+    Args:
+        places: indices of the tasks over which a gap is averaged.
+
+    Returns:
+        The sum, and for each seed the draws of the open heads of the levels (``pruning.draw``).
+    """
     seeds = common_seeds(*(side for level in weights for side in (level.single, level.joint)))
     figure = weighted([gap(level.joint, level.single, seeds, places) for level in weights], list(weights.values()))
     return figure, list(zip(*(level.joint.draws(seeds) for level in weights), strict=True))
 
 
 def doubts(figure: Resampled, draws: Sequence[Hashable], margin: float, pooled: float) -> dict[str, float]:
-    """The columns of ``changes`` about the margin, draws and the pooled error, as ``frames.yaml`` declares them.
+    """Compute the columns of the frame ``changes`` about the margin, draws and the pooled error (see ``frames.yaml``).
 
     Args:
-        draws: of each seed.
-        pooled: standard deviation between seeds of all changes of the task.
+        figure: change of the gap.
+        draws: draw of the open heads of each seed. If several seeds share a draw, the change is also estimated with
+            draws as the unit.
+        pooled: standard deviation between seeds of all changes of the task. It is used in addition if there are few
+            seeds and their own standard deviation is smaller.
     """
     change, variants, number = Contrast.of(figure), dict[str, Contrast](), len(set(draws))
     row = {"p_widening": change.p_at_most(-margin), "p_margin": change.p_margin(margin)}

@@ -1,9 +1,7 @@
-"""Gaps between joint and single-task runs of groups that a file names, and how these gaps differ.
+"""Measure gaps between joint and single-task runs of groups that a file names, and differences between these gaps.
 
 Groups that differ in more than heads (precision, corpus, encoder, updates) cannot be paired by their settings, so a
-file says which runs belong together and which gaps are compared.
-
-Letters: C resamples, S seeds.
+file names the runs of each group and the gaps that are compared.
 """
 
 import itertools
@@ -33,12 +31,13 @@ from mtlprune.statistics.resamples import Resampled, pooled_deviation, weighted
 from mtlprune.sweeps.folder import expanded
 
 _SCALES = {"points": lambda score: score, "logits": lambda score: special.logit(score / 100)}
-"""A point weighs more near 0 and 100, which logits of the score take into account."""
+"""Scales of pooled changes. A point is a larger change near 0 and 100, which logits of the score take into account."""
 Pair = tuple[str, str]
+"""Titles of two groups."""
 
 
 class GroupsFile(Block):
-    """The file of the option ``groups``."""
+    """Content of the file that the option ``groups`` names."""
 
     groups: dict[str, list[str]] = Field(
         description="Single-task and joint runs of one setting, by title. Encoders may differ between seeds."
@@ -55,20 +54,26 @@ class GroupsFile(Block):
 
 @dataclass(frozen=True, eq=False)
 class RunPair:
-    """Runs of one setting, and the places of the tasks whose mean a row is, by the name of the row."""
+    """Single-task and joint runs of one group.
+
+    Attributes:
+        places: for each row of a table, by its name, the indices of the tasks over which it is a mean.
+    """
 
     level: Level
     places: Mapping[str, list[int]]
 
 
 def measure(request: Request) -> Result:
-    """All groups of the file. ``frames.yaml`` declares the frames; ``term`` and ``other`` are titles of the file, and
-    Holm's correction is over the tasks of the same groups. A pooled change is averaged over several pairs of groups,
-    seed by seed, so that a task is one test of all seeds instead of several tests of few.
+    """Measure all groups of the file. ``frames.yaml`` declares the frames.
+
+    ``term`` and ``other`` are titles of the file, and Holm's correction is over the tasks of the same groups. A pooled
+    change is averaged over several pairs of groups for each seed, so that a task has one test with all seeds instead
+    of several tests with few seeds.
 
     Raises:
-        RunError: names of runs beside the file; titles that are not in the file; groups that are not one single-task
-            and one joint setting.
+        RunError: if the request also names runs, if the file has no group of a title, or if a group is not one setting
+            of single-task runs and one of joint runs.
     """
     file, margin = Path(request.options.groups), request.options.margin
     if request.names:
@@ -117,7 +122,11 @@ def measure(request: Request) -> Result:
 
 
 def _group(title: str, runs: Sequence[str], task_names: Sequence[str], request: Request) -> RunPair:
-    """The single-task and joint runs of a setting. Raises RunError: there are not one of each."""
+    """Read the runs of one group.
+
+    Raises:
+        RunError: if the runs are not one setting of single tasks and one of joint training.
+    """
     options = request.options
     comparison = _with_encoders_by_seed(in_columns([RunFolder(path) for path in expanded(runs)], request.split))
     tasks = max((list(column.runs[0].tasks) for column in comparison.columns), key=len)
@@ -139,8 +148,11 @@ def _group(title: str, runs: Sequence[str], task_names: Sequence[str], request: 
 
 
 def _with_encoders_by_seed(comparison: Columns) -> Columns:
-    """One column of single-task runs and one of joint runs where only their encoders differ and each seed has one, such
-    as an encoder whose units were drawn by the seed."""
+    """Merge columns whose runs differ only in their encoders, if each seed has one encoder.
+
+    An example are encoders from which units were removed at random by the seed. Single-task and joint runs are merged
+    separately.
+    """
     columns = []
     for one_task in (True, False):
         of_side = [column for column in comparison.columns if (len(column.runs[0].tasks) == 1) is one_task]
@@ -152,13 +164,13 @@ def _with_encoders_by_seed(comparison: Columns) -> Columns:
 
 
 def _figure(weights: Mapping[RunPair, float], name: str) -> tuple[Resampled, list[tuple[int | None, ...]]]:
-    """The weighted sum of the gaps of some groups, of the row of that name."""
+    """Return `figure_of` for the weighted groups and the tasks of the row ``name``."""
     places = next(iter(weights)).places[name]
     return figure_of({group.level: weight for group, weight in weights.items()}, places)
 
 
 def _scores(group: RunPair, name: str) -> dict[str, float]:
-    """The mean scores of both sides of a gap over the seeds that both have."""
+    """Return the mean scores of the single-task and the joint runs over their common seeds, for the row ``name``."""
     single, joint, places = group.level.single, group.level.joint, group.places[name]
     seeds = common_seeds(single, joint)
     sides = {"single": single, "joint": joint}
@@ -166,18 +178,18 @@ def _scores(group: RunPair, name: str) -> dict[str, float]:
 
 
 def _seeds(weights: Mapping[RunPair, float]) -> list[int]:
-    """The seeds that all sides of all groups have."""
+    """Return the seeds that the single-task and the joint runs of all groups have."""
     return common_seeds(*(side for group in weights for side in (group.level.single, group.level.joint)))
 
 
 def _by_seed(keys: Mapping[str, str], weights: Mapping[RunPair, float], figure: Resampled) -> list[dict[str, Any]]:
-    """Rows of the frame ``seeds``."""
+    """Return the rows of the frame ``seeds``."""
     values = zip(_seeds(weights), figure.observed, strict=True)
     return [{**keys, "seed": seed, "measure": "gap", "value": float(value)} for seed, value in values]
 
 
 def _pooled(pairs: Sequence[tuple[RunPair, RunPair]], task: str, scale: str) -> Contrast:
-    """A row of the frame ``pooled``: the change of the gap on a scale, for a seed the mean over pairs that have it."""
+    """Compute the pooled change of a task's gap on one of _SCALES, for each seed the mean over pairs that have it."""
     by_seed: dict[int, list[Resampled]] = {}
     for first, second in pairs:
         seeds, parts = _seeds({first: 1, second: -1}), []
@@ -195,5 +207,5 @@ def _pooled(pairs: Sequence[tuple[RunPair, RunPair]], task: str, scale: str) -> 
 
 
 def _is_task(frame: pd.DataFrame) -> Any:
-    """Which rows are of one task; means are not corrected."""
+    """Select the rows of single tasks, which Holm's correction covers; means over tasks are not corrected."""
     return frame["p"].notna() & ~frame["task"].str.startswith(MEAN)

@@ -1,4 +1,4 @@
-"""Gaps between joint and single-task runs under many and few heads, and how they change."""
+"""Measure gaps between joint and single-task runs with many and with few open heads, and the change of the gap."""
 
 import itertools
 from collections.abc import Sequence
@@ -17,11 +17,11 @@ from mtlprune.statistics.resamples import pooled_deviation
 
 
 def measure(request: Request) -> Result:
-    """All runs. ``frames.yaml`` declares the frames.
+    """Measure all runs, or the groups of a file. ``frames.yaml`` declares the frames.
 
     Raises:
-        RunError: no single-task and joint runs of the same settings under two numbers of heads; runs that cannot be
-            compared.
+        RunError: if there are no single-task and joint runs of the same settings with two numbers of heads, or if runs
+            cannot be compared.
     """
     if request.options.groups:
         return groups_file.measure(request)
@@ -73,7 +73,11 @@ def measure(request: Request) -> Result:
 
 
 def _levels(comparison: Columns, tasks: Sequence[str], request: Request) -> list[Level]:
-    """Joint columns with the single tasks of the same settings, many heads before few. Raises RunError as `measure`."""
+    """Pair joint runs with single-task runs of the same settings, and sort the pairs from many heads to few.
+
+    Raises:
+        RunError: as in `measure`.
+    """
     columns, places = comparison.columns, have_all(comparison, tasks)
     pairs = [pair for pair in joint_pairs(comparison) if {*pair} <= {*places}]
     open_heads = {joint: _open(columns[joint].runs) for _, joint in pairs}
@@ -97,7 +101,7 @@ def _levels(comparison: Columns, tasks: Sequence[str], request: Request) -> list
 
 
 def _notes_of_differences(levels: Sequence[Level]) -> list[str]:
-    """A sentence for each level whose single-task and joint runs of a seed have other heads open."""
+    """Return a sentence for each level whose single-task and joint runs of one seed have different heads open."""
     notes = []
     for level in levels:
         runs = [run for run in (*level.single.column.runs, *level.joint.column.runs) if run.heads]
@@ -111,7 +115,11 @@ def _notes_of_differences(levels: Sequence[Level]) -> list[str]:
 
 
 def _open(runs: Sequence[ScoredRun]) -> int:
-    """Heads that are open; 0 where all are. Raises RunError where they are not fixed at random, or differ."""
+    """Return the number of open heads of these runs, or 0 if all heads are open.
+
+    Raises:
+        RunError: if heads were not closed at random from the start, or if runs have different numbers of open heads.
+    """
     for run in runs:
         if run.pruning and run.config.pruning.method != "random":
             raise RunError(

@@ -1,4 +1,4 @@
-"""Gaps under many and few heads: sentences, tables and a figure of a Result."""
+"""Sentences, tables and the figure of a Result of ``analyze scarcity``."""
 
 import math
 from typing import Any
@@ -15,7 +15,7 @@ from mtlprune.statistics.standard_errors import LEVEL
 
 
 def about(result: Result) -> str:
-    """Describe the data and the tests; define the gap and its change."""
+    """Describe the data and the tests, and define the gap and its change."""
     info, settings = result.about, result.about["settings"]
     base = "another gap" if is_of_groups_file(result) else "the gap with all heads"
     return (
@@ -29,7 +29,7 @@ def about(result: Result) -> str:
 
 
 def findings(result: Result) -> list[str]:
-    """The mean gap with few heads beside that with all, and whether it widens; whether heads were the same."""
+    """Report the mean gap with few heads and with all heads, and whether the gap widens; add notes on unequal heads."""
     margin, gaps = result.about["settings"]["margin"], result.frames["levels"].set_index(["term", "task"])
     sentences = []
     for row in result.frame("changes").itertuples():
@@ -47,8 +47,11 @@ def findings(result: Result) -> list[str]:
 
 
 def _in_words(row: Any, margin: float) -> str:
-    """Say by its verdict whether a change speaks for a fight over heads, which widens the gap by the margin or more;
-    then whether the same holds over draws, or with an error that is not below that of other changes."""
+    """Report whether the gap widens as competition for heads predicts, which is by the margin or more.
+
+    If the gap does not widen, further clauses report whether this also holds with draws as the unit, or with the pooled
+    error of all changes.
+    """
     if row.n < 2:
         return "One seed cannot show whether the gap widens, because its interval is over sentences only"
     if row.high < 0:
@@ -90,19 +93,19 @@ def _group_changes(result: Result) -> pd.DataFrame | None:
 
 
 def is_of_groups_file(result: Result) -> bool:
-    """Whether groups and their comparisons come from a file."""
+    """Return whether groups and their comparisons come from a file."""
     return bool(result.about["settings"].get("groups"))
 
 
 def _with_seeds(result: Result, name: str) -> pd.DataFrame:
-    """A frame with the values of all seeds in words."""
+    """Return a frame with the column ``by_seed``, the values of all seeds as text."""
     frame, keys = result.frames[name], ["term", "other", "task"]
     by_seed = result.frames["seeds"].groupby(keys)["value"].agg(lambda values: ", ".join(map(number, values)))
     return (frame if "other" in frame else frame.assign(other="")).join(by_seed.rename("by_seed"), on=keys)
 
 
 def _with_variant(row: dict[str, Any], prefix: str) -> str:
-    """The change over draws, or with the pooled error; – where there is none."""
+    """Format the change with draws as the unit, or with the pooled error; "–" if there is none."""
     if math.isnan(row.get(f"{prefix}low", math.nan)):
         return "–"
     estimate, low, high = (number(row[prefix + name]) for name in ("estimate", "low", "high"))
@@ -110,14 +113,17 @@ def _with_variant(row: dict[str, Any], prefix: str) -> str:
 
 
 def _with_words(frame: pd.DataFrame) -> pd.DataFrame:
-    """With ``name``: tasks in capitals. The mean of one task, which is the same as the task, is left out."""
+    """Add the column ``name``, with tasks in capitals.
+
+    If there is only one task, the mean over tasks is left out, because it is the same as the task.
+    """
     if frame["task"][~frame["task"].str.startswith(MEAN)].nunique() == 1:
         frame = frame[~frame["task"].str.startswith(MEAN)]
     return frame.assign(name=[task if task.startswith(MEAN) else task.upper() for task in frame["task"]])
 
 
 def _unless_groups(result: Result, frame: pd.DataFrame) -> pd.DataFrame | None:
-    """The rows of a table that Results of a groups file do not have."""
+    """Return the rows of a table, or None for the Result of a groups file, which does not have this table."""
     return None if is_of_groups_file(result) else _with_words(frame)
 
 

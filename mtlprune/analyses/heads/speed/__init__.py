@@ -1,4 +1,4 @@
-"""Speed of pruned models: what closed heads cost while they are masked, and without them."""
+"""Analysis ``speed``: how long a run takes with its closed heads masked, and with these heads removed."""
 
 from pydantic import Field
 
@@ -7,7 +7,7 @@ from mtlprune.io.block import Block
 
 
 class SpeedOptions(Block):
-    """What is timed, and how often."""
+    """Options of ``analyze speed``: the sizes and numbers of batches, and the number of repetitions."""
 
     sizes: list[int] = Field(default=[1, 32], min_length=1, description="Numbers of sentences in a batch.")
     batches: int = Field(

@@ -1,7 +1,7 @@
-"""Times of finished runs with all heads open, with closed ones masked, and with closed ones removed.
+"""Time finished runs with all heads open, with closed heads masked, and with closed heads removed.
 
-Everything is interleaved: batch by batch each kind once, round after round. Of each batch and kind the fastest round
-counts, because other work on the machine only ever adds time.
+The forms are interleaved: every round times each form once on each batch in turn. For each batch and form only the
+fastest round counts, because other work on the machine can only add time.
 """
 
 import time
@@ -62,8 +62,11 @@ def _timed(reading: Reading, subject: Subject, request: Request) -> SubjectResul
 def _kinds(
     masked: MultiTaskModel, removed: MultiTaskModel, subject: Subject, sentences: list[Sentence]
 ) -> dict[str, Work]:
-    """What is timed on a batch, by name. The full model makes no whole predictions: without its gates it predicts
-    other structures, which take other times to decode."""
+    """Return the functions that are timed on a batch, by name.
+
+    Whole predictions ("_whole") include decoding. They are not timed for the model with all heads open, because it
+    predicts different structures, which take different times to decode.
+    """
     pieces = masked.encoder.tokenize_sentences(sentences)
     batch = masked.encoder.collate(pieces).to(masked.device)
     return {
@@ -77,7 +80,7 @@ def _kinds(
 
 @torch.no_grad()
 def _flops(work: Work) -> int:
-    """Operations of matrix products, attention included."""
+    """Return the number of floating-point operations of matrix products, attention included."""
     with FlopCounterMode(display=False) as counter:
         work()
     return int(counter.get_total_flops())
@@ -87,7 +90,7 @@ def _flops(work: Work) -> int:
 def _fastest(
     kinds: list[dict[str, Work]], device: torch.device, rounds: int, on_round: Callable[[], None]
 ) -> Mapping[str, float]:
-    """Kind → seconds over all batches, of each batch the fastest round."""
+    """Return the seconds of each form, summed over batches, with the fastest round of each batch."""
     times = {name: np.full((rounds, len(kinds)), np.inf) for name in kinds[0]}
     for round_ in range(rounds):
         for place, works in enumerate(kinds):
@@ -98,7 +101,7 @@ def _fastest(
 
 
 def _seconds(work: Work, device: torch.device) -> float:
-    """Seconds of this process on a CPU, to which other processes add nothing; of the wall clock on a GPU."""
+    """Return the time of ``work`` in seconds: on a CPU of this process only, and on a GPU by the wall clock."""
     if device.type != "cpu":
         with clock(device) as seconds:
             work()

@@ -1,4 +1,4 @@
-"""Times of pruned runs: sentences and a table of a Result."""
+"""Sentences and the table of a Result of ``analyze speed``."""
 
 from typing import Any
 
@@ -20,8 +20,12 @@ def about(result: Result) -> str:
 
 
 def rated(result: Result) -> pd.DataFrame:
-    """The frame ``times`` with ``gain`` (the share of the encoder's time that removal saves), ``reached`` (of the
-    ideal), ``mask`` (masked over full) and ``speed`` (sentences a second without heads over those with a mask)."""
+    """Return the frame ``times`` with columns that compare the forms of a run.
+
+    ``gain`` is the share of the encoder's time that removal saves, and ``reached`` is this share over the ideal one.
+    ``mask`` is the encoder's time with masked heads over that with all heads. ``speed`` is the number of sentences per
+    second with heads removed over that with heads masked, for whole predictions, and ``rate`` is the former number.
+    """
     rows = result.with_names("times")
     rows = rows.assign(gain=1 - rows["removed"] / rows["full"], mask=rows["masked"] / rows["full"])
     rows = rows.assign(reached=rows["gain"] / rows["ideal"], speed=rows["masked_whole"] / rows["removed_whole"])
@@ -29,7 +33,7 @@ def rated(result: Result) -> pd.DataFrame:
 
 
 def findings(result: Result) -> list[str]:
-    """What removal saves, by size of the batches."""
+    """Report the time that removal saves, for each size of batches."""
     return [
         f"In batches of {batch} the encoder takes {percent(rows['gain'].mean())} less time without closed heads "
         f"(ideally {percent(rows['ideal'].mean())}). Whole predictions are {number(rows['speed'].mean())} times as "

@@ -1,4 +1,7 @@
-"""Does a treatment close the gap between single tasks and joint training, and does it matter which heads it treats?"""
+"""Analysis ``treatments``: whether treatments close the gap between single-task and joint training.
+
+Controls with other heads test whether it matters which heads are treated.
+"""
 
 from pathlib import Path
 
@@ -9,7 +12,7 @@ from mtlprune.io.block import Block
 
 
 class TreatmentsOptions(Block):
-    """Settings of the comparison of scores."""
+    """Options of ``analyze treatments``: the comparison of scores, and the costs of settings."""
 
     margin: float = Field(
         default=0.3, gt=0, description="Difference of mean scores, in points, below which two settings count as equal."

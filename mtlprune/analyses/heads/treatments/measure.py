@@ -1,6 +1,6 @@
-"""Treated and other joint runs beside single tasks: gaps of the mean score, shares closed, random controls, costs.
+"""Compare treated and other joint runs with single-task runs and with untreated joint runs, by mean scores and costs.
 
-Letters: C resamples, S runs (seeds) of a setting.
+In the frame ``settings`` the gap is the score of single tasks minus that of a setting, so a larger gap is worse.
 """
 
 import math
@@ -26,10 +26,11 @@ SINGLE, JOINT, TREATED, OTHER_KIND = "single", "joint", "treated", "other"
 
 
 def measure(request: Request) -> Result:
-    """All runs. ``frames.yaml`` declares the frames.
+    """Measure all runs. ``frames.yaml`` declares the frames.
 
     Raises:
-        RunError: no single-task and joint runs of the same settings, several encoders, runs that cannot be compared.
+        RunError: if there are no single-task and untreated joint runs of the same settings, if runs have several
+            encoders, or if runs cannot be compared.
     """
     comparison = in_columns([RunFolder(name) for name in request.names], request.split)
     single, joint = _baselines(comparison)
@@ -73,13 +74,16 @@ def measure(request: Request) -> Result:
 
 
 def _baselines(comparison: Columns) -> tuple[int, int]:
-    """Places of single tasks and of untreated joint runs of equal settings, those with the fewest updates."""
+    """Return the indices of the columns of single tasks and of the untreated joint runs that are the baselines.
+
+    Their settings are the same. If there are several such pairs, the joint runs with the fewest updates are chosen.
+    """
     columns = comparison.columns
     if len(comparison.encoders()) != 1:
         raise RunError(
             f"expected runs of one encoder, found {', '.join(comparison.encoders())}; name runs of only one encoder"
         )
-    # Single-task runs may share a column with those of tasks that the joint runs lack; no mean is then comparable.
+    # A column of single-task runs may include tasks that the joint runs lack, and mean scores are then not comparable.
     pairs = [
         pair for pair in joint_pairs(comparison) if {*pair} <= {*have_all(comparison, columns[pair[1]].runs[0].tasks)}
     ]
@@ -94,7 +98,10 @@ def _baselines(comparison: Columns) -> tuple[int, int]:
 def _settings(
     comparison: Columns, single: int, joint: int, tasks: Sequence[str], request: Request
 ) -> tuple[list[Setting], list[str]]:
-    """All columns that have every task, single tasks and joint runs first, and what is left out, in sentences."""
+    """Return the settings of all columns with every task, single tasks and joint runs first, and notes in sentences.
+
+    The notes name columns that are left out, and settings with other seeds than single tasks have.
+    """
     columns, complete = comparison.columns, have_all(comparison, tasks)
     order = sorted(complete, key=lambda place: (place != single, place != joint))
     notes = [
@@ -115,8 +122,13 @@ def _settings(
 
 
 def gap_errors(request: Request) -> dict[str, StandardError]:
-    """Errors of joint minus single-task training of the same settings: ``mean``, of all tasks' scores, and each task.
-    Raises RunError as `measure` does."""
+    """Return the standard errors of the score of joint minus single-task training of the same settings.
+
+    The keys are "mean", for the mean over all tasks, and the names of the tasks.
+
+    Raises:
+        RunError: as in `measure`.
+    """
     comparison = in_columns([RunFolder(name) for name in request.names], request.split)
     single, joint = _baselines(comparison)
     tasks = comparison.columns[joint].runs[0].tasks
@@ -134,7 +146,7 @@ def _gap_of_settings(first: Setting, second: Setting) -> Resampled:
 
 
 def _means(setting: Setting) -> list[float]:
-    """The score of each task, mean over seeds."""
+    """Return the score of each task as a mean over seeds."""
     return [float(scores.observed.mean()) for scores in setting.scores]
 
 
@@ -185,18 +197,24 @@ _SHARES = ("share", "share_low", "share_high")
 
 
 def _ratios(path: Path) -> dict[str, float]:
-    """Name of runs → cost of their update as a multiple of the joint one."""
+    """Read the cost of an update for each name of runs, as a multiple of that of a joint update."""
     with reading(path, remedy='costs: expected {"ratios": {NAME: NUMBER}} in the file, found other content'):
         return {str(name): float(ratio) for name, ratio in read_json(path)["ratios"].items()}
 
 
 def _total_cost(cost: Mapping[str, float], clock: str) -> float:
-    """Cost of all updates."""
+    """Return the cost of all updates of a run, in the unit of ``clock``."""
     return cost["update"] * cost["updates"] if clock == "update" else cost[clock]
 
 
 def _cost(setting: Setting) -> dict[str, float]:
-    """Mean over seeds, of the runs of all tasks together: parameters, seconds, and whether runs are owed."""
+    """Compute the cost of a setting, as a mean over seeds of the sum over the runs of all tasks.
+
+    Returns:
+        ``parameters``; ``updates``; ``seconds`` of the wall clock and ``cpu_seconds`` (NaN and 0 if they are unknown);
+        and ``owes``, which is 1 if the setting uses finished single-task runs (distillation or merging), whose cost has
+        to be added.
+    """
     runs = setting.runs
     ends = [run.manifest.get("finished", {}) for run in runs]
     cost = {
@@ -228,12 +246,20 @@ def _pairs(settings: Sequence[Setting], joint: Setting, costs: Mapping[str, floa
 def _compared(
     settings: Sequence[Setting], joint: Setting, costs: Mapping[str, float], primary: set[str]
 ) -> Iterator[tuple[Setting, Setting, str]]:
-    """Chosen heads and their controls of the same layers; what owes finished runs or costs about as much (in all), and
-    longer joint training; all and the joint training that is the best on dev."""
+    """Yield the pairs of settings that are compared, with the mode of the comparison.
+
+    Yields:
+        - Treated settings and their controls, which treat random, unclaimed or permuted heads instead of chosen ones
+          and are otherwise the same ("primary" for the treatments in ``primary``, "control" for others).
+        - Treated settings and longer joint training ("budget"), if the treatment uses finished runs, or if its total
+          cost is more than four fifths of that of the longer training.
+        - Treated settings and the untreated joint training that is best on dev without more updates ("tuned"), unless
+          this is the baseline.
+    """
     treated = [setting for setting in settings if setting.kind == TREATED]
     flat = {setting.label: dict(setting.column.runs[0].settings) for setting in treated}
     for setting in flat.values():
-        setting.pop("train.precision", None)  # what the machine had
+        setting.pop("train.precision", None)  # precision depends on the machine, so it does not tell settings apart
     for second in treated:
         for path, value in flat[second.label].items():
             if not (path.endswith(".heads.rule") and value in ("random", "unclaimed", "permuted")):
@@ -260,5 +286,5 @@ def _compared(
 
 
 def _on_dev(setting: Setting) -> float:
-    """Mean over seeds of the tasks' mean score on dev, by which epochs were chosen."""
+    """Return the mean over seeds of the mean score of tasks on dev, by which the best epoch was chosen."""
     return float(np.mean([run.folder.read_best()["joint"]["score"] for run in setting.runs]))

@@ -1,4 +1,4 @@
-"""Gains of treatments as they are shown: sentences, tables and a figure of a Result."""
+"""Sentences, tables and the figure of a Result of ``analyze treatments``."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ def _settings(result: Result, *kinds: str) -> pd.DataFrame:
 
 
 def findings(result: Result) -> list[str]:
-    """The gap, what gains and reaches single tasks, and whether it matters which heads are treated."""
+    """Report the gap, the settings that gain or reach single tasks, and whether it matters which heads are treated."""
     margin = result.about["settings"]["margin"]
     joint = _settings(result, "joint").iloc[0]
     detectable_note = power_clause(*_settings(result, "single")["detectable"])
@@ -78,8 +78,11 @@ def findings(result: Result) -> list[str]:
 
 
 def pairs_not_shown(result: Result) -> pd.DataFrame:
-    """The frame ``pairs``, empty where there is none, with ``p_decisive``, p after correction where it is corrected,
-    and ``detectable`` only where nothing is shown by it."""
+    """Return the frame ``pairs`` (empty if the Result has none) with the column ``p_decisive``.
+
+    This is the corrected p where p is corrected, and otherwise the plain p. ``detectable`` is given only where
+    ``p_decisive`` is not significant.
+    """
     pairs = result.frame("pairs", "mode", "other", "p", "p_holm")
     return only_not_shown(pairs.assign(p_decisive=decisive_p(pairs)), "p_decisive")
 
