@@ -43,8 +43,7 @@ from mtlprune.training.evaluation import evaluate
 Key = TypeVar("Key", bound=Hashable)
 
 BATCH, SENTENCES = 32, 256
-"""Number of sentences in a batch, and largest number of training sentences from which constants of ablated heads are
-estimated."""
+"""Number of sentences in a batch, and largest number of sentences for losses and for constants of ablated heads."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,8 +162,10 @@ class AblatableRun:
         return np.divide(sums, words, out=np.full_like(sums, np.nan), where=words > 0)
 
     def _batches(self, sentences: Sequence[Sentence]) -> list[Batch]:
-        """Return mini-batches of sentences, with targets for layers whose labels the decoders know; batches without
-        targets are left out."""
+        """Return mini-batches of sentences, with targets for all layers whose labels are in the vocabulary.
+
+        Batches without any target are left out.
+        """
         model = self.model
         pieces = model.encoder.tokenize_sentences(sentences)
         targets = {
@@ -287,8 +288,8 @@ def ablation_costs(
 
 
 def ablation_columns(runs: Sequence[str], kind: Closed, request: Request) -> list[HeadColumn]:
-    """Return columns with the rise of each task's loss when each head is ablated alone, as means over the runs of a
-    label."""
+    """Return columns with the rise of each task's loss when each head is ablated alone, averaged over a label's
+    runs."""
     rises: dict[str, list[NDArray[np.float64]]] = {}
     for source in find_sources(runs):
         for task, (_, rise) in ablation_costs(source.name, kind, request).items():

@@ -78,14 +78,13 @@ class Subject:
         return f"{self.label}, seed {self.seed}, {task.upper()}: {problem}"
 
     def size(self) -> tuple[str, int, int, int]:
-        """Return model type, numbers of layers and heads, and hidden size, which must agree if heads of encoders are
-        compared."""
+        """Return model type, layers, heads of a layer and hidden size, which must agree to compare heads of
+        encoders."""
         places = self.encoder.head_hooks
         return str(self.encoder.config.model_type), places.layers, places.heads, self.encoder.hidden_size
 
     def model(self, device: str) -> MultiTaskModel:
-        """Load the run with its decoders, in evaluation mode; for a run with clones, the model of this subject's
-        task."""
+        """Load the run with its decoders for evaluation; a run with clones becomes the model of this subject's task."""
         model = MultiTaskModel.load(self.name, device=device)
         if self.task is not None:
             model.fold_clones(self.task)
@@ -115,8 +114,7 @@ class Source:
         return self.run.tasks if self.run else ()
 
     def open(self, device: str = "cpu") -> Iterator[Subject]:
-        """Load the encoder in evaluation mode with eager attention, and yield a subject for each set of gates or
-        clones.
+        """Load the encoder for evaluation with eager attention, and yield a subject for each set of gates or clones.
 
         Raises:
             EncoderError, RunError: the encoder or run cannot be loaded.
@@ -188,8 +186,7 @@ def find_sources(names: Iterable[str]) -> list[Source]:
 
 
 def _encoder_label(name: str) -> tuple[str, int]:
-    """Return label and seed of one of several encoders; a checkpoint of a pretraining run has the name and seed of the
-    run."""
+    """Return label and seed of one of several encoders; checkpoints of pretraining have those of their run."""
     path = Path(name).resolve()
     folder = RunFolder(path.parents[1]) if path.parent.name == "checkpoints" else None
     if folder is None or not folder.has("config.yaml"):
@@ -204,8 +201,7 @@ def _repeated(sources: Iterable[Source]) -> list[tuple[str, int]]:
 
 
 def variant(label: str) -> str:
-    """Return the words in brackets of a label, without those on task mixing, such as "gates" for MTL-5 (gates,
-    sampled)."""
+    """Return the words in brackets of a label except "sampled", such as "gates" for MTL-5 (gates, sampled)."""
     parts = label.partition(" (")[2].partition(")")[0].split(", ")
     return ", ".join(part for part in parts if part != SAMPLED)
 

@@ -49,8 +49,7 @@ class Setting:
         return [run for run in self.column.runs if run.seed in self.seeds]
 
     def draws(self, seeds: Sequence[int]) -> list[int | None]:
-        """Return the number of the random draw of heads (``pruning.draw``) of each seed's run; None if heads are not
-        random."""
+        """Return the random draw of heads (``pruning.draw``) of each seed's run; None if heads are not random."""
         of = {run.seed: run.config.pruning.draw if run.pruning else None for run in self.runs}
         return [of[seed] for seed in seeds]
 
@@ -144,8 +143,9 @@ def joint_pairs(comparison: Columns) -> list[tuple[int, int]]:
 
 
 def have_all(comparison: Columns, tasks: Sequence[str], single_task_names: Sequence[str] | None = None) -> list[int]:
-    """Return the indices of columns that have exactly these tasks: joint runs of all tasks, or single-task runs of each
-    task.
+    """Return the indices of columns that have exactly these tasks.
+
+    Such a column consists of joint runs of all tasks, or of single-task runs of each task.
 
     Args:
         single_task_names: tasks that a single-task column must have; by default all.

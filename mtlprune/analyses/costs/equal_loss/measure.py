@@ -96,8 +96,9 @@ def _check(singles: Sequence[Setting], joints: Sequence[Setting], tasks: Sequenc
 def _figures(
     joint: Setting, singles: Sequence[Setting], tasks: Sequence[str]
 ) -> tuple[dict[str, list[Resampled]], int]:
-    """Compute the cost of a joint setting at equal loss and, if single-task runs have its number of updates, at equal
-    updates.
+    """Compute the cost of a joint setting at equal loss and, if possible, at equal updates.
+
+    The cost at equal updates needs single-task runs with the joint setting's number of updates.
 
     Returns:
         Mode → costs of each task, followed by the mean over tasks; and the number of losses beyond the curve.
@@ -111,7 +112,6 @@ def _figures(
         outside += beyond
         parts.append(at_loss)
     figures = {LOSS: [*parts, weighted(parts)]}
-    # The cost at equal updates needs single-task runs with the same number of updates as the joint runs.
     for single in singles:
         if single.updates == joint.updates:
             places: list[slice | list[int]] = [*([place] for place in range(len(tasks))), slice(None)]

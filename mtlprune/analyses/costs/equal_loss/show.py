@@ -25,8 +25,7 @@ def about(result: Result) -> str:
 
 
 def findings(result: Result) -> list[str]:
-    """Return sentences on the mean cost by updates, the share that is left at equal loss, and the explanation it
-    supports."""
+    """Return sentences on the mean cost by updates, the share left at equal loss, and the supported explanation."""
     settings, sentences = result.about["settings"], []
     costs = result.frames["costs"]
     means = costs[costs["task"] == MEAN].set_index(["updates", "mode"])

@@ -7,8 +7,7 @@ from mtlprune.io.block import Block
 
 
 class DegenerationOptions(Block):
-    """Options of ``analyze degeneration``: sample of words, corpora in which pieces are counted, static vectors,
-    permutations."""
+    """Options of ``analyze degeneration``: sample of words, corpora that count pieces, static vectors, permutations."""
 
     rows: int = Field(
         default=2000, ge=2, description="Number of words whose angles are measured (the same words for all encoders)."

@@ -218,16 +218,16 @@ def slope(cosine: pd.Series, frequency: pd.Series, permutations: int, seed: int)
 
 
 def pairs(labels_of_runs: Sequence[Part], permutations: int, seed: int) -> pd.DataFrame:
-    """Correlate F1 (joint − single) with movements of rows over labels, for joint runs and single-task runs of the same
-    seed.
+    """Correlate changes of F1 (joint − single) with movements of rows, over the labels of a task.
 
-    Only labels with FEW_ITEMS gold items or more count.
+    Every joint run is compared with the single-task runs of the same seed. Only labels with FEW_ITEMS gold items or
+    more count.
 
     Returns:
-        For each pair of runs one row for each ``term`` with which the difference is correlated. The columns are
-        encoder, run and seed of the joint run; ``other`` and ``other_run``, label and folder of the single-task run;
-        ``n``, the number of labels; ``mean_difference`` of F1; Spearman's correlation as ``value``; its ``p``; and
-        ``q``, corrected over all rows.
+        For each pair of runs one row for each ``term`` with which the change is correlated. The columns are encoder,
+        run and seed of the joint run; ``other`` and ``other_run``, label and folder of the single-task run; ``n``, the
+        number of labels; ``mean_difference`` of F1; Spearman's correlation as ``value``; its ``p``; and ``q``,
+        corrected over all rows.
     """
     rows: list[dict[str, Any]] = []
     frames_by_keys = [(keys, frames["labels"]) for keys, frames in labels_of_runs if "labels" in frames]

@@ -30,8 +30,7 @@ from mtlprune.statistics import twonn
 from mtlprune.training.cosreg import unit_rows
 
 TINY = 1e-12
-"""Values below this fraction of the largest (of squared singular values, or of variances) are rounding errors and count
-as 0."""
+"""Squared singular values and variances below this fraction of the largest are rounding errors and count as 0."""
 
 
 def angles_to_mean(rows: Tensor) -> Tensor:
@@ -162,10 +161,9 @@ class Moments:
         return self.total / self.rows
 
     def mean_cosine(self) -> Tensor:
-        """Return R = 1/N² Σ_i Σ_{j≠i} ŵ_i · ŵ_j = (‖Σ ŵ‖² − N) / N², which lies between −1/N and (N − 1)/N (Gao et al.
-        2019). (...)
+        """Return R = 1/N² Σ_i Σ_{j≠i} ŵ_i · ŵ_j = (‖Σ ŵ‖² − N) / N² (Gao et al. 2019). (...)
 
-        R is NaN if all rows are 0, because zero vectors have no direction.
+        R lies between −1/N and (N − 1)/N. It is NaN if all rows are 0, because zero vectors have no direction.
         """
         cosine = (self.units.square().sum(-1) - self.rows) / self.rows**2
         return torch.where(self.second.diagonal(dim1=-2, dim2=-1).sum(-1) > 0, cosine, math.nan)
@@ -233,11 +231,10 @@ def negative_direction(rows: ArrayLike) -> tuple[NDArray[np.float64], float] | N
 
 
 def wendel(vectors: int, features: int) -> float:
-    """Compute the probability that M random vectors, symmetric around 0 and in general position, lie in an open
-    half-space.
+    """Compute the probability that M random vectors lie in an open half-space.
 
-    The probability is 2^(1 − M) Σ_{k < D} C(M − 1, k) (Wendel 1962): 1 for M ≤ D, ½ for M = 2 D, and near 0 for larger
-    M.
+    For vectors in general position with a distribution symmetric around 0, the probability is 2^(1 − M) Σ_{k < D} C(M −
+    1, k) (Wendel 1962): 1 for M ≤ D, ½ for M = 2 D, and near 0 for larger M.
     """
     return float(stats.binom.cdf(features - 1, vectors - 1, 0.5)) if vectors > 0 else 1.0
 

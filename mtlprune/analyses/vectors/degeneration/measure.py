@@ -1,5 +1,4 @@
-"""Measure the degeneration of encoders and runs on the sentences of a corpus, batch by batch (``analyze
-degeneration``).
+"""Measure the degeneration of encoders and runs on a corpus, batch by batch (``analyze degeneration``).
 
     result = measure(Request(["minilm", "runs/pos"], Path("data/ewt5"), DegenerationOptions()))
 
@@ -198,8 +197,7 @@ class DegenerationSurvey:
         return frames, rising, notes
 
     def _observe(self) -> tuple[list[_MomentsAndRows], list[_MomentsAndRows]]:
-        """Return moments and stored vectors of L + 1 hidden states, (H,) each, and of the heads of L layers, (n, d)
-        each."""
+        """Return moments and stored vectors of L + 1 hidden states, (H,) each, and of the heads of L layers, (n, d)."""
         observed: list[_MomentsAndRows] = []
         for rows, observation in self.reading.observations(self.subject, {"hidden", "heads"}, self.request):
             here, slots = self.sample.of(rows)
@@ -241,8 +239,11 @@ class DegenerationSurvey:
 
 
 _Decomposition = tuple[list[dict[str, float]], Floats, list[dissection.Norm]]
-"""The shares ``share_TERM`` of L + 1 layers, with the output of the embeddings first; the share μ of each head in the
-mean vector of the last layer, (L, A); and the last LayerNorm of each of L layers."""
+"""Decomposition of mean vectors: shares ``share_TERM`` of each layer, shares of heads, and LayerNorms.
+
+The list of shares has L + 1 entries and starts with the output of the embeddings. The shares of heads, (L, A), are
+those in the mean vector of the last layer. The list of LayerNorms has the last LayerNorm of each of L layers.
+"""
 
 
 def take_apart(subject: Subject, reading: Reading, mean: Tensor, request: Request) -> _Decomposition:
@@ -348,8 +349,7 @@ def _drawing_frames(points: Mapping[str, _MomentsAndRows]) -> dict[str, pd.DataF
 
 
 def _by_group(groups: Groups | None, result: Result) -> Iterator[Part]:
-    """Yield the mean of HEAD_MEASURES and the sum of ``cone`` over the heads of each group; of "others" only
-    ``cone``."""
+    """Yield HEAD_MEASURES (means) and ``cone`` (sum) over the heads of each group; of "others" only ``cone``."""
     for entry in result.about["encoders"]:
         if groups is None or not groups.fit(entry):
             continue

@@ -43,10 +43,9 @@ Measures = dict[str, Tensor]
 
 
 def count_pieces(encoder: Encoder, training: Sequence[Sequence[str]]) -> NDArray[np.int64]:
-    """Count how often each piece of an encoder occurs in training sentences, given as words: (V,), −1 for special
-    tokens.
+    """Count how often each piece of an encoder occurs in training sentences: (V,), −1 for special tokens.
 
-    Sentences that do not fit into the encoder's window are ignored, as in pretraining.
+    Sentences are given as words. Sentences that do not fit into the encoder's window are ignored, as in pretraining.
     """
     size, room = encoder.word_pieces.rows, encoder.frame.capacity or sys.maxsize
     ids = [np.asarray(pieces.ids, np.int64) for pieces in encoder.tokenize_all(training) if len(pieces.ids) <= room]
@@ -179,8 +178,7 @@ def drift(table: Tensor, initial: Tensor, states: Tensor | None) -> Measures:
 
 
 def first_checkpoint(name: str) -> Path | None:
-    """Return the folder of the initial weights of a pretraining, next to one of its checkpoints; None if there is
-    none."""
+    """Return the folder of the initial weights of a pretraining, next to a checkpoint; None if there is none."""
     path = Path(name).resolve()
     first = path.with_name("step-0")
     return first if path.parent.name == "checkpoints" and first.is_dir() and first != path else None

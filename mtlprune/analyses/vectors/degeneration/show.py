@@ -60,8 +60,7 @@ def about(result: Result) -> str:
 
 
 def findings(result: Result) -> list[str]:
-    """Return the main numbers as sentences: R and IsoScore, source of the mean vector, rare pieces, rare labels, lost
-    F1, and heads by claims."""
+    """Return the main numbers as sentences: R, IsoScore, the mean vector, rare pieces and labels, lost F1, claims."""
     layers = result.wide("layers")
     sentences = []
     for row in result.wide("embeddings").to_dict("records"):

@@ -9,21 +9,17 @@ from mtlprune.io.block import Block
 from mtlprune.layers import LAYERS
 
 TERMS = ("i", "h", "f", "c")
-"""The four terms of a vector: input, attention heads, feed-forward parts, and correction (biases, and the means that
-LayerNorms subtract)."""
+"""Terms of a vector: input, heads, feed-forward parts, and correction (biases and means subtracted by LayerNorms)."""
 SUBSETS = tuple("".join(subset) for size in range(len(TERMS) + 1) for subset in combinations(TERMS, size))
 """All 16 subsets of the terms, from the empty subset to the set of all four."""
 SENSES, NEAREST = "wsd", "wsd-knn"
-"""Tasks that are not layers of a corpus: choosing the roleset of a predicate with a small network, and with nearest
-neighbours."""
+"""Tasks that are not layers: choosing a predicate's roleset with a network, and with nearest neighbours."""
 MLM, LEARNT_MLM = "mlm", "mlm-learnt"
-"""Further tasks that are not layers: predicting masked words with the prediction head of a language model, and with
-learnt projections."""
+"""Tasks that are not layers: predicting masked words with a model's prediction head, and with learnt projections."""
 
 
 class DissectionOptions(Block):
-    """Options of ``analyze dissection``: the tasks on which light decoders are scored, and how these decoders are
-    trained."""
+    """Options of ``analyze dissection``: tasks of light decoders, and the training of these decoders."""
 
     train_sentences: int = Field(
         default=1000, ge=1, description="Number of random training sentences from which light decoders learn."

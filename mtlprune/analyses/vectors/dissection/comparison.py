@@ -63,10 +63,13 @@ def fit(sums: Floats, inputs: int) -> Floats:
 
 
 def r2(sums: Floats, coefficients: Floats) -> float:
-    """Compute the mean over outputs of 1 − residual / total sum of squares on the tokens of ``sums``; NaN without
-    tokens.
+    """Compute the mean over outputs of 1 − residual / total sum of squares; NaN without tokens.
 
     A constant output counts as 1 if it is predicted exactly and as 0 otherwise, as in scikit-learn.
+
+    Args:
+        sums: ``moments`` of the tokens on which the map is scored.
+        coefficients: (1 + P, Q), the map.
     """
     side, tokens = len(coefficients), sums[0, 0]
     if not tokens:
@@ -104,8 +107,10 @@ def f1(counts: NDArray) -> Floats:
 
 
 def macro_f1(answers: Ints, gold: Ints) -> float:
-    """Compute the mean F1 over all labels that occur in answers or gold, as scikit-learn does but without its slow
-    input checks."""
+    """Compute the mean F1 over all labels that occur in answers or gold.
+
+    The result is that of scikit-learn, computed without its slow checks of the input.
+    """
     size = int(max(answers.max(), gold.max())) + 2  # class −1 is a label that does not occur in training
     correct, predicted, gold_count = (
         np.bincount(labels + 1, minlength=size) for labels in (answers[answers == gold], answers, gold)
@@ -140,8 +145,7 @@ def agreement(first: Ints, second: Ints) -> dict[str, Floats]:
 
 
 def tidy_frame(measure: str, values: Any, **axes: Sequence[Any]) -> pd.DataFrame:
-    """Turn an array into rows of a frame, with a column for each of its axes that names the position; None becomes
-    NaN."""
+    """Turn an array into rows of a frame, with a column for each axis that names the position; None becomes NaN."""
     rows = pd.DataFrame(list(product(*axes.values())), columns=list(axes))
     return rows.assign(measure=measure, value=np.array(values, np.float64).ravel())
 
@@ -307,8 +311,7 @@ def gates_against_shares(gates: NDArray, shares: NDArray, seed: int = 0) -> dict
 
 
 def losses(single: NDArray[np.int64], joint: NDArray[np.int64], seed: int = 0) -> dict[str, Floats]:
-    """Compute how much F1 the decoder of each subset of terms loses between a single-task encoder and the joint
-    encoder.
+    """Compute the loss of F1 from a single-task encoder to the joint encoder, for the decoder of each subset of terms.
 
     Args:
         single, joint: (D, S, X, 3), counts (correct, predicted, gold) by seed, subset and sentence; the sentences are

@@ -213,11 +213,11 @@ def nearest(
     test_vectors: Floats,
     asked_labels: NDArray[np.str_],
 ) -> Ints:
-    """Return the most frequent sense among the nearest training items of the same lemma (cosine, up to 5 neighbours).
-    (U',)
+    """Return the most frequent sense among the nearest training items of the same lemma. (U',)
 
-    If senses tie, the sense whose neighbours are nearer in total wins. ``known_labels`` and ``asked_labels`` are the
-    rolesets of training and test items. Their lemma decides which training items may be neighbours.
+    The neighbours are up to 5 items by cosine. If senses tie, the sense whose neighbours are nearer in total wins.
+    ``known_labels`` and ``asked_labels`` are the rolesets of training and test items. Their lemma decides which
+    training items may be neighbours.
     """
     pools, lemmas = _lemmas_of(known_labels), _lemmas_of(asked_labels)
     answers = np.zeros(len(test_vectors), np.int64)
@@ -230,14 +230,15 @@ def nearest(
 
 
 def _votes(distances: Floats) -> Floats:
-    """Weight neighbours by 1 plus a small term for nearness, so that nearness only breaks ties: the terms of k ≤ 5
-    neighbours never sum to a vote."""
+    """Weight neighbours by 1 plus a small term for nearness, which only breaks ties.
+
+    The terms of k ≤ 5 neighbours never sum to a vote.
+    """
     return 1 + 1e-3 * (1 - distances)
 
 
 class Material(NamedTuple):
-    """Sentences and the terms of their words in the last layer, (4, W, H): the input on which decoders are trained or
-    scored."""
+    """Sentences and the terms of their words in the last layer, (4, W, H), on which decoders are trained or scored."""
 
     sentences: Sequence[Sentence]
     terms: Tensor
@@ -332,8 +333,7 @@ def entry(
 
 
 def _entity_counts(tags: NDArray[np.str_], items: TermItems, sentences: int) -> Ints:
-    """Count correct, predicted and gold entities in each sentence, (X, 3). An entity is correct if span and type
-    match."""
+    """Count correct, predicted and gold entities in each sentence, (X, 3); span and type of correct entities match."""
     bounds = np.searchsorted(items.sentence, np.arange(sentences + 1))
     counts = np.zeros((sentences, 3), np.int64)
     for row in range(sentences):

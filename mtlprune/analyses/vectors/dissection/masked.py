@@ -1,5 +1,4 @@
-"""Predict masked words from each subset of the four terms, with the model's prediction head and with learnt
-projections.
+"""Predict masked words from subsets of the four terms, with a model's prediction head and with learnt projections.
 
 The analysis chooses 15 % of the sub-words. The model sees 80 % of the chosen sub-words as the mask token, 10 % as a
 random sub-word, and 10 % unchanged. The task is to predict the original sub-word. The prediction head (the output layer
@@ -40,8 +39,7 @@ _CHOSEN_SHARE = 0.15
 HIDDEN, REPLACED = 0.8, 0.1
 """Shares of the chosen sub-words that the model sees as the mask token, and as a random sub-word."""
 TRAIN, DEV = 0.8, 0.1
-"""Shares of the chosen sub-words on which projections are trained, and on which their learning rate and number of
-passes are chosen. The remaining sub-words are scored."""
+"""Shares of the chosen sub-words for training projections and for choosing rates and passes; the rest is scored."""
 RATES = (1e-3, 3e-3, 1e-2)
 """Learning rates that are tried for each projection."""
 BATCH, DROPOUT = 512, 0.1
@@ -117,8 +115,7 @@ def own_head(model: PreTrainedModel, vectors: Tensor, piece: int) -> Tensor:
 
 
 def learnt_answers(items: MaskedItems, epochs: int, seed: int, device: str = "cpu") -> Tensor:
-    """Train a projection on each subset of terms and return the sub-words that it predicts for the items to score. (S,
-    N')
+    """Train a projection on each subset of terms and return its predictions for the items to score. (S, N')
 
     All subsets are trained at once: they share batches but no weights, so their losses can be summed. Features are
     z-scored. Weights start at 0 and biases at log frequencies, so that the empty subset, whose features are 0, predicts

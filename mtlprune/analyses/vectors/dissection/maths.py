@@ -46,8 +46,7 @@ class Norm(NamedTuple):
 
 
 class Lift(NamedTuple):
-    """A linear map from the embeddings' LayerNorm to the first layer, in encoders whose embeddings are narrower than
-    H."""
+    """A linear map from the embeddings' LayerNorm to the first layer, if embeddings are narrower than layers."""
 
     weight: Tensor
     """(H, E)."""
@@ -226,8 +225,10 @@ def trace(encoder: Encoder, batch: EncoderBatch, gates: Tensor | None = None) ->
 
 
 def _modules(encoder: Encoder) -> dict[str, list[Any]]:
-    """Return the modules that are recorded, by their role; a role with a module in every layer lists these modules in
-    the order of the forward pass."""
+    """Return the modules that are recorded, by their role.
+
+    A role that occurs in every layer lists its modules in the order of the forward pass.
+    """
     transformer = cast(PreTrainedModel, encoder.transformer)
     kind, family = encoder.config.model_type, encoder.head_hooks.family
     parts = POST_NORM[kind]

@@ -1,5 +1,4 @@
-"""Decompose the vectors of encoders and runs, score subsets of the terms, and compare encoders (``analyze
-dissection``).
+"""Decompose the vectors of encoders, score subsets of the terms, and compare encoders (``analyze dissection``).
 
     result = measure(Request(["minilm", "runs/pos", "runs/mtl-5"], Path("data/ewt5"), DissectionOptions()))
 
@@ -45,15 +44,13 @@ from mtlprune.runs.results import Result
 from mtlprune.sentence import Sentence, declared
 
 TOLERANCE = 1e-4
-"""Largest accepted error of reconstruction in float32, as a fraction of the largest absolute entry of the vectors (at
-least 1)."""
+"""Largest accepted error of reconstruction in float32, relative to the largest absolute entry (or to 1, if larger)."""
 _SAMPLE = 1000
 """Number of words for which h and f of every layer are stored, so that encoders can be compared layer by layer."""
 
 
 def measure(request: Request) -> Result:
-    """Measure the importance of the four terms in all encoders, and score light decoders that read subsets of the
-    terms.
+    """Measure the importance of the four terms in all encoders, and score decoders that read subsets of the terms.
 
     ``frames.yaml`` declares the frames of the Result. Layers and heads count from 1, and layer 0 is the embeddings. A
     run of a single task is scored only on its task and on word senses. All other runs and encoders are scored on all

@@ -132,8 +132,7 @@ def _linearity(result: Result) -> TableRows:
 
 
 def _by_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """Add the columns ``table`` and ``column``, the place of a row; both ways of predicting masked words share a
-    table."""
+    """Add the columns ``table`` and ``column``; both ways of predicting masked words share a table."""
     columns = frame["name"].astype(str) + frame["task"].map(READERS).fillna("")
     return frame.assign(table=frame["task"].replace(LEARNT_MLM, MLM), column=columns)
 
@@ -192,8 +191,7 @@ def _losses(result: Result) -> Grid | None:
 
 
 def _differences(result: Result) -> pd.DataFrame:
-    """Return the frame ``losses`` with the columns ``pair``, which names both encoders, and ``points``, the formatted
-    value."""
+    """Return the frame ``losses`` with ``pair``, which names both encoders, and ``points``, the formatted value."""
     frame = result.with_names("losses")
     if not len(frame):
         return frame
@@ -201,8 +199,7 @@ def _differences(result: Result) -> pd.DataFrame:
 
 
 def _correlations(result: Result) -> pd.DataFrame:
-    """Return the frame ``across`` with the labels of both encoders, ``encoder`` and ``partner``, in the order of
-    display."""
+    """Return the frame ``across`` with both encoders' labels, ``encoder`` and ``partner``, in the order of display."""
     frame = result.with_names("across")
     if not len(frame):
         return frame.assign(encoder=[], partner=[])
@@ -351,8 +348,7 @@ def _agreement_figure(result: Result) -> Drawing:
 
 
 def _within_and_between(result: Result, task: str) -> pd.DataFrame:
-    """Return agreement within and between the first encoder and the single-task encoder of a task, by encoder and
-    subset.
+    """Return agreement within and between the first encoder and a task's single-task encoder, by encoder and subset.
 
     Without such a single-task encoder the frame has only the agreement within the first encoder.
     """

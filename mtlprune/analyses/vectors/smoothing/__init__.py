@@ -7,8 +7,7 @@ from mtlprune.io.block import Block
 
 
 class SmoothingOptions(Block):
-    """Options of ``analyze smoothing``: how many sentences head closing uses, and how many permutations each test
-    draws."""
+    """Options of ``analyze smoothing``: how many sentences head closing uses, and how many permutations tests draw."""
 
     closing: int = Field(default=64, ge=0, description="Number of sentences in which each head is closed in turn.")
     permutations: int = Field(

@@ -1,5 +1,4 @@
-"""Mathematics of over-smoothing: how alike the token vectors of a sentence are, and how a post-LN layer can change
-that.
+"""Mathematics of over-smoothing: how alike a sentence's token vectors are, and how a post-LN layer can change that.
 
 Source: Shi et al. (2022), "Revisiting Over-smoothing in BERT from the Perspective of Graph" (arXiv 2202.08625). M is
 the set of matrices whose rows are all equal; a layer that moves token vectors closer to M smooths. Every statistic
@@ -125,12 +124,12 @@ def published_factor(layer: LayerNorms, sigma1: Tensor, sigma2: Tensor, mixings:
 
 
 def rigorous_bound(layer: LayerNorms, sigma1: Tensor, sigma2: Tensor, mixings: Tensor) -> Bound:
-    """Compute a bound that holds for real layers: it includes gains, epsilon, the slope of the activation, gates and
-    every head's own λ.
+    """Compute a bound on d_M after / d_M before that holds for real layers.
 
-    d_M² is a mean of squared distances between pairs of tokens, so a block that treats all tokens alike has the same
-    Lipschitz constant for d_M as for a single token. A LayerNorm has the Lipschitz constant gain / σ on the tokens of
-    the sentence, because it is a projection from outside a ball onto this ball.
+    In contrast to the published factor, it includes the gains and epsilon of LayerNorms, the slope of the activation,
+    gates, and the λ of every head. d_M² is a mean of squared distances between pairs of tokens, so a block that treats
+    all tokens alike has the same Lipschitz constant for d_M as for a single token. A LayerNorm has the Lipschitz
+    constant gain / σ on the tokens of the sentence, because it is a projection from outside a ball onto this ball.
 
     Args:
         sigma1, sigma2: (B,), epsilon included.

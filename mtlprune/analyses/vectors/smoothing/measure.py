@@ -46,8 +46,10 @@ from mtlprune.statistics.permutation import spearman
 _OUTLIERS = 3
 """Number of dimensions left out for ``cosine_without_outliers``: those that contribute most to the expected cosine."""
 STATES = ("cosine", "cosine_centred", "cosine_without_outliers", "cosine_pieces", "distance", "relative_distance")
-"""Measures of hidden states: L + 1 values for each sentence, with the embeddings first. A fusion adds one value, for
-the vectors that it makes of the hidden states."""
+"""Measures of hidden states: L + 1 values for each sentence, with the embeddings first.
+
+A fusion adds a value for the vectors that it makes of the hidden states.
+"""
 CHANGED_MEASURES = ("cosine", "cosine_centred", "relative_distance")
 """Measures of fused vectors that are compared with those of the last layer, sentence by sentence."""
 STEPS = ("ratio", "mixing")
@@ -282,8 +284,7 @@ class SmoothingSurvey:
         return frame
 
     def _constants(self) -> Iterator[dict[str, Any]]:
-        """Yield rows of the norms and gains that do not depend on sentences; yield nothing for other than post-LN
-        encoders."""
+        """Yield rows of norms and gains, which do not depend on sentences; none for encoders that are not post-LN."""
         for layer, part in enumerate(self.post_norm or (), 1):
             inner, outer = part.feed_forward
             values = {"gain1": part.gains[0], "gain2": part.gains[1], "inner": inner, "outer": outer}
@@ -343,8 +344,7 @@ def _measured(layer: int, **values: float) -> Iterator[dict[str, Any]]:
 
 
 def _sigma(products: NDArray[np.float64], after: NDArray[np.float64]) -> Iterator[dict[str, Any]]:
-    """Yield rows that summarise σ₁σ₂ over sentences, and its correlation with CosSim after the layer; both are (S,
-    L)."""
+    """Yield rows that summarise σ₁σ₂ and its correlation with CosSim over sentences; both arguments are (S, L)."""
     for layer, (product, cosine) in enumerate(zip(products.T, after.T, strict=True), 1):
         above, least = float((product > 1).mean()), float(product.min())
         yield from ({"layer": layer, **row} for row in quantile_rows("product", product))

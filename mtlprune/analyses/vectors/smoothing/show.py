@@ -35,8 +35,7 @@ def about(result: Result) -> str:
 
 
 def findings(result: Result) -> list[str]:
-    """Return the main numbers as sentences: change over layers, tightness of the bound, fused vectors, heads by
-    claims."""
+    """Return the main numbers as sentences: change over layers, tightness of the bound, fused vectors, claims."""
     layers, facts = result.wide("layers"), result.wide("encoders").set_index("name")
     sentences = []
     for name, rows in layers.groupby("name", observed=True):

@@ -41,8 +41,10 @@ from mtlprune.statistics.permutation import layered_rank_test, spearman
 from mtlprune.statistics.twonn import DimensionError, likelihood, twonn
 
 CLOUD = 1000
-"""Largest number of sentences whose vectors are used to estimate a dimension. The estimate grows with the number of
-vectors, so all encoders use the same number."""
+"""Largest number of sentences whose vectors are used to estimate a dimension.
+
+The estimate grows with the number of vectors, so all encoders use the same number.
+"""
 PERMUTATIONS = 9999
 """Number of permutations of heads within layers, in the test of gates against UAS."""
 _DIGITS = 4
@@ -204,8 +206,7 @@ def _arcs(counts: ArcCounts) -> pd.DataFrame:
 
 
 def _baseline(counts: ArcCounts) -> tuple[dict[str, Any], pd.DataFrame]:
-    """Return the best fixed offset as a part of ``about`` (for all words) and as the frame ``offsets`` (for each
-    relation)."""
+    """Return the best fixed offset for all words, a part of ``about``, and for each relation, the frame ``offsets``."""
     frequent = counts.frequent_relations()
     single, best = counts.best_offset(), counts.mean_best_offset(frequent)
     overall = {"uas_single": single.value, "uas_single_held_out": single.held_out, "offset_single": single.offset}

@@ -56,8 +56,7 @@ def _encoders(result: Result) -> pd.DataFrame:
 
 
 def _places(rows: pd.DataFrame) -> pd.Series:
-    """Format heads as layer.head, followed by > if the dependent attends to its head and < if the head attends to
-    it."""
+    """Format heads as layer.head with > if the dependent attends to its head, and < if the head attends to it."""
     return pd.Series(
         [
             "–" if pd.isna(layer) else f"{layer:.0f}.{head:.0f}{'>' if direction == 'dep->head' else '<'}"
@@ -95,8 +94,7 @@ def _relations(result: Result) -> Grid | None:
 
 
 def _offsets(result: Result) -> pd.DataFrame:
-    """Return the best offset of each relation as columns label, n, offset and held, with the most frequent relation
-    first."""
+    """Return the best offset of each relation as columns label, n, offset and held; the most frequent come first."""
     wide = result.frames["offsets"].pivot(index=["label", "n"], columns="measure", values="value").reset_index()
     return wide.rename(columns={"uas_held_out": "held"}).sort_values(["n", "label"], ascending=[False, True])
 
