@@ -1,1 +1,1 @@
-"""Analyses of what joint training costs, which read finished runs and no heads."""
+"""Analyses of what joint training costs. They read scores of finished runs and no attention heads."""

@@ -1,13 +1,15 @@
-"""Scores and losses of finished runs whose heads are all open, with some of them ablated.
+"""Scores and losses of finished runs in which some heads are ablated.
 
     run = AblatableRun.of(subject, "cpu").contributing("mean", training_sentences, [heads], seed=0)
     run.counts(heads, sentences)
     with run.ablated(heads):
         run.model.losses(batch)
 
-Whatever is measured, the model is as it was afterwards, so that one measurement does not depend on another.
+All heads of a run must be open before the ablation. Every measurement leaves the model unchanged, so measurements do
+not depend on each other.
 
-Letters for shapes: S runs (seeds), N sentences, K counts a score is made of, L layers, A heads a layer.
+Letters for shapes: S runs (seeds), N sentences, K counts from which a score is computed, L layers, A heads of a layer,
+d values of a head, T tasks.
 """
 
 import math
@@ -41,18 +43,19 @@ from mtlprune.training.evaluation import evaluate
 Key = TypeVar("Key", bound=Hashable)
 
 BATCH, SENTENCES = 32, 256
-"""Sentences of a batch, and as many training sentences as constants are measured on at most."""
+"""Number of sentences in a batch, and largest number of sentences for losses and for constants of ablated heads."""
 
 
 @dataclass(frozen=True, eq=False)
 class AblatableRun:
-    """A finished run without gates whose heads are all there, and what its ablated heads contribute.
+    """A finished run without gates and with all its heads, and the output that replaces an ablated head.
 
     Attributes:
-        model: in evaluation mode.
-        kind: of the ablation.
-        constants: (L, A, d), for mean and optimal.
-        seed: of other sentences, for resample.
+        model: model in evaluation mode.
+        precision: dtype in which ``counts`` evaluates the model.
+        kind: kind of the ablation.
+        constants: (L, A, d), constant outputs of heads, for the kinds mean and optimal.
+        seed: seed that pairs sentences, for the kind resample.
     """
 
     model: MultiTaskModel
@@ -63,10 +66,11 @@ class AblatableRun:
 
     @classmethod
     def of(cls, subject: Subject, device: str, fingerprint: str = "") -> "AblatableRun":
-        """The run of a subject with its decoders.
+        """Load the run of a subject with its decoders.
 
         Raises:
-            SubjectError: it has no decoders, lacks heads, or was trained on a corpus of another ``fingerprint``.
+            SubjectError: the subject has no decoders, lacks heads, or was trained on a corpus with another
+                ``fingerprint``.
         """
         folder = RunFolder(subject.name)
         if not folder.has("config.yaml"):
@@ -83,25 +87,25 @@ class AblatableRun:
 
     @property
     def size(self) -> tuple[int, int]:
-        """L and A."""
+        """The numbers L of layers and A of heads in a layer."""
         places = self.model.encoder.head_hooks
         return places.layers, places.heads
 
     def of_task(self, name: str) -> "AblatableRun":
-        """The same with one of its tasks only."""
+        """Return this run with only one of its tasks."""
         return replace(self, model=with_task(self.model, name))
 
     def contributing(
         self, kind: Closed, sentences: Sequence[Sentence], masks: Sequence[Mask], seed: int = 0
     ) -> "AblatableRun":
-        """The same with ablated heads that contribute something of another kind.
+        """Return this run with another kind of ablation.
 
-        Constants of kind optimal are fitted on the sum of all tasks' losses, batch after batch with one set of heads
-        ablated after the other until each batch and each set was used, so that one table serves all sets.
+        For the kind optimal, constants are fitted on the sum of the losses of all tasks. The fit cycles through batches
+        and head sets until each batch and each set was used, so that one table of constants serves all sets.
 
         Args:
-            sentences: of its training set; of them `SENTENCES` are drawn by the seed.
-            masks: sets of heads that are going to be ablated.
+            sentences: training sentences of the run, of which up to `SENTENCES` are drawn by the seed.
+            masks: sets of heads that will be ablated.
         """
         constants = None
         if kind in CONSTANT:
@@ -117,13 +121,16 @@ class AblatableRun:
         return replace(self, kind=kind, constants=constants, seed=seed)
 
     def ablated(self, heads: Mask) -> AbstractContextManager[None]:
-        """Within this context these heads (L, A) are ablated."""
+        """Ablate heads (L, A) while this context is active."""
         seed = self.seed if self.kind == "resample" else None
         return ablated(self.model.encoder, torch.from_numpy(heads), self.kind, constants=self.constants, seed=seed)
 
     def counts(self, heads: Mask, sentences: Sequence[Sentence]) -> dict[str, System]:
-        """Task → its counts (1, N, K) with these heads ablated, 0 where a sentence lacks the layer; of the tasks whose
-        layer some sentence has."""
+        """Evaluate the model on sentences with some heads ablated.
+
+        Returns:
+            Task → counts (1, N, K), 0 for sentences without the layer. Tasks whose layer no sentence has are left out.
+        """
         with self.ablated(heads):
             evaluation = evaluate(self.model, sentences, self.precision)
         counts_by_task = {}
@@ -138,8 +145,10 @@ class AblatableRun:
     def losses(
         self, sentences: Sequence[Sentence], masks: Sequence[Mask], on_batch: Callable[[], None] = lambda: None
     ) -> NDArray[np.float64]:
-        """Mean losses, a row for each set of ablated heads and a column for each task, mini-batches weighted by their
-        words; NaN of a task whose layer no sentence has."""
+        """Compute mean losses with each set of heads ablated, (sets, T).
+
+        The mean weights mini-batches by their number of words. It is NaN for tasks whose layer no sentence has.
+        """
         tasks = self.model.tasks
         sums, words = np.zeros((len(masks), len(tasks))), np.zeros(len(tasks))
         for batch in self._batches(sentences):
@@ -153,7 +162,10 @@ class AblatableRun:
         return np.divide(sums, words, out=np.full_like(sums, np.nan), where=words > 0)
 
     def _batches(self, sentences: Sequence[Sentence]) -> list[Batch]:
-        """Mini-batches of sentences that have a layer of the model's tasks, with known labels."""
+        """Return mini-batches of sentences, with targets for all layers whose labels are in the vocabulary.
+
+        Batches without any target are left out.
+        """
         model = self.model
         pieces = model.encoder.tokenize_sentences(sentences)
         targets = {
@@ -169,46 +181,57 @@ class AblatableRun:
         return [batch for batch in batches if batch.targets]
 
     def _loss(self, heads: Mask, batch: Batch, constants: Tensor) -> Tensor:
+        """Sum the losses of all tasks on a batch, with the ablated heads replaced by constants (L, A, d)."""
         with replace(self, kind="optimal", constants=constants).ablated(heads):
             return cast(Tensor, sum(self.model.losses(batch).values()))
 
 
 def with_task(model: MultiTaskModel, name: str) -> MultiTaskModel:
-    """The same with one of its tasks only."""
+    """Return a model with only one of its tasks, which shares encoder, decoder and gates with the original."""
     single = MultiTaskModel(model.encoder, {name: cast(Task, model.tasks[name])})
     single.gates = model.gates
     return single
 
 
 def _has_all_heads(model: MultiTaskModel) -> bool:
-    """True where no head of a model is under a gate, removed or cloned."""
+    """Return whether no head of a model is gated, removed or cloned."""
     places = model.encoder.head_hooks
     return not model.gates and model.encoder.clones is None and min(map(len, places.kept_heads)) == places.heads
 
 
 def known_target(task: Task, sentence: Sentence) -> Target | None:
-    """The target of a sentence; None where it lacks the layer, or has a label that the vocabulary lacks."""
+    """Return the target of a sentence; None if it lacks the layer or has a label that is not in the vocabulary."""
     try:
         return task.target(sentence) if task.is_annotated(sentence) else None
-    except KeyError:  # of an index of labels
+    except KeyError:  # the label is not in the vocabulary
         return None
 
 
 @dataclass(frozen=True, eq=False)
 class AblatedCounts:
-    """Counts of a label's runs on one task with the same heads ablated; ``runs``: seed → (N, K), summed over draws."""
+    """Counts of the runs of a label on one task, with the same heads ablated.
+
+    Attributes:
+        names: names of the K counts.
+        score: function from counts to scores.
+        runs: seed → counts (N, K), summed over random draws of heads.
+    """
 
     names: tuple[str, ...]
     score: Score
     runs: dict[int, NDArray[np.int64]] = field(default_factory=dict)
 
     def system(self, seeds: tuple[int, ...], times: int = 1) -> System:
-        """``times``: the counts as often, which changes no score."""
+        """Return the counts of some seeds, multiplied by ``times``.
+
+        The factor changes no score. With it, counts that were measured once match counts that are summed over several
+        draws.
+        """
         return System(times * np.stack([self.runs[seed] for seed in seeds]), self.names, self.score, seeds)
 
 
 def add_counts(table: dict[Key, AblatedCounts], key: Key, seed: int, system: System) -> None:
-    """Add the counts of one run to those of its cell."""
+    """Add the counts of one run to the entry ``key`` of a table."""
     cell = table.setdefault(key, AblatedCounts(system.names, system.score))
     cell.runs[seed] = cell.runs.get(seed, 0) + system.counts[0]
 
@@ -216,7 +239,7 @@ def add_counts(table: dict[Key, AblatedCounts], key: Key, seed: int, system: Sys
 def join_counts(
     measured: Mapping[tuple[str, int], Mapping[tuple[Any, ...], AblatedCounts]],
 ) -> dict[tuple[Any, ...], AblatedCounts]:
-    """Counts of a survey, label and seed of a run → key → its counts, as label and key → counts of the label's runs."""
+    """Merge the counts of a survey's runs: (label, seed) → key → counts becomes (label, *key) → counts of all seeds."""
     tables: dict[tuple[Any, ...], AblatedCounts] = {}
     for (label, _), table in measured.items():
         for key, cell in table.items():
@@ -227,15 +250,19 @@ def join_counts(
 def ablation_costs(
     run: str, kind: Closed, request: Request, head: tuple[int, int] | None = None
 ) -> dict[str, tuple[float, NDArray[np.float64]]]:
-    """Losses of a run's tasks, in nats, on `SENTENCES` sentences of its dev split, drawn by the seed. Raises RunError:
-    no run, or one without its corpus, or one whose heads are closed, removed or cloned.
+    """Measure how much the loss of each task rises when one head of a run is ablated, in nats.
+
+    Losses are those on `SENTENCES` sentences of the run's dev split, drawn by the seed of the request.
 
     Args:
-        head: layer and head, from 0; all heads, one after another, if not given.
+        head: layer and head, from 0; by default all heads, one after another.
 
     Returns:
-        Task → its loss with all heads open, and how much more it is with one ablated, (layers, heads) or (); NaN where
-        no sentence has its layer.
+        Task → its loss with all heads open, and the rise of its loss with one head ablated: a grid (L, A), or a scalar
+        array if ``head`` is given. Values are NaN if no sentence has the layer.
+
+    Raises:
+        RunError: there is no such run, its corpus is missing, or some of its heads are closed, removed or cloned.
     """
     folder = RunFolder.with_weights(run)
     model = MultiTaskModel.load(run, device=request.device)
@@ -261,7 +288,8 @@ def ablation_costs(
 
 
 def ablation_columns(runs: Sequence[str], kind: Closed, request: Request) -> list[HeadColumn]:
-    """The rise of each task's loss with each head ablated alone, mean over the runs of a label."""
+    """Return columns with the rise of each task's loss when each head is ablated alone, averaged over a label's
+    runs."""
     rises: dict[str, list[NDArray[np.float64]]] = {}
     for source in find_sources(runs):
         for task, (_, rise) in ablation_costs(source.name, kind, request).items():

@@ -1,4 +1,4 @@
-"""Processes of an analysis that work side by side, on runs or on whole analyses."""
+"""Pools of processes in which analyses measure several runs, or several analyses run, in parallel."""
 
 import multiprocessing
 import signal
@@ -15,15 +15,16 @@ from mtlprune.runs.folder import RunError
 
 @contextmanager
 def processes(jobs: int, threads: int) -> Iterator[ProcessPoolExecutor]:
-    """A pool of processes, which end with this context, at once where it ends by Ctrl-C.
+    """Open a pool of processes that ends with this context; Ctrl-C ends it at once.
 
     Args:
-        threads: of each process.
+        jobs: number of processes.
+        threads: number of threads of each process.
 
     Raises:
-        RunError: the system killed one of them.
+        RunError: the operating system killed a process.
     """
-    # A forked process would inherit OpenMP's threads half-made and hang in its first product.
+    # A forked process would inherit OpenMP's thread pool in a broken state and hang in its first matrix product.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(jobs, context, _begin, (threads,)) as pool:
         try:
@@ -41,6 +42,7 @@ def processes(jobs: int, threads: int) -> Iterator[ProcessPoolExecutor]:
 
 
 def _begin(threads: int) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that waits
+    """Prepare a process of the pool: ignore Ctrl-C, which the parent process handles, and set the number of threads."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     load_blas()
     torch.set_num_threads(threads)

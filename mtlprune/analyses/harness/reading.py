@@ -1,4 +1,4 @@
-"""The input of an analysis: the sentences of a split, and encoders and runs, with their gates, batch by batch.
+"""Inputs of analyses: the sentences of a split, and encoders and runs with their gates, which read them batch by batch.
 
     reading = read_request(Request(["minilm", "runs/pos"], Path("data/ewt5"), options, sentences=1000))
     for source in reading.sources:
@@ -6,7 +6,9 @@
             for rows, seen in reading.observations(subject, {"hidden"}, request):
                 seen.word_vectors(seen.hidden[-1])
 
-All encoders see the same sentences: what is too long for one of them is left out for all.
+All encoders read the same sentences: a sentence that is too long for one encoder is left out for all.
+
+Letters for shapes: N sentences, L layers, A heads of a layer.
 """
 
 from collections import Counter
@@ -35,30 +37,32 @@ from mtlprune.runs.results import Grid, Part, Result, joined
 from mtlprune.sentence import Sentence
 
 PRETRAINED = "pretrained"
+"""Label of a pretrained encoder, if it is the only encoder among runs."""
 SAMPLED = "sampled"
+"""The word in a label for runs whose batches sample tasks."""
 
 
 class ProbeError(RunError):
-    """A request that cannot be probed as asked; the message says why and what to do."""
+    """An analysis cannot be run as requested; the message explains why and what to do."""
 
 
 class SubjectError(RunError):
-    """An encoder or run cannot take part in an analysis; the message says why, and `survey` goes on without it."""
+    """An encoder or run cannot be part of an analysis; the message explains why, and `survey` continues without it."""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """One encoder, or that of one task where a run has gates or clones for each.
+    """A loaded encoder with its gates. A run with gates or clones for each task is several subjects, one for each task.
 
     Attributes:
-        label: pretrained, POS, POS+DEP, MTL-5, or MTL-5:POS for a task's own gates or clones; in brackets, such as
-            POS (gates), what tells runs of the same tasks and seed apart.
-        name: the encoder or run folder as it was given.
-        seed: of the run; 0 for an encoder.
-        encoder: in evaluation mode, with eager attention.
-        gates: (L, A), closed heads included; None where the run has none.
-        architecture: a folder or name from which the same encoder with random weights can be made.
-        task: whose own gates or clones these are; None where all tasks of the run share them.
+        label: pretrained, POS, POS+DEP or MTL-5; MTL-5:POS if gates or clones belong to one task. Words in brackets, as
+            in POS (gates), distinguish runs of the same tasks and seed.
+        name: name of the encoder or path of the run, as the user gave it.
+        seed: seed of the run; 0 for an encoder.
+        encoder: encoder in evaluation mode, with eager attention.
+        gates: (L, A), closed heads included; None if the run has no gates.
+        architecture: folder or name from which the same encoder with random weights can be created.
+        task: task to which the gates or clones belong; None if all tasks of the run share them.
     """
 
     label: str
@@ -70,16 +74,17 @@ class Subject:
     task: str | None = None
 
     def part(self, task: str, problem: str) -> str:
-        """Name what is under way of one task."""
+        """Describe for the progress display which step of the analysis runs for a task."""
         return f"{self.label}, seed {self.seed}, {task.upper()}: {problem}"
 
     def size(self) -> tuple[str, int, int, int]:
-        """The facts that have to agree between encoders whose heads are set side by side."""
+        """Return model type, layers, heads of a layer and hidden size, which must agree to compare heads of
+        encoders."""
         places = self.encoder.head_hooks
         return str(self.encoder.config.model_type), places.layers, places.heads, self.encoder.hidden_size
 
     def model(self, device: str) -> MultiTaskModel:
-        """The run with its decoders, in evaluation mode; of a run with clones, that of the task."""
+        """Load the run with its decoders for evaluation; a run with clones becomes the model of this subject's task."""
         model = MultiTaskModel.load(self.name, device=device)
         if self.task is not None:
             model.fold_clones(self.task)
@@ -88,11 +93,13 @@ class Subject:
 
 @dataclass(frozen=True)
 class Source:
-    """A run folder or an encoder, yet to be loaded.
+    """A run folder or an encoder that is not loaded yet.
 
     Attributes:
-        kind: the encoder it began with: sources of one kind share tokenizer and window.
-        run: what is known of a run; None of an encoder.
+        name: name of the encoder or path of the run, as the user gave it.
+        label, seed: as in the `Subject`.
+        kind: the encoder from which it started. Sources of one kind share tokenizer and window.
+        run: description of the run; None for an encoder.
     """
 
     name: str
@@ -103,12 +110,15 @@ class Source:
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """Tasks of a run; none of an encoder."""
+        """Tasks of the run; empty for an encoder."""
         return self.run.tasks if self.run else ()
 
     def open(self, device: str = "cpu") -> Iterator[Subject]:
-        """Load it as an eager and evaluating encoder; as several where a run has gates or clones a task. Raises
-        EncoderError or RunError in words."""
+        """Load the encoder for evaluation with eager attention, and yield a subject for each set of gates or clones.
+
+        Raises:
+            EncoderError, RunError: the encoder or run cannot be loaded.
+        """
         if self.run is None:
             try:
                 encoder = Encoder.load(self.name, attention="eager").to(device)
@@ -120,7 +130,7 @@ class Source:
         architecture = str(RunFolder(self.name).encoder_path)
         cloned = model.encoder.clones is not None
         for key in list(model.tasks) if cloned else list(model.gates) or [SHARED]:
-            if cloned and model.encoder.clones is None:  # it has become the model of the task before
+            if cloned and model.encoder.clones is None:  # folding the clones of the task before removed the others
                 model = MultiTaskModel.load(self.name, device=device)
             model.fold_clones(key)
             gate_module = model.gates[SHARED if SHARED in model.gates else key] if model.gates else None
@@ -131,21 +141,23 @@ class Source:
 
 
 def find_sources(names: Iterable[str]) -> list[Source]:
-    """The sources behind names: a folder with config.yaml is a run, everything else an encoder.
+    """Return the sources that names refer to: a folder with config.yaml is a run, every other name is an encoder.
 
-    Runs of different kinds are told apart by their pruning, mixing and fusion; those of the same tasks and seed, by
-    their names; several encoders by theirs, checkpoints of pretrainings by those of their runs, and by seed.
+    Labels distinguish sources. Runs of different kinds have labels with their pruning, task mixing and fusion. Runs of
+    the same tasks and seed have labels with their names. Several encoders are labelled by their names, and checkpoints
+    of pretraining runs by the name and seed of the run.
 
     Raises:
-        ProbeError: none is given, or one twice, or two that results could not be told apart.
-        RunError: a damaged run.
+        ProbeError: there is no name, or two sources have the same label and seed, so that results could not be
+            distinguished.
+        RunError: a run is damaged.
     """
     names = list(names)
     folders = {name for name in names if RunFolder(name).has("config.yaml")}
     runs = [DescribedRun.read(RunFolder.with_weights(name)) if name in folders else None for name in names]
     if not runs:
         raise ProbeError("expected a run folder or an encoder, found none; name one")
-    has_variants = len({run.variant for run in runs if run}) > 1  # else it goes without saying
+    has_variants = len({run.variant for run in runs if run}) > 1  # labels name the variant only if runs differ in it
     sources = []
     one_alone = runs.count(None) == 1
     for name, run, label in zip(names, runs, task_labels([run.tasks if run else () for run in runs]), strict=True):
@@ -174,7 +186,7 @@ def find_sources(names: Iterable[str]) -> list[Source]:
 
 
 def _encoder_label(name: str) -> tuple[str, int]:
-    """Label and seed of one of several encoders: a checkpoint of a pretraining has the name and the seed of its run."""
+    """Return label and seed of one of several encoders; checkpoints of pretraining have those of their run."""
     path = Path(name).resolve()
     folder = RunFolder(path.parents[1]) if path.parent.name == "checkpoints" else None
     if folder is None or not folder.has("config.yaml"):
@@ -184,12 +196,12 @@ def _encoder_label(name: str) -> tuple[str, int]:
 
 
 def _repeated(sources: Iterable[Source]) -> list[tuple[str, int]]:
-    """Labels and seeds that more than one source has."""
+    """Return the pairs of label and seed that more than one source has."""
     return [key for key, count in Counter((source.label, source.seed) for source in sources).items() if count > 1]
 
 
 def variant(label: str) -> str:
-    """The words in brackets in a label but for the mixing of tasks: gates in MTL-5 (gates, sampled)."""
+    """Return the words in brackets of a label except "sampled", such as "gates" for MTL-5 (gates, sampled)."""
     parts = label.partition(" (")[2].partition(")")[0].split(", ")
     return ", ".join(part for part in parts if part != SAMPLED)
 
@@ -199,14 +211,14 @@ def variant(label: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """Sentences and who reads them.
+    """The sentences of a split, and the sources that read them.
 
     Attributes:
-        corpus, fingerprint, split: where the sentences come from.
-        sentences: in the order of the corpus.
-        left_out: how many were too long for one of the encoders.
-        sources: encoders and runs, yet to be loaded.
-        seed: by which the sentences were drawn.
+        corpus, fingerprint, split: origin of the sentences.
+        sentences: sentences in the order of the corpus.
+        left_out: number of sentences that are too long for one of the encoders.
+        sources: encoders and runs that are not loaded yet.
+        seed: seed by which the sentences were drawn.
     """
 
     corpus: str
@@ -218,13 +230,17 @@ class Reading:
     seed: int
 
     def batches(self, subject: Subject, device: str = "cpu") -> Iterator[tuple[list[int], EncoderBatch]]:
-        """Rows of ``sentences`` and their batch, of similar length, longest first."""
+        """Yield row numbers in ``sentences`` and their batch, in batches of similar length with the longest first."""
         yield from batches(subject.encoder, self.sentences, device)
 
     def observations(
         self, subject: Subject, want: Collection[str], request: Request
     ) -> Iterator[tuple[list[int], Observation]]:
-        """Rows of ``sentences`` and what the subject does with them, under its gates."""
+        """Yield row numbers in ``sentences`` and what the subject, with its gates, computes for these sentences.
+
+        Args:
+            want: parts of the `Observation` to store, such as "hidden" or "attention".
+        """
         pieces = subject.encoder.tokenize_all([sentence.words for sentence in self.sentences])
         for rows, observation in observations(subject.encoder, pieces, subject.gates, want):
             yield rows, observation
@@ -234,18 +250,18 @@ class Reading:
 def batches(
     encoder: Encoder, sentences: Sequence[Sentence], device: str = "cpu"
 ) -> Iterator[tuple[list[int], EncoderBatch]]:
-    """Rows of ``sentences`` and their batch, of similar length, longest first."""
+    """Yield row numbers in ``sentences`` and their batch, in batches of similar length with the longest first."""
     pieces = encoder.tokenize_sentences(sentences)
     for rows in observation_batches([len(p.ids) for p in pieces]):
         yield rows, encoder.collate([pieces[row] for row in rows]).to(device)
 
 
 def read_request(request: Request) -> Reading:
-    """Find sources and sentences; of these so many as are asked for, drawn at random by the seed.
+    """Find the sources and sentences of a request; if it limits the number of sentences, draw them by its seed.
 
     Raises:
-        ProbeError: nothing to read, or names that cannot be told apart.
-        EncoderError, RunError, CorpusError: what cannot be loaded.
+        ProbeError: no sentence or source can be read, or results of two sources could not be distinguished.
+        EncoderError, RunError, CorpusError: an encoder, run or corpus cannot be loaded.
     """
     sources, stored, split = find_sources(request.names), load_corpus(request.corpus), request.split
     if split not in stored.splits:
@@ -266,7 +282,7 @@ def read_request(request: Request) -> Reading:
 
 
 def too_long(sources: Sequence[Source], sentences: Sequence[Sentence]) -> NDArray[np.bool_]:
-    """Mark sentences too long for one of the encoders: left out for all, so that items are the same. (N,)"""
+    """Mark the sentences that are too long for one of the encoders. (N,)"""
     out = np.zeros(len(sentences), bool)
     for source in {source.kind: source for source in sources}.values():
         encoder = next(source.open()).encoder
@@ -277,7 +293,7 @@ def too_long(sources: Sequence[Source], sentences: Sequence[Sentence]) -> NDArra
 
 
 def training_sentences(reading: Reading, request: Request, number: int) -> list[Sentence]:
-    """Sentences of train, at most ``number``, drawn by the seed, that are short enough for all encoders.
+    """Draw up to ``number`` training sentences, by the seed, among those short enough for all encoders.
 
     Raises:
         ProbeError: the corpus has no training split.
@@ -291,18 +307,18 @@ def training_sentences(reading: Reading, request: Request, number: int) -> list[
     return [sentences[row] for row in np.sort(sampled_rows)]
 
 
-# -- one Result from all of them ---------------------------------------------------------------------------------------
+# -- one Result from all encoders --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class SubjectResult:
-    """The result of an analysis for one encoder.
+    """The result of an analysis for one subject.
 
     Attributes:
-        frames: as in a Result, without the keys encoder, run and seed.
-        about: more for its entry in ``about["encoders"]``.
-        notes: what is left out and why, in sentences.
-        measured: numbers that are compared between encoders, such as counts; they are not stored.
+        frames: frames as in a Result, without the keys encoder, run and seed.
+        about: further items for the subject's entry in ``about["encoders"]``.
+        notes: sentences on what is left out and why.
+        measured: values that are compared between subjects, such as counts; they are not stored in the Result.
     """
 
     frames: Mapping[str, DataFrame]
@@ -313,11 +329,11 @@ class SubjectResult:
 
 @dataclass(frozen=True)
 class Survey:
-    """Measurements of all encoders.
+    """The results of an analysis for all subjects.
 
     Attributes:
-        result: joins their frames.
-        measured: label and seed of an encoder → what its `SubjectResult` has of that name.
+        result: Result that joins the frames of all subjects.
+        measured: (label, seed) of a subject → ``measured`` of its `SubjectResult`.
     """
 
     result: Result
@@ -325,10 +341,10 @@ class Survey:
 
 
 def survey(analysis: str, reading: Reading, request: Request, measure: Callable[[Subject], SubjectResult]) -> Survey:
-    """Call ``measure`` for every encoder and gate set, and join the results; one that raises SubjectError is left out.
+    """Call ``measure`` for every subject and join the results; leave out a subject for which it raises SubjectError.
 
     Raises:
-        EncoderError, RunError: a subject cannot be loaded, or all are left out.
+        EncoderError, RunError: a subject cannot be loaded, or all subjects are left out.
     """
     encoders: list[dict[str, Any]] = []
     measured: dict[tuple[str, int], Any] = {}
@@ -354,11 +370,11 @@ def survey(analysis: str, reading: Reading, request: Request, measure: Callable[
 
 
 _Outcome = tuple[dict[str, Any], list[str], SubjectResult | SubjectError]
-"""`entry` and `remarks` of a subject, and its result or why it is left out."""
+"""`entry` and `remarks` of a subject, and its result or the error that explains why it is left out."""
 
 
 def _outcomes(reading: Reading, request: Request, measure: Callable[[Subject], SubjectResult]) -> Iterator[_Outcome]:
-    """The outcomes of all subjects, in the order of the sources; from the request's pool, where it has one."""
+    """Yield the outcomes of all subjects in the order of the sources, measured in the request's pool if it has one."""
     number = len(reading.sources)
     if request.pool is not None:
         tasks = [request.pool.submit(_outcomes_of, source, request, measure) for source in reading.sources]
@@ -374,6 +390,7 @@ def _outcomes(reading: Reading, request: Request, measure: Callable[[Subject], S
 def _outcomes_of(
     source: Source, request: Request, measure: Callable[[Subject], SubjectResult], position: str = ""
 ) -> list[_Outcome]:
+    """Measure the subjects of one source; ``position`` is its number among all sources, for the progress display."""
     outcomes: list[_Outcome] = []
     for subject in source.open(request.device):
         request.on_status(f"{subject.label}, seed {subject.seed}{position}")
@@ -387,7 +404,7 @@ def _outcomes_of(
 
 
 def of_corpora(results: Sequence[Result]) -> Result:
-    """One Result of the same encoders on several corpora; each is called by what it reads, such as MTL-5 on gum."""
+    """Join Results of the same encoders on several corpora; labels include the corpus, as in MTL-5 on gum."""
     if len(results) == 1:
         return results[0]
     encoders, notes, parts = [], [], []
@@ -406,7 +423,7 @@ def of_corpora(results: Sequence[Result]) -> Result:
 
 
 def remarks(subject: Subject) -> list[str]:
-    """Remarks on the heads of an encoder, for readers of maps of them."""
+    """Return remarks on the heads of a subject that readers of head maps need."""
     if subject.encoder.attention_direction == "full":
         return []
     return [
@@ -416,14 +433,14 @@ def remarks(subject: Subject) -> list[str]:
 
 
 def entry(subject: Subject, kind: str) -> dict[str, Any]:
-    """The entry in ``about["encoders"]`` of an encoder that began with ``kind``."""
+    """Return the entry of a subject in ``about["encoders"]``; ``kind`` is the encoder from which it started."""
     places = subject.encoder.head_hooks
     shape = {"layers": places.layers, "heads": places.heads, "open": int((gate_grid(subject) > OPEN_ABOVE).sum())}
     return {"encoder": subject.label, "run": subject.name, "seed": subject.seed, "kind": kind, **shape}
 
 
 def gate_grid(subject: Subject) -> Grid:
-    """(L, A): the gate of each head, 1 where the run has none, 0 where the head was removed."""
+    """Return the gate of each head, (L, A): 1 if the run has no gates, 0 if the head was removed."""
     places = subject.encoder.head_hooks
     grid = np.zeros((places.layers, places.heads))
     for layer, kept_heads in enumerate(map(list, places.kept_heads)):

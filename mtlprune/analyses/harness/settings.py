@@ -1,6 +1,9 @@
-"""Settings of scored runs that have all tasks, each with the same resampled sentences.
+"""Settings of scored runs that have all tasks, each scored on the same resampled sentences.
 
-Letters: C resamples, N sentences, S runs (seeds) of a setting, K counts a score is made of.
+A setting is a group of runs that differ only in the seed. The analyses treatments, scarcity and equal_loss compare
+settings.
+
+Letters for shapes: C resamples, N sentences, S runs (seeds) of a setting, K counts from which a score is computed.
 """
 
 import itertools
@@ -18,13 +21,14 @@ from mtlprune.statistics.resamples import Resampled, System, resampled_scores, w
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """The runs of one setting, single-task runs of every task or joint ones.
+    """The runs of one setting: joint runs, or single-task runs of every task.
 
     Attributes:
-        place: of ``column`` in its table.
-        systems: one for each task, of the same sentences and seeds.
-        scores: of each task, on resampled sentences that are the same for all settings.
-        kind: the place that an analysis gives it.
+        label: short name of the setting.
+        place: index of ``column`` among the columns of its table.
+        systems: counts of each task, on the same sentences and for the same seeds.
+        scores: scores of each task on resampled sentences, which are the same for all settings.
+        kind: category that an analysis assigns to the setting.
     """
 
     label: str
@@ -36,38 +40,38 @@ class Setting:
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """The seeds of its runs; of single tasks those that all have."""
+        """Seeds of the setting; for single-task runs, the seeds that all tasks have in common."""
         return self.systems[0].seeds
 
     @property
     def runs(self) -> list[ScoredRun]:
-        """Its runs of these seeds."""
+        """Runs of the setting whose seeds are in ``seeds``."""
         return [run for run in self.column.runs if run.seed in self.seeds]
 
     def draws(self, seeds: Sequence[int]) -> list[int | None]:
-        """The draw of random heads of the runs of these seeds (``pruning.draw``); None where heads are not drawn."""
+        """Return the random draw of heads (``pruning.draw``) of each seed's run; None if heads are not random."""
         of = {run.seed: run.config.pruning.draw if run.pruning else None for run in self.runs}
         return [of[seed] for seed in seeds]
 
     @property
     def updates(self) -> int:
-        """The updates of each run."""
+        """Number of updates of each run."""
         return self.column.runs[0].updates
 
     @property
     def is_single_task(self) -> bool:
-        """Runs of single tasks."""
+        """Whether the runs are single-task runs."""
         return len(self.column.runs[0].tasks) == 1
 
     def of_seeds(self, seeds: Sequence[int], tasks: slice | Sequence[int] = slice(None)) -> Resampled:
-        """The mean score of some tasks, by their places, for some of the seeds."""
+        """Return the mean score of some tasks, given by their positions, for some of the seeds."""
         seed_places = [self.seeds.index(seed) for seed in seeds]
         mean = weighted(self.scores[tasks] if isinstance(tasks, slice) else [self.scores[task] for task in tasks])
         return Resampled(mean.observed[seed_places], mean.booted[:, seed_places])
 
 
 def gap(first: Setting, second: Setting, seeds: Sequence[int], tasks: slice | Sequence[int] = slice(None)) -> Resampled:
-    """The mean score of some tasks of the first minus that of the second, seed by seed."""
+    """Compute the mean score of some tasks in the first setting minus that in the second, seed by seed."""
     return first.of_seeds(seeds, tasks) - second.of_seeds(seeds, tasks)
 
 
@@ -79,14 +83,15 @@ def read_settings(
     seed: int,
     on_chunk: Callable[[], None],
 ) -> list[Setting]:
-    """The settings of some columns, in their order.
+    """Read the settings of some columns, in their order, and score them on resampled sentences.
 
     Args:
-        order: places of columns that have every task.
+        order: indices of columns that have every task.
         on_chunk: called after each chunk of resamples.
 
     Raises:
-        RunError: runs that cannot be compared sentence by sentence; correlations beside percentages have no mean.
+        RunError: runs cannot be compared sentence by sentence, or some tasks are scored by correlations and others by
+            percentages, so that a mean over tasks is not defined.
     """
     columns, counts = comparison.columns, PairedCounts(comparison)
     numbers = [task for task in tasks if comparison.kind(task) == "number"]
@@ -123,8 +128,10 @@ def read_settings(
 
 
 def joint_pairs(comparison: Columns) -> list[tuple[int, int]]:
-    """Places of single-task columns and of the untreated joint columns that they are compared with: `partners` for each
-    task of the joint runs."""
+    """Return pairs of column indices: single-task runs, and untreated joint runs that are compared with them.
+
+    Two columns form a pair if the single-task column contains `partners` for each task of the joint runs.
+    """
     columns = comparison.columns
     return [
         (single, joint)
@@ -136,10 +143,12 @@ def joint_pairs(comparison: Columns) -> list[tuple[int, int]]:
 
 
 def have_all(comparison: Columns, tasks: Sequence[str], single_task_names: Sequence[str] | None = None) -> list[int]:
-    """Places of the columns that have all of these tasks and no other: joint runs of them, or single tasks of each.
+    """Return the indices of columns that have exactly these tasks.
+
+    Such a column consists of joint runs of all tasks, or of single-task runs of each task.
 
     Args:
-        single_task_names: the tasks that single-task runs have; all, if not given.
+        single_task_names: tasks that a single-task column must have; by default all.
     """
     single_tasks = {(task,) for task in (tasks if single_task_names is None else single_task_names)}
     return [
@@ -150,7 +159,11 @@ def have_all(comparison: Columns, tasks: Sequence[str], single_task_names: Seque
 
 
 def common_seeds(*settings: Setting) -> list[int]:
-    """The seeds that all have, in order. Raises RunError where they have none in common."""
+    """Return the seeds that all settings have, in ascending order.
+
+    Raises:
+        RunError: the settings have no seed in common.
+    """
     common = sorted(set.intersection(*(set(setting.seeds) for setting in settings)))
     if not common:
         names = " and ".join(setting.label for setting in settings)

@@ -1,4 +1,4 @@
-"""Does joint training optimise more slowly, or does it generalise worse?"""
+"""Equal training loss: does joint training optimise more slowly, or does it generalise worse?"""
 
 from pydantic import Field
 
@@ -6,13 +6,13 @@ from mtlprune.analyses.analysis import Analysis
 from mtlprune.io.block import Block
 
 MEAN = "mean"
-"""In the place of a task: the mean of all tasks."""
+"""Value of the column ``task`` for the mean over all tasks."""
 UPDATES, LOSS = "equal updates", "equal training loss"
-"""What both sides of a difference have in common."""
+"""Values of the column ``mode``: the quantity in which the joint and single-task runs of a difference agree."""
 
 
 class EqualLossOptions(Block):
-    """Settings of the comparison at equal training loss."""
+    """Options of ``analyze equal_loss``: thresholds of the verdict and number of resamples."""
 
     slower: float = Field(
         default=0.15,

@@ -1,6 +1,6 @@
-"""Joint runs beside single-task runs of equal updates and of equal training loss.
+"""Compare joint runs with single-task runs at equal updates and at equal training loss (``analyze equal_loss``).
 
-Letters: C resamples, S runs (seeds), U numbers of updates of single-task runs.
+Letters for shapes: C resamples, S runs (seeds), U numbers of updates of single-task runs.
 """
 
 import math
@@ -23,16 +23,16 @@ from mtlprune.statistics.standard_errors import Floats
 
 
 def measure(request: Request) -> Result:
-    """All runs. ``frames.yaml`` declares the frames.
+    """Measure the cost of joint training in all runs of a request. ``frames.yaml`` declares the frames.
 
-    The score of single-task runs is a function of the logarithm of their training loss, seed by seed: the monotone
-    cubic through the runs of all numbers of updates. What a joint run of the same seed scores less than this curve at
-    its own training loss is its cost at equal loss. Beyond the ends of the curve the nearest run counts, and a note
-    says how often that was so.
+    For each seed, the score of single-task runs is a function of the logarithm of their training loss: the monotone
+    cubic through the runs of all numbers of updates. The cost of a joint run at equal loss is its score minus the value
+    of this curve at its own training loss, where the curve belongs to the same seed. If the loss is beyond an end of
+    the curve, the nearest run is used, and a note reports how often this happened.
 
     Raises:
-        RunError: fewer than two numbers of updates of single tasks, none of joint training, no seed in common; runs
-            without logged training loss.
+        RunError: there are fewer than two numbers of updates of single-task runs, no joint runs, or no common seeds; or
+            runs did not log their training loss.
     """
     comparison = in_columns([RunFolder(name) for name in request.names], request.split)
     tasks = max((list(column.runs[0].tasks) for column in comparison.columns), key=len)
@@ -73,7 +73,11 @@ def measure(request: Request) -> Result:
 
 
 def _check(singles: Sequence[Setting], joints: Sequence[Setting], tasks: Sequence[str]) -> None:
-    """Raises RunError: too few numbers of updates, two settings of one number, or losses that cannot be compared."""
+    """Refuse runs that do not determine a curve.
+
+    Raises:
+        RunError: there are too few numbers of updates, two settings have the same number, or losses cannot be compared.
+    """
     for kind, sides, least in (("single-task", singles, 2), ("joint", joints, 1)):
         updates = [setting.updates for setting in sides]
         if len(updates) < least or len({*updates}) < len(updates):
@@ -92,8 +96,13 @@ def _check(singles: Sequence[Setting], joints: Sequence[Setting], tasks: Sequenc
 def _figures(
     joint: Setting, singles: Sequence[Setting], tasks: Sequence[str]
 ) -> tuple[dict[str, list[Resampled]], int]:
-    """What a joint setting costs at equal loss and, where single-task runs have its number of updates, at equal
-    updates: for each task, and last the mean over tasks. The number counts losses that lie beyond the curve."""
+    """Compute the cost of a joint setting at equal loss and, if possible, at equal updates.
+
+    The cost at equal updates needs single-task runs with the joint setting's number of updates.
+
+    Returns:
+        Mode → costs of each task, followed by the mean over tasks; and the number of losses beyond the curve.
+    """
     # Joint and single-task runs are paired by seed, so only the seeds count that every number of updates has.
     seeds = common_seeds(joint, *singles)
     parts, outside = [], 0
@@ -103,7 +112,6 @@ def _figures(
         outside += beyond
         parts.append(at_loss)
     figures = {LOSS: [*parts, weighted(parts)]}
-    # The other question, at the same number of updates, needs single-task runs of that number.
     for single in singles:
         if single.updates == joint.updates:
             places: list[slice | list[int]] = [*([place] for place in range(len(tasks))), slice(None)]
@@ -114,12 +122,17 @@ def _figures(
 def cost_at_equal_loss(
     curve: Sequence[tuple[Floats, Resampled]], joint: tuple[Floats, Resampled]
 ) -> tuple[Resampled, int]:
-    """The score of joint runs minus that of single-task runs at the same training loss, and how many losses lie beyond
-    the curve.
+    """Compute the scores of joint runs minus the scores of single-task runs at the same training loss.
 
     Args:
-        curve: for each of U settings of single-task runs the training losses (S,) and the scores of the same seeds.
-        joint: the same of the joint runs.
+        curve: training losses (S,) and scores of single-task runs, for each of U numbers of updates and the same seeds.
+        joint: training losses (S,) and scores of the joint runs.
+
+    Returns:
+        The differences by seed, and the number of losses beyond the curve.
+
+    Raises:
+        RunError: two single-task runs of a seed have the same training loss, or a loss is 0.
     """
     # A loss falls by factors while a score rises by points, so the curve is taken over the logarithm of the loss.
     losses = np.log([losses for losses, _ in curve])  # (U, S)
@@ -146,8 +159,10 @@ def cost_at_equal_loss(
 
 
 def share_of(part: Resampled, cost: Resampled) -> dict[str, float]:
-    """The share of a cost that a part of it makes up, with its interval by Fieller; NaN ends where the cost is not
-    shown to differ from 0."""
+    """Compute the share of a cost that a part of it accounts for, with Fieller's interval.
+
+    The ends of the interval are NaN if the cost does not differ significantly from 0.
+    """
     low, high = ratio_over_seeds(part, cost)
     total = float(cost.observed.mean())
     share = float(part.observed.mean()) / total if total else math.nan
@@ -155,13 +170,17 @@ def share_of(part: Resampled, cost: Resampled) -> dict[str, float]:
 
 
 def _points(setting: Setting, place: int, task: str, seeds: Sequence[int]) -> tuple[Floats, Resampled]:
-    """Training losses of a task (S,) and its scores, of the runs of some seeds."""
+    """Return training losses (S,) and scores of a task, for the runs of some seeds."""
     of_seed = {run.seed: run for run in setting.runs if task in run.tasks}
     return np.array([_loss(of_seed[seed], task) for seed in seeds]), setting.of_seeds(seeds, [place])
 
 
 def _loss(run: ScoredRun, task: str) -> float:
-    """The training loss of the weights that were scored. Raises RunError where it was not logged."""
+    """Return the logged training loss of the weights that were scored.
+
+    Raises:
+        RunError: the run did not log it.
+    """
     best = run.folder.read_best()["joint"]["epoch"]
     for line in run.folder.read_metrics():
         if line["epoch"] == best and task in line.get("train_loss", {}):
@@ -173,7 +192,7 @@ def _loss(run: ScoredRun, task: str) -> float:
 
 
 def _rows(settings: Sequence[Setting], tasks: Sequence[str]) -> list[dict[str, Any]]:
-    """Rows of the frame ``runs``."""
+    """Return the rows of the frame ``runs``."""
     return [
         {
             "mode": "single" if setting.is_single_task else "joint",

@@ -1,4 +1,4 @@
-"""Costs at equal updates and at equal training loss: sentences, tables and figures of a Result."""
+"""Tables, sentences and figures that show a Result of ``analyze equal_loss``."""
 
 import math
 from typing import Any
@@ -14,7 +14,7 @@ from mtlprune.statistics.contrast import UNDECIDED, only_not_shown
 
 
 def about(result: Result) -> str:
-    """Describe the data and the two differences."""
+    """Describe the scored sentences, the training losses and the intervals."""
     info, settings = result.about, result.about["settings"]
     return (
         f"The scores are the main scores of {', '.join(map(str.upper, info['tasks']))} on {info['sentences']:,} "
@@ -25,7 +25,7 @@ def about(result: Result) -> str:
 
 
 def findings(result: Result) -> list[str]:
-    """The mean cost by updates, what is left of it at equal loss, and which explanation that supports."""
+    """Return sentences on the mean cost by updates, the share left at equal loss, and the supported explanation."""
     settings, sentences = result.about["settings"], []
     costs = result.frames["costs"]
     means = costs[costs["task"] == MEAN].set_index(["updates", "mode"])
@@ -42,7 +42,7 @@ def findings(result: Result) -> list[str]:
 
 
 def explanation(row: Any, settings: dict[str, Any]) -> str:
-    """The explanation that a share supports by its interval (docs/methods/equal_loss.md)."""
+    """Return the explanation that the interval of a share supports (docs/methods/equal_loss.md)."""
     if row.n > 1 and row.high <= settings["slower"]:
         return "joint training only optimises more slowly"
     if row.n > 1 and row.low >= settings["worse"]:
@@ -107,7 +107,7 @@ def _curves(result: Result) -> AnyChart:
 
 
 def _with_names(frame: pd.DataFrame, column: str) -> pd.DataFrame:
-    """With ``name``: what a line is of."""
+    """Add the column ``name``, by which the lines of a figure are distinguished."""
     return frame.assign(name=pd.Categorical(frame[column], list(dict.fromkeys(frame[column])), ordered=True))
 
 

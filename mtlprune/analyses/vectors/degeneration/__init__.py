@@ -7,7 +7,7 @@ from mtlprune.io.block import Block
 
 
 class DegenerationOptions(Block):
-    """The sizes of the sample of words and of permutation tests."""
+    """Options of ``analyze degeneration``: sample of words, corpora that count pieces, static vectors, permutations."""
 
     rows: int = Field(
         default=2000, ge=2, description="Number of words whose angles are measured (the same words for all encoders)."

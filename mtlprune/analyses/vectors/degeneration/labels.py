@@ -1,10 +1,11 @@
-"""Rare labels of the decoders: how far their weight rows fall into the cone, and whether that is what F1 they lose.
+"""Measure how far the weight rows of rare labels in decoders fall into a cone, and whether these labels lose F1.
 
-The theory is about any softmax with long-tailed classes (Gao et al. 2019), so it is asked of the label weights of the
-decoders: frequency in training, norm, cosine to the mean row, nearest rival; and, where a run of one task and a joint
-run are both there, whether labels that fell further lost more F1.
+The theory of Gao et al. (2019) applies to any softmax with long-tailed classes, so this module applies it to the label
+weights of decoders. It measures frequency in training, norm, cosine to the mean row and the nearest other label
+(rival). If a single-task run and a joint run are given, it also tests whether labels that moved further into the cone
+lose more F1 in joint training.
 
-Letters: K labels of a decoder, D features of its rows.
+Letters for shapes: K labels of a decoder, D features of its rows, N points.
 """
 
 import math
@@ -34,16 +35,18 @@ from mtlprune.training.cosreg import unit_rows
 
 Floats = NDArray[np.float64]
 MIN_LABELS = 5
-"""Labels that a correlation needs."""
+"""Smallest number of labels for a correlation."""
 _NO_NAME = "(none)"
-"""Name of the class of items without a label."""
+"""Label in results of the class of items without a label."""
 _RANKS = 40
-"""Singular values of a spectrum that are kept, at evenly spaced logarithms of their ranks."""
+"""Number of singular values of a spectrum that are stored, at ranks that are evenly spaced on a log scale."""
 
 
 class Frequencies:
-    """Label counts in the training sentences of runs, each counted once. ``fingerprint``: of it; runs trained on
-    another one have no frequencies."""
+    """Count labels in the training sentences of runs, once for each task and set of labels.
+
+    A run has frequencies only if it was trained on the corpus with this ``fingerprint``.
+    """
 
     def __init__(self, corpus: Path, fingerprint: str) -> None:
         self.corpus, self.fingerprint = corpus, fingerprint
@@ -51,7 +54,7 @@ class Frequencies:
         self.sentences: dict[int | None, list[Sentence]] = {}
 
     def of(self, run: str, task: Task, rows: LabelRows) -> Floats | None:
-        """(K,); None where the run was trained on something else."""
+        """Return the counts of a run's labels, (K,); None if the run was trained on another corpus."""
         folder = RunFolder.existing(run)
         if folder.read_manifest().get("data", {}).get("fingerprint") != self.fingerprint:
             return None
@@ -71,8 +74,14 @@ class Frequencies:
 def decoders(
     source: Source, sentences: Sequence[Sentence], frequencies: Frequencies, request: Request
 ) -> tuple[list[Part], list[str]]:
-    """Every decoder of a run, scored on some sentences, as frames ``decoders``, ``labels``, ``spectra`` and ``points``;
-    and notes in sentences. Raises RunError: the run cannot be loaded."""
+    """Measure every decoder of a run, and score it on some sentences.
+
+    Returns:
+        The frames ``decoders``, ``labels``, ``spectra`` and ``points`` of each decoder, and notes as sentences.
+
+    Raises:
+        RunError: the run cannot be loaded.
+    """
     model = MultiTaskModel.load(source.name, device=request.device)
     predicted, called = list(model.annotate(sentences)), f"{source.label} ({source.name})"
     parts: list[Part] = []
@@ -103,9 +112,13 @@ def decoders(
 
 
 def table(names: Sequence[str], rows: Tensor, label_counts: Floats | None) -> pd.DataFrame:
-    """Rows (K, D) and their counts by label: ``label`` (NONE where the softmax has a class for no label),
-    ``frequency`` (NaN for NONE, or where nothing was counted), ``norm``, ``cosine`` to the mean of the rows at length
-    1, ``rival``, the label of the row at the smallest angle, and ``rival_cosine``."""
+    """Describe the row of each label, from label weights (K, D) and the counts of labels (K,).
+
+    Returns:
+        The columns ``label`` (``_NO_NAME`` for the class of items without a label); ``frequency`` (NaN for this class,
+        or without counts); ``norm``; ``cosine`` to the mean of the rows at length 1; ``rival``, the label whose row is
+        at the smallest angle; and ``rival_cosine``, the cosine to this row.
+    """
     units = unit_rows(rows)
     cosines = units @ units.T
     cosines.fill_diagonal_(-math.inf)
@@ -124,8 +137,15 @@ def table(names: Sequence[str], rows: Tensor, label_counts: Floats | None) -> pd
 
 
 def drawing_frames(singular: Tensor, points: Tensor, term: str) -> dict[str, pd.DataFrame]:
-    """The columns that figures show of a cloud, rounded for drawing: ``spectra`` (by the largest) and ``points``.
-    ``singular``: (D,), falling; ``points``: (N, 2)."""
+    """Return the values of a cloud that figures show, rounded for drawing.
+
+    Args:
+        singular: (D,), singular values in descending order.
+        points: (N, 2), projected rows.
+
+    Returns:
+        The frame ``spectra``, with singular values divided by the largest, and the frame ``points``.
+    """
     values = (singular / singular[0]).numpy()
     ranks = np.unique(np.geomspace(1, len(values), min(_RANKS, len(values))).round().astype(int))
     rounded = [[float(f"{x:.4g}") for x in row] for row in points.tolist()]
@@ -136,7 +156,7 @@ def drawing_frames(singular: Tensor, points: Tensor, term: str) -> dict[str, pd.
 
 
 def matrix(rows: Tensor) -> dict[str, float]:
-    """Measures of label weights (K, D): the sample is all there is, and K may be far below D."""
+    """Compute measures of label weights (K, D), where the sample is the whole matrix and K may be far below D."""
     small, singular = _small(rows), torch.linalg.svdvals(rows)
     moments = maths.Moments(len(rows))
     moments.add(small)
@@ -150,7 +170,11 @@ def matrix(rows: Tensor) -> dict[str, float]:
 
 
 def _small(rows: Tensor) -> Tensor:
-    """(K, min(K, D)) with the same Gram matrix: rows turned so that all coordinates but these are 0."""
+    """Return a matrix (K, K) with the same Gram matrix as the rows (K, D).
+
+    The rows are rotated so that all features except the first K are 0, or padded with zeros if they have fewer
+    features. Measures then need no (D, D) matrix.
+    """
     if rows.shape[1] <= len(rows):
         return torch.nn.functional.pad(rows, (0, len(rows) - rows.shape[1]))
     left, singular, _ = torch.linalg.svd(rows, full_matrices=False)
@@ -160,7 +184,10 @@ def _small(rows: Tensor) -> Tensor:
 def _label_f1(
     task: str, names: Sequence[str], gold: Sequence[Sentence], predicted: Iterable[Sentence]
 ) -> tuple[Floats, Floats]:
-    """(K,) each: gold items and F1 in percent of every label; NaN F1 where it has neither gold nor predicted items."""
+    """Return the number of gold items and the F1 in percent of every label, (K,) each.
+
+    F1 is NaN for a label with neither gold nor predicted items.
+    """
     sums: dict[str, Floats] = {name: np.zeros(3) for name in names}  # correct, gold, predicted
     for gold_sentence, predicted_sentence in zip(gold, predicted, strict=True):
         for label, counts in (count_labels(task, gold_sentence, predicted_sentence) or {}).items():
@@ -172,8 +199,12 @@ def _label_f1(
 
 
 def slope(cosine: pd.Series, frequency: pd.Series, permutations: int, seed: int) -> dict[str, float]:
-    """Cosine to the mean row against ln frequency: ``slope`` (least squares), ``spearman`` and its p, over ``labels``
-    of which the frequency is known."""
+    """Relate the cosine to the mean row to ln frequency, over labels whose frequency is known and above 0.
+
+    Returns:
+        ``labels``, their number; ``slope`` of a least-squares line; ``spearman`` and its p-value ``spearman_p``. All
+        but ``labels`` are NaN if there are too few labels.
+    """
     occurs = frequency > 0
     slope = value = p = math.nan
     if occurs.sum() >= MIN_LABELS:
@@ -187,13 +218,16 @@ def slope(cosine: pd.Series, frequency: pd.Series, permutations: int, seed: int)
 
 
 def pairs(labels_of_runs: Sequence[Part], permutations: int, seed: int) -> pd.DataFrame:
-    """Joint runs against runs of the single task with the same seed: Spearman of F1 (joint − single) over labels, of
-    which only those with FEW gold items or more count.
+    """Correlate changes of F1 (joint − single) with movements of rows, over the labels of a task.
+
+    Every joint run is compared with the single-task runs of the same seed. Only labels with FEW_ITEMS gold items or
+    more count.
 
     Returns:
-        For each pair a row for each ``term`` that the difference is set against: encoder, run and seed of the joint
-        run; ``other`` and ``other_run``, label and folder of the single one; ``n`` labels that count,
-        ``mean_difference`` of F1, Spearman's correlation as ``value``, ``p``, and ``q`` over all.
+        For each pair of runs one row for each ``term`` with which the change is correlated. The columns are encoder,
+        run and seed of the joint run; ``other`` and ``other_run``, label and folder of the single-task run; ``n``, the
+        number of labels; ``mean_difference`` of F1; Spearman's correlation as ``value``; its ``p``; and ``q``,
+        corrected over all rows.
     """
     rows: list[dict[str, Any]] = []
     frames_by_keys = [(keys, frames["labels"]) for keys, frames in labels_of_runs if "labels" in frames]
@@ -212,6 +246,7 @@ def pairs(labels_of_runs: Sequence[Part], permutations: int, seed: int) -> pd.Da
 
 
 def _tests(joint: pd.DataFrame, single: pd.DataFrame, permutations: int, seed: int) -> Iterator[Mapping[str, Any]]:
+    """Yield the correlation of F1 (joint − single) with each ``term``, for one pair of runs."""
     used = (joint["gold"] >= FEW_ITEMS) & joint["f1"].notna() & single["f1"].notna()
     joint, single = joint[used], single[used]
     difference = joint["f1"] - single["f1"]

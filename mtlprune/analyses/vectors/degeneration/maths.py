@@ -1,11 +1,11 @@
-"""Measures of the degeneration of any matrix of rows: cosines, cone, spectrum, isotropy, a negative direction.
+"""Measures of the degeneration of a matrix of rows: cosines, cone, spectrum, isotropy and negative directions.
 
     moments = Moments(features)
     moments.add(rows)
     moments.mean_cosine()  # R of Gao et al.
 
-Rows are token embeddings, label weights, head outputs or hidden states. What follows from first and second moments is
-computed by :class:`Moments`, batch by batch; angles and partitions need the rows themselves (a sample).
+Rows are token embeddings, label weights, head outputs or hidden states. :class:`Moments` computes all measures that
+follow from first and second moments, batch by batch. Angles and the partition isotropy need the rows of a sample.
 
 Letters for shapes: N rows, M rows of a sample, D features, W words of all sentences, ... any leading dimensions, such
 as heads.
@@ -30,13 +30,14 @@ from mtlprune.statistics import twonn
 from mtlprune.training.cosreg import unit_rows
 
 TINY = 1e-12
-"""Of the largest squared singular value: what is smaller is rounding."""
+"""Squared singular values and variances below this fraction of the largest are rounding errors and count as 0."""
 
 
 def angles_to_mean(rows: Tensor) -> Tensor:
-    """(..., N): angle in degrees between each row and the mean of the rows at length 1, the axis of the cone.
+    """Compute the angle in degrees between each row and the axis of the cone: (..., N, D) → (..., N).
 
-    The largest is the half-aperture of the cone around that axis. NaN where the rows cancel out.
+    The axis is the mean of the rows scaled to length 1. The largest angle is the half-aperture of the cone around this
+    axis. The angles are NaN if the scaled rows sum to 0.
     """
     units = unit_rows(rows)
     mean = units.mean(-2, keepdim=True)
@@ -46,7 +47,7 @@ def angles_to_mean(rows: Tensor) -> Tensor:
 
 
 def positive_share(rows: Tensor) -> float:
-    """Share of pairs of rows (N, D) at an acute angle."""
+    """Compute the share of pairs of different rows (N, D) that form an acute angle."""
     units = unit_rows(rows)
     number = len(units)
     pairs = sum(int((part @ units.T > 0).sum()) for part in units.split(1024))
@@ -55,17 +56,18 @@ def positive_share(rows: Tensor) -> float:
 
 
 def _top_directions(second: Tensor, number: int = 2) -> Tensor:
-    """(D, number): the top right-singular directions of rows whose XᵀX is ``second`` (D, D)."""
+    """Return the top right-singular directions, (D, number), of rows whose XᵀX is ``second``, (D, D)."""
     return torch.linalg.eigh(second).eigenvectors.flip(-1)[:, :number]
 
 
 def projection(rows: Tensor, second: Tensor | None = None) -> Tensor:
-    """(N, 2): rows on the two top right-singular directions of the *uncentred* matrix; the mean lies at positive
-    coordinates. A degenerate cloud is a cone off to one side of the origin.
+    """Project rows on the two top right-singular directions of the *uncentred* matrix: (N, D) → (N, 2).
+
+    The signs are such that the mean has positive coordinates. A degenerate cloud is a cone on one side of the origin.
 
     Args:
         rows: (N, D).
-        second: (D, D), XᵀX of the rows that set the directions; of these rows, if not given.
+        second: (D, D), XᵀX of the rows that determine the directions; by default XᵀX of ``rows``.
     """
     points = rows @ _top_directions(rows.T @ rows if second is None else second)
     if points.shape[1] == 1:
@@ -74,7 +76,11 @@ def projection(rows: Tensor, second: Tensor | None = None) -> Tensor:
 
 
 def partition_isotropy(rows: Tensor, second: Tensor | None = None) -> float:
-    """I(W) = min_c Z(c) / max_c Z(c), Z(c) = Σ_i exp(c · w_i) over ± the unit eigenvectors c of WᵀW; 1: isotropic."""
+    """Compute I(W) = min_c Z(c) / max_c Z(c) with Z(c) = Σ_i exp(c · w_i); 1 means isotropic.
+
+    The directions c are ± the unit eigenvectors of WᵀW, which is ``second``, (D, D), or by default that of ``rows``,
+    (N, D).
+    """
     directions = _top_directions(rows.T @ rows if second is None else second, rows.shape[1])
     scores = rows @ directions  # (N, D)
     logs = torch.cat([scores.logsumexp(0), (-scores).logsumexp(0)])
@@ -82,25 +88,31 @@ def partition_isotropy(rows: Tensor, second: Tensor | None = None) -> float:
 
 
 def spectrum(second: Tensor) -> Tensor:
-    """(..., D): singular values, falling, of rows whose XᵀX is ``second`` (..., D, D)."""
+    """Compute the singular values, in descending order, of rows whose XᵀX is ``second``: (..., D, D) → (..., D)."""
     values = torch.linalg.eigvalsh(second).flip(-1).clamp(min=0)
     return torch.where(values > TINY * values[..., :1], values, 0.0).sqrt()
 
 
 def top_share(singular: Tensor, number: int) -> Tensor:
-    """(...): share of Σ s² that the largest ``number`` singular values (..., D) have; NaN where all are 0."""
+    """Compute the share of Σ s² in the largest ``number`` singular values s: (..., D) → (...); NaN where all are 0."""
     squares = singular.square()
     return squares[..., :number].sum(-1) / squares.sum(-1)
 
 
 def effective_rank(singular: Tensor) -> Tensor:
-    """(...): exp of the entropy of s / Σ s, from 1 (one direction) to the number of features; NaN where all are 0."""
+    """Compute exp of the entropy of s / Σ s for singular values s: (..., D) → (...).
+
+    The result lies between 1 (one direction) and the number of features; NaN where all singular values are 0.
+    """
     shares = singular / singular.sum(-1, keepdim=True)
     return torch.special.entr(shares).sum(-1).exp()
 
 
 def centred(second: Tensor, total: Tensor, number: int) -> Tensor:
-    """(..., D, D): XᵀX after the mean row is taken away; rounding that is left of a constant feature is 0."""
+    """Compute XᵀX of the rows minus their mean, (..., D, D), from XᵀX, the sum of rows and the number of rows.
+
+    Entries of constant features are set to 0, because only rounding errors remain of them.
+    """
     scatter = second - total[..., :, None] * total[..., None, :] / number
     size = second.diagonal(dim1=-2, dim2=-1)  # (..., D)
     rounding = scatter.diagonal(dim1=-2, dim2=-1) <= TINY * size
@@ -108,12 +120,13 @@ def centred(second: Tensor, total: Tensor, number: int) -> Tensor:
 
 
 def isoscore(covariance: Tensor) -> Tensor:
-    """(...): IsoScore of a covariance matrix C (..., D, D), at any scale: 0 where all lies in one direction, 1 where
-    all directions have the same variance; NaN for one feature, or where nothing varies.
+    """Compute the IsoScore of a covariance matrix C at any scale: (..., D, D) → (...).
 
-    The published steps (isotropy defect of normalised variances, share of dimensions used) come to
-    (tr²C / trC² − 1) / (D − 1), which needs no eigenvalues: D − δ²(D − √D) = √D Σλ / ‖λ‖.
-    From N ≤ D rows it cannot exceed about (N − 2)/(D − 1): compare equally many rows only.
+    The score is 0 if all variance lies in one direction, 1 if all directions have the same variance, and NaN for a
+    single feature or if nothing varies. The published steps (isotropy defect of normalised variances, share of
+    dimensions used) are equivalent to (tr²C / trC² − 1) / (D − 1), which needs no eigenvalues, because D − δ²(D − √D) =
+    √D Σλ / ‖λ‖. With N ≤ D rows the score cannot exceed about (N − 2)/(D − 1), so compare only clouds with equally many
+    rows.
 
     Source: Rudman et al. (2022), algorithm 1.
     """
@@ -124,8 +137,10 @@ def isoscore(covariance: Tensor) -> Tensor:
 
 
 class Moments:
-    """Sums over rows, from which R, spectra and IsoScore follow without keeping the rows. float64. ``shape``: (..., D),
-    of one row: leading dimensions are clouds of their own."""
+    """Float64 sums over rows, from which R, spectra and IsoScore follow without storing the rows.
+
+    ``shape``, (..., D), is the shape of one row. Leading dimensions, such as heads, are separate clouds.
+    """
 
     def __init__(self, *shape: int) -> None:
         self.rows = 0
@@ -134,7 +149,7 @@ class Moments:
         self.second = torch.zeros(*shape, shape[-1], dtype=torch.float64)
 
     def add(self, rows: Tensor) -> None:
-        """(N, ..., D)."""
+        """Add rows, (N, ..., D)."""
         doubles = rows.detach().double().movedim(0, -2)  # (..., N, D)
         self.rows += len(rows)
         self.total += doubles.sum(-2).cpu()
@@ -142,56 +157,63 @@ class Moments:
         self.second += (doubles.mT @ doubles).cpu()
 
     def mean(self) -> Tensor:
-        """(..., D)."""
+        """Return the mean row, (..., D)."""
         return self.total / self.rows
 
     def mean_cosine(self) -> Tensor:
-        """(...): R = 1/N² Σ_i Σ_{j≠i} ŵ_i · ŵ_j = (‖Σ ŵ‖² − N) / N², from −1/N to (N − 1)/N (Gao et al. 2019). NaN
-        where all rows are zeros, which have no direction."""
+        """Return R = 1/N² Σ_i Σ_{j≠i} ŵ_i · ŵ_j = (‖Σ ŵ‖² − N) / N² (Gao et al. 2019). (...)
+
+        R lies between −1/N and (N − 1)/N. It is NaN if all rows are 0, because zero vectors have no direction.
+        """
         cosine = (self.units.square().sum(-1) - self.rows) / self.rows**2
         return torch.where(self.second.diagonal(dim1=-2, dim2=-1).sum(-1) > 0, cosine, math.nan)
 
     def cosine(self) -> Tensor:
-        """(...): mean cosine of two different rows, the token similarity CosSim."""
+        """Return the mean cosine of two different rows, the token similarity CosSim. (...)"""
         return self.mean_cosine() * self.rows / (self.rows - 1) if self.rows > 1 else self.mean_cosine() * math.nan
 
     def spectrum(self) -> Tensor:
-        """(..., D): singular values, falling."""
+        """Return the singular values in descending order, (..., D)."""
         return spectrum(self.second)
 
     def effective_rank(self) -> Tensor:
-        """(...)."""
+        """Return the effective rank of the uncentred rows, (...)."""
         return effective_rank(self.spectrum())
 
     def effective_rank_share(self) -> Tensor:
-        """(...): effective rank of the centred rows by what it can reach, min(N − 1, D)."""
+        """Return the effective rank of the centred rows, divided by its maximum min(N − 1, D). (...)"""
         room = min(self.rows - 1, self.second.shape[-1])
         rank = effective_rank(spectrum(centred(self.second, self.total, self.rows)))
         return rank / room if room > 0 else rank * math.nan
 
     def isoscore(self) -> Tensor:
-        """(...)."""
+        """Return the IsoScore of the rows, (...)."""
         return isoscore(centred(self.second, self.total, self.rows))
 
 
 # -- uniformly negative directions -------------------------------------------------------------------------------------
 #
-# A softmax pushes the row of a class that never occurs along a direction v in which all hidden states are negative, for
-# ever (Gao et al. 2019, Theorem 1). It exists if and only if 0 is not in the convex hull of the hidden states (Theorem
-# 2). With few vectors for their features an answer "yes" says nothing: M random vectors have one with the probability
-# of wendel, near 1 for M ≤ 2 D.
+# A softmax pushes the row of a class that never occurs without end along a direction v that has a negative product with
+# all hidden states (Gao et al. 2019, Theorem 1). Such a direction exists if and only if 0 is not in the convex hull of
+# the hidden states (Theorem 2). With few vectors compared with their features, its existence is not informative: M
+# random vectors have such a direction with the probability wendel(M, D), which is 1 for M ≤ D and ½ for M = 2 D.
 
 CHANCE = 0.05
-"""An answer "yes" that has this probability for random vectors, or more, is no finding."""
+"""If random vectors have a negative direction with this probability or more, its existence is not informative."""
 
 
 def negative_direction(rows: ArrayLike) -> tuple[NDArray[np.float64], float] | None:
-    """The v (D,) of length 1 with ⟨v, h⟩ < 0 for all rows h that leaves the widest margin between the rows at length 1
-    and 0, and this margin, the least of −⟨v, h⟩ / ‖h‖; None where 0 is in their convex hull, so that there is none.
-    ``rows``: (M, D), none of them 0; their lengths do not matter.
+    """Find the direction v, (D,) of length 1, with ⟨v, h⟩ < 0 for all rows h that has the widest margin.
 
-    v is −p / ‖p‖ for the point p of the hull of the rows at length 1 that is nearest to 0; ‖p‖ is the margin. By
-    non-negative least squares: of the points Σ λ_i (h_i, 1), λ ≥ 0, the nearest to (0, 1) is a multiple of (p, 1).
+    The margin is the smallest −⟨v, h⟩ / ‖h‖ over rows. v is −p / ‖p‖, where p is the point nearest to 0 in the convex
+    hull of the rows scaled to length 1, and ‖p‖ is the margin. Non-negative least squares finds p: among the points Σ
+    λ_i (h_i, 1), λ ≥ 0, the point nearest to (0, 1) is a multiple of (p, 1).
+
+    Args:
+        rows: (M, D), none of them 0; their lengths do not matter.
+
+    Returns:
+        v and its margin; None if 0 is in the convex hull, so that no such direction exists.
     """
     vectors = np.asarray(rows, np.float64)
     units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -209,22 +231,28 @@ def negative_direction(rows: ArrayLike) -> tuple[NDArray[np.float64], float] | N
 
 
 def wendel(vectors: int, features: int) -> float:
-    """Probability that M random vectors, symmetric around 0 and in general position, lie in an open half-space:
-    2^(1 − M) Σ_{k < D} C(M − 1, k) (Wendel 1962). 1 for M ≤ D, ½ for M = 2 D, near 0 beyond."""
+    """Compute the probability that M random vectors lie in an open half-space.
+
+    For vectors in general position with a distribution symmetric around 0, the probability is 2^(1 − M) Σ_{k < D} C(M −
+    1, k) (Wendel 1962): 1 for M ≤ D, ½ for M = 2 D, and near 0 for larger M.
+    """
     return float(stats.binom.cdf(features - 1, vectors - 1, 0.5)) if vectors > 0 else 1.0
 
 
 def plane(gain: Tensor, bias: Tensor, rows: Tensor) -> dict[str, float]:
-    """The plane on which a LayerNorm (D,), (D,) puts its outputs, ⟨1/g, h⟩ = Σ b/g =: c, so that v = −sign(c)/g is
-    negative for all of them whatever the data; empty where a gain is 0.
+    """Describe the plane on which all outputs h of a LayerNorm with gain g and bias b lie: ⟨1/g, h⟩ = Σ b/g =: c.
+
+    The direction v = −sign(c)/g has a negative product with all outputs, whatever the data are.
 
     Args:
-        rows: (M, D), some of its outputs, or means of such.
+        gain, bias: (D,).
+        rows: (M, D), some outputs of the LayerNorm, or means of outputs.
 
     Returns:
-        ``plane_distance`` of the plane from 0, |c| / ‖1/g‖; ``plane_angle``, median degrees between v and the rows:
-        near 90 v hardly matters; ``plane_largest``, the share of v's squared length in its largest feature: near 1 it
-        is one feature with a tiny gain; ``plane_spread``, the largest |⟨1/g, h⟩ − c| by ‖1/g‖ ‖h‖, which is rounding.
+        ``plane_distance``, the distance of the plane from 0, |c| / ‖1/g‖; ``plane_angle``, the median angle in degrees
+        between v and the rows, near 90 if v hardly matters; ``plane_largest``, the share of v's squared length in its
+        largest feature, near 1 if a single feature has a tiny gain; ``plane_spread``, the largest |⟨1/g, h⟩ − c|
+        divided by ‖1/g‖ ‖h‖, which is rounding error. Empty if a gain is 0.
     """
     if (gain == 0).any():
         return {}
@@ -242,14 +270,14 @@ def plane(gain: Tensor, bias: Tensor, rows: Tensor) -> dict[str, float]:
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """The words of a corpus whose vectors are kept, for measures that moments do not give.
+    """The words of a corpus whose vectors are stored, for measures that do not follow from moments.
 
     Attributes:
-        starts: for each sentence the place of its first word among all W, and W at last.
-        stored_words: rising places of the words whose vectors are stored.
-        rows: which of the stored words are the M rows of the sample.
-        one_a_sentence: which of the stored words are one word of every sentence: words of one sentence are no
-            independent draws.
+        starts: index of the first word of each sentence among all W words, followed by W.
+        stored_words: ascending indices of the words whose vectors are stored.
+        rows: positions among the stored words of the M words of the sample.
+        one_a_sentence: positions among the stored words of one word for each sentence. TwoNN uses these words, because
+            words of the same sentence are not independent draws.
     """
 
     starts: NDArray[np.int64]
@@ -258,7 +286,7 @@ class Sample:
     one_a_sentence: NDArray[np.int64]
 
     def of(self, sentences: list[int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The words of a batch of sentences that are kept, and their places among the kept."""
+        """Return the stored words of a batch of sentences: their positions in the batch, and among the stored words."""
         words = np.concatenate([np.arange(self.starts[row], self.starts[row + 1]) for row in sentences])
         places = np.minimum(np.searchsorted(self.stored_words, words), len(self.stored_words) - 1)
         inside = self.stored_words[places] == words
@@ -266,7 +294,7 @@ class Sample:
 
 
 def draw(sizes: list[int], rows: int, seed: int) -> Sample:
-    """A sample of sentences of so many words."""
+    """Draw a sample of ``rows`` words, and one word of each sentence, from sentences with ``sizes`` words."""
     generator = np.random.default_rng([seed, 71])
     starts = np.concatenate([[0], np.cumsum(sizes)])
     sampled = np.sort(generator.permutation(starts[-1])[:rows])
@@ -278,12 +306,12 @@ def draw(sizes: list[int], rows: int, seed: int) -> Sample:
 
 
 def cloud(moments: Moments, rows: Tensor, one_a_sentence: Tensor | None = None) -> dict[str, float]:
-    """Every measure of one cloud.
+    """Compute every measure of one cloud.
 
     Args:
-        moments: of all its rows, (D,).
-        rows: (M, D), a sample of them.
-        one_a_sentence: (.., D), independent draws for TwoNN; none for no dimension.
+        moments: moments of all its rows, (D,).
+        rows: (M, D), a sample of the rows.
+        one_a_sentence: (.., D), independent draws for TwoNN; without them the measure ``dimension`` is left out.
     """
     doubles = rows.double().cpu()
     angles, singular, mean = angles_to_mean(doubles), moments.spectrum(), moments.mean()
@@ -300,8 +328,10 @@ def cloud(moments: Moments, rows: Tensor, one_a_sentence: Tensor | None = None) 
 
 
 def margin(rows: Tensor) -> float:
-    """The widest margin of a uniformly negative direction of rows (M, D), 0 where there is none; NaN where random rows
-    would have one too, or a row is 0."""
+    """Compute the widest margin of a uniformly negative direction of rows (M, D); 0 if no such direction exists.
+
+    The margin is NaN if random rows would often have such a direction (``CHANCE``), or if a row is 0.
+    """
     if wendel(*rows.shape) >= CHANCE or bool((rows.norm(dim=1) == 0).any()):
         return math.nan
     direction = negative_direction(rows.numpy())

@@ -1,16 +1,17 @@
-"""Degeneration of encoders and runs, read off the sentences of a corpus batch by batch.
+"""Measure the degeneration of encoders and runs on a corpus, batch by batch (``analyze degeneration``).
 
     result = measure(Request(["minilm", "runs/pos"], Path("data/ewt5"), DegenerationOptions()))
 
-A first pass gathers moments of hidden states and head outputs over all words, and keeps the vectors of a sample, the
-same words for every encoder. A second one takes the mean vector apart. Words are means of their sub-words, [CLS] and
-[SEP] left out.
+The first pass accumulates moments of hidden states and head outputs over all words, and stores the vectors of a sample
+of words, which are the same for every encoder. The second pass decomposes the mean vector. Words are means of their
+sub-words, without [CLS] and [SEP].
 
-The mean vector m of a layer is the mean of i + h + f + c (Mickus et al. 2022, vectors/dissection), so its parts are
-the means of the terms; μ(m, part) = m · part / ‖m‖² says how much of m's length a part gives. Shares sum to 1 and may
-be negative.
+The mean vector m of a layer is the mean of i + h + f + c (Mickus et al. 2022, vectors/dissection), so its parts are the
+means of the four terms. The share μ(m, part) = m · part / ‖m‖² measures how much of m's length a part contributes.
+Shares sum to 1 and may be negative.
 
-Letters for shapes: L layers, A heads a layer, n heads it has now, d values a head has, H hidden size.
+Letters for shapes: V sub-words of the vocabulary, L layers, A heads of a layer, n heads that a layer has now, d values
+of a head, D features, H hidden size.
 """
 
 from collections import Counter
@@ -61,34 +62,41 @@ from mtlprune.training.cosreg import mean_cosine
 
 Floats = NDArray[np.float64]
 HEAD_MEASURES = ("cosine", "isoscore", "rank_share", "top1", "angle", "dimension", "margin")
+"""Measures of the outputs of each head in the frame ``heads``."""
 TERMS = ("input", "heads", "feed_forward", "correction")
+"""Names of the four terms of a vector, in the order of ``dissection.TERMS``."""
 POINTS = 250
-"""Rows whose projection is kept, for the figure."""
+"""Largest number of rows whose projection is stored for the figure."""
 
 
 def measure(request: Request) -> Result:
-    """All subjects, the decoders of runs, and heads by claims. Frames, layers and heads from 1 (layer 0: the
-    embeddings' output):
+    """Measure all subjects, the decoders of runs, and heads by claims.
 
-    - ``embeddings`` and ``layers``: ``maths.cloud`` of the matrix of token embeddings and of hidden states; of layers
-      also ``share_TERM``, μ(m, mean of the TERM) of the layer's own mean m, and ``maths.plane`` of its last
-      LayerNorm; of embeddings ``spearman``, the correlation of cosine to the mean row and frequency. Static vectors
-      have embeddings.
-    - ``pieces`` by ``term``, how often pieces occur in training, and wide ``sample``: of ``by_frequency``, ``drift``
-      and ``Softmax.measures``. ``softmax`` of masked language models: ``loss``, and R, margin and plane of its input.
-    - ``heads``: ``gate``, HEAD_MEASURES (NaN where there is no such head, or it is closed) and ``cone``, what the head
-      gives to the last layer's m; sums to the last ``share_heads``, 0 for heads that are closed or gone.
-    - ``decoders``: by task ``labels.matrix`` and ``labels.slope``.
-    - ``labels``, wide: by task and label ``labels.table``; ``gold`` items in the sentences read and ``f1`` in percent
-      (NaN where a label has no score of its own: NONE, joined and auxiliary labels of constituents).
-    - ``pairs``, wide: of ``labels.pairs``.
-    - ``spectra`` and ``points``, wide, of the ``term`` "embeddings", "last" or, by task, "labels".
-    - ``groups``: by ``term`` (stem, ...) means of HEAD_MEASURES over heads, whatever their layers; the sum of ``cone``.
-    - ``claims``, ``tests``: of ``compared``.
+    The Result has these frames, in which layers and heads count from 1 and layer 0 is the output of the embeddings:
+
+    - ``embeddings`` and ``layers``: ``maths.cloud`` of the matrix of token embeddings and of hidden states. For layers
+      also ``share_TERM``, μ(m, mean of the TERM) with the mean vector m of the same layer, and ``maths.plane`` of the
+      last LayerNorm in the layer. For embeddings also ``spearman``, the correlation of the cosine to the mean row with
+      frequency. Static vectors have rows in ``embeddings`` only.
+    - ``pieces``, by ``term`` (range of the frequency of pieces in training), and ``sample``, with one column for each
+      measure: results of ``by_frequency``, ``drift`` and ``Softmax.measures``.
+    - ``softmax``, for masked language models: ``loss``, and R, margin and plane of the input of the softmax.
+    - ``heads``: ``gate``, HEAD_MEASURES (NaN for removed and closed heads) and ``cone``, the share μ that the head
+      contributes to the m of the last layer (0 for removed and closed heads). The values of ``cone`` sum to
+      ``share_heads`` of the last layer.
+    - ``decoders``: ``labels.matrix`` and ``labels.slope`` for each task.
+    - ``labels``, with one column for each measure: ``labels.table`` for each task and label, the number of ``gold``
+      items in the sentences, and ``f1`` in percent (NaN for labels that are not scored separately: the class of items
+      without a label, and joined and auxiliary labels of constituents).
+    - ``pairs``: ``labels.pairs``.
+    - ``spectra`` and ``points``: drawings of the ``term`` "embeddings", "last" (layer) or, for each task, "labels".
+    - ``groups``: for each ``term`` (stem, ...), the mean of HEAD_MEASURES over its heads of all layers, and the sum of
+      ``cone``.
+    - ``claims``, ``tests``: the frames of ``compared``.
 
     Raises:
-        ClaimError: claims that cannot be read, or that are of no encoder that is measured.
-        EncoderError, RunError: a subject cannot be loaded, or its heads are not known.
+        ClaimError: claims cannot be read, or belong to no encoder that is measured.
+        EncoderError, RunError: a subject cannot be loaded, or mtlprune does not know where its heads are.
     """
     groups = groups_of(request.claims, find_sources(request.names))
     reading = read_request(request)
@@ -112,11 +120,11 @@ def measure(request: Request) -> Result:
 
 
 _MomentsAndRows = tuple[Moments, Tensor]
-"""Moments of all words, and the vectors of those of the sample that are kept."""
+"""Moments of all words, and the stored vectors of the words of a sample."""
 
 
 class DegenerationSurvey:
-    """The passes over one subject."""
+    """Run the forward passes that this analysis needs over one subject (an encoder with its gates)."""
 
     def __init__(
         self, reading: Reading, subject: Subject, request: Request, training: Sequence[Sequence[str]] = ()
@@ -126,7 +134,7 @@ class DegenerationSurvey:
         self.sample = maths.draw([len(sentence) for sentence in reading.sentences], self.options.rows, request.seed)
 
     def run(self) -> SubjectResult:
-        """All passes."""
+        """Run all passes and return the frames of this subject, with notes on measures that are not defined for it."""
         subject, encoder = self.subject, self.subject.encoder
         table = input_embeddings(encoder.transformer).weight.detach().double().cpu()
         moments, rows = _sampled(table, self.request)
@@ -156,13 +164,18 @@ class DegenerationSurvey:
         return SubjectResult({**frames, **_drawing_frames(points)}, notes=[*notes, *more_notes])
 
     def _pieces(self, table: Tensor) -> tuple[dict[str, pd.DataFrame], dict[str, float], list[str]]:
-        """Frames ``pieces``, ``sample`` and ``softmax``, a measure of ``embeddings`` that needs counts, and notes."""
+        """Compare the embeddings of frequent and rare pieces.
+
+        Returns:
+            The frames ``pieces``, ``sample`` and ``softmax``, as far as they apply; the measure ``spearman`` of the
+            frame ``embeddings``, if pieces were counted; and notes.
+        """
         subject, encoder = self.subject, self.subject.encoder
         frames: dict[str, pd.DataFrame] = {}
         more: dict[str, Tensor] = {}
         rising: dict[str, float] = {}
         notes, softmax = [], None
-        is_run = RunFolder(subject.name).has("config.yaml")  # runs keep their encoder without a head
+        is_run = RunFolder(subject.name).has("config.yaml")  # the encoder of a run is stored without a prediction head
         if encoder.context and encoder.tokenizer.mask_token_id is not None and not is_run:
             batches = (batch for _, batch in self.reading.batches(subject, self.request.device))
             try:
@@ -184,7 +197,7 @@ class DegenerationSurvey:
         return frames, rising, notes
 
     def _observe(self) -> tuple[list[_MomentsAndRows], list[_MomentsAndRows]]:
-        """Moments and kept vectors of L + 1 hidden states, (H,) each, and of the heads of L layers, (n, d) each."""
+        """Return moments and stored vectors of L + 1 hidden states, (H,) each, and of the heads of L layers, (n, d)."""
         observed: list[_MomentsAndRows] = []
         for rows, observation in self.reading.observations(self.subject, {"hidden", "heads"}, self.request):
             here, slots = self.sample.of(rows)
@@ -201,7 +214,7 @@ class DegenerationSurvey:
         return observed[: len(observation.hidden)], observed[len(observation.hidden) :]
 
     def _heads(self, observed: list[_MomentsAndRows]) -> dict[str, Floats]:
-        """``gate`` and HEAD_MEASURES."""
+        """Return ``gate`` and HEAD_MEASURES, (L, A) each, from the moments and vectors of the heads of each layer."""
         gate = gate_grid(self.subject)
         grids = {name: np.full(gate.shape, np.nan) for name in HEAD_MEASURES}
         for layer, kept_heads in enumerate(map(list, self.subject.encoder.head_hooks.kept_heads)):
@@ -226,13 +239,20 @@ class DegenerationSurvey:
 
 
 _Decomposition = tuple[list[dict[str, float]], Floats, list[dissection.Norm]]
-"""L + 1 times ``share_...``, the embeddings' output first; (L, A), μ(m, mean of a head's slot), m the last layer's; the
-last LayerNorm of each of L layers."""
+"""Decomposition of mean vectors: shares ``share_TERM`` of each layer, shares of heads, and LayerNorms.
+
+The list of shares has L + 1 entries and starts with the output of the embeddings. The shares of heads, (L, A), are
+those in the mean vector of the last layer. The list of LayerNorms has the last LayerNorm of each of L layers.
+"""
 
 
 def take_apart(subject: Subject, reading: Reading, mean: Tensor, request: Request) -> _Decomposition:
-    """One pass over the sentences with an encoder that dissection does not refuse: where its mean vectors come from.
-    ``mean``: (H,), of the last layer's word vectors over the same sentences."""
+    """Decompose the mean vectors of an encoder in one pass over the sentences.
+
+    Args:
+        subject: a subject whose encoder dissection can decompose (``refusal`` returns None).
+        mean: (H,), mean of the last layer's word vectors over the same sentences.
+    """
     places, width = subject.encoder.head_hooks, subject.encoder.hidden_size
     sums = torch.zeros(places.layers + 1, 4, width, dtype=torch.float64)
     heads = torch.zeros(places.layers, places.heads, dtype=torch.float64)
@@ -246,7 +266,7 @@ def take_apart(subject: Subject, reading: Reading, mean: Tensor, request: Reques
         shares = dissection.head_importance(trace_of_batch, mean.to(hidden[-1]).expand_as(hidden[-1]))
         for row, (layer, share) in enumerate(
             zip(trace_of_batch.layers, shares, strict=True)
-        ):  # m · slot / ‖m‖²: (tokens, n)
+        ):  # share: (tokens, n), m · term of a head / ‖m‖²
             heads[row, list(layer.numbers)] += weight.cpu() @ share[pieces].double().cpu()
         words += sum(batch.sizes)
         norms = [layer.norms[1] for layer in trace_of_batch.layers]
@@ -261,12 +281,18 @@ def take_apart(subject: Subject, reading: Reading, mean: Tensor, request: Reques
 
 
 def _split_paths(paths: str) -> list[Path]:
+    """Split a setting that lists paths with commas between."""
     return [Path(path.strip()) for path in paths.split(",") if path.strip()]
 
 
 def _training(request: Request) -> list[tuple[str, ...]]:
-    """The words of the training sentences in which pieces are counted; none where nothing is asked for and the corpus
-    has no split train. Raises ProbeError: a corpus that is named has none."""
+    """Return the words of the training sentences in which pieces are counted.
+
+    The list is empty if ``counted`` names no corpus and the corpus of the request has no split train.
+
+    Raises:
+        ProbeError: a corpus that ``counted`` names has no split train.
+    """
     paths_named = _split_paths(request.options.counted)
     corpora = [load_corpus(path) for path in paths_named or [request.corpus]]
     for corpus in corpora:
@@ -279,7 +305,11 @@ def _training(request: Request) -> list[tuple[str, ...]]:
 
 
 def _static(path: Path, training: Sequence[Sequence[str]], request: Request) -> Part:
-    """Static vectors measured as a table of embeddings is. Raises ProbeError: a file that is none of word2vec."""
+    """Measure a file of static vectors in the same way as the token embeddings of an encoder.
+
+    Raises:
+        ProbeError: the file is not in the text format of word2vec.
+    """
     names, table = read_vectors(path)
     moments, rows = _sampled(table, request)
     frames: dict[str, pd.DataFrame] = {}
@@ -295,7 +325,7 @@ def _static(path: Path, training: Sequence[Sequence[str]], request: Request) -> 
 
 
 def _sampled(table: Tensor, request: Request) -> _MomentsAndRows:
-    """Moments of a table (V, D), and rows that are drawn of it."""
+    """Return the moments of a table (V, D), and a random sample of its rows."""
     moments = Moments(table.shape[1])
     moments.add(table)
     sampled_rows = np.random.default_rng([request.seed, 72]).permutation(len(table))[: request.options.rows]
@@ -303,7 +333,10 @@ def _sampled(table: Tensor, request: Request) -> _MomentsAndRows:
 
 
 def _drawing_frames(points: Mapping[str, _MomentsAndRows]) -> dict[str, pd.DataFrame]:
-    """``spectra`` and ``points`` by ``term``; points of every k-th row, for tables are sorted by frequency."""
+    """Return the frames ``spectra`` and ``points`` of each cloud.
+
+    The projected points are every k-th row, which spans all frequencies because tables are sorted by frequency.
+    """
     return joined(
         (
             {},
@@ -316,7 +349,7 @@ def _drawing_frames(points: Mapping[str, _MomentsAndRows]) -> dict[str, pd.DataF
 
 
 def _by_group(groups: Groups | None, result: Result) -> Iterator[Part]:
-    """Means of HEAD_MEASURES over the heads of each group, and the sum of ``cone``; of "others" that alone."""
+    """Yield HEAD_MEASURES (means) and ``cone`` (sum) over the heads of each group; of "others" only ``cone``."""
     for entry in result.about["encoders"]:
         if groups is None or not groups.fit(entry):
             continue
@@ -334,7 +367,7 @@ def _by_group(groups: Groups | None, result: Result) -> Iterator[Part]:
 
 
 def _decoders(reading: Reading, request: Request) -> tuple[list[Part], list[str]]:
-    """The parts of all runs' decoders, and notes."""
+    """Return the frames of the decoders of all runs, and notes."""
     frequencies = Frequencies(request.corpus, reading.fingerprint)
     parts: list[Part] = []
     notes: list[str] = []

@@ -1,10 +1,11 @@
-"""Tables of embeddings against the frequency of their pieces or words, and the softmax of a language model over them.
+"""Compare rows of embedding tables with the frequency of their pieces or words, and measure the softmax over pieces.
 
-The theory of Gao et al. (2019) is about a softmax whose rows are also the embeddings: rows of rare pieces are pushed
-away from all hidden states, those of pieces that never occur for ever. So pieces are counted in training sentences; the
-hidden states are those of masked language models on sentences in which every piece is hidden once.
+The theory of Gao et al. (2019) describes a softmax whose weight rows are also the embeddings: the rows of rare pieces
+are pushed away from all hidden states, and the rows of pieces that never occur are pushed away without end. Pieces
+(sub-words) are therefore counted in training sentences. The hidden states are those of masked language models on
+sentences in which every piece is masked once.
 
-Letters: V pieces, D features, M hidden pieces.
+Letters for shapes: V pieces of the vocabulary, D features, M masked pieces.
 """
 
 import sys
@@ -31,19 +32,21 @@ from mtlprune.runs.results import long_frame
 from mtlprune.training.cosreg import mean_cosine, unit_rows
 
 BANDS = {"never": 0, "1 to 9": 1, "10 to 99": 10, "100 to 999": 100, "1,000 or more": 1000}
-"""How often a piece occurs in the training sentences, and the least number of each."""
+"""Range of the number of occurrences in training → its smallest number."""
 _STEPS_OF_ANGLE = 7
-"""One piece in so many is hidden at a time: 14 %, about as many as in pretraining."""
+"""One piece in this many is masked at a time: 14 %, about as many as in pretraining."""
 _MAX_POINTS = 400
-"""Pieces that occur, and half as many that never do, which a figure shows."""
+"""Number of pieces that occur in training in the figure; of pieces that never occur the figure shows half as many."""
 
 Measures = dict[str, Tensor]
-"""Name → (V,), a number a piece; NaN where it has none."""
+"""Measure → (V,), a value for each piece; NaN where a piece has none."""
 
 
 def count_pieces(encoder: Encoder, training: Sequence[Sequence[str]]) -> NDArray[np.int64]:
-    """(V,): how often each piece of an encoder occurs in training sentences, given as words, that it sees whole, as in
-    pretraining; −1 for special tokens."""
+    """Count how often each piece of an encoder occurs in training sentences: (V,), −1 for special tokens.
+
+    Sentences are given as words. Sentences that do not fit into the encoder's window are ignored, as in pretraining.
+    """
     size, room = encoder.word_pieces.rows, encoder.frame.capacity or sys.maxsize
     ids = [np.asarray(pieces.ids, np.int64) for pieces in encoder.tokenize_all(training) if len(pieces.ids) <= room]
     counts = np.bincount(np.concatenate(ids), minlength=size)
@@ -54,14 +57,18 @@ def count_pieces(encoder: Encoder, training: Sequence[Sequence[str]]) -> NDArray
 def by_frequency(
     table: Tensor, names: Sequence[str], counts: NDArray[np.int64], more: Measures
 ) -> tuple[dict[str, pd.DataFrame], float]:
-    """Frames ``pieces``, by band (``term``), and ``sample``; and Spearman's correlation of the cosine to the mean row
-    with the frequency, over pieces that occur.
+    """Summarise the rows of a table by ranges of the frequency of their pieces.
 
     Args:
         table: (V, D), float64.
-        counts: (V,); rows below 0 are left out.
-        more: ``loss`` and ``predicted`` are summed over pieces, and the first divided by the second; of all others, as
-            of ``cosine`` and ``norm``, the median over pieces is given.
+        names: texts of the V pieces.
+        counts: (V,); rows with a count below 0 are left out.
+        more: further measures of each piece. ``loss`` is summed over the pieces of a range and divided by the sum of
+            ``predicted``; of other measures, as of ``cosine`` and ``norm``, the median is reported.
+
+    Returns:
+        The frames ``pieces``, with one row for each range (``term``), and ``sample``; and Spearman's correlation of the
+        cosine to the mean row with the frequency, over pieces that occur.
     """
     cosines = torch.cos(torch.deg2rad(maths.angles_to_mean(table[counts >= 0])))
     measures = {"cosine": torch.full((len(table),), torch.nan, dtype=torch.float64), "norm": table.norm(dim=1), **more}
@@ -89,13 +96,13 @@ def by_frequency(
 
 @dataclass(frozen=True, eq=False)
 class Softmax:
-    """What the softmax of a masked language model gets, and how well it predicts.
+    """The inputs of the softmax of a masked language model, and how well it predicts masked pieces.
 
     Attributes:
-        states: (M, D), what is multiplied by the table.
-        gold: (M,), the hidden pieces.
-        losses: (M,), −log p of each in nats.
-        plane: ``maths.plane`` of the last LayerNorm and the states; empty where there is none.
+        states: (M, D), vectors that are multiplied by the embedding table.
+        gold: (M,), ids of the masked pieces.
+        losses: (M,), −log p of each masked piece, in nats.
+        plane: ``maths.plane`` of the last LayerNorm before the softmax; empty if there is none.
     """
 
     states: Tensor
@@ -105,8 +112,15 @@ class Softmax:
 
     @classmethod
     def of(cls, name: str, mask: int, batches: Iterable[EncoderBatch], device: str) -> "Softmax":
-        """Collect it from the model in a folder or of a hub name. ``mask``: the id of its mask token. Raises
-        EncoderError: it is no masked language model, or one without its head."""
+        """Run a masked language model over sentences in which every piece is masked once, one piece in seven at a time.
+
+        Args:
+            name: folder or hub name of the model.
+            mask: id of the mask token.
+
+        Raises:
+            EncoderError: the model is not a masked language model, or its checkpoint lacks the prediction head.
+        """
         full_model, missing = load_masked(name)
         if missing or full_model.get_output_embeddings() is None:
             raise EncoderError(f"{name} has no head that predicts pieces")
@@ -135,8 +149,13 @@ class Softmax:
         return cls(masked_ids, gold, losses, plane)
 
     def measures(self, table: Tensor) -> Measures:
-        """``loss`` and ``predicted``, sums over hidden pieces, and ``negative``, the share of states with which the row
-        of a piece has a negative product, as theorem 1 says of pieces that never occur."""
+        """Compute measures of each piece.
+
+        Returns:
+            ``loss`` and ``predicted``, sum of losses and number of times that the piece was masked; ``negative``, the
+            share of states that have a negative product with the row of the piece. By theorem 1 all states do for
+            pieces that never occur.
+        """
         sums = torch.zeros(2, len(table), dtype=torch.float64)
         sums.index_add_(1, self.gold, torch.stack([self.losses, torch.ones_like(self.losses)]))
         below = torch.stack([(part @ table.T < 0).sum(0) for part in self.states.split(4096)]).sum(0)
@@ -144,8 +163,12 @@ class Softmax:
 
 
 def drift(table: Tensor, initial: Tensor, states: Tensor | None) -> Measures:
-    """How far each row went from its initial place: ``moved``, the distance by the initial norm; ``turned``, degrees;
-    and ``away``, the cosine of the way with minus the mean hidden state, where the states (M, D) are known."""
+    """Measure how far each row moved from its initial value.
+
+    Returns:
+        ``moved``, the distance divided by the initial norm; ``turned``, the angle in degrees; and, if the hidden states
+        (M, D) are given, ``away``, the cosine of the movement with minus the mean hidden state.
+    """
     way = table - initial
     cosines = (unit_rows(table) * unit_rows(initial)).sum(1)
     measures = {"moved": way.norm(dim=1) / initial.norm(dim=1), "turned": torch.rad2deg(cosines.clamp(-1, 1).acos())}
@@ -155,15 +178,20 @@ def drift(table: Tensor, initial: Tensor, states: Tensor | None) -> Measures:
 
 
 def first_checkpoint(name: str) -> Path | None:
-    """The folder of the initial weights beside a checkpoint of a pretraining; None where there is none."""
+    """Return the folder of the initial weights of a pretraining, next to a checkpoint; None if there is none."""
     path = Path(name).resolve()
     first = path.with_name("step-0")
     return first if path.parent.name == "checkpoints" and first.is_dir() and first != path else None
 
 
 def read_vectors(path: Path) -> tuple[list[str], Tensor]:
-    """Words and vectors (N, D) of a text file as word2vec writes it: N and D in the first line, then in each line a
-    word and D numbers. Raises ProbeError: it is not one."""
+    """Read words and vectors (N, D) from a text file in the format of word2vec.
+
+    The first line contains N and D, and each of the following lines contains a word and D numbers.
+
+    Raises:
+        ProbeError: the file is not in this format.
+    """
     try:
         first, *lines = path.read_text(encoding="utf-8").rstrip("\n").split("\n")
     except (OSError, UnicodeDecodeError) as error:

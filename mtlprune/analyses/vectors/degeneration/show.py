@@ -1,4 +1,4 @@
-"""Views of degeneration: sentences, tables and figures of a Result."""
+"""Tables, sentences and figures that show a Result of ``analyze degeneration``."""
 
 import math
 from collections.abc import Iterator
@@ -29,12 +29,14 @@ MEASURES = {
     "dimension": "TwoNN dimension",
     "margin": "margin of the negative direction",
 }
+"""Measure of the frame ``heads`` → its name in tables."""
 TERMS = {
     "input": "the input",
     "heads": "the heads",
     "feed_forward": "the feed-forward parts",
     "correction": "the correction",
 }
+"""Term of the mean vector → its name in a sentence."""
 _AGAINST = {
     "cosine": "cosine to the mean row (joint)",
     "cosine_change": "its change, joint − single",
@@ -43,11 +45,13 @@ _AGAINST = {
     "frequency": "ln frequency in training",
     "cosine_change_given_frequency": "change of the cosine, frequency held",
 }
+"""``term`` of the frame ``pairs`` → its name in a table."""
 DEEPEST, FURTHEST = 4, 2
+"""Numbers of labels with the largest and with the smallest cosine that the table of labels shows for each decoder."""
 
 
 def about(result: Result) -> str:
-    """Describe the data, and which rows each measure is of."""
+    """Describe the sentences that were read, and which rows each measure uses."""
     return (
         f"{result.origin} {_ROWS} Angles, partitions and margins are of a sample of up to "
         f"{result.about['settings']['rows']} rows, with the same words for every encoder. All other values are of all "
@@ -56,7 +60,7 @@ def about(result: Result) -> str:
 
 
 def findings(result: Result) -> list[str]:
-    """The main numbers, in sentences."""
+    """Return the main numbers as sentences: R, IsoScore, the mean vector, rare pieces and labels, lost F1, claims."""
     layers = result.wide("layers")
     sentences = []
     for row in result.wide("embeddings").to_dict("records"):
@@ -108,12 +112,12 @@ def _loss_text(result: Result) -> str:
 
 
 def percent(value: float) -> str:
-    """A share in percent, as text."""
+    """Format a share as a percentage with one decimal."""
     return number(100 * value, 1)
 
 
 def _by_task(result: Result, frame: str) -> pd.DataFrame:
-    """Rows of decoders, task by task; ``title`` is the task as it is shown."""
+    """Return rows of decoders, task by task, with the column ``title``, the name of the task in figures."""
     rows = result.wide(frame) if "measure" in result.frames.get(frame, ()) else result.with_names(frame)
     if not len(rows):
         return rows.assign(task=[], title=[])
@@ -197,11 +201,13 @@ CURVES = {
     "angle": ("median angle to the mean", "degrees"),
     "dimension": ("TwoNN, one word a sentence", "dimension"),
 }
+"""Measure of the frame ``layers`` that is drawn layer by layer → title of its panel and of its y-axis."""
 MAPS = {"cosine": "mean cosine", "isoscore": "IsoScore", "dimension": "TwoNN", "cone": "share of the mean"}
+"""Measure of the frame ``heads`` that is drawn as a map → title of the map."""
 
 
 def _clouds_drawn(result: Result, frame: str) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Title and rows of each panel: embeddings, the last layer's words, labels by task."""
+    """Yield title and rows of each panel: token embeddings, words of the last layer, and labels of each task."""
     points = result.with_names(frame)
     yield "embeddings", points[points["term"] == "embeddings"]
     yield "words, last layer", points[points["term"] == "last"]

@@ -9,17 +9,17 @@ from mtlprune.io.block import Block
 from mtlprune.layers import LAYERS
 
 TERMS = ("i", "h", "f", "c")
-"""Input, attention heads, feed-forward parts, correction (biases, and means that LayerNorms take away)."""
+"""Terms of a vector: input, heads, feed-forward parts, and correction (biases and means subtracted by LayerNorms)."""
 SUBSETS = tuple("".join(subset) for size in range(len(TERMS) + 1) for subset in combinations(TERMS, size))
-"""All 16, the empty one first, the whole one last."""
+"""All 16 subsets of the terms, from the empty subset to the set of all four."""
 SENSES, NEAREST = "wsd", "wsd-knn"
-"""Tasks beside layers: rolesets by a net and by neighbours."""
+"""Tasks that are not layers: choosing a predicate's roleset with a network, and with nearest neighbours."""
 MLM, LEARNT_MLM = "mlm", "mlm-learnt"
-"""Further ones: masked words by the own head of a language model, and by projections that are learnt."""
+"""Tasks that are not layers: predicting masked words with a model's prediction head, and with learnt projections."""
 
 
 class DissectionOptions(Block):
-    """Tasks of light decoders, and how these are trained."""
+    """Options of ``analyze dissection``: tasks of light decoders, and the training of these decoders."""
 
     train_sentences: int = Field(
         default=1000, ge=1, description="Number of random training sentences from which light decoders learn."
@@ -41,11 +41,12 @@ class DissectionOptions(Block):
 
     @property
     def requested_tasks(self) -> tuple[str, ...]:
-        """The tasks named, none for "none"."""
+        """The tasks that the setting ``tasks`` names, without repetitions; empty for "none"."""
         return tuple(dict.fromkeys(name.strip() for name in self.tasks.split(","))) if self.tasks != "none" else ()
 
     @model_validator(mode="after")
     def _trains_something(self) -> "DissectionOptions":
+        """Refuse settings of decoders that have no effect because the requested tasks train no decoder."""
         without: tuple[str, ...] = () if {*self.requested_tasks} - {MLM} else ("train_sentences", "hidden")
         without += () if self.requested_tasks else ("epochs", "decoder_seeds")
         for name in without:

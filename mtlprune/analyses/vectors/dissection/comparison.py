@@ -1,14 +1,15 @@
-"""Measures of decompositions, of one encoder and of several side by side: plain arrays, nothing of torch.
+"""Measures of decompositions for one encoder and for comparisons of encoders, in numpy without torch.
 
-How linear are feed-forward parts; which term carries the loss of multi-task learning; do gates keep the heads with the
-largest shares; is what the heads of the joint encoder add a compromise between those of single-task ones. ``frames``
-and ``side_by_side`` make tidy tables of these.
+The measures answer four questions. How linear are the feed-forward parts? Which term carries the loss of multi-task
+learning? Do gates keep the heads with the largest shares? Is the term h or f of the joint encoder a compromise between
+those of the single-task encoders? ``frames`` and ``side_by_side`` turn the measures into tidy tables.
 
-Letters for shapes: N tokens, P features read, Q features given, W words, L layers, A heads a layer, T = 4 terms, S = 16
-subsets, X sentences, M sampled words, H hidden size, D seeds of decoders, U items of a task.
+Letters for shapes: N tokens, P features that a map reads, Q features that it returns, W words, L layers, A heads of a
+layer, T = 4 terms, S = 16 subsets, X sentences, M sampled words, H hidden size, D seeds of decoders, U items of a task.
 
-Source: Mickus, Paperno and Constant (2022). They score r² on the tokens that were fitted (least squares with a
-constant; z-scored features change no r²; uniform average over outputs); a held-out value stands beside it here.
+Source: Mickus, Paperno and Constant (2022). They compute r² on the tokens on which the map was fitted (least squares
+with a constant; z-scoring features does not change r²; uniform average over outputs). This module adds r² on held-out
+tokens.
 """
 
 import math
@@ -28,35 +29,47 @@ from mtlprune.statistics.permutation import hypergeometric_p, layered_rank_test
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Encoder = Mapping[str, Any]
-"""Measures of one encoder; ``frames`` and ``side_by_side`` say which."""
+"""Measures of one encoder by name; ``frames`` and ``side_by_side`` list the names."""
 TINY = 1e-10
-"""A feature whose variance is below this part of its mean square is constant."""
+"""A feature is treated as constant if its variance is below this fraction of its mean square."""
 SCORES = ("score", "macro_f1", "score_sd", "macro_f1_sd")
+"""Measures of the frame ``scores``, in the order of display."""
 RESAMPLES = 1000
+"""Number of resamples of sentences in the intervals of ``losses``."""
 PERMUTATIONS = 2000
+"""Number of permutations of heads within layers in ``gates_against_shares``."""
 OPEN = 0.5
-"""Gates from which a head is open."""
+"""Smallest gate of an open head."""
 
 # -- one encoder -------------------------------------------------------------------------------------------------------
 
 
 def moments(x: Floats, y: Floats) -> Floats:
-    """Sums over tokens of [1, x, y] ⊗ [1, x, y], from which any least squares of y on x follows. (1 + P + Q, 1 + P + Q)
-    ``x``, ``y``: (N, P) and (N, Q), float64."""
+    """Sum [1, x, y] ⊗ [1, x, y] over tokens, which is all that a least-squares fit of y on x needs.
+
+    ``x`` and ``y`` are (N, P) and (N, Q) in float64. Sums of different tokens can be added. (1 + P + Q, 1 + P + Q)
+    """
     design = np.concatenate([np.ones((len(x), 1)), x, y], axis=1)
     return design.T @ design
 
 
 def fit(sums: Floats, inputs: int) -> Floats:
-    """(1 + P, Q): least-squares coefficients, the constant first; the smallest ones where they are not unique."""
+    """Compute least-squares coefficients from ``moments``, (1 + P, Q), with the constant first.
+
+    If the solution is not unique, the coefficients are those with the smallest norm.
+    """
     side = 1 + inputs
     return np.linalg.pinv(sums[:side, :side], rcond=1e-12, hermitian=True) @ sums[:side, side:]
 
 
 def r2(sums: Floats, coefficients: Floats) -> float:
-    """Mean over outputs of 1 − residual / total sum of squares on the tokens of ``sums``; NaN without tokens.
+    """Compute the mean over outputs of 1 − residual / total sum of squares; NaN without tokens.
 
-    An output that is constant counts 1 where it is met exactly and 0 otherwise, as scikit-learn has it.
+    A constant output counts as 1 if it is predicted exactly and as 0 otherwise, as in scikit-learn.
+
+    Args:
+        sums: ``moments`` of the tokens on which the map is scored.
+        coefficients: (1 + P, Q), the map.
     """
     side, tokens = len(coefficients), sums[0, 0]
     if not tokens:
@@ -74,7 +87,11 @@ def r2(sums: Floats, coefficients: Floats) -> float:
 
 
 def linearity(first_moments: Floats, second_moments: Floats, inputs: int) -> dict[str, float]:
-    """r² on the tokens that were fitted, and held out: each half's ``moments`` by the map of the other, averaged."""
+    """Compute r² of a linear map on the tokens on which it was fitted, and on held-out tokens.
+
+    The held-out value is the mean of two: each half of the tokens is predicted by the map that was fitted on the other
+    half. ``inputs`` is P, and the moments of the halves are those of ``moments``.
+    """
     all_moments = first_moments + second_moments
     held_out = (r2(first_moments, fit(second_moments, inputs)) + r2(second_moments, fit(first_moments, inputs))) / 2
     return {
@@ -85,13 +102,16 @@ def linearity(first_moments: Floats, second_moments: Floats, inputs: int) -> dic
 
 
 def f1(counts: NDArray) -> Floats:
-    """2 · correct / (predicted + gold) of (..., 3); 0 where there is neither."""
+    """Compute F1 = 2 · correct / (predicted + gold) from counts (..., 3); 0 where predicted and gold are both 0."""
     return 2 * counts[..., 0] / np.maximum(counts[..., 1] + counts[..., 2], 1)
 
 
 def macro_f1(answers: Ints, gold: Ints) -> float:
-    """Mean F1 over the labels that occur on either side, as scikit-learn has it, without its checks of the input."""
-    size = int(max(answers.max(), gold.max())) + 2  # −1 stands for a label that training lacks
+    """Compute the mean F1 over all labels that occur in answers or gold.
+
+    The result is that of scikit-learn, computed without its slow checks of the input.
+    """
+    size = int(max(answers.max(), gold.max())) + 2  # class −1 is a label that does not occur in training
     correct, predicted, gold_count = (
         np.bincount(labels + 1, minlength=size) for labels in (answers[answers == gold], answers, gold)
     )
@@ -100,8 +120,14 @@ def macro_f1(answers: Ints, gold: Ints) -> float:
 
 
 def agreement(first: Ints, second: Ints) -> dict[str, Floats]:
-    """``micro_agreement`` and ``macro_agreement``: F1 of one's answers against the other's by subset of each, (D, S, U)
-    twice to (S, S), mean over seeds; answers of one seed are compared with those of the same seed."""
+    """Compute the F1 of answers from one subset with the answers from another subset as gold, for all pairs of subsets.
+
+    Args:
+        first, second: (D, S, U), answers by seed and subset. Answers are compared with answers of the same seed.
+
+    Returns:
+        ``micro_agreement`` and ``macro_agreement``, (S, S) each, as means over seeds.
+    """
     pairs = list(zip(first, second, strict=True))
 
     def matrix(f1_of: Callable[[Ints, Ints], float]) -> Floats:
@@ -119,18 +145,18 @@ def agreement(first: Ints, second: Ints) -> dict[str, Floats]:
 
 
 def tidy_frame(measure: str, values: Any, **axes: Sequence[Any]) -> pd.DataFrame:
-    """An array as rows: a column for each axis with its names; None is NaN."""
+    """Turn an array into rows of a frame, with a column for each axis that names the position; None becomes NaN."""
     rows = pd.DataFrame(list(product(*axes.values())), columns=list(axes))
     return rows.assign(measure=measure, value=np.array(values, np.float64).ravel())
 
 
 def frames(encoder: Encoder) -> dict[str, pd.DataFrame]:
-    """Measures of one encoder, as tables.
+    """Turn the measures of one encoder into the frames that ``frames.yaml`` declares.
 
     Args:
         encoder: ``error``, ``largest``, ``pieces``; ``mu`` and ``mu_sd`` (L + 1, T); ``gates`` and ``heads`` (L, A);
-            ``linearity``, an entry a layer; ``scores``, an entry a task: ``task``, ``train``, ``test``, ``unseen``,
-            ``baseline``, and measures as ``decoders.entry`` makes them.
+            ``linearity``, one entry for each layer; ``scores``, one entry for each task, with ``task``, ``train``,
+            ``test``, ``unseen``, ``baseline`` and the measures of ``decoders.entry``.
     """
     lines, layers = encoder["linearity"], range(1, len(encoder["linearity"]) + 1)
     parts: dict[str, list[pd.DataFrame]] = {
@@ -169,13 +195,18 @@ def frames(encoder: Encoder) -> dict[str, pd.DataFrame]:
 
 
 def side_by_side(encoders: Sequence[Encoder], seed: int) -> dict[str, pd.DataFrame]:
-    """Tables of each comparison that there are encoders for; a row is of the first encoder, ``other`` names the second.
+    """Compare encoders and return a frame for each comparison that has encoders to compare.
+
+    A row belongs to the first encoder of a pair, and the column ``other`` names the second.
 
     Args:
-        encoders: as in ``frames``, and more: ``label``, ``run``, ``seed``, ``name`` as in a Result; ``variant``, what
-            sets runs of the same tasks apart; ``tasks`` it was trained on, none for a pretrained encoder; ``whole``,
-            whether all heads are open; ``word_mu`` (W, L + 1, T); ``added`` (L, 2, M, H), h and f of each layer; and
-            of each of ``scores`` the ``counts`` (D, S, X, 3), correct, predicted and gold, and ``answers`` (D, S, U).
+        encoders: mappings as in ``frames``, with further keys.
+        - ``label``, ``run``, ``seed``, ``name``: as in a Result.
+        - ``variant``: the words that distinguish runs of the same tasks.
+        - ``tasks``: tasks on which the run was trained; empty for a pretrained encoder.
+        - ``whole``: whether all heads are open.
+        - ``word_mu`` (W, L + 1, T), and ``added`` (L, 2, M, H), h and f of each layer.
+        - ``counts`` (D, S, X, 3), correct, predicted and gold, and ``answers`` (D, S, U), for each of ``scores``.
     """
     parts: dict[str, list[pd.DataFrame]] = {}
 
@@ -232,16 +263,17 @@ def side_by_side(encoders: Sequence[Encoder], seed: int) -> dict[str, pd.DataFra
 
 
 def _measure_rows(measures: Mapping[str, float]) -> pd.DataFrame:
-    """Measures as rows; ``X_p`` is the p of ``X``."""
+    """Turn measures into rows; the value of ``X_p`` becomes the column ``p`` of the row of ``X``."""
     names = [name for name in measures if not name.endswith("_p")]
     tested = [measures.get(f"{name}_p", math.nan) for name in names]
     return pd.DataFrame({"measure": names, "value": [measures[name] for name in names], "p": tested})
 
 
 def mu_correlations(first: NDArray, second: NDArray) -> dict[str, Floats]:
-    """``spearman`` and ``pearson`` over the same words of μ in two encoders: (W, L + 1, T) twice to (L + 1, T).
+    """Correlate the importance μ in two encoders over the same words: (W, L + 1, T) twice → (L + 1, T).
 
-    NaN where μ is constant, such as that of heads before the first layer.
+    Returns:
+        ``spearman`` and ``pearson``; NaN where μ is constant, such as the importance of heads before the first layer.
     """
     sides = [np.asarray(side, np.float64).reshape(len(side), -1) for side in (first, second)]
     flat = np.any([np.ptp(side, axis=0) == 0 for side in sides], axis=0)
@@ -255,12 +287,13 @@ def mu_correlations(first: NDArray, second: NDArray) -> dict[str, Floats]:
 
 
 def gates_against_shares(gates: NDArray, shares: NDArray, seed: int = 0) -> dict[str, float]:
-    """Test whether gates (L, A) keep the heads with the largest mean μ (L, A) in some encoder.
+    """Test whether gates (L, A) keep the heads with the largest mean importance μ (L, A) in some encoder.
 
     Returns:
-        ``rho``: correlation of ranks within layers (Spearman, layers taken out), ``rho_p``: two-sided, by permuting
-        within layers; ``open`` heads; ``shared``: those that are among as many of largest μ in their layer,
-        ``expected`` by chance, ``shared_p``: upper tail.
+        ``rho``: rank correlation (Spearman) within layers; ``rho_p``: its two-sided p-value, from permutations within
+        layers; ``open``: number of open heads; ``shared``: number of open heads among the heads of largest μ, as many
+        in each layer as the layer has open heads; ``expected``: expected value of ``shared`` for random heads of the
+        same layers; ``shared_p``: its one-sided p-value (upper tail).
     """
     ranks = layered_rank_test(gates, shares, PERMUTATIONS, (seed, 12))
     is_open = gates >= OPEN
@@ -278,15 +311,17 @@ def gates_against_shares(gates: NDArray, shares: NDArray, seed: int = 0) -> dict
 
 
 def losses(single: NDArray[np.int64], joint: NDArray[np.int64], seed: int = 0) -> dict[str, Floats]:
-    """F1 that a decoder of each subset of terms loses from a task's own encoder to the joint one, with intervals.
+    """Compute the loss of F1 from a single-task encoder to the joint encoder, for the decoder of each subset of terms.
 
     Args:
-        single, joint: (D, S, X, 3), counts (correct, predicted, gold) by seed and subset, of the same X sentences.
+        single, joint: (D, S, X, 3), counts (correct, predicted, gold) by seed, subset and sentence; the sentences are
+            the same.
 
     Returns:
-        ``difference`` (S,): F1 of the single-task encoder minus F1 of the joint one, means over seeds; ``low``,
-        ``high`` (S,): 2.5th and 97.5th percentile when sentences are drawn anew, the same for both encoders and all
-        subsets. The interval covers the choice of sentences, neither seeds of encoders nor of decoders.
+        ``difference`` (S,): F1 of the single-task encoder minus F1 of the joint encoder, as the mean over seeds;
+        ``low``, ``high`` (S,): 2.5th and 97.5th percentile over resamples of the sentences, which are the same for both
+        encoders and all subsets. The interval covers the choice of sentences, but neither the seeds of encoders nor
+        those of decoders.
     """
     sentences = single.shape[2]
     generator = np.random.default_rng([seed, 13])
@@ -299,13 +334,14 @@ def losses(single: NDArray[np.int64], joint: NDArray[np.int64], seed: int = 0) -
 
 
 def composition(target: NDArray, sources: Mapping[str, NDArray]) -> dict[str, tuple[dict[str, float], float]]:
-    """A term of one encoder as a sum of the same term in others, with weights that are not negative, (M, H) each.
+    """Express a term of one encoder as a non-negative combination of the same term in other encoders, (M, H) each.
 
     Returns:
-        by mode the weights of the others, from least squares over words and features, and ‖target − Σ a · other‖² /
-        ‖target‖², NaN where the target is 0. Modes: ``weights``, of terms as they are; ``centred``, after the mean over
-        words is taken from all; ``rotated``: not centred, but each other turned onto the target by the best orthogonal
-        map (Schönemann 1966): the control for encoders that differ by a rotation only.
+        For each mode the weights of the other encoders, from least squares over words and features, and the unexplained
+        share ‖target − Σ a · other‖² / ‖target‖², which is NaN if the target is 0. The mode ``weights`` uses the terms
+        unchanged. The mode ``centred`` first subtracts the mean over words from all terms. The mode ``rotated`` does
+        not centre, but first maps each other term onto the target by the best orthogonal map (Schönemann 1966), as a
+        control for encoders that differ only by a rotation.
     """
     goal = np.asarray(target, np.float64)
     source_values = {name: np.asarray(values, np.float64) for name, values in sources.items()}
@@ -319,10 +355,12 @@ def composition(target: NDArray, sources: Mapping[str, NDArray]) -> dict[str, tu
 
 
 def _weights(goal: Floats, source_values: Mapping[str, Floats]) -> tuple[dict[str, float], float]:
+    """Fit the target by non-negative least squares and return the weights and the unexplained share of its squares."""
     total_square = float((goal**2).sum())
     if total_square == 0:
         return dict.fromkeys(source_values, math.nan), math.nan
     columns = [*(values.ravel() for values in source_values.values()), goal.ravel()]
-    small = np.asarray(np.linalg.qr(np.column_stack(columns), mode="r"))  # the same sums of squares, in k + 1 rows
+    # R of a QR decomposition has the same sums of squares and products as the k + 1 columns, in only k + 1 rows.
+    small = np.asarray(np.linalg.qr(np.column_stack(columns), mode="r"))
     weights, residual = optimize.nnls(small[:, :-1], small[:, -1])
     return dict(zip(source_values, weights.tolist(), strict=True)), float(residual**2 / total_square)

@@ -1,19 +1,24 @@
-"""Scores of each subset of the four terms: fresh light decoders on items they never saw.
+"""Train light decoders on each subset of the four terms, and score them on new items.
 
-An item is one or two spans of words and a label. Tags, spans (as IOB2 tags): a word. Trees: the relation of a dependent
-and its head, root left out. Brackets: the label of a span of at least two words (of a unary chain the upper label) by
-its first and last word. Frames: the role of a predicate's argument by the predicate and the mean over the argument.
-Spans, heads and predicates are gold: a label is asked for, no structure, as in edge probing (Tenney et al. 2019).
+An item is one or two spans of words with a label. Its form depends on the kind of the layer:
+- tags, and spans as IOB2 tags: a word and its tag;
+- trees: a dependent and its head, with the relation as label; the root is left out;
+- brackets: the first and the last word of a span of two words or more; the label of a unary chain is the upper label;
+- frames: a predicate and an argument, with the role as label; the vector of the argument is the mean over its words.
 
-Senses (``wsd``): PropBank rolesets stand in for SemCor's. Answers are restricted to the predicate's lemma. Senses are
-those of the training items, and lemmas with one sense there are dropped; a test item whose sense was never seen counts
-as wrong for everybody. Beside the learned net and the nearest neighbours stands the most frequent sense of the lemma.
+Spans, heads and predicates are gold. A decoder predicts only labels and no structure, as in edge probing (Tenney et al.
+2019).
 
-Letters for shapes: U items, k spans an item, D features an item has, S = 16 subsets, C classes, W words of all
-sentences one after another, H hidden size, X sentences, D seeds.
+Word senses (``wsd``): PropBank rolesets replace the senses of SemCor. A decoder chooses among the rolesets of the
+predicate's lemma that occur in training. Lemmas with only one such roleset are left out. A test item whose roleset does
+not occur in training counts as wrong for all decoders. The baseline of the network and of the nearest neighbours is the
+most frequent sense of the lemma.
 
-Source: Mickus, Paperno and Constant (2022), section 5: macro F1 over tags, O included, is their score of NER; senses by
-k = 5 neighbours (cosine), and by a two-layer net.
+Letters for shapes: U items, k spans of an item, D features of an item (in results: seeds), S = 16 subsets, C classes, W
+words of all sentences, concatenated, H hidden size, X sentences.
+
+Source: Mickus, Paperno and Constant (2022), section 5. They score NER by macro F1 over tags, O included, and predict
+senses with k = 5 neighbours (cosine) and with a two-layer network.
 """
 
 import warnings
@@ -40,12 +45,18 @@ from mtlprune.sentence import NOT_ARGUMENTS, Sentence, declared
 
 _NEIGHBOURS = 5
 _UNSEEN_LABEL = -1
+"""Class of test items whose label does not occur in training."""
 
 
 @dataclass(frozen=True, eq=False)
 class TermItems:
-    """Items of one task. ``spans``: (U, k, 2), first word and the one after the last, counted over all sentences;
-    ``labels``: (U,) strings; ``sentence``: (U,), the row of the sentence."""
+    """The items of one task.
+
+    Attributes:
+        spans: (U, k, 2), first word of a span and the word after its last word, counted over all sentences.
+        labels: (U,), strings.
+        sentence: (U,), row of the sentence.
+    """
 
     spans: Ints
     labels: NDArray[np.str_]
@@ -55,11 +66,15 @@ class TermItems:
         return len(self.labels)
 
     def take(self, rows: NDArray) -> "TermItems":
-        """Some of them."""
+        """Return the items of some rows."""
         return TermItems(self.spans[rows], self.labels[rows], self.sentence[rows])
 
     def features(self, terms: Tensor) -> Tensor:
-        """(4, W, H) to (4, U, k · H): means over the spans of each item, side by side; linear in the terms."""
+        """Average the terms over the spans of each item: (4, W, H) → (4, U, k · H).
+
+        The means of an item's k spans are concatenated. The features are linear in the terms, so the features of a sum
+        of terms are the sum of their features.
+        """
         begin, sizes = self.spans[..., 0].ravel(), (self.spans[..., 1] - self.spans[..., 0]).ravel()
         offsets = np.cumsum(sizes) - sizes
         words = torch.from_numpy(np.arange(sizes.sum()) + np.repeat(begin - offsets, sizes))
@@ -69,9 +84,12 @@ class TermItems:
 
 
 def term_items(task: str, sentences: Sequence[Sentence]) -> TermItems:
-    """The items of a layer, or of SENSES (label: roleset, such as ``come.03``); sentences that lack it have none."""
+    """Collect the items of a layer, or of SENSES, whose labels are rolesets such as ``come.03``.
+
+    Sentences without the layer have no items.
+    """
     layer = "srl" if task == SENSES else task
-    kind = declared(sentences).get(layer, "tags")  # of a layer that no sentence has there are no items of any kind
+    kind = declared(sentences).get(layer, "tags")  # the kind does not matter if no sentence has the layer
     width, make = _ITEMS[SENSES if task == SENSES else kind_of(kind)]
     spans, labels, rows = [], [], []
     start = 0
@@ -87,6 +105,7 @@ def term_items(task: str, sentences: Sequence[Sentence]) -> TermItems:
 
 
 Item = tuple[tuple[tuple[int, int], ...], str]
+"""The spans of an item within its sentence, each as (first word, word after the last), and its label."""
 
 
 def _tags(tags: Any, words: int) -> Iterator[Item]:
@@ -132,13 +151,21 @@ _ITEMS: dict[str, tuple[int, Callable[[Any, int], Iterator[Item]]]] = {
     "labels": (1, lambda labels, words: iter(())),
     SENSES: (1, _senses),
 }
-"""By kind: k, and spans of words and a label for each item of a value."""
+"""Kind of a layer → k, and a function from the layer's value and the number of words to its items."""
 
 
 @dataclass(frozen=True)
 class NetSettings:
-    """Settings of a net and its training: ``hidden`` units; ``epochs`` passes over the training items; ``batch`` items
-    a step of Adam at a learning ``rate``; ``seed`` of weights and order, the first of so many ``seeds``."""
+    """Settings of light decoders and of their training.
+
+    Attributes:
+        hidden: number of hidden units.
+        epochs: number of passes over the training items.
+        batch: number of items in a step of Adam.
+        rate: learning rate.
+        seed: seed of weights and order; further decoders use the following seeds.
+        seeds: number of seeds.
+    """
 
     hidden: int = 64
     epochs: int = 8
@@ -151,13 +178,13 @@ class NetSettings:
 def net_answers(
     train_vectors: Floats, learned: Ints, test_vectors: Floats, allowed: NDArray[np.bool_] | None, settings: NetSettings
 ) -> Ints:
-    """The class of every item by a two-layer net on z-scored features, (U', D) → (U',).
+    """Train a two-layer network on z-scored features and return its class for every test item. (U',)
 
     Args:
         train_vectors: (U, D), features of the training items.
-        learned: (U,), their classes, 0 to C − 1, each of which occurs.
-        test_vectors: (U', D).
-        allowed: (U', C), classes that an item may get; all, if not given.
+        learned: (U,), classes of the training items, 0 to C − 1, each of which occurs.
+        test_vectors: (U', D), features of the test items.
+        allowed: (U', C), classes that each item may get; all classes, if not given.
     """
     net = MLPClassifier(
         settings.hidden,
@@ -168,14 +195,14 @@ def net_answers(
         random_state=settings.seed,
     )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # passes are counted, not waited for
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the number of passes is fixed in advance
         model = make_pipeline(StandardScaler(), net).fit(train_vectors, learned)
     shares = model.predict_proba(test_vectors)
     return (shares if allowed is None else np.where(allowed, shares, -1.0)).argmax(1)
 
 
 def _lemmas_of(rolesets: NDArray[np.str_]) -> NDArray[np.str_]:
-    """The part of each roleset before the number of its sense."""
+    """Return the lemma of each roleset: the part before the number of the sense."""
     return np.array([roleset.rpartition(".")[0] or roleset for roleset in rolesets.tolist()], np.str_)
 
 
@@ -186,9 +213,12 @@ def nearest(
     test_vectors: Floats,
     asked_labels: NDArray[np.str_],
 ) -> Ints:
-    """The sense that most of the nearest training items of the same lemma have (cosine); of senses with equally many
-    neighbours the one whose neighbours are nearer in sum. Fewer neighbours where the lemma has fewer items.
-    ``known_labels``, ``asked_labels``: rolesets, whose lemma decides who may be a neighbour."""
+    """Return the most frequent sense among the nearest training items of the same lemma. (U',)
+
+    The neighbours are up to 5 items by cosine. If senses tie, the sense whose neighbours are nearer in total wins.
+    ``known_labels`` and ``asked_labels`` are the rolesets of training and test items. Their lemma decides which
+    training items may be neighbours.
+    """
     pools, lemmas = _lemmas_of(known_labels), _lemmas_of(asked_labels)
     answers = np.zeros(len(test_vectors), np.int64)
     for lemma in np.unique(lemmas):
@@ -200,27 +230,30 @@ def nearest(
 
 
 def _votes(distances: Floats) -> Floats:
-    """Votes first, then nearness: k ≤ 5 cosines never make up for a vote."""
+    """Weight neighbours by 1 plus a small term for nearness, which only breaks ties.
+
+    The terms of k ≤ 5 neighbours never sum to a vote.
+    """
     return 1 + 1e-3 * (1 - distances)
 
 
 class Material(NamedTuple):
-    """Terms of the last layer, (4, W, H), and their sentences: what decoders are trained or scored on."""
+    """Sentences and the terms of their words in the last layer, (4, W, H), on which decoders are trained or scored."""
 
     sentences: Sequence[Sentence]
     terms: Tensor
 
 
 def score(task: str, train: Material, test: Material, settings: NetSettings) -> list[dict[str, Any]]:
-    """Train a decoder of a task for each subset of terms and score it; nothing where either side has no items.
+    """Train a decoder of a task on each subset of terms and score it.
 
     Args:
-        task: the name of a layer, or SENSES, which is also scored by nearest neighbours; nothing where no lemma has two
-            senses.
+        task: the name of a layer, or SENSES, which is also predicted by nearest neighbours.
 
     Returns:
-        Entries as ``entry`` makes them; ``baseline`` is the F1 of the majority label, or of each lemma's most frequent
-        sense, and ``unseen`` counts test items whose label training lacks, which no decoder can predict.
+        Entries made by ``entry``. ``baseline`` is the F1 of the majority label, or of each lemma's most frequent sense.
+        ``unseen`` counts test items whose label does not occur in training, which no decoder can predict. The list is
+        empty if training or test sentences have no items, and for SENSES also if no lemma has two senses.
     """
     train_items, test_items = term_items(task, train.sentences), term_items(task, test.sentences)
     names, times = np.unique(train_items.labels, return_counts=True)
@@ -244,7 +277,7 @@ def score(task: str, train: Material, test: Material, settings: NetSettings) -> 
     terms = [np.asarray(items.features(part.terms)) for items, part in ((train_items, train), (test_items, test))]
     nets = [replace(settings, seed=seed) for seed in range(settings.seed, settings.seed + settings.seeds)]
     answers = {task: [[frequent] for _ in nets]} | ({NEAREST: [[frequent]]} if senses else {})
-    for subset in SUBSETS[1:]:  # the empty one has nothing to go by
+    for subset in SUBSETS[1:]:  # the empty subset has no features, so its answer is the baseline
         train_terms, test_terms = (part[[TERMS.index(term) for term in subset]].sum(0) for part in terms)
         has_one_label = len(names) == 1
         for net, of_seed in zip(nets, answers[task], strict=True):
@@ -272,18 +305,21 @@ def score(task: str, train: Material, test: Material, settings: NetSettings) -> 
 def entry(
     task: str, about: Mapping[str, Any], answers: Ints, gold: Ints, count_row: Callable[[Ints], Ints]
 ) -> dict[str, Any]:
-    """Measures of answers (D, S, U) to the items of a task, means over seeds.
+    """Compute scores of the answers (D, S, U) to the items of a task, as means over D seeds.
 
     Args:
-        about: ``train`` and ``test``, numbers of items, ``unseen`` and ``baseline``.
-        count_row: from answers (U,) to correct, predicted, gold of each sentence, (X, 3): entities of spans, else
-            items.
+        about: numbers of items ``train``, ``test`` and ``unseen``, and the score ``baseline``.
+        count_row: function from answers (U,) to the numbers of correct, predicted and gold entities (for spans) or
+            items (otherwise) in each sentence, (X, 3).
 
     Returns:
-        ``task``, ``answers`` and all of ``about``; ``counts`` (D, S, X, 3), and ``score`` (S,), their F1: accuracy
-        where each item gets a label; ``macro_f1`` (S,) over labels of items (tags of spans); ``micro_agreement``,
-        ``macro_agreement`` (S, S): F1 of one subset's answers against another's; of several seeds also ``score_sd`` and
-        ``macro_f1_sd`` (S,), standard deviations.
+        A dictionary with ``task``, ``answers`` and all of ``about``, and these measures.
+        - ``counts`` (D, S, X, 3).
+        - ``score`` (S,): F1 of the counts, which is accuracy where each item gets a label.
+        - ``macro_f1`` (S,): macro F1 over labels of items (for spans, over tags).
+        - ``micro_agreement``, ``macro_agreement`` (S, S): F1 of the answers of one subset with those of another as
+          gold.
+        - ``score_sd``, ``macro_f1_sd`` (S,), with two seeds or more: standard deviations over seeds.
     """
     counts = np.stack([[count_row(row) for row in of_seed] for of_seed in answers])
     by_seed = {
@@ -297,7 +333,7 @@ def entry(
 
 
 def _entity_counts(tags: NDArray[np.str_], items: TermItems, sentences: int) -> Ints:
-    """Strict spans: of (X, 3)."""
+    """Count correct, predicted and gold entities in each sentence, (X, 3); span and type of correct entities match."""
     bounds = np.searchsorted(items.sentence, np.arange(sentences + 1))
     counts = np.zeros((sentences, 3), np.int64)
     for row in range(sentences):

@@ -1,16 +1,19 @@
-"""Masked words predicted from each subset of the four terms: by the model's own head, and by learnt projections.
+"""Predict masked words from subsets of the four terms, with a model's prediction head and with learnt projections.
 
-15 % of the sub-words are chosen; of these 80 % are shown as the mask token, 10 % as any other piece, 10 % as they are.
-What is predicted is the chosen piece. The own head reads the sum of some terms instead of the last layer's vector. A
-learnt projection is dropout and one linear layer, trained on frozen sums, so it tells what a sum contains from what the
-own head can read off it. The chosen sub-words are split into 80 % to train projections, 10 % to choose rate and passes
-of each subset, and 10 % on which both are scored.
+The analysis chooses 15 % of the sub-words. The model sees 80 % of the chosen sub-words as the mask token, 10 % as a
+random sub-word, and 10 % unchanged. The task is to predict the original sub-word. The prediction head (the output layer
+of the language model) reads the sum of some terms instead of the last layer's vector. A learnt projection is dropout
+and one linear layer, trained on the frozen sums. It measures the information in a sum, whereas the prediction head
+shows how much of this information the model itself can use. The chosen sub-words are split into 80 % to train
+projections, 10 % to choose the learning rate and the number of passes for each subset, and 10 % to score projections
+and prediction head.
 
-Letters for shapes: N chosen sub-words, H hidden size, V pieces that occur among those to train on, S = 16 subsets, B
-sub-words of a step, D seeds.
+Letters for shapes: N chosen sub-words, H hidden size, V different sub-words among those to train on (for the prediction
+head the whole vocabulary), S = 16 subsets, B sub-words of a training step, D seeds.
 
-Source: Mickus, Paperno and Constant (2022), section 5.1: accuracy of f alone is 1.36 % by the own head of BERT and
-53.77 % by a learnt projection. They choose by 50 trials of Bayesian optimisation, here three rates are tried.
+Source: Mickus, Paperno and Constant (2022), section 5.1. With f alone they report an accuracy of 1.36 % for the
+prediction head of BERT and 53.77 % for a learnt projection. They choose hyperparameters by 50 trials of Bayesian
+optimisation, whereas this module tries three learning rates.
 """
 
 from collections.abc import Sequence
@@ -32,23 +35,29 @@ from mtlprune.encoder.pseudo_likelihood import MaskedLanguageModel
 from mtlprune.sentence import Sentence
 
 _CHOSEN_SHARE = 0.15
-"""Share of the sub-words that are predicted."""
+"""Share of the sub-words that are chosen and predicted."""
 HIDDEN, REPLACED = 0.8, 0.1
-"""Shares of these that are shown as the mask token and as any other piece."""
+"""Shares of the chosen sub-words that the model sees as the mask token, and as a random sub-word."""
 TRAIN, DEV = 0.8, 0.1
-"""Shares of these on which projections are trained and chosen; the rest is scored."""
+"""Shares of the chosen sub-words for training projections and for choosing rates and passes; the rest is scored."""
 RATES = (1e-3, 3e-3, 1e-2)
 """Learning rates that are tried for each projection."""
 BATCH, DROPOUT = 512, 0.1
 _IN_SUBSET = torch.tensor([[float(term in subset) for term in TERMS] for subset in SUBSETS])
-"""(S, 4): 1 where a subset has a term."""
+"""(S, 4): 1 where a subset contains a term, 0 elsewhere."""
 
 
 @dataclass(frozen=True, eq=False)
 class MaskedItems:
-    """Chosen sub-words: ``terms`` (4, N, H) of the last layer, ``gold`` (N,) ids of the pieces that stood there,
-    ``input_ids`` (N,) those that the model saw, ``sentence`` (N,) rows of sentences; ``part`` (N,): 0 to train on, 1 to
-    choose by, 2 to score."""
+    """The chosen sub-words of some sentences.
+
+    Attributes:
+        terms: (4, N, H), terms of the last layer.
+        gold: (N,), ids of the original sub-words.
+        input_ids: (N,), ids that the model saw instead.
+        sentence: (N,), row of the sentence.
+        part: (N,), 0 for training, 1 for the choice of rate and passes, 2 for scoring.
+    """
 
     terms: Tensor
     gold: Tensor
@@ -58,7 +67,10 @@ class MaskedItems:
 
 
 def masked_items(subject: Subject, sentences: Sequence[Sentence], request: Request) -> MaskedItems:
-    """Choose, hide and take apart; which sub-words follows from the seed and the tokenizer alone."""
+    """Choose sub-words, mask them and decompose the vectors of the last layer at their positions.
+
+    Which sub-words are chosen depends only on the seed and the tokenizer.
+    """
     encoder, draws = subject.encoder, np.random.default_rng([request.seed, 14])
     special = {*encoder.tokenizer.all_special_ids}
     plain = np.array([piece for piece in range(len(encoder.tokenizer)) if piece not in special])
@@ -88,8 +100,11 @@ def masked_items(subject: Subject, sentences: Sequence[Sentence], request: Reque
 
 @torch.no_grad()
 def own_head(model: PreTrainedModel, vectors: Tensor, piece: int) -> Tensor:
-    """Scores of the vocabulary by a model's head that reads vectors (N, H) instead of what its encoder says of a
-    sentence of one ``piece``. (N, V)"""
+    """Return the scores of the vocabulary that a model's prediction head computes from given vectors: (N, H) → (N, V).
+
+    The model runs on a sentence of one sub-word, ``piece``, whose last hidden state is replaced by the vectors, so that
+    everything between encoder and output applies to them.
+    """
 
     def exchange(module: Any, args: Any, output: Any) -> Any:
         output["last_hidden_state"] = vectors[None]
@@ -100,15 +115,18 @@ def own_head(model: PreTrainedModel, vectors: Tensor, piece: int) -> Tensor:
 
 
 def learnt_answers(items: MaskedItems, epochs: int, seed: int, device: str = "cpu") -> Tensor:
-    """Pieces that a projection learnt on each subset of terms predicts for the items to score. (S, N')
+    """Train a projection on each subset of terms and return its predictions for the items to score. (S, N')
 
-    All subsets are trained at once: their losses are summed, share no weight, and see the same batches. Features are
-    z-scored, weights begin at 0 and biases at frequencies, so that the empty subset stays with frequencies.
+    All subsets are trained at once: they share batches but no weights, so their losses can be summed. Features are
+    z-scored. Weights start at 0 and biases at log frequencies, so that the empty subset, whose features are 0, predicts
+    by frequency. For each subset the answers are those of the learning rate and pass with the highest accuracy on part
+    1 of the items.
     """
     names, classes = torch.unique(items.gold[items.part == 0], return_inverse=True)
     terms = [items.terms[:, items.part == part].to(device) for part in range(3)]
     masks, classes = _IN_SUBSET.to(device), classes.to(device)
     mean = torch.einsum("st,th->sh", masks, terms[0].mean(1))[:, None]
+    # The variance of a sum of terms follows from the covariances of the terms, so no sum has to be formed here.
     centred = terms[0] - terms[0].mean(1, keepdim=True)
     covariance = torch.einsum("tnh,unh->tuh", centred, centred) / len(classes)
     deviation = torch.einsum("st,su,tuh->sh", masks, masks, covariance).clamp(min=1e-12).sqrt()[:, None]
@@ -144,10 +162,14 @@ def learnt_answers(items: MaskedItems, epochs: int, seed: int, device: str = "cp
 def score_masked(
     subject: Subject, lm: MaskedLanguageModel, sentences: Sequence[Sentence], seeds: Sequence[int], request: Request
 ) -> list[dict[str, Any]]:
-    """Entries as those of ``decoders.score`` for MLM, by the own head, and for LEARNT_MLM projections of each seed.
+    """Score both ways of predicting masked words on one encoder.
+
+    Returns:
+        An entry as from ``decoders.score`` for MLM, with answers of the prediction head, and one for LEARNT_MLM, with
+        answers of the projections of each seed.
 
     Raises:
-        EncoderError: too few sub-words to choose from.
+        EncoderError: there are too few chosen sub-words for three parts.
     """
     items = masked_items(subject, sentences, request)
     train, test = items.gold[items.part == 0], items.part == 2

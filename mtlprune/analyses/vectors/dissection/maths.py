@@ -1,15 +1,17 @@
-"""Exact decomposition of what a post-LN encoder says of a token: input, attention, feed-forward, correction.
+"""Exact decomposition of the vectors of a post-LN encoder into input, attention, feed-forward parts and correction.
 
-    e = i + h + f + c          h = Σ over layers and heads, each head a slot of its own
+    e = i + h + f + c          h = Σ over layers and heads, each head a separate term
 
-The normal forward pass leaves a :class:`Trace`. A small stack of vectors is then pushed through the same layers: what a
-head or a feed-forward part adds goes to its slot, biases go to the correction c, and a LayerNorm multiplies every slot
-by g/s and adds b − g·m/s to c. Nothing is fitted and nothing is approximated. All biases of outputs, biases of values
-and means that LayerNorms take away lie in c, so c depends on the token, too.
+A normal forward pass is recorded in a :class:`Trace`. Then a small stack of vectors, one slot for each term, is pushed
+through the same layers. The outputs of heads and feed-forward parts are added to their slots, and biases are added to
+the correction c. A LayerNorm multiplies every slot by g/s and adds b − g·m/s to c (gain g, bias b, mean m and standard
+deviation s of its input). Nothing is fitted and nothing is approximated. The correction contains all output biases, the
+biases of values, and the means that LayerNorms subtract, so c depends on the token as well.
 
-Letters for shapes: N tokens, H hidden size, L layers, n heads a layer has now, d values a head has, K slots.
+Letters for shapes: N tokens, H hidden size, E size of embeddings, L layers, A heads of a layer before any head was
+removed, n heads that a layer has now, d values of a head, K slots.
 
-Source: Mickus, Paperno and Constant (2022), How to Dissect a Muppet, TACL 10; grouping of biases as in their code.
+Source: Mickus, Paperno and Constant (2022), How to Dissect a Muppet, TACL 10. Biases are grouped as in their code.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -31,20 +33,20 @@ from mtlprune.encoder.post_norm import POST_NORM, obstacle
 
 
 class Norm(NamedTuple):
-    """One LayerNorm on N tokens: gain · (x − mean) / std + bias."""
+    """A LayerNorm applied to N tokens: gain · (x − mean) / std + bias."""
 
     gain: Tensor
-    """(H,)."""
+    """(H,): learnt gain."""
     bias: Tensor
-    """(H,)."""
+    """(H,): learnt bias."""
     mean: Tensor
-    """(N, 1), of the input."""
+    """(N, 1): mean of the input over features."""
     std: Tensor
-    """(N, 1), √(biased variance + ε)."""
+    """(N, 1): √(biased variance of the input over features + ε)."""
 
 
 class Lift(NamedTuple):
-    """A linear map between the embeddings' LayerNorm and the first layer, where embeddings are narrower than layers."""
+    """A linear map from the embeddings' LayerNorm to the first layer, if embeddings are narrower than layers."""
 
     weight: Tensor
     """(H, E)."""
@@ -54,19 +56,19 @@ class Lift(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class LayerTrace:
-    """One layer's work on N tokens.
+    """A record of what one layer computes for N tokens.
 
     Attributes:
-        heads: (N, n, d), what the attention output projection reads: gates are applied.
-        numbers: the n heads' original numbers.
-        value_bias: (n, d), what of each head is there whatever it attends to: gate · bias of the values. Attention
-            rows sum to 1, so it comes out of the average as it went in.
-        weight: (H, n · d), of the attention output projection.
-        bias: (H,), of the same.
-        read: (N, H), what the feed-forward part reads.
-        feed_forward: (N, H), what it adds, without the bias of its output.
-        feed_forward_bias: (H,).
-        norms: after attention, after the feed-forward part.
+        heads: (N, n, d), inputs of the attention output projection, after gates.
+        numbers: original numbers of the n heads.
+        value_bias: (n, d), the part of each head's output that does not depend on attention: gate · bias of the values.
+            Attention weights sum to 1, so averaging over tokens leaves this bias unchanged.
+        weight: (H, n · d), weight of the attention output projection.
+        bias: (H,), bias of the attention output projection.
+        read: (N, H), input of the feed-forward part.
+        feed_forward: (N, H), output of the feed-forward part, without its bias.
+        feed_forward_bias: (H,), bias of this output.
+        norms: the LayerNorm after attention, and the LayerNorm after the feed-forward part.
     """
 
     heads: Tensor
@@ -80,18 +82,24 @@ class LayerTrace:
     norms: tuple[Norm, Norm]
 
     def attention(self) -> Tensor:
-        """(N, H): what all heads add, without biases."""
+        """Return the sum of the outputs of all heads, without biases: (N, H)."""
         return (self.heads - self.value_bias).flatten(1) @ self.weight.T
 
     def attention_bias(self) -> Tensor:
-        """(H,): what the output projection adds whatever the heads attend to."""
+        """Return the part of the attention output that does not depend on attention: (H,)."""
         return self.bias + self.weight @ self.value_bias.flatten()
 
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """A record of a forward pass: enough to take its outcome apart. ``embedded``: (N, E), word, position and segment
-    embeddings before the first LayerNorm; ``lift``: None where E = H."""
+    """A record of a forward pass, from which its hidden states can be decomposed.
+
+    Attributes:
+        embedded: (N, E), sum of word, position and segment embeddings before the first LayerNorm.
+        norm: the first LayerNorm.
+        lift: None where E = H.
+        layers: a record for each layer.
+    """
 
     embedded: Tensor
     norm: Norm
@@ -100,7 +108,7 @@ class Trace:
 
 
 def normalised(stack: Tensor, norm: Norm) -> Tensor:
-    """Push slots through a LayerNorm: (K, N, H) to the same; the last slot is the correction."""
+    """Push slots through a LayerNorm and return them, (K, N, H) → (K, N, H); the last slot is the correction."""
     scale = norm.gain / norm.std  # (N, H)
     scaled = stack * scale
     scaled[-1] += norm.bias - scale * norm.mean
@@ -108,7 +116,7 @@ def normalised(stack: Tensor, norm: Norm) -> Tensor:
 
 
 def embedding_terms(trace: Trace) -> Tensor:
-    """(4, N, H): the terms of what the first layer reads; h = f = 0."""
+    """Return the terms of the input of the first layer, (4, N, H), where h = f = 0."""
     norm = trace.norm
     scale = norm.gain / norm.std
     scaled_embedding, correction = trace.embedded * scale, norm.bias - scale * norm.mean
@@ -122,7 +130,7 @@ def embedding_terms(trace: Trace) -> Tensor:
 
 
 def terms(trace: Trace) -> Iterator[Tensor]:
-    """The terms i, h, f, c after the embeddings and after each layer: L + 1 times (4, N, H), by the recursion."""
+    """Yield the terms i, h, f, c after the embeddings and after each layer: L + 1 stacks (4, N, H)."""
     stack = embedding_terms(trace)
     yield stack
     for layer in trace.layers:
@@ -137,17 +145,18 @@ def terms(trace: Trace) -> Iterator[Tensor]:
 
 
 def importance(parts: Tensor, full: Tensor) -> Tensor:
-    """μ(e, v) = e · v / ‖e‖²: (K, N, H) and (N, H) to (K, N). Sums to 1 over parts that sum to the whole.
+    """Compute μ(e, v) = e · v / ‖e‖² of each part v: ``parts`` (K, N, H), ``full`` (N, H) → (K, N).
 
-    No share of norm or variance: it may be negative, or exceed 1. NaN where the whole is 0.
+    The values of parts that sum to the full vector sum to 1. They are not shares of a norm or a variance, so a value
+    may be negative or exceed 1. μ is NaN where the full vector is 0.
     """
     return torch.einsum("knh,nh->kn", parts, full) / full.square().sum(-1)
 
 
 def head_importance(trace: Trace, full: Tensor) -> list[Tensor]:
-    """μ of every head in the last layer's vectors ``full`` (N, H): for each layer (N, n).
+    """Compute μ of every head in the last layer's vectors ``full`` (N, H): a tensor (N, n) for each layer.
 
-    e · (K · W x) is taken as (Wᵀ (K · e)) · x, so that no slot of a head is ever held.
+    The product e · (K · W x) is computed as (Wᵀ (K · e)) · x, so that no head needs a slot of size H in memory.
     """
     pull = full / full.square().sum(-1, keepdim=True)  # (N, H)
     shares = []
@@ -159,7 +168,7 @@ def head_importance(trace: Trace, full: Tensor) -> list[Tensor]:
     return shares[::-1]
 
 
-# -- from one forward pass to a trace: hooks read the places, nothing is changed ---------------------------------------
+# -- from a forward pass to a trace: hooks record inputs and outputs of modules and change nothing ---------------------
 
 
 _FIRST_NORM = "embeddings.LayerNorm"
@@ -169,10 +178,11 @@ _LIFTS = {
     "albert": "encoder.embedding_hidden_mapping_in",
     "rembert": "encoder.embedding_hidden_mapping_in",
 }
+"""Family → path of its linear map from embeddings to the first layer."""
 
 
 def refusal(encoder: Encoder) -> str | None:
-    """The reason why an encoder cannot be taken apart, as a sentence; None where it can."""
+    """Return the reason why an encoder cannot be decomposed, as a sentence; None if it can."""
     if not encoder.context:
         return "an encoder without context consists only of its input, so it cannot be decomposed"
     why = obstacle(encoder)
@@ -183,18 +193,18 @@ def refusal(encoder: Encoder) -> str | None:
 
 @torch.no_grad()
 def trace(encoder: Encoder, batch: EncoderBatch, gates: Tensor | None = None) -> tuple[Trace, list[Tensor], Tensor]:
-    """One forward pass over the sub-words of a batch.
+    """Run a forward pass over the sub-words of a batch and record it.
 
     Args:
-        encoder: in evaluation mode, one that :func:`refusal` has nothing against.
+        encoder: an encoder in evaluation mode for which :func:`refusal` returns None.
         gates: (L, A) in original numbering, as for the encoder itself.
 
     Returns:
-        The trace, the hidden states (L + 1 times (N, H)), and the slots (N,) of its tokens in the batch, row · width +
-        column. Tokens are all that is no padding, special tokens included, row by row.
+        The trace; the hidden states, L + 1 tensors (N, H); and the slots of the N tokens in the batch, (N,), as row ·
+        width + column. Tokens are all positions that are not padding, special tokens included, row by row.
 
     Raises:
-        EncoderError: it cannot be taken apart, or observe() refuses the batch.
+        EncoderError: the encoder cannot be decomposed, or observe() refuses the batch.
     """
     why = refusal(encoder)
     if why is not None:
@@ -215,7 +225,10 @@ def trace(encoder: Encoder, batch: EncoderBatch, gates: Tensor | None = None) ->
 
 
 def _modules(encoder: Encoder) -> dict[str, list[Any]]:
-    """The modules that are read, those of layers in the order of the forward pass."""
+    """Return the modules that are recorded, by their role.
+
+    A role that occurs in every layer lists its modules in the order of the forward pass.
+    """
     transformer = cast(PreTrainedModel, encoder.transformer)
     kind, family = encoder.config.model_type, encoder.head_hooks.family
     parts = POST_NORM[kind]
@@ -234,7 +247,12 @@ def _modules(encoder: Encoder) -> dict[str, list[Any]]:
 def _record_values(
     modules: dict[str, list[Any]], tokens: Tensor
 ) -> Iterator[dict[tuple[str, int], tuple[Tensor, Tensor]]]:
-    """Record what modules read and gave, for tokens only: (name, number of the call) to (N, ...) twice."""
+    """Record inputs and outputs of modules while this context is active.
+
+    Yields:
+        A dictionary that the forward pass fills: (role, number of the call) → input and output, (N, ...) each, for the
+        given tokens only.
+    """
     records: dict[tuple[str, int], tuple[Tensor, Tensor]] = {}
 
     def record(name: str, calls: Iterator[int], module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
@@ -255,6 +273,7 @@ def _record_values(
 def _layer(
     encoder: Encoder, number: int, gates: Tensor | None, parts: dict[str, tuple[Any, tuple[Tensor, Tensor]]]
 ) -> LayerTrace:
+    """Assemble the record of a layer from its modules with their inputs and outputs (``parts``)."""
     output, (read, _) = parts["output"]
     kept_heads, width = encoder.head_hooks.kept_heads[number], encoder.head_hooks.width
     outer, (_, outer_output) = parts["outer"]
@@ -274,7 +293,10 @@ def _layer(
 
 
 def _value_bias(encoder: Encoder, number: int, gates: Tensor | None) -> Tensor:
-    """(n, d): gate · bias of the values, for the heads that a layer has; with mean ablation + (1 − gate) · mean."""
+    """Return the part of each head's output that does not depend on attention, (n, d): gate · bias of the values.
+
+    Under mean ablation (1 − gate) · mean is added.
+    """
     transformer, places = cast(PreTrainedModel, encoder.transformer), encoder.head_hooks
     family, kept_heads = places.family, places.kept_heads[number]
     attention = by_layer(transformer, family.attention)[number]
@@ -290,7 +312,7 @@ def _value_bias(encoder: Encoder, number: int, gates: Tensor | None) -> Tensor:
         bias = bias + projection.bias[rows].view_as(bias)
     if family.value_bias and getattr(attention, family.value_bias, None) is not None:
         bias = bias + getattr(attention, family.value_bias).view_as(bias)
-    if hasattr(outputs[number], "layer_gates"):  # ALBERT after removal: gates that differ between calls of one module
+    if hasattr(outputs[number], "layer_gates"):  # ALBERT after removal: one module with gates for each call
         call = outputs[:number].count(outputs[number])
         bias = bias * outputs[number].layer_gates[call][:, None].to(bias)
     if gates is None:

@@ -1,12 +1,13 @@
-"""Takes encoders and runs apart, batch by batch, scores subsets of the terms, and sets encoders side by side.
+"""Decompose the vectors of encoders, score subsets of the terms, and compare encoders (``analyze dissection``).
 
     result = measure(Request(["minilm", "runs/pos", "runs/mtl-5"], Path("data/ewt5"), DissectionOptions()))
 
-Every encoder is loaded once; what is kept of it is small (two layers' worth of words, and sums). Special tokens are
-read by the encoder and left out of every number.
+Every encoder is loaded once and reads the sentences batch by batch. Only small results are stored for each encoder
+(terms of words in the last layer, terms of sampled words in all layers, and sums). The encoder reads special tokens,
+but no number includes them.
 
-Letters for shapes: N sub-words of a batch, W words of all sentences, L layers, A heads a layer before any was removed,
-H hidden size, T = 4 terms, M sampled words, S = 16 subsets.
+Letters for shapes: N sub-words of a batch, W words of all sentences, L layers, A heads of a layer before any head was
+removed, H hidden size, T = 4 terms, M sampled words, S = 16 subsets.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -43,23 +44,23 @@ from mtlprune.runs.results import Result
 from mtlprune.sentence import Sentence, declared
 
 TOLERANCE = 1e-4
-"""Largest error of reconstruction in float32 by the size of the largest entry; more is refused."""
+"""Largest accepted error of reconstruction in float32, relative to the largest absolute entry (or to 1, if larger)."""
 _SAMPLE = 1000
-"""Words on which h and f of encoders are compared by layer."""
+"""Number of words for which h and f of every layer are stored, so that encoders can be compared layer by layer."""
 
 
 def measure(request: Request) -> Result:
-    """Importance of the four terms in all encoders, and scores of light decoders that read subsets of the terms.
+    """Measure the importance of the four terms in all encoders, and score decoders that read subsets of the terms.
 
-    ``frames.yaml`` declares the frames. Layers and heads are numbered from 1, and layer 0 is the embeddings.
-
-    A run of a single task is scored on its own task only (and on senses), everything else on all.
+    ``frames.yaml`` declares the frames of the Result. Layers and heads count from 1, and layer 0 is the embeddings. A
+    run of a single task is scored only on its task and on word senses. All other runs and encoders are scored on all
+    requested tasks.
 
     Raises:
-        ProbeError: a task that there is none of.
-        EncoderError: none of the encoders is post-LN, or one cannot be loaded; masked words are asked for, and none of
-            the names is a masked language model.
-        RunError, CorpusError: a damaged run or corpus.
+        ProbeError: a requested task is neither a layer of the corpus nor ``wsd`` nor ``mlm``.
+        EncoderError: no encoder is post-LN; an encoder cannot be loaded; or masked words are requested and no name is a
+            masked language model.
+        RunError, CorpusError: a run or corpus is damaged.
     """
     options = request.options
     purpose = f"tasks={MLM}: expected an encoder that predicts masked words, found none; name one, or leave {MLM} out"
@@ -72,7 +73,7 @@ def measure(request: Request) -> Result:
     if tasks_requested:
         training = read_request(replace(request, split="train", sentences=options.train_sentences))
     nets = NetSettings(options.hidden, options.epochs, seed=request.seed, seeds=options.decoder_seeds)
-    trained_on = {source.name: source.tasks for source in reading.sources}  # nothing, of a pretrained encoder
+    trained_on = {source.name: source.tasks for source in reading.sources}  # empty for a pretrained encoder
 
     def measure_subject(subject: Subject) -> SubjectResult:
         if (why := refusal(subject.encoder)) is not None:
@@ -110,7 +111,11 @@ def measure(request: Request) -> Result:
 
 
 def _requested_tasks(task_names: Sequence[str], layers: Mapping[str, str]) -> tuple[str, ...]:
-    """The tasks of light decoders among those named. Raises ProbeError for one that is no task."""
+    """Return the named tasks for which light decoders are trained, which are all but MLM.
+
+    Raises:
+        ProbeError: a name is not a task.
+    """
     if unknown := [name for name in task_names if name not in (*layers, SENSES, MLM)]:
         names_known = ", ".join((*in_order(layers), SENSES, MLM))
         raise ProbeError(f"--tasks: expected some of {names_known}, or none, found {', '.join(unknown)}")
@@ -118,7 +123,7 @@ def _requested_tasks(task_names: Sequence[str], layers: Mapping[str, str]) -> tu
 
 
 def _subject_names(subject: Subject) -> dict[str, Any]:
-    """Label, run and seed of an encoder, as ``side_by_side`` takes them, and its gates."""
+    """Return label, run, seed and gates of an encoder under the keys that ``side_by_side`` expects."""
     gates = gate_grid(subject)
     names = {"label": subject.label, "run": subject.name, "seed": subject.seed, "variant": variant(subject.label)}
     return {**names, "gates": gates, "whole": subject.gates is None and bool(gates.all())}
@@ -129,14 +134,14 @@ def _subject_names(subject: Subject) -> dict[str, Any]:
 
 @dataclass(frozen=True, eq=False)
 class Pass:
-    """A batch, taken apart.
+    """The decomposition of one batch.
 
     Attributes:
-        words: places of its words among those of all sentences.
-        trace, hidden: of its tokens.
-        pieces: (N,), which of the tokens are sub-words of words, in the order of the words.
-        odd: (N,), whether the sub-word stands in an odd sentence.
-        first: the first piece of each word.
+        words: indices of the batch's words among the words of all sentences.
+        trace, hidden: ``maths.trace`` of the batch's tokens, and their hidden states.
+        pieces: (N,), indices of the tokens that are sub-words of words, in the order of the words.
+        is_odd: (N,), whether the sentence of the sub-word has an odd index.
+        first: index of the first sub-word of each word, counted among ``pieces``.
     """
 
     words: NDArray[np.int64]
@@ -147,17 +152,17 @@ class Pass:
     first: Tensor
 
     def mean(self, values: Tensor) -> Tensor:
-        """Over the sub-words of each word: (N, ...) in the order of pieces to (words, ...)."""
+        """Average over the sub-words of each word: (N, ...) in the order of ``pieces`` → (words, ...)."""
         order = torch.arange(len(self.pieces), device=values.device)
         return functional.embedding_bag(order, values.contiguous(), self.first, mode="mean")
 
     def by_word(self, stack: Tensor) -> Tensor:
-        """(K, N, H) to (K, words, H)."""
+        """Average each of K matrices over the sub-words of each word: (K, N, H) → (K, words, H)."""
         return torch.stack([self.mean(part) for part in stack])
 
 
 def passes(subject: Subject, sentences: Sequence[Sentence], device: str) -> Iterator[Pass]:
-    """All sentences, in batches of similar length."""
+    """Yield the decompositions of all sentences, in batches of similar length."""
     starts = np.concatenate([[0], np.cumsum([len(sentence) for sentence in sentences])])
     for rows, batch in batches(subject.encoder, sentences, device):
         traced, hidden, tokens = trace(subject.encoder, batch, subject.gates)
@@ -167,20 +172,27 @@ def passes(subject: Subject, sentences: Sequence[Sentence], device: str) -> Iter
 
 
 def dissect(subject: Subject, sentences: Sequence[Sentence], sample: int, request: Request) -> dict[str, Any]:
-    """Take apart all that an encoder says of some sentences.
+    """Decompose all hidden states that an encoder computes for some sentences.
 
     Args:
-        sample: M, words (at most) whose h and f are kept by layer, the same for all encoders.
+        sample: M, the largest number of words for which h and f of each layer are stored; the words are the same for
+            all encoders.
 
     Returns:
-        ``error``, the largest |i + h + f + c − e| over layers, tokens and features; ``largest``, the largest |e|;
-        ``pieces``, sub-words read; ``mu``, ``mu_sd`` (L + 1, T): mean and standard deviation over sub-words of μ after
-        the embeddings and each layer; ``word_mu`` (W, L + 1, T): mean over a word's sub-words; ``heads`` (L, A): mean μ
-        of each head in the last layer's vectors; ``linearity``: an entry a layer, between even and odd sentences;
-        ``last`` (T, W, H), a tensor: terms of the last layer, mean over a word's sub-words; ``added`` (L, 2, M, H).
+        A dictionary with these keys.
+        - ``error``: largest |i + h + f + c − e| over layers, tokens and features, with two significant digits;
+          ``largest``: largest |e|.
+        - ``pieces``: number of sub-words.
+        - ``mu``, ``mu_sd`` (L + 1, T): mean and standard deviation over sub-words of the importance μ, after the
+          embeddings and after each layer.
+        - ``word_mu`` (W, L + 1, T): mean μ over the sub-words of each word.
+        - ``heads`` (L, A): mean μ of each head in the last layer's vectors.
+        - ``linearity``: one entry for each layer, from ``linearity`` on the sentences with even and with odd index.
+        - ``last`` (T, W, H), a tensor: terms of the last layer, as means over the sub-words of each word.
+        - ``added`` (L, 2, M, H): h and f after each layer, for the sampled words.
 
     Raises:
-        EncoderError: it cannot be taken apart, or its parts do not sum to what it says.
+        EncoderError: the encoder cannot be decomposed, or the four terms do not sum to its hidden states.
     """
     places, width = subject.encoder.head_hooks, subject.encoder.hidden_size
     layers, words = places.layers, sum(map(len, sentences))
@@ -234,7 +246,11 @@ def dissect(subject: Subject, sentences: Sequence[Sentence], sample: int, reques
 
 
 def _reconstruction_error(stack: Tensor, full_state: Tensor, subject: Subject) -> float:
-    """The largest difference; raises EncoderError where it is more than rounding."""
+    """Return the largest |i + h + f + c − e|.
+
+    Raises:
+        EncoderError: the difference is larger than rounding errors explain.
+    """
     error, largest = float((stack.sum(0) - full_state).abs().amax()), float(full_state.abs().amax())
     if not error <= TOLERANCE * max(1.0, largest):
         raise EncoderError(
@@ -245,7 +261,7 @@ def _reconstruction_error(stack: Tensor, full_state: Tensor, subject: Subject) -
 
 
 def _last_terms(subject: Subject, sentences: Sequence[Sentence], request: Request) -> Tensor:
-    """(4, W, H): terms of the last layer only, mean over the sub-words of each word."""
+    """Return the terms of the last layer, (4, W, H), as means over the sub-words of each word."""
     terms = torch.zeros(4, sum(map(len, sentences)), subject.encoder.hidden_size)
     for batch in passes(subject, sentences, request.device):
         *_, stack = maths.terms(batch.trace)

@@ -1,4 +1,4 @@
-"""Views of an exact decomposition: tables, sentences and figures of a Result."""
+"""Tables, sentences and figures that show a Result of ``analyze dissection``."""
 
 import math
 from itertools import product
@@ -18,8 +18,9 @@ from mtlprune.layers import LAYERS, kind_of
 from mtlprune.runs.results import Result
 
 LONG = {"i": "input", "h": "heads", "f": "feed-forward", "c": "correction"}
+"""Term → its name in figures and tables."""
 _HUES = ("#78787e", "#56b4e9", "#e69f00", "#783c14")
-"""Colours of the terms, none of which is a task's."""
+"""Colours of the terms, which differ from the colours of tasks."""
 SCORES = {
     "tags": "accuracy",
     "spans": "entity F1",
@@ -28,27 +29,30 @@ SCORES = {
     "frames": "role accuracy",
     "label": "accuracy",
 }
+"""Kind of a layer → name of the score of its light decoders."""
 _BESIDE = {SENSES: "rolesets, learned net", NEAREST: "rolesets, 5 neighbours"}
+"""Task that is not a layer → its name in titles."""
 _BESIDE |= {MLM: "masked words, own head", LEARNT_MLM: "masked words, learnt projection"}
 READERS = {MLM: ", own head", LEARNT_MLM: ", learnt"}
-"""Who reads a sum of terms, where the two stand side by side."""
+"""Task of masked words → suffix of its column, because a table shows both ways of prediction."""
 _BASELINES = {SENSES: "most frequent sense", NEAREST: "most frequent sense", MLM: "most frequent piece"}
+"""Task that is not a layer → name of its baseline; tasks that are layers have the majority label."""
 _ALIKE_BELOW = 0.9
-"""A correlation of importance below which a term differs between encoders."""
+"""Correlation of the importance of a term in two encoders below which the term counts as different."""
 
 
 def _kind(result: Result, task: str) -> str:
-    """The kind of a layer; "" of another name."""
+    """Return the kind of the layer of a task; "" if the task is not a layer."""
     return "" if task in _BESIDE else kind_of({**LAYERS, **result.about["kinds"]}[task])
 
 
 def _score(result: Result, task: str) -> str:
-    """The name of its score."""
+    """Return the name of a task with its score, such as NER entity F1."""
     return _BESIDE.get(task) or f"{task.upper()} {SCORES[_kind(result, task)]}"
 
 
 def about(result: Result) -> str:
-    """Describe the data and the light decoders."""
+    """Describe the sentences that were read and the light decoders."""
     nets, train, seeds = result.about["nets"], result.about["train_sentences"], result.about["nets"]["seeds"]
     light = (
         f" Light decoders have {nets['hidden']} hidden units and make {nets['epochs']} passes over {train} sentences "
@@ -58,7 +62,7 @@ def about(result: Result) -> str:
 
 
 def findings(result: Result) -> list[str]:
-    """The main numbers, in sentences; comparisons only where there is something to compare."""
+    """Return the main numbers as sentences; comparisons only if the Result has encoders to compare."""
     facts, encoder_count = result.wide("encoders"), len(result.names)
     lines = [
         f"In {plural(encoder_count, 'encoder')} on {result.source} ({facts['pieces'].iloc[0]:.0f} sub-words), "
@@ -83,7 +87,7 @@ def findings(result: Result) -> list[str]:
 
 
 def _masked_words(result: Result) -> list[str]:
-    """What f alone and the whole vector predict, a sentence an encoder."""
+    """Return sentences, two for each encoder, on what f alone and the whole vector predict."""
     if "scores" not in result.frames:
         return []
     frame, lines = result.with_names("scores"), []
@@ -103,7 +107,7 @@ def _groups(frame: pd.DataFrame, *columns: str) -> Any:
 
 
 def _points(rows: pd.DataFrame) -> list[str]:
-    """Difference with its interval, in points."""
+    """Format differences with their intervals, in points."""
     points = rows[["value", "low", "high"]].map(_point).to_numpy()
     return [f"{value} [{low}, {high}]" for value, low, high in points]
 
@@ -128,7 +132,7 @@ def _linearity(result: Result) -> TableRows:
 
 
 def _by_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """Rows with the ``table`` and the ``column`` that they belong to: masked words by both readers go together."""
+    """Add the columns ``table`` and ``column``; both ways of predicting masked words share a table."""
     columns = frame["name"].astype(str) + frame["task"].map(READERS).fillna("")
     return frame.assign(table=frame["task"].replace(LEARNT_MLM, MLM), column=columns)
 
@@ -187,7 +191,7 @@ def _losses(result: Result) -> Grid | None:
 
 
 def _differences(result: Result) -> pd.DataFrame:
-    """Differences of subsets by pair of encoders."""
+    """Return the frame ``losses`` with ``pair``, which names both encoders, and ``points``, the formatted value."""
     frame = result.with_names("losses")
     if not len(frame):
         return frame
@@ -195,7 +199,7 @@ def _differences(result: Result) -> pd.DataFrame:
 
 
 def _correlations(result: Result) -> pd.DataFrame:
-    """The frame across with labels of both encoders in the order of display, ``encoder`` and ``partner``."""
+    """Return the frame ``across`` with both encoders' labels, ``encoder`` and ``partner``, in the order of display."""
     frame = result.with_names("across")
     if not len(frame):
         return frame.assign(encoder=[], partner=[])
@@ -221,7 +225,7 @@ def _across(result: Result) -> pd.DataFrame:
 
 
 def _gates(result: Result) -> pd.DataFrame:
-    """One row for each run with gates and encoder without."""
+    """Return one row for each pair of a run with gates and an encoder without gates."""
     if "gates" not in result.frames:
         return pd.DataFrame()
     p = result.wide("gates", "p")
@@ -302,7 +306,7 @@ def _panels(charts: list[Any], columns: int) -> Any:
 
 
 def _percent(frame: pd.DataFrame, digits: int) -> pd.DataFrame:
-    """Values in percent, also as words, and a word for the empty subset."""
+    """Convert values to percentages, add them as ``words``, and call the empty subset "none"."""
     named_rows = frame.replace({key: {"": "none"} for key in ("term", "other") if key in frame})
     return named_rows.assign(
         value=100 * named_rows["value"], words=[number(100 * value, digits) for value in named_rows["value"]]
@@ -334,7 +338,8 @@ def _agreement_figure(result: Result) -> Drawing:
     all_rows, charts = result.with_names("agreement"), []
     first = all_rows["name"].iloc[0]
     for (task,), rows in _groups(all_rows, "task"):
-        kind = "macro" if _kind(result, task) == "spans" else "micro"  # nearly every word is outside of spans
+        # For spans the micro F1 is always near 1, because most words are outside all spans.
+        kind = "macro" if _kind(result, task) == "spans" else "micro"
         rows = _percent(_within_and_between(result, task) if kind == "macro" else rows[rows["name"] == first], 0)
         rows = rows[rows["measure"] == kind]
         if len(rows):
@@ -343,9 +348,9 @@ def _agreement_figure(result: Result) -> Drawing:
 
 
 def _within_and_between(result: Result, task: str) -> pd.DataFrame:
-    """Agreement of the first encoder and of the task's own with themselves and with each other: by encoder and subset.
+    """Return agreement within and between the first encoder and a task's single-task encoder, by encoder and subset.
 
-    One without the other where the Result has no such pair.
+    Without such a single-task encoder the frame has only the agreement within the first encoder.
     """
     within, between = result.with_names("agreement"), result.with_names("tuned_agreement")
     within, between = within[within["task"] == task], between[between["task"] == task] if len(between) else between

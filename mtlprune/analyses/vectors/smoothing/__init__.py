@@ -7,7 +7,7 @@ from mtlprune.io.block import Block
 
 
 class SmoothingOptions(Block):
-    """The numbers of sentences in which heads are closed, and of permutations."""
+    """Options of ``analyze smoothing``: how many sentences head closing uses, and how many permutations tests draw."""
 
     closing: int = Field(default=64, ge=0, description="Number of sentences in which each head is closed in turn.")
     permutations: int = Field(

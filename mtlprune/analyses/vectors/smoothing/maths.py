@@ -1,22 +1,24 @@
-"""Over-smoothing: how alike the token vectors of a sentence are, and what a post-LN layer can do about it.
+"""Mathematics of over-smoothing: how alike a sentence's token vectors are, and how a post-LN layer can change that.
 
-Shi et al. (2022), "Revisiting Over-smoothing in BERT from the Perspective of Graph" (arXiv 2202.08625). M is the set of
-matrices whose rows are all equal; a layer that brings vectors nearer to M smooths. All statistics are of one sentence,
-over the tokens that ``mask`` names: padding counts for nothing. Pure functions in the dtype they are given; float64 is
-meant. NaN where a statistic is not defined (fewer than two tokens, no variation).
+Source: Shi et al. (2022), "Revisiting Over-smoothing in BERT from the Perspective of Graph" (arXiv 2202.08625). M is
+the set of matrices whose rows are all equal; a layer that moves token vectors closer to M smooths. Every statistic
+describes one sentence, over the tokens that ``mask`` marks; padding is ignored. All functions are pure and compute in
+the dtype of their arguments, which should be float64. A statistic is NaN where it is not defined (fewer than two
+tokens, no variation).
 
     d_M(H) = ‖(I − 11ᵀ/n) H‖_F         CosSim(H) = 1 / (n (n − 1)) · Σ_{i≠j} cos(h_i, h_j)
     λ(A) = ‖(I − 11ᵀ/n) A‖₂²           v = (1 + s²) (1 + √λ h s) / (σ₁ σ₂)        (Theorem 2)
 
-and how much of the spread of a sentence's words lies between gold labels, beside what would by chance:
+The second part of the file measures how much of the spread of a sentence's words lies between gold labels, compared
+with random labels:
 
     share = between / (between + within)        of d_M² over the words of a sentence (no special tokens)
 
-Words with labels drawn blindly have a share of (K − 1) / (n − 1) on average, exactly: n words of K different labels.
-The p-value is from permuting labels within sentences.
+If the n words of a sentence have K different labels, random orders of these labels have a share of (K − 1) / (n − 1) on
+average, exactly. The p-value comes from permuting labels within sentences.
 
-Letters for shapes: B sentences, T places, H hidden size, n heads, L layers (of hidden states, embeddings included), P
-permutations.
+Letters for shapes: B sentences, T token positions, H hidden size, n heads, L layers (of hidden states, embeddings
+included), P permutations.
 """
 
 import math
@@ -36,8 +38,10 @@ from mtlprune.sentence import NOT_ARGUMENTS, Sentence, Span
 
 
 def cosine(vectors: Tensor, mask: Tensor) -> Tensor:
-    """CosSim: mean cosine over pairs of different tokens. A vector of zeros has cosine 0 with all. (B,). ``vectors``:
-    (B, T, H); ``mask``: (B, T) of bool, which places are tokens."""
+    """Compute CosSim of each sentence, the mean cosine over pairs of different tokens: (B, T, H) → (B,).
+
+    A vector of zeros has cosine 0 with all vectors. ``mask``, (B, T) of bool, marks the positions that are tokens.
+    """
     units = functional.normalize(_masked(vectors, mask), dim=-1, eps=torch.finfo(vectors.dtype).tiny)
     counts = mask.sum(1).to(vectors)
     pairs = units.sum(1).square().sum(-1) - units.square().sum((1, 2))
@@ -45,32 +49,42 @@ def cosine(vectors: Tensor, mask: Tensor) -> Tensor:
 
 
 def centred(vectors: Tensor, mask: Tensor) -> Tensor:
-    """(I − 11ᵀ/n) H: each sentence's mean removed, zero where there is no token. (B, T, H)"""
+    """Compute (I − 11ᵀ/n) H, in which each sentence's mean vector is subtracted: (B, T, H); zero at padding."""
     masked = _masked(vectors, mask)
     return _masked(vectors - masked.sum(1, keepdim=True) / mask.sum(1).clamp(min=1).to(vectors)[:, None, None], mask)
 
 
 def distance(vectors: Tensor, mask: Tensor) -> Tensor:
-    """d_M: how far the token vectors are from all being equal. (B,)"""
+    """Compute d_M, the distance of the token vectors from the nearest matrix of equal rows: (B, T, H) → (B,)."""
     return centred(vectors, mask).square().sum((1, 2)).sqrt()
 
 
 def relative_distance(vectors: Tensor, mask: Tensor) -> Tensor:
-    """d_M / ‖H‖_F, in [0, 1]. (B,)"""
+    """Compute d_M / ‖H‖_F, which lies in [0, 1]: (B, T, H) → (B,)."""
     size = _masked(vectors, mask).square().sum((1, 2)).sqrt()
     return distance(vectors, mask) / torch.where(size > 0, size, torch.nan)
 
 
 def least_deviation(inputs: Tensor, mask: Tensor, epsilon: float = 0.0) -> Tensor:
-    """σ: the smallest standard deviation over the features (biased) that a LayerNorm finds among the tokens. (B,)
-    ``inputs``: (B, T, H), what the LayerNorm reads; ``epsilon``: what it adds to the variance."""
+    """Compute σ, the smallest (biased) standard deviation over features among the tokens of each sentence. (B,)
+
+    Args:
+        inputs: (B, T, H), the vectors that a LayerNorm reads.
+        epsilon: constant that the LayerNorm adds to the variance.
+    """
     deviations = (inputs.var(-1, correction=0) + epsilon).sqrt()
     return deviations.masked_fill(~mask, torch.inf).amin(1)
 
 
 def mixing(attention: Tensor, mask: Tensor) -> Tensor:
-    """λ of each head: the largest eigenvalue of Aᵀ (I − 11ᵀ/n) A. 0: every token gets the same; it can exceed 1. (B, n)
-    ``attention``: (B, n, T, T), rows are the attending; ``mask``: (B, T)."""
+    """Compute λ of each head, the largest eigenvalue of Aᵀ (I − 11ᵀ/n) A: (B, n, T, T) → (B, n).
+
+    λ is 0 if all tokens attend in the same way, and it can exceed 1. The rows of ``attention`` are the attending
+    tokens.
+
+    Raises:
+        ValueError: padding precedes a token in ``mask``, (B, T).
+    """
     width = int(mask.sum(1).amax())
     if bool(mask[:, width:].any()):
         raise ValueError("mixing needs the tokens of each sentence in front of its padding")
@@ -81,25 +95,27 @@ def mixing(attention: Tensor, mask: Tensor) -> Tensor:
 
 
 class Bound(NamedTuple):
-    """The factors of a bound on d_M after / d_M before; ``norm`` and ``attention`` are (B,)."""
+    """Factors of an upper bound on d_M after a layer divided by d_M before the layer."""
 
     norm: Tensor
-    """Of the two LayerNorms: g₁ g₂ / (σ₁ σ₂)."""
+    """(B,): factor of the two LayerNorms, g₁ g₂ / (σ₁ σ₂)."""
     feed_forward: float
+    """Factor of the feed-forward part, the same for all sentences."""
     attention: Tensor
+    """(B,): factor of the attention part."""
 
     @property
     def value(self) -> Tensor:
-        """(B,): their product."""
+        """The bound of each sentence, (B,): the product of its three factors."""
         return self.norm * self.feed_forward * self.attention
 
 
 def published_factor(layer: LayerNorms, sigma1: Tensor, sigma2: Tensor, mixings: Tensor) -> Tensor:
-    """v of Theorem 2. It leaves out the gains of the LayerNorms and takes the activation for a ReLU. (B,)
+    """Compute the factor v of Theorem 2, (B,). It ignores the gains of the LayerNorms and assumes a ReLU activation.
 
     Args:
         sigma1, sigma2: (B,), without epsilon.
-        mixings: (B, n), λ of each head; the largest of those that are not closed counts.
+        mixings: (B, n), λ of each head; v uses the largest λ among open heads.
     """
     s = layer.largest
     largest = mixings.masked_fill(layer.heads.to(mixings) == 0, 0.0)
@@ -108,11 +124,16 @@ def published_factor(layer: LayerNorms, sigma1: Tensor, sigma2: Tensor, mixings:
 
 
 def rigorous_bound(layer: LayerNorms, sigma1: Tensor, sigma2: Tensor, mixings: Tensor) -> Bound:
-    """A bound that holds for real layers: gains, epsilon, the slope of the activation, gates, each head by itself.
-    ``sigma1``, ``sigma2``: (B,), epsilon included; ``mixings``: (B, n), λ of each head.
+    """Compute a bound on d_M after / d_M before that holds for real layers.
 
-    d_M² is a mean of squared distances between pairs of tokens, so every block that treats tokens alike is as Lipschitz
-    for d_M as it is for a token; LayerNorm is gain / σ-Lipschitz on the tokens there are, a projection outwards.
+    In contrast to the published factor, it includes the gains and epsilon of LayerNorms, the slope of the activation,
+    gates, and the λ of every head. d_M² is a mean of squared distances between pairs of tokens, so a block that treats
+    all tokens alike has the same Lipschitz constant for d_M as for a single token. A LayerNorm has the Lipschitz
+    constant gain / σ on the tokens of the sentence, because it is a projection from outside a ball onto this ball.
+
+    Args:
+        sigma1, sigma2: (B,), epsilon included.
+        mixings: (B, n), λ of each head.
     """
     norm = layer.gains[0] * layer.gains[1] / (sigma1 * sigma2)
     attention = 1 + (mixings.sqrt() * layer.heads.to(mixings)).sum(1)
@@ -120,10 +141,10 @@ def rigorous_bound(layer: LayerNorms, sigma1: Tensor, sigma2: Tensor, mixings: T
 
 
 def shares_of_dimensions(mean_unit: Tensor) -> Tensor:
-    """Share of each dimension in the expected cosine of two tokens of a corpus (sums to 1). ``mean_unit``: (..., H),
-    the mean over tokens of their vectors at length 1.
+    """Compute the share of each dimension in the expected cosine of two tokens of a corpus; shares sum to 1. (..., H)
 
-    Timkey and van Schijndel (2021), over independent pairs: E[u_i]² / Σ_j E[u_j]², u the token vectors at length 1.
+    Timkey and van Schijndel (2021), over independent pairs: E[u_i]² / Σ_j E[u_j]², where u are token vectors scaled to
+    length 1. ``mean_unit``, (..., H), is E[u].
     """
     squares = mean_unit.square()
     return squares / squares.sum(-1, keepdim=True)
@@ -137,15 +158,19 @@ def _masked(vectors: Tensor, mask: Tensor) -> Tensor:
 
 _NO_ROLE = "O"
 ROOM = 2**24
-"""Numbers held at a time while permuting."""
+"""Largest number of values that one block of permutations holds in memory."""
 
 
 def word_labels(sentence: Sentence, task: str) -> list[str] | None:
-    """A label a word; None where the layer is unknown, or belongs to the whole sentence.
+    """Return one label for each word of a sentence; None where the layer is missing or belongs to the whole sentence.
 
-    tags: its tag. spans: the type of the entity it is in, or O. tree: its relation. brackets: the label of the smallest
-    bracket around it, or O. frames: the role of the smallest argument around it, of whatever predicate; V for a
-    predicate that is in no argument; else O.
+    Depending on the kind of the layer, the label of a word is
+    - tags: its tag;
+    - spans: the type of its entity, or O;
+    - tree: its relation;
+    - brackets: the label of the smallest bracket around it, or O;
+    - frames: the role of the smallest argument around it, of any predicate; V for a predicate outside all arguments;
+      otherwise O.
     """
     kind = sentence.kind(task)
     if kind is None or kind_of(kind) in OF_SENTENCES:
@@ -160,6 +185,7 @@ def _roles(frames: Any, words: int) -> list[str]:
 
 
 def _smallest(spans: Sequence[Span], otherwise: list[str]) -> list[str]:
+    """Label each word with the smallest span around it; a word outside all spans keeps its label of ``otherwise``."""
     labels = list(otherwise)
     for span in sorted(spans, key=lambda span: span.start - span.end):  # the largest first; of equal ones the last wins
         labels[span.start : span.end] = [span.label] * (span.end - span.start)
@@ -176,14 +202,14 @@ _WORD_LABELS: dict[str, Callable[[Any, int], list[str]]] = {
 
 
 def between_shares(grams: Tensor, labels: Tensor) -> Tensor:
-    """The share of d_M² between labels.
+    """Compute the share of d_M² that lies between labels.
 
     Args:
         grams: (B, L, T, T), inner products of centred word vectors, zero beyond a sentence's words.
-        labels: (B, P, T), numbers from 0; −1 beyond its words.
+        labels: (B, P, T), labels as numbers from 0; −1 beyond a sentence's words.
 
     Returns:
-        (B, P, L); 0 where all vectors are equal.
+        (B, P, L); 0 where all vectors of a sentence are equal.
     """
     same_label = (labels[..., :, None] == labels[..., None, :]) & (labels[..., None, :] >= 0)  # (B, P, T, T)
     weights = same_label / same_label.sum(-1, keepdim=True).clamp(min=1)
@@ -193,15 +219,15 @@ def between_shares(grams: Tensor, labels: Tensor) -> Tensor:
 
 
 def permuted(labels: Tensor, permutations: int, generator: torch.Generator) -> Tensor:
-    """Labels of each sentence in random orders: (B, T) to (B, P, T); −1 (no word) stays where it is."""
+    """Permute the labels of each sentence at random: (B, T) → (B, P, T); −1 (padding) keeps its position."""
     keys = torch.rand(len(labels), permutations, labels.shape[1], generator=generator)
-    keys = keys.masked_fill((labels < 0)[:, None].cpu(), 2.0)  # stable, and last
+    keys = keys.masked_fill((labels < 0)[:, None].cpu(), 2.0)  # padding sorts last, and a stable sort keeps its order
     order = keys.argsort(dim=-1, stable=True).to(labels.device)
     return labels[:, None].expand_as(order).gather(2, order)
 
 
 def word_grams(observation: Observation) -> Tensor:
-    """Inner products of word vectors, the sentence's mean removed, for each hidden state: (B, L + 1, T, T)."""
+    """Compute inner products of a sentence's centred word vectors, for each hidden state: (B, L + 1, T, T)."""
     sizes = observation.batch.sizes
     words = observation.word_vectors(torch.stack(observation.hidden, 2))  # (N, L + 1, H)
     word_table = table(words, sizes, max(sizes)).transpose(1, 2)  # (B, L + 1, T, H)
@@ -213,8 +239,11 @@ def word_grams(observation: Observation) -> Tensor:
 
 
 class LabelSplit:
-    """Sums over sentences for one task. A sentence counts if it has 3 words or more, of 2 labels or more, but not each
-    word a label of its own."""
+    """Accumulate the spread between and within gold labels over sentences, for one task.
+
+    A sentence counts if it has at least 3 words and at least 2 different labels, unless all its labels differ: the
+    share of other sentences does not depend on the order of their labels.
+    """
 
     def __init__(self, task: str, layers: int, permutations: int, seed: int) -> None:
         self.task, self.layers, self.permutations = task, layers, permutations
@@ -224,7 +253,7 @@ class LabelSplit:
         self.generator = torch.Generator().manual_seed(seed)
 
     def add(self, sentences: Sequence[Sentence], grams: Tensor) -> None:
-        """Count a batch: its sentences, and (B, L, T, T) of :func:`between_shares`."""
+        """Add a batch of sentences, with ``grams`` (B, L, T, T) as in :func:`between_shares`."""
         width = grams.shape[-1]
         rows, numbers, chances = [], [], []
         for row, sentence in enumerate(sentences):
@@ -252,7 +281,10 @@ class LabelSplit:
             self.null[first : first + number] += null_shares.sum(0).cpu().double().numpy()
 
     def records(self) -> Iterator[dict[str, Any]]:
-        """Means over sentences by layer, as rows of a frame, and p of ``share``; none where no sentence counted."""
+        """Yield means over sentences by layer as rows of the frame ``labels``, with p of ``share``.
+
+        Nothing is yielded if no sentence counted.
+        """
         n, near = self.sentences, 1e-9 * np.abs(self.share).max()
         for layer in range(self.layers if n else 0):
             share, null = self.share[layer], self.null[:, layer]

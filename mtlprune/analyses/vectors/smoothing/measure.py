@@ -1,12 +1,14 @@
-"""Over-smoothing of encoders and runs, read off the sentences of a corpus batch by batch.
+"""Measure over-smoothing in encoders and runs on the sentences of a corpus, batch by batch (``analyze smoothing``).
 
     result = measure(Request(["minilm", "runs/pos"], Path("data/ewt5"), SmoothingOptions()))
 
-Two passes over the sentences (the first for the corpus mean), one over a sample in which each head is closed in turn.
-Tokens are sub-words with special tokens ([CLS], [SEP]) unless a name says otherwise: attention rests on special tokens,
-so the bound would not hold without them. Words (label split) are means of their sub-words, without special tokens.
+The analysis reads all sentences twice (the first pass computes the mean vector of the corpus), and then reads a sample
+of sentences once for every open head with this head closed. Tokens are sub-words with special tokens ([CLS], [SEP])
+unless a name says otherwise: attention rests on special tokens, so the bound would not hold without them. Words (label
+split) are means of their sub-words, without special tokens.
 
-Letters for shapes: S sentences, B of a batch, T places, H hidden size, L layers, A heads a layer, n heads it has now.
+Letters for shapes: S sentences of the corpus, B sentences of a batch, T token positions, H hidden size, L layers, A
+heads of a layer, n heads that a layer still has after removal.
 """
 
 from collections.abc import Iterator
@@ -42,41 +44,52 @@ from mtlprune.sentence import declared
 from mtlprune.statistics.permutation import spearman
 
 _OUTLIERS = 3
-"""Dimensions left out for ``cosine_without_outliers``: those that give most to the expected cosine."""
+"""Number of dimensions left out for ``cosine_without_outliers``: those that contribute most to the expected cosine."""
 STATES = ("cosine", "cosine_centred", "cosine_without_outliers", "cosine_pieces", "distance", "relative_distance")
-"""Of hidden states: L + 1 a sentence, the embeddings first; of a fusion also of the vectors it makes of them."""
+"""Measures of hidden states: L + 1 values for each sentence, with the embeddings first.
+
+A fusion adds a value for the vectors that it makes of the hidden states.
+"""
 CHANGED_MEASURES = ("cosine", "cosine_centred", "relative_distance")
 """Measures of fused vectors that are compared with those of the last layer, sentence by sentence."""
 STEPS = ("ratio", "mixing")
-"""Of layers: L a sentence."""
+"""Measures of a layer (change from its input to its output, and attention): L values for each sentence."""
 BOUNDS = ("sigma1", "sigma2", "published", "bound", "bound_norm", "bound_attention")
-"""The same, of post-LN layers only."""
+"""Measures of a layer that are defined only for post-LN layers: L values for each sentence."""
 EFFECTS = ("effect", "effect_last", "cosine_effect", "cosine_effect_last")
+"""Effects of closing one head (open minus closed) on log d_M and CosSim, after its layer and after the last layer."""
 COMPARED = ("mixing", "amplification", *EFFECTS)
 """Measures of heads that are compared by how many tasks claim a head."""
 POINTS = 120
-"""Sentences whose σ₁σ₂ and CosSim stand in the frame ``points``, for the figure."""
+"""Number of sentences whose σ₁σ₂ and CosSim are stored in the frame ``points``, for the figure."""
 Columns = dict[str, NDArray[np.float64]]
+"""Name of a measure → its values."""
 
 
 def measure(request: Request) -> Result:
-    """All subjects, and heads by claims. Frames, layers and heads from 1 (layer 0: the embeddings):
+    """Measure over-smoothing in every encoder and run of a request, and compare heads by claims.
 
-    - ``layers``: STATES, STEPS and BOUNDS over sentences (``spread``); of post-LN layers the norms and gains behind the
-      bound, and of σ₁σ₂ over sentences ``product``, ``least``, ``above_one`` and ``spearman`` with CosSim; of a fusion
-      ``fusion`` and ``fusion_sd``, the weight that it gives the layer, over tokens.
-    - ``fused``: STATES of fused vectors over sentences, and ``_change`` of CHANGED, fused minus last layer.
-    - ``encoders``: ``tokens`` (a sentence), ``closed_on``, and how near the ratio comes to ``bound`` and ``published``
-      (``_nearest``, ``_exceeded``).
-    - ``labels``: by task ``maths.LabelSplit.records``; p of share.
-    - ``heads``: ``gate``, ``mixing``, ``norm``, ``amplification``, EFFECTS with their standard errors (``_se``).
-      Effects are open minus closed: d_M as a difference of logarithms, so below 0 the head smooths.
-    - ``points``, ``sentences``: wide.
-    - ``claims``, ``tests``: of ``compared``.
+    The Result has these frames, in which layers and heads count from 1 and layer 0 is the embeddings:
+
+    - ``layers``: STATES, STEPS and BOUNDS, as means and quantiles over sentences (``quantile_rows``). For post-LN
+      layers also the norms and gains behind the bound. For σ₁σ₂ over sentences ``product``, ``least`` (the minimum),
+      ``above_one`` (the share above 1) and ``spearman`` (correlation with CosSim). For a fusion ``fusion`` and
+      ``fusion_sd``: mean and standard deviation, over tokens, of the weight that it gives the layer.
+    - ``fused``: STATES of fused vectors over sentences, and with the suffix ``_change`` those of CHANGED_MEASURES as
+      fused vectors minus last layer.
+    - ``encoders``: ``tokens`` (mean number of tokens of a sentence), ``closed_on`` (number of sentences in which heads
+      are closed), and how closely the ratio of d_M approaches ``bound`` and ``published`` (``_nearest`` is the largest
+      quotient, ``_exceeded`` the number of times it is above 1).
+    - ``labels``: for each task the rows of ``maths.LabelSplit.records``, with a p-value for ``share``.
+    - ``heads``: ``gate``, ``mixing``, ``norm``, ``amplification``, and EFFECTS with their standard errors (``_se``).
+      Effects are values with the head open minus values with the head closed. For d_M the effect is a difference of
+      logarithms, so the head smooths if it is below 0.
+    - ``points``, ``sentences``: measures of single sentences, with one column for each measure.
+    - ``claims``, ``tests``: the frames of ``compared``.
 
     Raises:
-        ClaimError: claims that cannot be read, or that are of no encoder that is measured.
-        EncoderError, RunError: a subject cannot be loaded, or its heads are not known.
+        ClaimError: claims cannot be read, or belong to no encoder that is measured.
+        EncoderError, RunError: a subject cannot be loaded, or mtlprune does not know where its heads are.
     """
     groups = groups_of(request.claims, find_sources(request.names))
     corpora = [replace(request, corpus=corpus) for corpus in (request.corpus, *request.further)]
@@ -84,7 +97,7 @@ def measure(request: Request) -> Result:
 
 
 def _of_one(request: Request) -> Result:
-    """All subjects on one corpus."""
+    """Measure every encoder and run of a request on its first corpus."""
     reading = read_request(request)
     return survey(
         "smoothing", reading, request, lambda subject: SmoothingSurvey(reading, subject, request).run()
@@ -92,7 +105,7 @@ def _of_one(request: Request) -> Result:
 
 
 class SmoothingSurvey:
-    """The passes over one subject."""
+    """Run the forward passes that this analysis needs over one subject (an encoder with its gates)."""
 
     def __init__(self, reading: Reading, subject: Subject, request: Request) -> None:
         self.reading, self.subject, self.request = reading, subject, request
@@ -106,7 +119,7 @@ class SmoothingSurvey:
 
     @torch.no_grad()
     def run(self) -> SubjectResult:
-        """All passes."""
+        """Run all passes and return the frames of this subject, with a note if it is not a post-LN encoder."""
         self.mean, unit = self._corpus_mean()
         shares = maths.shares_of_dimensions(unit)  # (L + 1, H)
         top = shares.topk(min(_OUTLIERS, shares.shape[1]))
@@ -143,7 +156,10 @@ class SmoothingSurvey:
         return SubjectResult(frames, notes=[f"{self.subject.label}: {self.refused}."] if self.refused else [])
 
     def _corpus_mean(self) -> tuple[Tensor, Tensor]:
-        """(L + 1, H) each, L + 2 of a fusion: the mean over all tokens of their vectors, and of these at length 1."""
+        """Return the mean token vector of each layer, and the mean of the token vectors scaled to length 1.
+
+        Both have the shape (L + 1, H), or (L + 2, H) for an encoder with a fusion.
+        """
         sums = units = torch.zeros(())
         tokens = 0
         for _, observation in self.reading.observations(self.subject, {"hidden"}, self.request):
@@ -156,13 +172,16 @@ class SmoothingSurvey:
         return sums / tokens, units / tokens
 
     def _all_sentences(self) -> Columns:
-        """STATES (S, L + 1, of a fusion L + 2), STEPS and BOUNDS (S, L), and ``tokens`` (S,)."""
+        """Return STATES (S, L + 1), with a fusion (S, L + 2), STEPS and BOUNDS (S, L), and ``tokens`` (S,).
+
+        The pass also fills ``sums`` (λ of heads), ``weights`` (of a fusion) and ``splits`` (spread between labels).
+        """
         count, seed = len(self.reading.sentences), self.request.seed
         columns: Columns = {name: np.full((count, self.layers + (2 if self.fusion else 1)), np.nan) for name in STATES}
         columns |= {name: np.full((count, self.layers), np.nan) for name in STEPS + (() if self.refused else BOUNDS)}
         columns["tokens"] = np.zeros(count)
-        self.sums = np.zeros((self.layers, self.heads))  # of λ
-        self.weights: list[Tensor] = []  # of a fusion, (tokens, layers that it joins) a batch
+        self.sums = np.zeros((self.layers, self.heads))  # of λ over sentences, (L, A)
+        self.weights: list[Tensor] = []  # of a fusion; (tokens, layers that it joins) for each batch
         self.splits = [
             LabelSplit(task, self.layers + 1, self.options.permutations, seed)
             for task in declared(self.reading.sentences)
@@ -183,7 +202,7 @@ class SmoothingSurvey:
         return columns
 
     def _states(self, observation: Observation) -> dict[str, Tensor]:
-        """STATES, (L + 1, B) each, (L + 2, B) of a fusion."""
+        """Return STATES, (L + 1, B) each, or (L + 2, B) with a fusion."""
         mask, pieces = observation.batch.attention_mask.bool(), observation.batch.source >= 0
         columns = []
         for hidden, mean, inside in zip(self._vectors(observation), self.mean, self.inside, strict=True):
@@ -197,7 +216,7 @@ class SmoothingSurvey:
         }
 
     def _vectors(self, observation: Observation) -> list[Tensor]:
-        """Hidden states, and of a fusion the vectors that it makes of them, which decoders read."""
+        """Return the hidden states, followed by the fused vectors that decoders read if the encoder has a fusion."""
         return (
             observation.hidden
             if self.fusion is None
@@ -205,14 +224,14 @@ class SmoothingSurvey:
         )
 
     def _weights(self) -> Iterator[dict[str, Any]]:
-        """Yield rows of the weight that a fusion gives each layer; none without a fusion."""
+        """Yield rows with the weight that a fusion gives each layer; yield nothing without a fusion."""
         if self.fusion:
             weights = torch.cat(self.weights)
             for layer, mean, deviation in zip(self.fusion.joined_layers, weights.mean(0), weights.std(0), strict=True):
                 yield from _measured(layer, fusion=float(mean), fusion_sd=float(deviation))
 
     def _steps(self, observation: Observation) -> dict[str, Tensor]:
-        """``mixing`` and BOUNDS, (L, B) each; λ of heads is summed on the way."""
+        """Return ``mixing`` and BOUNDS, (L, B) each, and add λ of every head to ``sums``."""
         mask = observation.batch.attention_mask.bool()
         columns: dict[str, list[Tensor]] = {"mixing": []}
         for layer in range(self.layers):
@@ -235,6 +254,7 @@ class SmoothingSurvey:
         return {name: torch.stack(values) for name, values in columns.items()}
 
     def _of_heads(self) -> Columns:
+        """Return gate, mean λ, norm and amplification of every head, (L, A) each; NaN for removed heads."""
         shape = self.layers, self.heads
         norm, mixings = np.full(shape, np.nan), np.full(shape, np.nan)
         for layer, heads_of_layer in enumerate(map(list, self.kept_heads)):
@@ -244,12 +264,16 @@ class SmoothingSurvey:
         return {"gate": gate_grid(self.subject), "mixing": mixings, "norm": norm, "amplification": amplification}
 
     def _layers(self, columns: Columns) -> Iterator[dict[str, Any]]:
+        """Yield the mean and quantiles over sentences of every measure and layer.
+
+        Measures with L columns start at layer 1, and measures with L + 1 columns start at layer 0, the embeddings.
+        """
         for name, values in columns.items():
             for layer, column in enumerate(values.T, self.layers + 1 - values.shape[1]):
                 yield from ({"layer": layer, **row} for row in quantile_rows(name, column))
 
     def _sentences(self, columns: Columns, tokens: NDArray[np.float64]) -> pd.DataFrame:
-        """One row a layer and sentence."""
+        """Return the frame ``sentences``, with one row for each layer and sentence."""
         ids, depth = [sentence.id for sentence in self.reading.sentences], self.layers + 1
         layers, sizes = np.repeat(np.arange(depth), len(ids)), np.tile(tokens.astype(np.int32), depth)
         frame = pd.DataFrame({"layer": layers, "sentence": ids * depth, "tokens": sizes})
@@ -260,7 +284,7 @@ class SmoothingSurvey:
         return frame
 
     def _constants(self) -> Iterator[dict[str, Any]]:
-        """Yield rows of what does not depend on sentences; none where the encoder is not post-LN."""
+        """Yield rows of norms and gains, which do not depend on sentences; none for encoders that are not post-LN."""
         for layer, part in enumerate(self.post_norm or (), 1):
             inner, outer = part.feed_forward
             values = {"gain1": part.gains[0], "gain2": part.gains[1], "inner": inner, "outer": outer}
@@ -268,7 +292,12 @@ class SmoothingSurvey:
             yield from _measured(layer, **values)
 
     def _effects(self) -> tuple[Columns, int]:
-        """EFFECTS of closing each head, and their standard errors, over a sample of sentences."""
+        """Close each open head in turn on a sample of sentences.
+
+        Returns:
+            EFFECTS and their standard errors over sentences, (L, A) each and NaN for closed or removed heads, and the
+            number of sentences of the sample.
+        """
         number = min(self.options.closing, len(self.reading.sentences))
         sentence_rows = np.random.default_rng([self.request.seed, 61]).permutation(len(self.reading.sentences))[:number]
         sample = [self.reading.sentences[row] for row in sorted(sentence_rows)]
@@ -299,22 +328,23 @@ class SmoothingSurvey:
 
 
 def _joined(observation: Observation) -> list[Tensor]:
-    """The states after each layer, as a fusion reads them."""
+    """Return the hidden states after each layer, without the embeddings, as a fusion reads them."""
     return [*observation.hidden[1:-1], observation.last]
 
 
 def _smoothness(hidden: Tensor, mask: Tensor) -> Tensor:
-    """(2, B): log d_M and CosSim."""
+    """Return log d_M and CosSim of each sentence, (2, B)."""
     vectors = hidden.double()
     return torch.stack([maths.distance(vectors, mask).log(), maths.cosine(vectors, mask)])
 
 
 def _measured(layer: int, **values: float) -> Iterator[dict[str, Any]]:
+    """Yield one row of the frame ``layers`` for each value."""
     yield from ({"layer": layer, "measure": name, "value": value} for name, value in values.items())
 
 
 def _sigma(products: NDArray[np.float64], after: NDArray[np.float64]) -> Iterator[dict[str, Any]]:
-    """σ₁σ₂ and CosSim after the layer, (S, L) each, over sentences."""
+    """Yield rows that summarise σ₁σ₂ and its correlation with CosSim over sentences; both arguments are (S, L)."""
     for layer, (product, cosine) in enumerate(zip(products.T, after.T, strict=True), 1):
         above, least = float((product > 1).mean()), float(product.min())
         yield from ({"layer": layer, **row} for row in quantile_rows("product", product))
@@ -322,7 +352,7 @@ def _sigma(products: NDArray[np.float64], after: NDArray[np.float64]) -> Iterato
 
 
 def _points(products: NDArray[np.float64], after: NDArray[np.float64]) -> pd.DataFrame:
-    """Both of POINTS sentences, the same in each layer."""
+    """Return σ₁σ₂ and CosSim of POINTS sentences, evenly spaced in the corpus and the same in each layer."""
     rows = np.linspace(0, len(products) - 1, min(POINTS, len(products))).round().astype(int)
     layers = np.repeat(np.arange(1, products.shape[1] + 1), len(rows))
     return pd.DataFrame(

@@ -1,4 +1,4 @@
-"""Views of over-smoothing: tables, sentences and figures of a Result."""
+"""Tables, sentences and figures that show a Result of ``analyze smoothing``."""
 
 import math
 
@@ -22,10 +22,11 @@ MEASURES = {
     "cosine_effect": "Δ CosSim after its layer",
     "cosine_effect_last": "Δ CosSim at the end",
 }
+"""Measure of the frame ``heads`` → its name in the table of tests."""
 
 
 def about(result: Result) -> str:
-    """Describe the data, the tokens and the closing of heads."""
+    """Describe the sentences that were read, which tokens count, and on how many sentences heads were closed."""
     facts = result.about
     return (
         f"{result.origin} {_TOKENS} Heads were closed one by one in  "
@@ -34,7 +35,7 @@ def about(result: Result) -> str:
 
 
 def findings(result: Result) -> list[str]:
-    """The main numbers, in sentences."""
+    """Return the main numbers as sentences: change over layers, tightness of the bound, fused vectors, claims."""
     layers, facts = result.wide("layers"), result.wide("encoders").set_index("name")
     sentences = []
     for name, rows in layers.groupby("name", observed=True):
@@ -73,8 +74,11 @@ def _corpora(result: Result) -> pd.DataFrame:
 
 
 def _by_corpus(result: Result) -> pd.DataFrame:
-    """Means of the last layer, a row an encoder and corpus, with ``corpus`` and ``of`` (the encoder); none of one
-    corpus or without bounds."""
+    """Return the means of the last layer, with one row for each encoder and corpus.
+
+    The columns ``corpus`` and ``of`` (the encoder) name the row. The frame is empty if the Result covers only one
+    corpus, or if σ₁σ₂ is not defined for its encoders.
+    """
     names = {
         name: entry for name, entry in zip(result.names, result.about["encoders"], strict=True) if "corpus" in entry
     }
@@ -143,6 +147,7 @@ CURVES = {
     "distance": ("d_M", "d_M"),
     "ratio": ("ratio of d_M, after / before", "ratio"),
 }
+"""Measure of the frame ``layers`` that is drawn layer by layer → title of its panel and of its y-axis."""
 
 
 def _curves(result: Result) -> AnyChart:

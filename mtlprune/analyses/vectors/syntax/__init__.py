@@ -9,7 +9,7 @@ from mtlprune.io.block import Block
 
 
 class SyntaxOptions(Block):
-    """Minimal pairs beside trees."""
+    """Options of ``analyze syntax``: minimal pairs of BLiMP, which are scored in addition to trees."""
 
     blimp: Path | None = Field(
         default=None, description="Folder that data_scripts/blimp.py made, whose minimal pairs are also scored."

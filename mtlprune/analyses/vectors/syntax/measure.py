@@ -1,6 +1,10 @@
-"""Arcs that heads find, and vectors of sentences for their dimension: one pass over each encoder; minimal pairs.
+"""Measure which heads find dependency arcs, the dimension of sentence vectors, and minimal pairs (``analyze syntax``).
 
-Letters for shapes: P sentences of which vectors are kept, L layers, A heads a layer, H heads that are there.
+The analysis runs one pass over the sentences for each encoder, and further passes over minimal pairs if they are
+requested.
+
+Letters for shapes: B sentences of a batch, P sentences whose vectors are stored, L layers, A heads of a layer, n heads
+of all layers that were not removed, d values of a head, H hidden size.
 """
 
 from collections.abc import Iterator, Sequence
@@ -37,25 +41,30 @@ from mtlprune.statistics.permutation import layered_rank_test, spearman
 from mtlprune.statistics.twonn import DimensionError, likelihood, twonn
 
 CLOUD = 1000
-"""Sentences at most whose vectors' dimension is estimated: it grows with their number, so all encoders get as many."""
+"""Largest number of sentences whose vectors are used to estimate a dimension.
+
+The estimate grows with the number of vectors, so all encoders use the same number.
+"""
 PERMUTATIONS = 9999
+"""Number of permutations of heads within layers, in the test of gates against UAS."""
 _DIGITS = 4
-"""Of what is stored."""
+"""Number of decimals of stored values."""
 Rows = Iterator[dict[str, Any]]
 
 
 def measure(request: Request) -> Result:
-    """Arcs that heads find, minimal pairs and dimensions of vectors, for all subjects on the same sentences.
+    """Measure arcs that heads find, minimal pairs and dimensions of vectors, for all subjects on the same sentences.
 
-    ``frames.yaml`` declares the frames. Layers and heads are numbered from 1. ``about`` has the numbers of ``tokens``
-    and ``arcs``, the ``least`` number of words of a relation, and the best ``offset`` for all relations. A measure
-    that ends in ``_held_out`` is chosen on one half of the sentences and scored on the other, in both directions.
-    Roots and punctuation count in ``uas_single``, where a root is never found. ``uas_best`` weights the best head of
-    each listed relation by the number of its words.
+    ``frames.yaml`` declares the frames. Layers and heads count from 1. ``about`` contains the numbers of ``tokens`` and
+    ``arcs``, the smallest number of words of a listed relation (``least``), and the best fixed ``offset``. For a
+    measure that ends in ``_held_out``, the head is chosen on one half of the sentences and scored on the other, and
+    again with the halves exchanged. ``uas_single`` includes roots and punctuation; a root is never found. ``uas_best``
+    is the mean of the best heads of all listed relations, weighted by the number of words of each relation.
 
     Raises:
         ArcError: no sentence has a tree.
-        CorpusError, EncoderError, RunError: what cannot be loaded; no name can judge minimal pairs that are asked for.
+        CorpusError, EncoderError, RunError: a corpus, encoder or run cannot be loaded; or minimal pairs are requested,
+            but no named encoder can score them.
     """
     judges, refusals, paradigms = dict[str, MaskedLanguageModel](), dict[str, str](), list[Paradigm]()
     if request.options.blimp is not None:
@@ -96,7 +105,12 @@ def measure(request: Request) -> Result:
 
 
 class MeasuredHeads(NamedTuple):
-    """Rows of the frame ``encoders`` that need no other encoder, and what is compared with the first encoder."""
+    """Measures of one encoder that ``measure`` needs after all encoders were read.
+
+    Attributes:
+        facts: rows of the frame ``encoders`` that depend on no other encoder.
+        counts, gates: arcs of each head and gates, which are compared with the first encoder.
+    """
 
     facts: list[dict[str, Any]]
     counts: ArcCounts
@@ -104,7 +118,7 @@ class MeasuredHeads(NamedTuple):
 
 
 def findings(reading: Reading, subject: Subject, request: Request) -> SubjectResult:
-    """The measures of the heads of one encoder."""
+    """Measure the heads and the sentence vectors of one encoder."""
     encoder, gates, places = subject.encoder, subject.gates, subject.encoder.head_hooks
     counter = ArcCounter(relations_of(reading.sentences), places.kept_heads, places.heads, gates)
     half_of_sentence = halves(len(reading.sentences), reading.seed)
@@ -150,6 +164,7 @@ def findings(reading: Reading, subject: Subject, request: Request) -> SubjectRes
 
 
 def _best_rows(measure: str, best: Best) -> Rows:
+    """Yield two rows for a choice of head: its score on all sentences, and its held-out score."""
     place: dict[str, Any] = dict.fromkeys(("layer", "head", "direction"))
     if best.layer >= 0:
         place = {"layer": best.layer + 1, "head": best.head + 1, "direction": DIRECTIONS[best.direction]}
@@ -158,12 +173,16 @@ def _best_rows(measure: str, best: Best) -> Rows:
 
 
 def _fact_frame(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
-    """With whole numbers for layers and heads, which not every row has."""
+    """Turn rows into a frame with whole numbers for layers and heads, which not every row has."""
     return pd.DataFrame(rows).astype({"layer": "Int64", "head": "Int64"} if rows else {})
 
 
 def _compared(first: Grid, heads: MeasuredHeads, seed: int) -> Rows:
-    """With the UAS that heads have in the first encoder: their UAS here, and the gates of this run of that seed."""
+    """Yield rows that compare an encoder with ``first``, the UAS of each head in the first encoder.
+
+    The rows are the correlation with the UAS of this encoder, and the correlation with the gates of this run, whose
+    seed is ``seed``. They also include the number of heads that are neither removed nor closed.
+    """
     other_values = heads.counts.by_head()
     if first.shape == other_values.shape and not np.isnan(value := spearman(first, other_values)):
         yield {"measure": "uas_like_first", "value": value, "n": int((~np.isnan(first + other_values)).sum())}
@@ -175,7 +194,7 @@ def _compared(first: Grid, heads: MeasuredHeads, seed: int) -> Rows:
 
 
 def _arcs(counts: ArcCounts) -> pd.DataFrame:
-    """One row a relation, direction and head that is there."""
+    """Return the frame ``arcs``, with one row for each relation, direction and open head."""
     layers, heads = (range(1, size + 1) for size in counts.present.shape)
     names = ["label", "direction", "layer", "head"]
     frame = pd.MultiIndex.from_product([counts.relations, DIRECTIONS, layers, heads], names=names).to_frame(index=False)
@@ -187,7 +206,7 @@ def _arcs(counts: ArcCounts) -> pd.DataFrame:
 
 
 def _baseline(counts: ArcCounts) -> tuple[dict[str, Any], pd.DataFrame]:
-    """The best offset: for all words as a part of ``about``, and by relation."""
+    """Return the best fixed offset for all words, a part of ``about``, and for each relation, the frame ``offsets``."""
     frequent = counts.frequent_relations()
     single, best = counts.best_offset(), counts.mean_best_offset(frequent)
     overall = {"uas_single": single.value, "uas_single_held_out": single.held_out, "offset_single": single.offset}
@@ -203,13 +222,14 @@ def _baseline(counts: ArcCounts) -> tuple[dict[str, Any], pd.DataFrame]:
 
 
 def _judged(judgements: Judgements) -> Rows:
+    """Yield rows of the frame ``blimp``: the overall score, and the score of each phenomenon and each paradigm."""
     yield {"label": None, "measure": "overall", "value": judgements.overall, "n": judgements.pairs}
     for measure, values in (("phenomenon", judgements.phenomena), ("paradigm", judgements.paradigms)):
         yield from ({"label": label, "measure": measure, "value": value} for label, value in values.items())
 
 
 def _vectors(observation: Observation) -> dict[str, NDArray[np.float32]]:
-    """One vector a sentence of a batch: (B, H) the last layer's, (B, n, d) the heads'."""
+    """Return vectors of each sentence of a batch: "cls" and "mean" of the last layer (B, H), and "heads" (B, n, d)."""
     sizes = torch.tensor(observation.batch.sizes, device=observation.last.device)
     first = sizes.cumsum(0) - sizes
     points = {
@@ -221,9 +241,9 @@ def _vectors(observation: Observation) -> dict[str, NDArray[np.float32]]:
 
 
 def _distinct(encoder: Encoder, sentences: Sequence[Sentence], seed: int) -> set[int]:
-    """Rows of sentences of different pieces, at most :data:`CLOUD`, drawn by ``seed``.
+    """Draw the rows of at most :data:`CLOUD` sentences whose sub-words all differ, by ``seed``.
 
-    Copies would lie apart by rounding alone, which no comparison of vectors tells from a small distance.
+    Vectors of identical sentences differ only by rounding errors, which cannot be distinguished from small distances.
     """
     first: dict[bytes, int] = {}
     for row, pieces in enumerate(encoder.tokenize_sentences(sentences)):
@@ -235,7 +255,7 @@ def _distinct(encoder: Encoder, sentences: Sequence[Sentence], seed: int) -> set
 def _by_head(
     points: NDArray[np.float32], kept_heads: Sequence[Sequence[int]], is_open: NDArray[np.bool_]
 ) -> NDArray[np.float64]:
-    """(P, H, d) to (L, A)."""
+    """Estimate the dimension of each head's sentence vectors: (P, n, d) → (L, A), NaN for closed and removed heads."""
     grid = np.full(is_open.shape, np.nan)
     places = [(layer, head) for layer, heads in enumerate(kept_heads) for head in heads]
     for column, place in enumerate(places):

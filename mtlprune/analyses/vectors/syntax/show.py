@@ -1,4 +1,4 @@
-"""Views of syntactic attention: tables, sentences and figures of a Result."""
+"""Tables, sentences and figures that show a Result of ``analyze syntax``."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from mtlprune.runs.results import Result
 
 
 def about(result: Result) -> str:
-    """Describe the data; define a head's guess and attention between words."""
+    """Describe the sentences that were read, and define attention between words and the guess of a head."""
     facts = result.about
     return (
         f"{result.origin} The sentences have {facts['tokens']:,} words. A head predicts for each word the word to "
@@ -26,7 +26,7 @@ def about(result: Result) -> str:
 
 
 def findings(result: Result) -> list[str]:
-    """The main numbers, in sentences."""
+    """Return the main numbers as sentences: the best heads of each encoder and the best fixed offset, held out."""
     base = result.about["offset"]
     sentences = []
     for row in _encoders(result).to_dict("records"):
@@ -48,7 +48,7 @@ def _one_digit(value: float | None) -> str:
 
 
 def _encoders(result: Result) -> pd.DataFrame:
-    """One row an encoder: its measures, and the place of its one head for all words."""
+    """Return one row for each encoder, with its measures and the name of its best head for all words."""
     encoders = result.with_names("encoders")
     single = encoders[encoders["measure"] == "uas_single"]
     wide = encoders.pivot(index="name", columns="measure", values="value")
@@ -56,7 +56,7 @@ def _encoders(result: Result) -> pd.DataFrame:
 
 
 def _places(rows: pd.DataFrame) -> pd.Series:
-    """layer.head, > where the dependent attends, < where the head does."""
+    """Format heads as layer.head with > if the dependent attends to its head, and < if the head attends to it."""
     return pd.Series(
         [
             "–" if pd.isna(layer) else f"{layer:.0f}.{head:.0f}{'>' if direction == 'dep->head' else '<'}"
@@ -77,7 +77,7 @@ def _relations(result: Result) -> Grid | None:
         return None
     offsets, best = _offsets(result), _held_out(result)
     cells = [f"{number(value, 1)} ({place})" for value, place in zip(best["value"], best["place"], strict=True)]
-    plain = best["name"].astype(str)  # columns that are categories cannot be joined by pandas 2.2 under Python 3.12
+    plain = best["name"].astype(str)  # pandas 2.2 under Python 3.12 cannot join categorical columns
     table = best.assign(cell=cells, name=plain).pivot(index="label", columns="name", values="cell")
     words = [
         f"{number(value, 1)} ({offset:+.0f})" for value, offset in zip(offsets["held"], offsets["offset"], strict=True)
@@ -94,13 +94,13 @@ def _relations(result: Result) -> Grid | None:
 
 
 def _offsets(result: Result) -> pd.DataFrame:
-    """The best offset of each relation: label, n, offset, held; the most frequent first."""
+    """Return the best offset of each relation as columns label, n, offset and held; the most frequent come first."""
     wide = result.frames["offsets"].pivot(index=["label", "n"], columns="measure", values="value").reset_index()
     return wide.rename(columns={"uas_held_out": "held"}).sort_values(["n", "label"], ascending=[False, True])
 
 
 def _held_out(result: Result) -> pd.DataFrame:
-    """Held-out UAS of the best head of each relation and encoder, with its place."""
+    """Return the held-out UAS of the best head of each relation and encoder, with the name of the head."""
     relations = result.with_names("relations")
     relations = relations[relations["measure"] == "uas_held_out"]
     return relations.assign(place=_places(relations))
@@ -130,7 +130,7 @@ TABLES = {"overview": _overview, "relations": _relations, "gates": _gates, "phen
 
 
 ROW, PANEL, ACROSS = 18, 118, 7
-"""Pixels from one relation to the next, and of a panel; how many panels stand side by side at most."""
+"""Height of a relation and width of a panel in pixels, and the largest number of panels in a row."""
 
 
 def _best_heads(result: Result) -> AnyChart:
