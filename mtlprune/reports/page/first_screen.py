@@ -88,7 +88,7 @@ def _describe_study(title: str, runs: Sequence[DescribedRun], splits: Sequence[s
 
 
 def _unlearnt(scored: Scored) -> str:
-    """Return a sentence on tasks that are not better than the majority baseline of a table, and on their settings. Return
+    """Return a sentence on tasks that are not better than the majority baseline of a table, and on their settings, or
     "" without such tasks or without a baseline."""
     columns = scored.comparison.columns
     plain = [column for column in columns if column.runs and not _has_other_settings(column)]

@@ -1,5 +1,5 @@
-"""Comparison of settings: columns of scores, and tests of their differences over seeds and sentences, for tables and the
-HTML report."""
+"""Comparison of settings: columns of scores, and tests of their differences over seeds and sentences, for tables and
+the HTML report."""
 
 from __future__ import annotations
 

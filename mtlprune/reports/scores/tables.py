@@ -167,7 +167,7 @@ def _with_signs(grid: Grid) -> Grid:
 
 
 def records(comparison: Comparison) -> Iterator[dict[str, Any]]:
-    """Yield a record for each score in the table, without rounding. Values that are undefined or not tested are None."""
+    """Yield a record for each score in the table, without rounding. Undefined or untested values are None."""
     rivals: dict[tuple[str, str], set[int]] = {}
     for rows in slots(comparison).values():
         for key, place in rows.items():
