@@ -1,4 +1,8 @@
-"""Analyses of what encoders, heads and runs know. Each is a package with a record (analysis.py)."""
+"""Analyses of encoders, heads and runs. Each analysis is a package with a record (see ``analysis.py``).
+
+The packages in ``heads`` concern attention heads, those in ``costs`` the costs of joint training, and those in
+``vectors`` hidden states. ``harness`` is no analysis: it loads the runs and encoders that analyses measure.
+"""
 
 from mtlprune.io.plugins import Registry
 
@@ -12,6 +16,6 @@ _BUILT_IN = (
 ANALYSES = Registry(
     {path.rpartition(".")[2]: path for path in _BUILT_IN}, "mtlprune.analyses", lambda point: point.name
 )
-"""Name → the package here whose ANALYSIS is a record, in the order of display, and the same of installed packages,
-whose entry point is a package such as those here. The folder ``heads`` holds what concerns attention heads, ``costs``
-what joint training costs, ``vectors`` what concerns hidden states, ``harness`` how analyses reach runs and encoders."""
+"""Name of an analysis → import path of its package below ``mtlprune.analyses``, in the order of display. The attribute
+``ANALYSIS`` of the package is the record. Analyses of installed packages follow, with the name of their entry point,
+which refers to a package of the same form."""

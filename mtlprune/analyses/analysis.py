@@ -1,8 +1,8 @@
-"""The record that every analysis is.
+"""The record of an analysis, and functions that find records and read the Results of analyses.
 
-From a record follow, written once: the command and its options (cli), the Result folder (results.py), Markdown,
-figures and the section of the report page (reports/analyses.py), and the columns of the table of heads. Neither a
-record nor what shows it loads torch: what measures is imported when it is called.
+The record is the single source of the analysis's command and its options (``cli``), its folder of results
+(``runs/results.py``), its Markdown, figures and section of the report (``reports/analyses.py``), and its columns of
+the table of heads. Records and views do not import torch; the measurement is imported when it is called.
 """
 
 from __future__ import annotations
@@ -32,25 +32,31 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Column:
-    """One measure of the frame ``heads`` as a column of the table of heads: its mean over the seeds of an encoder."""
+    """A column of the table of heads that shows a measure of the frame ``heads``, as the mean over an encoder's seeds.
+
+    Attributes:
+        measure: name of the measure.
+        title: heading of the column.
+        meaning: what the numbers mean.
+        tested: whether the column is correlated with other columns. A column that only restates another one is not.
+    """
 
     measure: str
     title: str
     meaning: str
     tested: bool = True
-    """Whether it is compared with other columns; what only restates another one is not."""
 
 
 @dataclass(frozen=True, eq=False)
 class HeadColumn:
-    """One number, or a few words, for each head: a column of the table of heads.
+    """A column of the table of heads, with a number or a few words for each head.
 
     Attributes:
-        name: its heading.
-        source: the analysis that it comes from, claims, or gradients.
-        values: (L, A), NaN or "" where nothing is known of a head.
-        tested: whether it is compared with other columns; what only restates another one is not.
-        meaning: the reduction that makes it.
+        name: heading of the column.
+        source: name of the analysis from which the column comes.
+        values: (L, A), NaN or "" for heads without a value.
+        tested: whether the column is correlated with other columns. A column that only restates another one is not.
+        meaning: what the values mean, and how they are computed.
     """
 
     name: str
@@ -62,20 +68,21 @@ class HeadColumn:
 
 @dataclass(frozen=True)
 class Request:
-    """A request to an analysis.
+    """The input of an analysis, as the command line or a caller specifies it.
 
     Attributes:
         names: run folders and encoders.
-        corpus, split, sentences: what encoders read; Path() where no corpus is named, ``sentences`` None for all.
-        claims: runs with gates, for groups of heads.
-        options: of the analysis.
-        seed: of samples and permutations.
-        device: where encoders run.
-        on_status: called with what is under way, and with how many steps it has, where that is known.
-        on_batch: called after each batch with the number of steps, if it is not 1.
-        further: more corpora, of which the same is measured.
-        pool: processes that measure runs side by side (`harness.processes`); this process measures one after another,
-            if not given.
+        corpus, split, sentences: the text that encoders read. ``corpus`` is Path() if no corpus is named, and
+            ``sentences`` is the number of sentences, or None for all.
+        claims: runs whose open heads define the groups of heads that are compared.
+        options: options of the analysis.
+        seed: seed of samples and permutations.
+        device: PyTorch device of encoders.
+        on_status: called with a description of the current step, and with its number of batches or units if known.
+        on_batch: called after each batch, with the number of units of the batch if it is not 1.
+        further: further corpora on which the same is measured.
+        pool: worker processes that measure runs in parallel (`harness.processes`). Without a pool, this process
+            measures one run after another.
     """
 
     names: Sequence[str]
@@ -92,28 +99,30 @@ class Request:
     pool: Executor | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """What goes to another process has neither its pool nor what draws progress on the terminal."""
+        """Leave out the pool and the progress callbacks, which cannot be sent to another process, when pickling."""
         callbacks = ("on_status", "on_batch", "pool")
         return partial(Request, **{name: value for name, value in vars(self).items() if name not in callbacks}), ()
 
 
 @dataclass(frozen=True)
 class Analysis:
-    """One analysis.
+    """The record of an analysis.
 
     Attributes:
-        name: its package in mtlprune.analyses, its command, and what its files begin with.
-        title: of its section and its Markdown; the section's anchor is ``key``, the name if not given.
-        question: one line of help.
-        help: what the command does, in paragraphs.
-        needs: what it reads: "encoders" (runs and encoders over the sentences of a corpus), "splits" (of all its
-            splits, not of one), "corpora" (of several, too), "generated" (of none: sentences are generated),
-            "sentences" (a few of a corpus, which need not be named), "decoders" (of runs only, each for its own tasks),
-            "claims" (also runs with gates), "runs" (runs with gates only), "results" (also folders of other analyses),
-            "scores" (scored runs or records of them), "processes" (several, which share the runs out among them).
-        options: its own settings.
-        columns: of the table of heads; None where ``head_columns`` of ``show.py`` makes them: (Result, label of an
-            encoder) → list of HeadColumn, and notes in sentences.
+        name: name of the package in mtlprune.analyses, of the command, and the start of the names of result files.
+        title: title of the section of the report and of the Markdown file.
+        question: the question that the analysis answers, as one line of help.
+        help: description of the command, in paragraphs.
+        key: anchor of the section of the report; the name if not given.
+        needs: the inputs of the analysis, any of "encoders" (runs and encoders, which read sentences of a corpus),
+            "splits" (all splits of the corpus instead of one), "corpora" (also several corpora), "generated" (no
+            corpus, because sentences are generated), "sentences" (a few sentences of a corpus, which may be left out),
+            "decoders" (only runs, each with its decoders), "claims" (also runs with gates), "runs" (only runs with
+            gates), "results" (also folders of other analyses), "scores" (runs with scores, or records of them) and
+            "processes" (several worker processes, which share the runs).
+        options: class of the analysis's options.
+        columns: columns of the table of heads. If None, the function ``head_columns`` of ``show.py`` computes them: it
+            takes a Result and the label of an encoder, and returns a list of HeadColumn and notes in sentences.
     """
 
     name: str
@@ -129,7 +138,11 @@ class Analysis:
         object.__setattr__(self, "key", self.key or self.name)
 
     def measure(self, request: Request) -> Result:
-        """Compute it: ``measure`` of the package's ``measure.py``, which loads torch."""
+        """Run the analysis with the function ``measure`` of the package's ``measure.py``, which imports torch.
+
+        Raises:
+            ValueError: the Result has a frame or column that ``frames.yaml`` does not declare.
+        """
         result: Result = import_module(f"{_package(self.name)}.measure").measure(request)
         self.declared.check(result)
         return result
@@ -141,18 +154,26 @@ class Analysis:
 
     @property
     def show(self) -> Any:
-        """The package's ``show.py``: ``about`` and ``findings`` (Result → sentences), ``TABLES`` (name of a declared
-        table → function Result → its rows; a Grid, or a list, where tables depend on the data) and ``FIGURES`` (name of
-        a declared figure → function Result → chart; where figures depend on the data, a function Result → name →
-        Chart)."""
+        """The module ``show.py`` of the package, with the views of a Result.
+
+        The module has the functions ``about`` and ``findings``, which turn a Result into sentences. ``TABLES`` maps the
+        name of a declared table to a function of the Result that returns the rows, or a Grid or list of Grids if the
+        tables depend on the data. ``FIGURES`` maps the name of a declared figure to a function of the Result that
+        returns its chart. If figures depend on the data, ``FIGURES`` is a function of the Result that returns a
+        dictionary from names to Charts.
+        """
         return import_module(f"{_package(self.name)}.show")
 
 
 def find(name: str) -> Analysis:
-    """The record of an analysis, by its name."""
+    """Return the record of an analysis by its name.
+
+    Raises:
+        PluginError: the analysis of an installed package cannot be imported.
+    """
     try:
         analysis: Analysis = import_module(_package(name)).ANALYSIS
-    except BaseException as error:  # also sys.exit
+    except BaseException as error:  # code of an installed package may also call sys.exit
         if name not in ANALYSES.added or isinstance(error, KeyboardInterrupt):
             raise
         where = described(ANALYSES.added[name])
@@ -163,7 +184,8 @@ def find(name: str) -> Analysis:
 
 
 def usable() -> list[Analysis]:
-    """The records of all analyses but those of installed packages that cannot be imported, of which a warning tells."""
+    """Return the records of all analyses. Analyses of installed packages that cannot be imported are left out with a
+    warning."""
     records = []
     for name in ANALYSES:
         try:
@@ -174,15 +196,15 @@ def usable() -> list[Analysis]:
 
 
 def _package(name: str) -> str:
-    """The name by which the package of an analysis is imported."""
+    """Return the import path of the package of an analysis."""
     return f"mtlprune.analyses.{ANALYSES.built_in[name]}" if name in ANALYSES.built_in else ANALYSES.added[name].value
 
 
 def read(folder: Path, name: str) -> Result:
-    """The Result of an analysis in a folder.
+    """Read the Result of an analysis from a folder.
 
     Raises:
-        ResultError: there is none, or a damaged one.
+        ResultError: the folder has no such Result, or the Result is damaged.
     """
     from mtlprune.runs.results import ResultError, read_result
 
@@ -199,7 +221,11 @@ def read(folder: Path, name: str) -> Result:
 
 
 def results_in(folder: Path) -> dict[str, Result]:
-    """Every Result in a folder, by the name of its analysis. Raises ResultError: a damaged one, or none."""
+    """Read all Results of a folder: name of the analysis → Result.
+
+    Raises:
+        ResultError: the folder has no Result, or a Result is damaged.
+    """
     from mtlprune.runs.results import ResultError
 
     results = {name: read(folder, name) for name in ANALYSES if (Path(folder) / f"{name}.json").is_file()}

@@ -1,8 +1,8 @@
-"""The frames of an analysis, its tables and its figures, as the file frames.yaml beside its record declares them.
+"""Declarations of the frames (data tables), displayed tables and figures of an analysis, read from its ``frames.yaml``.
 
-The declaration says what a row of each frame is of (keys), what each column means, and how a table shows a frame. It is
-the one source of the check of a Result's columns, the captions of tables, docs/reference/frames.md, and what `mtlprune
-analyze NAME --help` prints.
+A declaration names the key columns that identify a row of each frame, explains each column, and defines how a table
+displays a frame. The check of a Result's columns, the captions of tables, docs/reference/frames.md and the output of
+`mtlprune analyze NAME --help` come from the declaration.
 """
 
 from __future__ import annotations
@@ -27,42 +27,47 @@ if TYPE_CHECKING:
 
 FILE = "frames.yaml"
 _CONTRAST = ("estimate", "low", "high", "p", "p_holm", "detectable", "n", "verdict")
-"""The columns of a frame of contrasts (`mtlprune.statistics.contrast`)."""
+"""The columns that every frame of contrasts has (`mtlprune.statistics.contrast`)."""
 
 
 class TableDeclaration(Block):
-    """A table of a frame: its words, with braces for what depends on a Result, and which columns it shows under which
-    headings."""
+    """The declaration of a table that displays a frame: its title and caption, with braces for values that depend on
+    the Result, and its columns."""
 
     title: str = ""
     caption: str = ""
-    texts: int = Field(default=1, ge=0, description="The first so many columns are words, the others numbers.")
+    texts: int = Field(default=1, ge=0, description="Number of columns at the left that hold words instead of numbers.")
     columns: dict[str, str | tuple[str, int | str]] = Field(
-        description="Heading → a column shown as it is, or a column and how: digits, p, percent, or a format string."
+        description="Heading → name of a column of the frame, or the name and a format: a number of decimals, `p`, "
+        "`percent`, `percent.1`, `upper`, or a Python format string."
     )
 
 
 class FigureDeclaration(Block):
-    """The words of a figure, with braces for what depends on a Result."""
+    """The declaration of a figure: its title, text alternative and explanation, with braces for values that depend on
+    the Result."""
 
     title: str
-    alt: str = Field(description="What it shows, in words for those who do not see it; its caption, too.")
+    alt: str = Field(description="Text alternative for readers who do not see the figure, and caption of the figure.")
     explained: list[str] = Field(default=[], description="Sentences below the title.")
-    frame: str = Field(default="", description="A Result without rows of this frame has no such figure.")
+    frame: str = Field(default="", description="Frame that the figure needs; a Result without rows has no figure.")
 
 
 class FrameDeclaration(Block):
-    """A frame: what a row of it is of, and what its columns mean. A meaning that is left out is that of all frames."""
+    """The declaration of a frame: the key columns that identify a row, and the meaning of each column. A column without
+    a meaning has the one in ``columns.yaml``."""
 
     meaning: str
     keys: dict[str, str | None] = {}
     columns: dict[str, str | None] = {}
-    further: str = Field(default="", description="What further columns hold, whose names come with the data.")
-    contrast: str = Field(default="", description="What the estimate of a frame of contrasts is; it has CONTRAST.")
-    figure: str = Field(default="", description="The figure that draws it.")
+    further: str = Field(default="", description="Meaning of further columns, whose names depend on the data.")
+    contrast: str = Field(
+        default="", description="Meaning of the estimate, in a frame that has all columns of a contrast."
+    )
+    figure: str = Field(default="", description="Name of the figure that draws the frame.")
 
     def rows(self) -> Iterator[tuple[str, str, str]]:
-        """Name, "key" or "column", and meaning of each column."""
+        """Yield the name of each column, "key" or "column", and the meaning of the column."""
         shared = meanings()
         contrast = {name: self.contrast if name == "estimate" else None for name in _CONTRAST if self.contrast}
         for kind, names in (("key", self.keys), ("column", {**contrast, **self.columns})):
@@ -72,15 +77,19 @@ class FrameDeclaration(Block):
 
 
 class Declaration(Block):
-    """The content of frames.yaml."""
+    """The content of ``frames.yaml``: the declared frames, tables and figures of an analysis by name."""
 
     frames: dict[str, FrameDeclaration] = {}
     tables: dict[str, TableDeclaration] = {}
     figures: dict[str, FigureDeclaration] = {}
 
     def check(self, result: Result) -> None:
-        """Refuse a Result with a frame or a column that is not declared. Raises ValueError, because an analysis wrote
-        what nobody can read, which is no mistake of a user."""
+        """Refuse a Result with a frame or a column that is not declared.
+
+        Raises:
+            ValueError: an undeclared frame or column. This is an error in the analysis, not a mistake of the user, so
+                it is no MtlpruneError.
+        """
         for name, frame in result.frames.items():
             if name not in self.frames:
                 raise ValueError(f"{result.analysis}: frame {name} is not declared in {FILE}")
@@ -92,7 +101,7 @@ class Declaration(Block):
 
 
 class TableRows(NamedTuple):
-    """Rows of a table that an analysis declares, and what stands in the braces of its declared words."""
+    """The rows of a declared table, and the values for the braces in its title and caption."""
 
     rows: pd.DataFrame
     words: Mapping[str, Any]
@@ -100,8 +109,11 @@ class TableRows(NamedTuple):
 
 @functools.cache
 def declaration(package: str) -> Declaration:
-    """The declaration of the analysis of a package, by the package's name. Raises PluginError: its file is missing or
-    damaged, which may be one of an installed package."""
+    """Read the declaration of an analysis from ``frames.yaml`` in its package. ``package``: the package's import path.
+
+    Raises:
+        PluginError: the file is missing or damaged, which can happen in an installed package.
+    """
     path = Path(str(files(package) / FILE))
     with reading(
         path, PluginError, "declare the frames of the analysis in this file (docs/guides/adding_an_analysis.md)"
@@ -111,6 +123,6 @@ def declaration(package: str) -> Declaration:
 
 @functools.cache
 def meanings() -> dict[str, str]:
-    """Meanings of the columns that mean the same in every frame."""
+    """Return the meanings of the columns that have the same meaning in every frame, from ``columns.yaml``."""
     content: dict[str, str] = parse_yaml((files(__package__) / "columns.yaml").read_text(encoding="utf-8"))
     return content

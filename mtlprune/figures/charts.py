@@ -1,10 +1,11 @@
-"""Charts: one declarative specification (Altair, Vega-Lite) for PNG, SVG and PDF, without a browser, and for the page.
+"""Charts as declarative specifications (Altair, Vega-Lite), which are drawn as PNG, SVG and PDF without a browser.
 
     chart = panels([lines(frame, "layer", "cosine", title="CosSim"), ...], columns=3)
     spec = figure(chart, "How alike tokens are", ["Means over 1,000 sentences."])
     render(spec, "pdf", Style(width=16.0, font_size=8, title=False))
 
-Frames are data frames with a column ``name``, an ordered categorical: what each line or map is of.
+The views of analyses use the functions of this file, and the HTML report shows the same specifications. Data frames
+have a column ``name``, an ordered categorical that names the line or the map to which a row belongs.
 """
 
 import functools
@@ -30,50 +31,60 @@ from mtlprune.figures.painter import paint
 from mtlprune.io.files import RunError, plain
 
 TASK_HUES = {"pos": "#0072b2", "ner": "#d55e00", "dep": "#009e73", "con": "#cc79a7", "srl": "#962dff"}
-"""Colours of tasks wherever they are drawn. The first four are those of Okabe and Ito (2008)."""
+"""Colour of each task in all figures. The first four are those of Okabe and Ito (2008)."""
 OTHER_HUES = ("#ff004b", "#5a783c", "#9678ff", "#d200b4", "#a54b87", "#78787e")
-"""Colours of further tasks, and of what is no task. With three of them eight tasks differ for colour-blind readers. All
-hues have a contrast of 3 on white and on the dark page, so that a mark has one colour in both."""
+"""Colours of further tasks, and of lines that belong to no task. Colour-blind readers can distinguish the five tasks
+and three of these colours. All hues have a contrast of at least 3 on the white and on the dark page, so that a mark has
+the same colour on both."""
 _SHAPES = ("circle", "square", "triangle-up", "diamond", "cross")
-"""Points of names that share a colour, such as the seeds of a task."""
+"""Shapes of the points of names that share a colour, such as the seeds of a task."""
 INK, SOFT, RULE, PALE = "#1c1c1e", "#626268", "#a8a8ac", "#dedee2"
+"""Colours of text, of less important text, of lines, and of grids and empty cells."""
 FRAME = "#d55e00"
-"""Frame of cells that stand out: vermilion (Okabe and Ito 2008), seen on black, white, blue and red."""
+"""Colour of frames around highlighted cells: vermilion (Okabe and Ito 2008), visible on black, white, blue and red."""
 ABOVE = "#2166ac"
-"""Colour of what stands out for good: blue, of DIVERGING."""
+"""Colour of marks that exceed a reference: the blue of DIVERGING."""
 SEQUENTIAL = WHITE, BLACK = "#ffffff", "#000000"
 _BLUES = ["#ffffff", "#084594"]
 DIVERGING = ("#2166ac", "#ffffff", "#b2182b")
-"""Blue and red of ColorBrewer's RdBu, equally dark: below and above 0."""
+"""Colours of values below 0, at 0 and above 0: the blue and the red of ColorBrewer's RdBu, which are equally dark."""
 WIDTH, HEIGHT, CELL, ROOM = 232, 168, 15, 8
-"""Inside a panel, of a cell in a map of heads, and between data and the ends of an axis."""
+"""Pixels: inner width and height of a panel, side of a cell in a map of heads, and the space between data and the ends
+of an axis."""
 MAX_FOREST_ROWS = 12
-"""Rows of a forest plot at the most: tables have all."""
+"""The largest number of rows of a forest plot. Tables show all rows."""
 PAGE, MIN_FONT_SIZE, AXIS = 900, 8, 72
-"""Pixels: of the narrowest page that figures are made for, of the smallest words there, and of a panel's axis."""
+"""Pixels: the width of the narrowest page for which figures are made, the size of the smallest text on this page, and
+the width of a panel's axis."""
 FORMATS = ("png", "svg", "pdf")
 SCALE = 2
-"""Pixels of a PNG for each of a chart."""
+"""Pixels of a PNG for each pixel of the chart, in each direction."""
 MIN_ZOOM, MIN_COLUMN = 0.4, 0.2
-"""Least size of panels, as a share of their own, before fewer stand side by side, and at all."""
+"""The zoom below which a figure gets fewer columns of panels, and the zoom below which it is refused."""
 _SUBTITLE = 80
-"""Letters in a line below a title, where no width is asked for."""
+"""The number of characters in a line below a title, for figures without a requested width."""
 POINT = 72 / 2.54
-"""Points a centimetre."""
+"""Typographic points in a centimetre."""
 Spec = dict[str, Any]
+"""A specification of Vega-Lite as nested dictionaries."""
 
 
 class ChartError(RunError):
-    """A figure that cannot be drawn as asked; the message says why and what to do."""
+    """A figure cannot be drawn as requested; the message says why and what to do."""
 
 
 AnyChart = alt.TopLevelMixin
-"""Any of Altair's charts: single, layered, of facets, or several side by side."""
+"""The base class of all of Altair's charts: single, layered, faceted and concatenated."""
 
 
 class Chart(NamedTuple):
-    """A figure of an analysis: a function from a Result to its specification (None: there is nothing to show), what it
-    shows in words for those who do not see it, and its caption."""
+    """A figure of an analysis.
+
+    Attributes:
+        make: function from a Result to the specification of the figure, or to None if there is nothing to show.
+        alt: text alternative for readers who do not see the figure.
+        caption: the caption.
+    """
 
     make: Callable[[Any], Spec | None]
     alt: str
@@ -81,7 +92,7 @@ class Chart(NamedTuple):
 
 
 class Drawing(NamedTuple):
-    """A chart of a figure that an analysis declares, and what stands in the braces of its declared words."""
+    """The chart of a declared figure, and the values for the braces in its title, text alternative and explanation."""
 
     chart: AnyChart
     words: Mapping[str, Any]
@@ -89,12 +100,12 @@ class Drawing(NamedTuple):
 
 @dataclass(frozen=True)
 class Style:
-    """The look of a figure.
+    """The style of a figure.
 
     Attributes:
-        width: of the whole figure, in centimetres; None: as it comes.
-        font_size: of all words but titles, in points.
-        title: whether title and explanation stand above; a paper has its own captions.
+        width: width of the whole figure in centimetres; None for the natural width.
+        font_size: size of all text except titles, in points.
+        title: whether title and explanation are above the figure. Figures of a paper have captions instead.
     """
 
     width: float | None = None
@@ -108,22 +119,24 @@ PLAIN = Style()
 
 
 class _Rows(alt.InlineData):
-    """Rows that all copies of a chart share: every method of a chart copies it, and nothing changes its rows."""
+    """Data of a chart that are not copied with the chart. Every method of a chart copies the chart, but no method
+    changes the rows, so that all copies can share them."""
 
     def __deepcopy__(self, _memo: Any) -> "_Rows":
         return self
 
 
 def data(frame: pd.DataFrame) -> alt.InlineData:
-    """Rows as JSON has them, five digits, null for NaN; as many as there are: inline data know no limit of rows."""
-    # Checking every row against the schema of Vega-Lite takes longer than making the chart.
+    """Return a frame as inline data of a chart, with numbers rounded to five significant digits and NaN as null. Inline
+    data have no limit of rows, unlike data frames in Altair."""
+    # Validation of every row against the schema of Vega-Lite would take longer than making the chart.
     with schemapi.debug_mode(False):
         return _Rows(values=plain(frame.to_dict("records"), 5))
 
 
 def task_colours(names: Sequence[str]) -> dict[str, str]:
-    """Name → colour: a task's own where a name begins with a task's (of any case), else the next of those that no task
-    has. Seeds of one label share its colour, because colours tell tasks apart."""
+    """Return a colour for each name. A name that begins with the name of a task, in any case, has the colour of this
+    task, and other names have the colours in OTHER_HUES in turn. The seeds of a label share a colour."""
     free, of_label = itertools.cycle(OTHER_HUES), dict[str, str]()
     for label in (_SEED.sub("", name) for name in names):
         task = re.split(r"[ ,:(]", label.lower(), maxsplit=1)[0]
@@ -137,11 +150,16 @@ _SEED = re.compile(r", seed [^ ,(]+")
 def colours(
     frame: pd.DataFrame, dashed: str | None = None, symbol: str = "stroke", kinds: Mapping[str, int] | None = None
 ) -> dict[str, Any]:
-    """Encodings that tell ``name`` by colour, with one legend below; ``dashed`` is a column of truths.
+    """Return encodings that show the column ``name`` by colour, dash and shape of points, with one legend below.
 
-    Hues are those of ``task_colours``; names of one hue and dash have points of other shapes. The legend has the names
-    that are there, as lines or as another ``symbol``.
-    ``kinds``: names of one number share its hue.
+    Hues are those of ``task_colours``. Names with the same hue and dash have different shapes. The legend lists only
+    names that occur in the frame.
+
+    Args:
+        frame: the rows, with the categorical column ``name``.
+        dashed: a boolean column, which is true in the rows of names with dashed lines.
+        symbol: symbol of the legend: ``stroke`` for lines, or a shape.
+        kinds: name → number. Names with the same number share a hue of OTHER_HUES, instead of the hue of their task.
     """
     names = list(frame["name"].cat.categories)
     names_present = [name for name in names if frame["name"].eq(name).any()]
@@ -179,16 +197,20 @@ def lines(
     dashed: str | None = None,
     look: Mapping[str, Any] | None = None,
 ) -> alt.Chart:
-    """One panel with a line a ``name``.
+    """Return a panel with a line for each ``name``.
 
     Args:
-        zero: whether 0 is on the vertical axis.
-        integer_axis: whether x counts (layers): ticks at whole numbers.
-        dashed: a column of truths: which lines are dashed.
-        look: ``colours`` of the rows of all panels, where panels have different names.
+        frame: the rows, with the categorical column ``name``.
+        x, y: columns of the horizontal and the vertical axis.
+        title: title of the panel.
+        x_title, y_title: titles of the axes; the names of the columns if not given.
+        zero: whether the vertical axis includes 0.
+        integer_axis: whether x holds whole numbers, such as layers, so that only whole numbers have ticks.
+        dashed: a boolean column, which is true in the rows of names with dashed lines.
+        look: encodings from ``colours`` for the rows of all panels, if the panels have different names.
     """
     points = frame.dropna(subset=[y])
-    size = 22 if points["name"].value_counts().max() < 20 else 8  # where they stand close
+    size = 22 if points["name"].value_counts().max() < 20 else 8  # small points if a line has many
     x_axis = alt.Axis(grid=False, tickMinStep=1, tickCount=6, format="d") if integer_axis else alt.Axis(grid=False)
     return (
         alt.Chart(data(points[["name", x, y]]), title=title, width=WIDTH, height=HEIGHT)
@@ -202,13 +224,14 @@ def lines(
 
 
 def seeds_behind(frame: pd.DataFrame, x: str, y: str, colour: alt.Color) -> alt.Chart:
-    """Small dots, to be laid over a panel of lines: what the lines are means of."""
+    """Return a layer of small dots for a panel of lines, which show the seeds whose means the lines are."""
     seed_points = alt.Chart(data(frame[["name", x, y]])).mark_circle(size=7, opacity=0.9)
     return seed_points.encode(alt.X(f"{_field(x)}:Q"), alt.Y(f"{_field(y)}:Q"), colour)
 
 
 def band(frame: pd.DataFrame, x: str, low: str, high: str, y_title: str) -> alt.Chart:
-    """A pale area between two columns, to be laid under a panel of lines whose axis has the title ``y_title``."""
+    """Return a pale area between two columns, as the bottom layer of a panel of lines whose vertical axis has the title
+    ``y_title``."""
     area = alt.Chart(data(frame[[x, low, high]])).mark_area(color=PALE)
     return area.encode(alt.X(f"{_field(x)}:Q"), alt.Y(f"{_field(low)}:Q", title=y_title), alt.Y2(f"{_field(high)}:Q"))
 
@@ -216,7 +239,7 @@ def band(frame: pd.DataFrame, x: str, low: str, high: str, y_title: str) -> alt.
 def dots(
     frame: pd.DataFrame, x: str, y: str, look: Spec, *, title: str = "", x_title: str = "", y_title: str = ""
 ) -> alt.Chart:
-    """One panel with a dot a row. ``look``: its colour and, where there is need, its shape, as of ``colours``."""
+    """Return a panel with a dot for each row of the frame. ``look``: encodings from ``colours``."""
     return (
         alt.Chart(data(frame), title=title, width=WIDTH, height=HEIGHT)
         .mark_point(size=12 if len(frame) > 60 else 24, opacity=0.8, filled=True, strokeWidth=0)
@@ -234,7 +257,7 @@ def dots(
 
 
 def mark(x: float | None = None, y: float | None = None) -> alt.Chart:
-    """A dashed line at a value of x, or a plain one at a value of y, to be laid over a panel."""
+    """Return a layer with a dashed vertical line at ``x``, or with a solid horizontal line at ``y``."""
     if y is not None:
         rule = alt.Chart(alt.InlineData(values=[{"y": y}])).mark_rule(color=RULE, strokeWidth=1.2)
         return rule.encode(alt.Y("y:Q"))
@@ -243,7 +266,7 @@ def mark(x: float | None = None, y: float | None = None) -> alt.Chart:
 
 
 class Interval(NamedTuple):
-    """A row of a forest plot: between which bounds a value may lie (NaN: not known)."""
+    """A row of a forest plot: an estimate with its interval, whose ends are NaN if it was not computed."""
 
     name: str
     value: float
@@ -251,13 +274,14 @@ class Interval(NamedTuple):
     high: float
     is_significant: bool
     words: str
-    """All that is known, in words."""
+    """The estimate with all that is known of it in words, for text alternatives."""
 
 
 def forest(intervals: Sequence[Interval], *, title: str = "", x_title: str = "", width: int = WIDTH) -> Any:
-    """Differences below each other, the first dozen, each with its name: a dot (full: significant) with its interval.
+    """Draw a forest plot of the first MAX_FOREST_ROWS differences, each as a dot with its interval and name.
 
-    Room is for all values, and for intervals unless much wider than most: those are cut off at the edge.
+    A dot is filled if the difference is significant. The horizontal axis includes all values, and all intervals up to
+    four times as wide as the median interval. Wider intervals are cut off at the edge.
     """
     rows = pd.DataFrame(intervals[:MAX_FOREST_ROWS])
     with_interval = rows.dropna(subset=["low", "high"])
@@ -281,7 +305,7 @@ def forest(intervals: Sequence[Interval], *, title: str = "", x_title: str = "",
 
 
 def by_task(frame: pd.DataFrame) -> pd.DataFrame:
-    """A frame whose ``name`` is that of both encoder and task, in their order."""
+    """Return a frame whose column ``name`` combines encoder and task, such as ``MTL-5: POS``, in the order of rows."""
     names = [f"{name}: {task.upper()}" for name, task in zip(frame["name"], frame["task"], strict=True)]
     return frame.assign(name=pd.Categorical(names, list(dict.fromkeys(names)), ordered=True))
 
@@ -302,17 +326,25 @@ def head_map(
     heading: str | None = None,
     subsets: Mapping[str, str] | None = None,
 ) -> alt.FacetChart:
-    """Maps of heads, one below the other for each ``name``: rows are layers (1 above), columns heads; – where NaN.
+    """Draw a map of heads for each ``name``: layers are rows, with layer 1 at the top, and heads are columns. Heads
+    whose value is NaN have a dash.
 
     Args:
-        limit: the size at which the colour is darkest; None for the 98th percentile, so that one head does not pale all
-            others.
-        diverging: blue below 0, red above; else white at 0, black at the limit.
-        ramp: colours from least to most, else DIVERGING or SEQUENTIAL.
-        framed: a column of truths: which heads have a frame.
-        columns: how many maps stand side by side, with their names above; 0: names stand to the left.
-        axes: whether every layer and head has its number, with the words *layer* and *head*.
-        subsets: what colours mean, words → colour, where the colours of cells stand in a column ``colour``.
+        frame: a row for each name, layer and head, with layers and heads counted from 1.
+        value: column that the colours show.
+        title: title above the maps.
+        limit: absolute value at which the colour is darkest. If None, it is the 98th percentile of absolute values, so
+            that a single extreme head does not make all others pale.
+        diverging: whether values below 0 are blue and values above 0 red. Otherwise 0 is white, and the limit black.
+        ramp: colours from the smallest to the largest value; DIVERGING or SEQUENTIAL if not given.
+        words: whether the names of the maps are shown.
+        framed: a boolean column of the heads that have a frame.
+        columns: number of maps in a row, with names above the maps; 0 for maps below each other with names to the left.
+        cell: side of a cell in pixels.
+        axes: whether all layers and heads have numbers, and the axes the titles *layer* and *head*.
+        heading: title of the legend, with line breaks.
+        subsets: meaning → colour, as the legend of maps whose cells have the colours in the column ``colour`` instead
+            of colours for ``value``.
     """
     closed, high = f"!isValid({alt.datum[value]})", int(frame["layer"].max())
     rows = frame[[c for c in ("name", "layer", "head", value, "colour", framed) if c in frame]]
@@ -339,13 +371,14 @@ def head_map(
 
 
 BOX: dict[str, Any] = {"stroke": RULE, "strokeWidth": 1}
-"""The edge of a cell."""
+"""Properties of the edge of a cell."""
 
 
 def _by_value(
     base: alt.Chart, value: str, limit_value: float, diverging: bool, ramp: Sequence[str], above: Mapping[str, Any]
 ) -> alt.Chart:
-    """Cells in colours from 0, or from −most, to ``limit_value``; ``above``: of the legend."""
+    """Draw cells whose colours show a value from 0 (or, if diverging, from −limit) to the limit. ``above``: options of
+    the legend."""
     colours = list(ramp or (DIVERGING if diverging else SEQUENTIAL))
     scale = alt.Scale(
         domain=[-limit_value, 0, limit_value] if diverging else [0, limit_value],
@@ -358,7 +391,8 @@ def _by_value(
 
 
 def _by_subset(base: alt.Chart, subsets: Mapping[str, str], above: Mapping[str, Any]) -> list[alt.Chart]:
-    """Cells in colours of their own, and below them an invisible layer whose legend says what colours mean."""
+    """Draw cells with the colours in the column ``colour``, above an invisible layer that gives the chart a legend of
+    the colours' meanings. ``above``: options of the legend."""
     keys = alt.Legend(**above, symbolType="square", symbolOpacity=1, symbolSize=160)
     keys.symbolStrokeColor, keys.symbolStrokeWidth = RULE, 1
     scale = alt.Scale(domain=list(subsets), range=list(subsets.values()))
@@ -367,7 +401,7 @@ def _by_subset(base: alt.Chart, subsets: Mapping[str, str], above: Mapping[str, 
 
 
 def _by_name(layered: Any, names: list[str], title: str, words: bool, columns: int, axes: bool) -> Any:
-    """A map for each name: below each other with their names to the left, or so many ``columns`` with names above."""
+    """Arrange a map for each name: below each other with names to the left, or in ``columns`` with names above."""
     if not columns:
         place: dict[str, Any] = {"labelAngle": 0, "labelAlign": "left", "labelOrient": "left", "labelAnchor": "middle"}
         header = alt.Header(title=None, labels=words, **place)
@@ -389,11 +423,16 @@ def cells(
     title: str = "",
     size: tuple[int, int] = (34, 18),
 ) -> alt.LayerChart | alt.FacetChart:
-    """A table in colours: a rectangle for each row of the frame, grey where its ``value`` is NaN, with its ``words``.
+    """Draw a coloured table with a cell for each row of the frame. The colour shows the column ``value`` (grey for
+    NaN), and the text is the column ``words``.
 
     Args:
-        x, y: columns: the names above and at the left, in the order in which they come.
-        domain: values at which the colour is palest and darkest; blue below 0, red above, where it begins below 0.
+        frame: the rows, with the columns ``value`` and ``words``.
+        x, y: columns with the names at the top and at the left, which keep their order.
+        domain: values at the ends of the colour scale. If the lower end is below 0, negative values are blue and
+            positive values red; otherwise the scale goes from white to blue.
+        title: title of the table.
+        size: width and height of a cell in pixels.
     """
     low, high = domain
     high = high if high > low else low + 1
@@ -418,7 +457,8 @@ def cells(
 
 
 def _ink(value: float, ends: Sequence[float], ramp: Sequence[str]) -> str:
-    """Black or white, whichever stands out from the colour of a cell: one of them has a contrast of 4.5 or more."""
+    """Return black or white, whichever is easier to read on the colour of a cell. One of them always has a contrast of
+    at least 4.5. The formula is the relative luminance of WCAG 2."""
     channels = np.array([ImageColor.getrgb(colour)[:3] for colour in ramp]) / 255
     # A cell without a value (NaN) is pale, so its text is black.
     mixed = np.array([np.interp(value, ends, channel) for channel in channels.T])
@@ -429,10 +469,15 @@ def _ink(value: float, ends: Sequence[float], ramp: Sequence[str]) -> str:
 def matrix(
     frame: pd.DataFrame, x: str, y: str, starred: pd.Series, outlined: pd.Series, unit: str, bound: float = 0.0
 ) -> alt.LayerChart | alt.FacetChart:
-    """`cells` of differences from 0, with their numbers, a star where ``starred``, pale elsewhere, and a colour bar.
+    """Draw a table of differences by means of `cells`, with the numbers as text and a colour bar below.
 
     Args:
-        bound: the least value of the darkest colour, so that small differences do not look large.
+        frame: the rows, with the column ``value``.
+        x, y: columns with the names at the top and at the left.
+        starred: boolean for each row. Differences that are true have a star, and the others a pale colour.
+        outlined: boolean for each row. Cells that are true have a dark frame.
+        unit: title of the colour bar.
+        bound: lower bound of the value with the darkest colour, so that small differences do not look large.
     """
     digits, bound = (1 if bound > 1 else 2), max(bound, float(frame["value"].abs().max()))
     marks = zip(frame["value"], starred, strict=True)
@@ -447,8 +492,8 @@ def matrix(
 
 
 def panels(charts: Sequence[Any], columns: int, spacing: int = 18) -> alt.ConcatChart:
-    """Panels with axes of their own, side by side and one below the other, with one legend. At most ``columns`` stand
-    side by side: fewer where words would be smaller than MIN_FONT_SIZE on a PAGE."""
+    """Arrange panels with independent axes and one common legend in rows of ``columns`` panels. The rows are shorter if
+    text would otherwise be smaller than MIN_FONT_SIZE on a page of the width PAGE."""
     widths = [getattr(chart, "spec", chart)._get("width", alt.Undefined) for chart in charts]
     widest = max((width for width in widths if isinstance(width, int)), default=0) + AXIS
     fitting = max(1, int(PAGE * PLAIN.font_size / MIN_FONT_SIZE // widest))
@@ -456,7 +501,7 @@ def panels(charts: Sequence[Any], columns: int, spacing: int = 18) -> alt.Concat
 
 
 def _field(name: str) -> str:
-    """A column as Vega names it: what would be a path or a shorthand is escaped."""
+    """Escape the characters in the name of a column that Vega-Lite would read as a path or a type."""
     return re.sub(r"([.\[\]:])", r"\\\1", name)
 
 
@@ -464,15 +509,15 @@ def _field(name: str) -> str:
 
 
 def figure(chart: Any, title: str = "", explained: Sequence[str] = ()) -> Spec:
-    """The specification of a figure, with its title and what it shows in a line or two above."""
-    spec: Spec = _readable(chart.to_dict(validate=False))  # checking against the schema takes longer than making it
+    """Return the specification of a figure, with its title and the sentences of ``explained`` above the chart."""
+    spec: Spec = _readable(chart.to_dict(validate=False))  # validation would take longer than making the chart
     if title:
         spec["title"] = {"text": title, "subtitle": list(explained)}
     return spec
 
 
 def _readable(part: Any) -> Any:
-    """Words without signs that are not seen or that no file can hold."""
+    """Remove characters that are invisible or cannot be written to a file from all text of a specification."""
     if isinstance(part, Mapping):
         return {key: _readable(value) for key, value in part.items()}
     if isinstance(part, list):
@@ -481,8 +526,11 @@ def _readable(part: Any) -> Any:
 
 
 def series_in_words(spec: Spec) -> str:
-    """Sentences on a figure for those who do not see it: its panels, axes, series, rows and columns by name, and which
-    of its values it marks (a full dot, a star, the colour of what stands out, an interval that leaves out 0)."""
+    """Describe a figure in sentences for readers who do not see it.
+
+    The sentences list the names of panels, axes, series, rows and columns, and the values that the figure marks as
+    significant (by a filled dot, a star, a colour, or an interval that excludes 0).
+    """
     titles = re.findall(r'"title": "([^"]+)"', json.dumps(spec, ensure_ascii=False))
     titles_by_key: dict[str, list[str]] = {"title": titles}
     marks: dict[str, bool] = {}
@@ -500,7 +548,7 @@ def series_in_words(spec: Spec) -> str:
 
 
 NAMELESS, MAX_NAMES_LISTED = ("words", "ink", "fill", "colour", "mode", "place", "at"), 24
-"""Columns of words that name nothing; how many names a text alternative lists."""
+"""Text columns of a chart's data that hold no names, and the number of names that a text alternative lists."""
 
 
 def _list_names(names: Iterable[str]) -> str:
@@ -511,7 +559,7 @@ def _list_names(names: Iterable[str]) -> str:
 
 
 def _marked(row: Mapping[str, Any]) -> bool | None:
-    """Whether a figure marks a value as significant; None where nothing in it is tested."""
+    """Return whether a figure marks a row of its data as significant, or None if the row has no tested value."""
     if keys := {"is_significant", "beyond"} & row.keys():
         return bool(row[keys.pop()])
     low, high = row.get("low"), row.get("high")
@@ -521,11 +569,11 @@ def _marked(row: Mapping[str, Any]) -> bool | None:
 
 
 def config(font_size: float) -> Spec:
-    """Vega-Lite's ``config``: ink, rules and sizes of words."""
+    """Return the ``config`` of a specification for Vega-Lite: colours, lines and text sizes of all figures."""
     small = {"labelFontSize": font_size, "titleFontSize": font_size, "labelColor": INK, "titleColor": SOFT}
     thin = {"labelFontWeight": "normal", "titleFontWeight": "normal", "labelLimit": 0, "titleLimit": 0}
     return {
-        "aria": False,  # the picture as a whole says what it shows
+        "aria": False,  # the whole picture has one text alternative
         "font": "sans-serif",
         "background": "#ffffff",
         "view": {"stroke": None},
@@ -560,8 +608,16 @@ def config(font_size: float) -> Spec:
 
 
 def render(spec: Spec, kind: str, style: Style = PLAIN) -> bytes:
-    """A figure as a file: one of FORMATS. Same specification, same bytes. Raises ChartError: ``style.width`` leaves too
-    little for its panels."""
+    """Draw a figure as the content of a file. The same specification always gives the same bytes.
+
+    Args:
+        spec: specification from ``figure``.
+        kind: one of FORMATS.
+        style: style of the figure.
+
+    Raises:
+        ChartError: ``style.width`` is too small for the panels.
+    """
     text = svg(spec, style)
     if kind == "svg":
         return text.encode()
@@ -569,7 +625,11 @@ def render(spec: Spec, kind: str, style: Style = PLAIN) -> bytes:
 
 
 def png(text: str, scale: float, colours: int = 0) -> bytes:
-    """An SVG as a PNG, packed to a third of Vega's bytes; with at most so many ``colours`` to a third of that."""
+    """Convert an SVG to a PNG.
+
+    The PNG has a third of the bytes that Vega would write. A reduction to a palette of ``colours`` colours (0 for no
+    reduction) makes it another three times as small. ``scale``: pixels of the PNG for each pixel of the SVG.
+    """
     buffer = io.BytesIO()
     with Image.open(io.BytesIO(paint("svg_to_png", text, scale=scale))) as picture:
         plain = picture.convert("RGB")
@@ -579,15 +639,22 @@ def png(text: str, scale: float, colours: int = 0) -> bytes:
 
 
 def svg(spec: Spec, style: Style = PLAIN) -> str:
-    """A figure as SVG. For a width it is drawn with larger words and shown smaller, so that they come out at about the
-    size that was asked for: exactly would take a search, because words take room of their own."""
+    """Draw a figure as SVG.
+
+    For a requested width, the figure is drawn with larger text and then scaled down, so that the text has about the
+    requested size. An exact size would need a search, because the size of the text changes the size of the figure.
+
+    Raises:
+        ChartError: ``style.width`` is too small for the panels.
+    """
     natural = _draw_svg(json.dumps(_styled(spec, style)))
     if style.width is None:
         return natural
     target_width = style.width * POINT
     zoom = target_width / drawn_size(natural)[0]
     columns, rows_are_whole = spec.get("columns", 1), any("facet" in part for part in spec.get("concat", ()))
-    if zoom < MIN_ZOOM and columns > 1 and not rows_are_whole:  # maps beside each other belong together
+    # A figure of maps keeps its columns, because the maps of a row belong together.
+    if zoom < MIN_ZOOM and columns > 1 and not rows_are_whole:
         return svg({**spec, "columns": columns - 1}, style)
     if zoom < MIN_COLUMN:
         raise ChartError(
@@ -601,12 +668,13 @@ def svg(spec: Spec, style: Style = PLAIN) -> str:
 
 
 def notebook(spec: Spec) -> str:
-    """A figure as HTML for a notebook, on white in a dark one too; what scrolls there is the figure alone."""
+    """Return a figure as HTML for a notebook, on white also in dark mode. If the figure is too wide, only the figure
+    scrolls."""
     return f'<div style="background: #fff; overflow-x: auto">{svg(spec)}</div>'
 
 
 def _styled(spec: Spec, style: Style = PLAIN, font_size: float | None = None) -> Spec:
-    """The specification with the look of a style, or of its words in another size."""
+    """Return the specification with the properties of a style. ``font_size`` replaces that of the style."""
     size = font_size or style.font_size
     parts = {key: value for key, value in spec.items() if key != "title" or style.title}
     if isinstance(parts.get("title"), dict):
@@ -618,7 +686,7 @@ def _styled(spec: Spec, style: Style = PLAIN, font_size: float | None = None) ->
 
 
 def _with_broken_titles(part: Any, font_size: float) -> Any:
-    """A part of a specification, the titles of its panels in lines no wider than the panel."""
+    """Return a part of a specification in which the titles of panels are wrapped to the width of their panels."""
     if isinstance(part, list):
         return [_with_broken_titles(child, font_size) for child in part]
     if not isinstance(part, Mapping):
@@ -637,9 +705,13 @@ _SIZE = re.compile(r'<svg [^>]*?\bwidth="([\d.]+)" height="([\d.]+)"')
 _ID = re.compile(r'(?<=["#])(?:clip|gradient_)\d+(?=[")])')
 
 
-@functools.lru_cache(4)  # PNG and PDF are made from it, too
+@functools.lru_cache(4)  # PNG and PDF are made from the same SVG
 def _draw_svg(spec: str) -> str:
-    """Vega's SVG of a specification as JSON, with ids that depend on it alone: Vega counts all that a process drew."""
+    """Draw a specification, given as JSON, as SVG.
+
+    Vega numbers the ids of clips and gradients over all figures that a process draws. They are replaced by ids that
+    depend only on the specification, so that the same specification gives the same bytes.
+    """
     prefix = hashlib.sha256(spec.encode()).hexdigest()[:8]
     names: dict[str, str] = {}
     svg = paint("vegalite_to_svg", spec).decode()
@@ -647,7 +719,7 @@ def _draw_svg(spec: str) -> str:
 
 
 def drawn_size(text: str) -> tuple[float, float]:
-    """Width and height of an SVG of ``svg``."""
+    """Return the width and height in pixels of an SVG that ``svg`` drew without a requested width."""
     size = _SIZE.search(text)
     assert size is not None
     return float(size[1]), float(size[2])

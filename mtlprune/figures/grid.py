@@ -1,4 +1,4 @@
-"""A table of text cells, as Markdown, as LaTeX (booktabs) and as HTML for notebooks."""
+"""Tables of text cells, as Markdown, LaTeX (booktabs) and HTML for notebooks, and functions that format numbers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mtlprune.errors import printable, printable_lines
 if TYPE_CHECKING:
     from mtlprune.analyses.frames import TableDeclaration
 
-# What LaTeX would take for a command, and signs its text fonts lack.
+# Characters that LaTeX would read as commands, or that its text fonts lack → their LaTeX.
 _LATEX = {
     "\\": r"\textbackslash{}",
     **{sign: f"\\{sign}" for sign in "&%$#_{}"},
@@ -46,7 +46,7 @@ _EMPHASIS = re.compile(r"\*(?=[^\s*])([^*]+)(?<=\S)\*")
 _TAG, _ENTITY = re.compile("<(?=[A-Za-z/!?])"), re.compile(r"&(?=#?\w+;)")
 _Params = ParamSpec("_Params")
 LONG = 45
-"""Rows that fit on a page; LaTeX breaks longer tables over pages."""
+"""Number of rows that fit on a page. Longer tables become a longtable, which LaTeX breaks over pages."""
 
 
 class Strong(str):
@@ -55,33 +55,44 @@ class Strong(str):
 
 @dataclass(frozen=True)
 class Grid:
-    """A header and rows of equally many cells; the first ``texts`` columns are words, the others numbers."""
+    """A table of text cells with a title and a caption.
+
+    Attributes:
+        header: headings of the columns.
+        rows: cells of each row, as many as headings.
+        texts: number of columns at the left that hold words instead of numbers.
+        title: title of the table.
+        caption: sentences that explain the numbers.
+        key: name by which the report refers to the table.
+        texts_last: number of columns at the right that hold words.
+    """
 
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
     texts: int = 1
     title: str = ""
     caption: str = ""
-    """Sentences that say what its numbers are."""
     key: str = ""
-    """Names it among the tables of a report."""
     texts_last: int = 0
-    """So many columns at the end are words, too."""
 
     @property
     def numbers(self) -> Sequence[str]:
-        """The headings of its numbers."""
+        """Headings of the columns that hold numbers."""
         return self.header[self.texts : len(self.header) - self.texts_last]
 
     @classmethod
     def of(
         cls, title: str, frame: Any, columns: Mapping[str, str | tuple[str, Any]], caption: str, texts: int = 1
     ) -> Grid:
-        """A table of a data frame.
+        """Make a table from a data frame.
 
         Args:
-            columns: heading → a column shown as it is, or a column and what shows its numbers: how many decimals, a
-                format string, or a function. – where the frame has no such column or no number.
+            title: title of the table.
+            frame: the data frame.
+            columns: heading → column of the frame, or a pair of the column and its format: a number of decimals, a
+                format string, or a function. Cells without a value, or of a column that the frame lacks, have a dash.
+            caption: sentences that explain the numbers.
+            texts: number of columns at the left that hold words.
         """
         chosen_columns = [(name, str) if isinstance(name, str) else name for name in columns.values()]
         rows = [
@@ -92,7 +103,8 @@ class Grid:
 
     @classmethod
     def declared(cls, table: TableDeclaration, frame: Any, **values: Any) -> Grid:
-        """A table of a data frame as its analysis declares it; ``values`` stand in the braces of title and caption."""
+        """Make a table from a data frame according to a declaration. ``values`` replace the braces in title and
+        caption."""
         columns = {
             heading: column if isinstance(column, str) else (column[0], _SHOWN_AS.get(column[1], column[1]))
             for heading, column in table.columns.items()
@@ -100,11 +112,11 @@ class Grid:
         return cls.of(table.title.format(**values), frame, columns, table.caption.format(**values), table.texts)
 
     def words(self) -> str:
-        """Title and caption as one text."""
+        """Return title and caption as one text."""
         return f"{self.title}{'' if self.title.endswith(('?', '.')) else '.'} {self.caption}"
 
     def part(self) -> str:
-        """Title, table and caption in Markdown."""
+        """Return title, table and caption in Markdown."""
         return f"## {self.title}\n\n{self.markdown()}\n{self.caption}\n"
 
     def _repr_html_(self) -> str:
@@ -114,7 +126,7 @@ class Grid:
         return f"<table>{title}<tr>{head}</tr>{rows}</table>" + html([self.caption] * bool(self.caption))
 
     def markdown(self) -> str:
-        """With columns of even width; bars in cells are escaped."""
+        """Return the table in Markdown, with padded columns, without title and caption."""
         rows = [[_markdown(cell) for cell in row] for row in (self.header, *self.rows)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = []
@@ -131,9 +143,14 @@ class Grid:
         return "\n".join([lines[0], "|" + "|".join(rule) + "|", *lines[1:]]) + "\n"
 
     def latex(self, label: str, caption: str | None = None) -> str:
-        """A floating table; one over several pages where it is long. Needs the packages booktabs and longtable.
-        ``caption``: else the table's own words."""
-        import pandas as pd  # slow to load, and help on the terminal needs none of it
+        """Return the table in LaTeX, as a floating table, or as a longtable over several pages if it is long. The
+        document needs the packages booktabs and longtable.
+
+        Args:
+            label: label for references to the table.
+            caption: the caption; title and caption of the table if not given.
+        """
+        import pandas as pd  # imported here, because it is slow to load and the command line's help does not need it
 
         cells = pd.DataFrame([list(map(_latex, row)) for row in self.rows], columns=list(map(escape, self.header)))
         table = cells.to_latex(
@@ -147,7 +164,8 @@ class Grid:
 
 
 def latex_document(remarks: Sequence[str], parts: Sequence[str]) -> str:
-    """Tables for \\input into a document that loads booktabs and longtable, after remarks as comments."""
+    """Join LaTeX tables into a file that a document with the packages booktabs and longtable can load with \\input.
+    ``remarks`` become comments at the top."""
     head = ["% \\usepackage{booktabs,longtable}", *(f"% {' '.join(line.split())}" for line in remarks), ""]
     return printable_lines("\n".join([*head, *parts]))
 
@@ -161,12 +179,13 @@ def _format_value(value: Any, formatter: Any) -> str:
 
 
 def html(blocks: Iterable[Any]) -> str:
-    """HTML for a notebook: of words, one paragraph each, and of what has HTML of its own, one below the other."""
+    """Return blocks below each other as HTML for a notebook. Text becomes a paragraph, and other objects are shown by
+    their ``_repr_html_``."""
     return "".join(f"<p>{emphasised(block)}</p>" if isinstance(block, str) else block._repr_html_() for block in blocks)
 
 
 def emphasised(words: str) -> str:
-    """HTML of a caption, whose *emphasised words* stand between asterisks as in Markdown."""
+    """Return a caption as HTML, in which words between asterisks are emphasised, as in Markdown."""
     return _EMPHASIS.sub(r"<em>\1</em>", _html(words))
 
 
@@ -176,7 +195,8 @@ def _html(words: str) -> str:
 
 
 def markdown_document(make: Callable[_Params, str]) -> Callable[_Params, str]:
-    """Wrap what makes a whole text in Markdown, so that no label of a corpus, name or file can put HTML into it."""
+    """Decorate a function that returns a Markdown document, so that no label, name or file of a user can put HTML into
+    the document."""
 
     @functools.wraps(make)
     def safe(*args: _Params.args, **options: _Params.kwargs) -> str:
@@ -186,7 +206,7 @@ def markdown_document(make: Callable[_Params, str]) -> Callable[_Params, str]:
 
 
 def _markdown_cell(cell: str) -> str:
-    """A cell's words, of which none ends the cell, is markup or steers a terminal."""
+    """Escape the text of a cell, so that no character ends the cell, is read as markup, or controls a terminal."""
     words = _TAG.sub("&lt;", _ENTITY.sub("&amp;", printable(cell)))
     return words.replace("|", "\\|").replace("](", "]\\(")
 
@@ -201,17 +221,17 @@ def _latex(cell: str) -> str:
 
 
 def escape(text: str) -> str:
-    """Text as LaTeX prints it."""
+    """Escape text for LaTeX."""
     return "".join(_LATEX.get(sign, sign) for sign in printable(text))
 
 
 def shown_label(label: str) -> str:
-    """A label as it is drawn: in quotes where nothing but punctuation would be seen."""
+    """Return a label for display, with quotation marks if it consists of punctuation only."""
     return label if any(c.isalnum() or c in "$#" for c in label) else f"“{label}”"
 
 
 def number(value: float, digits: int = 2) -> str:
-    """A number with so many decimals; – where it is not defined."""
+    """Format a number with ``digits`` decimals; NaN is a dash."""
     return "–" if math.isnan(value) else f"{value:.{digits}f}".replace("-", "−")
 
 
@@ -222,7 +242,17 @@ DETECTABLE = (
 
 
 def power_clause(*detectable: float, unit: str = "points", before: str = "; ") -> str:
-    """The clause after "not shown": the least and the largest minimum detectable effect; "" where none is known."""
+    """Return a clause about the minimum detectable effects, which follows a sentence about an effect that was not
+    found.
+
+    Args:
+        detectable: the minimum detectable effects, of which the smallest and the largest are named. NaN is left out.
+        unit: unit of the effects.
+        before: text between the sentence and the clause.
+
+    Returns:
+        the clause, or "" if all effects are NaN.
+    """
     sorted_values = sorted(value for value in detectable if not math.isnan(value))
     if not sorted_values:
         return ""
@@ -233,34 +263,35 @@ def power_clause(*detectable: float, unit: str = "points", before: str = "; ") -
 
 
 def with_interval(row: Any) -> str:
-    """The difference of a row with its interval."""
+    """Format the estimate of a row of contrasts with its interval, such as ``−2.80 [−3.80, −1.70]``."""
     return f"{number(row.estimate)} [{number(row.low)}, {number(row.high)}]"
 
 
 def difference(name: str, *extra_columns: str) -> dict[str, Any]:
-    """Columns (`Grid.of`) of a difference called ``name``, its interval and p; ``extra_columns``: also Holm,
-    detectable."""
+    """Return the columns, for `Grid.of`, of an estimate under the heading ``name``, its interval and its p-value.
+    ``extra_columns`` adds the columns ``Holm`` and ``detectable``."""
     numbers = {name: ("estimate", 2), "low": ("low", 2), "high": ("high", 2), "p": ("p", probability)}
     optional = {"Holm": ("p_holm", probability), "detectable": ("detectable", 2)}
     return {**numbers, **{name: optional[name] for name in extra_columns}}
 
 
 def mean_sd(values: Sequence[float]) -> str:
-    """The mean; with two values or more ± the sample standard deviation."""
+    """Format the mean of values, with ± the sample standard deviation if there are at least two values."""
     if len(values) < 2:
         return number(values[0]) if values else "–"
     return f"{number(statistics.mean(values))} ± {number(statistics.stdev(values))}"
 
 
 def probability(value: float) -> str:
-    """A p-value with four decimals; of smaller ones no number, because few runs cannot tell how far tails reach."""
+    """Format a p-value with four decimals. Smaller p-values are shown as <0.0001, because with few runs their size
+    depends on tails of the distribution about which the data say nothing."""
     if math.isnan(value):
         return "–"
     return "<0.0001" if value < 5e-5 else f"{value:.4f}" if value < 0.99995 else "1"
 
 
 def percent(share: float) -> str:
-    """A share as a whole number of percent."""
+    """Format a share as a whole number of percent."""
     return f"{100 * share:.0f} %".replace("-", "−")
 
 
@@ -270,4 +301,4 @@ _SHOWN_AS: dict[int | str, Any] = {
     "percent.1": lambda share: number(100 * share, 1),
     "upper": str.upper,
 }
-"""Words by which a declared table says how a column is shown, beside numbers of digits and format strings."""
+"""Name of a format in the declaration of a table → function that formats a cell."""

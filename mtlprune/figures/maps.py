@@ -1,8 +1,11 @@
-"""All maps of some runs' claims: one a run, the seeds and the mean of each label, all tasks, differences.
+"""Maps of the heads that runs claim: for each run, for the seeds and the mean of each label, for all tasks, and for
+differences between labels.
 
-As He and Choi (2021) draw them: channel = 255 · (1 - z) for runs 1, 2, 3 in R, G, B; H = mean of z over tasks and runs,
-drawn as black with opacity H. Arrays in [0, 1] or [-1, 1] become 8-bit sRGB. Letters: L layers, A heads a layer, S or K
-seeds.
+Colours follow He and Choi (2021). In maps of seeds, runs 1, 2 and 3 set the red, green and blue channel to
+255 · (1 − z), where z is the gate. In maps of means, H is the mean of z over tasks and runs, and a cell is black with
+opacity H. Numbers in [0, 1] or [−1, 1] become 8-bit sRGB.
+
+Letters for shapes: L layers, A heads of a layer, S or K seeds.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,41 +26,49 @@ from mtlprune.figures.grid import html
 from mtlprune.runs.claims import Claim, RunGroup
 
 _SEEDS_SHOWN = 3
+"""Number of seeds that a map of seeds shows, one for each colour channel."""
 CELL, SMALL, TINY = 26, 20, 15
-"""Side of a cell in a map that stands alone, beside others, and beside many."""
+"""Side of a cell in pixels: in a single map, in a map among a few others, and in a map among many."""
 _MAX_EVALUATIONS_SHOWN = 12
-"""Evaluations of a run that are drawn side by side at most, spread evenly."""
+"""The largest number of evaluations of a run that a map of training shows, evenly spread over the training."""
 
 
 @dataclass(frozen=True)
 class GateMap:
-    """A map of gates, with the name of the map and the runs that the map shows."""
+    """A map of gates of heads, with its title and the runs that it shows.
+
+    Attributes:
+        kind: run, frequency, seeds, mean, tasks, difference or training.
+        name: name of the file, without its ending.
+        runs: paths of the runs.
+        title: title of the figure.
+        subtitle: lines below the title.
+        heading: title of the legend, which says what the numbers are.
+        numbers: name → numbers (L, A) that the cells show. A map with one number for each head has the name "gate". A
+            map of seeds has the names "seed 1", "seed 2" and so on. A map of training has a name for each evaluation,
+            which is shown above the numbers of the evaluation.
+        palette: palette of a map of seeds, one of "rgb" and "colourblind"; "" for other maps.
+    """
 
     kind: str
-    """run, frequency, seeds, mean, tasks, difference or training."""
     name: str
-    """Name of the file, without its ending."""
     runs: tuple[str, ...]
     title: str
     subtitle: tuple[str, ...]
     heading: str
-    """Words above the legend: what the numbers are."""
     numbers: Mapping[str, NDArray[np.float64]] = field(repr=False)
-    """Numbers that the cells show, each (L, A): under "gate" where it is one number, else "seed 1", ... → its gates;
-    of training a map an evaluation, under the words above it."""
     palette: str = ""
-    """Palette of a map of seeds."""
 
     @property
     def caption(self) -> str:
-        """Sentences that say what the colours of a map of seeds mean."""
+        """Sentences that explain the colours of a map of seeds; "" for other maps."""
         return (
             _colours_mean([name.removeprefix("seed ") for name in self.numbers], self.palette) if self.palette else ""
         )
 
     @property
     def colours(self) -> "Colours":
-        """(L, A, 3)."""
+        """The colours of the cells. (L, A, 3)"""
         arrays = list(self.numbers.values())
         if self.palette:
             return mixed(arrays, corners(len(arrays), self.palette))
@@ -65,12 +76,12 @@ class GateMap:
 
     @property
     def cells(self) -> list[str]:
-        """The colours of its heads, layer by layer, as #rrggbb."""
+        """The colours of the cells as #rrggbb, layer by layer."""
         return hexes(self.colours)
 
     def spec(self) -> Spec:
-        """A figure of the map with numbers of all layers and heads. For a map of training, the figure has all its maps
-        in a row."""
+        """Return the specification of a figure of the map, with the numbers of layers and heads. The figure of a map of
+        training shows its evaluations next to each other."""
         if self.kind == "training":
             maps = [replace(self, kind="run", numbers={"gate": gates}) for gates in self.numbers.values()]
             maps_figure = _maps_chart(maps, list(self.numbers), columns=_columns_of_grid(maps), cell=TINY, axes=True)
@@ -82,7 +93,7 @@ class GateMap:
         return notebook(self.spec())
 
     def entry(self) -> dict[str, Any]:
-        """Its entry in maps.json."""
+        """Return the entry of the map in the file maps.json."""
         numbers = {self.kind if name == "gate" else name: array.tolist() for name, array in self.numbers.items()}
         caption = {"caption": self.caption} if self.caption else {}
         return (
@@ -91,7 +102,8 @@ class GateMap:
 
 
 class GateMaps(dict[str, GateMap]):
-    """Maps by the names of their files; notebooks show those of ``side_by_side`` and name the others."""
+    """A dictionary from names of files to maps. Notebooks show the maps of ``side_by_side``, and list the names of the
+    others."""
 
     def __repr__(self) -> str:
         return f"maps: {', '.join(self)}"
@@ -107,7 +119,8 @@ class GateMaps(dict[str, GateMap]):
 
 
 def side_by_side(maps: Iterable[GateMap]) -> list[list[GateMap]]:
-    """Lists of maps that may each be one chart: means and all tasks, then seeds in colours."""
+    """Group maps that can share a chart: first the means of labels and of all tasks, then the maps of seeds, grouped by
+    their seeds. Maps of other kinds are left out."""
     by_seeds: dict[tuple[str, ...], list[GateMap]] = {}
     for gate_map in maps:
         if gate_map.kind in ("mean", "tasks", "seeds"):
@@ -120,8 +133,8 @@ def _columns_of_grid(maps: Sequence[GateMap]) -> int:
 
 
 def _maps_chart(maps: Sequence[GateMap], names: Sequence[str], **look: Any) -> Any:
-    """Maps of one kind, of the same seeds, in one chart with one legend. ``look``: of charts.head_map: columns, axes,
-    cell, legend, words."""
+    """Draw maps of the same kind and seeds as one chart with one legend. ``look``: further arguments of
+    ``charts.head_map``."""
     first, frames = maps[0], []
     signed = first.kind == "difference"
     for gate_map, name in zip(maps, names, strict=True):
@@ -138,7 +151,8 @@ def _maps_chart(maps: Sequence[GateMap], names: Sequence[str], **look: Any) -> A
 
 
 def _subsets(gate_map: GateMap) -> dict[str, str]:
-    """The sets of seeds that can use a head, in words → colour; all seeds first."""
+    """Return the legend of a map of seeds: each set of seeds that can use a head, in words → colour. The set of all
+    seeds is first."""
     seeds = [name.removeprefix("seed ") for name in gate_map.numbers]
     colour_of = corners(len(seeds), gate_map.palette)
     combinations_of_use = sorted(product((1, 0), repeat=len(seeds)), key=lambda used: -sum(used))
@@ -150,13 +164,15 @@ def _subsets(gate_map: GateMap) -> dict[str, str]:
 
 
 def hexes(colours: "Colours") -> list[str]:
-    """(..., 3) → #rrggbb each, in order."""
+    """Convert colours (..., 3) to a flat list of #rrggbb."""
     return ["#{:02x}{:02x}{:02x}".format(*colour) for colour in colours.reshape(-1, 3).tolist()]
 
 
 def claim_maps(run_groups: Sequence[RunGroup], palette: str) -> list[GateMap]:
-    """All maps of these groups of runs, in the order: runs, frequencies, seeds, means, all tasks, differences.
-    ``palette``: of the maps of seeds, one of PALETTES."""
+    """Make all maps of groups of runs, in the order runs, frequencies, seeds, means, all tasks, differences.
+
+    ``palette``: palette of the maps of seeds, "rgb" or "colourblind".
+    """
     single_task_groups = [run_group for run_group in run_groups if not run_group.joint]
     return [
         *(_run(claim) for run_group in run_groups for claim in run_group.claims),
@@ -173,7 +189,7 @@ def claim_maps(run_groups: Sequence[RunGroup], palette: str) -> list[GateMap]:
 
 
 def left_out(run_groups: Sequence[RunGroup]) -> list[str]:
-    """Sentences on maps that one might expect and why they are missing."""
+    """Return sentences on maps and seeds that a reader may expect, and why they are missing."""
     reasons = []
     for run_group in run_groups:
         seeds = [claim.name for claim in run_group.claims]
@@ -191,10 +207,11 @@ def left_out(run_groups: Sequence[RunGroup]) -> list[str]:
 
 
 def comparable(first_label: str, second_label: str) -> bool:
-    """Tell whether the difference of two labels has a map.
+    """Return whether the difference of two labels has a map.
 
-    Tasks and joint runs with each other; a task's own gate set in a joint run with the other sets of that run and with
-    that task alone.
+    Labels of single tasks and of joint runs are comparable with each other. If a joint run has gates for each task, the
+    gates of a task (label ``RUN:TASK``) are comparable with the gates of the run's other tasks, and with single-task
+    runs of the task.
     """
     (run_one, _, task_one), (run_other, _, task_other) = first_label.partition(":"), second_label.partition(":")
     if task_one and task_other:
@@ -202,7 +219,7 @@ def comparable(first_label: str, second_label: str) -> bool:
     return task_one == run_other or run_one == task_other if task_one or task_other else True
 
 
-# -- one map each ----------------------------------------------------------------------------------------------------
+# -- the kinds of maps -------------------------------------------------------------------------------------------------
 
 
 _GATE_HEADING = "Gate\n1: open, 0: closed"
@@ -211,7 +228,7 @@ _GATE_HEADING = "Gate\n1: open, 0: closed"
 def _map(
     kind: str, name: str, claims: Sequence[Claim], title: str, caption: str, heading: str, **options: Any
 ) -> GateMap:
-    """A map of these claims, with their encoder above what is said of them."""
+    """Make a map of claims, whose subtitle has the encoder on one line and the caption on the next."""
     runs = tuple(claim.run for claim in claims)
     return GateMap(kind, name, runs, title, (_encoder_line(claims[0]), caption), heading, **options)
 
@@ -223,7 +240,7 @@ def _run(claim: Claim) -> GateMap:
 
 
 def training_map(claim: Claim) -> GateMap:
-    """The gates of a run over its updates, a map an evaluation."""
+    """Make a map of the gates of a run during training, with numbers for each evaluation."""
     places = np.linspace(0, len(claim.history) - 1, min(_MAX_EVALUATIONS_SHOWN, len(claim.history))).round().astype(int)
     numbers = {
         f"update {step:,}: {(gates > OPEN_ABOVE).sum()} of {gates.size} open": gates
@@ -268,7 +285,8 @@ def _mean(run_group: RunGroup) -> GateMap:
 
 
 def _tasks(run_groups: Sequence[RunGroup]) -> GateMap:
-    """H: the mean of z over tasks and seeds; with unequal numbers of seeds, tasks weigh equally."""
+    """Make the map of H, the mean gate over tasks and seeds. Every task has the same weight, even if tasks have
+    different numbers of seeds."""
     claims = [claim for run_group in run_groups for claim in run_group.claims]
     if len({len(run_group.claims) for run_group in run_groups}) == 1:
         seeds_words = plural(len(run_groups[0].claims), "seed")
@@ -277,7 +295,7 @@ def _tasks(run_groups: Sequence[RunGroup]) -> GateMap:
         members = _join_words([f"{c.label} ({plural(len(c.claims), 'seed')})" for c in run_groups])
         caption = f"{members}; each task has the same weight"
     mean = np.mean([run_group.mean for run_group in run_groups], axis=0)
-    runs = len({claim.run for claim in claims})  # a run with a gate set a task has a claim for each
+    runs = len({claim.run for claim in claims})  # a run with gates for each task has several claims
     title = f"Mean gate over {len(run_groups)} tasks, {runs} runs"
     heading = "Mean gate H\n1: open in all, 0: closed in all"
     return _map("tasks", "grey-all-tasks", claims, title, caption, heading, numbers={"gate": mean})
@@ -293,7 +311,7 @@ def _difference(first: RunGroup, second: RunGroup) -> GateMap:
 
 
 def _encoder_line(claim: Claim) -> str:
-    """The encoder's name, of a local one the last folder only, and its size."""
+    """Describe the encoder of a claim by its name (for a local encoder, the name of its folder) and its size."""
     layers, heads = claim.gates.shape
     path, comma, revision = claim.encoder.partition(", ")
     name = (Path(path).name or path) if path.startswith(("/", "~", ".")) else path
@@ -301,7 +319,7 @@ def _encoder_line(claim: Claim) -> str:
 
 
 def _file(label: str) -> str:
-    """A label as part of a file name that every system takes."""
+    """Replace the characters of a label that are not allowed in file names on every system."""
     return "".join(c if c.isascii() and (c.isalnum() or c in "+-.") else "_" for c in label)
 
 
@@ -321,9 +339,11 @@ NEGATIVE, POSITIVE = (ImageColor.getrgb(end)[:3] for end in (DIVERGING[0], DIVER
 WHITE: Colour = (255, 255, 255)
 BLACK: Colour = (0, 0, 0)
 
-# Colour of each subset of seeds, by [seed 1 uses it][seed 2][seed 3]. Sky blue, yellow and orange after Okabe and Ito
-# (2008), mixtures as with paints; shifted until every two of the eight differ by at least 29 in CIELAB for trichromats,
-# protanopes, deuteranopes and tritanopes alike (the RGB map: 8), and the more seeds, the darker.
+# Colour of a head by the seeds that use it, where the key is (seed 1 uses it, seed 2 uses it, seed 3 uses it). The
+# colours of single seeds are sky blue, yellow and orange after Okabe and Ito (2008), and the other colours are mixtures
+# of them, as with paints. All were shifted until any two of the eight colours differ by at least 29 in CIELAB for
+# trichromats, protanopes, deuteranopes and tritanopes (for the RGB palette, the smallest difference is 8), and until
+# more seeds always mean a darker colour.
 _BLIND_SAFE = {
     (0, 0, 0): WHITE,
     (1, 0, 0): (97, 202, 244),
@@ -337,25 +357,27 @@ _BLIND_SAFE = {
 
 
 def opacity(values: ArrayLike) -> Colours:
-    """Black drawn with the opacity ``values`` on white: (...) in [0, 1] → (..., 3)."""
+    """Return the colours of black drawn on white with the opacities ``values``: (...) in [0, 1] → (..., 3)."""
     grey = _eight_bit(255 * (1 - np.asarray(values, float)))
     return np.stack([grey] * 3, axis=-1)
 
 
 def diverging(values: ArrayLike) -> Colours:
-    """(...) in [-1, 1] → (..., 3): white at 0, blue towards -1, red towards 1, straight lines between in sRGB."""
+    """Return diverging colours, which are blue at −1, white at 0 and red at 1, and interpolated linearly in sRGB:
+    (...) in [−1, 1] → (..., 3)."""
     v = np.asarray(values, float)[..., None]
     ends = np.where(v < 0, np.array(NEGATIVE), np.array(POSITIVE))
     return _eight_bit(255 + np.abs(v) * (ends - 255))
 
 
 def corners(seeds: int, palette: str) -> NDArray[np.float64]:
-    """Colours of heads that are fully used or not at all, for two or three seeds.
+    """Return the colours of heads that each seed either uses (gate 1) or does not use (gate 0).
 
     Args:
-        seeds: K, 2 or 3.
-        palette: ``rgb``: seeds 1, 2, 3 darken red, green, blue, as in Figure 1a of He and Choi (2021); with two seeds
-            blue is darkened by half by either, so that black and white keep their meaning. ``colourblind``: see above.
+        seeds: number of seeds K, 2 or 3.
+        palette: ``rgb`` darkens the red, green and blue channel for seeds 1, 2 and 3, as in Figure 1a of He and Choi
+            (2021). With two seeds, each of them darkens blue by half, so that black still means all seeds, and white no
+            seed. ``colourblind`` uses colours that colour-blind readers can distinguish.
 
     Returns:
         (2,) * K + (3,), indexed by whether each seed uses the head.
@@ -363,7 +385,8 @@ def corners(seeds: int, palette: str) -> NDArray[np.float64]:
     colours = np.empty((2,) * seeds + (3,))
     for used in np.ndindex(*(2,) * seeds):
         if palette == "colourblind":
-            first_use, *middle, last = used  # of two seeds: the first and the third colour, black for both
+            # Two seeds have the colours of seeds 1 and 3, and a head that both use is black.
+            first_use, *middle, last = used
             colours[used] = _BLIND_SAFE[(first_use, middle[0] if middle else first_use * last, last)]
         else:
             channels = [*used, sum(used) / 2] if seeds == 2 else used
@@ -372,15 +395,22 @@ def corners(seeds: int, palette: str) -> NDArray[np.float64]:
 
 
 def mixed(gates: Sequence[ArrayLike], at_corners: NDArray[np.float64]) -> Colours:
-    """Colours of K seeds' gates, multilinear between the corners; with ``rgb`` that is 255 · (1 - z) in each channel.
-    (L, A, 3). ``gates``: K arrays (L, A) in [0, 1]."""
+    """Mix the colours of ``corners`` according to the gates of K seeds, by multilinear interpolation. (L, A, 3)
+
+    With the palette ``rgb``, the result is 255 · (1 − z) in each channel.
+
+    Args:
+        gates: K arrays (L, A) in [0, 1].
+        at_corners: (2,) * K + (3,), from ``corners``.
+    """
     colour = at_corners[..., None, None, :]  # (2,) * K + (1, 1, 3)
     for values in gates:
         z = np.asarray(values, float)[..., None]  # (L, A, 1)
-        # Trilinear interpolation between the corners of the colour cube: each step mixes along one axis and removes
-        # it; the last two axes become (L, A).
+        # Each step mixes the colours along the axis of one seed and removes this axis. The two axes of size 1 become
+        # (L, A) by broadcasting.
         colour = (1 - z) * colour[0] + z * colour[1]
-    # Rounding to nine digits first makes halves equal to those of 255 · (1 − z), free of noise in the last bit.
+    # Noise in the last bit could move a half to either side. Rounding to nine digits first removes it, so that the
+    # result equals that of 255 · (1 − z).
     return _eight_bit(np.round(colour, 9))
 
 
@@ -389,7 +419,7 @@ def _eight_bit(values: NDArray[np.float64]) -> Colours:
 
 
 def _colours_mean(seeds: Sequence[str], palette: str) -> str:
-    """Sentences that say what a colour of a map of two or three seeds means: its caption."""
+    """Return the caption of a map of seeds, which explains the colours."""
     if palette != "rgb":
         return (
             "A head that only one seed uses has the colour of that seed. The more seeds use a head, the darker it is."

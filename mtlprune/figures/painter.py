@@ -1,8 +1,10 @@
-"""vl-convert in a process of its own: where memory runs out, V8 inside it ends the process, and the command goes on.
+"""Drawing of figures by vl-convert in a separate process.
 
     paint("vegalite_to_svg", spec)
 
-The process stays for further figures; it ends when its stdin does, that is, at the latest with the process it serves.
+If memory runs out, the JavaScript engine V8 inside vl-convert ends its process, and a command must survive this. The
+process stays for further figures and ends when its stdin is closed, so at the latest when the process that started it
+ends. Run as a script, this file is the separate process.
 """
 
 from __future__ import annotations
@@ -19,12 +21,22 @@ from mtlprune.io.files import RunError
 
 _lock = threading.Lock()
 _servers: dict[int, subprocess.Popen[bytes]] = {}
-"""Number of a process → the server that it started; a forked process must not speak into its parent's pipes."""
+"""Process id → the server that this process started. A forked process inherits the dictionary, but must start its own
+server, because it must not write into the pipes of its parent."""
 
 
 def paint(function: str, text: str, **options: Any) -> bytes:
-    """The picture that a function of vl-convert makes of a text. Raises RunError: its process ended; ValueError:
-    vl-convert refused."""
+    """Call a function of vl-convert with a text, and return the picture that it draws.
+
+    Args:
+        function: name of the function, such as ``vegalite_to_svg`` or ``svg_to_png``.
+        text: a specification as JSON, or an SVG.
+        options: further arguments of the function.
+
+    Raises:
+        RunError: the process of vl-convert ended.
+        ValueError: vl-convert refused the text.
+    """
     with _lock:
         server = _servers.get(os.getpid())
         if server is None or server.poll() is not None:
@@ -36,8 +48,7 @@ def paint(function: str, text: str, **options: Any) -> bytes:
             server.stdin.write(json.dumps([function, text, options]).encode() + b"\n")
             server.stdin.flush()
             picture, refusal = json.loads(server.stdout.readline())
-        # After any error the server is stopped, because an answer that nobody read would be taken for the answer to
-        # the next question.
+        # After any error, the server is stopped. Otherwise an unread answer would be taken for that of the next call.
         except BaseException as error:
             server.kill()
             server.wait()
@@ -50,7 +61,7 @@ def paint(function: str, text: str, **options: Any) -> bytes:
 
 
 def _serve() -> None:
-    """Answer what is asked on stdin, a line each, until it ends."""
+    """Answer requests, one JSON line each, from stdin to stdout until stdin is closed."""
     import vl_convert
 
     for line in sys.stdin.buffer:
@@ -59,7 +70,7 @@ def _serve() -> None:
         try:
             rendered = getattr(vl_convert, function)(text, **options)
             picture = rendered.encode() if isinstance(rendered, str) else bytes(rendered)
-        except BaseException as error:  # a panic of Rust is no Exception
+        except BaseException as error:  # a panic in Rust code raises a BaseException that is no Exception
             refusal = f"{type(error).__name__}: {error}"
         sys.stdout.buffer.write(json.dumps([base64.b64encode(picture).decode(), refusal]).encode() + b"\n")
         sys.stdout.buffer.flush()

@@ -1,7 +1,10 @@
-"""Pictures of pixels by pillow: maps of heads as He and Choi (2021) print them, and the process of pruning as a GIF.
+"""Bitmap pictures drawn with Pillow: maps of heads in the style of He and Choi (2021), and the course of pruning as an
+animated GIF.
 
-Cells are squares with a thin border, layers are numbered from the top, heads along it; nothing else stands there but a
-line of words. Letters: L layers, A heads a layer.
+Cells are squares with a thin border. Layers are numbered from the top, and heads from the left. The only other content
+is one line of text.
+
+Letters for shapes: L layers, A heads of a layer.
 """
 
 import io
@@ -16,13 +19,13 @@ from mtlprune.figures.maps import Colours, opacity
 from mtlprune.runs.claims import Claim
 
 SIDE, EDGE, LETTER = 36, 30, 15
-"""Pixels of a cell's side, of the room for numbers, and of letters."""
+"""Pixels: the side of a cell, the margin with the numbers, and the font size."""
 FRAME_MS, LAST_FRAME_MS = 350, 2500
-"""Milliseconds that a frame stays, and the last one."""
+"""Duration in milliseconds of a frame, and of the last frame."""
 
 
 def bare(colours: Colours, words: str = "") -> Image.Image:
-    """A map (L, A, 3) as a picture, with a line of words below, if there are any."""
+    """Draw a map with the colours (L, A, 3), and the line of text ``words`` below it, if given."""
     layers, heads, _ = colours.shape
     width, height = EDGE + heads * SIDE + 1, EDGE + layers * SIDE + 1
     picture = Image.new("RGB", (width, height + EDGE * bool(words)), "white")
@@ -42,14 +45,14 @@ def bare(colours: Colours, words: str = "") -> Image.Image:
 
 
 def png(picture: Image.Image) -> bytes:
-    """A picture as a file."""
+    """Return a picture as the content of a PNG file."""
     buffer = io.BytesIO()
     picture.save(buffer, "PNG", optimize=True)
     return buffer.getvalue()
 
 
 def gif(claim: Claim) -> bytes:
-    """The gates of a run at every evaluation, a frame each; the last one stays longer."""
+    """Return an animated GIF with a frame for the gates of a run at each evaluation. The last frame lasts longer."""
     frames = []
     for step, gates in claim.history:
         words = f"{claim.label}, update {step:,}: {(gates > OPEN_ABOVE).sum()} of {gates.size} heads open"

@@ -1,4 +1,8 @@
-"""Blocks of settings: frozen models that are as strict as their YAML, and say which settings count when."""
+"""Base class of blocks of settings: frozen pydantic models that refuse unknown keys, values that YAML would silently
+convert, and settings without an effect.
+
+The configuration of a run and the options of analyses are made of such blocks.
+"""
 
 import ast
 import functools
@@ -13,15 +17,17 @@ from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator, mod
 from pydantic_core import PydanticCustomError
 
 _LARGEST = 1e18
-"""The largest setting that is no whole number: the square of more is infinite in float32."""
+"""The largest absolute value of a setting with decimals; the square of larger ones overflows in float32."""
 WIDTH = 116
-"""Letters of a line of commented YAML."""
+"""The largest number of characters in a comment line of commented YAML."""
 
 
 class CountsOnlyWith:
-    """Mark of a setting that counts only where another one, which counts itself, has one of some values.
+    """Annotation of a setting that has an effect only if another setting, which has an effect itself, has certain
+    values.
 
-    Only(method="topk random", penalty="exact"): with method topk or random, or where a penalty counts and is exact.
+    ``CountsOnlyWith(method="topk random", penalty="exact")`` marks a setting that has an effect if ``method`` is topk
+    or random, or if ``penalty`` has an effect and is exact.
     """
 
     def __init__(self, **values: str) -> None:
@@ -29,19 +35,21 @@ class CountsOnlyWith:
 
 
 class Block(BaseModel):
-    """A part of the configuration: frozen, no unknown keys, finite numbers; true and false are no numbers."""
+    """A block of settings. It is frozen, refuses unknown keys and infinite numbers, and does not accept true and false
+    as numbers."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     @field_validator("*", mode="before")
     @classmethod
     def _is_plain(cls, value: Any, info: ValidationInfo) -> Any:
-        """Refuse what pydantic lets pass: truth as a number, and numbers no machine counts to."""
-        # What was checked already, and plain floats, pass at once: sweeps validate thousands of configurations.
+        """Refuse two kinds of values that pydantic accepts: booleans given as numbers, and integers beyond 64 bits."""
+        # Blocks, which were validated before, and floats return early, because sweeps validate thousands of
+        # configurations.
         if value is None or isinstance(value, Block | float):
             return value
         annotation = cls.model_fields[str(info.field_name)].annotation
-        inner = is_class(annotation) and issubclass(annotation, Block)  # it looks after itself
+        inner = is_class(annotation) and issubclass(annotation, Block)  # the inner block validates its own values
         for part in () if inner else _parts(value):
             if isinstance(part, bool) and bool not in (annotation, *get_args(annotation)):
                 raise PydanticCustomError("truth", "expected no truth value")
@@ -66,14 +74,15 @@ class Block(BaseModel):
         return self
 
     def counts(self, name: str) -> bool:
-        """True for a setting that has an effect beside the others."""
+        """Return whether a setting has an effect, given the values of the other settings."""
         condition = _marks(type(self)).get(name)
         return condition is None or any(
             str(getattr(self, setting)) in values and self.counts(setting) for setting, values in condition.items()
         )
 
     def commented(self) -> Iterator[str]:
-        """Lines of YAML: all settings, each below its explanation; those without effect are commented out."""
+        """Yield lines of YAML with all settings, each below its explanation as a comment. Settings without an effect
+        are commented out."""
         tree, texts = self.model_dump(mode="json"), explanations(type(self))
         for name, value in tree.items():
             block = getattr(self, name)
@@ -90,7 +99,7 @@ class Block(BaseModel):
 
 @functools.cache
 def _marks(block: type[Block]) -> dict[str, dict[str, list[str]]]:
-    """Setting → other setting → values with which it counts, of those that carry a mark."""
+    """Return, for each setting with a CountsOnlyWith: setting → {other setting: values with which it has an effect}."""
     marked = {
         name: [m for m in field.metadata if isinstance(m, CountsOnlyWith)] for name, field in block.model_fields.items()
     }
@@ -98,7 +107,7 @@ def _marks(block: type[Block]) -> dict[str, dict[str, list[str]]]:
 
 
 def _cases(block: type[Block], name: str) -> str:
-    """The cases in which a setting counts, in words."""
+    """Describe in words the cases in which a setting has an effect."""
     marks = _marks(block)
     parts = []
     for setting, values in marks[name].items():
@@ -109,7 +118,7 @@ def _cases(block: type[Block], name: str) -> str:
 
 @functools.cache
 def explanations(block: type[BaseModel]) -> dict[str, str]:
-    """Setting → the docstring below it, or its description."""
+    """Return the explanations of a block's settings: setting → its ``Field`` description, or the docstring below it."""
     texts = {name: field.description for name, field in block.model_fields.items() if field.description}
     for kind in reversed(block.__mro__[: block.__mro__.index(BaseModel)]):
         texts = {**_docstrings(kind), **texts}
@@ -117,7 +126,7 @@ def explanations(block: type[BaseModel]) -> dict[str, str]:
 
 
 def _docstrings(kind: type) -> dict[str, str]:
-    """Setting → the docstring below it in the source of a class; nothing of a class that has no source."""
+    """Return setting → the docstring below it in the source of a class; empty if the source is not available."""
     try:
         [written] = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
     except (OSError, TypeError):
@@ -131,12 +140,13 @@ def _docstrings(kind: type) -> dict[str, str]:
 
 
 def is_class(annotation: Any) -> TypeGuard[type]:
-    """True for a class; not for tuple[str, ...], which Python 3.10 takes for one."""
+    """Return whether an annotation is a class. Generic aliases such as tuple[str, ...] are none, although Python 3.10
+    says that they are instances of ``type``."""
     return isinstance(annotation, type) and get_origin(annotation) is None
 
 
 def _parts(value: Any) -> Iterator[Any]:
-    """A value, and what is in it."""
+    """Yield all values inside nested lists, tuples and dictionaries, or the value itself if it is none of these."""
     if isinstance(value, list | tuple | dict):
         for part in value.items() if isinstance(value, dict) else value:
             yield from _parts(part)

@@ -1,6 +1,7 @@
-"""Reading and writing: files that are whole or not there and survive a power cut, and logs.
+"""Reading and writing of files.
 
-Whatever is wrong with a file that is read becomes one sentence that names it, in ``reading`` and nowhere else.
+A written file is either complete or absent, even after a power cut. If a file cannot be read, the context manager
+``reading`` turns the exception into one sentence that names the file.
 """
 
 import contextlib
@@ -26,7 +27,7 @@ from mtlprune.io.strict import parse_json, parse_yaml, reason
 
 
 class RunError(MtlpruneError):
-    """A run folder that cannot be used as asked; the message says why and what to do."""
+    """A file or folder, such as a run folder, cannot be used as requested; the message says why and what to do."""
 
 
 # -- writing -----------------------------------------------------------------------------------------------------------
@@ -36,18 +37,22 @@ _counter = itertools.count()
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give a name beside ``path`` to write to; it takes the place of ``path`` only when it is complete and on disk.
-    Raises RunError: the disk refused; ``path`` is as it was.
+    """Yield the path of a temporary file, and replace ``path`` by this file when the block ends.
 
-    Every call has a name of its own, so several processes and threads may write ``path`` at the same moment: the last
-    one to end wins, whole. When this returns, file and directory entry survive a power cut.
+    The file replaces ``path`` only when it is complete and on disk. When the context manager exits, the file and its
+    directory entry survive a power cut. Every call has its own temporary file, so several processes and threads may
+    write ``path`` at the same time; the file of the last one to finish remains, complete.
+
+    Raises:
+        RunError: the file could not be written; ``path`` is unchanged.
     """
     staging = path.with_name(f".{path.name}.{_process_tag()}-{next(_counter)}.part")
     try:
         make_folder(path.parent)
         _remove_abandoned(path)
         staging.touch()
-        # The mode that any file of this user has; safetensors would make its files readable for their owner only.
+        # Remember the permissions that a new file gets from the user's umask, and restore them after the block, because
+        # safetensors makes its files readable for their owner only.
         mode = staging.stat().st_mode
         yield staging
         staging.chmod(mode)
@@ -59,7 +64,8 @@ def replacing(path: Path) -> Iterator[Path]:
         raise RunError(
             f"{path} could not be written ({culprit}{error.strerror or error}); its earlier content is unchanged"
         ) from error
-    # The command line may have been decoded by another encoding than the file system's.
+    # A path from the command line contains lone surrogates (half characters) if it was decoded with an encoding other
+    # than that of the file system.
     except UnicodeEncodeError as error:
         raise RunError(
             f"{path} could not be written: {error.object[error.start - 20 : error.end]!r} holds half a character; "
@@ -72,10 +78,14 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def replacing_folder(path: Path) -> Iterator[Path]:
-    """Give a folder beside ``path`` to fill; it takes that place only when all in it is complete and on disk.
+    """Yield an empty temporary folder, and replace ``path`` by this folder when the block ends.
 
-    What was there before is removed; who looks meanwhile finds it, the new one or, for a moment, none. If anything goes
-    wrong, ``path`` is as it was. Raises OSError.
+    The folder replaces ``path`` only when all of its files are complete and on disk; an earlier folder ``path`` is then
+    removed. In the meantime, other processes find the earlier folder, the new one or, for a moment, none. If the block
+    fails, ``path`` is unchanged.
+
+    Raises:
+        OSError: the folder could not be written.
     """
     staging, old = (path.with_name(f".{path.name}.{_process_tag()}-{next(_counter)}.{end}") for end in ("part", "old"))
     try:
@@ -84,12 +94,13 @@ def replacing_folder(path: Path) -> Iterator[Path]:
         staging.mkdir()
         yield staging
         for file in (path for path in staging.iterdir() if path.is_file()):
-            file.chmod(staging.stat().st_mode & 0o666)  # safetensors gives its own to their owner alone
+            # safetensors makes its files readable for their owner only.
+            file.chmod(staging.stat().st_mode & 0o666)
         sync_tree(staging)
         while not _took_place(staging, path):
             # Another process may have put its folder there between the two renames; it is moved aside as well.
             shutil.rmtree(old, ignore_errors=True)
-            with contextlib.suppress(FileNotFoundError):  # which moved it aside just now
+            with contextlib.suppress(FileNotFoundError):  # the other process has just moved it aside itself
                 path.rename(old)
         sync(path.parent)
         shutil.rmtree(old, ignore_errors=True)
@@ -98,7 +109,7 @@ def replacing_folder(path: Path) -> Iterator[Path]:
 
 
 def _remove_abandoned(path: Path) -> None:
-    """Remove the files and folders that processes of this machine, dead by now, were filling to replace ``path``."""
+    """Remove temporary files and folders for ``path`` whose process, on this machine, no longer exists."""
     start = f".{path.name}.{platform.node()}-"
     for partial_path in path.parent.glob(glob.escape(start) + "*"):
         process = partial_path.name.removeprefix(start).partition("-")[0]
@@ -112,16 +123,17 @@ def _remove_half(partial_path: Path) -> None:
 
 def _is_alive(process: int) -> bool:
     try:
-        # Signal 0 is delivered to nobody: the call only asks whether the process exists.
+        # Signal 0 is not delivered; the call only checks whether the process exists.
         os.kill(process, 0)
     except (ProcessLookupError, OverflowError):
         return False
-    except PermissionError:  # another user's
+    except PermissionError:  # the process exists, but belongs to another user
         pass
     return True
 
 
 def _took_place(staging: Path, path: Path) -> bool:
+    """Rename a folder to ``path``; return False if ``path`` exists and is not empty."""
     try:
         staging.rename(path)
     except OSError as error:
@@ -133,8 +145,11 @@ def _took_place(staging: Path, path: Path) -> bool:
 
 @contextlib.contextmanager
 def one_writer(folder: Path) -> Iterator[None]:
-    """Let one process or thread at a time write the files of a folder that belong together; the others wait. Raises
-    RunError: the folder cannot be made or written."""
+    """Lock a folder, so that only one process or thread at a time writes files that belong together; others wait.
+
+    Raises:
+        RunError: the folder cannot be made or written.
+    """
     from filelock import FileLock
 
     lock = folder / ".writing"
@@ -151,18 +166,19 @@ def one_writer(folder: Path) -> Iterator[None]:
 
 
 def _process_tag() -> str:
+    """Return a text that identifies this machine, process and thread in the names of temporary files."""
     return f"{platform.node()}-{os.getpid()}-{threading.get_ident()}"
 
 
 def from_here(text: str) -> str:
-    """A path below the working directory as seen from there, so that results do not tell how a machine is laid out;
-    other text, and a path that leads elsewhere, as it is."""
+    """Return an absolute path below the working directory as a relative path, so that results do not reveal the
+    folders of a machine. Other paths and other text are returned unchanged."""
     below = Path(text).is_absolute() and Path(text).is_relative_to(Path.cwd())
     return os.path.relpath(text) if below else text
 
 
 def sync(path: Path) -> None:
-    """Have a file, or the entries of a folder, on disk before this returns."""
+    """Flush a file, or the directory entries of a folder, to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -171,7 +187,7 @@ def sync(path: Path) -> None:
 
 
 def sync_tree(folder: Path) -> None:
-    """Have every file and folder below a folder, and itself, on disk before this returns."""
+    """Flush a folder and all files and folders below it to disk."""
     for root, _, names in os.walk(folder, topdown=False):
         for name in names:
             sync(Path(root, name))
@@ -179,7 +195,11 @@ def sync_tree(folder: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder and those above it, each entry on disk before this returns. Raises OSError."""
+    """Make a folder and its missing parents, and flush their directory entries to disk.
+
+    Raises:
+        OSError: a folder could not be made.
+    """
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     for path in missing:
@@ -187,7 +207,7 @@ def make_folder(folder: Path) -> None:
 
 
 def remove(*paths: Path) -> None:
-    """Remove files, where they exist; they are gone from the disk before this returns."""
+    """Remove those of the files that exist, and flush the removal to disk."""
     existing = [path for path in paths if path.exists()]
     for path in existing:
         path.unlink(missing_ok=True)
@@ -196,47 +216,63 @@ def remove(*paths: Path) -> None:
 
 
 def remove_halves(folder: Path) -> None:
-    """Remove what killed processes left half written in a folder that only this process writes."""
+    """Remove the temporary files and folders of killed processes from a folder that only this process writes."""
     for partial_path in halves(folder):
         _remove_half(partial_path)
 
 
 def halves(folder: Path) -> list[Path]:
-    """The files and folders that a process which writes into a folder leaves there when it is killed."""
-    patterns = (".*.part", ".*.old", ".tmp??????")  # the last one is a name that safetensors gives
+    """Return the temporary files and folders in a folder, which a process leaves behind when it is killed."""
+    patterns = (".*.part", ".*.old", ".tmp??????")  # the last one matches temporary files of safetensors
     return [path for pattern in patterns for path in folder.glob(pattern)]
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a whole file, as ``replacing`` does."""
+    """Write a text file in UTF-8 by means of ``replacing``.
+
+    Raises:
+        RunError: the file could not be written.
+    """
     with replacing(path) as staging:
         staging.write_text(text, encoding="utf-8")
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """The same of bytes."""
+    """Write a binary file by means of ``replacing``.
+
+    Raises:
+        RunError: the file could not be written.
+    """
     with replacing(path) as staging:
         staging.write_bytes(content)
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a JSON file whole, as ``json_text`` has it."""
+    """Write a value as a JSON file in the form of ``json_text``.
+
+    Raises:
+        RunError: the file could not be written.
+    """
     write_text(path, json_text(value))
 
 
 def json_text(value: Any) -> str:
-    """A JSON file of a tree of mappings, sequences and numpy's numbers and arrays.
+    """Return the content of a JSON file for nested mappings and sequences, which may contain NumPy numbers and arrays.
 
-    A number that is not defined or infinite becomes null.
+    NaN and infinite numbers become null.
     """
     return json.dumps(plain(value), ensure_ascii=False, indent=1, allow_nan=False) + "\n"
 
 
 def plain(value: Any, digits: int | None = None) -> Any:
-    """JSON's own types; None for what is no finite number. ``digits``: significant ones of each number (all)."""
+    """Convert nested mappings, sequences, and NumPy numbers and arrays to types that JSON has.
+
+    NaN and infinite numbers become None. ``digits``: number of significant digits to which numbers with decimals are
+    rounded (not rounded, if not given).
+    """
     if isinstance(value, Mapping):
         return {str(key): plain(part, digits) for key, part in value.items()}
-    # Arrays and numbers of numpy are recognised by this method, so that numpy need not be imported.
+    # NumPy arrays and numbers are recognised by this method, so that this module need not import NumPy.
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, list | tuple):
@@ -247,8 +283,11 @@ def plain(value: Any, digits: int | None = None) -> Any:
 
 
 def make_room(folder: Path) -> None:
-    """Make sure that results can be written into a folder, before they are computed; leaves nothing behind. Raises
-    RunError: it is a file, or cannot be made or written."""
+    """Check, before results are computed, that they can be written into a folder. The check leaves no files or folders.
+
+    Raises:
+        RunError: the folder is a file, or cannot be made or written.
+    """
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -269,8 +308,13 @@ def make_room(folder: Path) -> None:
 
 @contextlib.contextmanager
 def reading(path: Path | str, error: type[MtlpruneError] = RunError, remedy: str = "") -> Iterator[None]:
-    """Turn whatever goes wrong while a file is read and understood into one sentence that names it. ``path``: of the
-    file, or what else is read (an option); ``remedy``: what to do, after a semicolon."""
+    """Turn exceptions that occur while the block reads and parses a file into one sentence that names the file.
+
+    Args:
+        path: path of the file, or as a string the name of another source, such as an option.
+        error: class of the exception that is raised.
+        remedy: what the user should do, added to the message after a semicolon.
+    """
     after = f"; {remedy}" if remedy else ""
     try:
         if isinstance(path, Path):
@@ -305,8 +349,12 @@ _LFS_POINTER = b"version https://git-lfs"
 
 
 def refuse_stand_in(path: Path, error: type[MtlpruneError]) -> None:
-    """Raise ``error`` where something stands in the place of a file: a pipe, a device or a socket, because reading it
-    may never end, or a pointer that Git LFS left. Raises OSError."""
+    """Raise ``error`` if a path is a pipe, a device or a socket, because reading it may never end, or if the file is
+    only a pointer of Git LFS.
+
+    Raises:
+        OSError: the file could not be read.
+    """
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise error(f"{path}: expected a file, found a pipe, a device or a socket; put a file in its place")
     if path.is_file():
@@ -316,15 +364,27 @@ def refuse_stand_in(path: Path, error: type[MtlpruneError]) -> None:
 
 
 def path_inside(folder: Path, name: str, listing: Path) -> Path:
-    """The path of a file or folder that a list of a folder's contents names, which may come from anybody. Raises
-    RunError: the name leads out of the folder. ``listed``: the list, for the message."""
+    """Return the path of a file or folder that a list of a folder's content names.
+
+    Args:
+        folder: the folder.
+        name: the name in the list, which is not trusted, because the list may come from anyone.
+        listing: path of the list, for the message.
+
+    Raises:
+        RunError: the name leads out of the folder.
+    """
     if not name.strip("./") or name.startswith(("/", "~")) or ".." in name.split("/") or "\0" in name:
         raise RunError(f"{listing} names {name!r}, expected the name of a file in its folder; get an unaltered list")
     return folder / name
 
 
 def file_sha256(path: Path) -> str:
-    """The SHA-256 of a file, in hexadecimal. Raises OSError."""
+    """Return the SHA-256 of a file, in hexadecimal.
+
+    Raises:
+        OSError: the file could not be read.
+    """
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(1 << 20):
@@ -333,8 +393,11 @@ def file_sha256(path: Path) -> str:
 
 
 def verify_file(path: Path, sha256: str, remedy: str) -> None:
-    """Refuse a file that is not the one that was written. Raises RunError: it is missing, or has another SHA-256.
-    ``remedy``: what to do."""
+    """Refuse a file that differs from the one that was written. ``remedy``: what the user should do.
+
+    Raises:
+        RunError: the file is missing, or has another SHA-256.
+    """
     with reading(path, RunError, remedy):
         actual = file_sha256(path)
     if actual != sha256:
@@ -344,19 +407,26 @@ def verify_file(path: Path, sha256: str, remedy: str) -> None:
 
 
 SUMS = "SHA256SUMS"
-"""The list of the files of a folder that `sha256sum -c` reads."""
+"""Name of the list of a folder's checksums, in the format that `sha256sum -c` reads."""
 
 
 def write_sums(folder: Path) -> None:
-    """Note the SHA-256 of each file of a folder in it. Raises OSError."""
+    """Write the SHA-256 of each file of a folder into the file SUMS of the folder.
+
+    Raises:
+        OSError: a file could not be read, or the list not be written.
+    """
     paths = sorted(path for path in folder.iterdir() if path.is_file() and path.name != SUMS)
     text = "".join(f"{file_sha256(path)}  {path.name}\n" for path in paths)
     (folder / SUMS).write_text(text, encoding="utf-8")
 
 
 def verify_sums(folder: Path, remedy: str) -> None:
-    """Refuse a folder whose files are not those that were written; one without sums is taken as it is. Raises RunError:
-    a file is missing, or was changed or damaged."""
+    """Refuse a folder whose files differ from its checksums. A folder without the file SUMS is accepted.
+
+    Raises:
+        RunError: a file is missing, or was changed or damaged.
+    """
     if (sums := folder / SUMS).is_file():
         for number, line in enumerate(read_text(sums).splitlines(), 1):
             sha256, blanks, name = line.partition("  ")
@@ -366,28 +436,44 @@ def verify_sums(folder: Path, remedy: str) -> None:
 
 
 def read_text(path: Path) -> str:
-    """The whole of a text file in UTF-8."""
+    """Read a text file in UTF-8.
+
+    Raises:
+        RunError: the file could not be read.
+    """
     with reading(path):
         return path.read_text(encoding="utf-8")
 
 
 def read_json(path: Path, error: type[MtlpruneError] = RunError, remedy: str = "") -> Any:
-    """The value of a JSON file; its numbers are finite, its text is text."""
+    """Read the value of a JSON file. Numbers that are not finite, and text with half a character, are refused.
+
+    Raises:
+        MtlpruneError: the file could not be read, as the class ``error``.
+    """
     with reading(path, error, remedy):
         return parse_json(path.read_text(encoding="utf-8"))
 
 
 def read_yaml(path: Path, error: type[MtlpruneError] = RunError) -> Any:
-    """The value of a YAML file."""
+    """Read the value of a YAML file.
+
+    Raises:
+        MtlpruneError: the file could not be read, as the class ``error``.
+    """
     with reading(path, error):
         return parse_yaml(path.read_text(encoding="utf-8"))
 
 
-# -- logs: one JSON object a line --------------------------------------------------------------------------------------
+# -- logs, with one JSON object on each line ---------------------------------------------------------------------------
 
 
 def append_line(path: Path, record: Mapping[str, Any]) -> str:
-    """Add one JSON object to a log, on disk before this returns; the line. Raises RunError when the disk refuses."""
+    """Append one JSON object to a log, flush it to disk, and return the written line.
+
+    Raises:
+        RunError: the log could not be written.
+    """
     line = json.dumps(plain(record), allow_nan=False) + "\n"
     try:
         new = not path.exists()
@@ -403,21 +489,30 @@ def append_line(path: Path, record: Mapping[str, Any]) -> str:
 
 
 def read_json_lines(path: Path) -> Iterator[tuple[int, Any]]:
-    """Number and value of each line; a last line without its end is one that a process is writing, or was killed over.
+    """Yield the number, counted from 1, and the value of each line of a file.
 
-    Only line feeds end a line here: words may hold other separators, such as U+2028, which str.splitlines heeds.
+    A last line without a line feed is skipped, because a process is still writing it or was killed while writing it.
+
+    Raises:
+        RunError: the file could not be read.
     """
     yield from json_lines(read_text(path), path)
 
 
 def json_lines(text: str, path: Path) -> Iterator[tuple[int, Any]]:
-    """The same of the text of a file."""
+    """Yield the number and the value of each line in the text of a file, as ``read_json_lines`` does. ``path``: path of
+    the file, for messages."""
+    # Only line feeds end a line. str.splitlines would also split at separators such as U+2028, which words may contain.
     for number, line in enumerate(text.split("\n")[:-1], 1):
         yield number, parse_json_line(line, f"{path}, line {number}")
 
 
 def parse_json_line(line: str, location: str, error: type[MtlpruneError] = RunError) -> Any:
-    """The JSON of one line, which stands ``location``."""
+    """Parse the JSON of one line. ``location``: file and number of the line, for messages.
+
+    Raises:
+        MtlpruneError: the line is not one whole JSON value, as the class ``error``.
+    """
     with reading(location, error):
         try:
             return parse_json(line)

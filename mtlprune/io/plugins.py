@@ -1,5 +1,5 @@
-"""Additions of installed packages under an entry point of theirs: decoders (``mtlprune.tasks``), analyses
-(``mtlprune.analyses``).
+"""Extensions that installed packages register as entry points: decoders (group ``mtlprune.tasks``) and analyses (group
+``mtlprune.analyses``).
 
     [options.entry_points]
     mtlprune.tasks =
@@ -20,13 +20,20 @@ T = TypeVar("T")
 
 
 class PluginError(MtlpruneError):
-    """An addition of a package cannot be used; the message names the package."""
+    """An extension of an installed package cannot be used; the message names the package."""
 
 
 class Registry(Mapping[str, T]):
-    """Ours by name, then those of installed packages, in alphabetical order. Theirs are looked for when somebody asks
-    for what is not ours, and imported when they are asked for: what is installed changes nothing of ours. ``read``:
-    what an entry point stands for; raises where it is none."""
+    """A mapping from names to built-in entries, followed by the extensions of installed packages in alphabetical order.
+
+    Installed packages are searched only when a name is not built in or the mapping is iterated, and an extension is
+    imported only when it is looked up. Installed packages therefore cannot change or break built-in entries.
+
+    Args:
+        built_in: name → built-in entry.
+        group: group of the entry points.
+        read: function that returns the entry of an entry point, and raises an exception if the entry point is unusable.
+    """
 
     def __init__(self, built_in: Mapping[str, T], group: str, read: Callable[[EntryPoint], T]) -> None:
         self.built_in, self.group, self.read = dict(built_in), group, read
@@ -34,7 +41,8 @@ class Registry(Mapping[str, T]):
 
     @cached_property
     def added(self) -> dict[str, EntryPoint]:
-        """Name → entry point of what packages add; of two with one name the first, and none in the place of ours."""
+        """Name → entry point of each extension. An entry point with the name of a built-in entry or of an earlier entry
+        point is left out with a warning."""
         points: dict[str, EntryPoint] = {}
         for point in sorted(entry_points(group=self.group), key=lambda point: (point.name, point.value)):
             if point.name in self.built_in or point.name in points:
@@ -52,7 +60,7 @@ class Registry(Mapping[str, T]):
                 self._read[name] = self.read(point)
             except KeyboardInterrupt:
                 raise
-            # Code of others runs here on import, and it may raise anything, even SystemExit.
+            # Importing an extension runs its code, which may raise any exception, even SystemExit.
             except BaseException as error:
                 raise PluginError(
                     f"{described(point)} cannot be used ({type(error).__name__}: {error}); repair or uninstall it"
@@ -71,5 +79,5 @@ class Registry(Mapping[str, T]):
 
 
 def described(point: EntryPoint) -> str:
-    """An entry point and its package in words."""
+    """Describe an entry point and its package in words."""
     return f"{point.name} = {point.value} ({point.group}) of the package {point.dist.name if point.dist else '?'}"

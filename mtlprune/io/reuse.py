@@ -1,6 +1,6 @@
-"""Objects that are costly to make and never change, kept from one cell of a sweep to the next in the same process.
+"""A cache of objects that are costly to make and never change, from one cell of a sweep to the next in one process.
 
-Nothing is kept outside `objects_kept`, so that a process that trains one run needs no more memory than that run.
+Outside `objects_kept` nothing is cached, so that a process that trains a single run needs no more memory than this run.
 """
 
 import copy
@@ -11,14 +11,15 @@ from typing import Any, TypeVar
 _Product = TypeVar("_Product")
 
 _KEPT_OF_A_KIND = 2
-"""A run and its scoring, which reads the tokenizer from the run's folder, alternate between two."""
+"""Number of objects of each kind that are kept. Two are needed, because training uses one tokenizer and scoring another
+one, which it reads from the run's folder."""
 _objects: dict[str, dict[Hashable, Any]] | None = None
-"""Kind of object → key → object, the one used last at the end; None outside `objects_kept`."""
+"""Kind of object → key → object, with the most recently used object last; None outside `objects_kept`."""
 
 
 @contextmanager
 def objects_kept() -> Iterator[None]:
-    """Within it `reuse_or_make` keeps the objects of each kind that were used last."""
+    """Let `reuse_or_make` keep the most recently used objects of each kind while the context is open."""
     global _objects
     outer_objects, _objects = _objects, {}
     try:
@@ -28,10 +29,12 @@ def objects_kept() -> Iterator[None]:
 
 
 def reuse_or_make(kind: str, key: Hashable, make: Callable[[], _Product]) -> _Product:
-    """The object of this kind and key where it is kept, else a new one.
+    """Return the cached object of a kind and key, or make it.
 
     Args:
-        key: everything on which the object depends, files by their content or their times.
+        kind: kind of the object, such as ``tokenizer``.
+        key: everything on which the object depends. Files are represented by their content or their times.
+        make: function that makes the object.
     """
     if _objects is None:
         return make()
@@ -44,5 +47,5 @@ def reuse_or_make(kind: str, key: Hashable, make: Callable[[], _Product]) -> _Pr
 
 
 def reuse_copy_or_make(kind: str, key: Hashable, make: Callable[[], _Product]) -> _Product:
-    """The same of an object that will be changed: a deep copy of what is kept."""
+    """Return a deep copy of the object of `reuse_or_make`, for callers that change it."""
     return make() if _objects is None else copy.deepcopy(reuse_or_make(kind, key, make))

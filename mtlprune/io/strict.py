@@ -1,4 +1,5 @@
-"""Strict JSON and YAML: what their writers meant, or a ValueError that says what is wrong."""
+"""Strict parsers of JSON and YAML, which raise a ValueError where the standard parsers would silently lose or change
+data."""
 
 import json
 import math
@@ -9,8 +10,11 @@ import yaml
 
 
 def parse_json(text: str) -> Any:
-    """JSON as its writer meant it: no NaN, no infinite numbers, no halves of characters, no key given twice in an
-    object. Raises ValueError."""
+    """Parse JSON, and refuse NaN, infinite numbers, lone surrogates (half characters), and repeated keys of an object.
+
+    Raises:
+        ValueError: the text is not JSON, or holds one of these.
+    """
     value = json.loads(text, parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=_object)
     if "\\ud" in text or "\\uD" in text:
         try:
@@ -44,7 +48,7 @@ _SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as
 
 
 class _Strict(_SafeLoader):  # type: ignore[misc]
-    """yaml.SafeLoader, but for keys given twice; merge keys (<<) may be overridden, as YAML has it."""
+    """yaml.SafeLoader that refuses repeated keys. Keys from a merge key (<<) may be overridden, as YAML defines."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         first: dict[str, int] = {}
@@ -60,9 +64,12 @@ class _Strict(_SafeLoader):  # type: ignore[misc]
 
 
 def parse_yaml(text: str) -> Any:
-    """YAML as its writer meant it: a key given twice is a mistake, not a silent loss of the first.
+    """Parse YAML, and refuse repeated keys, of which the standard parser would silently keep only the last.
 
-    Raises yaml.YAMLError, ValueError (the message names line and key), or RecursionError.
+    Raises:
+        yaml.YAMLError: the text is not YAML.
+        ValueError: a key is repeated; the message names line and key.
+        RecursionError: the text is nested too deeply.
     """
     loader = _Strict(text)
     try:
@@ -72,7 +79,7 @@ def parse_yaml(text: str) -> Any:
 
 
 def reason(error: Exception) -> str:
-    """The message of an exception, in one line."""
+    """Return the message of an exception on one line."""
     text = " ".join(str(error).split())
     if "integer string conversion" in text:
         return "a number of thousands of digits"
@@ -80,7 +87,7 @@ def reason(error: Exception) -> str:
 
 
 def in_words(value: Any) -> str:
-    """A YAML value in words, for messages: nothing, keys and values, or the value itself."""
+    """Describe a YAML value for messages: ``nothing``, ``keys and values``, or the value itself."""
     if value is None:
         return "nothing"
     return "keys and values" if isinstance(value, dict) else repr(value)

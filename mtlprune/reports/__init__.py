@@ -1,1 +1,4 @@
-"""Tables, maps and pages: pure functions of run folders. Nothing here imports torch or an encoder."""
+"""Tables of scores, views of analyses and the HTML report, computed only from run folders and Results.
+
+No module here imports torch or loads an encoder.
+"""

@@ -1,4 +1,5 @@
-"""Show any analysis from its record and its Result: Markdown, figures and the section of the report page."""
+"""Views of any analysis, made from its record and its Result: Markdown, LaTeX, figures, the section of the HTML report,
+and the display in notebooks."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -27,7 +28,7 @@ from mtlprune.runs.results import Result
 
 @dataclass(frozen=True)
 class Figure:
-    """A chart's specification, what it shows in words for those who do not see it, and its caption."""
+    """A figure: the specification of its chart, a text alternative for readers who do not see it, and the caption."""
 
     spec: Spec
     alt: str
@@ -38,10 +39,10 @@ class Figure:
 
 
 def tables(analysis: Analysis, result: Result) -> list[Grid]:
-    """All that there is something to say in.
+    """Return the tables of a Result that have rows.
 
-    A function of TABLES gives the rows of the declared table of its name (as TableRows, where its words have braces), a
-    Grid where columns depend on the data, a list of these, or None.
+    A function in the ``TABLES`` of an analysis returns the rows of the declared table with its name (as TableRows if
+    title or caption have braces), a Grid if the columns depend on the data, a list of these, or None.
     """
     grids: list[Grid] = []
     for name, make in analysis.show.TABLES.items():
@@ -56,7 +57,7 @@ def tables(analysis: Analysis, result: Result) -> list[Grid]:
 
 
 def figures(analysis: Analysis, result: Result) -> dict[str, Figure]:
-    """The figures by name; only those that have something to show."""
+    """Return the figures of a Result by name, without figures that have nothing to show."""
     makers, declared = analysis.show.FIGURES, analysis.declared.figures
     makers = makers(result) if callable(makers) else makers
     charts_by_name = {
@@ -72,7 +73,8 @@ def figures(analysis: Analysis, result: Result) -> dict[str, Figure]:
 
 
 def _declared_chart(declared: FigureDeclaration, draw: Callable[[Result], AnyChart | Drawing | None]) -> Chart:
-    """A figure whose words the analysis declares: what draws it makes the chart alone."""
+    """Combine a declaration, which gives title, text alternative and explanation, with a function that draws the
+    chart."""
 
     def make(result: Result) -> Spec | None:
         has_rows = not declared.frame or len(result.frame(declared.frame))
@@ -88,7 +90,7 @@ def _declared_chart(declared: FigureDeclaration, draw: Callable[[Result], AnyCha
 
 @markdown_document
 def markdown(analysis: Analysis, result: Result, findings_last: bool = False) -> str:
-    """The whole of NAME.md; on request its findings at the end instead of the beginning."""
+    """Return the content of NAME.md. ``findings_last``: put the findings at the end instead of the beginning."""
     show = analysis.show
     findings = [*(f"- {line}" for line in show.findings(result)), ""]
     lines = [f"# {analysis.title}\n", show.about(result) + "\n", *([] if findings_last else findings)]
@@ -105,7 +107,8 @@ def markdown(analysis: Analysis, result: Result, findings_last: bool = False) ->
 
 
 def latex(analysis: Analysis, result: Result) -> str:
-    """The tables, for \\input into a document that loads booktabs and longtable; labels tab:NAME-TITLE."""
+    """Return the tables of a Result as LaTeX, for \\input in a document with the packages booktabs and longtable. The
+    label of a table is tab:NAME-TITLE."""
     show = analysis.show
     remarks = [show.about(result), *show.findings(result), *result.about["notes"]]
     labelled = [(re.sub(r"\W+", "-", table.title.lower()), table) for table in tables(analysis, result)]
@@ -115,8 +118,11 @@ def latex(analysis: Analysis, result: Result) -> str:
 def write_shown(
     analysis: Analysis, result: Result, folder: Path, formats: Sequence[str] = ("png", "svg"), style: Style = PLAIN
 ) -> None:
-    """Write NAME.md and NAME-FIGURE in each format (tex: NAME.tex, the tables), each whole or not at all. Raises
-    RunError: the disk refuses, or a figure cannot be drawn so narrow."""
+    """Write NAME.md, and each figure as NAME-FIGURE in each format. The format ``tex`` writes the tables as NAME.tex.
+
+    Raises:
+        RunError: a file could not be written, or the width of the style is too small for a figure.
+    """
     pictures = {
         f"{analysis.name}-{name}.{kind}": render(figure.spec, kind, style)
         for name, figure in figures(analysis, result).items()
@@ -131,8 +137,8 @@ def write_shown(
 
 
 def section(analysis: Analysis, result: Result, notes: bool = True) -> list[str | Grid | Figure]:
-    """Its part of the report page: plain words (the page escapes them), figures and tables; notes are left out where
-    they stand elsewhere on the page."""
+    """Return the section of the HTML report: sentences (which the report escapes), then figures and tables. ``notes``:
+    whether the notes of the Result are included; the report leaves them out if it shows them elsewhere."""
     show = analysis.show
     remarks = [note for note in result.about["notes"] if note not in result.withdrawn] if notes else ()
     words = [*result.withdrawn, show.about(result), *show.findings(result), *remarks]
@@ -140,7 +146,7 @@ def section(analysis: Analysis, result: Result, notes: bool = True) -> list[str 
 
 
 class ShownResult(Result):
-    """A Result that notebooks show: what it says, its figures and, folded, its tables."""
+    """A Result with a display in notebooks: sentences and figures, and below them the tables, folded."""
 
     def _repr_html_(self) -> str:
         analysis = find(self.analysis)

@@ -1,4 +1,4 @@
-"""Curves of pretrainings and where they break: a table, JSON, and all runs in one figure."""
+"""Views of pretraining runs: their curves and the breaks of these curves, as a table, as JSON and as a figure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,16 +16,22 @@ from mtlprune.statistics.curves import MIN_SEEDS, find_break
 
 
 class Measure(NamedTuple):
-    """One number that is followed."""
+    """A measure whose curve is shown.
+
+    Attributes:
+        key: key of the measure in curves.jsonl.
+        name: title of the panel.
+        unit: unit of the values.
+        falling: whether the break of the curve is that of a drop instead of a rise.
+        reference: key of a baseline in curves.jsonl, or the baseline as a number.
+        called: name of the baseline.
+    """
 
     key: str
-    """In curves.jsonl."""
     name: str
     unit: str
     falling: bool = False
-    """True where its drop is looked for."""
     reference: str | float | None = None
-    """Key of a baseline, or a number that is one, and what that baseline is called."""
     called: str = ""
 
 
@@ -41,12 +47,16 @@ MEASURES = (
 
 @dataclass(frozen=True)
 class PretrainingLog:
-    """One run as it is logged.
+    """The log of a pretraining run.
 
     Attributes:
-        name: of its configuration; its folder's too where several are named alike.
-        release: the update from which its λ is 0, if it has one.
-        every: updates between its even evaluations, if it has some.
+        name: name in the configuration, followed by the folder if several runs have the same name.
+        path: folder of the run.
+        release: the update from which the weight λ of the syntactic penalty is 0, or None.
+        lines: the lines of curves.jsonl, one for each evaluation.
+        total: number of updates of the whole training.
+        strength: the weight λ of the syntactic penalty; 0 without the penalty.
+        every: number of updates between evaluations at a constant interval, or None.
     """
 
     name: str
@@ -58,12 +68,13 @@ class PretrainingLog:
     every: int | None = None
 
     def points(self, key: str) -> list[tuple[float, float]]:
-        """(update, value) where it is known."""
+        """Return (update, value) for each evaluation that has a value of a measure."""
         points = [(line["step"], line.get(key)) for line in self.lines]
         return [(float(step), float(value)) for step, value in points if isinstance(value, int | float)]
 
     def break_of(self, measure: Measure) -> float | None:
-        """The update of its largest acceleration, on an axis of logarithms; None where there is none or too little."""
+        """Return the update at which the curve of a measure accelerates most, on a logarithmic axis of updates, or None
+        without such an update or with too few points."""
         points = [(step, value) for step, value in self.points(measure.key) if step > 0]
         if len(points) < MIN_SEEDS:
             return None
@@ -71,7 +82,8 @@ class PretrainingLog:
         return find_break(steps, values, falling=measure.falling)
 
     def even_break_of(self, measure: Measure) -> float | None:
-        """The update of its largest acceleration over even steps, as published; None where there is none."""
+        """Return the update at which the curve accelerates most among evaluations at a constant interval, on a linear
+        axis, as in the publication, or None."""
         points = [(step, value) for step, value in self.points(measure.key) if self.every and step % self.every == 0]
         if len(points) < MIN_SEEDS:
             return None
@@ -80,8 +92,11 @@ class PretrainingLog:
 
 
 def read_pretrainings(paths: Sequence[Path]) -> list[PretrainingLog]:
-    """Read pretrainings, finished or not, from their folders or a study. Raises RunError: a folder holds none,
-    nothing was logged yet, or two are one."""
+    """Read the logs of pretraining runs, finished or not, from run folders or runs of a study.
+
+    Raises:
+        RunError: a folder holds no pretraining run or an empty log, or a folder is named twice.
+    """
     if len({path.resolve() for path in paths}) < len(paths):
         raise RunError("expected each folder once, found one that is named twice; name each folder once")
     logs = [_read(path) for path in paths]
@@ -109,12 +124,12 @@ def _read(path: Path) -> PretrainingLog:
 
 
 def measured(logs: Sequence[PretrainingLog]) -> list[Measure]:
-    """Measures that any run has."""
+    """Return the measures for which at least one run has values."""
     return [measure for measure in MEASURES if any(log.points(measure.key) for log in logs)]
 
 
 def summary(logs: Sequence[PretrainingLog]) -> dict[str, Any]:
-    """Last values and breaks of all measures that any run has: what pretraining.json holds."""
+    """Return the content of pretraining.json: the last values and the breaks of all measures, for each run."""
     measures = measured(logs)
     runs = []
     for log in logs:
@@ -131,7 +146,8 @@ def summary(logs: Sequence[PretrainingLog]) -> dict[str, Any]:
 
 @markdown_document
 def markdown(logs: Sequence[PretrainingLog]) -> str:
-    """A row a run: the last value of each measure, and after @ the update of its break, in brackets over even steps."""
+    """Return a Markdown table with a row for each run. A cell has the last value of a measure, after @ the update of
+    its break, and in brackets the break among evaluations at a constant interval."""
     measures, rows = measured(logs), []
     for entry in summary(logs)["runs"]:
         release_note = f" until {entry['release']}" if entry["release"] is not None else ""
@@ -152,12 +168,12 @@ def markdown(logs: Sequence[PretrainingLog]) -> str:
 
 
 def chart(logs: Sequence[PretrainingLog]) -> Spec:
-    """A panel a measure, a line a run; rings mark breaks, with a dashed line down to the axis.
+    """Draw a panel for each measure, with a line for each run. A ring marks a break, with a dashed line to the axis.
 
-    The axis of updates is one of logarithms; what was measured before the first update stands at its left end.
+    The axis of updates is logarithmic. Values that were measured before the first update are at its left end.
     """
     steps = [line["step"] for log in logs for line in log.lines if line["step"] > 0] or [1]
-    start = min(steps) ** 1.08 / max(*steps, 2 * min(steps)) ** 0.08  # room for what stands there
+    start = min(steps) ** 1.08 / max(*steps, 2 * min(steps)) ** 0.08  # position of values before the first update
     ticks = [tick for power in range(9) for tick in (10**power, 3 * 10**power) if start <= tick <= max(steps)]
     explained = [
         "Updates are on a log axis, whose left end is before the first update. Rings are breaks of the curves, which "
@@ -189,7 +205,8 @@ def _panel(
     )
     base = [v for log in logs for _, v in log.points(str(measure.reference))]
     base = [measure.reference] if isinstance(measure.reference, float) else base
-    title = measure.name + f" (dashed: {measure.called})" * bool(base)  # beside its line a curve would cross the words
+    # The name of the baseline is in the title, because curves would cross it next to the line of the baseline.
+    title = measure.name + f" (dashed: {measure.called})" * bool(base)
     curves = lines(frame, "update", "value", title=title, y_title=measure.unit).encode(x_axis)
     break_points = alt.Chart(data(frame[frame["break"]])).encode(x_axis, alt.Color("name:N"))
     rings = break_points.mark_point(size=100, filled=False, opacity=1).encode(alt.Y("value:Q"))

@@ -1,4 +1,8 @@
-"""Probes: what every head knows, without a single trained parameter, and with controls beside it."""
+"""The analysis ``probes``: which labels each attention head identifies, without any trained parameter.
+
+This file holds the record of the analysis, its options, and the names that the measurement (``measure.py``) and the
+views (``reading.py``, ``show.py``) share. It does not import torch.
+"""
 
 from __future__ import annotations
 
@@ -14,20 +18,23 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 SOUND, AS_RELEASED = "sound", "as-released"
+"""Modes of the probes: with held-out data (centroids from train, heads chosen on dev, accuracy on test), or, as in the
+code that He and Choi (2021) released, everything on the test split."""
 MODES = (SOUND, AS_RELEASED)
 TRUE_LABELS, SHUFFLED = "none", "shuffled_labels"
-"""Labels of the items, true or shuffled: in results also the names of the probe itself and of a control."""
+"""The labelling of the items: true labels, or labels shuffled among the items as a control. The frame ``accuracy``
+writes these names into its column ``control``, where ``none`` marks the probe itself."""
 RANDOM, OFFSET, CHANCE = "random_encoder", "offset", "chance"
 CONTROLS = {RANDOM: "random encoder", SHUFFLED: "shuffled labels", OFFSET: "best offset", CHANCE: "chance"}
-"""Control → what readers call it."""
+"""Name of each control in frames → its name in tables and sentences."""
 ATTENTION, CENTROID = ("tree", "frames"), ("tags", "spans", "brackets", "label")
-"""The kinds of layers that either probe reads."""
+"""The kinds of corpus layers that the attention probe reads, and those that the centroid probe reads."""
 RESULT = ["encoder", "run", "seed", "mode", "task"]
-"""Columns that say which heads were probed, how, and on what."""
+"""The columns that identify a probed encoder, the mode, and the task."""
 
 
 class ProbeOptions(Block):
-    """Settings of probes."""
+    """Options of ``analyze probes``."""
 
     mode: Literal["sound", "as-released", "both"] = Field(
         default="sound",
@@ -67,16 +74,20 @@ ANALYSIS = Analysis(
 
 
 def labels_of(accuracy: DataFrame, min_items: int, kinds: Mapping[str, str]) -> tuple[DataFrame, list[str]]:
-    """The head chosen for each label, and what is left out.
+    """Return a table with the chosen head of each label and its controls, and notes on labels without a chosen head.
 
     Args:
-        accuracy: the frame of that name, with a row for each encoder, mode, control, label and head.
+        accuracy: the frame ``accuracy``, with a row for each encoder, mode, control, label and head.
+        min_items: labels with fewer test items are marked as ``few``.
+        kinds: task → kind of its corpus layer.
 
     Returns:
-        the frame ``labels``: RESULT, ``label``, ``layer`` and ``head`` of the one that was chosen, ``items``, ``test``
-        (its accuracy), a column for each control (that of its own best head), ``distance`` of the best offset, ``gain``
-        over the best control (with four decimals, so that a tie is none), ``few``, and ``apart`` for roots,
-        which are found by attention to the first special token, where attention rests anyway; and notes, in sentences.
+        the frame ``labels`` and a list of notes in sentences. The frame has the columns of RESULT, ``label``, ``layer``
+        and ``head`` of the chosen head, ``items`` (test items), ``test`` (accuracy of the head), a column for each
+        control (the accuracy of the control's best head), ``distance`` of the best offset, ``gain`` (accuracy minus the
+        best control, rounded to four decimals so that a tie has a gain of 0), ``few``, and ``apart``. The last column
+        marks the roots of trees: a head finds a root by attending to the first special token, to which heads often
+        attend without a reason.
     """
     keys = [*RESULT, "label"]
     best = accuracy[accuracy["best"] & accuracy["test"].notna()]

@@ -1,5 +1,7 @@
-"""The items of every task that heads could know, as flat arrays that batches take their part of; and how many are had
-without an encoder: fixed offsets and chance.
+"""The items that are probed, and the two controls that need no encoder (fixed offsets and chance).
+
+An item is one labelled unit of a corpus layer, such as a word with its tag, an entity, an arc, a constituent or an
+argument. The items of a task and split are flat arrays, so that a batch can slice the items of its sentences.
 
 Letters for shapes: U items (of a task and split), K labels (of a task), n words of a sentence, D distances.
 """
@@ -22,13 +24,13 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 _SHUFFLE = 7
-"""Keeps the generator of shuffled labels apart from others of the same seed."""
+"""Part of the seed of the generator that shuffles labels, so that its draws differ from those of other generators."""
 
-# By kind, what an item is beside its label.
+# Kind of layer → the numbers that describe an item, apart from its label.
 COLUMNS = {
     "tags": ("start", "end"),
     "spans": ("start", "end"),
-    "tree": ("head", "dependent"),  # places: 0 is [CLS], word i (from 0) is i + 1
+    "tree": ("head", "dependent"),  # positions: 0 is [CLS], and word i (counted from 0) is i + 1
     "brackets": ("start", "end"),
     "frames": ("start", "end", "predicate"),
     **dict.fromkeys(OF_SENTENCES, ("start", "end")),
@@ -37,17 +39,18 @@ COLUMNS = {
 
 @dataclass(frozen=True, eq=False)
 class Items:
-    """The items of one task in one split, sentence after sentence.
+    """The items of one task in one split, in the order of the sentences.
 
     Attributes:
-        task: the name of the layer.
-        kind: of the layer.
-        labels: names, K of them.
-        offsets: (sentences + 1,), where each sentence's items begin.
-        columns: (U, 2 or 3), as ``COLUMNS`` names them; words count from 0 within their sentence, spans are half-open.
-        label: (U,), numbers of labels.
-        shuffled: (U,), the same labels in random order: the control.
-        lengths: (U,), words of the sentence an item is in.
+        task: name of the corpus layer.
+        kind: kind of the corpus layer.
+        labels: names of the K labels.
+        offsets: (sentences + 1,), the index of the first item of each sentence, and the number of all items.
+        columns: (U, 2 or 3), the numbers that ``COLUMNS`` names. Words are counted from 0 within their sentence, and
+            spans are half-open.
+        label: (U,), the index of each item's label in ``labels``.
+        shuffled: (U,), the same indices in random order, for the control with shuffled labels.
+        lengths: (U,), the number of words of the sentence that contains the item.
     """
 
     task: str
@@ -63,29 +66,36 @@ class Items:
         return len(self.label)
 
     def counts(self) -> Ints:
-        """(K,): items of each label."""
+        """Count the items of each label. (K,)"""
         return np.bincount(self.label, minlength=len(self.labels))
 
     def column(self, name: str) -> Ints:
-        """(U,): one of ``COLUMNS``."""
+        """Return one of the columns that ``COLUMNS`` names. (U,)"""
         return self.columns[:, COLUMNS[self.kind].index(name)]
 
     def of(self, sentences: Sequence[int]) -> tuple[Ints, Ints]:
-        """The items of these sentences, in their order, and for each the place of its sentence among them. (I,)"""
+        """Return the indices of the items of some sentences, and of each item the position of its sentence in
+        ``sentences``. Both arrays are (items of these sentences,), in the order of ``sentences``."""
         sentence_numbers = np.asarray(sentences, np.int64)
         sizes = self.offsets[sentence_numbers + 1] - self.offsets[sentence_numbers]
         return ranges(self.offsets[sentence_numbers], sizes), np.repeat(np.arange(len(sentence_numbers)), sizes)
 
 
 def ranges(starts: Ints, sizes: Ints) -> Ints:
-    """start, start + 1, ..., start + size − 1 of every pair, one after another. (Σ sizes,)"""
+    """Concatenate the ranges start, start + 1, ..., start + size − 1 of all pairs of a start and a size. (Σ sizes,)"""
     return np.arange(sizes.sum()) + np.repeat(starts - (np.cumsum(sizes) - sizes), sizes)
 
 
 def read_items(splits: Mapping[str, Sequence[Sentence]], seed: int) -> dict[str, list[Items]]:
-    """The items of all tasks: split → one entry a task that any sentence of any split has a layer for.
+    """Read the items of all tasks from the annotated sentences of all splits.
 
-    Labels are those of all splits, the most frequent first; the seed is that of the shuffled labels.
+    Args:
+        splits: split → its sentences.
+        seed: seed of the shuffled labels.
+
+    Returns:
+        split → the items of each task whose layer occurs in any sentence of any split and has items. The labels of a
+        task are the same in all splits, with the most frequent label first.
     """
     by_split: dict[str, list[Items]] = {split: [] for split in splits}
     for task, kind in declared(sentence for content in splits.values() for sentence in content).items():
@@ -119,11 +129,13 @@ def read_items(splits: Mapping[str, Sequence[Sentence]], seed: int) -> dict[str,
 
 
 def _number(task: str) -> int:
-    """A number that keeps the shuffles of tasks apart: 0 to 4 for the five layers, else a digest of the name."""
+    """Return a number by which tasks get different shuffles: 0 to 4 for the five built-in layers, otherwise a checksum
+    of the name."""
     return [*LAYERS].index(task) if task in LAYERS else len(LAYERS) + zlib.crc32(task.encode())
 
 
 def _arguments(frames: Any) -> Iterator[tuple]:
+    """Yield (start, end, predicate, role) of each argument; parts of the predicate itself are no arguments."""
     for predicate in frames:
         for start, end, role in predicate.arguments:
             if role not in NOT_ARGUMENTS:
@@ -131,7 +143,7 @@ def _arguments(frames: Any) -> Iterator[tuple]:
 
 
 def lowest(brackets: Sequence[Span]) -> Iterator[Span]:
-    """Brackets, given in pre-order, that hold nothing but words (He and Choi 2021)."""
+    """Yield the brackets that contain no other bracket, from brackets in pre-order (He and Choi 2021)."""
     for span, following in pairwise([*brackets, Span(10**9, 10**9, "")]):
         if following.start >= span.end:
             yield span
@@ -143,22 +155,25 @@ _BY_KIND: dict[str, Callable[[Any, int], Iterable[tuple]]] = {
     "tree": lambda tree, _: ((head, i, relation) for i, (head, relation) in enumerate(zip(*tree, strict=True), 1)),
     "brackets": lambda brackets, _: lowest(brackets),
     "frames": lambda frames, _: _arguments(frames),
-    "label": lambda label, words: [(0, words, label)],  # a head is read by its mean output over all words
-    "number": lambda number, _: (),  # has no classes, so there is no centroid
-    "labels": lambda labels, _: (),  # is no single class
+    "label": lambda label, words: [(0, words, label)],  # the unit is the whole sentence
+    "number": lambda number, _: (),  # a number has no classes, so there is no centroid
+    "labels": lambda labels, _: (),  # a set of labels is not a single class
 }
-"""By kind: the items of a value, given the number of words; numbers and sets of labels have none and are not probed."""
+"""Kind of layer → function of a sentence's annotation and its number of words that returns items as tuples of
+``COLUMNS`` and the label. Numbers and sets of labels have no items, so their tasks are not probed."""
 
 
 # -- controls without an encoder ---------------------------------------------------------------------------------------
 
 
 def offset_hits(items: Items, furthest: int) -> Floats:
-    """Count the items of each label that are found by always choosing the word o words on, o from 1 to ``furthest``.
-    Returns (K, furthest); column o − 1 is the offset o.
+    """Count the items of each label that a head would find if every word attended to the word at a fixed offset.
 
-    Because an arc counts in either direction, o words on and o words back find the same. The root stands
-    before the first word, as [CLS] does.
+    An item counts as found if either of its ends attends to the other, so the offsets o and −o find the same items.
+    The root counts as the position before the first word, which is the position of [CLS].
+
+    Returns:
+        (K, furthest), with the counts for offset o in column o − 1.
     """
     if items.kind == "tree":
         near = far = np.abs(items.column("head") - items.column("dependent"))
@@ -168,7 +183,8 @@ def offset_hits(items: Items, furthest: int) -> Floats:
         inside = (first <= 0) & (last >= 0)
         near = np.where(inside, 0, np.minimum(np.abs(first), np.abs(last)))
         far = np.maximum(np.abs(first), np.abs(last))
-    # an item is found by all offsets from near to far: +1 where they begin, −1 where they have ended
+    # All offsets from near to far find the item. A difference array counts them without a loop over offsets: it adds 1
+    # at near and subtracts 1 behind far, and a cumulative sum turns these changes into counts.
     change = np.zeros((len(items.labels), furthest + 2))
     np.add.at(change, (items.label, np.minimum(near, furthest + 1)), 1)
     np.add.at(change, (items.label, np.minimum(far + 1, furthest + 1)), -1)
@@ -176,19 +192,21 @@ def offset_hits(items: Items, furthest: int) -> Floats:
 
 
 def chance(items: Items) -> Floats:
-    """The expected share found, in each label, by guessing: (K,), NaN for labels without items.
+    """Return the expected share of each label's items that guessing finds. (K,), NaN for labels without items
 
-    Attention probes: every word chooses evenly and independently among its candidates (DEP: the words and [CLS]; SRL:
-    the words). Centroid probes: every label is as likely as any other.
+    In the attention probes, every word guesses uniformly and independently among its candidates, which are the words
+    and [CLS] for trees (DEP), and the words for frames (SRL). In the centroid probes, all labels are equally likely.
     """
     if items.kind not in ATTENTION:
         return np.where(items.counts() > 0, 1 / max(1, len(items.labels)), np.nan)
     if items.kind == "tree":
-        miss_probability = (1 - 1 / (items.lengths + 1)) ** 2  # both the dependent and the head choose another
+        # An arc is missed if neither the dependent nor the head chooses the other.
+        miss_probability = (1 - 1 / (items.lengths + 1)) ** 2
     else:
         start, end, predicate = (items.column(name) for name in ("start", "end", "predicate"))
         size = end - start
-        # a predicate within its own argument chooses once only
+        # An argument is missed if none of its words chooses the predicate, and the predicate chooses none of its words.
+        # A predicate inside its own argument chooses only once, so it is not counted among the argument's words.
         other_words = size - ((predicate >= start) & (predicate < end))
         miss_probability = (1 - 1 / items.lengths) ** other_words * (1 - size / items.lengths)
     with np.errstate(invalid="ignore"):

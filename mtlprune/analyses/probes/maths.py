@@ -1,13 +1,16 @@
-"""The two probes, all heads at once, of He and Choi (2021, section 5, and their code); intervals of differences.
+"""The two probes of He and Choi (2021, section 5, and released code), computed for all heads at once, and the
+confidence interval of a difference in accuracy.
 
-Attention probes: does a head look from dependent to head, or from predicate to argument? A word's choice is the word it
-attends to most, itself included. Centroid probes: a unit (word, entity, phrase) has one vector a head, the mean over
-its words of what the head says there (the values it mixed, before the output projection); the label predicted is the
-one whose centroid has the highest cosine.
+The attention probe tests whether a head attends from dependent to head, or from predicate to argument. The choice of a
+word is the word to which it attends most, which may be the word itself. The centroid probe represents a unit (word,
+entity, phrase) by one vector for each head, the mean of the head's output over the words of the unit. The output of a
+head is the input of the attention output projection. The predicted label is the one whose centroid has the highest
+cosine with this vector.
 
-Letters for shapes: B sentences, L slots a row, T words of the longest sentence, S = T + 1 places ([CLS] and words), N
-words of a batch, H heads of all layers that are there, d values a head has, U items, K labels, P pairs of an item and
-one of its words.
+Letters for shapes: B sentences, L slots (sub-words, special tokens and padding) of a row, T words of the longest
+sentence, S = T + 1 positions ([CLS] and words), N words of a batch, H heads of all layers that were not removed, n
+heads of a layer that were not removed, d values of a head's output, U items, K labels, P pairs of an item and one of
+its words.
 """
 
 from dataclasses import dataclass
@@ -21,17 +24,25 @@ from torch.nn import functional
 from mtlprune.encoder.observe import Observation
 
 RESAMPLES = 2000
+"""Number of bootstrap resamples of an interval."""
 _BOOTSTRAP = 11
-"""Keeps the generator of the resamples apart from others of the same seed."""
+"""Part of the seed of the bootstrap's generator, so that its draws differ from those of other generators."""
 
 # -- attention ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(eq=False)
 class AttendedPlaces:
-    """The place that each place attends to most, in every head. ``anywhere``: (B · S, H) int64, of [CLS] and the words
-    (place 0 and 1 on): candidates of DEP, where [CLS] is the root; ``words``: (B · S, H) int64, of the words alone, as
-    places too: candidates of SRL; ``side``: S."""
+    """The position to which each position of a batch attends most, in every head.
+
+    Position 0 is [CLS], and position i is the i-th word (counted from 1). Row b · S + s belongs to position s of
+    sentence b.
+
+    Attributes:
+        anywhere: (B · S, H) int64, the choice among [CLS] and the words. DEP uses it, with [CLS] as the root.
+        words: (B · S, H) int64, the choice among the words only, also as a position. SRL uses it.
+        side: S.
+    """
 
     anywhere: Tensor
     words: Tensor
@@ -39,16 +50,19 @@ class AttendedPlaces:
 
 
 def choose(observation: Observation) -> AttendedPlaces:
-    """The choices of all places in all heads; [SEP] is never chosen.
+    """Return the position to which each position attends most, in all heads. [SEP] is never chosen.
 
-    Of equal ones the first counts. Rows are averaged over the sub-words that attend, columns summed over those attended
-    to. Columns that a sentence does not have get −1 (minus the row's sum), so that nothing chooses them.
+    Attention is averaged over the sub-words of the attending word, and summed over the sub-words of the attended word.
+    If several positions receive the same attention, the first of them is chosen.
     """
     side = max(observation.batch.sizes) + 1
     place = torch.arange(side, device=observation.last.device)
-    is_own_place = observation.places[..., None] == place  # (B, L, S); a sentence's [SEP] lies at its length + 1
+    # The [SEP] of a sentence is at position length + 1, which the second condition excludes.
+    is_own_place = observation.places[..., None] == place  # (B, L, S)
     is_own_place = is_own_place & (place <= observation.batch.lengths[:, None])[:, None]
     counts = is_own_place.sum(1)  # (B, S), sub-words
+    # Columns beyond the end of a sentence are −1 throughout, so their weight is minus the sum of the row's attention,
+    # which is below that of every real position, and they are never chosen.
     columns = is_own_place.to(observation.last) - (counts == 0)[:, None].to(observation.last)
     rows = (is_own_place / counts.clamp(min=1)[:, None]).to(observation.last).transpose(1, 2)  # (B, S, L)
     anywhere, words = [], []
@@ -64,12 +78,13 @@ def choose(observation: Observation) -> AttendedPlaces:
 
 
 def arcs_found(choices: AttendedPlaces, row: Tensor, head: Tensor, dependent: Tensor) -> Tensor:
-    """Mark the arcs that each attention head finds: the dependent chooses its head, or the reverse. (U, H) bool
+    """Mark the arcs that each attention head finds: the dependent chooses its head, or the head its dependent. (U, H)
 
     Args:
-        row: (U,), sentence of the batch.
-        head: (U,), place of the head; 0 is the root, which [CLS] stands for.
-        dependent: (U,), place of the dependent.
+        choices: choices of the batch, from ``choose``.
+        row: (U,), the index of the sentence in the batch.
+        head: (U,), position of the syntactic head; 0 is the root, for which [CLS] is used.
+        dependent: (U,), position of the dependent.
     """
     base = row * choices.side
     down, up = choices.anywhere[base + dependent], choices.anywhere[base + head]
@@ -77,10 +92,16 @@ def arcs_found(choices: AttendedPlaces, row: Tensor, head: Tensor, dependent: Te
 
 
 def arguments_found(choices: AttendedPlaces, row: Tensor, start: Tensor, end: Tensor, predicate: Tensor) -> Tensor:
-    """Mark the arguments that each attention head finds: one of its words chooses the predicate, or the reverse. (U, H)
-    bool. ``row``: (U,), sentence of the batch; ``start``, ``end``: (U,), words of the argument, from 0, half-open;
-    ``predicate``: (U,), word of the predicate, from 0."""
-    base = row * choices.side + 1  # of word 0
+    """Mark the arguments that each attention head finds: a word of the argument chooses the predicate, or the predicate
+    chooses a word of the argument. (U, H) bool
+
+    Args:
+        choices: choices of the batch, from ``choose``.
+        row: (U,), the index of the sentence in the batch.
+        start, end: (U,), the argument as a half-open range of words, counted from 0.
+        predicate: (U,), the word of the predicate, counted from 0.
+    """
+    base = row * choices.side + 1  # the row of word 0
     attended_words = choices.words[base + predicate] - 1  # (U, H), as words
     inside = (attended_words >= start[:, None]) & (attended_words < end[:, None])
     sizes = end - start
@@ -92,10 +113,10 @@ def arguments_found(choices: AttendedPlaces, row: Tensor, start: Tensor, end: Te
 
 
 def by_label(hits: Tensor, label: Tensor, labels: int) -> Tensor:
-    """Count hits: (U, H) bool to (K, H) float64."""
+    """Count the hits of each label: (U, H) bool → (K, H) float64."""
     if not len(label):
         return hits.new_zeros(labels, hits.shape[1], dtype=torch.float64)
-    one_hot = functional.one_hot(label, labels).float()  # (U, K); sums up to 2²⁴ are exact
+    one_hot = functional.one_hot(label, labels).float()  # (U, K); float32 counts exactly up to 2²⁴
     return (one_hot.T @ hits.float()).double()
 
 
@@ -103,13 +124,18 @@ def by_label(hits: Tensor, label: Tensor, labels: int) -> Tensor:
 
 
 def head_vectors(observation: Observation) -> Tensor:
-    """Outputs of every head for every word: (N, H, d), mean over sub-words."""
+    """Return the output of every head for every word, as the mean over the word's sub-words. (N, H, d)"""
     return torch.cat([observation.word_vectors(heads) for heads in observation.heads], 1)
 
 
 def unit_vectors(words: Tensor, first: Tensor, sizes: Tensor) -> Tensor:
-    """Means over the words of units. (U, H, d). ``words``: (N, H, d); ``first``: (U,) int64, the first word of each
-    unit, counted over the batch; ``sizes``: (U,) int64, how many words it has, at least 1."""
+    """Average vectors of words over the words of each unit. (U, H, d)
+
+    Args:
+        words: (N, H, d), vectors of all words of a batch.
+        first: (U,) int64, the index of the first word of each unit among all words of the batch.
+        sizes: (U,) int64, the number of words of each unit, at least 1.
+    """
     if not len(first):
         return words.new_zeros(0, *words.shape[1:])
     offsets = sizes.cumsum(0) - sizes
@@ -118,7 +144,7 @@ def unit_vectors(words: Tensor, first: Tensor, sizes: Tensor) -> Tensor:
 
 
 class Centroids:
-    """Running sums of units by label, and the directions they end with."""
+    """Running sums of the vectors of units by label, from which the directions of the centroids are computed."""
 
     def __init__(self, labels: int, heads: int, width: int, device: torch.device | str = "cpu") -> None:
         self.sums = torch.zeros(labels, heads, width, dtype=torch.float64, device=device)
@@ -131,29 +157,30 @@ class Centroids:
         self.counts += torch.bincount(label, minlength=len(self.counts))
 
     def directions(self) -> Tensor:
-        """(H, d, K) float32: centroids of length 1; zero for labels without units and for heads that say nothing.
+        """Return the centroids, scaled to length 1. (H, d, K) float32
 
-        A mean and a sum point the same way.
+        Labels without units and heads whose output is zero have zero vectors. Sums are not divided by counts, because
+        this does not change their direction.
         """
         return functional.normalize(self.sums, dim=-1).permute(1, 2, 0).float()
 
     @property
     def is_known(self) -> Tensor:
-        """(K,) bool: labels that have units."""
+        """Which labels have units. (K,) bool"""
         return self.counts > 0
 
 
 def nearest_found(units: Tensor, label: Tensor, directions: Tensor, is_known: Tensor) -> Tensor:
-    """True where the centroid of the own label is the nearest; of equally near ones the first label counts. (U, H)
-    bool.
+    """Mark the units whose nearest centroid, in each head, is that of their label. (U, H) bool
 
-    A label without a centroid is never predicted, and a head that says nothing (all zero) predicts nothing.
+    If several centroids are equally near, the first label is predicted. A label without a centroid is never predicted,
+    and a head whose output is zero predicts nothing.
 
     Args:
-        units: (U, H, d); their lengths do not matter.
-        label: (U,) int64.
-        directions: (H, d, K), of :meth:`Centroids.directions`.
-        is_known: (K,) bool.
+        units: (U, H, d), vectors of any length.
+        label: (U,) int64, the label of each unit.
+        directions: (H, d, K), from :meth:`Centroids.directions`.
+        is_known: (K,) bool, which labels have a centroid.
     """
     near = torch.bmm(units.transpose(0, 1), directions.to(units))  # (H, U, K)
     if not is_known.all():
@@ -163,22 +190,34 @@ def nearest_found(units: Tensor, label: Tensor, directions: Tensor, is_known: Te
     return (predicted == label[:, None]) & says & is_known[label][:, None]
 
 
-# -- what is chosen, and how sure differences are ----------------------------------------------------------------------
+# -- choice of heads, and intervals of differences ---------------------------------------------------------------------
 
 
 def best_places(dev: NDArray[np.float64]) -> NDArray[np.int64]:
-    """The best head of each label, (K, L, A), the lowest of equal ones: (K,) places in L · A, −1 where there is nothing
-    to choose by."""
+    """Return the best head of each label, from accuracies (K, L, A) that may be NaN.
+
+    Returns:
+        (K,), indices layer · A + head. Of equally good heads, the first is chosen. The index is −1 if all accuracies
+        of a label are NaN.
+    """
     flat = dev.reshape(len(dev), -1)
     return np.where(np.isnan(flat).all(1), -1, np.where(np.isnan(flat), -1, flat).argmax(1))
 
 
 def paired_interval(gap: NDArray[np.float64], sentence: NDArray[np.int64], seed: int = 0) -> tuple[float, float]:
-    """95 % bootstrap percentile interval of a mean over items (U,), whole sentences (U,) drawn with replacement.
+    """Return the 95 % percentile interval of a mean over items, from a bootstrap over sentences.
 
-    Sentences with items of the label take few different pairs (sum of gaps, number of items), so a resample is one
-    multinomial draw of how often each pair is met: exactly the bootstrap over sentences, at a cost that does not grow
-    with their number.
+    Sentences have few different pairs of a sum of gaps and a number of items, so one multinomial draw of the count of
+    each pair makes a resample. This is exactly the bootstrap over sentences, but its cost does not grow with the number
+    of sentences.
+
+    Args:
+        gap: (U,), the differences whose mean is estimated.
+        sentence: (U,), the index of the sentence that contains the item.
+        seed: seed of the resamples.
+
+    Returns:
+        the lower and the upper end, in the unit of ``gap``.
     """
     _, sentence_index = np.unique(sentence, return_inverse=True)
     sums, sizes = np.bincount(sentence_index, gap), np.bincount(sentence_index)

@@ -1,9 +1,12 @@
-"""All heads, labels and tasks of an encoder in one pass a split, and the Result of probing a list of encoders and runs.
+"""Measurement of ``analyze probes``: probe all heads, labels and tasks of encoders and runs, with one forward pass over
+each split.
 
-Sound: centroids from train, the head of a label chosen on dev, accuracies on test. As released (He and Choi 2021):
-centroids, choice and accuracies all on the same test items. Nothing larger than a batch's vectors is held.
+In the mode ``sound``, centroids come from train, the head of a label is chosen on dev, and accuracies are those on
+test. In the mode ``as-released`` (He and Choi 2021, released code), all three use the same test items. No vectors are
+kept beyond a batch, only sums and one bit for each item and head.
 
-Letters for shapes: U items, K labels, L layers, A heads a layer before any was removed, H heads that are there.
+Letters for shapes: U items, K labels, L layers, A heads of a layer in the original encoder, H heads of all layers that
+were not removed, D offsets.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -64,15 +67,20 @@ from mtlprune.runs.results import Result
 from mtlprune.sentence import Sentence
 
 Grid = NDArray[np.float64]  # (K, L, A)
-Learnt = dict[tuple[str, str], Centroids]  # task, labelling
+Learnt = dict[tuple[str, str], Centroids]  # (task, labelling) → centroids
 COLUMNS = [*RESULT, "control", "label", "items", "layer", "head", "dev", "test", "best", "distance"]
 
-# -- the passes over one encoder ---------------------------------------------------------------------------------------
+# -- forward passes over one encoder -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """Sentences of all splits that every encoder can see at once, and their items, one entry a task."""
+    """The sentences of all splits that fit into one window of every encoder, and their items.
+
+    Attributes:
+        sentences: split → sentences.
+        items: split → items of each task.
+    """
 
     sentences: dict[str, list[Sentence]]
     items: dict[str, list[Items]]
@@ -80,13 +88,13 @@ class Data:
 
 @dataclass(frozen=True, eq=False)
 class Findings:
-    """Accuracies of one encoder's heads.
+    """The accuracies of all heads of one encoder.
 
     Attributes:
-        dev, test: by mode, labelling (``none``, ``shuffled_labels``) and task the accuracies in percent (K, L, A): on
-            the items that choose the head, on those reported. NaN for labels without items and for heads that are
-            closed or gone.
-        bits: by mode and task, for each test item the hits of all places, packed along L · A: (U, bytes).
+        dev, test: (mode, labelling, task) → accuracies (K, L, A) in percent. ``dev`` are the accuracies by which heads
+            are chosen, and ``test`` those that are reported. The labelling is ``none`` or ``shuffled_labels``. Labels
+            without items, and heads that are closed or removed, have NaN.
+        bits: (mode, task) → for each test item, which of the L · A heads find it, packed into bits. (U, bytes)
     """
 
     dev: dict[tuple[str, str, str], Grid]
@@ -94,19 +102,19 @@ class Findings:
     bits: dict[tuple[str, str], NDArray[np.uint8]]
 
     def hits(self, mode: str, task: str, layer: int, head: int) -> NDArray[np.bool_]:
-        """(U,): which test items one head (from 0) finds."""
+        """Return which test items a head finds; layer and head are counted from 0. (U,)"""
         heads = self.test[mode, TRUE_LABELS, task].shape[2]
         byte, bit = divmod(layer * heads + head, 8)
         return (self.bits[mode, task][:, byte] >> (7 - bit) & 1).astype(bool)
 
 
 class ProbeSurvey:
-    """The passes over one encoder.
+    """The forward passes over one encoder, which measure the accuracies of all its heads.
 
     Args:
-        encoder: in evaluation mode, with eager attention.
-        gates: (L, A) applied to its heads; None for none.
-        on_batch: called after every batch with the number of its sentences.
+        encoder: encoder in evaluation mode, with eager attention.
+        gates: (L, A), gates that multiply the outputs of the heads; None for no gates.
+        on_batch: called after every batch with the number of sentences of the batch.
     """
 
     def __init__(
@@ -121,11 +129,12 @@ class ProbeSurvey:
             [layer * places.heads + h for layer, kept_heads in enumerate(places.kept_heads) for h in kept_heads],
             np.int64,
         )
-        self.present = present  # (H,): places in L · A
+        self.present = present  # (H,), index layer · A + head of each head that was not removed
         self.open = np.ones(self.count, bool) if gates is None else gates.cpu().numpy().reshape(-1)[present] > OPEN
 
     def run(self, data: Data, modes: Sequence[str] = MODES) -> Findings:
-        """Probe all tasks in some modes; sound needs the splits train, dev and test, as-released test only."""
+        """Probe all tasks in some modes. The mode ``sound`` needs the splits train, dev and test, and ``as-released``
+        only test."""
         learnt = {mode: self.learn(data, "train" if mode == SOUND else "test") for mode in modes}
         test, bits = self.score(data, "test", learnt)
         dev = {key: grid for key, grid in test.items() if key[0] == AS_RELEASED}
@@ -134,7 +143,7 @@ class ProbeSurvey:
         return Findings(dev, test, bits)
 
     def learn(self, data: Data, split: str) -> Learnt:
-        """Centroids of all tasks, of the labels as they are and of shuffled ones, in one pass."""
+        """Compute the centroids of all tasks, with true and with shuffled labels, in one pass over a split."""
         centroids = {
             (items.task, labelling): Centroids(len(items.labels), self.count, self.width, self._device)
             for items in data.items[split]
@@ -153,8 +162,18 @@ class ProbeSurvey:
     def score(
         self, data: Data, split: str, learnt: dict[str, Learnt], keep: bool = True
     ) -> tuple[dict[tuple[str, str, str], Grid], dict[tuple[str, str], NDArray[np.uint8]]]:
-        """Accuracies of all heads, in one pass; attention probes are the same in all modes. ``learnt``: mode →
-        centroids; ``keep``: also return every item's hits."""
+        """Compute the accuracies of all heads in one pass over a split.
+
+        Args:
+            data: sentences and items.
+            split: name of the split.
+            learnt: mode → centroids. Attention probes use no centroids, so their results are the same in all modes.
+            keep: whether to return the hits of every item.
+
+        Returns:
+            the accuracies and the bits, in the form of the attributes ``test`` and ``bits`` of Findings. The bits are
+            empty without ``keep``.
+        """
         counts: dict[tuple[str, str, str], Tensor] = {}
         bits: dict[tuple[str, str], NDArray[np.uint8]] = {}
         directions = {
@@ -187,7 +206,10 @@ class ProbeSurvey:
     def observations(
         self, sentences: Sequence[Sentence], want: Sequence[str]
     ) -> Iterator[tuple[list[int], Observation]]:
-        """Batch by batch: the sentences and what the encoder does with them."""
+        """Yield, for each batch, the indices of its sentences and the observed states of the encoder.
+
+        ``want`` names the states, such as ``attention`` and ``heads`` (see :func:`~mtlprune.encoder.observe.observe`).
+        """
         pieces = self.encoder.tokenize_all([sentence.words for sentence in sentences])
         for rows, observation in observations(self.encoder, pieces, self.gates, want):
             yield rows, observation
@@ -206,6 +228,7 @@ class ProbeSurvey:
         return self._tensor((items.label if labelling == TRUE_LABELS else items.shuffled)[item_rows])
 
     def _attended(self, choices: AttendedPlaces, items: Items, rows: Sequence[int]) -> tuple[NDArray[np.int64], Tensor]:
+        """Return the indices of a batch's items, and which heads find them by attention. (U,) and (U, H) bool"""
         item_rows, row = items.of(rows)
         columns = (self._tensor(column) for column in items.columns[item_rows].T)
         finder = arcs_found if items.kind == "tree" else arguments_found
@@ -214,13 +237,14 @@ class ProbeSurvey:
     def _units(
         self, words: Tensor, observation: Observation, items: Items, rows: Sequence[int]
     ) -> tuple[NDArray[np.int64], Tensor]:
+        """Return the indices of a batch's items, and the mean head outputs over their words. (U,) and (U, H, d)"""
         item_rows, row = items.of(rows)
         start, end = items.columns[item_rows].T
         first = np.cumsum(observation.batch.sizes) - observation.batch.sizes
         return item_rows, unit_vectors(words, self._tensor(first[row] + start), self._tensor(end - start))
 
     def _grid(self, counts: Tensor, items: NDArray[np.int64]) -> Grid:
-        """(K, H) hits to (K, L, A) percent."""
+        """Convert numbers of hits (K, H) to accuracies in percent (K, L, A). ``items``: (K,), items of each label."""
         grid = np.full((len(items), self.shape[0] * self.shape[1]), np.nan)
         with np.errstate(invalid="ignore", divide="ignore"):
             shares = 100 * counts.cpu().numpy() / items[:, None]
@@ -228,12 +252,12 @@ class ProbeSurvey:
         return grid.reshape(len(items), *self.shape)
 
 
-# -- a Result of all encoders and runs ---------------------------------------------------------------------------------
+# -- the Result of all encoders and runs -------------------------------------------------------------------------------
 
 
 class Probed(NamedTuple):
-    """One encoder with its gates, named as in ``Subject``: what was found of it, and of the same with random weights,
-    where that was wanted."""
+    """The findings for one encoder with its gates, whose label, run and seed are those of its ``Subject``, and the
+    findings for the same architecture with random weights (None if this control was not requested)."""
 
     label: str
     run: str
@@ -243,16 +267,16 @@ class Probed(NamedTuple):
 
 
 def measure(request: Request) -> Result:
-    """Probe everything asked for.
+    """Probe all encoders and runs of a request.
 
     Returns:
-        the frames ``accuracy`` (a row for each encoder, mode, control, label and head: ``dev`` on the items that choose
-        the head, ``test`` on those reported, in percent, whether it is the ``best``; layer and head 0 where none is
-        meant), ``labels`` (of ``labels_of``) and, with single-task runs, ``differences`` to them.
+        the Result, whose frames ``frames.yaml`` describes: ``accuracy``, ``labels``, ``differences`` if the request
+        names single-task runs, and ``published`` if it names a table of published numbers.
 
     Raises:
-        ProbeError: names that cannot be probed together, or a corpus without what is asked.
-        EncoderError, RunError, CorpusError: what cannot be loaded.
+        ProbeError: encoders and runs that cannot be probed together, or a corpus without the requested splits or
+            layers.
+        EncoderError, RunError, CorpusError: an encoder, a run or the corpus cannot be loaded.
     """
     options = request.options
     modes = MODES if options.mode == "both" else (options.mode,)
@@ -288,7 +312,7 @@ def measure(request: Request) -> Result:
 
 
 def _check_size(name: str, subject: Subject, first: str, size: tuple) -> None:
-    """Raises ProbeError where an encoder is not of the family and size of the first."""
+    """Raise ProbeError if an encoder differs from the first encoder in family or size."""
     if subject.size() != size:
         words = "{} is a {} of {} × {} heads (hidden size {})"
         raise ProbeError(
@@ -298,7 +322,7 @@ def _check_size(name: str, subject: Subject, first: str, size: tuple) -> None:
 
 
 def _about(request: Request, corpus: Corpus, sentences: Mapping[str, Sequence[Sentence]], data: Data) -> dict[str, Any]:
-    """The entries of a Result on the corpus and the settings."""
+    """Return the entries of ``Result.about`` that describe the corpus and the settings."""
     kinds = {items.task: items.kind for items in data.items["test"]}
     return {
         "corpus": corpus.info["name"],
@@ -317,6 +341,7 @@ def _about(request: Request, corpus: Corpus, sentences: Mapping[str, Sequence[Se
     }
 
 
+# Sentence about special tokens → the kinds of layers whose probes it describes.
 _SPECIALS = {
     "heads can choose [CLS] and the words, [CLS] stands for the root, and [SEP] is left out": ("tree",),
     "words only": ("frames",),
@@ -325,13 +350,18 @@ _SPECIALS = {
 
 
 def _specials(kinds: Mapping[str, str]) -> str:
-    """Sentences on the treatment of special tokens, by kind of task."""
+    """Return sentences that describe how the probes of these tasks treat special tokens. ``kinds``: task → kind."""
     names = {how: [task for task, kind in kinds.items() if kind in of] for how, of in _SPECIALS.items()}
     sentences = [f"{', '.join(tasks)}: {how}." for how, tasks in names.items() if tasks]
     return " ".join(["[CLS] and [SEP] stand around every sentence and are attended to as usual.", *sentences])
 
 
 def _read(corpus: Corpus, modes: Sequence[str], train_sentences: int | None, seed: int) -> dict[str, list[Sentence]]:
+    """Read the splits that the modes need, with a random sample of ``train_sentences`` training sentences if given.
+
+    Raises:
+        ProbeError: the corpus lacks a split.
+    """
     splits_needed = ("train", "dev", "test") if SOUND in modes else ("test",)
     missing = [split for split in splits_needed if split not in corpus.splits]
     if missing:
@@ -350,7 +380,11 @@ def _read(corpus: Corpus, modes: Sequence[str], train_sentences: int | None, see
 def _fitting(
     sentences: Mapping[str, Sequence[Sentence]], sources: Sequence[Source], corpus: Corpus, request: Request
 ) -> Data:
-    """The sentences that every encoder sees at once, with their items. Raises ProbeError where there are none."""
+    """Return the sentences that fit into one window of every encoder, and their items for the requested tasks.
+
+    Raises:
+        ProbeError: a split has no such sentence, a requested task has no layer, or the sentences have no layer.
+    """
     request.on_status("looking for sentences that do not fit")
     is_too_long = iter(too_long(sources, list(chain(*sentences.values()))))
     fitting = {
@@ -376,7 +410,7 @@ def _fitting(
 def _probe(
     encoder: Encoder, gates: Tensor | None, request: Request, data: Data, modes: Sequence[str], subject_title: str
 ) -> Findings:
-    """One encoder in all modes; the progress counts the sentences of all its passes."""
+    """Probe one encoder in all modes, and report progress in sentences of all its passes."""
     sizes = {split: len(content) for split, content in data.sentences.items()}
     passes = [split for mode in modes for split in (("train", "dev") if mode == SOUND else ("test",))] + ["test"]
     request.on_status(f"probing {subject_title}", sum(sizes[split] for split in passes))
@@ -392,7 +426,15 @@ def _untrained(
     controls: dict[Any, Findings],
     subject_title: str,
 ) -> Findings | None:
-    """The same architecture, heads and gates with random weights; encoders that agree in these share the result."""
+    """Probe an encoder with random weights but the architecture, heads and gates of a subject.
+
+    Args:
+        controls: earlier results, to which the new one is added. Subjects that agree in architecture, heads and gates
+            share a result.
+
+    Returns:
+        the findings, or None if the request leaves this control out.
+    """
     if not request.options.random_encoder:
         return None
     gates = None if subject.gates is None else subject.gates.cpu().numpy().tobytes()
@@ -408,7 +450,8 @@ def _untrained(
 
 
 def _rows(probed: Probed, data: Data, modes: Sequence[str]) -> Iterator[pd.DataFrame]:
-    """The frame ``accuracy`` of one encoder, by mode and task: the probe, then its controls."""
+    """Yield the parts of the frame ``accuracy`` for one encoder: for each mode and task, first the probe, then its
+    controls."""
     splits, longest = data.items, max(map(len, chain(*data.sentences.values())))
     for mode, items in product(modes, splits["test"]):
         keys = dict(zip(RESULT, (probed.label, probed.run, probed.seed, mode, items.task), strict=True))
@@ -428,14 +471,20 @@ def _rows(probed: Probed, data: Data, modes: Sequence[str]) -> Iterator[pd.DataF
             best = np.where(np.isnan(dev).all(1), 0, np.nan_to_num(dev, nan=-1).argmax(1))[:, None]
             dev, test = (np.take_along_axis(part, best, 1)[..., None] for part in (dev, test))
             yield _table(OFFSET, items, dev, test, best[:, 0] + 1.0).assign(**keys)[COLUMNS]
-        # the label's own counts are enough: nothing is chosen by chance
         dev, test = (100 * chance(part)[:, None, None] for part in parts)
         yield _table(CHANCE, items, dev, test).assign(**keys)[COLUMNS]
 
 
 def _table(control: str, items: Items, dev: Grid, test: Grid, distance: Any = np.nan) -> pd.DataFrame:
-    """A row for each label that has test items, and head (one place where no head is meant). ``dev``, ``test``: what
-    chooses, and what is reported; ``distance``: (K,), at which the best offset looks."""
+    """Make rows of the frame ``accuracy``, one for each label with test items and each head.
+
+    Args:
+        control: the control, or TRUE_LABELS for the probe itself. The controls that concern no head (offset, chance)
+            have arrays (K, 1, 1), and layer and head 0.
+        items: the test items of the task.
+        dev, test: (K, L, A), the accuracies by which heads are chosen, and those that are reported, in percent.
+        distance: (K,), the best offset of each label in words; NaN for other controls.
+    """
     count, _, heads = test.shape
     label, layer, head = np.indices(test.shape).reshape(3, -1)
     of_heads = int(control not in (OFFSET, CHANCE))
@@ -452,10 +501,15 @@ def _table(control: str, items: Items, dev: Grid, test: Grid, distance: Any = np
 
 
 def differences(probed: Sequence[Probed], modes: Sequence[str], tasks: Sequence[Items]) -> Iterator[dict[str, Any]]:
-    """Accuracy minus that of the single-task runs of the task, by mode, task, encoder and label. ``probed``:
-    all encoders; those whose label is a task's name in capitals are its single-task runs.
+    """Yield the rows of the frame ``differences``: the accuracy of each encoder minus that of the single-task runs.
 
-    Accuracies are means over seeds of the head chosen for each; of the same items, so the interval is a paired one.
+    The accuracy of an encoder is the mean over its seeds, with the chosen head of each seed. All encoders are tested on
+    the same items, so the interval is from a paired bootstrap.
+
+    Args:
+        probed: all encoders. The single-task runs of a task are those whose label is the task's name in capitals.
+        modes: modes that were measured.
+        tasks: test items of each task.
     """
     by_encoder: dict[str, list[Probed]] = {}
     for probed_encoder in probed:
@@ -488,7 +542,10 @@ def differences(probed: Sequence[Probed], modes: Sequence[str], tasks: Sequence[
 
 
 def _item_scores(probed: Sequence[Probed], mode: str, items: Items) -> NDArray[np.float64]:
-    """(U of the task,): the share of the seeds whose chosen head finds the item; NaN where no head was chosen."""
+    """Return, for each test item of a task, the share of an encoder's seeds whose chosen head finds it. (U,)
+
+    Items of labels without a chosen head in one of the seeds have NaN. ``probed``: the seeds of the encoder.
+    """
     total = np.zeros(len(items))
     for probed_encoder in probed:
         dev = probed_encoder.findings.dev[mode, TRUE_LABELS, items.task]

@@ -1,4 +1,4 @@
-"""Published numbers that stand beside ours: a table such as experiments/he-choi-2021/probes.csv, with its remarks."""
+"""Reader of published probe accuracies, such as experiments/he-choi-2021/probes.csv, with which ours are compared."""
 
 import io
 from pathlib import Path
@@ -11,9 +11,18 @@ KEYS = ("encoder", "task", "label")
 
 
 def read_published(against: str) -> tuple[dict[str, str], pd.DataFrame]:
-    """Name of the encoder and remarks (the lines that begin with #); rows by task and label, cells as they are written.
-    ``against``: FILE, or FILE:ENCODER of a file of several encoders (else its first one). Raises RunError: no such
-    table, or encoder."""
+    """Read the published numbers of one encoder from a CSV table.
+
+    Args:
+        against: FILE, or FILE:ENCODER if the table has several encoders. FILE alone selects the first encoder.
+
+    Returns:
+        a dictionary with the name of the encoder and the remarks (the lines at the top that begin with #), and the rows
+        of the encoder, one for each task and label, with all cells as text.
+
+    Raises:
+        RunError: the table or the encoder does not exist, or the table lacks a column of KEYS.
+    """
     path, encoder = Path(against), ""
     if not path.is_file():
         name, _, encoder = against.rpartition(":")

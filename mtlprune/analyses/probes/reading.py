@@ -1,4 +1,4 @@
-"""Results of probes, from one folder or several; labels by task.
+"""Reader of probe results, from one folder or several, and tables of labels by task and encoder for the views.
 
     result = read_probes(["results/probes"])
     panel = panels(result, "sound")[0]
@@ -25,15 +25,23 @@ from mtlprune.runs.results import Result, joined
 
 PRETRAINED, STL = "pretrained", "STL"
 _OF_NO_WEIGHTS = (RANDOM, OFFSET, CHANCE)
-"""Controls that do not depend on what the encoder has learnt, so that all encoders of one corpus share them."""
+"""Controls that do not depend on the training of the encoder, so that all encoders of a corpus and a size share
+them."""
 _FIRST_OF_OTHERS = 5
+"""Rank (of ``kind``) from which encoders were trained only for other tasks; panels leave these encoders out."""
 _ROW = [*RESULT, "control", "label", "layer", "head"]
+"""The keys of the frame ``accuracy``."""
 
 
 def read_probes(folders: Iterable[str | Path]) -> Result:
-    """One Result of one folder or several, of the same corpus and the same size of encoder; ``about["folders"]`` names
-    them, and controls that no fine-tuning changes are shared by all encoders. Raises RunError: no results, damaged
-    ones, or ones that do not belong together."""
+    """Read the probe results of one or more folders as one Result.
+
+    All results must be of the same corpus and of encoders of the same size. Controls that fine-tuning does not change
+    are shared by all encoders, and ``about["folders"]`` lists the folders.
+
+    Raises:
+        RunError: there are no results, a result is damaged, or the results cannot be compared.
+    """
     paths = list(dict.fromkeys(map(Path, folders)))
     if not paths:
         raise RunError("expected a folder with probe results, found none; `mtlprune analyze probes` makes one")
@@ -41,7 +49,11 @@ def read_probes(folders: Iterable[str | Path]) -> Result:
 
 
 def joined_results(paths: Sequence[Path], results: Sequence[Result]) -> Result:
-    """The panels of the Results in folders, from ``read_probes``."""
+    """Join probe results into one Result, as ``read_probes`` describes. ``paths``: the folder of each result.
+
+    Raises:
+        RunError: the results differ in corpus or size of encoder, or hold different numbers of the same run.
+    """
     for path, result in zip(paths, results, strict=True):
         for name in ("fingerprint", "specials", "few"):
             if result.about[name] != results[0].about[name]:
@@ -87,13 +99,17 @@ def joined_results(paths: Sequence[Path], results: Sequence[Result]) -> Result:
 
 
 def shape(result: Result) -> tuple[int, int]:
-    """Layers and heads a layer."""
+    """Return the number of layers of the probed encoders, and the number of heads of a layer."""
     first = result.about["encoders"][0]
     return first["layers"], first["heads"]
 
 
 def _shared(labels: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
-    """With controls that an encoder was not probed with, where another one has them; and a note of it."""
+    """Fill in controls that are missing for one encoder from encoders that have them, and compute the gains again.
+
+    Returns:
+        the frame ``labels``, and a note that names the shared controls (none if nothing was filled in).
+    """
     groups = labels.groupby(["mode", "task", "label"])
     means = {control: groups[control].transform("mean") for control in _OF_NO_WEIGHTS}
     shared = [control for control, mean in means.items() if (labels[control].isna() & mean.notna()).any()]
@@ -110,8 +126,16 @@ def _shared(labels: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
 
 @dataclass(frozen=True, eq=False)
 class ProbePanel:
-    """All that was found for one task in one mode: encoders side by side. ``rows``: of the frame ``labels``, with
-    ``title``: what the encoder is called here; ``titles``: pretrained, STL, pairs, joint runs, others."""
+    """The chosen heads of one task in one mode, with encoders side by side.
+
+    Attributes:
+        task: the task.
+        mode: the mode of the probes.
+        rows: rows of the frame ``labels``, with a further column ``title``, the name of the encoder in this panel (see
+            ``kind``).
+        titles: titles of the encoders in the order of display: pretrained, STL, pairs of tasks, joint runs, and other
+            encoders.
+    """
 
     task: str
     mode: str
@@ -120,12 +144,12 @@ class ProbePanel:
 
     @property
     def compared(self) -> list[str]:
-        """Titles of the encoders that STL is compared with; none without STL."""
+        """Titles of the encoders that are compared with STL; empty if STL was not probed."""
         return [title for title in self.titles if title != STL] if STL in self.titles else []
 
     @cached_property
     def items(self) -> dict[str, int]:
-        """Test items of each label, the most frequent first; equally frequent ones by name."""
+        """Label → number of its test items, with the most frequent label first and equally frequent labels by name."""
         counts = self.rows.groupby("label")["items"].max()
         return dict(
             sorted(
@@ -136,60 +160,62 @@ class ProbePanel:
 
     @cached_property
     def rare_labels(self) -> frozenset[str]:
-        """Labels of which little can be said."""
+        """Labels with too few test items for a reliable accuracy."""
         return frozenset(self.rows.loc[self.rows["few"], "label"])
 
     @cached_property
     def set_apart(self) -> list[str]:
-        """The root: found by attention to the first special token, it stands in no mean."""
+        """The labels of roots. They are left out of means, because a head finds a root by attending to the first
+        special token, to which heads often attend without a reason."""
         return sorted(set(self.rows.loc[self.rows["apart"], "label"]))
 
     @property
     def labels(self) -> list[str]:
-        """All but the root."""
+        """All labels except roots, the most frequent first."""
         return [label for label in self.items if label not in self.set_apart]
 
     @property
     def reliable_labels(self) -> list[str]:
-        """Those with enough items."""
+        """All labels except roots and rare labels."""
         return [label for label in self.labels if label not in self.rare_labels]
 
     @cached_property
     def _cells(self) -> dict[tuple[str, str], list[dict[str, Any]]]:
+        """(title, label) → the rows of the seeds."""
         cells: dict[tuple[str, str], list[dict[str, Any]]] = {}
         for row in self.rows.to_dict("records"):
             cells.setdefault((row["title"], row["label"]), []).append(row)
         return cells
 
     def of(self, title: str, label: str) -> list[dict[str, Any]]:
-        """The entries of the frame for each seed that has the label."""
+        """Return the rows of an encoder and label, one for each seed."""
         return self._cells.get((title, label), [])
 
     def values(self, title: str, label: str, measure: str = "test") -> list[float]:
-        """A number a seed that has the label."""
+        """Return the values of a column for an encoder and label, one for each seed; NaN is left out."""
         return [row[measure] for row in self.of(title, label) if not math.isnan(row[measure])]
 
     def mean(self, title: str, label: str, measure: str = "test") -> float:
-        """Over seeds; NaN where no seed has the label."""
+        """Return the mean over seeds of a column for an encoder and label; NaN if no seed has a value."""
         return statistics.mean(values) if (values := self.values(title, label, measure)) else math.nan
 
     def gap(self, title: str, label: str) -> float:
-        """Mean accuracy minus that of STL."""
+        """Return the mean accuracy of an encoder on a label minus that of STL, in points."""
         return self.mean(title, label) - self.mean(STL, label)
 
     @cached_property
     def seeds(self) -> dict[str, int]:
-        """Title → how many there are of the encoder."""
+        """Title → number of seeds of the encoder."""
         return {str(title): int(count) for title, count in self.rows.groupby("title")["seed"].nunique().items()}
 
 
 def modes(result: Result) -> list[str]:
-    """Those that were probed, sound first."""
+    """Return the modes that were measured, with ``sound`` first."""
     return [mode for mode in MODES if (result.frames["labels"]["mode"] == mode).any()]
 
 
 def panels(result: Result, mode: str) -> list[ProbePanel]:
-    """A panel a task, without encoders that were trained for other tasks only."""
+    """Return a panel for each task of a mode. Encoders that were trained only for other tasks are left out."""
     labels = result.frames["labels"]
     tasks = {task.upper() for task in (*LAYERS, *labels["task"].unique())}
     all_panels = []
@@ -209,13 +235,20 @@ def panels(result: Result, mode: str) -> list[ProbePanel]:
 
 
 def _place(place: int, title: str) -> tuple[int, int, str]:
-    """Pairs, and encoders of other tasks, stand in the order of the tasks."""
+    """Return the sort key of an encoder: its rank, then the order of the task in its title, then the title."""
     return place, layer_order(title.removeprefix("+").removeprefix("STL-").lower())[0], title
 
 
 def kind(encoder: str, task: str, tasks: Collection[str]) -> tuple[int, str]:
-    """The rank of an encoder among the columns of a task, and its title there: pretrained, STL, +NER (a pair with NER),
-    MTL-5, or STL-DEP (alone on another task). ``tasks`` in capitals."""
+    """Return the rank of an encoder among the columns of a task, and its title there.
+
+    Titles are pretrained, STL, +NER (trained jointly with NER), MTL-5, or STL-DEP (trained only on another task).
+
+    Args:
+        encoder: label of the encoder, such as POS+NER.
+        task: the task of the panel.
+        tasks: all tasks, in capitals.
+    """
     name = task.upper()
     if encoder == PRETRAINED:
         return 0, PRETRAINED
@@ -236,9 +269,20 @@ def kind(encoder: str, task: str, tasks: Collection[str]) -> tuple[int, str]:
 
 
 def probe_table(result: Result, mode: str, encoder: str | None = None, seed: int | None = None) -> pd.DataFrame:
-    """The labels that heads tell: a row a head and label, with ``test``, ``gain`` over the label's best control (NaN
-    where there is none), ``rank`` among ``there`` heads (1 is the best), whether the head is ``best`` (was chosen for
-    it), ``items``, ``few`` and ``apart``; for each head first what it beats every control on, then by its rank.
+    """Return a table of the accuracies of heads, with a row for each head and label.
+
+    Args:
+        result: a Result of ``read_probes`` or ``joined_results``.
+        mode: mode of the probes.
+        encoder: label of the encoder; all encoders if not given.
+        seed: training seed; all seeds if not given.
+
+    Returns:
+        a table with the columns of RESULT, ``label``, ``layer``, ``head``, ``test`` (accuracy), ``gain`` (accuracy
+        minus that of the label's best control, NaN without a control), ``rank`` of the head (1 is the best) among
+        ``there`` heads, ``best`` (whether the head was chosen for the label), ``items``, ``few`` and ``apart``. The
+        labels of a head are sorted: first frequent labels before those with few items, then labels on which the head
+        exceeds every control, then labels for which it was chosen, then by rank.
     """
     keys = [*RESULT, "label"]
     labels, heads = result.frames["labels"], result.frames["accuracy"]

@@ -1,4 +1,4 @@
-"""Views of probes: sentences, tables and figures of a Result."""
+"""Views of a Result of ``analyze probes``: sentences, tables, figures, and columns of the table of heads."""
 
 import json
 import math
@@ -45,7 +45,8 @@ def about(result: Result) -> str:
 
 
 def findings(result: Result) -> list[str]:
-    """The main numbers, in sentences: first of the pretrained encoder, then means over labels of each encoder."""
+    """Return the main numbers in sentences: labels that the pretrained encoder identifies better than every control,
+    means over labels for each encoder and seed, and what is left out."""
     sentences = beyond_controls(panels(result, modes(result)[0]))
     min_items = result.about["few"]
     labels = result.frames["labels"]
@@ -77,7 +78,8 @@ def findings(result: Result) -> list[str]:
 
 
 def beyond_controls(panels_shown: Sequence[ProbePanel]) -> list[str]:
-    """A sentence with the number of labels that heads of the pretrained encoder tell beyond every control, or none."""
+    """Return one sentence, with the number of each task's labels that a head of the pretrained encoder identifies
+    better than every control. The list is empty if no pretrained encoder was probed."""
     parts = []
     for panel in panels_shown:
         gains = [gain for label in panel.reliable_labels for gain in panel.values(PRETRAINED, label, "gain")]
@@ -90,13 +92,13 @@ def beyond_controls(panels_shown: Sequence[ProbePanel]) -> list[str]:
 
 
 def setting(result: Result) -> str:
-    """The pretrained encoder, where it was probed, and the corpus."""
+    """Return the names of the pretrained encoder, if it was probed, and of the corpus."""
     untouched = [Path(entry["run"]).name for entry in result.about["encoders"] if entry["encoder"] == PRETRAINED]
     return ", ".join(word for word in (*untouched[:1], Path(result.about["corpus"]).name) if word)
 
 
 def missing_kinds(panels_shown: Sequence[ProbePanel]) -> list[str]:
-    """The parts that are missing for a comparison, in words."""
+    """Return sentences on views that are missing because no single-task run or no pretrained encoder was probed."""
     kinds_expected = (
         (STL, "single-task run", "are no differences from STL"),
         (PRETRAINED, "pretrained encoder", "is no scatter plot of best layers"),
@@ -113,14 +115,23 @@ def missing_kinds(panels_shown: Sequence[ProbePanel]) -> list[str]:
 
 
 MAX_LABELS_LISTED = 3
-"""Labels named for a head in the table of heads."""
+"""Number of labels that the table of heads lists for a head."""
 
 
 def head_columns(result: Result, of: str) -> tuple[list[HeadColumn], list[str]]:
-    """Columns by task: a head's best gain over the best control (percentage points), and the labels of its best gains.
+    """Return the columns of an encoder for the table of heads.
 
-    Labels with few items and root are left out; where an encoder has several seeds the first is read. A best of many
-    labels is above 0 more often than one label is.
+    For each task, a column has the largest gain of a head over the best control (in points) among the task's labels. A
+    further column lists the labels with the largest gains. Labels with few items and roots are left out, and only the
+    first seed is shown. Because the largest gain is chosen among many labels, it exceeds 0 more often than the gain of
+    a fixed label.
+
+    Args:
+        result: a Result of ``analyze probes``.
+        of: label of the encoder.
+
+    Returns:
+        the columns, and notes in sentences.
     """
     probed, size = joined_results([Path()], [result]), shape(result)
     labels = probed.frames["labels"]
@@ -152,7 +163,8 @@ def head_columns(result: Result, of: str) -> tuple[list[HeadColumn], list[str]]:
 
 
 def tables(result: Result) -> list[Grid]:
-    """A summary; for each task, encoders compared with STL and with their controls, and published numbers."""
+    """Return all tables: a summary, and for each task the encoders compared with STL, each encoder compared with its
+    controls, and published numbers."""
     here, *more = modes(result)
     panels_shown, min_items = panels(result, here), result.about["few"]
     grids = [
@@ -169,7 +181,8 @@ TABLES = {"probes": tables}
 
 
 def _summary(panels_shown: Sequence[ProbePanel], min_items: int, further_panels: Sequence[ProbePanel]) -> Grid:
-    """One row per task and encoder: means over its labels with enough items, and how many exceed every control."""
+    """Return a table with a row for each task and encoder: means over labels with enough items, and how many of these
+    labels exceed every control. ``further_panels``: panels of the other mode, shown in further columns."""
     beside = {(panel.task, title): _means(panel, title)[1:] for panel in further_panels for title in panel.titles}
     header = ["task", "encoder", "seeds", "labels", *_MEANS]
     header += [f"{further_panels[0].mode}: {name}" for name in _MEANS] if further_panels else []
@@ -188,7 +201,7 @@ def _summary(panels_shown: Sequence[ProbePanel], min_items: int, further_panels:
 
 
 def _means(panel: ProbePanel, title: str) -> list[str]:
-    """Number of labels, and _MEANS of them."""
+    """Return the cells of a row of the summary: the number of labels, and the four numbers that _MEANS names."""
     labels = [label for label in panel.reliable_labels if panel.values(title, label)]
     gains = [gain for label in labels if not math.isnan(gain := panel.mean(title, label, "gain"))]
     reached = _mean([panel.mean(title, label) for label in labels])
@@ -203,8 +216,11 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _intervals(panel: ProbePanel, result: Result) -> dict[tuple[str, str], tuple[float, float]]:
-    """Title and label → bounds of 95 % of the differences to STL when test sentences are drawn anew, in points; where
-    there are some of the very seeds that are compared."""
+    """Return (title, label) → ends of the 95 % interval of the difference from STL, in points.
+
+    Intervals of the frame ``differences`` that were computed for other numbers of seeds than the panel shows are left
+    out.
+    """
     gaps = result.frame("differences", "mode", "task")
     gaps = gaps[(gaps["mode"] == panel.mode) & (gaps["task"] == panel.task)]
     titles = dict(zip(panel.rows["encoder"], panel.rows["title"], strict=True))
@@ -216,7 +232,8 @@ def _intervals(panel: ProbePanel, result: Result) -> dict[tuple[str, str], tuple
 
 
 def _beside_stl(panel: ProbePanel, result: Result) -> Grid:
-    """STL, then every other encoder with its difference to STL and, where it is known, the paired interval of that."""
+    """Return a table with a row for each label: the accuracy of STL, and of every other encoder the accuracy and its
+    difference from STL, with a paired interval where one was computed."""
     bounds = _intervals(panel, result)
     rows = []
     for label in (*panel.labels, MEAN, *panel.set_apart):
@@ -247,7 +264,8 @@ def _beside_stl(panel: ProbePanel, result: Result) -> Grid:
 
 
 def _controls(panel: ProbePanel, title: str, min_items: int) -> Grid:
-    """Each label's chosen head, its accuracy, every control, and the gain over the best of them."""
+    """Return a table with a row for each label: the chosen head, its accuracy, every control, and the gain over the
+    best control."""
     rows_of_title = panel.rows[panel.rows["title"] == title]
     present = [name for name in CONTROLS if rows_of_title[name].notna().any()]
     rows = []
@@ -269,7 +287,7 @@ def _controls(panel: ProbePanel, title: str, min_items: int) -> Grid:
 
 
 def _label_cells(panel: ProbePanel, label: str) -> list[str]:
-    """A label with its marks, and its items."""
+    """Return the first two cells of a label's row: the label with its marks, and its number of test items."""
     marks = _RARE_MARK * (label in panel.rare_labels) + " (apart)" * (label in panel.set_apart)
     return [label + marks, str(panel.items[label])]
 
@@ -300,7 +318,7 @@ def _spread_words(panel: ProbePanel, titles: Collection[str]) -> str:
 
 
 def signed(value: float) -> str:
-    """Two decimals with a sign; 0 has none."""
+    """Format a number with a sign and two decimals; 0 has no sign, and NaN is a dash."""
     if math.isnan(value):
         return "–"
     rounded = f"{value:+.2f}".replace("-", "−")
@@ -311,7 +329,8 @@ def signed(value: float) -> str:
 
 
 def _beside_paper(panel: ProbePanel, result: Result) -> list[Grid]:
-    """Published and own numbers in pairs of columns; none where labels or columns have nothing in common."""
+    """Return a table with pairs of columns, the published numbers and ours, or no table if they share no label or no
+    column."""
     published = result.frame("published", "task")
     rows = published[published["task"] == panel.task].set_index("label").to_dict("index") if len(published) else {}
     labels_in_both = [label for label in (*panel.labels, *panel.set_apart) if label in rows]
@@ -352,16 +371,18 @@ def _beside_paper(panel: ProbePanel, result: Result) -> list[Grid]:
 
 
 FAINT, PALEST, ZERO = "#96969c", "#c8c8cc", "#b2182b"
-"""Not beyond every control, of few items, and what all is compared with."""
+"""Colours of labels that do not exceed every control, of labels with few items, and of the reference (STL or the best
+control)."""
 ROW, WIDTH = 13, 220
-"""From one label to the next, and of a panel."""
+"""Height of the row of a label and width of a panel, in pixels."""
 _SPAN = 50.0
-"""Gains of so many points and more have the full colour: few heads exceed it, and fainter ones can still be seen."""
+"""The gain in points from which cells have the full colour. Few heads exceed it, and smaller gains remain visible."""
 _SET_APART = "is found by attention to the first special token and is left out of means"
 
 
 def FIGURES(result: Result) -> dict[str, Chart]:
-    """Charts by task of the first mode: the best head of each label, differences to STL, maps of pretrained heads."""
+    """Return the figures of each task in the first mode: the best head of each label, the layers of the best heads,
+    differences from STL, and maps of the pretrained encoder's heads."""
     figures: dict[str, Chart] = {}
 
     def add(name: str, panel: ProbePanel, make: Callable[[], Spec], caption: str) -> None:
@@ -389,7 +410,7 @@ def FIGURES(result: Result) -> dict[str, Chart]:
 
 
 def layers_figure(result: Result, panel: ProbePanel, title: str) -> Spec:
-    """Each label with its chosen head beside its best control; of several seeds the first is shown."""
+    """Draw the accuracy of each label's chosen head and of its best control. Of several seeds, the first is shown."""
     rows_of_title = panel.rows[panel.rows["title"] == title]
     rows_of_title = rows_of_title[(rows_of_title["seed"] == rows_of_title["seed"].iloc[0]) & ~rows_of_title["apart"]]
     rows = rows_of_title.assign(reference=rows_of_title["test"] - rows_of_title["gain"], value=rows_of_title["test"])
@@ -406,8 +427,8 @@ def layers_figure(result: Result, panel: ProbePanel, title: str) -> Spec:
 
 
 def best_layers_figure(result: Result, panel: ProbePanel) -> Spec:
-    """Layer and accuracy of each label's best head, pretrained and after single-task training (He and Choi 2021, Figure
-    3); of several seeds the first is shown, since a head cannot be averaged over seeds."""
+    """Draw the layer and the accuracy of each label's best head, for the pretrained encoder and after single-task
+    training (He and Choi 2021, Figure 3). Of several seeds, the first is shown, because heads cannot be averaged."""
     layers, charts = [str(layer) for layer in range(1, shape(result)[0] + 1)], []
     for title in (title for title in (PRETRAINED, STL) if title in panel.titles):
         rows_of_title = panel.rows[panel.rows["title"] == title]
@@ -428,8 +449,8 @@ def best_layers_figure(result: Result, panel: ProbePanel) -> Spec:
 
 
 def differences_figure(result: Result, panel: ProbePanel) -> Spec:
-    """Every encoder but STL: mean accuracy over its seeds minus that of STL, a tick a label (He and Choi 2021, Figure
-    4)."""
+    """Draw the accuracy of every other encoder minus that of STL, as means over seeds, with a tick for each label (He
+    and Choi 2021, Figure 4)."""
     bounds = _intervals(panel, result)
     rows, heads = [], {}
     for title in panel.compared:
@@ -460,7 +481,8 @@ def differences_figure(result: Result, panel: ProbePanel) -> Spec:
 
 
 MAX_NAMED, COLUMN, TALL, LONGEST = 20, 118, 420, 34
-"""Labels with names beside their ticks, the most frequent; pixels of a column, of a panel's height, and of a tick."""
+"""Number of labels that are named (the most frequent), and in pixels the width of a column, the height of a panel, and
+the length of the longest tick."""
 _LONGER = (
     f"A longer tick is a more frequent label (by the root of its test items), and the {MAX_NAMED} most frequent "
     "labels are named."
@@ -470,9 +492,20 @@ _LONGER = (
 def _in_columns(
     panel: ProbePanel, marks: pd.DataFrame, columns: Sequence[str], y: str, ends: Sequence[float], below: str = ""
 ) -> Any:
-    """A tick a label, in columns, with names beside them that are moved apart by the least squared shifts that keep
-    their order. ``marks``: ``column``, ``label``, ``value``, ``beyond`` and ``few``; ``below``: the title of columns,
-    which are narrow and below the ticks then."""
+    """Draw columns of ticks, one tick for each label, with the names of frequent labels next to their ticks.
+
+    Names that would overlap are moved apart: an isotonic regression finds the positions with the least squared shifts
+    that keep the order and the distance.
+
+    Args:
+        panel: the panel, which gives the frequencies and the order of labels.
+        marks: the ticks, with the columns ``column``, ``label``, ``value``, ``beyond`` and ``few``.
+        columns: titles of the columns.
+        y: title of the vertical axis.
+        ends: ends of the vertical axis. Ticks beyond them are not drawn.
+        below: title of the horizontal axis. If given, the titles of columns are below the ticks, and there is no line
+            at 0.
+    """
     largest_count, named_labels = max(panel.items.values()), panel.labels[:MAX_NAMED]
     marks_in_range = marks[marks["value"].between(*ends)].assign(
         x=lambda of: COLUMN * of["column"].map(columns.index) + LONGEST
@@ -526,7 +559,8 @@ def _in_columns(
 
 
 def _rings(panel: ProbePanel, marks: str = "Rings") -> list[str]:
-    """Remarks on labels that are drawn otherwise."""
+    """Return remarks on labels that are drawn differently or left out. ``marks``: the name of the marks of rare
+    labels."""
     rare_note = (
         [f"{marks} have few test items, and are not drawn beyond the axis."]
         if panel.rare_labels & set(panel.labels)
@@ -536,8 +570,14 @@ def _rings(panel: ProbePanel, marks: str = "Rings") -> list[str]:
 
 
 def _by_label(panel: ProbePanel, rows: pd.DataFrame, x: str, ends: Sequence[float]) -> Any:
-    """Dots beside a reference, a row a label. ``rows``: ``label``, ``value``, ``reference``, ``beyond`` and ``few``
-    (colour and ring), ``words`` beside the dot; ``x``, ``ends``: title and ends of the horizontal axis."""
+    """Draw a row for each label, with a dot at its value and a tick at its reference.
+
+    Args:
+        panel: the panel, which gives the order and the number of items of labels.
+        rows: columns ``label``, ``value``, ``reference``, ``beyond`` (colour of the dot), ``few`` (the dot is a ring)
+            and ``words`` (text next to the dot).
+        x, ends: title and ends of the horizontal axis.
+    """
     names = {label: f"{shown_label(label)}  {panel.items[label]:,}" for label in panel.labels}
     ink = rows["beyond"].map({True: ABOVE, False: FAINT})
     labelled_rows = rows.assign(name=rows["label"].map(names), ink=ink, fill=ink.mask(rows["few"], "#ffffff"))
@@ -559,7 +599,8 @@ def _by_label(panel: ProbePanel, rows: pd.DataFrame, x: str, ends: Sequence[floa
 
 
 def _heads(result: Result, panel: ProbePanel, title: str) -> pd.DataFrame:
-    """A row a label and head: ``gain`` (mean over seeds that have the head), and ``best``: whether any chose it."""
+    """Return a table with a row for each label and head: ``gain`` (mean over the seeds that have the head) and ``best``
+    (whether the head is chosen in any seed)."""
     encoder = panel.rows.loc[panel.rows["title"] == title, "encoder"].iloc[0]
     rows = probe_table(result, panel.mode, encoder)
     rows = rows[rows["task"] == panel.task]
@@ -572,7 +613,7 @@ def _heads(result: Result, panel: ProbePanel, title: str) -> pd.DataFrame:
 
 
 def _atlas(result: Result, panel: ProbePanel, title: str) -> Spec:
-    """A small map for each label, the most frequent first; the root is last."""
+    """Draw a small map of heads for each label, with the most frequent label first and roots last."""
     heads = _heads(result, panel, title)
     labels = [label for label in (*panel.labels, *panel.set_apart) if panel.values(title, label)]
     names = {

@@ -1,9 +1,10 @@
-"""One page that says all that is known of some runs: a single HTML file that needs no network and no script.
+"""The HTML report on runs: a single file that needs no network, and is complete without JavaScript.
 
-text = report(Sources(runs, probes=[...], analyses=[...]), Choices(), gold)
+    text = report(Sources(runs, probes=[...], analyses=[...]), Choices(), gold)
 
-Same sources, same bytes. Modules give the numbers and sentences of the parts, templates/ what HTML they become, assets/
-style and script; the script only makes the page interactive.
+The same sources always give the same bytes. The modules of this package compute the numbers and sentences of the
+report's parts, ``templates/`` turns them into HTML, and ``assets/`` holds the style sheet and the script, which only
+makes the report interactive.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,45 +24,56 @@ from mtlprune.runs.groups import describe_unique
 
 @dataclass(frozen=True)
 class Sources:
-    """Everything that the page is made from."""
+    """The input of a report.
+
+    Attributes:
+        runs: the runs.
+        probes: folders that `mtlprune analyze probes` wrote.
+        analyses: folders that `mtlprune analyze` wrote.
+        notes: sentences on missing runs or analyses, which become caveats.
+        baselines: title → task → score, for columns of the first table that come from no run.
+    """
 
     runs: Sequence[RunFolder]
     probes: Sequence[Path] = ()
-    """Folders that `mtlprune analyze probes` wrote."""
     analyses: Sequence[Path] = ()
-    """Folders that `mtlprune analyze` wrote."""
     notes: Sequence[str] = ()
-    """Sentences on what is known to be missing, for the caveats."""
     baselines: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """Title → task → score of columns that come from no run; they stand in the first table."""
 
 
 @dataclass(frozen=True)
 class Choices:
-    """The title, the split and the sizes of tests of a page."""
+    """Options of a report.
+
+    Attributes:
+        title: title; if empty, the names of encoders and corpora.
+        split: the split of the scores. If None, it is test for runs that are scored on test, and otherwise dev.
+        resamples: number of resamples of each test of scores; 0 for no tests.
+        permutations: number of permutations of each test of claims.
+    """
 
     title: str = ""
     split: str | None = None
-    """The split of the scores; None: test where a run is scored on it, else dev."""
     resamples: int = 10_000
-    """Resamples of each test; 0 leaves tests out."""
     permutations: int = 10_000
 
 
 def report(sources: Sources, choices: Choices, gold: page_scores.Gold) -> str:
-    """The page.
+    """Return the HTML of a report.
 
     Args:
-        gold: where per-label scores find the gold sentences.
+        sources: the runs, and the folders of analyses.
+        choices: options of the report.
+        gold: function that returns the gold sentences of a run's split, for the scores of labels.
 
     Raises:
-        RunError: nothing to report, runs that cannot stand side by side, damaged files.
+        RunError: there are no runs, the runs cannot be compared in one table, or a file is damaged.
     """
     if not sources.runs:
         raise RunError("report: expected at least one run, found none; name runs")
     runs = describe_unique(sources.runs)
     corpora = {run.fingerprint for run in runs}
-    # what else was named is read first: whoever mistyped it need not wait for all tests
+    # Results are read before the tests of scores are computed, so that a typing error in a path fails at once.
     results = page_analyses.results_of(sources.analyses)
     probes = page_analyses.probes_part(sources.probes, corpora)
     analyses = page_analyses.parts(results, corpora)

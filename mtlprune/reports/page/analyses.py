@@ -1,4 +1,5 @@
-"""Parts of the page from Results in folders, the table of heads, and probes."""
+"""Parts of the HTML report from folders of Results: sections of analyses, and the section of probes with its browser of
+heads."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -24,23 +25,29 @@ from mtlprune.runs.results import Result
 
 _EXPLAINING_ANALYSES = ("scarcity", "roles", "cross", "curve", "exchange", "gradients", "treatments")
 _QUESTION_OF = dict.fromkeys(_EXPLAINING_ANALYSES, "why") | dict.fromkeys(("head", "heads"), "know")
-"""The question that an analysis answers, those of one question in their order; of others it is "other"."""
+"""Name of an analysis → the question that it answers; analyses that are not listed belong to "other"."""
 
 
 _FolderResults = Sequence[tuple[Path, Mapping[str, Result]]]
-"""Folders, each with its Results by the names of their analyses."""
+"""Folders, each with a mapping from names of analyses to their Results."""
 
 
 def results_of(folders: Sequence[Path]) -> _FolderResults:
-    """The folders with their Results. Raises RunError: one without results of any analysis, or with damaged ones."""
+    """Read the Results of folders.
+
+    Raises:
+        RunError: a folder has no Result, or a Result is damaged.
+    """
     return [(folder, results_in(folder)) for folder in dict.fromkeys(folders)]
 
 
 def parts(by_folder: _FolderResults, data: Collection[str] = ()) -> list[Part]:
-    """A part for every Result but claims, which have their own: those of WHY first, then in the order of ANALYSES.
+    """Return a part for every Result except that of ``claims``, which has a separate section. Analyses that explain the
+    costs of joint training come first, and the others follow in the order of ANALYSES.
 
     Args:
-        data: fingerprints of the corpora of the page's runs; an analysis of another one is called so.
+        by_folder: folders with their Results.
+        data: fingerprints of the corpora of the report's runs. The part of an analysis of another corpus has a caveat.
     """
     every_part: list[Part] = []
     names = [name for name in dict.fromkeys([*_EXPLAINING_ANALYSES, *ANALYSES]) if name != CLAIMS.name]
@@ -69,21 +76,22 @@ def parts(by_folder: _FolderResults, data: Collection[str] = ()) -> list[Part]:
 
 
 BEST = 12
-"""Labels that the browser names for a head."""
+"""Number of labels that the browser of heads shows for a head."""
 _SUBJECTS = 12
-"""Encoders whose heads the browser holds: one seed of each."""
+"""The largest number of encoders in the browser of heads, with one seed of each."""
 Heads = dict[tuple[int, int], list[dict[str, Any]]]
-"""Layer and head → what it knows, the best first; every head is there."""
+"""(layer, head) → rows of ``probe_table`` for the head, the best first. Every head has an entry."""
 
 
 def probes_part(folders: Sequence[Path], data: Collection[str] = ()) -> Part | None:
-    """Charts and tables of what heads know, with the numbers behind the browser of heads; None without folders.
+    """Return the part of probes, with charts, tables and the numbers for the browser of heads, or None without folders.
 
     Args:
-        data: fingerprints of the corpora of the page's runs; results of another one are called so.
+        folders: folders that `mtlprune analyze probes` wrote.
+        data: fingerprints of the corpora of the report's runs. Results of another corpus have a caveat.
 
     Raises:
-        RunError: no results, damaged ones, or ones that do not belong together.
+        RunError: a folder has no results, a result is damaged, or the results cannot be compared.
     """
     if not folders:
         return None
@@ -133,6 +141,7 @@ def probes_part(folders: Sequence[Path], data: Collection[str] = ()) -> Part | N
 
 
 def _figures(result: Result, panel: ProbePanel) -> list[Figure]:
+    """Return the figures of a task: the best head of each label and, with single-task runs, differences from STL."""
     title = PRETRAINED if PRETRAINED in panel.titles else panel.titles[0]
     labels = [panel.of(title, label)[0] for label in panel.reliable_labels if panel.of(title, label)]
     best = sorted((row for row in labels if not math.isnan(row["gain"])), key=lambda row: -row["gain"])[:5]
@@ -156,7 +165,8 @@ def _figures(result: Result, panel: ProbePanel) -> list[Figure]:
 
 
 def _subjects(result: Result, mode: str) -> list[tuple[str, str, int]]:
-    """Name, encoder and first seed of each encoder: the pretrained one first."""
+    """Return the name, the label and the first seed of each encoder in the browser of heads, the pretrained encoder
+    first."""
     labels = result.frames["labels"]
     first = labels[labels["mode"] == mode].groupby("encoder", sort=False)["seed"].min()
     order = sorted(sorted(first.index), key=lambda name: (name != PRETRAINED, "MTL" in name, "+" in name))
@@ -167,12 +177,17 @@ def _subjects(result: Result, mode: str) -> list[tuple[str, str, int]]:
 
 
 def _by_head(rows: pd.DataFrame, size: tuple[int, int]) -> Heads:
+    """Group the rows of ``probe_table`` by head. ``size``: number of layers, and of heads of a layer."""
     rows_of = {place: head_rows.to_dict("records") for place, head_rows in rows.groupby(["layer", "head"])}
     return {place: rows_of.get(place, []) for place in product(range(1, size[0] + 1), range(1, size[1] + 1))}
 
 
 def _data(name: str, heads: Heads) -> dict[str, Any]:
-    """The numbers of an encoder for the browser: labels, once each, and of each head the BEST by their numbers."""
+    """Return the data of an encoder for the browser of heads.
+
+    Each label is listed only once, and the BEST labels of a head are stored as indices into this list with their
+    numbers, so that the report remains small.
+    """
     best = [row for rows in heads.values() for row in rows[:BEST]]
     labels = {
         (row["task"], row["label"]): (row["task"].upper(), row["label"], row["items"], row["few"]) for row in best
@@ -196,7 +211,7 @@ def _data(name: str, heads: Heads) -> dict[str, Any]:
 
 
 def _heads(heads: Heads, name: str) -> Grid:
-    """A table of what every head knows best, for readers without a script."""
+    """Return a table of the labels that every head identifies best, for readers without JavaScript."""
     rows = []
     for (layer, head), best in heads.items():
         names = [f"{row['task'].upper()} {row['label']}" for row in best if row["best"]]
@@ -209,6 +224,7 @@ def _heads(heads: Heads, name: str) -> Grid:
 
 
 def _labels_with_scores(rows: Sequence[dict[str, Any]]) -> str:
+    """Return labels with their gains over the best control, such as ``POS NN (+4.2)``."""
     return ", ".join(
         f"{row['task'].upper()} {row['label']}"
         + ("" if math.isnan(row["gain"]) else f" ({row['gain']:+.1f})".replace("-", "−"))

@@ -1,7 +1,9 @@
-"""Verdicts of the first screen: three questions, each with an answer of at most six words and the number behind it.
+"""Verdicts on the first screen of the HTML report: three questions, each with an answer of at most six words, and the
+numbers on which the answer rests.
 
-They are functions of a Result of claims, of differences between joint and single-task training, and of Results of
-treatments and of closed heads; `mtlprune.reports.page.first_screen` collects these from runs and folders.
+The verdicts are computed from a Result of ``claims``, from differences between joint and single-task training, and from
+Results of analyses that treat or close heads. `mtlprune.reports.page.first_screen` collects this input from runs and
+folders.
 """
 
 from __future__ import annotations
@@ -33,21 +35,22 @@ CLAIMS, SCORES, SHARING = (
     "Because they share heads?",
 )
 FEW_BELOW, SOME_BELOW = 1 / 6, 1 / 2
-"""Up to which share of an encoder's heads the heads that several tasks claim are a few, and some."""
+"""Largest shares of an encoder's heads that are called "a few" and "some", for the heads that several tasks claim."""
 CHANCE = 0.1
-"""Shared heads by layer depth alone, below which none says nothing."""
+"""Number of shared heads expected from layer depth alone, below which it is uninformative that no head is shared."""
 UNSTABLE = 0.5
-"""Φ below which another seed would choose other heads."""
+"""Φ below which the report warns that another seed would choose other heads."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """An answer to one of the questions.
+    """The answer to one of the three questions.
 
     Attributes:
-        answer: at most six words.
-        number: one number with its interval, or p, and what it is of, in a sentence or two.
-        link: the section that has the rest; "" where these runs do not ask the question.
+        question: the question.
+        answer: the answer, in at most six words.
+        number: sentences with the decisive number, its interval or p-value, and its meaning.
+        link: anchor of the section with details; "" if the runs cannot answer the question.
     """
 
     question: str
@@ -58,13 +61,16 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Gap:
-    """Joint minus single-task training of one task, in points.
+    """The score of joint training minus that of single-task training for one task, in points.
 
     Attributes:
-        name: the task, and the setting where there are several.
-        significant: over seeds and sentences, after Holm's correction, as its table says.
-        seeds: whether it is tested over seeds, not over sentences alone.
-        detectable: minimum detectable effect; NaN where it is not known.
+        name: name of the task, followed by the setting if there are several joint settings.
+        value: the difference.
+        low, high: ends of the 95 % interval; NaN without a test.
+        significant: whether the table of scores marks the difference as significant over seeds and sentences, after
+            Holm's correction.
+        seeds: whether the test covers seeds as well as sentences.
+        detectable: minimum detectable effect; NaN if it was not computed.
     """
 
     name: str
@@ -78,12 +84,14 @@ class Gap:
 
 @dataclass(frozen=True)
 class Joint:
-    """The largest joint setting beside single tasks.
+    """The joint setting with the most tasks, compared with single tasks.
 
     Attributes:
-        title: such as MTL-5 − STL.
-        gaps, training_budget: at as many updates as single tasks (or fewer), as ``training_budget`` says.
-        more, own: with more updates, and how.
+        title: title of the comparison, such as MTL-5 − STL.
+        gaps: differences of joint training with as many updates as single tasks, or fewer.
+        training_budget: the number of updates in ``gaps``, in words, such as "at equal updates".
+        gaps_with_more_updates: differences of joint training with more updates than single tasks.
+        own_budget: the number of updates in ``gaps_with_more_updates``, in words.
     """
 
     title: str = ""
@@ -94,12 +102,13 @@ class Joint:
 
 
 def required_tasks(tasks: int) -> tuple[int, str]:
-    """The least number of tasks, out of so many, that share a head marked on the map, and that number in words."""
+    """Return how many of the ``tasks`` must claim a head for the map to mark it as shared, and this number in words."""
     return min(3, tasks), {2: "both tasks", 3: "all three tasks"}.get(tasks, "three tasks or more")
 
 
 def phi_of(result: Result) -> tuple[float, float, float] | None:
-    """Φ of the seeds of a task, the mean over single tasks, and its interval (NaN: not known); None with one seed."""
+    """Return the mean over single tasks of Φ between the seeds of a task, and the ends of its interval (NaN if not
+    computed). Return None if all tasks have one seed."""
     rows = result.frames.get("stability")
     if rows is None:
         return None
@@ -109,16 +118,17 @@ def phi_of(result: Result) -> tuple[float, float, float] | None:
 
 
 def phi_words(result: Result) -> str:
-    """Φ 0.66 [0.55, 0.78]; "" with one seed."""
+    """Format the result of ``phi_of`` as ``Φ 0.66 [0.55, 0.78]``, or as "" with one seed."""
     phi = phi_of(result)
     return f"Φ {number(phi[0])}{interval_text(*phi[1:])}" if phi else ""
 
 
 def claims_verdict(result: Result | None, tied: bool = False) -> Verdict:
-    """Decide whether tasks claim the same heads, from the claims whose seeds agree most; None: there are none.
+    """Decide whether tasks claim the same heads.
 
     Args:
-        tied: whether gates have not told heads apart.
+        result: Result of ``claims`` of the selection whose seeds agree most, or None without claims.
+        tied: whether training did not separate the gates of the heads, so that the choice of heads is arbitrary.
     """
     if result is None or len(result.about["single"]) < 2 or "numbers" not in result.frames:
         return Verdict(CLAIMS, NOT_ASKED, "These runs do not choose heads for two or more single tasks.")
@@ -155,7 +165,7 @@ def claims_verdict(result: Result | None, tied: bool = False) -> Verdict:
 
 
 def on_scores(joint: Joint) -> Verdict:
-    """Decide whether joint training costs points, from the largest joint setting."""
+    """Decide whether joint training costs points, from the joint setting with the most tasks."""
     gaps, gaps_with_more_updates = joint.gaps, joint.gaps_with_more_updates
     gaps_shown, training_budget = (gaps, joint.training_budget) if gaps else (gaps_with_more_updates, joint.own_budget)
     if not gaps_shown:
@@ -174,7 +184,7 @@ def on_scores(joint: Joint) -> Verdict:
     name = f"The largest {'loss' if worse else 'difference'} is" if len(gaps_shown) > 1 else "The difference is"
     text = f"{name} that of {largest.name}, {signed(largest.value)} points"
     text += f"{interval_text(largest.low, largest.high, 1)} {training_budget}{_seen_from(answer, largest.detectable)}"
-    if worse and better:  # a yes must not hide what joint training helps
+    if worse and better:  # the answer "Yes" must not hide the tasks that joint training improves
         gains = [f"{gap.name} {signed(gap.value)}{interval_text(gap.low, gap.high, 1)}" for gap in better]
         text += f"; joint training is better on {' and '.join(gains)}"
     if gaps and gaps_with_more_updates:
@@ -191,16 +201,20 @@ def _significant_gaps(gaps: Sequence[Gap], sign: int) -> list[Gap]:
 
 
 def sharing_verdict(results: Mapping[str, Result], claims: Result | None = None) -> Verdict:
-    """Because they share heads? From copies of shared heads, else from closing what other tasks claim; from these and
-    tests of a fight together where scarce heads or roles were measured.
+    """Decide whether joint training costs points because tasks share heads.
+
+    The evidence are copies of shared heads (``treatments``) or, without them, ablations of the heads that other tasks
+    claim (``cross``). If scarce heads (``scarcity``) or facilitating and interfering heads (``roles``) were measured,
+    these direct tests of competition are combined with the first evidence.
 
     Args:
-        results: by the names of their analyses.
+        results: name of the analysis → its Result.
+        claims: Result of ``claims``, or None.
     """
     verdict = _by_copies(results["treatments"]) if "treatments" in results else None
     if verdict is None and "cross" in results:
         verdict = _by_closing(results["cross"])
-    # Groups that a file names may differ in data or settings instead of heads, and are then no test of scarce heads.
+    # Groups of runs that a file defines may differ in data or settings instead of heads, and do not test scarce heads.
     direct_tests = {name: by for name, by in _DIRECT.items() if name in results}
     if "scarcity" in direct_tests and scarcity.is_of_groups_file(results["scarcity"]):
         del direct_tests["scarcity"]
@@ -215,10 +229,14 @@ def sharing_verdict(results: Mapping[str, Result], claims: Result | None = None)
 
 
 def _combine_tests(tests: Sequence[tuple[str, str]], gap_verdict: Verdict | None) -> Verdict:
-    """One answer from tests of a fight and the verdict from copies or closed heads, if there is one.
+    """Combine direct tests of competition with the verdict from copies or ablations, if there is one.
 
-    Yes where one speaks for a fight and none against it, no where two tests or more were made and all speak against it,
-    else undecided.
+    The answer is "Yes, in part" if a test or the verdict supports competition and none contradicts it, "No" if there
+    are at least two direct tests and all contradict competition, and otherwise "Undecided".
+
+    Args:
+        tests: verdict and sentence of each direct test.
+        gap_verdict: the verdict from copies or ablations.
     """
     of_answer = {"Yes, in part": SUPPORTED, "No": NOT_SUPPORTED}
     verdicts = [verdict for verdict, _ in tests]
@@ -239,7 +257,7 @@ def _combine_tests(tests: Sequence[tuple[str, str]], gap_verdict: Verdict | None
 
 
 def _by_scarcity(result: Result) -> tuple[str, str]:
-    """The largest change of the mean gap where heads are scarce, and what it speaks for."""
+    """Return the verdict of ``scarcity`` and a sentence with the most negative change of the mean gap."""
     changes, margin = result.frames["changes"], result.about["settings"]["margin"]
     row = min(changes[changes["task"] == MEAN].itertuples(), key=lambda change: change.estimate)
     words = {SUPPORTED: "is found", NOT_SUPPORTED: "is ruled out", UNDECIDED: "is possible"}[row.verdict]
@@ -251,6 +269,7 @@ def _by_scarcity(result: Result) -> tuple[str, str]:
 
 
 def _by_roles(result: Result) -> tuple[str, str]:
+    """Return the verdict of ``roles`` and a sentence with the gain from closing interfering heads."""
     verdict, row = roles.verdict(result)
     if row is None:
         return verdict, "Closing heads gives no answer, because the result is withdrawn or no heads were found."
@@ -259,17 +278,19 @@ def _by_roles(result: Result) -> tuple[str, str]:
 
 
 _DIRECT = {"scarcity": _by_scarcity, "roles": _by_roles}
-"""Analyses that test for a fight over heads → what their Result speaks for, and in words."""
+"""Name of an analysis that tests competition for heads directly → function from its Result to a verdict and a
+sentence."""
 
 
 def _by_copies(result: Result) -> Verdict | None:
-    """Copies of claimed heads beside copies of other heads of the same layers; None without both."""
+    """Decide from copies of claimed heads, compared with copies of other heads of the same layers. Return None if the
+    Result lacks one of them."""
     settings, pairs = result.frames["settings"].set_index("term"), pairs_not_shown(result)
     for pair in pairs[pairs["mode"].isin(("primary", "control"))].itertuples():
         clone_row, control = settings.loc[pair.term], settings.loc[pair.other]
         if "clone of claimed heads" not in clone_row["label"]:
             continue
-        if math.isnan(clone_row["share"]):  # of a gap that is not shown
+        if math.isnan(clone_row["share"]):  # without a significant gap there is no share of it
             return Verdict(SHARING, "No gap to close", _points(pair), "why")
         answer = NOT_SHOWN if pair.p_decisive > LEVEL else "Yes, in part" if pair.estimate > 0 else "No"
         answer = "No" if pair.p_decisive > LEVEL and pair.p_margin < LEVEL else answer
@@ -283,14 +304,14 @@ def _by_copies(result: Result) -> Verdict | None:
 
 
 def _seen_from(answer: str, detectable: float) -> str:
-    """The difference that would have been seen, as a clause, where the answer is that nothing is shown."""
+    """Return a clause with the minimum detectable effect if the answer is NOT_SHOWN, and otherwise ""."""
     return power_clause(detectable) if answer == NOT_SHOWN else ""
 
 
 def _share(row: Any) -> str:
     value, low, high = (
         float(f"{100 * row[name]:.0f}") + 0.0
-        for name in ("share", "share_low", "share_high")  # no −0
+        for name in ("share", "share_low", "share_high")  # + 0.0 turns −0 into 0
     )
     return f"{number(value, 0)} %{interval_text(low, high, 0)}"
 
@@ -301,7 +322,8 @@ def _points(pair: Any) -> str:
 
 
 def _by_closing(result: Result) -> Verdict | None:
-    """Heads that another task claims closed, beside random ones of the same layers; None where no other task's were."""
+    """Decide from the ablation of heads that another task claims, compared with random heads of the same layers. Return
+    None without such an ablation."""
     cells = result.frames["cells"]
     cells = cells[(cells["encoder"] != cells["other"]) & (cells["mode"] == "claimed") & cells["p_holm"].notna()]
     cells = only_not_shown(cells[~cells["encoder"].map(is_joint)])
@@ -322,10 +344,10 @@ def _by_closing(result: Result) -> Verdict | None:
 
 
 def signed(value: float) -> str:
-    """A number with its sign and one decimal."""
+    """Format a number with its sign and one decimal."""
     return f"{value:+.1f}".replace("-", "−")
 
 
 def interval_text(low: float, high: float, digits: int = 2) -> str:
-    """An interval after a number; "" where it is not known."""
+    """Format an interval that follows a number, or return "" if its ends are NaN."""
     return "" if math.isnan(low) else f" [{number(low, digits)}, {number(high, digits)}]"

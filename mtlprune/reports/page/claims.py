@@ -1,6 +1,7 @@
-"""Claims on the page: selections of heads beside each other, the most stable first, with their maps and overlap.
+"""The section of claimed heads in the HTML report, with maps and overlaps of each selection.
 
-A selection is all claims that were made in the same way: of runs with gates, or of a folder of `mtlprune claims`.
+A selection is a set of claims whose heads were chosen in the same way: the gates of runs with the same kind of pruning,
+or the claims in a folder of `mtlprune claims`. The selection whose seeds agree most comes first.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,7 +33,8 @@ from mtlprune.statistics.standard_errors import LEVEL
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """Claims that were made in the same way, so that they may be compared, and how they overlap."""
+    """Claims that were made in the same way, so that they can be compared, with the Result that measures their
+    overlap."""
 
     title: str
     claims: tuple[Claim, ...]
@@ -40,17 +42,18 @@ class Selection:
 
     @cached_property
     def run_groups(self) -> list[RunGroup]:
+        """The claims grouped by label, so that a group differs only in seeds."""
         return group(self.claims)
 
     @property
     def single_task_groups(self) -> list[RunGroup]:
-        """Single tasks; all labels where there are none."""
+        """The groups of single-task runs, or all groups if there are none."""
         return [run_group for run_group in self.run_groups if not run_group.joint] or self.run_groups
 
     @cached_property
     def ties_by_run(self) -> dict[str, int]:
-        """Run → heads that tie where wanted heads end; only runs that have not told heads apart."""
-        claims = [claim for group in self.run_groups for claim in group.claims]  # which have names
+        """Run → number of heads that are tied at the cutoff (see ``heads_tied_at_cutoff``), for runs with ties."""
+        claims = [claim for group in self.run_groups for claim in group.claims]  # claims of groups have names
         return {
             f"{claim.label}, seed {claim.name}": tie_count
             for claim in claims
@@ -59,14 +62,18 @@ class Selection:
 
     @property
     def rank(self) -> tuple[bool, float]:
-        """Rises with what can be believed: gates that tell heads apart, then Φ."""
+        """Sort key that increases with reliability: first whether no heads are tied, then Φ."""
         phi = phi_of(self.result)
         return not self.ties_by_run, phi[0] if phi else -np.inf
 
 
 def heads_tied_at_cutoff(claim: Claim) -> int:
-    """Heads whose gates are equal where the wanted ones end, at the last evaluation that had gates between 0 and 1; 0
-    where these are no more than a twentieth of all, so that ties hardly matter."""
+    """Count the heads whose gates equal the gate at the cutoff between open and closed heads.
+
+    If many heads are tied there, their order instead of training decides which of them remain open. The gates are those
+    of the last evaluation at which any gate was between 0 and 1. The count is 0 if the tie hardly matters, which means
+    that at most a twentieth of all heads (or one head) are tied on one side of the cutoff.
+    """
     keep = claim.settings.get("pruning.keep")
     trained = [gates for _, gates in claim.history if ((gates > 0) & (gates < 1)).any()]
     if claim.settings.get("pruning.method") != "gates" or not isinstance(keep, int) or not trained:
@@ -75,14 +82,24 @@ def heads_tied_at_cutoff(claim: Claim) -> int:
     if not 0 < keep < ranked.size or not np.isclose(ranked[keep - 1], ranked[keep], atol=1e-6):
         return 0
     tied = int(np.isclose(ranked, ranked[keep], atol=1e-6).sum())
-    out = int(np.isclose(ranked[keep:], ranked[keep], atol=1e-6).sum())  # of these, so many are left out by order
+    out = int(np.isclose(ranked[keep:], ranked[keep], atol=1e-6).sum())  # tied heads that are closed
     return tied if min(out, tied - out) > max(1, ranked.size / 20) else 0
 
 
 def selections(
     runs: Sequence[DescribedRun], by_folder: Sequence[tuple[Path, Mapping[str, Result]]], permutations: int
 ) -> tuple[list[Selection], list[str]]:
-    """Selections of the runs and of folders with Results, the most stable first, and which runs have none and why."""
+    """Return the selections of runs and of folders with Results of ``claims``, the most reliable first.
+
+    Args:
+        runs: runs, of which those with gates form selections.
+        by_folder: folders, each with a mapping from names of analyses to Results.
+        permutations: number of permutations of each test.
+
+    Returns:
+        the selections, and sentences on runs without a map. If a folder and the runs have the same claims, only the
+        selection of the folder is returned.
+    """
     sets, notes_of_missing = claim_sets(runs)
     selections_given = [
         _of_folder(folder, results[ANALYSIS.name]) for folder, results in by_folder if ANALYSIS.name in results
@@ -97,19 +114,25 @@ def selections(
 
 
 def _key(claim: Claim) -> tuple[str, bytes]:
+    """Return a key that identifies equal claims: the name of the run's folder, and the gates."""
     return Path(claim.run).name, claim.gates.tobytes()
 
 
 def _of_folder(folder: Path, result: Result) -> Selection:
+    """Return the selection of a Result of ``claims``, whose title is the rule for stable heads or the folder."""
     stable = [entry["stable"] for entry in result.about["encoders"] if entry.get("stable")]
     rules = {f"stable heads, π ≥ {rule['threshold']:g}" for rule in stable}
     return Selection(", ".join(sorted(rules)) or str(folder), tuple(claims_in(result)), result)
 
 
 def claim_sets(runs: Sequence[DescribedRun]) -> tuple[list[tuple[str, tuple[Claim, ...]]], list[str]]:
-    """Title and claims by encoder and kind of pruning, and which runs have none and why.
+    """Group the claims of runs by encoder and kind of pruning.
 
-    Where one task and seed comes twice in a kind of pruning, the settings in which such runs differ part them.
+    If the same tasks and seed occur twice within a kind of pruning, the runs are divided further by the settings in
+    which they differ.
+
+    Returns:
+        the title and the claims of each set, and sentences on runs without a map.
     """
     claims: dict[DescribedRun, list[Claim]] = {}
     notes_of_missing = []
@@ -143,7 +166,7 @@ def claim_sets(runs: Sequence[DescribedRun]) -> tuple[list[tuple[str, tuple[Clai
 
 
 def part(all_selections: Sequence[Selection], notes_of_missing: Sequence[str]) -> Part | None:
-    """The part of the page; None where no run has gates."""
+    """Return the part of claimed heads, or None without selections."""
     if not all_selections:
         return None
     caveats = list(notes_of_missing)
@@ -162,7 +185,7 @@ def part(all_selections: Sequence[Selection], notes_of_missing: Sequence[str]) -
 
 
 def _overview(all_selections: Sequence[Selection]) -> Grid:
-    """A row a selection; why their numbers of shared heads differ stands below."""
+    """Return a table with a row for each selection, with the numbers of open and of shared heads."""
     rows = []
     for selection in all_selections:
         open_counts = [
@@ -198,7 +221,8 @@ def _overview(all_selections: Sequence[Selection]) -> Grid:
 
 
 def _render_selection(selection: Selection) -> dict[str, Any]:
-    """Maps of every label, and the overlap where there are labels to compare."""
+    """Return the values of the template for a selection: maps of all labels and, with two labels or more, their
+    overlap."""
     means = [gate_map for gate_map in claim_maps(selection.run_groups, "colourblind") if gate_map.kind == "mean"]
     maps = []
     for run_group, mean_map in zip(selection.run_groups, means, strict=True):
@@ -224,6 +248,7 @@ def _render_selection(selection: Selection) -> dict[str, Any]:
 
 
 def _ties(selection: Selection) -> Iterator[str]:
+    """Yield a caveat if training did not separate the gates of the heads."""
     if selection.ties_by_run:
         runs = "; ".join(
             f"{run}: {tie_count} of {selection.claims[0].gates.size} tie"
@@ -237,7 +262,8 @@ def _ties(selection: Selection) -> Iterator[str]:
 
 
 def _reach(selection: Selection) -> Iterator[str]:
-    """Sentences on labels none of whose heads differs from chance, and the smallest p possible there."""
+    """Yield a caveat on labels without a head whose number of seeds differs from chance, with the smallest possible p
+    of each label."""
     silent = []
     for run_group in selection.run_groups:
         q = corrected(maths.by_maps(run_group.open)).min()
@@ -255,6 +281,11 @@ def _reach(selection: Selection) -> Iterator[str]:
 
 
 def _data(selection: Selection) -> dict[str, Any]:
+    """Return the gates and p-values of a selection, which the script shows for a chosen head.
+
+    The arrays are flat, (L · A,). ``z`` are the gates of each seed, ``p`` is the probability that chance within the
+    layer opens a head in as many seeds or more, and ``q`` is ``p`` after correction over all heads.
+    """
     run_groups, single_task_groups = (
         selection.run_groups,
         [run_group for run_group in selection.run_groups if not run_group.joint],
@@ -283,4 +314,5 @@ def _data(selection: Selection) -> dict[str, Any]:
 
 
 def _short(values: NDArray[np.float64]) -> list[float]:
+    """Flatten an array and round it to three significant digits, so that the report remains small."""
     return [float(f"{value:.3g}") for value in values.ravel()]

@@ -1,4 +1,4 @@
-"""Curves of training: scores on dev and losses by epoch (metrics.jsonl)."""
+"""The section of learning curves in the HTML report: scores on dev and training losses by epoch, from metrics.jsonl."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -12,13 +12,15 @@ from mtlprune.reports.page.scores import Scored
 from mtlprune.reports.scores.tables import Comparison
 
 Reading = Callable[[dict[str, Any], str], float | None]
+"""Function of a line of metrics.jsonl and a task that returns the value to draw, or None."""
 Line = Sequence[tuple[float, float]]
+"""The points (epoch, value) of a line."""
 Series = tuple[str, int, bool, Sequence[Line]]
-"""Name, number of the colour, whether dashed, a line for each seed."""
+"""Name of a setting, index of its colour, whether its lines are dashed, and the line of each seed."""
 
 
 def part(tables: Sequence[Scored]) -> Part | None:
-    """The part of the page; None where no run left a log."""
+    """Return the part of learning curves, or None if no run has a log."""
     logs = {
         run.path: run.folder.read_metrics() for scored in tables for c in scored.comparison.columns for run in c.runs
     }
@@ -44,7 +46,8 @@ def _loss(record: dict[str, Any], task: str) -> float | None:
 def _learning(
     comparison: Comparison, logs: Mapping[str, Sequence[dict[str, Any]]], reading: Reading, y_title: str
 ) -> Figure | None:
-    """One panel for each task: colours tell prunings (and baselines) apart, dashes joint training."""
+    """Draw a panel for each task. The colour of a line shows the kind of run, the pruning and the encoder, and joint
+    training is dashed."""
     kinds: dict[tuple[str, str, str], int] = {}
     panels_shown, titles, has_encoders = [], [], len(comparison.encoders()) > 1
     for task in comparison.tasks():
@@ -73,7 +76,8 @@ def _points(log: Sequence[dict[str, Any]], task: str, reading: Reading) -> list[
 
 
 def _figure(panels_shown: Sequence[Sequence[Series]], titles: Sequence[str], y_title: str) -> Figure | None:
-    """Panels of means over the seeds that have the epoch as lines, seeds as small dots, with one legend."""
+    """Draw panels with a common legend. Lines are means over the seeds that reached the epoch, and small dots are the
+    seeds."""
     kinds = {name: hue for panel in panels_shown for name, hue, _, _ in panel}
     joint = {name: dashed for panel in panels_shown for name, _, dashed, _ in panel}
     names = pd.DataFrame({"name": pd.Categorical(list(kinds), list(kinds)), "joint": list(joint.values())})

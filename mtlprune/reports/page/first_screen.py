@@ -1,4 +1,5 @@
-"""The first screen: three verdicts, one map for all tasks, and what joint training costs each task."""
+"""The first screen of the HTML report: three verdicts, a map of claimed heads for all tasks, a plot of what joint
+training costs each task, and commands for further steps."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,10 +27,12 @@ from mtlprune.runs.settings import flat, is_ignored
 
 QUESTION = "Which heads does each task claim, and does multi-task learning fail because tasks fight over them?"
 RATES = "train.encoder_rate", "train.decoder_rate"
+"""Learning rates, which are a number or a mapping."""
 PRESET, NOT_SHARED = "minilm-ewt5", (*PRUNING, *TRAINED_WITH[::2], TREATMENT, "encoder.context", "encoder.name")
-"""What `mtlprune compare` begins from, and prefixes of settings in which its runs differ."""
+"""The preset from which `mtlprune compare` starts, and the prefixes of settings that the suggested command does not
+copy from the runs, because `compare` sets them itself."""
 ROWS = 12
-"""Tasks of the plot of differences at the most."""
+"""The largest number of differences in the plot at equal updates, and with more updates."""
 
 
 def first_screen(
@@ -39,11 +42,15 @@ def first_screen(
     selections: Sequence[Selection],
     results_by_folder: Sequence[tuple[Path, Mapping[str, Result]]],
 ) -> dict[str, Any]:
-    """The values that the template of the first screen shows; ``map`` and ``plot`` are None where there is none.
+    """Return the values of the template of the first screen. Without claims ``map`` is None, and without differences
+    ``plot`` is None.
 
     Args:
-        selections: the one whose seeds agree most comes first.
-        results_by_folder: folders, each with its Results by the names of their analyses.
+        title: title of the report.
+        runs: the runs.
+        tables: tables of scores with tests of differences.
+        selections: selections of heads, of which the first has the seeds that agree most.
+        results_by_folder: folders, each with a mapping from names of analyses to Results.
     """
     ask = asking(runs)
     joint = next(filter(None, map(largest_joint, tables)), Joint())
@@ -70,7 +77,7 @@ def first_screen(
 
 
 def _describe_study(title: str, runs: Sequence[DescribedRun], splits: Sequence[str]) -> str:
-    """The runs, in one line."""
+    """Describe the runs, their seeds and their data on one line."""
     seeds = sorted({run.seed for run in runs})
     sizes = sorted({run.config.data.train_sentences or 0 for run in runs})
     parts = [title, f"{len(runs)} run{'s' * (len(runs) > 1)}"]
@@ -81,8 +88,8 @@ def _describe_study(title: str, runs: Sequence[DescribedRun], splits: Sequence[s
 
 
 def _unlearnt(scored: Scored) -> str:
-    """A sentence on tasks that are no better than the untrained baseline of a table, with the settings in which they
-    are not; "" where there are none, or no baseline is known."""
+    """Return a sentence on tasks that are not better than the majority baseline of a table, and on their settings, or
+    "" without such tasks or without a baseline."""
     columns = scored.comparison.columns
     plain = [column for column in columns if column.runs and not _has_other_settings(column)]
     tasks = []
@@ -100,7 +107,8 @@ def _unlearnt(scored: Scored) -> str:
 
 
 def _claim_map(selection: Selection) -> dict[str, Any]:
-    """Rows of cells, a layer each: the tasks that claim a head in most seeds, and whether as many do as stand out."""
+    """Return the values of the template for the map: for each head, the tasks that claim it in most seeds and whether
+    enough tasks claim it for an outline, and sentences about the map."""
     groups = selection.single_task_groups
     colours = task_colours([run_group.label for run_group in groups])
     claimed_heads = np.stack([run_group.claimed_by_most for run_group in groups])  # (T, L, A)
@@ -133,11 +141,16 @@ def _claim_map(selection: Selection) -> dict[str, Any]:
     }
 
 
-# -- joint training beside single tasks --------------------------------------------------------------------------------
+# -- joint training compared with single tasks -------------------------------------------------------------------------
 
 
 def largest_joint(scored: Scored) -> Joint | None:
-    """The plain settings of the most tasks in a table; None where no task is trained both alone and jointly."""
+    """Return the comparison of the joint settings with the most tasks in a table, or None if no task is trained both
+    alone and jointly.
+
+    Settings with pruning, treatments or auxiliary tasks are left out. If several settings train the same tasks with a
+    similar number of updates, the one that differs in the fewest settings from its single-task runs is chosen.
+    """
     comparison = scored.comparison
     plain = {
         place: column
@@ -170,12 +183,13 @@ def largest_joint(scored: Scored) -> Joint | None:
 
 
 def _has_other_settings(column: ScoreColumn) -> bool:
+    """Return whether the runs of a column differ in more than their tasks from plain training."""
     run = column.runs[0]
     return bool(run.kind or run.pruning or run.treatment or run.auxiliary_runs)
 
 
 def _distance(scored: Scored, place: int) -> int:
-    """The number of settings in which a column differs from the single tasks that it is compared with."""
+    """Count the settings in which a column differs from the single-task runs with which it is compared."""
     comparison = scored.comparison
     return len(
         paths_that_differ(comparison.columns[place].runs[0], comparison.columns[comparison.against[place]].runs[0])
@@ -183,14 +197,14 @@ def _distance(scored: Scored, place: int) -> int:
 
 
 def _updates(scored: Scored, place: int) -> float:
-    """Updates of the encoder of a column, as a multiple of those of a single task; 0 where they are not known."""
+    """Return the number of updates of a column, divided by that of its single-task runs; 0 if it is not known."""
     comparison = scored.comparison
     single = [run.updates for run in comparison.columns[comparison.against[place]].runs]
     return max(run.updates for run in comparison.columns[place].runs) / max(1, *single)
 
 
 def _gaps(scored: Scored, places: Sequence[int]) -> Iterator[Gap]:
-    """Each gap of these columns, with the verdict of its table."""
+    """Yield the differences of some columns from single-task runs, with the tests of their table."""
     comparison = scored.comparison
     for place, task in comparison.compared():
         if place in places:
@@ -206,7 +220,8 @@ def _gaps(scored: Scored, places: Sequence[int]) -> Iterator[Gap]:
 
 
 def plot(joint: Joint) -> Figure | None:
-    """Differences with their intervals, a row a task: at equal updates, and right below it with more of them."""
+    """Draw the differences with their intervals, with a row for each task at equal updates, and below it one with more
+    updates. Return None without differences."""
     has_both = bool(joint.gaps and joint.gaps_with_more_updates)
     sides = (joint.gaps, ""), (joint.gaps_with_more_updates, ", more updates" * has_both)
     names = list(dict.fromkeys(gap.name for gaps, _ in sides for gap in gaps))
@@ -232,8 +247,8 @@ def plot(joint: Joint) -> Figure | None:
 
 
 def asking(runs: Sequence[DescribedRun]) -> str:
-    """A command that asks all questions of the tasks and the corpus of these runs, each with three seeds, with the
-    settings in which they differ from the preset of `mtlprune compare`."""
+    """Return the command `mtlprune compare` that answers all questions for the tasks and the corpus of these runs, with
+    three seeds, and with the settings in which the runs differ from the preset of `mtlprune compare`."""
     plain = [run for run in runs if not (run.kind or run.pruning or run.treatment or run.config.train.start)]
     run, tasks = (plain or runs)[0], in_order({task for run in runs for task in run.tasks})
     decoders = run.config.decoders.model_dump()
@@ -245,7 +260,8 @@ def asking(runs: Sequence[DescribedRun]) -> str:
         for path, value in run.every_setting.items()
         if value != base.get(path, value) and not (is_ignored(path) or path.startswith((*NOT_SHARED, *RATES)))
     }
-    for rate in RATES:  # a number or a mapping, of which one replaces the other as a whole
+    # A rate is compared as a whole, because a number may replace a mapping or the reverse.
+    for rate in RATES:
         name = rate.partition(".")[2]
         if (value := getattr(run.config.train, name)) != getattr(preset.train, name):
             differing[rate] = value
@@ -259,13 +275,20 @@ def asking(runs: Sequence[DescribedRun]) -> str:
 
 
 def _short_path(path: str) -> str:
-    """A path as it is typed where the page was made; of one elsewhere the last name, without its folders."""
+    """Return a path relative to the working directory or, for a path outside it, only the last name, so that the report
+    reveals no folders."""
     relative = from_here(path)
     return Path(path).name if Path(relative).is_absolute() else relative
 
 
 def _following(runs: Sequence[DescribedRun], unasked: Sequence[str], ask: str) -> Iterator[tuple[str, str]]:
-    """A question that these runs leave open, and the command that answers it."""
+    """Yield sentences on what these runs leave open, each with the command for it.
+
+    Args:
+        runs: the runs.
+        unasked: questions that the runs cannot answer.
+        ask: command that answers all questions.
+    """
     seeds = {run.seed for run in runs if not run.config.train.start}
     if 0 < len(seeds) < 3:
         words = "one seed cannot" if len(seeds) == 1 else "two seeds can hardly"

@@ -1,4 +1,7 @@
-"""Parts of the page, and the templates that make HTML of them: all words are escaped there, none of them earlier."""
+"""The parts of the HTML report, and their conversion to HTML by templates.
+
+All text is escaped by the templates, and none before.
+"""
 
 import base64
 import hashlib
@@ -30,7 +33,7 @@ _QUESTIONS = {
     "other": "What else was measured?",
     "runs": "What was run?",
 }
-"""Sections of the page, in this order, by their anchors."""
+"""Anchor of each section of the report → its heading, in the order of the report."""
 TERMS = {
     "STL, MTL-5": "STL is single-task learning, with one task per run. MTL-5 is multi-task learning, with five tasks "
     "in one run.",
@@ -48,11 +51,12 @@ TERMS = {
     "detectable": "The detectable difference is the smallest one that four of five such studies would find.",
     "2-9": "2-9 is head 9 of layer 2, both counted from 1.",
 }
-"""Words of the page → their meaning, at its end."""
+"""Term → its meaning, listed at the end of the report."""
 _MIN_SHRINK = 0.72
-"""To what share of its width a chart may shrink and stay legible; where there is less room, it scrolls."""
+"""The smallest share of its width to which a chart shrinks and remains legible. On narrower screens, it scrolls."""
 MAX_SVG_BYTES, PIXEL_RATIO = 60_000, 1.4
-"""Bytes of an SVG beyond which a chart is embedded as a PNG where that is smaller; its pixels for each of the chart."""
+"""Size of an SVG above which a chart is embedded as a PNG if that is smaller, and pixels of the PNG for each pixel of
+the chart."""
 _NUMBERS, _LONG = re.compile(r'\b(?:d|transform|[xy]2?|width|height)="[^"]*"'), re.compile(r"-?\d*\.\d{2,}")
 _SIGN = r"[^\s/<>\"'`&,;:|\\()\[\]{}]"
 _PATH = re.compile(rf"(?<![\w.~/…<)\]+-])/(?:{_SIGN}+/)+({_SIGN}*)")
@@ -60,29 +64,33 @@ _PATH = re.compile(rf"(?<![\w.~/…<)\]+-])/(?:{_SIGN}+/)+({_SIGN}*)")
 
 @dataclass(frozen=True)
 class Part:
-    """One part of the page."""
+    """A part of the report.
+
+    Attributes:
+        key: anchor of the part, with lower-case letters and dashes.
+        title: heading; "" if the heading of the section suffices.
+        holds: values that the template shows.
+        question: key of the section to which the part belongs, one of the keys of _QUESTIONS.
+        caveats: sentences that a reader must know before relying on the numbers.
+        findings: the result in a sentence or two, shown above the rest.
+        data: data for the script.
+        template: name of the template, without its ending; the key if not given.
+        folded: whether the part is folded until the reader opens it.
+    """
 
     key: str
-    """Its anchor: lower-case letters and dashes."""
     title: str
-    """Its heading; "" where that is the question."""
     holds: Mapping[str, Any]
-    """Values that its template shows."""
     question: str
-    """The section that it stands in, one of QUESTIONS."""
     caveats: Sequence[str] = ()
-    """Sentences that a reader must know before believing it."""
     findings: Sequence[str] = ()
-    """Its answer, in a sentence or two, above the rest."""
     data: Mapping[str, Any] = field(default_factory=dict)
-    """For the script."""
     template: str = ""
-    """Its name; else that of the key."""
     folded: bool = False
-    """Whether a reader opens it."""
 
     @cached_property
     def body(self) -> Markup:
+        """The HTML of the part, without its heading, caveats and findings."""
         name = self.template or self.key
         return Markup(_environment().get_template(f"{name}.html").render(self.holds))
 
@@ -90,7 +98,8 @@ class Part:
 def forest_figure(
     rows: Sequence[charts.Interval], title: str, x_title: str, caption: str, width: int = charts.WIDTH
 ) -> Figure:
-    """A forest plot of the first dozen rows, beside a table of all."""
+    """Draw a forest plot of the first MAX_FOREST_ROWS rows, whose caption refers to the table of all rows if there are
+    more. ``width``: inner width of the plot in pixels."""
     if len(rows) > charts.MAX_FOREST_ROWS:
         caption += f" The first {charts.MAX_FOREST_ROWS} of {len(rows)}; the table has all."
     words = "; ".join(interval.words for interval in rows[: charts.MAX_FOREST_ROWS])
@@ -98,12 +107,14 @@ def forest_figure(
 
 
 def rendered(title: str, first: Any, parts: Sequence[Part], folders: Sequence[Path]) -> str:
-    """The page.
+    """Return the HTML of the report.
 
     Args:
-        first: the first screen, as its template shows it; None leaves it out.
-        folders: the runs; of absolute paths below the folder that holds them all, what follows it is shown, of others
-            the last name.
+        title: title of the report.
+        first: values of the template of the first screen; None leaves the first screen out.
+        parts: the parts of all sections.
+        folders: folders of the runs. Absolute paths below their common parent folder are shown relative to it, and of
+            other absolute paths only the last name is shown.
     """
     script = "\n".join(map(_asset, SCRIPTS))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -133,11 +144,13 @@ def rendered(title: str, first: Any, parts: Sequence[Part], folders: Sequence[Pa
 
 
 def _asset(name: str) -> str:
+    """Read a style sheet or a script of this package."""
     return (files("mtlprune.reports.page") / "assets" / name).read_text(encoding="utf-8")
 
 
 @cache
 def _environment() -> Environment:
+    """Return the Jinja environment of the templates, with their filters and tests."""
     environment = Environment(
         loader=PackageLoader("mtlprune.reports.page"),
         autoescape=True,
@@ -159,8 +172,16 @@ def _environment() -> Environment:
 
 
 def chart(spec: charts.Spec, alt: str) -> dict[str, Any]:
-    """A chart for a template, without its title, which the page says itself: an SVG with coordinates to a tenth of a
-    pixel, or a PNG where it has so many marks that this is smaller."""
+    """Draw a chart for a template. The title is not drawn, because the template shows it.
+
+    Args:
+        spec: specification of the figure.
+        alt: text alternative.
+
+    Returns:
+        ``width`` and ``height`` in pixels, ``title`` and ``explained`` (the text above the chart), and ``drawn``: an
+        SVG with coordinates rounded to a tenth of a pixel, or a PNG if the chart has so many marks that it is smaller.
+    """
     text = charts.svg(spec, charts.Style(title=False))
     width, height = charts.drawn_size(text)
     look = f'role="img" aria-label="{escape(alt)}" class="drawing" style="--least:{round(_MIN_SHRINK * width)}px"'
@@ -179,14 +200,15 @@ def chart(spec: charts.Spec, alt: str) -> dict[str, Any]:
 
 
 def _to_text(value: Any) -> Any:
-    """Words without signs that a file of UTF-8 cannot hold or that are not seen; nothing for None."""
+    """Remove characters from text that are invisible or that UTF-8 cannot encode, and turn None into ""."""
     if isinstance(value, str) and not isinstance(value, Markup):
         return printable_lines(value)
     return "" if value is None else value
 
 
 def without_paths(markup: str, shared: str) -> Markup:
-    """Markup in which no absolute path is left, so that a page says nothing of the machine that made it."""
+    """Shorten all absolute paths in HTML, so that the report reveals no folders of the machine. ``shared``: common
+    parent folder of the runs, which is removed from paths."""
     if shared:
         markup = re.sub(rf"(?<![\w.~/…-]){re.escape(str(escape(shared)))}/", "", markup)
     return Markup(_PATH.sub(r"…/\1", markup))

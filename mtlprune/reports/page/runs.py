@@ -1,4 +1,5 @@
-"""Runs on the page: encoders, data, settings, versions, time, from config.yaml and manifest.json of every run."""
+"""The section of runs in the HTML report: encoders, data, settings, versions and times, from config.yaml and
+manifest.json of each run."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,21 +17,21 @@ from mtlprune.runs.settings import flat
 _Heads = Mapping[str, Sequence[str]]
 """Task, or "shared" → heads such as 3-7."""
 _SHOWN_ELSEWHERE = ("name", "tasks", "data.path", "encoder.name", "train.seed")
-"""Settings that the table of runs shows, or that name a run."""
+"""Settings that the tables of settings leave out, because the table of runs shows them or they only name a run."""
 
 
 def _seconds(run: DescribedRun) -> float:
-    """Seconds of training; 0 where the manifest does not say."""
+    """Return the seconds of training, or 0 if the manifest lacks them."""
     return float(run.manifest.get("finished", {}).get("seconds", 0.0))
 
 
 def _subset(run: DescribedRun) -> int | None:
-    """So many training sentences at most."""
+    """Return the largest number of training sentences that the run reads, or None for all."""
     return run.config.data.train_sentences
 
 
 def duration(seconds: float) -> str:
-    """3 h 12 min, 4 min 5 s, 12 s."""
+    """Format a duration, such as ``3 h 12 min``, ``4 min 5 s`` or ``12 s``."""
     total_seconds = round(seconds)
     if total_seconds >= 3600:
         return f"{total_seconds // 3600} h {total_seconds % 3600 // 60} min"
@@ -38,18 +39,18 @@ def duration(seconds: float) -> str:
 
 
 def _moment(words: str) -> str:
-    """2026-11-21T01:25:34+00:00 → 2026-11-21 01:25 UTC."""
+    """Format a time: ``2026-11-21T01:25:34+00:00`` → ``2026-11-21 01:25 UTC``."""
     return f"{words[:10]} {words[11:16]} UTC" if words.endswith("+00:00") else words
 
 
 def part(runs: Sequence[DescribedRun], notes: Sequence[str] = ()) -> Part:
-    """The part of the page. ``notes``: what is known to be missing."""
+    """Return the part of runs. ``notes``: sentences on missing runs or analyses, which become caveats."""
     holds = {"facts": _facts(runs), "runs": _table(runs), "treated": list(_treated(runs)), **_settings(runs)}
     return Part("run", "", holds, "runs", (*notes, *_caveats(runs)), template="runs")
 
 
 def _treated(runs: Sequence[DescribedRun]) -> Iterator[str]:
-    """A sentence for each run with treatments: which, and of which heads."""
+    """Yield a sentence for each run with treatments or given heads, which names the treatments and the heads."""
     for run in runs:
         heads = run.folder.treated()
         parts = [
@@ -66,7 +67,13 @@ def _treated(runs: Sequence[DescribedRun]) -> Iterator[str]:
 
 
 def _of_heads(heads: _Heads = MappingProxyType({}), imitated: _Heads = MappingProxyType({})) -> str:
-    """ " of the heads …"; of random ones also which were to be avoided, and how many could not be."""
+    """Return " of the heads ...", or "" without heads.
+
+    Args:
+        heads: heads of a treatment.
+        imitated: if the heads were drawn at random, the heads whose layers they imitate. They should not be drawn, and
+            the sentence says how many of them were drawn because a layer had too few others.
+    """
     if not heads:
         return ""
     shared_count = sum(len(set(heads[task]) & set(avoided)) for task, avoided in imitated.items())
@@ -79,18 +86,20 @@ def _of_heads(heads: _Heads = MappingProxyType({}), imitated: _Heads = MappingPr
 
 
 def _name_heads(sets: _Heads) -> str:
+    """List heads by task, such as ``POS: 3-7 4-1, NER: none``."""
     return ", ".join(
         f"{'' if task == 'shared' else f'{task.upper()}: '}{' '.join(heads) or 'none'}" for task, heads in sets.items()
     )
 
 
 def _values(runs: Sequence[DescribedRun], path: str) -> list[str]:
-    """The different values of a path in the manifests, as words."""
+    """Return the different values at a path of the manifests, as text."""
     facts = (dict(flat(run.manifest)) for run in runs)
     return list(dict.fromkeys(str(run_facts[path]) for run_facts in facts if run_facts.get(path) is not None))
 
 
 def _facts(runs: Sequence[DescribedRun]) -> list[tuple[str, str]]:
+    """Return name and value of each fact about all runs, such as their tasks, data, versions and time."""
     corpora = {(run.corpus, run.fingerprint) for run in runs}
     packages = sorted({name for run in runs for name in run.manifest.get("packages", {})})
     versions = [
@@ -116,6 +125,7 @@ def _facts(runs: Sequence[DescribedRun]) -> list[tuple[str, str]]:
     ]
 
 
+# Heading of each column of the table of runs → function that returns the cell of a run.
 COLUMNS: dict[str, Callable[[DescribedRun], Any]] = {
     "run": lambda run: run.path,
     "tasks": lambda run: " ".join(task.upper() for task in run.tasks),
@@ -136,14 +146,17 @@ def _table(runs: Sequence[DescribedRun]) -> Grid:
 
 
 def _settings(runs: Sequence[DescribedRun]) -> dict[str, Grid]:
-    """Settings that all runs share, and those that differ with their values."""
+    """Return two tables: the settings in which runs differ, with all their values, and the settings that all runs
+    share."""
     trees = [run.every_setting for run in runs]
     shared: list[list[str]] = []
     differing: list[list[str]] = []
     for path in sorted({path for tree in trees for path in tree} - set(_SHOWN_ELSEWHERE)):
         values_set = [tree[path] for tree in trees if path in tree]
         values = list(dict.fromkeys(json.dumps(value, sort_keys=True) for value in values_set))
-        partly = len(values_set) < len(trees)  # a block, such as that of a treatment, or null in its place
+        # Settings of optional blocks, such as those of treatments, exist only in some runs. In other runs the whole
+        # block is null, which is not shown.
+        partly = len(values_set) < len(trees)
         if not partly or values != ["null"]:
             text = ", ".join(values) + " (where set)" * partly
             (differing if len(values) > 1 or partly else shared).append([path, text])

@@ -1,7 +1,8 @@
-"""Scores on the page: tables with differences, tested and drawn with their intervals; the same label by label.
+"""The section of scores in the HTML report: tables of scores, tests and plots of their differences, and the same label
+by label.
 
-Tables have a row for each setting and a column for each task. Losses and gains of labels come from stored predictions
-beside the gold of the corpus.
+Tables have a row for each setting and a column for each task. The scores of labels come from stored predictions, which
+are compared with the gold annotation of the corpus.
 """
 
 import shlex
@@ -36,22 +37,29 @@ from mtlprune.statistics.standard_errors import LEVEL
 
 UNKNOWN = " The majority baseline is not known, because the corpus is not available."
 _LabelsBySentence = dict[str, dict[str, tuple[int, int, int]] | None]
+"""Sentence → label → numbers of its correct, gold and predicted items, or sentence → None without gold annotation."""
 Gold = Callable[[str, str, str], Sequence[Sentence]]
-"""Folder of a run, fingerprint of its data, split → gold sentences. Raises RunError where they are not to be had."""
+"""Function of the folder of a run, the fingerprint of its data, and a split that returns the gold sentences. It raises
+RunError if they are not available."""
 
 
 @dataclass(frozen=True)
 class Scored:
-    """Runs that stand in one table: same data, scored on the same split."""
+    """A table of runs with the same data, scored on the same split.
+
+    Attributes:
+        data: name of the corpus.
+        chose: whether the best epoch of a run was chosen by its score on this split.
+        comparison: the scores, with tests of their differences.
+    """
 
     data: str
-    """Name of the corpus."""
     chose: bool
-    """True where the split also chose the best epoch."""
     comparison: Comparison
 
     @property
     def title(self) -> str:
+        """Corpus and split."""
         return f"{self.data}, {self.comparison.split}"
 
 
@@ -61,15 +69,19 @@ def compared(
     resamples: int,
     baselines: Mapping[str, Mapping[str, float]] | None = None,
 ) -> tuple[list[Scored], list[str]]:
-    """Tables of the runs, and which runs have none and why.
+    """Make a table for each corpus and split, with tests of differences.
 
     Args:
-        split: whose scores; None: test where a run is scored on it, else its dev split.
-        resamples: of every test; 0 leaves tests out.
-        baselines: scores that come from no run, for the first table.
+        runs: the runs.
+        split: split of the scores. If None, it is test for runs that are scored on test, and otherwise their dev split.
+        resamples: number of resamples of each test; 0 for no tests.
+        baselines: title → task → score, for columns of the first table that come from no run.
+
+    Returns:
+        the tables, and sentences on runs that have no table or a separate one.
 
     Raises:
-        RunError: runs that cannot stand side by side (`in_columns` says why), damaged files.
+        RunError: runs that cannot be compared in one table (`in_columns` says why), or a damaged file.
     """
     groups: dict[tuple[str, str], list[DescribedRun]] = {}
     unscored: dict[str, list[DescribedRun]] = {}
@@ -95,7 +107,8 @@ def compared(
 
 
 def _note_unscored(runs: Sequence[DescribedRun], split: str, location: str) -> str:
-    """A sentence on runs that are not scored on a split, with the command that scores them."""
+    """Return a sentence on runs that are not scored on a split, with the command that scores them. ``location``: what
+    happens to these runs, such as "no table has"."""
     paths, is_plural = [str(run.path) for run in runs], len(runs) > 1
     runs_text = f"{len(paths)} runs are" if is_plural else f"{paths[0]} is"
     command = f"mtlprune evaluate {shlex.join(paths)} --split {split}"
@@ -104,7 +117,7 @@ def _note_unscored(runs: Sequence[DescribedRun], split: str, location: str) -> s
 
 
 def part(tables: Sequence[Scored], left_out: Sequence[str]) -> Part:
-    """The part of the page."""
+    """Return the part of scores. ``left_out``: sentences on runs without a table."""
     caveats = list(left_out)
     for scored in tables:
         prefix = f"{scored.title}: " if len(tables) > 1 else ""
@@ -125,6 +138,7 @@ def part(tables: Sequence[Scored], left_out: Sequence[str]) -> Part:
 
 
 def _render_table(scored: Scored) -> dict[str, Any]:
+    """Return the values of the template for a table: scores, pairs of tasks, legend, and the tests with their plot."""
     comparison = scored.comparison
     places = range(len(comparison.columns))
     pairs = [place for place in places if comparison.columns[place].in_triangle]
@@ -153,6 +167,8 @@ def _render_table(scored: Scored) -> dict[str, Any]:
 
 
 def _scores(comparison: Comparison, places: Sequence[int], name: str) -> Grid:
+    """Return a table with a row for each setting and a column for each task. ``places``: indices of the settings in
+    ``comparison.columns``."""
     tasks, has_encoders = comparison.tasks(), len(comparison.encoders()) > 1
     pruned = any(run.heads for column in comparison.columns for run in column.runs)
     columns = [*(["encoder"] if has_encoders else []), "setting", *(["heads"] if pruned else []), "n"]
@@ -168,12 +184,13 @@ def _scores(comparison: Comparison, places: Sequence[int], name: str) -> Grid:
 
 
 def _heads(column: ScoreColumn, tasks: Sequence[str]) -> str:
+    """Return the numbers of open heads of a setting, or "all"."""
     counts = dict.fromkeys(heads(column, task) for task in tasks if column.runs_of(task))
     return ", ".join(counts) if counts and set(counts) != {"–"} else "all"
 
 
 def _cell(comparison: Comparison, place: int, task: str) -> str:
-    """The score, and on a second line the difference."""
+    """Return the cell of a setting and task: the score, and on a second line the difference from the reference."""
     columns = comparison.columns
     if not columns[place].values(task):
         return "–"
@@ -185,7 +202,8 @@ def _cell(comparison: Comparison, place: int, task: str) -> str:
 
 
 def _differences(comparison: Comparison) -> Iterator[Interval]:
-    """Every tested difference, those of settings with the most tasks first, unpruned ones before others."""
+    """Yield all tested differences. Settings with the most tasks come first, and settings without pruning before
+    others."""
 
     def order(entry: tuple[int, str]) -> tuple[int, bool, int, int]:
         run = comparison.columns[entry[0]].runs[0]
@@ -212,7 +230,7 @@ def _differences(comparison: Comparison) -> Iterator[Interval]:
 
 
 class _Contrast(NamedTuple):
-    """A joint setting beside the single-task one that the table compares it with."""
+    """A joint setting and the single-task setting with which the table compares it."""
 
     title: str
     scored: Scored
@@ -221,10 +239,12 @@ class _Contrast(NamedTuple):
 
 
 def labels_part(tables: Sequence[Scored], gold: Gold, resamples: int) -> Part | None:
-    """The part of the page; None where nothing was trained jointly beside single tasks, or tests are not wanted.
+    """Return the part of labels, or None without joint and single-task training to compare, or without tests.
 
     Args:
-        resamples: of every test.
+        tables: tables of scores.
+        gold: function that returns gold sentences.
+        resamples: number of resamples of each test; 0 for no tests.
     """
     contrasts = [contrast for scored in tables for contrast in _contrasts(scored)]
     if not contrasts or not resamples:
@@ -252,7 +272,8 @@ def labels_part(tables: Sequence[Scored], gold: Gold, resamples: int) -> Part | 
 
 
 def _contrasts(scored: Scored) -> Iterator[_Contrast]:
-    """Joint settings of three tasks or more that are not pruned; where there are none, pairs of tasks."""
+    """Yield the joint settings without pruning that have three tasks or more or, if there are none, the pairs of
+    tasks."""
     comparison = scored.comparison
     pairs = [
         (comparison.columns[place], comparison.columns[reference]) for place, reference in comparison.against.items()
@@ -264,7 +285,11 @@ def _contrasts(scored: Scored) -> Iterator[_Contrast]:
 
 
 def _compared(contrast: _Contrast, task: str, gold: Gold, resamples: int) -> list[LabelDifference]:
-    """Raises RunError where predictions or gold are missing, or do not belong together."""
+    """Compare joint with single-task training on each label of a task.
+
+    Raises:
+        RunError: predictions or gold sentences are missing, or do not match.
+    """
     split = contrast.scored.comparison.split
     joint, single = contrast.joint.runs_of(task), contrast.single.runs_of(task)
     if not joint or not single:
@@ -281,7 +306,12 @@ def _compared(contrast: _Contrast, task: str, gold: Gold, resamples: int) -> lis
 
 
 def _counted_labels(folder: RunFolder, split: str, task: str, truth: Sequence[Sentence]) -> _LabelsBySentence:
-    """Sentence → counts of its labels, as a study has them, or from predictions beside the gold."""
+    """Return sentence → counts of its labels, which a study stores, or which are counted from predictions and gold.
+    ``truth``: the gold sentences, if the run stores no counts.
+
+    Raises:
+        RunError: predictions are missing.
+    """
     if folder.has_labels(split):
         return folder.read_labels(split, task)
     predicted = {sentence.id: sentence for sentence in folder.read_predictions(split)}
@@ -295,6 +325,7 @@ def _counted_labels(folder: RunFolder, split: str, task: str, truth: Sequence[Se
 
 
 def _one_contrast(contrast: _Contrast, by_task: dict[str, list[LabelDifference]]) -> dict[str, Any]:
+    """Return the values of the template for a joint setting: a forest plot of labels and a table of all labels."""
     plots, words = [], []
     for task, rows in by_task.items():
         if intervals := [_interval_of_row(row) for row in rows if not row.is_rare]:
@@ -329,6 +360,7 @@ def _row(task: str, row: LabelDifference) -> list[str]:
 
 
 def _labels_found(by_task: dict[str, list[LabelDifference]], location: str) -> str:
+    """Return a sentence with the numbers of labels that joint training makes better or worse."""
     significant = [(task, row) for task, rows in by_task.items() for row in rows if row.q < LEVEL]
     tested = sum(not row.is_rare for rows in by_task.values() for row in rows)
     losses = sorted(

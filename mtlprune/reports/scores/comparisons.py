@@ -1,4 +1,5 @@
-"""Columns of scores with their differences tested over seeds and sentences, as tables and pages show them."""
+"""Comparison of settings: columns of scores, and tests of their differences over seeds and sentences, for tables and
+the HTML report."""
 
 from __future__ import annotations
 
@@ -21,18 +22,21 @@ def compare(
     reference: str = "",
     by_corpus: bool = False,
 ) -> Comparison:
-    """Group runs into columns, as ``in_columns`` does, yet without tests."""
+    """Group runs into the columns of a table, without tests. The arguments are those of ``in_columns``."""
     return Comparison(**vars(in_columns(runs, split, extra, reference, by_corpus)))
 
 
 def with_tests(comparison: Comparison, resamples: int = 10_000, seed: int = 0, margin: float = MARGIN) -> Comparison:
-    """The same comparison with its differences tested, or with the reason why one is not.
+    """Return a comparison with a test of each difference, or the reason why there is no test.
 
     Args:
-        margin: in points; a difference is also tested against being as large as that.
+        comparison: the columns of scores.
+        resamples: number of resamples of each test.
+        seed: seed of the resamples.
+        margin: margin in points of the tests of equivalence, whether a difference is smaller than the margin.
 
     Raises:
-        ValueError: fewer than one resample.
+        ValueError: ``resamples`` is less than one.
     """
     counts, columns = PairedCounts(comparison), comparison.columns
     systems: list[System] = []
@@ -71,11 +75,14 @@ def with_tests(comparison: Comparison, resamples: int = 10_000, seed: int = 0, m
 
 
 def _questions(comparison: Comparison) -> dict[str, set[int]]:
-    """Question → the columns whose differences answer it: those of as many tasks that differ in nothing but the tasks,
-    or, where a column was asked for to compare with, all.
+    """Group the compared columns into questions, within which p-values are corrected.
 
-    The correction for several tests must not depend on what else a table happens to show, else one difference has
-    another verdict in each table.
+    The columns of a question have the same number of tasks and differ only in their tasks. If the user chose the
+    reference column, all columns belong to one question. The correction must not depend on other columns of a table,
+    because otherwise the verdict on a difference would change from table to table.
+
+    Returns:
+        title of the question → indices of its columns.
     """
     if comparison.reference:
         return {f"all − {comparison.reference}": set(comparison.against)}
@@ -97,6 +104,7 @@ def _questions(comparison: Comparison) -> dict[str, set[int]]:
 
 
 def _over_seeds(column: ScoreColumn, reference: ScoreColumn, task: str) -> float | None:
+    """Return the p-value of a sign-flip test over seeds, or None unless both columns have the same 2 to 20 seeds."""
     first_scores, second_scores = (
         {run.seed: run.scores[task] for run in side.runs_of(task)} for side in (column, reference)
     )

@@ -1,4 +1,7 @@
-"""Scores of plain fine-tuning, with which single-task runs are compared before anything is built on them."""
+"""Reference scores of plain fine-tuning, and warnings about single-task runs that score lower.
+
+A comparison of joint and single-task training means little if the single-task runs are worse than plain fine-tuning.
+"""
 
 from collections.abc import Iterator
 from statistics import mean
@@ -9,13 +12,14 @@ from mtlprune.runs.groups import updates_of
 
 
 class PlainHead(NamedTuple):
-    """A token-classification head on the same encoder, trained by the Trainer of transformers.
+    """Scores of a token-classification head on an encoder, trained by the Trainer of transformers.
 
     Attributes:
-        fingerprint: the corpus.
-        encoder, split: what was trained, and which split was scored.
-        updates: its number of updates.
-        scores: task → mean score in percent over the seeds.
+        fingerprint: fingerprint of the corpus.
+        encoder: name of the encoder.
+        split: split of the scores.
+        updates: number of updates of the training.
+        scores: task → mean score over seeds, in percent.
     """
 
     fingerprint: str
@@ -34,11 +38,13 @@ PLAIN_HEADS = (
         scores={"pos": 93.41, "ner": 67.61},
     ),
 )
-"""EWT5, 2,000 training sentences, four passes: results/baselines/peers.md, a test compares."""
+"""Scores on EWT5 after four passes over 2,000 training sentences, from results/baselines/peers.md. A test checks that
+they agree with this page."""
 
 
 def warnings(columns: Columns) -> Iterator[str]:
-    """A sentence for each single task that lies below plain fine-tuning with no more updates than its runs had."""
+    """Yield a warning for each single-task column whose mean score is below that of plain fine-tuning with the same
+    number of updates or fewer."""
     for column in columns.columns:
         for plain in (plain for plain in PLAIN_HEADS if plain.split == columns.split):
             for task, score in plain.scores.items():

@@ -1,8 +1,10 @@
-"""Tables of scores from run folders: STL beside MTL, seeds as mean ± sample standard deviation, differences tested.
+"""Tables of scores: single-task and joint runs in columns, with mean ± sample standard deviation over seeds, and tests
+of differences.
 
-Columns stand side by side, pairs of tasks as a triangle, a block of rows for each encoder.
+    print(markdown(with_tests(compare([RunFolder("runs/a"), RunFolder("runs/b")], "test"))))
 
-print(markdown(with_tests(compare([RunFolder("runs/a"), RunFolder("runs/b")], "test"))))
+Rows are tasks, with a block of rows for each encoder. Joint runs of two tasks share columns: a column +POS has the
+scores of all tasks that were trained jointly with POS, so these columns form a triangle.
 """
 
 import math
@@ -36,50 +38,58 @@ from mtlprune.statistics.significance import Difference
 from mtlprune.statistics.standard_errors import LEVEL
 
 MARGIN = 1.0
-"""In points: differences smaller than this are called equivalent."""
+"""Default margin in points: settings whose difference is smaller are called equivalent."""
 
 
 @dataclass(frozen=True)
 class Tested:
-    """A difference of a table and its test."""
+    """A difference of a table with its tests.
+
+    Attributes:
+        difference: the difference, its intervals and its uncorrected p-values.
+        question: title of the question to which the difference belongs, such as MTL-5 − STL. P-values are corrected
+            (Holm) over the differences of a question.
+        p_holm: corrected p-value over sentences, with these runs held fixed.
+        wide_p_holm: corrected p-value over seeds and sentences; NaN unless both settings have at least two seeds, or if
+            no error can be estimated.
+        equivalence_p: p-value of the test that the difference is smaller than the margin of the table, over seeds and
+            sentences; NaN in the same cases as ``wide_p_holm``.
+        seeds: p-value of a sign-flip test over seeds only; None unless both settings have the same 2 to 20 seeds.
+    """
 
     difference: Difference
     question: str
-    """The question that it is one of the answers to, such as MTL-5 − STL; p are corrected over its differences."""
     p_holm: float
-    """p of these runs, over sentences; corrected within the question."""
     wide_p_holm: float
-    """Over seeds and sentences; corrected within the question. NaN without two seeds on either side, or where no error
-    can be estimated."""
     equivalence_p: float
-    """That the difference is smaller than the table's margin, over seeds and sentences; NaN as above."""
     seeds: float | None
-    """p of a sign-flip test over the seeds alone, where both settings have the same ones, two or more."""
 
     @property
     def significant(self) -> bool:
-        """Beyond seeds and sentences; never with one run on a side."""
+        """Whether the difference is significant over seeds and sentences; never true with only one run of a setting."""
         return self.wide_p_holm < LEVEL
 
     @property
     def of_these_runs(self) -> bool:
-        """Beyond sentences only: these very runs differ, their settings are not shown to."""
+        """Whether the difference is significant over sentences only, which shows that these runs differ, but not that
+        runs with other seeds would."""
         return not self.significant and self.p_holm < LEVEL
 
     @property
     def detectable(self) -> float:
-        """Minimum detectable effect in points where the difference is not shown, else NaN."""
+        """Minimum detectable effect in points if the difference is not significant; otherwise NaN."""
         is_significant = self.significant if self.difference.has_seeds else self.of_these_runs
         return math.nan if is_significant else self.difference.detectable
 
     @property
     def mark(self) -> str:
-        """* beyond seeds and sentences; † beyond sentences only."""
+        """Mark of the difference in tables: * if significant over seeds and sentences, † if over sentences only."""
         return "*" if self.significant else "†" if self.of_these_runs else ""
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Over seeds and sentences, or over sentences where there are no two seeds on either side."""
+        """The 95 % interval over seeds and sentences, or over sentences unless both settings have at least two
+        seeds."""
         difference = self.difference
         wide = difference.wide_low, difference.wide_high
         return wide if difference.has_seeds else (difference.low, difference.high)
@@ -87,21 +97,26 @@ class Tested:
 
 @dataclass
 class Comparison(Columns):
-    """A table of scores, with tests of the differences between columns."""
+    """A table of scores, with tests of the differences between columns.
+
+    Attributes:
+        tests: (index of the column, task) → test of the difference from the reference column.
+        untested: (index of the column, task) → reason why there is no test.
+        resamples: number of resamples of each test; 0 without tests.
+        seed: seed of the resamples.
+        margin: margin of the tests of equivalence, in points.
+        left_out: sentences on runs of a sweep that are not in the table, and why.
+        speeds: name of a run's folder → sentences per second after removal of its closed heads, divided by those with
+            the closed heads masked.
+    """
 
     tests: dict[tuple[int, str], Tested] = field(default_factory=dict)
-    """Column and task → the test of that difference."""
     untested: dict[tuple[int, str], str] = field(default_factory=dict)
-    """Column and task → why there is no test of that difference."""
     resamples: int = 0
-    """Resamples of each test; 0 where none was asked for."""
     seed: int = 0
     margin: float = MARGIN
-    """Margin of the tests of equivalence, in points."""
     left_out: tuple[str, ...] = ()
-    """Sentences on cells of a sweep that are not in it, and why."""
     speeds: Mapping[str, float] = field(default_factory=dict)
-    """Name of a run's folder → sentences a second without its closed heads, over those with a mask."""
 
     def __repr__(self) -> str:
         return markdown(self)
@@ -110,15 +125,15 @@ class Comparison(Columns):
         return html([*blocks(self), *notes(self)])
 
     def frame(self) -> pd.DataFrame:
-        """A data frame with a row for each number of the table, without rounding, which ``mtlprune table --format csv``
-        writes. Its columns are column, task, score, n, mean, sd and, if a difference was tested, its size, intervals
-        and p-values."""
+        """Return a data frame with a row for each score of the table, without rounding. The command ``mtlprune table
+        --format csv`` writes the same rows. Columns are column, task, score, n, mean, sd and, if a difference was
+        tested, its size, intervals and p-values."""
         return pd.DataFrame(records(self))
 
 
 @markdown_document
 def markdown(comparison: Comparison) -> str:
-    """The table, what it shows, and where differences were tested every test and what limits it."""
+    """Return the table in Markdown, with its legend and notes and, if differences were tested, a table of all tests."""
     parts = [block.markdown() if isinstance(block, Grid) else f"{block}\n" for block in blocks(comparison)]
     if lines := notes(comparison):
         parts.append("".join(f"- {line}\n" for line in lines))
@@ -126,13 +141,14 @@ def markdown(comparison: Comparison) -> str:
 
 
 def blocks(comparison: Comparison) -> list[Grid | str]:
-    """Tables, and in words what each shows."""
+    """Return all tables, each followed by its legend."""
     tests: list[Grid | str] = [details(comparison), tests_legend(comparison)] if comparison.tests else []
     return [*grids(comparison), legend(comparison), *tests]
 
 
 def latex(comparison: Comparison) -> str:
-    """The same tables, for \\input beside booktabs and longtable; what limits the tests stands in comments."""
+    """Return the tables of scores, differences and tests as LaTeX, for \\input in a document with the packages booktabs
+    and longtable. The notes become comments."""
     first, *further_grids = grids(comparison)
     parts = [_with_signs(first).latex("tab:scores", legend(comparison))]
     parts += [
@@ -145,13 +161,13 @@ def latex(comparison: Comparison) -> str:
 
 
 def _with_signs(grid: Grid) -> Grid:
-    """Hyphens before numbers become minus signs."""
+    """Replace hyphens before numbers by minus signs in all cells."""
     rows = [[type(text)(re.sub(r"(?<![\w.])-(?=\d)", "−", text)) for text in row] for row in grid.rows]
     return Grid(grid.header, rows, grid.texts)
 
 
 def records(comparison: Comparison) -> Iterator[dict[str, Any]]:
-    """A record a number in the table, unrounded; None for what is not defined or was not tested."""
+    """Yield a record for each score in the table, without rounding. Undefined or untested values are None."""
     rivals: dict[tuple[str, str], set[int]] = {}
     for rows in slots(comparison).values():
         for key, place in rows.items():
@@ -175,6 +191,7 @@ def records(comparison: Comparison) -> Iterator[dict[str, Any]]:
 
 
 def _cell_record(column: ScoreColumn, task: str, values: list[float]) -> dict[str, Any]:
+    """Return the part of a record that describes the score and its runs."""
     runs = column.runs_of(task)
     open_counts = [run.heads[task] for run in runs if task in run.heads]
     return {
@@ -192,7 +209,7 @@ def _cell_record(column: ScoreColumn, task: str, values: list[float]) -> dict[st
 
 
 def _test_record(comparison: Comparison, place: int, task: str) -> dict[str, Any]:
-    """The difference and its test; the keys are the same for every number."""
+    """Return the part of a record that describes the difference and its tests. All records have the same keys."""
     test, reference = comparison.tests.get((place, task)), comparison.against.get(place)
     column = comparison.columns[place]
     rivals = comparison.columns[reference].values(task) if reference is not None else []
@@ -221,7 +238,7 @@ _WIDE = ("wide_low", "wide_high", "wide_p", "paired")
 
 
 def to_csv(comparison: Comparison) -> str:
-    """A header and a line a number in the table; what is not defined is empty; lists are joined by ;."""
+    """Return the records of ``records`` as CSV. Undefined values are empty, and the items of lists are joined by ;."""
     rows = [
         {name: ";".join(map(str, value)) if isinstance(value, list) else value for name, value in record.items()}
         for record in records(comparison)
@@ -230,7 +247,8 @@ def to_csv(comparison: Comparison) -> str:
 
 
 def to_json(comparison: Comparison) -> str:
-    """All numbers, how they were tested, and the remarks."""
+    """Return the records of ``records`` as JSON, with the options of the tests, the legends, the notes and the settings
+    of the runs."""
     tree = {
         "split": comparison.split,
         "resamples": comparison.resamples,
@@ -247,19 +265,24 @@ def to_json(comparison: Comparison) -> str:
     return json_text(tree)
 
 
-_MAX_DIFFERENCES_BESIDE = 3  # so many differences at most stand beside their scores
+_MAX_DIFFERENCES_BESIDE = 3
+"""The largest number of columns of differences next to the scores. With more, differences have a separate table."""
 MORE_TRAINING_MARK = "‡"
-"""Marks what has seen more training than its neighbours."""
+"""Mark of scores of settings with more training than the other settings of the row."""
 Row = tuple[str, str]
-"""Encoder and task."""
+"""A row of the printed table: encoder and task."""
 
 
 Slots = dict[str, dict[Row, int]]
-"""Printed column → row → place in ``Comparison.columns``."""
+"""Title of the printed column → row → index in ``Comparison.columns``."""
 
 
 def slots(comparison: Comparison) -> Slots:
-    """The printed columns. A pair POS+DEP fills the row of POS under +DEP, and that of DEP under +POS."""
+    """Assign the columns of a comparison to printed columns.
+
+    The scores of a pair of tasks such as POS+DEP are printed in two columns: that of POS in the column +DEP, and that
+    of DEP in the column +POS.
+    """
     printed: Slots = {}
     encoders, tasks = comparison.encoders(), comparison.tasks()
     columns = comparison.columns
@@ -282,7 +305,7 @@ def slots(comparison: Comparison) -> Slots:
 
 
 def _has_triangle(comparison: Comparison) -> bool:
-    """Tell whether pairs of tasks are among the columns."""
+    """Return whether pairs of tasks are among the columns."""
     return any(column.in_triangle for column in comparison.columns)
 
 
@@ -291,13 +314,14 @@ def _compared(comparison: Comparison, places: dict[Row, int]) -> bool:
 
 
 def _has_separate_differences(comparison: Comparison) -> bool:
-    """Tell whether differences have a table of their own, in the same layout, so that both fit a page."""
+    """Return whether differences are printed in a separate table of the same layout, so that both tables fit on a
+    page."""
     is_crowded = sum(_compared(comparison, places) for places in slots(comparison).values()) > _MAX_DIFFERENCES_BESIDE
     return is_crowded or (_has_triangle(comparison) and bool(comparison.against))
 
 
 def grids(comparison: Comparison) -> list[Grid]:
-    """The scores with their differences, or one after the other."""
+    """Return one table with scores and differences, or a table of scores and a table of differences."""
     printed = slots(comparison)
     if not _has_separate_differences(comparison):
         return [_grid(comparison, printed, scores=True, differences=True)]
@@ -309,7 +333,8 @@ def grids(comparison: Comparison) -> list[Grid]:
 
 
 def narrow(comparison: Comparison) -> list[Grid]:
-    """A small table for each compared column, for a terminal: both scores, the difference with its interval, and p."""
+    """Return a narrow table for each compared column, for display in a terminal, with both scores, the difference, its
+    interval and its p-value."""
     grids = []
     for place, reference_place in comparison.against.items():
         column, reference, rows = comparison.columns[place], comparison.columns[reference_place], []
@@ -327,6 +352,7 @@ def narrow(comparison: Comparison) -> list[Grid]:
 
 
 def _grid(comparison: Comparison, printed: Slots, scores: bool, differences: bool) -> Grid:
+    """Return a table of the printed columns, with scores, differences or both."""
     has_encoders = len(comparison.encoders()) > 1
     header, slots_shown = ["encoder"] * has_encoders + ["task"], []
     for title, places in printed.items():
@@ -340,7 +366,7 @@ def _grid(comparison: Comparison, printed: Slots, scores: bool, differences: boo
     rows = []
     for row in ((encoder, task) for encoder in comparison.encoders() for task in comparison.tasks()):
         if has_encoders and not any(comparison.columns[p[row]].values(row[1]) for p in printed.values() if row in p):
-            continue  # a task that another encoder or corpus has
+            continue  # only another encoder or corpus has this task
         cells = [row[0]] * has_encoders + [comparison.row_title(row[1])]
         rivals = {places[row] for places in printed.values() if row in places}
         for places, headed, timed, compared in slots_shown:
@@ -363,7 +389,8 @@ def _score(comparison: Comparison, rivals: set[int], place: int | None, task: st
 
 
 def score(comparison: Comparison, rivals: set[int], place: int, task: str, suffix: str = "") -> str:
-    """Mean and spread of a cell with its mark: bold where it is the best of its ``rivals``."""
+    """Format mean and standard deviation of a cell. The text is bold if the cell is the best of ``rivals`` (indices of
+    columns), and is marked if the setting has more training than others."""
     text = mean_sd(comparison.columns[place].values(task)) + suffix
     if comparison.more_training(place, task):
         return f"{text}{MORE_TRAINING_MARK}"
@@ -371,9 +398,10 @@ def score(comparison: Comparison, rivals: set[int], place: int, task: str, suffi
 
 
 def best(comparison: Comparison, task: str, rivals: set[int]) -> set[int]:
-    """The columns with the highest mean, as it is printed; none where there is only one, or all are equal.
+    """Return the indices of the columns with the highest mean, rounded as in the table.
 
-    Columns that have seen more training than the others are left out.
+    The set is empty if all columns have the same mean, or if there is only one column. Columns with more training than
+    the others are left out.
     """
     means = {
         place: round(statistics.mean(values), 2)
@@ -387,13 +415,14 @@ def best(comparison: Comparison, task: str, rivals: set[int]) -> set[int]:
 
 
 def _seeds_of_all(comparison: Comparison) -> int | None:
-    """The number of seeds that all trained columns have; None where they differ, or with one seed."""
+    """Return the number of seeds of all trained columns, or None if the numbers differ or are one."""
     numbers = {len(c.runs_of(task)) for c in comparison.columns for task in comparison.tasks() if c.runs_of(task)}
     return numbers.pop() if len(numbers) == 1 and numbers != {1} else None
 
 
 def heads(column: ScoreColumn, task: str) -> str:
-    """Heads open or kept, of all: "36/72"; with several seeds their mean, and its spread where they differ."""
+    """Format the number of open or kept heads out of all heads, such as ``36/72``. If seeds differ, it is the mean with
+    its standard deviation."""
     open_and_total = [run.heads[task] for run in column.runs_of(task) if task in run.heads]
     if not open_and_total:
         return "–"
@@ -404,13 +433,14 @@ def heads(column: ScoreColumn, task: str) -> str:
 
 
 def _speeds(comparison: Comparison, runs: Iterable[ScoredRun]) -> list[float]:
-    """The speeds that are known of runs."""
+    """Return the speeds of those runs whose speed was measured."""
     names = [Path(run.path).name for run in runs]
     return [comparison.speeds[name] for name in names if name in comparison.speeds]
 
 
 def tested_difference(comparison: Comparison, place: int, task: str, interval: bool) -> str:
-    """The difference of a cell with the marks of its test, and with its interval where asked for; – without one."""
+    """Format the difference of a cell from its reference, with the marks of its test and, if requested, with its
+    interval. A cell without a reference is a dash."""
     if place not in comparison.against:
         return "–"
     column, reference = comparison.columns[place], comparison.columns[comparison.against[place]]
@@ -424,17 +454,18 @@ def tested_difference(comparison: Comparison, place: int, task: str, interval: b
 
 
 def difference(values: Sequence[float], reference_values: Sequence[float]) -> str:
-    """Difference of the means, with its sign."""
+    """Format the difference of two means with its sign; a dash if one of them has no values."""
     return f"{statistics.mean(values) - statistics.mean(reference_values):+.2f}" if values and reference_values else "–"
 
 
 def span(low: float, high: float) -> str:
-    """An interval; – where it is not defined."""
+    """Format an interval; a dash if it is undefined."""
     return "–" if math.isnan(low) else f"[{low:+.2f}, {high:+.2f}]"
 
 
 def details(comparison: Comparison) -> Grid:
-    """Every tested difference: its size, intervals and p-values; those over seeds and sentences first."""
+    """Return a table of all tested differences with their intervals and p-values, first those over seeds and sentences,
+    then those over sentences only."""
     encoders, columns = comparison.encoders(), comparison.columns
     has_encoders = len(encoders) > 1
     with_seeds = any(test.difference.has_seeds for test in comparison.tests.values())
@@ -465,11 +496,8 @@ def details(comparison: Comparison) -> Grid:
 
 
 def legend(comparison: Comparison, intervals: bool = True) -> str:
-    """Sentences that explain the cells.
-
-    Args:
-        intervals: whether cells show intervals of differences.
-    """
+    """Return sentences that explain the cells of the table. ``intervals``: whether cells show intervals of
+    differences."""
     columns, spread_in_words = comparison.columns, ""
     if any(len(column.values(task)) > 1 for column in columns for task in comparison.tasks()):
         number = _seeds_of_all(comparison) if _has_triangle(comparison) else None
@@ -499,6 +527,7 @@ def legend(comparison: Comparison, intervals: bool = True) -> str:
 
 
 def _differences(comparison: Comparison) -> Iterator[str]:
+    """Yield clauses of the legend that define Δ."""
     columns = comparison.columns
     if comparison.reference:
         yield f"Δ is the difference from {comparison.reference}"
@@ -510,6 +539,7 @@ def _differences(comparison: Comparison) -> Iterator[str]:
 
 
 def _other_settings(comparison: Comparison) -> Iterator[str]:
+    """Yield clauses of the legend on compared columns that differ in further settings, and on mixed columns."""
     columns = comparison.columns
     differing = {
         place: _differing_paths(comparison, place, reference) for place, reference in comparison.against.items()
@@ -528,7 +558,7 @@ def _other_settings(comparison: Comparison) -> Iterator[str]:
 
 
 def _marks(comparison: Comparison) -> Iterator[str]:
-    """Meaning of the signs beside differences, in clauses."""
+    """Yield clauses of the legend that explain the marks after differences."""
     tests = list(comparison.tests.values())
     over_seeds = [test.difference.has_seeds for test in tests]
     if any(over_seeds):
@@ -544,6 +574,7 @@ def _marks(comparison: Comparison) -> Iterator[str]:
 
 
 def _more_training(comparison: Comparison) -> Iterator[str]:
+    """Yield the clause of the legend on settings with more training than others."""
     cells = [
         (column, comparison.more_training(k, t))
         for k, column in enumerate(comparison.columns)
@@ -558,7 +589,7 @@ def _more_training(comparison: Comparison) -> Iterator[str]:
 
 
 def _differing_paths(comparison: Comparison, place: int, reference: int) -> list[str]:
-    """The settings other than tasks (and pruning) in which runs differ from those they are compared with."""
+    """Return the settings other than tasks and pruning in which the runs of a column differ from the reference."""
     runs_column, reference_column = comparison.columns[place], comparison.columns[reference]
     pairs = [
         (runs_column.runs_of(task), reference_column.runs_of(task)) for at, task in comparison.compared() if at == place
@@ -567,7 +598,7 @@ def _differing_paths(comparison: Comparison, place: int, reference: int) -> list
 
 
 def tests_legend(comparison: Comparison) -> str:
-    """The legend of the tests: what each interval and p is over, and how it is computed."""
+    """Return the legend of the table of tests: the source of variance of each interval and p-value, and the method."""
     tests = list(comparison.tests.values())
     questions = [f"{name}: {count}" for name, count in Counter(test.question for test in tests).items()]
     sentences = sorted({test.difference.sentences for test in tests})
@@ -598,7 +629,8 @@ def tests_legend(comparison: Comparison) -> str:
 
 
 def notes(comparison: Comparison) -> list[str]:
-    """Sentences on runs left out, on what the tests cannot show, and on differences without an interval or a test."""
+    """Return sentences on runs that are left out, on what the tests cannot show, and on differences without an interval
+    or a test."""
     unknown = {cell: test.difference.unknown for cell, test in comparison.tests.items()}
     without_error = "The difference of {} has no interval, because {}. Its error cannot be estimated."
     return [
@@ -615,6 +647,7 @@ def notes(comparison: Comparison) -> list[str]:
 
 
 def _reach(comparison: Comparison) -> Iterator[str]:
+    """Yield sentences on tests whose smallest possible p-value is not significant."""
     tests = comparison.tests
     if not tests:
         return
@@ -638,7 +671,7 @@ def _reach(comparison: Comparison) -> Iterator[str]:
 
 
 def _seeds(comparison: Comparison) -> Iterator[str]:
-    """Sentences on what seeds alone could show."""
+    """Yield sentences on conclusions that the number of seeds does not allow."""
     if not comparison.tests:
         return
     numbers = {min(test.difference.seeds) for test in comparison.tests.values()}
@@ -659,7 +692,7 @@ def _seeds(comparison: Comparison) -> Iterator[str]:
 
 
 def _cells_by_reason(comparison: Comparison, reasons: Mapping[tuple[int, str], str]) -> Iterator[tuple[str, str]]:
-    """Each reason with the cells that have it, in words; cells without a reason are left out."""
+    """Yield each reason with a list of its cells in words. Cells with an empty reason are left out."""
     cells = defaultdict(list)
     for (place, task), reason in reasons.items():
         cells[reason].append(f"{task.upper()} in {comparison.columns[place].title}")

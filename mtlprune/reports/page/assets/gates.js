@@ -1,7 +1,7 @@
-// The gates of the chosen head in every run, and how likely chance opens it as often. One that waits is empty until a
-// head is chosen.
+// Show a card with the gates of the chosen head in every run, and the probability that chance opens the head as often.
+// If `waits` is true, the card is empty until the reader chooses a head.
 function gateCard(root, gates, waits) {
-  const fits = (_, column) => !waits || column % 2 === 0;  // beside the first map there is room for three columns
+  const fits = (_, column) => !waits || column % 2 === 0;  // the first screen has room for three columns only
   const titles = gates.sets.map((one) => one.title);
   let at = recall("pruned", titles, 0);
   const first = gates.sets[at];
@@ -38,13 +38,13 @@ function gateCard(root, gates, waits) {
   else show();
 }
 
-// The head that chance explains least is chosen at first, so that the card shows what it can show.
+// Return the head with the smallest p, which the card shows at first as an example.
 function mostTelling(set) {
   const { p } = set.tasks ?? set.labels[0];
   return p.indexOf(Math.min(...p));
 }
 
-// Below the maps, and beside the map of the first screen, where nothing stands until a head is chosen.
+// One card is below the maps. Another one is next to the map of the first screen, and empty until a head is chosen.
 for (const name of data.gates ? ["explorer", "here"] : []) {
   const root = document.getElementById(name);
   if (root) gateCard(root, data.gates, name === "here");

@@ -1,4 +1,4 @@
-// What the chosen head knows best beside its controls, in an encoder that can be chosen.
+// Show the labels that the chosen head identifies best, with the gains over their best controls, in a chosen encoder.
 function browser(root, probes) {
   const [layers, heads] = probes.shape;
   const names = probes.subjects.map((one) => one.name);

@@ -1,11 +1,11 @@
 "use strict";
-// The page is whole without this script. It adds what is known of a chosen head, sorting, CSV, and a mark in the
-// contents. Words go into the page as text only, never as markup.
+// The report is complete without this script. The script adds cards about a chosen head, sorting and CSV of tables, and
+// a mark in the table of contents. It inserts data as text only, never as HTML.
 document.documentElement.classList.add("scripted");
 
 const data = JSON.parse(document.getElementById("data").textContent);
 
-// What is selected stands in the address, so that it can be kept and sent; what it names but is not there is left aside.
+// Selections are stored in the query of the address, so that a reader can keep and share them. Unknown values are ignored.
 const chosen = new URLSearchParams(location.search);
 function remember(key, value) {
   if (value === null) chosen.delete(key);
@@ -29,7 +29,7 @@ const fixed = (value, digits) => (value === null ? "–" : value.toFixed(digits)
 const signed = (value, digits) => (value === null ? "–" : (value > 0 ? "+" : "") + fixed(value, digits));
 const chance = (p) => (p >= 0.0001 ? p.toPrecision(2).replace(/^0\.0+$/, "0") : p.toExponential(0).replace("-", "−"));
 
-// A table of words; numbers to the right from column `texts` on.
+// Make a table of text cells. The cells from column `texts` on are numbers, which are aligned to the right.
 function plainTable(columns, rows, texts) {
   const cell = (tag, value, place) => make(tag, { class: place < texts ? null : "number" }, value);
   const head = make("tr", {}, ...columns.map((value, place) => cell("th", value, place)));
@@ -37,7 +37,7 @@ function plainTable(columns, rows, texts) {
   return make("table", {}, make("thead", {}, head), make("tbody", {}, ...body));
 }
 
-// A choice of options [value, words, group]; those of one group, if they have any, stand below its name.
+// Make a drop-down list of options [value, text, group]. Options with a group are listed below the name of the group.
 function select(name, options, chosen, pick) {
   const box = make("select", { onchange: () => pick(box.value) });
   for (const [value, words, group] of options) {
@@ -52,8 +52,8 @@ const headNames = (layers, heads) => Array.from({ length: layers * heads }, (_, 
 const place = (k, heads) => `Layer ${Math.floor(k / heads) + 1}, head ${(k % heads) + 1}`;
 const sizeOf = (table) => table.dataset.shape.split("x").map(Number);
 
-// The chosen head is marked in every map of as many layers and heads, in tables of cells and in charts with a cell a
-// head, and whoever listens says what is known of it.
+// Mark the chosen head in all maps with the same numbers of layers and heads (HTML tables, and charts with a cell for
+// each head), and let the listeners update their cards.
 const listeners = [];
 function choose(k, shape) {
   const [layers, heads] = shape.split("x").map(Number);
@@ -65,7 +65,7 @@ function choose(k, shape) {
   listeners.forEach((listen) => listen(k, shape));
 }
 
-// Every map of heads is reached by Tab once, walked through by arrows, and chosen from by Enter or a click.
+// Make a map of heads usable by keyboard: Tab reaches the map once, arrows move between heads, and Enter chooses a head.
 function walkable(table) {
   const [layers, heads] = sizeOf(table);
   const cells = [...table.querySelectorAll("[data-k]")];
@@ -97,7 +97,7 @@ function walkable(table) {
 }
 document.querySelectorAll(".heads[data-shape]").forEach(walkable);
 
-// Every command that is printed is copied by a button behind it.
+// Add a button after every command, which copies the command.
 document.querySelectorAll("code.command").forEach((code) => {
   const button = make("button", { type: "button", class: "copy", onclick: async () => {
     if (!navigator.clipboard) return getSelection().selectAllChildren(code);
@@ -107,13 +107,13 @@ document.querySelectorAll("code.command").forEach((code) => {
   code.after(button);
 });
 
-// What is wider than its place says so, and that it scrolls.
+// Mark elements that are wider than their container, so that the style sheet can show that they scroll.
 const wide = new ResizeObserver((entries) => {
   for (const { target } of entries) target.classList.toggle("scrolls", target.scrollWidth > target.clientWidth + 1);
 });
 document.querySelectorAll(".scroll, nav ol").forEach((one) => wide.observe(one));
 
-// Which part is being read, in the contents.
+// Mark the part that is being read in the table of contents.
 const links = new Map([...document.querySelectorAll("nav a")].map((link) => [link.hash.slice(1), link]));
 const watch = new IntersectionObserver((entries) => {
   for (const entry of entries) {

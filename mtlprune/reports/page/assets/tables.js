@@ -1,5 +1,5 @@
-// Every table: a button in each head sorts (numbers by size, words by the alphabet, what is not defined last), one below
-// gives it as CSV.
+// Add buttons to every table. A button in each heading sorts the rows (numbers by size, words alphabetically, undefined
+// values last), and a button below the table saves it as CSV.
 const minus = (words) => words.replace(/−/g, "-");
 const NUMBER = /^[+-]?[\d,]*\.?\d+(e[+-]?\d+)?$/;
 
