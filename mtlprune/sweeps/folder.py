@@ -61,7 +61,7 @@ class Place:
             return False
 
     def unscored(self, splits: Iterable[str]) -> list[str]:
-        """Return the given splits for which a finished cell has no valid results, and dev if its results are damaged."""
+        """Return the given splits without valid results of a finished cell, and dev if its results are damaged."""
         dev = [split for split in self.run.splits() if split == self.run.config.data.dev]
         return [split for split in dict.fromkeys([*dev, *splits]) if self.run.why_damaged(split)]
 
