@@ -40,7 +40,7 @@ _LOOKS = {
 }
 """Format → pattern of the beginning of a file, by which files that are no plain text are recognised."""
 TAG = re.compile(r"O|[BIELSUM][-_]\S+|[A-Z]{2,5}\$?|\W+|_")
-"""Matches typical tags. If all lines have such a tag at the same position, the file contains columns, not plain text."""
+"""Matches typical tags. If all lines have such a tag at the same position, the file has columns and no plain text."""
 BEGIN = 50
 """Number of lines at the beginning of a file that are checked for another format."""
 _TOO_LONG = "gets no constituents, because more than %d words take long; --longest-con N raises this limit"
