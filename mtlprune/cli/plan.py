@@ -49,7 +49,7 @@ def plan(
         typer.Argument(
             metavar="[RUNS|sd=POINTS]",
             help="Finished single-task and joint runs from which the variance is estimated, or the standard "
-            "deviation over seeds of the joint minus the single-task score (sd={SD:g}, if not given).",
+            f"deviation over seeds of the joint minus the single-task score (sd={SD:g}, if not given).",
         ),
     ] = None,
 ) -> None:
