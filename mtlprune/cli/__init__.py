@@ -1,4 +1,4 @@
-"""The command line: commands are imported when somebody asks for them, so that --help answers at once."""
+"""The command line `mtlprune`. The module of a command is imported only when the command is run, for a fast --help."""
 
 import io
 import os
@@ -40,22 +40,25 @@ COMMANDS = {
         "runs": "Pack many runs into a few small files without weights.",
     },
 }
-"""Panel of the help → command → one line. A command is the function, or ``app``, of the module of its name here, or of
-that in FILES."""
+"""Panel of the help → command → one line of help. The command NAME is the function NAME, or ``app``, in the module of
+this package that FILES names, or else in the module NAME."""
 FILES = {"table": "show", "report": "show", "runs": "show"}
 PLAIN: dict[str, Any] = {"add_completion": False, "pretty_exceptions_enable": False, "rich_markup_mode": None}
-"""Whole names of options at any width, and paragraphs wrapped as one."""
+"""Settings of typer with which help never cuts the names of options and wraps each paragraph as a whole."""
 
 
 _ALIAS = ", --data"
-"""A second name of --corpus, which is taken and not listed."""
+"""A second name of the option --corpus, which is accepted but not listed in the help."""
 
 
 class FoldedCommand(TyperCommand):
-    """A command whose help lists arguments, options, and options that few need apart from each other."""
+    """A command whose help has separate lists of arguments, options and rarely needed options."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Answer what click cannot: the help of one analysis, and an option that only compare has."""
+        """Parse arguments, after handling two cases that click cannot: `analyze NAME --help` and `quickstart --seeds`.
+
+        The first prints the help of one analysis, and the second raises an error that names `compare`.
+        """
         if self.name == "analyze" and "--help" in args:
             from mtlprune.cli.analyze import ANALYSES, described, find, say
 
@@ -84,7 +87,7 @@ class FoldedCommand(TyperCommand):
 
 
 class CommandGroup(TyperGroup):
-    """Commands in panels, each of which is imported when somebody asks for it."""
+    """The group of all commands, which imports a command when it is needed and lists commands in panels."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -121,7 +124,7 @@ app = typer.Typer(cls=CommandGroup, no_args_is_help=True, help=QUESTION, **{**PL
 
 
 def _show_version(version_requested: bool) -> None:
-    """Print what a report of a defect needs; torch is imported for nothing else on this path."""
+    """Print the versions that a bug report needs. Torch is imported only for this."""
     if version_requested:
         import platform
 
@@ -147,12 +150,15 @@ def options(
         ),
     ] = False,
 ) -> None:
-    """Read the options that stand before a command."""
+    """Accept the options before a command."""
 
 
 def main() -> None:
-    """Entry point: users' mistakes become one sentence and exit code 2 (3: training broke), never a traceback."""
-    if sys.platform == "win32":  # locks, process groups and writes of whole folders are those of POSIX
+    """Run the command line.
+
+    Errors of users are printed as one sentence without a traceback. The exit code is then 2, or 3 if training diverged.
+    """
+    if sys.platform == "win32":  # we rely on locks, process groups and renaming of folders as POSIX defines them
         print(
             "mtlprune: expected Linux or macOS, found Windows; run mtlprune in the Windows Subsystem for Linux (WSL)",
             file=sys.stderr,
@@ -160,21 +166,21 @@ def main() -> None:
         sys.exit(MISTAKE)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # in every locale, as files are
-    reserve = [bytearray(1 << 22)]  # what it takes to say that memory ran out
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # in every locale, as in files
+    reserve = [bytearray(1 << 22)]  # is freed to print a message after memory ran out
     try:
         load_blas()
         app()
-    except BaseException as error:  # a panic of a library in Rust is no Exception
+    except BaseException as error:  # panics of libraries in Rust do not derive from Exception
         reserve.clear()
         try:
             code, error_shown = exit_code(error), error
             if code is None and (isinstance(error, SystemExit | KeyboardInterrupt) or memory_left()):
                 raise
-            if code is None:  # libraries that no memory is left for fail in many ways
+            if code is None:  # if no memory is left, libraries raise errors of many other types
                 code, error_shown = MISTAKE, MemoryError()
             print(f"mtlprune: {sentence(error_shown)}", file=sys.stderr)
         except MemoryError:
             os.write(2, b"mtlprune: memory ran out\n")
-            os._exit(MISTAKE)  # as nothing more can be made, no traceback either
+            os._exit(MISTAKE)  # an ordinary exit, or a traceback, would need more memory
         sys.exit(code)

@@ -1,4 +1,4 @@
-"""mtlprune analyze: analyses of the same heads, each by its record."""
+"""`mtlprune analyze`: runs the analyses that mtlprune.analyses registers, and writes or prints their results."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def analyze(
 
 
 def _list_analyses() -> str:
-    """A line for each analysis."""
+    """Return one line for each analysis, with its name and its question."""
     lines = []
     for name in ANALYSES:
         try:
@@ -143,8 +143,7 @@ the tables that it writes.
 
 
 def described(analysis: Analysis) -> str:
-    """The help of an analysis: what it does, the options that it takes, its settings with their defaults, and the
-    meaning of every column of its frames."""
+    """Return the help of an analysis: its description, options, settings with defaults, and columns of its frames."""
     lines = [
         re.sub(r"\n +", "\n", analysis.help),
         "",
@@ -162,7 +161,7 @@ def described(analysis: Analysis) -> str:
 
 
 def options_taken(analysis: Analysis) -> list[str]:
-    """The options that have an effect on what an analysis measures."""
+    """Return the names of the options of `mtlprune analyze` that have an effect on an analysis."""
     needs = analysis.needs
     one_split = needs & {"sentences", "scores"} or ("encoders" in needs and not needs & {"splits", "generated"})
     options = {
@@ -218,8 +217,19 @@ def run(
     out: Path | None,
     seed: int = 0,
 ) -> Result:
-    """Measure, write the Result into ``out``, and say what was found; without ``out`` say all of the Markdown.
-    ``given_options``: options that were given, of those that a Request has."""
+    """Run an analysis and return its result.
+
+    With ``out``, the result is written to this folder and its findings are printed. Without ``out``, all tables and
+    findings are printed as Markdown.
+
+    Args:
+        names: runs or encoders.
+        options: settings of the analysis.
+        given_options: options of the command that the user gave, by name. They become fields of the Request.
+
+    Raises:
+        RunError: an option has no effect on the analysis, or the corpora are missing or unsuitable.
+    """
     if unused := [option for option in given_options if option not in options_taken(analysis)]:
         raise RunError(f"analyze {analysis.name}: --{unused[0]} has no effect on this analysis; leave it out")
     corpora = given_options.pop("corpus", [])
@@ -258,7 +268,8 @@ def run(
             Path(path) for path in expanded(seen_from_here(given_options.get("claims")), having="gates.jsonl")
         ]
         given_options.setdefault("split", "test" if "scores" in analysis.needs else "dev")
-        read_names = named_runs if "scores" in analysis.needs else expanded  # others may be given encoders, too
+        # Only analyses of scores require runs. The names given to other analyses may be encoders, which have no folder.
+        read_names = named_runs if "scores" in analysis.needs else expanded
         names = [os.fspath(name) for name in read_names(seen_from_here(names), gated)]
         request = Request(names, options=options, seed=seed, on_status=on_status, on_batch=on_batch, **given_options)
         result = analysis.measure(request)
@@ -267,7 +278,7 @@ def run(
         return result
     write_result(out, result)
     if not gated:
-        result = read(out, analysis.name)  # with the digits that are stored
+        result = read(out, analysis.name)  # read again, so that findings use the rounded numbers of the file
     console().print("\n".join(analysis.show.findings(result)), soft_wrap=True, highlight=False, markup=False)
     return result
 
@@ -281,7 +292,7 @@ def _folder(words: Sequence[str]) -> Path:
 
 
 def _show(results: dict[str, Result], out: Path, formats: Sequence[str], style: Style) -> None:
-    """Write figures and Markdown of Results, without measuring anything again."""
+    """Write the figures and Markdown of results, without measuring anything again."""
     from mtlprune.reports.analyses import write_shown
 
     make_room(out)

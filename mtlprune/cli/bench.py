@@ -1,4 +1,4 @@
-"""mtlprune bench: what training and evaluation cost, compared with plain fine-tuning of the encoder."""
+"""`mtlprune bench`: measures the cost of training and evaluation, compared with plain fine-tuning of the encoder."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def bench(
 
 
 def _table(result: Measured, title: str) -> Table:
-    """Seconds, processor seconds, sentences a second and ratios of steps and of evaluation."""
+    """Build the table with seconds, processor seconds, sentences per second and ratios of training and evaluation."""
     from mtlprune.training.benchmark import BARE, EVALUATION
 
     settings = ", ".join(f"{key} {value}" for key, value in result.settings.items())
@@ -85,6 +85,7 @@ def _table(result: Measured, title: str) -> Table:
 
 
 def _in_words(ratio: Ratio) -> str:
+    """Format a ratio with its lowest and highest round, or only these two if they differ too much."""
     if not ratio.is_steady:
         return f"unsteady: {ratio.lowest_round:.1f} to {ratio.highest_round:.1f}"
     return f"{ratio.value:.2f} ({ratio.lowest_round:.2f} to {ratio.highest_round:.2f})"

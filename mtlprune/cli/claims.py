@@ -1,5 +1,4 @@
-"""mtlprune claims: which heads tasks claim, whether they are the same, and whether other seeds would claim them; in
-words, tables, figures and maps."""
+"""`mtlprune claims`: compares the heads that tasks claim, between tasks and seeds, in tables, figures and maps."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 Palette = Literal["colourblind", "rgb"]
 MAPS, MAPS_INDEX = "maps", "maps.json"
-"""Folder of the maps in --out, and the list of them in it."""
+"""Names of the folder of maps in --out, and of the file in this folder that lists the maps."""
 
 
 def claims(
@@ -115,7 +114,7 @@ def _draw(
     animate: bool = False,
     bare: bool = False,
 ) -> list[str]:
-    """Write all maps and a list of them, in the place of those that an earlier list names; returns notes."""
+    """Write all maps and the list of maps, after removing the maps of an earlier list; return notes to print."""
     from mtlprune.figures.maps import claim_maps, left_out, training_map
     from mtlprune.figures.pictures import gif
     from mtlprune.runs.claims import group
@@ -136,14 +135,14 @@ def _draw(
         "palette": palette,
         "notes": [*shared_notes(run_groups), *absent],
     }
-    with one_writer(out):  # where two commands write the same maps, the last one's stay, all of them
+    with one_writer(out):  # if two commands write maps at the same time, all maps of the last command remain
         if (out / MAPS_INDEX).is_file():
             earlier = [name for entry in read_json(out / MAPS_INDEX)["maps"] for name in entry["files"]]
             remove(out / MAPS_INDEX, *(out / Path(name).name for name in earlier))
         for _, written in files:
             for name, make in written.items():
                 write_bytes(out / name, make())
-        write_json(out / MAPS_INDEX, head | {"maps": entries})  # last, so that it never names what is not there
+        write_json(out / MAPS_INDEX, head | {"maps": entries})  # last, so that it never names a file that is missing
     captions = dict.fromkeys(entry["caption"] for entry in entries if entry.get("caption"))
     return [
         f"{sum(len(pictures) for _, pictures in files)} pictures of {len(files)} maps in {out}; {MAPS_INDEX} lists "
@@ -156,7 +155,7 @@ def _draw(
 def _files(
     gate_map: GateMap, formats: Sequence[str], style: Style, bare: bool = False
 ) -> dict[str, Callable[[], bytes]]:
-    """Name of a file of a map → what makes it."""
+    """Return name of a file → function that renders it, for all files of a map."""
     from mtlprune.figures import pictures
 
     files: dict[str, Callable[[], bytes]] = {

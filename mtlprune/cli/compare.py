@@ -1,4 +1,4 @@
-"""mtlprune compare: single-task against multi-task training on any corpus, the heads that tasks claim, and one page."""
+"""`mtlprune compare`: compares single-task with joint training on any corpus, and writes an HTML report."""
 
 from __future__ import annotations
 
@@ -28,11 +28,12 @@ if TYPE_CHECKING:
     from mtlprune.sweeps.compare import Effort
 
 MOST_JOBS, LEAST_MEMORY = 4, 2e9
-"""Runs at once on a CPU, since more by a thread each make small batches hardly faster; bytes that each may take."""
+"""Largest number of parallel runs on a CPU, because more runs with fewer threads each are hardly faster on small
+batches, and the smallest number of bytes of memory that is reserved for each run."""
 _RUN_MEGABYTES = 3
-"""Of a finished run without its weights."""
+"""Size of a finished run without its weights, in MB."""
 PAGE, TABLE = "report.html", "table.md"
-"""Names in the folder of a comparison."""
+"""Names of the report and the table in the folder of a comparison."""
 
 Jobs = Annotated[
     int | None,
@@ -52,7 +53,7 @@ KeepWeights = Annotated[
     ),
 ]
 MAX_WEIGHT_BYTES = 2e9
-"""Bytes of all weights below which they are kept."""
+"""Largest size of the weights of all runs, in bytes, with which weights are kept by default."""
 
 
 def compare(
@@ -84,7 +85,7 @@ def compare(
 
 @dataclass(frozen=True)
 class ComparisonRequest:
-    """A comparison as a user asks for it."""
+    """The arguments and options that define a comparison, from `mtlprune compare` or `mtlprune quickstart`."""
 
     corpus: Path
     out: Path
@@ -104,14 +105,15 @@ def run(
     keep_weights: bool | None = None,
     slurm: Sequence[str] | None = None,
 ) -> None:
-    """Run what is missing of a comparison, and show the result."""
+    """Run the missing steps of a comparison (training, analyses, report), and print the table of scores."""
     from mtlprune.cli.display import duration, working
     from mtlprune.sweeps.compare import choose_tasks, settings_of
 
     began = time.monotonic()
     if slurm is None and not dry_run:
         refuse_launcher()
-    # In `--tasks pos dep` the second word is the mistake, not that one task cannot be compared.
+    # In `--tasks pos dep` the word dep is read as an override. We check overrides first, because otherwise the error
+    # would be that a single task cannot be compared.
     for override in request.overrides:
         apply_override({}, override)
     make_room(request.out)
@@ -137,13 +139,13 @@ def run(
     terminal.print(weights)
     if dry_run:
         return
-    if not finished:  # what was made of fewer runs is not to be taken for new
+    if not finished:  # results of an earlier call were computed from fewer runs
         remove(request.out / PAGE, request.out / TABLE)
         for folder in (ANALYSES, PROBES):
             shutil.rmtree(request.out / folder, ignore_errors=True)
     for place in (request.out, sweep.root):
         remove_halves(place)
-    sweep.write_index()  # the first file of all, because a comparison that was stopped is recognised by it
+    sweep.write_index()  # the first file that is written, because `_check_place` recognises a stopped comparison by it
     write_text(request.out / FILE, yaml.safe_dump(tree, sort_keys=False, allow_unicode=True))
     if slurm is not None:
         submit_cells(sweep, sweep.cells, slurm, jobs, terminal)
@@ -169,7 +171,7 @@ def run(
 
 
 def _heads(request: ComparisonRequest) -> int:
-    """The number of the encoder's heads. Raises EncoderError, ConfigError: settings that cannot be used."""
+    """Return the number of the encoder's heads. Raises EncoderError or ConfigError if the settings are invalid."""
     from mtlprune.config.config import load_config
     from mtlprune.encoder.model import Encoder
 
@@ -179,7 +181,11 @@ def _heads(request: ComparisonRequest) -> int:
 
 
 def _jobs(sweep: Sweep) -> int:
-    """Runs at once: as many as GPUs, or as cores and memory allow. Raises RunError: a device that is not here."""
+    """Return the default number of parallel runs: the number of GPUs, or as many as cores and memory allow.
+
+    Raises:
+        RunError: the device of the settings is not available.
+    """
     from mtlprune.sweeps.pool import cores, visible_gpus
     from mtlprune.sweeps.times import rough_memory
     from mtlprune.training.hardware import resolve_auto
@@ -192,14 +198,19 @@ def _jobs(sweep: Sweep) -> int:
 
 
 def _check_place(out: Path, sweep: Sweep, tree: dict[str, Any]) -> bool:
-    """True where all runs are done. Raises RunError: ``out`` holds something else, or what cannot be gone on with."""
+    """Return True if all runs of a comparison are done.
+
+    Raises:
+        RunError: ``out`` contains other files or another comparison, or it is a comparison that cannot be continued.
+    """
     from mtlprune.sweeps.folder import INDEX, read_index
     from mtlprune.sweeps.pool import states
 
     indexed = (sweep.root / INDEX).is_file()
-    is_resumed = indexed or ((out / FILE).is_file() and read_yaml(out / FILE) == tree)  # the index may be written anew
-    # A process that was killed before it wrote the index leaves at most halves of files, the corpus of a quickstart and
-    # an empty folder of runs; whatever else lies there is somebody's.
+    # Without the index, which can be restored, a comparison with the same sweep is continued, too.
+    is_resumed = indexed or ((out / FILE).is_file() and read_yaml(out / FILE) == tree)
+    # A process that is killed before it writes the index leaves at most partial files, the corpus of a quickstart and
+    # an empty folder of runs. All other files belong to somebody else.
     beginnings = {"corpus", *(partial.name for partial in halves(out)), *([] if _holds_more(sweep.root) else [RUNS])}
     foreign = sorted({path.name for path in out.iterdir()} - beginnings) if out.is_dir() else []
     if foreign and not is_resumed:
@@ -222,12 +233,12 @@ def _check_place(out: Path, sweep: Sweep, tree: dict[str, Any]) -> bool:
 
 
 def _holds_more(folder: Path) -> bool:
-    """True where a folder holds anything but halves of files that a killed process was writing."""
+    """Return True if a folder contains anything but partial files that a killed process was writing."""
     return folder.exists() and (not folder.is_dir() or {*folder.iterdir()} != {*halves(folder)})
 
 
 def _describe_changes(out: Path, tree: dict[str, Any]) -> str:
-    """In what the comparison in ``out`` differs from the one that ``tree`` asks for."""
+    """Describe how the settings of the comparison in ``out`` differ from those of the sweep in ``tree``."""
     from mtlprune.config import find_config, merged, read_tree
     from mtlprune.config.config import build_config
     from mtlprune.runs.settings import changes
@@ -247,7 +258,10 @@ def _describe_changes(out: Path, tree: dict[str, Any]) -> str:
 
 
 def _fate_of_weights(sweep: Sweep, keep: bool | None) -> tuple[bool, str]:
-    """Whether the weights are kept, and a line that says so, because without them no seed can be added."""
+    """Decide whether weights are kept, and return the decision with a line that reports it.
+
+    The line matters because seeds cannot be added to a comparison whose weights were removed.
+    """
     from mtlprune.sweeps.times import shape_of
 
     size = sum(4.0 * shape_of(cell.config.encoder.name).weights for cell in sweep.cells.values())
@@ -263,7 +277,7 @@ def _fate_of_weights(sweep: Sweep, keep: bool | None) -> tuple[bool, str]:
 
 
 def _measure(sweep: Sweep, comparison: ComparisonRequest, jobs: int, terminal: Console) -> list[str]:
-    """Make the Results that are missing, side by side; returns notes on what could not be asked."""
+    """Run the analyses whose results are missing, in parallel, and return notes on tasks that are left out."""
     from mtlprune.analyses.analysis import find
     from mtlprune.cli.display import working
     from mtlprune.sweeps.pool import cores
@@ -286,7 +300,8 @@ def _measure(sweep: Sweep, comparison: ComparisonRequest, jobs: int, terminal: C
 
         waits = working(", ".join(find(name).title for name in left), terminal)
         with waits, processes(jobs, threads) as pool:
-            # An analysis that goes over runs in processes waits for them here, all others are one task of the pool.
+            # An analysis that distributes its runs over the pool is run in this process, which waits for them. Every
+            # other analysis is one task of the pool.
             shared = [name for name in left if "processes" in find(name).needs]
             tasks = [pool.submit(_measure_one, name, *left[name]) for name in left if name not in shared]
             for name in shared:
@@ -299,7 +314,10 @@ def _measure(sweep: Sweep, comparison: ComparisonRequest, jobs: int, terminal: C
 def _requests(
     sweep: Sweep, request: ComparisonRequest, notes: list[str]
 ) -> Iterator[tuple[str, tuple[Path, dict[str, Any]]]]:
-    """Analysis → folder of its Result, and its Request in parts; those that take longest first."""
+    """Yield (analysis, (folder of its result, fields of its Request)), with the slowest analyses first.
+
+    Notes on tasks that an analysis leaves out are appended to ``notes``.
+    """
     from mtlprune.analyses.heads.claims import ClaimsOptions
     from mtlprune.analyses.heads.cross import CrossOptions
     from mtlprune.analyses.probes import ATTENTION, CENTROID, ProbeOptions
@@ -351,7 +369,7 @@ def _requests(
 def _measure_one(
     name: str, folder: Path, threads: int, request: dict[str, Any], pool: ProcessPoolExecutor | None = None
 ) -> str:
-    """Make one Result; returns a line that reports it."""
+    """Run one analysis, write its result, and return a line that reports it."""
     import torch
 
     from mtlprune.analyses.analysis import Request, find
@@ -365,7 +383,10 @@ def _measure_one(
 
 
 def _show(sweep: Sweep, request: ComparisonRequest, notes: Sequence[str]) -> str:
-    """Write table and page, where they are not there; returns the table, on a terminal after a narrow one."""
+    """Write the table and the report if one of them is missing, and return the table as Markdown.
+
+    On a terminal that is too narrow for the table, a narrow table precedes it.
+    """
     from mtlprune.cli.show import gold_of, keep_majority, majority_of, with_narrow_tables
     from mtlprune.reports.page import Choices, Sources, report
     from mtlprune.reports.scores.comparisons import compare as compare_runs

@@ -1,4 +1,4 @@
-"""The terminal, options that commands share, and which exceptions are users' mistakes: one sentence, no traceback."""
+"""Shared by all commands: options, printing to the terminal, and errors as one sentence without a traceback."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from mtlprune.runs.results import Result
 
 _PAPER_POINTS = 8
-"""Size of words in figures of a paper."""
+"""Font size in points of figures for a paper (option --width)."""
 ADVANCED = "Further options"
-"""Panel of the help for options that few need."""
+"""Panel of the help with rarely needed options."""
 Overrides = Annotated[
     list[str] | None, typer.Argument(metavar="KEY.PATH=VALUE", help="Settings that override settings of the file.")
 ]
@@ -78,14 +78,14 @@ Width = Annotated[
 
 
 def paper_style(width: float | None) -> Style:
-    """The look of figures: as they come; or for a paper so many centimetres wide, untitled, with words of 8 points."""
+    """Return the style of figures: the default, or for a width in centimetres no titles and 8-point text."""
     from mtlprune.figures.charts import PLAIN, Style
 
     return PLAIN if width is None else Style(width, _PAPER_POINTS, title=False)
 
 
 def chosen_formats(formats: str, formats_known: Sequence[str]) -> list[str]:
-    """The parts of ``--format``. Raises MtlpruneError at one that is not known."""
+    """Split the value of ``--format`` at commas. Raises MtlpruneError for an unknown format."""
     format_names = list(dict.fromkeys(part.strip() for part in formats.split(",")))
     if unknown := [part for part in format_names if part not in formats_known]:
         raise MtlpruneError(f"--format: expected some of {', '.join(formats_known)}, found {unknown[0]!r}")
@@ -93,14 +93,21 @@ def chosen_formats(formats: str, formats_known: Sequence[str]) -> list[str]:
 
 
 def seen_from_here(runs: Sequence[str | Path] | None) -> list[Path]:
-    """Runs below the working directory by their paths from there, others as given, as tables and pages name them."""
+    """Make paths below the working directory relative to it and leave others unchanged, as tables and reports show
+    paths."""
     return [Path(from_here(str(run))) for run in runs or ()]
 
 
 def named_runs(runs: Sequence[str | Path], having: str = "", left_out: list[str] | None = None) -> list[RunFolder]:
-    """The runs that a command is given, as they were written: the one way in which commands read such an argument.
-    ``having``: as of ``sweeps.folder.expanded``, as is ``left_out``. Raises RunError: nothing is there, or something
-    damaged."""
+    """Open the runs that the RUNS arguments of a command stand for. All commands read RUNS with this function.
+
+    Args:
+        having: as in ``sweeps.folder.expanded``.
+        left_out: as in ``sweeps.folder.expanded``.
+
+    Raises:
+        RunError: a run does not exist or is damaged.
+    """
     from mtlprune.runs.folder import RunFolder
     from mtlprune.sweeps.folder import expanded
 
@@ -108,17 +115,17 @@ def named_runs(runs: Sequence[str | Path], having: str = "", left_out: list[str]
 
 
 def next_command(terminal: Console, *words: object) -> None:
-    """Say which command comes next, as it can be pasted."""
+    """Print the command that the user may want to run next, quoted so that it can be pasted."""
     terminal.print(f"next: {command(*words)}", soft_wrap=True)
 
 
 def resume_hint() -> str:
-    """The hint after this process was stopped."""
+    """Return the hint that is printed after this process was stopped."""
     return f"run the same command again to continue: {command(*sys.argv[1:])}"
 
 
 def console(stderr: bool = False) -> Console:
-    """The terminal; into files and pipes, lines are as long as they need to be."""
+    """Return the terminal. If the output is a file or pipe, tables may be up to 240 characters wide."""
     from mtlprune.cli.terminal import PlainConsole
 
     terminal = PlainConsole(stderr=stderr, highlight=False, markup=False)
@@ -128,7 +135,7 @@ def console(stderr: bool = False) -> Console:
 
 
 def new_table(title: str | None, *columns: str) -> Table:
-    """An empty table; columns whose names begin with > are of numbers, to the right."""
+    """Return an empty table. Columns whose names begin with > are right-aligned, for numbers."""
     from rich.table import Table
 
     table = Table(title=title, title_justify="left")
@@ -138,17 +145,19 @@ def new_table(title: str | None, *columns: str) -> Table:
 
 
 def say(text: object, nl: bool = True) -> None:
-    """Print text as it is, but for signs that steer a terminal."""
+    """Print text to standard output, with control characters made visible."""
     typer.echo(printable_lines(str(text)), nl=nl)
 
 
 TABLE = re.compile(r"(?:^\|.*\n)+", re.MULTILINE)
-"""A table in Markdown."""
+"""Matches a table in Markdown."""
 
 
 def show_document(text: str) -> None:
-    """Print Markdown: on a terminal with its tables drawn, elsewhere as it is, so that it can be kept in a file. Tables
-    with words wider than the terminal are left out, because cut numbers mislead."""
+    """Print Markdown, rendered on a terminal and unchanged elsewhere, so that it can be redirected to a file.
+
+    On a terminal, tables that are too wide are left out, because truncated numbers would mislead.
+    """
     terminal = console()
     if not terminal.is_terminal:
         return say(text, nl=False)
@@ -162,27 +171,27 @@ def show_document(text: str) -> None:
 
 
 def _least_width(table: str) -> int:
-    """Letters of the longest word of each column, with the room between columns."""
+    """Return the smallest width of a Markdown table: the longest word of each column, and the space between columns."""
     header, _, *rows = ([cell.split() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in table.splitlines())
     return sum(2 + max(map(len, itertools.chain(*column)), default=0) for column in zip(header, *rows, strict=True))
 
 
 def show_result(analysis: Analysis, result: Result) -> None:
-    """Print all that an analysis found; on a terminal, whose last lines are what is read first, findings come last."""
+    """Print the tables and findings of an analysis. On a terminal findings come last, because its end is visible."""
     from mtlprune.reports.analyses import markdown
 
     show_document(markdown(analysis, result, findings_last=console().is_terminal))
 
 
 def warn_unfinished(run: RunFolder, terminal: Console) -> None:
-    """Say so where a run is not trained to its end."""
+    """Print a warning if a run is not trained to its end."""
     if not run.is_finished():
         terminal.print(f"warning: {run.path} has not finished training; its best weights so far are used")
 
 
 @contextlib.contextmanager
 def shown_log(terminal: Console) -> Iterator[None]:
-    """Print what the library logs meanwhile, a line each."""
+    """Print the log messages of mtlprune to a terminal while the context is active."""
     log = logging.getLogger("mtlprune")
     lines, level = _Lines(terminal), log.level
     log.addHandler(lines)
@@ -217,18 +226,18 @@ _ADVICE = {
     **dict.fromkeys((errno.EMFILE, errno.ENFILE), "; raise the limit on open files (ulimit -n)"),
     errno.EAGAIN: ", such as another thread; free some memory, or raise the limit on processes (ulimit -u)",
 }
-"""Number of a system error → what to do."""
+"""Number of a system error → advice that is appended to its message."""
 
 
 def exit_code(error: BaseException) -> int | None:
-    """2 for what the user can mend, 3 for a training that broke, None for a defect of ours."""
+    """Return the exit code for an error: 2 if the user can correct it, 3 if training diverged, None for a bug."""
     if isinstance(error, MtlpruneError):
         return error.exit_code
     return MISTAKE if isinstance(error, OSError) or out_of_memory(error) or system_refusal(error) else None
 
 
 def sentence(error: BaseException) -> str:
-    """The error as one line, safe to print."""
+    """Return the message of an error as one line without control characters."""
     if out_of_memory(error):
         text = "memory ran out; make batches smaller (train.batch_tokens), free some memory, or use a larger machine"
     elif not isinstance(error, MtlpruneError) and (refused := system_refusal(error)) and refused.strerror:

@@ -1,4 +1,4 @@
-"""mtlprune data: build corpora of anyone's files and of known sources; merge, check, show and export them."""
+"""`mtlprune data`: builds corpora from files or known sources, and merges, checks, shows and exports corpora."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 Splits = Mapping[str, Iterable[Sentence]]
 Built = tuple[Splits, dict[str, Any]]
-"""Sentences by split; and what corpus.json says of them, with the layers that are in two sets of labels, ``mixed``."""
+"""Sentences by split, and the entries of corpus.json. The entry ``mixed`` lists layers in which sources use different
+sets of labels."""
 
 _EXAMPLES = """\b
 Your own files (docs/guides/your_data.md):
@@ -44,7 +45,15 @@ def print_to_stderr(line: str) -> None:
 
 
 def store(splits: Splits, out: Path, mixed: Collection[str] = (), **record: Any) -> Corpus:
-    """Save a corpus, and say what it has and what can be done with it; ``mixed`` layers are in two sets of labels."""
+    """Save a corpus, and print its size, its layers, remarks and the next command.
+
+    Args:
+        mixed: layers in which sources use different sets of labels, so that they are not suggested as tasks.
+        record: entries of corpus.json, and ``overwrite``.
+
+    Raises:
+        CorpusError: there are no sentences.
+    """
     splits = {split: sentences for split, sentences in splits.items() if sentences}
     if not splits:
         raise CorpusError(f"{record['name']}: expected sentences, found none; check the source files")
@@ -77,7 +86,11 @@ def store(splits: Splits, out: Path, mixed: Collection[str] = (), **record: Any)
 
 
 def remarks(corpus: Corpus, splits: Splits) -> list[str]:
-    """Lines about oddities of a corpus, whose sentences are given too, and of the scores on it."""
+    """Return remarks about oddities of a corpus and of the scores on it, one line each.
+
+    Args:
+        splits: the sentences of the corpus by split.
+    """
     from mtlprune.corpora.build import remarks as oddities
     from mtlprune.evaluation.scores import foreign_punctuation
 
@@ -107,7 +120,7 @@ _TAKES: dict[str, frozenset[str]] = {
     "machamp": frozenset({"repair", "name", "licence"}),
     "grammar": frozenset({"train", "dev", "test", "seed", "reflexives"}),
 }
-"""Format, or known corpus → the options that say something of it."""
+"""Format or known corpus → the options of `mtlprune data build` that have an effect with it."""
 _FILES_HELP = "Files, folders or 'a*pattern' to read, or corpora to merge. The name of a format may come first."
 
 
@@ -209,7 +222,7 @@ def build(
     The names ewt5, masc, gum and ontonotes5, each before a FOLDER with downloaded files, build known corpora, and
     grammar generates a corpus.
     """
-    # At the beginning of a function its only names are its parameters, which here are the options.
+    # At the beginning of a function, locals() contains only its parameters, which here are the options.
     parameters = {key: value for key, value in locals().items() if key not in ("files", "out", "overwrite")}
     options = {key: value for key, value in parameters.items() if value not in (None, []) and value is not False}
     check_free(out, overwrite)
@@ -226,8 +239,13 @@ def build(
 
 
 def _kind(files: list[str], options: dict[str, Any]) -> tuple[str, list[str]]:
-    """The format, and the files without its name. Files that say by their names which split they are become
-    ``options``. Raises CorpusError where there is no file to know it from."""
+    """Determine the format, and return it with the remaining files.
+
+    Files whose names contain the name of a split are moved to the option of this split in ``options``.
+
+    Raises:
+        CorpusError: there is no file from which the format can be detected, or the files contradict --split or --seed.
+    """
     from mtlprune.corpora.build import by_split
     from mtlprune.corpora.formats.guess import guess_format
     from mtlprune.corpora.formats.rows import of_rows
@@ -263,13 +281,14 @@ def _kind(files: list[str], options: dict[str, Any]) -> tuple[str, list[str]]:
 
 
 def _first(name: str) -> Path:
+    """Return a folder, or the first file that a pattern matches."""
     from mtlprune.corpora.build import expand
 
     return Path(name) if Path(name).is_dir() else expand([name])[0]
 
 
 def _read(kind: str, files: Sequence[str], options: Mapping[str, Any]) -> Built:
-    """Read files of a format. Raises CorpusError, at an unreadable sentence with the option that helps."""
+    """Read files of a format. Raises CorpusError, which for an unreadable sentence mentions --skip-bad."""
     from mtlprune.corpora.build import SHARES, LeftOut, cut, read_files, with_own_ids
     from mtlprune.corpora.formats.hub import read_dataset
 
@@ -301,7 +320,7 @@ def _read(kind: str, files: Sequence[str], options: Mapping[str, Any]) -> Built:
 
 
 def _tell_once() -> Callable[[str], None]:
-    """A function that tells a line of a file, and of further files only what is new."""
+    """Return a function that prints a remark on a file, unless it has printed the same remark on another file."""
     messages_told = set[str]()
 
     def note(line: str) -> None:
@@ -313,7 +332,7 @@ def _tell_once() -> Callable[[str], None]:
 
 
 def _reader(kind: str) -> Callable[..., Iterable[Sentence]]:
-    """The reader of one file of a format."""
+    """Return the function that reads one file of a format."""
     from mtlprune.corpora.formats import brackets, columns, conllu, hub, jsonl, rows
     from mtlprune.corpora.formats.guess import guess_columns
 
@@ -341,17 +360,18 @@ def _reader(kind: str) -> Callable[..., Iterable[Sentence]]:
     return read
 
 
-# -- corpora that are known --------------------------------------------------------------------------------------------
+# -- known corpora -----------------------------------------------------------------------------------------------------
 
 
 def _one_folder(kind: str, files: Sequence[str]) -> Path:
+    """Return the only argument. Raises CorpusError for none or several."""
     if len(files) != 1:
         raise CorpusError(f"{kind}: expected one folder with the sources, found {', '.join(files) or 'none'}")
     return Path(files[0])
 
 
 def ewt5(files: Sequence[str], options: Mapping[str, Any]) -> Built:
-    """Join Universal Dependencies, Universal NER and PropBank."""
+    """Build EWT5 from Universal Dependencies, Universal NER and PropBank."""
     from mtlprune.corpora.ewt5 import LICENCE, build_ewt5, ewt5_files
 
     sources = _one_folder("ewt5", files)
@@ -360,7 +380,7 @@ def ewt5(files: Sequence[str], options: Mapping[str, Any]) -> Built:
 
 
 def ontonotes5(files: Sequence[str], options: Mapping[str, Any]) -> Built:
-    """Read CoNLL-2012 files with words, and dependencies from elsewhere."""
+    """Build OntoNotes 5 from CoNLL-2012 files with words, and from dependencies of another source."""
     from mtlprune.corpora.ontonotes5 import build_ontonotes5
 
     sources, dep = _one_folder("ontonotes5", files), options.get("dep")
@@ -393,7 +413,7 @@ def grammar(files: Sequence[str], options: Mapping[str, Any]) -> Built:
 
 
 def merge(files: Sequence[str], options: Mapping[str, Any]) -> Built:
-    """Join the layers of sentences with equal words, split by split, and append the others."""
+    """Join the layers of sentences with equal words in the same split of corpora, and append all other sentences."""
     from mtlprune.corpora.build import merge as merge_corpora
 
     loaded = {path: load_corpus(Path(path)) for path in files}
@@ -409,7 +429,7 @@ def merge(files: Sequence[str], options: Mapping[str, Any]) -> Built:
 
 
 def masc(files: Sequence[str], options: Mapping[str, Any]) -> Built:
-    """Join trees and names of MASC 1 and roles of PropBank."""
+    """Build MASC from the trees and named entities of MASC 1 and the roles of PropBank."""
     from mtlprune.corpora.masc import LICENCE, build_masc
 
     splits, digests, left_out = build_masc(_one_folder("masc", files), print_to_stderr)
@@ -417,8 +437,11 @@ def masc(files: Sequence[str], options: Mapping[str, Any]) -> Built:
 
 
 def machamp(files: Sequence[str], options: Mapping[str, Any]) -> Built:
-    """Read the data sets of a MaChAmp configuration: tasks of words (seq, seq_bio, dependency) and of whole sentences
-    (classification, regression, multiclas)."""
+    """Read the data sets of a MaChAmp configuration.
+
+    Supported tasks are seq, seq_bio and dependency (over words), and classification, regression and multiclas (over
+    whole sentences).
+    """
     from mtlprune.corpora.machamp import build_machamp
 
     splits, mixed, record = build_machamp(_one_folder("machamp", files), options.get("repair", False), print_to_stderr)
@@ -442,10 +465,10 @@ _BUILDERS: dict[str, Callable[[Sequence[str], Mapping[str, Any]], Built]] = {
     "machamp": machamp,
     "grammar": grammar,
 }
-"""What is no format of files → its builder, by the files and options that are given."""
+"""Name that is not a format of files → function that builds the corpus from files and options."""
 
 
-# -- look at them ------------------------------------------------------------------------------------------------------
+# -- check, show and export --------------------------------------------------------------------------------------------
 
 
 @app.command(short_help="Check for changed files, and count sentences, words and labels.")
@@ -493,7 +516,7 @@ def _counts_table(counts: Mapping[str, Any]) -> Table:
 
 
 def _numbers(counts: Mapping[str, Any]) -> dict[str, int]:
-    """Counts by title, those of labels and of further layers too: "entities PER", "chunk: entities NP"."""
+    """Flatten counts to title → number, with titles such as "entities PER", or "chunk: entities NP" (other layers)."""
     numbers: dict[str, int] = {}
     for key, value in counts.items():
         title = _TITLES.get(key, key)

@@ -1,5 +1,7 @@
-"""Output of a terminal: one sentence with all its layers, the answer to Ctrl-C; and while
-something runs a bar on a terminal, elsewhere a line an epoch or evaluation."""
+"""Output on a terminal: a sentence with all its layers, progress bars, and the reaction to Ctrl-C.
+
+If the output is no terminal, progress is reported in lines instead of bars.
+"""
 
 from __future__ import annotations
 
@@ -38,8 +40,10 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @contextlib.contextmanager
 def interruption(terminal: Console) -> Iterator[Callable[[], bool]]:
-    """Yield a function that is true after a signal to stop, which the terminal answers; a second signal raises
-    KeyboardInterrupt at once."""
+    """Yield a function that returns True after SIGINT or SIGTERM, so that training can stop after an update.
+
+    The signal is acknowledged on the terminal. A second signal raises KeyboardInterrupt at once.
+    """
     signals: list[int] = []
 
     def answer(number: int, frame: FrameType | None) -> None:
@@ -49,7 +53,7 @@ def interruption(terminal: Console) -> Iterator[Callable[[], bool]]:
         name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
         terminal.print(f"{name}: stopping after this update; press Ctrl-C again to stop at once", soft_wrap=True)
 
-    caught = _SIGNALS if threading.current_thread() is threading.main_thread() else ()  # elsewhere none can be caught
+    caught = _SIGNALS if threading.current_thread() is threading.main_thread() else ()  # only there Python allows it
     before = {number: signal.signal(number, answer) for number in caught}
     try:
         yield lambda: bool(signals)
@@ -59,11 +63,11 @@ def interruption(terminal: Console) -> Iterator[Callable[[], bool]]:
 
 
 _TITLES = {"spans": "Entities", "brackets": "Tree", "frames": "Roles"}
-_TREE_WIDTH = 100  # a bracket that fits is one line
+_TREE_WIDTH = 100  # a bracket that fits into this width is printed on one line
 
 
 def print_sentence(console: Console, sentence: Sentence, split: str) -> None:
-    """A table with a row a word, the tree, the entities and the roles; unknown layers are named as such."""
+    """Print a table with one row per word, then trees, spans, roles and labels, and the names of missing layers."""
     console.print(Text(f"{sentence.id} ({split})", style="bold"), soft_wrap=True)
     console.print(Text(" ".join(sentence.words)), soft_wrap=True)
     console.print(_word_table(sentence))
@@ -122,7 +126,7 @@ def _word_table(sentence: Sentence) -> Table:
 
 
 def _tree_lines(tree: str, depth: int = 1) -> list[str]:
-    """Indented lines of a tree in brackets: what fits on a line stays on one."""
+    """Split a bracketed tree into indented lines. A bracket that fits into the width is not split."""
     if tree.count("(") == 1 or len(tree) + 2 * depth <= _TREE_WIDTH:
         return ["  " * depth + tree]
     label, _, inner = tree[:-1].partition(" ")
@@ -149,7 +153,7 @@ MINUTE = 60.0
 
 @contextlib.contextmanager
 def progress_shown(progress: Progress) -> Iterator[None]:
-    """Draw progress on a terminal; elsewhere print where it stands once a minute, so that no work looks like a hang."""
+    """Draw a progress bar on a terminal; elsewhere print the progress once a minute, so that work never looks stuck."""
     ended, began = threading.Event(), time.monotonic()
 
     def report() -> None:
@@ -161,8 +165,8 @@ def progress_shown(progress: Progress) -> Iterator[None]:
                 progress.console.print(line, soft_wrap=True)
 
     if progress.disable:
-        # `Thread.start` waits for the thread to say that it began, which with too little memory never happens
-        with contextlib.suppress(RuntimeError):  # the system has no thread left: then nothing is printed
+        # `Thread.start` waits until the thread reports that it has started, which with too little memory never happens.
+        with contextlib.suppress(RuntimeError):  # the limit on threads is reached, so no progress is printed
             _thread.start_new_thread(report, ())
     try:
         with progress:
@@ -173,7 +177,7 @@ def progress_shown(progress: Progress) -> Iterator[None]:
 
 @contextlib.contextmanager
 def working(words: str, terminal: Console | None = None) -> Iterator[None]:
-    """Show what is under way and for how long, where no steps can be counted."""
+    """Show a description of the current work and the elapsed time, for work whose steps cannot be counted."""
     terminal = terminal or console(stderr=True)
     columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
     progress = Progress(*columns, console=terminal, transient=True, disable=not terminal.is_terminal)
@@ -186,15 +190,16 @@ def working(words: str, terminal: Console | None = None) -> Iterator[None]:
 def count_steps(
     total: int | None = None, counter: str = "{task.description}", bar: Console | None = None
 ) -> Iterator[tuple[Callable[..., None], Callable[..., None]]]:
-    """A bar on a terminal, where it leaves nothing; elsewhere a line for each part, once a step of it is done.
+    """Show a bar that counts steps. It disappears at the end, and without a terminal each part prints one line instead.
 
     Args:
-        total: steps; None where unknown.
-        counter: what is counted, in words.
-        bar: where it is drawn; standard error if not given.
+        total: number of steps, if known.
+        counter: description of the steps.
+        bar: console for the bar (standard error, if not given).
 
     Yields:
-        what says which part is under way (and how many steps it has), and what counts a step (or so many) of it.
+        Two functions. The first starts a part, with its description and optionally its number of steps. The second
+        counts one step, or a number of steps, of the current part.
     """
     bar = bar or console(stderr=True)
     lines: list[str] = []
@@ -216,7 +221,7 @@ def count_steps(
 
 
 def _in_line(losses: Mapping[str, float]) -> str:
-    """Task and loss, side by side."""
+    """Format the losses of tasks in one line."""
     return "  ".join(f"{task} {loss:.3f}" for task, loss in losses.items())
 
 
@@ -224,14 +229,14 @@ _UNITS = {"days": 86_400, "h": 3600, "min": 60}
 
 
 def duration(seconds: float) -> str:
-    """A time with its unit: 40 s, 2.5 min, 12 h, 10 days."""
+    """Format seconds as a time with a suitable unit: 40 s, 2.5 min, 12 h, 10 days."""
     unit, size = next(((unit, size) for unit, size in _UNITS.items() if seconds >= 1.5 * size), ("s", 1))
     number = seconds / size
     return f"{number:,.0f} {unit}" if size == 1 or number >= 9.95 else f"{number:.1f}".removesuffix(".0") + f" {unit}"
 
 
 class Watch:
-    """One short line an evaluation; on a terminal also a bar over all updates, above which these lines scroll by."""
+    """Shows the progress of training: one line per evaluation, and on a terminal also a bar over all updates."""
 
     def __init__(self, terminal: Console) -> None:
         self.terminal, self.losses = terminal, dict[str, float]()
@@ -249,19 +254,19 @@ class Watch:
         self.bar = self.progress.add_task("loading …", total=None, status="")
 
     def move(self, event: Event, description: str, status: str = "") -> None:
-        """Move the bar; each task's last loss stands beside it."""
+        """Move the bar, and show the latest loss of each task next to it."""
         self.losses |= event.losses
         status_text, step = f"loss {_in_line(self.losses)}{status}", event.progress.step
         self.progress.update(self.bar, description=description, completed=step, total=event.total, status=status_text)
 
     def time_left(self) -> str:
-        """Time left by the speed of the last minutes, "; 2.1 min left"; "" where it is not known."""
+        """Return the time left at the speed of the last minutes, such as "; 2.1 min left", or "" if it is unknown."""
         seconds = self.progress.tasks[self.bar].time_remaining
         return "" if seconds is None else f"; {duration(seconds)} left"
 
 
 class TrainingWatch(Watch):
-    """A line an evaluation of a training; losses, time left and the best score beside the bar."""
+    """Callback of training: one line per evaluation, and a bar with losses, time left and the best score."""
 
     def __init__(self, terminal: Console, train: TrainConfig) -> None:
         super().__init__(terminal)
@@ -285,7 +290,7 @@ class TrainingWatch(Watch):
 
 
 class PretrainingWatch(Watch):
-    """A line an evaluation of a pretraining; time left and losses beside the bar."""
+    """Callback of pretraining: one line per evaluation, and a bar with losses and time left."""
 
     def __call__(self, event: Event) -> None:
         step = event.progress.step
@@ -295,7 +300,7 @@ class PretrainingWatch(Watch):
 
 
 def _measured(line: Mapping[str, Any]) -> str:
-    """The numbers of an evaluation, in a line."""
+    """Format the numbers of an evaluation in pretraining in one line."""
     parts = {"loss": "loss", "uas_single": "UAS", "uas_best": "UAS by relation", "pairs": "pairs"}
     parts |= {"twonn_mean": "TwoNN"}
     present_values = {name: line[key] for key, name in parts.items() if line.get(key) is not None}
@@ -303,7 +308,10 @@ def _measured(line: Mapping[str, Any]) -> str:
 
 
 def open_heads(gates: GateLine) -> str:
-    """Open heads of each gate set, and how many a sample is expected to open: 41 (expected 43.2) of 72 heads open."""
+    """Format the number of open heads of each gate set: "41 (expected 43.2) of 72 heads open".
+
+    The expected number, over random samples of the gates, is shown only if it differs.
+    """
     counts = []
     for name, count in gates["open"].items():
         expected = gates["expected"][name]
@@ -313,5 +321,5 @@ def open_heads(gates: GateLine) -> str:
 
 
 def number_of_heads(gates: GateLine) -> int:
-    """L · A"""
+    """Return the number of all heads, L · A."""
     return sum(len(layer) for layer in next(iter(gates["gates"].values())))

@@ -1,4 +1,4 @@
-"""mtlprune encoders: families of encoders, and what a name or folder is."""
+"""`mtlprune encoders`: lists the families of encoders, or describes the encoder at a name or folder."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""mtlprune evaluate: score trained runs on a split."""
+"""`mtlprune evaluate`: scores the best weights of runs on a split and writes scores, counts and predictions."""
 
 from __future__ import annotations
 
@@ -83,14 +83,15 @@ def _evaluate(
     from mtlprune.training.evaluation import evaluate_run
 
     if predictions is not None:
-        make_folder(predictions)  # before the work, which would be lost if they had no place
+        make_folder(predictions)  # first, so that a folder that cannot be created fails before the scoring
     warn_unfinished(folder, terminal)
     result, gold, name = evaluate_run(folder, split, best=best, data=data, device=device)
     config = folder.config
     for task in config.tasks:
         if task not in result.scores:
             terminal.print(f"{task}: no sentence of {split} has this layer, so it has no score")
-    table = new_table(f"{folder.path}: {name}", "task", "score", ">%")  # *the* score of each task first and in bold
+    # The main score of each task comes first and is bold.
+    table = new_table(f"{folder.path}: {name}", "task", "score", ">%")
     for task, values in result.scores.items():
         main = result.names[task]
         table.add_row(task, name_of(task, main, config.decoders.model_dump()), f"{values[main]:.2f}", style="bold")

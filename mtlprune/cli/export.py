@@ -1,5 +1,4 @@
-"""mtlprune export: a run's encoder for plain Hugging Face transformers; or, with --remove, a run without the heads that
-its gates closed."""
+"""`mtlprune export`: writes a run's encoder for Hugging Face transformers, or (--remove) a run without closed heads."""
 
 from __future__ import annotations
 
@@ -74,7 +73,7 @@ def export(
     from mtlprune.runs.claims import load_claims
 
     folders, terminal = named_runs(runs), console()
-    for folder in folders:  # refused before torch is loaded, and before another one is written
+    for folder in folders:  # checks all runs before torch is imported and before anything is written
         folder.check_weights_kept()
         if remove:
             load_claims([folder.path])
@@ -96,7 +95,7 @@ def _export(run: Path, out: Path, task: str | None, head: str | None, licence: s
     with appearing(out) as folder:
         warn_unfinished(export_request.run, terminal)
         exported = exporting.export(export_request, folder.path)
-        write_sums(folder.path)  # before the card, which is its reader's to change
+        write_sums(folder.path)  # before the card is written, because users may edit the card
         write_text(folder.path / "README.md", model_card(export_request, exported))
     terminal.print(exporting.account(exported))
     terminal.print(
@@ -112,8 +111,10 @@ def _export(run: Path, out: Path, task: str | None, head: str | None, licence: s
 
 
 def _remove(run: Path, out: Path, task: str | None, keep: int | None, terminal: Console) -> None:
-    """Cut closed heads out of a run's encoder, check that it computes the same, and write it as a run of its own. Open
-    gates are folded into the weights."""
+    """Cut closed heads out of a run's encoder, fold open gates into the weights, and write the result as a new run.
+
+    The new run is written only if its word vectors agree with those of the masked run.
+    """
     from mtlprune.training.pruning import head_removal
 
     removal_request = head_removal.request(run, task, keep)
@@ -135,6 +136,7 @@ def _remove(run: Path, out: Path, task: str | None, keep: int | None, terminal: 
 
 
 def _account(removal_request: RemovalRequest, pruned: Pruned) -> Iterator[str]:
+    """Yield lines on the heads and parameters that are kept, and on the check of the word vectors."""
     layers, heads = pruned.gates.shape
     folded = int(((pruned.gates > 0) & (pruned.gates < 1)).sum())
     yield (

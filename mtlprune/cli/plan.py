@@ -1,5 +1,8 @@
-"""Before training: mtlprune plan, which differences a sweep could show; mtlprune train --dry-run, everything that can
-fail, and what a run will cost."""
+"""`mtlprune plan` and `mtlprune train --dry-run`, which are run before training.
+
+The first computes which differences a sweep can detect. The second checks everything that can fail in a run, and
+estimates its time and memory.
+"""
 
 from __future__ import annotations
 
@@ -30,11 +33,13 @@ if TYPE_CHECKING:
     from mtlprune.training.inspection import Inspection
 
 SD, SENTENCES = 0.3, 0.2
-"""Points by which MTL − STL of five tasks varies between seeds, and its error by sentences; MiniLM, 2,000 sentences.
-Tasks vary by 0.14 to 1.29 points (``mtlprune plan SWEEP 'results/ewt5-minilm/records:none-???-?,none-mtl5-?'``); the
-mean of five independent ones by 0.29. That mean itself varied by 0.11 between those seeds, which may be chance."""
+"""Assumed standard deviation between seeds, and assumed standard error over sentences, of MTL − STL averaged over five
+tasks, in points. They were estimated for MiniLM on 2,000 sentences. Single tasks have standard deviations of 0.14 to
+1.29 points (``mtlprune plan SWEEP 'results/ewt5-minilm/records:none-???-?,none-mtl5-?'``), so the mean of five
+independent tasks would have 0.29. The observed standard deviation of the mean is 0.11, which may be chance."""
 _MOST_SEEDS = 200
-_MAX_LABELS_SHOWN = 8  # unseen labels named by name
+_MAX_LABELS_SHOWN = 8
+"""Number of unseen labels that a warning lists by name."""
 
 
 def plan(
@@ -44,7 +49,7 @@ def plan(
         typer.Argument(
             metavar="[RUNS|sd=POINTS]",
             help="Finished single-task and joint runs from which the variance is estimated, or the standard "
-            "deviation over seeds of the joint minus the single-task score (sd={SD:g}, if not given).",
+            f"deviation over seeds of the joint minus the single-task score (sd={SD:g}, if not given).",
         ),
     ] = None,
 ) -> None:
@@ -76,11 +81,16 @@ def plan(
 
 
 def _joint_settings(specification: SweepSpecification) -> tuple[Sequence[str], dict[int, list[str]]]:
-    """The tasks of the joint runs with the most, and number of seeds → settings of such runs that have so many in
-    common with single-task runs of the same settings (of any, where there are none).
+    """Find the joint settings of a sweep that can be compared with single-task runs.
+
+    Only joint runs with the largest number of tasks count. Their seeds are compared with those of their single-task
+    partners, or of all single-task runs of a task that has no partner.
+
+    Returns:
+        The tasks of these joint runs, and number of seeds in common with single-task runs → names of the settings.
 
     Raises:
-        SweepError: no setting has two.
+        SweepError: no setting has two or more seeds in common with single-task runs.
     """
     from mtlprune.sweeps.cells import resolve
 
@@ -109,7 +119,7 @@ def _joint_settings(specification: SweepSpecification) -> tuple[Sequence[str], d
 
 
 def _assumed(run_arguments: Sequence[str]) -> dict[str, StandardError]:
-    """The error of the mean of tasks with one seed, from sd=POINTS."""
+    """Return the standard error of the mean of tasks that the argument sd=POINTS implies. Raises SweepError."""
     from mtlprune.statistics.standard_errors import StandardError
 
     with contextlib.suppress(ValueError):
@@ -121,7 +131,11 @@ def _assumed(run_arguments: Sequence[str]) -> dict[str, StandardError]:
 
 
 def _measured(runs: Sequence[str], tasks: Sequence[str]) -> dict[str, StandardError]:
-    """Errors of MTL − STL of finished runs: the mean of tasks, and each task."""
+    """Estimate the standard errors of MTL − STL from finished runs, for the mean of tasks ("mean") and for each task.
+
+    Raises:
+        SweepError: the runs have other tasks than the sweep, or too few seeds.
+    """
     from mtlprune.analyses.analysis import Request, find
     from mtlprune.analyses.heads.treatments.measure import gap_errors
 
@@ -145,14 +159,16 @@ def _measured(runs: Sequence[str], tasks: Sequence[str]) -> dict[str, StandardEr
 
 
 def _seeds_for_a_point(error: StandardError) -> str:
-    """The fewest seeds with which one point is detectable."""
+    """Return the smallest number of seeds with which one point is detectable, as text."""
     seeds_needed = bisect_left(range(_MOST_SEEDS + 1), True, 2, key=lambda seeds: error.detectable(seeds) <= 1)
     return str(seeds_needed) if seeds_needed <= _MOST_SEEDS else f">{_MOST_SEEDS}"
 
 
 def show_plan(settings: Config) -> None:
-    """Check configuration, data and encoder as training would use them, and print what it will do and cost; ends with
-    "ready", or, where the corpus is missing, with how it is built."""
+    """Check configuration, data and encoder as training does, and print what training will do and cost.
+
+    The last line is "ready", or if the corpus is missing, the command that builds it.
+    """
     from mtlprune.sweeps.times import data_missing
 
     path, terminal = Path(settings.data.path), console()
@@ -175,7 +191,7 @@ def show_plan(settings: Config) -> None:
 
 
 def _without_corpus(settings: Config) -> Iterator[str]:
-    """Lines of what is known of a run before its corpus is there."""
+    """Yield the lines that can be computed for a run whose corpus is not built yet."""
     from mtlprune.sweeps.times import shape_of, training_sentences
 
     train, data = settings.train, settings.data
@@ -195,7 +211,7 @@ def _without_corpus(settings: Config) -> Iterator[str]:
 
 
 def _cost(settings: Config) -> Iterator[str]:
-    """Lines about memory and time, by arithmetic."""
+    """Yield lines with the estimated memory and time of training."""
     from mtlprune.cli.display import duration
     from mtlprune.sweeps.times import GPU, core, rough_memory, rough_seconds
 
@@ -262,13 +278,14 @@ def _warnings(inspection: Inspection) -> list[str]:
 
 
 _TRAVEL = 25
-"""Rate times updates that gates need to come to a given number of heads (docs/methods/gates.md)."""
+"""Product of learning rate and number of updates that gates need to reach a target number of heads
+(docs/methods/gates.md)."""
 _CLOSED_GATE = 2.4
-"""Distance of a logit below 0 where its head is closed."""
+"""A head is closed if the logit of its gate is below minus this value."""
 
 
 def start_and_pruning(config: Config) -> str:
-    """train.start, train.freeze, treatment and pruning in words; empty where a run trains all of the encoder."""
+    """Describe train.start, train.freeze, treatments and pruning of a run; "" if it uses none of them."""
     train = config.train
     start_text = f"starts from the best epoch of {train.start}" if train.start else ""
     frozen = f"frozen: {' and '.join(train.freeze)}" if train.freeze else ""
@@ -278,7 +295,7 @@ def start_and_pruning(config: Config) -> str:
 
 
 def _plan(inspection: Inspection) -> Iterator[str]:
-    """Lines that say from what a run starts, and what pruning is going to do."""
+    """Yield lines that describe from what a run starts, and what pruning will do."""
     from mtlprune.training.pruning.selectors import expected_false
 
     if text := start_and_pruning(inspection.config):
@@ -308,7 +325,7 @@ def _plan(inspection: Inspection) -> Iterator[str]:
 
 
 def _pruning_warnings(inspection: Inspection) -> Iterator[str]:
-    """Rates by which gates hardly come to what was asked for."""
+    """Yield warnings about learning rates that are too small for the gates to close heads within the updates."""
     settings, total = inspection.config.pruning, sum(inspection.updates)
     free = settings.penalty == "lambda"
     if settings.method == "gates" and settings.rate * total < (_CLOSED_GATE if free else 0.9 * _TRAVEL):

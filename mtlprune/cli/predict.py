@@ -1,4 +1,4 @@
-"""mtlprune predict: annotate sentences with a trained run."""
+"""`mtlprune predict`: annotates sentences of a file or of standard input with all tasks of a run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PLUS = (".conllup", ".cupt")
 FORMS = {**dict.fromkeys((".conllu", ".conll", *_PLUS), "conllu"), ".jsonl": "jsonl", ".ndjson": "jsonl"}
 FORMS |= {".txt": "text", "": "text"}
 WRITTEN = FORMS | {".tsv": "tsv"}
-"""Suffix of a file → the form of its content."""
+"""Suffix of a file → its format. FORMS lists the formats that can be read, and WRITTEN those that can be written."""
 _LOOKS = {
     "conllu": re.compile(r"#\s*(sent_id|global\.columns|newdoc id)\s*=|[1-9][0-9]*(-[0-9]+)?(\t[^\t]+){7}"),
     "jsonl": re.compile(r"\s*(\{\s*(\"|$)|\[\s*(\{|$))"),
@@ -38,16 +38,16 @@ _LOOKS = {
     "CoNLL-2012": re.compile(r"#begin document|-DOCSTART-"),
     "markup": re.compile(r"\s*<([?!]|/?[A-Za-z][^<>]*>\s*$)"),
 }
-"""Form → the beginning of the first line of a file that is no text."""
+"""Format → pattern of the beginning of a file, by which files that are no plain text are recognised."""
 TAG = re.compile(r"O|[BIELSUM][-_]\S+|[A-Z]{2,5}\$?|\W+|_")
-"""What stands in columns of tags, and hardly at the same place of every line of text."""
+"""Matches typical tags. If all lines have such a tag at the same position, the file has columns and no plain text."""
 BEGIN = 50
-"""Lines that are looked at for it."""
+"""Number of lines at the beginning of a file that are checked for another format."""
 _TOO_LONG = "gets no constituents, because more than %d words take long; --longest-con N raises this limit"
 Group = list[tuple[int, Sentence]]
-"""Sentences, each with the line where it begins."""
+"""Sentences that are annotated together, each with the number of its first line."""
 SENTENCES, WORDS = 512, 16384
-"""Most sentences and words that are annotated together: memory is bounded, and results come early."""
+"""Largest numbers of sentences and of words in a group. They limit memory, and let results appear early."""
 
 
 def predict(
@@ -120,7 +120,7 @@ def predict(
 
 
 class Notes:
-    """Lines on standard error, where the bar is; and how many sentences were skipped."""
+    """Prints warnings to standard error, above the progress bar, and counts skipped sentences."""
 
     def __init__(self) -> None:
         self.bar, self.skipped = console(stderr=True), 0
@@ -141,9 +141,9 @@ def _sentences(
     notes: Notes,
     skip_bad: bool,
 ) -> Iterator[tuple[int, Sentence]]:
-    """The sentences of the file, opened until ``files`` are closed, each with the line where it begins."""
+    """Yield the sentences of the file, each with the number of its first line. The file is closed with ``files``."""
     stream = sys.stdin.buffer if str(file) == "-" else files.enter_context(file.open("rb"))
-    # A pipe is read as it comes, as of `<(zcat x)`. A device such as /dev/zero may have no end of line, and never end.
+    # Pipes such as `<(zcat x)` can be read. A device such as /dev/zero may have no line ends and never end.
     if (file.is_char_device() and not stream.isatty()) or file.is_block_device():
         raise CorpusError(f"{file}: expected a file or a pipe, found a device; name a file with sentences")
     if in_place:
@@ -159,7 +159,11 @@ def _annotate_all(
     write: Callable[[list[Sentence]], None],
     notes: Notes,
 ) -> int:
-    """Write every group as soon as it is annotated; the number of sentences. Raises CorpusError, naming the lines."""
+    """Annotate and write the groups one after the other, and return the number of sentences.
+
+    Raises:
+        CorpusError: a group cannot be annotated; the message names its lines.
+    """
     from mtlprune.cli.display import count_steps
 
     count = 0
@@ -175,7 +179,7 @@ def _annotate_all(
 
 
 def _kind_of_output(out: Path | None, format_: str | None, on_terminal: bool) -> str:
-    """The form to write in: the one asked for, else by the suffix of the file. Raises RunError for other suffixes."""
+    """Return the output format: --format, or the format of the file's suffix. Raises RunError for an unknown suffix."""
     suffix = "" if out is None else out.suffix.lower()
     if format_ is None and suffix not in WRITTEN:
         problem = f"expected a file .jsonl, .conllu, .tsv or .txt, found {suffix}"
@@ -186,7 +190,11 @@ def _kind_of_output(out: Path | None, format_: str | None, on_terminal: bool) ->
 
 
 def _column_file(folder: RunFolder, file: Path, columns: str | None, other_options: bool) -> ColumnFile | None:
-    """The file that is written in place; None without --columns. Raises RunError beside ``others``, its rivals."""
+    """Return the file in columns whose columns are replaced, or None without --columns.
+
+    Raises:
+        RunError: --columns is combined with options that contradict it (``other_options``).
+    """
     from mtlprune.corpora.machamp import ColumnFile
 
     if columns is None:
@@ -197,8 +205,11 @@ def _column_file(folder: RunFolder, file: Path, columns: str | None, other_optio
 
 
 def _left_out(folder: RunFolder, kind: str, in_place: ColumnFile | None, notes: Notes) -> list[str]:
-    """The tasks of the run that the output has no place for, which a note says. Raises RunError where it has a place
-    for none."""
+    """Return the tasks of the run that the output format cannot represent, and print a note about them.
+
+    Raises:
+        RunError: the format can represent none of the tasks.
+    """
     from mtlprune.corpora.export import in_comments, in_misc
 
     decoders = folder.config.decoders.model_dump()
@@ -224,7 +235,7 @@ def _left_out(folder: RunFolder, kind: str, in_place: ColumnFile | None, notes: 
 def _annotator(
     folder: RunFolder, file: Path, left_out: Iterable[str], device: str | None, longest_con: int | None, notes: Notes
 ) -> Callable[[Group], list[Sentence]]:
-    """A function that annotates sentences of the file by the run's model."""
+    """Load the model of a run, and return a function that annotates a group of sentences with it."""
     from mtlprune.model import MultiTaskModel
     from mtlprune.tasks.con import LONGEST
     from mtlprune.training import hardware
@@ -247,7 +258,8 @@ def _annotator(
 
 
 def _kind_of_file(file: Path) -> str:
-    """The form of a file by its suffix; text where it has none. Raises CorpusError for other suffixes."""
+    """Return the format of a file by its suffix, which is text without a suffix. Raises CorpusError for an unknown
+    suffix."""
     if file.suffix.lower() not in FORMS:
         raise CorpusError(
             f"{file}: expected a file .txt, .conllu or .jsonl, found {file.suffix}; `mtlprune data build` reads other "
@@ -260,7 +272,10 @@ def _kind_of_file(file: Path) -> str:
 def _writer(
     out: Path | None, kind: str, files: contextlib.ExitStack, folder: RunFolder, in_place: ColumnFile | None
 ) -> Callable[[list[Sentence]], None]:
-    """Writes sentences to the terminal, or to a file that takes its name when ``files`` are closed without an error."""
+    """Return a function that writes annotated sentences to the terminal or to a file.
+
+    The file gets its final name when ``files`` is closed without an error.
+    """
     from mtlprune.cli.display import print_sentence
     from mtlprune.cli.terminal import PlainConsole
     from mtlprune.corpora.export import format_conllu
@@ -306,17 +321,21 @@ def _writer(
 def _read_sentences(
     file: Path, stream: BinaryIO, kind: str, skip: Skip | None, tell: Callable[[str], None], format_given: bool
 ) -> Iterator[tuple[int, Sentence]]:
-    """Words only, and the line where they begin, read as they are asked for; annotation beside them is ignored.
+    """Yield sentences with only their words, and the number of their first line. Annotation in the file is ignored.
+
+    Sentences are read lazily.
 
     Args:
-        stream: what is in the file.
-        kind: conllu; jsonl; or text, a sentence a line, its words between blanks and tabs, empty lines skipped.
-        skip: gets the error of what cannot be read, which is then left out; None has it raised.
-        tell: is given what is read in another way than usual.
-        format_given: text is text, whatever its first line looks like.
+        stream: content of the file.
+        kind: "conllu", "jsonl", or "text" with one sentence per line and words between spaces and tabs (empty lines
+            are skipped).
+        skip: callback for the error of a line that cannot be read, which is then left out. If None, the error is
+            raised.
+        tell: callback for remarks on how the file is read.
+        format_given: the user named the format, so text is not checked for signs of another format.
 
     Raises:
-        CorpusError: not UTF-8, not of this kind, no sentence; the message names the line.
+        CorpusError: a line is not UTF-8, not of this format or not a valid sentence; the message names the line.
     """
     from mtlprune.corpora.formats.conllu import read_blocks
 
@@ -346,7 +365,7 @@ def _read_sentences(
 
 
 def _check_text(source: Path, begin: Sequence[str]) -> None:
-    """Raise CorpusError where the first lines are of another form: the first one tells, or all as rows of a table."""
+    """Raise CorpusError if the first lines of a file look like another format, or together like rows of a table."""
     lines = [(number, text) for number, text in enumerate(begin, 1) if words_of(text)]
     number, first = next(iter(lines), (1, ""))
     kind = next((kind for kind, begins in _LOOKS.items() if begins.match(first)), None)
@@ -366,7 +385,7 @@ def _check_text(source: Path, begin: Sequence[str]) -> None:
 
 
 def _from_json(text: str, name: str, location: str) -> Sentence:
-    """Id and words of a JSON object; ``name`` is the id where it has none."""
+    """Return the sentence with id and words of a JSON object. ``name`` is its id if the object has none."""
     from mtlprune.corpora.formats.jsonl import EXAMPLE, KEYS, as_sentence, check_sentence
 
     with reading(location, CorpusError, EXAMPLE):
@@ -377,7 +396,7 @@ def _from_json(text: str, name: str, location: str) -> Sentence:
 
 
 def _grouped(sentences: Iterable[tuple[int, Sentence]]) -> Iterator[Group]:
-    """Sentences that are annotated together."""
+    """Yield groups of sentences to annotate together, of at most SENTENCES sentences and WORDS words."""
     group: Group = []
     words = 0
     for number, sentence in sentences:

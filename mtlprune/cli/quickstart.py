@@ -1,4 +1,4 @@
-"""mtlprune quickstart: `mtlprune compare` on generated sentences, in a few minutes."""
+"""`mtlprune quickstart`: runs `mtlprune compare` on generated sentences, in a few minutes."""
 
 from __future__ import annotations
 
@@ -43,16 +43,17 @@ def quickstart(
 
 
 def _make_corpus(path: Path, sizes: dict[str, int], terminal: Console) -> None:
-    """Generate the corpus, where it is not there yet, or only half of it, which a killed process left.
+    """Generate the corpus at ``path``, unless it exists. An incomplete corpus of a killed process is generated again.
 
-    Raises CorpusError: something else lies at ``path``.
+    Raises:
+        CorpusError: there is another corpus at ``path``.
     """
     from mtlprune import __version__
     from mtlprune.corpora.grammar import build_grammar
 
     settings = ", ".join(f"{name} {number}" for name, number in sizes.items())
     sources = {"generator": f"mtlprune {__version__}, {settings}"}
-    if (path / INFO).is_file():  # it is written last
+    if (path / INFO).is_file():  # this file is written last, so the corpus is complete
         if load_corpus(path).info["sources"] != sources:
             raise CorpusError(
                 f"{path}: expected the corpus of this quickstart, found another corpus; name another --out"

@@ -1,5 +1,4 @@
-"""Views of runs: mtlprune table (scores, tested), report (all on one page); mtlprune runs pack: what these need of
-them, without weights."""
+"""`mtlprune table`, `mtlprune report` and `mtlprune runs pack`: tables of scores, HTML reports, and packed studies."""
 
 from __future__ import annotations
 
@@ -101,7 +100,7 @@ def table(
 
 
 def with_narrow_tables(comparison: Comparison, text: str) -> str:
-    """On a terminal the table in a narrow form stands before the whole one, which may be wider than the terminal."""
+    """Put narrow tables before the Markdown of a table if the output is a terminal, which may be too narrow for it."""
     from mtlprune.reports.scores.tables import narrow
 
     tables = narrow(comparison) if console().is_terminal else []
@@ -109,7 +108,11 @@ def with_narrow_tables(comparison: Comparison, text: str) -> str:
 
 
 def speeds_in(folder: Path) -> dict[str, float]:
-    """Name of a run's folder → its speed in the largest batches that were timed. Raises RunError: no such Result."""
+    """Read name of a run's folder → its speed in the largest timed batches, from the result of `analyze speed`.
+
+    Raises:
+        RunError: the folder has no such result.
+    """
     from mtlprune.analyses.analysis import read
     from mtlprune.analyses.heads.speed.show import rated
 
@@ -118,8 +121,12 @@ def speeds_in(folder: Path) -> dict[str, float]:
 
 
 def _majority_scores(data: Path, run: RunFolder, split: str) -> dict[str, float]:
-    """*The* score of each layer when every word gets what it mostly has in train. Raises CorpusError: no such corpus or
-    split; RunError: not the corpus that ``run`` was trained on."""
+    """Compute the main score of each layer for the majority baseline.
+
+    Raises:
+        CorpusError: the corpus or the split does not exist.
+        RunError: ``run`` was trained on another corpus.
+    """
     from mtlprune.evaluation.baselines import Majority
     from mtlprune.evaluation.scores import count, main_score, score
 
@@ -145,27 +152,34 @@ def _majority_scores(data: Path, run: RunFolder, split: str) -> dict[str, float]
 
 
 def keep_majority(folder: Path, run: RunFolder, splits: Sequence[str], data: Path | None) -> None:
-    """Write the majority baseline of a run's corpus into the folder of the runs, for when the corpus is not at hand;
-    nothing where it is not at hand now, or has no training split."""
+    """Store the majority baseline of a run's corpus in the folder of the runs, for use without the corpus.
+
+    Nothing is written if the corpus is not available now, or has no training split.
+    """
     baselines = _read_majority(folder)
     if scores := {split: of_split for split in splits if (of_split := majority_of(run, split, data))}:
         write_json(folder / MAJORITY, baselines | {run.read_manifest()["data"]["fingerprint"]: scores})
 
 
 def majority_of(run: RunFolder, split: str, data: Path | None = None) -> dict[str, float]:
-    """The majority baseline that stands next to a run, else that of its corpus; nothing where neither is at hand."""
+    """Return layer → main score of the majority baseline.
+
+    The scores are read from the file next to the run, or else computed from the corpus. They are empty if neither is
+    available.
+    """
     fingerprint = run.read_manifest()["data"]["fingerprint"]
     baselines = _read_majority(run.path.parent).get(fingerprint, {})
     if split in baselines:
         return dict(baselines[split])
     try:
         return _majority_scores(data or run.corpus_path(), run, split)
-    except (CorpusError, RunError):  # the page says that the baseline is not known
+    except (CorpusError, RunError):  # the report states that the baseline is unknown
         return {}
 
 
 def _read_majority(folder: Path) -> dict[str, dict[str, dict[str, float]]]:
-    """The majority baselines that a folder of runs holds, nothing where it holds none. Raises RunError: damaged."""
+    """Read the majority baselines that are stored in a folder of runs; empty without any. Raises RunError if the file
+    is damaged."""
     path = folder / MAJORITY
     baselines: dict[str, dict[str, dict[str, float]]] = read_json(path) if path.is_file() else {}
     try:
@@ -178,7 +192,7 @@ def _read_majority(folder: Path) -> dict[str, dict[str, dict[str, float]]]:
 
 
 def _left_by_compare(folders: Sequence[RunFolder]) -> list[Path]:
-    """Folders of Results that `mtlprune compare` left next to the folder of its runs."""
+    """Return the folders of results that `mtlprune compare` wrote next to the folder of its runs."""
     from mtlprune.sweeps.compare import ANALYSES, FILE, PROBES, RUNS
 
     places = dict.fromkeys(run.path.parent.parent for run in folders if run.path.parent.name == RUNS)
@@ -254,7 +268,11 @@ def report(
 
 
 def _pretrainings(runs: Sequence[Path], pretrainings: Sequence[Path], out: Path | None) -> None:
-    """Loss, syntactic attention, minimal pairs and dimension by update, all runs in one figure, breaks marked."""
+    """Write a figure and a table of pretraining runs: loss, syntactic attention, minimal pairs and dimension by update.
+
+    Raises:
+        RunError: there are other runs among them, or no folder is given.
+    """
     from mtlprune.figures.charts import render
     from mtlprune.reports.pretraining import chart, markdown, read_pretrainings, summary
 
@@ -283,7 +301,11 @@ def _pretrainings(runs: Sequence[Path], pretrainings: Sequence[Path], out: Path 
 
 
 def gold_of(data: Path | None) -> Gold:
-    """Reads gold sentences where a run says its corpus is, or at ``data``; each corpus and split once."""
+    """Return a function that reads the gold sentences of a split, from ``data`` or else from the corpus of the run.
+
+    The function reads each corpus and split only once. It raises RunError if the corpus is not available or is not the
+    corpus on which the run was trained.
+    """
     corpora: dict[Path, Corpus] = {}
     loaded: dict[tuple[Path, str], Sequence[Sentence]] = {}
 
@@ -336,7 +358,7 @@ def pack(
 
     with working(f"packing {out}"):
         make(runs, out, gold_of(data), labels)
-        if labels:  # else the corpus need not be at hand
+        if labels:  # without labels, the corpus need not be available
             first = named_runs(runs)[0]
             keep_majority(out, first, [split for split in first.splits() if "." not in split], data)
     size = sum(path.stat().st_size for path in out.iterdir() if path.is_file())

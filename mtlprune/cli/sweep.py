@@ -1,4 +1,4 @@
-"""mtlprune sweep: run what is missing of many runs, or show how far they have come."""
+"""`mtlprune sweep`: trains the missing runs of a sweep, or shows their state. `mtlprune compare` uses its functions."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def sweep(
     at_once = jobs or max(1, len(visible_gpus()))
     roots = [out or default_folder(specification) for specification in specifications]
     sweeps = [resolve(*specification, overrides, dry_run) for specification in zip(specifications, roots, strict=True)]
-    if dry_run:  # what other commands take the folder for stays as it was
+    if dry_run:  # the index is not written, so that the folder stays unchanged for other commands
         list_cells([(sweep_shown, select_cells(sweep_shown, patterns)) for sweep_shown in sweeps], at_once, terminal)
         return
     first_sweep, cells = sweeps[0], select_cells(sweeps[0], patterns)
@@ -107,7 +107,15 @@ def _print_commands(cells: Mapping[str, Cell]) -> None:
 def submit_cells(
     sweep: Sweep, cells: Mapping[str, Cell], options: Sequence[str], jobs: int | None, terminal: Console
 ) -> None:
-    """Hand the cells that are left to a cluster (``cluster``; slurm, if not given). Raises SweepError."""
+    """Submit the remaining cells as jobs of a cluster.
+
+    Args:
+        options: KEY=VALUE of --slurm. The key ``cluster`` selects "slurm" (default) or "local".
+        jobs: the largest number of jobs that run at the same time.
+
+    Raises:
+        SweepError: an option is invalid, or the cluster is not available.
+    """
     from mtlprune.sweeps.cluster import CLUSTERS, parse_options, submit
     from mtlprune.sweeps.pool import states
 
@@ -128,8 +136,11 @@ def submit_cells(
 def list_cells(
     sweeps: Sequence[tuple[Sweep, Mapping[str, Cell]]], jobs: int, terminal: Console, afterwards: float = 0.0
 ) -> None:
-    """Every cell of a sweep, or each of several sweeps, with states and times; and how much is left of all.
-    ``afterwards``: seconds of what follows the cells."""
+    """Print the states and times of all cells of one sweep, or a summary of several sweeps, and the total time left.
+
+    Args:
+        afterwards: seconds for the steps that follow the cells, such as analyses.
+    """
     from mtlprune.sweeps.pool import states
     from mtlprune.sweeps.times import GPU, core, data_missing, expected_times
 
@@ -160,7 +171,7 @@ def list_cells(
 
 
 def _left(left: Sequence[Expected | None], jobs: int, configs: Sequence[Config], afterwards: float) -> Iterator[str]:
-    """Lines on the time of cells that are left, how it is estimated, and the memory of a run."""
+    """Yield lines on the time of the remaining cells, on how it is estimated, and on the memory of a run."""
     from mtlprune.cli.display import duration
     from mtlprune.sweeps.times import GPU, START, core, rough_memory
 
@@ -192,7 +203,7 @@ def _list(
     times: Mapping[str, Expected | None],
     terminal: Console,
 ) -> None:
-    """A row for each cell, with its state and its time."""
+    """Print a table with one row per cell, which shows its state and its time."""
     from mtlprune.cli.display import duration
 
     table = new_table(f"{sweep.file} in {sweep.root}", "cell", "state", ">time", "needs", "folder")
@@ -212,7 +223,10 @@ def _count_states(cell_states: Iterable[State]) -> str:
 
 
 class CellWatch:
-    """A line for each cell that ends, with how many are done and how long the others take; on a terminal a bar, too."""
+    """Callback of the pool: one line for each cell that ends, with the number of cells done and the time left.
+
+    On a terminal it also draws a bar.
+    """
 
     def __init__(self, cells: Mapping[str, Cell], jobs: int, terminal: Console) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -228,12 +242,12 @@ class CellWatch:
         self.bar = self.progress.add_task("", total=self.total)
 
     def begin(self, finished_cells: Iterable[str]) -> None:
-        """Leave out what was done before."""
+        """Exclude cells that were finished before this call from the time left."""
         self.left = {name: size for name, size in self.left.items() if name not in set(finished_cells)}
         self.progress.update(self.bar, completed=self.total - len(self.left))
 
     def __call__(self, event: str, cell: Cell, note: str) -> None:
-        """Answer what happened to a cell."""
+        """Update the bar, and print a line unless the event is "started"."""
         if event == "started":
             self.running.add(cell.name)
         else:
@@ -250,7 +264,11 @@ class CellWatch:
         )
 
     def time_left(self) -> str:
-        """ ", about 3 min left" at the speed so far, where cells that run are halfway, or by arithmetic at first."""
+        """Return the time left, such as ", about 3 min left".
+
+        It is computed from the speed so far, assuming that running cells are halfway done. Before the first cell is
+        done, it is estimated from operation counts.
+        """
         from mtlprune.cli.display import duration
 
         halfway = sum(self.left[name] for name in self.running if name in self.left) / 2
@@ -263,8 +281,10 @@ class CellWatch:
 
 
 def run_cells(cells: Mapping[str, Cell], jobs: int, terminal: Console) -> None:
-    """Run cells, ``jobs`` at once, and print the outcome of each; ends the process with 1 where some failed, with 130
-    where it was stopped."""
+    """Run cells, ``jobs`` at a time, and print the outcome of each.
+
+    The process ends with exit code 1 if cells failed, and with 130 if it was stopped.
+    """
     from mtlprune.cli.display import interruption, progress_shown
     from mtlprune.sweeps.pool import Pool
 
@@ -286,7 +306,7 @@ def run_cells(cells: Mapping[str, Cell], jobs: int, terminal: Console) -> None:
             raise typer.Exit(INTERRUPTED) from None
     for name, end in outcome.items():
         if end.kind in ("failed", "blocked"):
-            log = cells[name].place.path_of("log")  # none where the process ended before it began the cell
+            log = cells[name].place.path_of("log")  # missing if the process ended before it started the cell
             log_note = f" (log: {log})" if end.kind == "failed" and log.is_file() else ""
             terminal.print(f"{end.kind}: {name}: {end.note}{log_note}")
     terminal.print(f"{plural(len(outcome), 'cell')}: {_count_states(outcome.values())}")

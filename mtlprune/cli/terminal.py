@@ -1,5 +1,7 @@
-"""A terminal that text cannot steer. In a file of its own, because rich takes time to import and many commands print
-nothing by it."""
+"""A console on which printed text cannot control the terminal by escape sequences.
+
+The class has a separate module because importing rich takes time, and many commands do not need it.
+"""
 
 import os
 from collections.abc import Iterable
@@ -20,10 +22,10 @@ class PlainConsole(Console):
             yield segment if text == segment.text else Segment(text, segment.style)
 
     def print(self, *objects: Any, **options: Any) -> None:  # type: ignore[override]
-        """Print as rich does; the terminal wraps text."""
+        """Print as rich does, but let the terminal wrap plain text, so that copied lines contain no line breaks."""
         super().print(*objects, **{"soft_wrap": all(isinstance(item, str) for item in objects), **options})
 
     def on_broken_pipe(self) -> None:
-        """Go on without output, because a training need not end where whoever read its lines does."""
+        """Continue without output, because training should not end when the process that reads its output ends."""
         self.quiet = True
         os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())

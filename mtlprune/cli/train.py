@@ -1,4 +1,4 @@
-"""mtlprune train: begin a run, or go on with it; a configuration with data.corpora is that of a pretraining."""
+"""`mtlprune train`: starts or resumes a run. A configuration with data.corpora pretrains a masked language model."""
 
 from __future__ import annotations
 
@@ -93,7 +93,10 @@ def train(
 
 
 def _tasks_there(config: Config, terminal: Console) -> list[str]:
-    """An override that names the tasks whose layers the corpus has; none where tasks are named or all are there."""
+    """Return an override of ``tasks`` by those whose layers the corpus has.
+
+    The list is empty if the user names tasks, or if the corpus has all layers.
+    """
     if "tasks" in config.model_fields_set or not (Path(config.data.path) / INFO).is_file():
         return []
     annotated_counts = read_info(Path(config.data.path))["splits"].get(config.data.train, {}).get("known", {})
@@ -109,7 +112,11 @@ def _tasks_there(config: Config, terminal: Console) -> list[str]:
 
 
 def _seeds(seeds_option: str | None, overrides: Sequence[str]) -> list[list[str]]:
-    """An override for each seed, none where none are given. Raises ConfigError: no whole numbers, or one twice."""
+    """Return the overrides of each run: one of train.seed for each seed of --seeds, or none for a single run.
+
+    Raises:
+        ConfigError: --seeds is no list of different whole numbers, or train.seed is set as well.
+    """
     if seeds_option is None:
         return [[]]
     from mtlprune.sweeps.compare import parse_seeds
@@ -120,7 +127,7 @@ def _seeds(seeds_option: str | None, overrides: Sequence[str]) -> list[list[str]
 
 
 def _train_run(config: Config, folder: RunFolder, terminal: Console) -> Progress:
-    """Train with a display; a stopped training ends the process with code 130, saying how to go on."""
+    """Train a run and show its progress. If training is stopped, the process ends with exit code 130 (``attended``)."""
     from mtlprune.cli.display import TrainingWatch, duration
     from mtlprune.cli.plan import start_and_pruning
     from mtlprune.training.loop import finished
@@ -137,7 +144,14 @@ def _train_run(config: Config, folder: RunFolder, terminal: Console) -> Progress
 
 
 def attended(terminal: Console, watch: Any, training: Callable[..., Progress]) -> Progress:
-    """Train with a display; a stopped training ends the process with code 130, saying how to go on."""
+    """Call a training function, and show progress and log messages meanwhile.
+
+    If training is stopped by a signal, a hint on how to continue is printed and the process ends with exit code 130.
+
+    Args:
+        watch: callback that shows progress, such as TrainingWatch.
+        training: function with the parameters ``watch`` and ``stop``.
+    """
     from mtlprune.cli.display import interruption, progress_shown
 
     hint = resume_hint()
@@ -182,8 +196,9 @@ def _best_table(config: Config, folder: RunFolder) -> object:
 def _pretrain(config: str, overrides: list[str], out: Path | None, dry_run: bool, all_settings: bool) -> None:
     """Pretrain a masked language model.
 
-    Loss, syntactic attention of every head, dimension of sentences and minimal pairs are logged on a log schedule, and
-    each checkpoint is a folder that transformers loads and `encoder.name` takes.
+    Loss, syntactic attention of every head, intrinsic dimension of sentences and accuracy on minimal pairs are logged
+    at logarithmically spaced updates. Each checkpoint is a folder that transformers can load, and that can be the value
+    of `encoder.name`.
     """
     from mtlprune.cli.display import PretrainingWatch, duration
     from mtlprune.config.config import default_folder

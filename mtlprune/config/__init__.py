@@ -1,4 +1,7 @@
-"""Files of configurations, their bases and overrides, before anyone knows what they mean; without torch."""
+"""Configurations as plain trees: reads YAML files and their bases, and applies overrides of the command line.
+
+mtlprune.config.config checks the resulting trees. No module of this package imports torch.
+"""
 
 import difflib
 import re
@@ -14,16 +17,17 @@ TEXTS = re.compile(
     r"data\.(path|train|dev)|watch\.pairs|(.+\.)?(name|revision|start|device|claims|importance_of|layers_like|selector)"
     r"|.+\.(teachers|sources)\.\w+"
 )
-"""Settings that are text: on a command line they stand as they are, because YAML reads 007 as 7 and # as a comment."""
+"""Paths of settings that are text. On the command line their values are not parsed as YAML, which reads 007 as 7 and #
+as a comment."""
 PRESETS = Path(__file__).parents[1] / "presets"
 
 
 class ConfigError(MtlpruneError):
-    """A configuration that cannot be used; the message names file and key, what was expected and what was found."""
+    """A configuration is invalid. The message names file and key, what was expected and what was found."""
 
 
 def tree_of(source: str | Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
-    """Keys and values of a YAML file (or of a preset's name), overrides laid over them. Raises ConfigError."""
+    """Read the tree of a YAML file or preset and apply overrides. Raises ConfigError."""
     tree = read_tree(find_config(source))
     for override in overrides:
         apply_override(tree, override)
@@ -31,7 +35,7 @@ def tree_of(source: str | Path, overrides: Sequence[str] = ()) -> dict[str, Any]
 
 
 def find_config(source: str | Path) -> Path:
-    """A file, or the preset of that name."""
+    """Return the path of a configuration file or of the preset of this name. Raises ConfigError if there is neither."""
     path = Path(source)
     if path.is_file():
         return path
@@ -46,7 +50,14 @@ def find_config(source: str | Path) -> Path:
 
 
 def read_tree(path: Path, paths_read: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """The keys and values of a file, laid over those of its base. Raises ConfigError."""
+    """Read the tree of a file, merged over the tree of its ``base``.
+
+    Args:
+        paths_read: files whose bases led to this file, which serve to detect cycles.
+
+    Raises:
+        ConfigError: a file is missing or invalid, belongs to a sweep, or has a base that leads back to it.
+    """
     if path.resolve() in [path_read.resolve() for path_read in paths_read]:
         raise ConfigError(
             f"{path}: expected files whose `base` leads to a file without a base, found a circle: "
@@ -65,7 +76,7 @@ def read_tree(path: Path, paths_read: tuple[Path, ...] = ()) -> dict[str, Any]:
 
 
 def merged(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """Both, block by block; where both have a value, that of ``over``."""
+    """Merge two configuration trees block by block; where both set a value, ``over`` wins."""
     merged_tree = dict(under)
     for key, value in over.items():
         old = merged_tree.get(key)
@@ -74,7 +85,7 @@ def merged(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 
 
 def apply_override(tree: dict[str, Any], override: str) -> None:
-    """Set ``key.path=value`` in a tree. Raises ConfigError."""
+    """Apply an override ``key.path=value`` to a tree in place. Raises ConfigError if it is malformed."""
     path, sign, text = override.partition("=")
     if not sign or not path:
         raise ConfigError(
@@ -84,7 +95,8 @@ def apply_override(tree: dict[str, Any], override: str) -> None:
     as_written = TEXTS.fullmatch(path) and not re.fullmatch(r"(['\"]).*\1|null|~|", text)
     with reading(f"{override[:60]} on the command line", ConfigError):
         value = text if as_written else parse_yaml(text)
-    if isinstance(value, str) and value == text.strip() and not as_written:  # not in quotes
+    # A value that equals its text was not in quotes, so it may be a number that YAML does not recognise.
+    if isinstance(value, str) and value == text.strip() and not as_written:
         value = _number(value)
     *blocks, last = path.split(".")
     for block in blocks:
@@ -100,7 +112,10 @@ def apply_override(tree: dict[str, Any], override: str) -> None:
 
 
 def _number(text: str) -> str | float:
-    """YAML 1.1 reads 1e-4 as text; people mean the number. Digits are 0 to 9, as in YAML; float takes others."""
+    """Convert text such as 1e-4, which YAML 1.1 does not read as a number, to a number if possible.
+
+    Only ASCII digits count, as in YAML, although ``float`` accepts digits of other scripts.
+    """
     try:
         return float(text) if text.isascii() else text
     except ValueError:
@@ -108,6 +123,6 @@ def _number(text: str) -> str | float:
 
 
 def nearest(word: str, candidates: Iterable[str]) -> str:
-    """A hint at the known word most like this one, if any is."""
+    """Return a hint such as " (did you mean 'pos'?)" at the most similar candidate, or "" if none is similar."""
     matches = difflib.get_close_matches(word, list(candidates), n=1)
     return f" (did you mean {matches[0]!r}?)" if matches else ""

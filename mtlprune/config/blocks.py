@@ -1,4 +1,8 @@
-"""The parts of a configuration: frozen models, one sentence under every field."""
+"""The blocks of a run's configuration, as frozen pydantic models.
+
+The docstring below each field documents the setting for users. `docs/generate.py` copies it to
+docs/reference/settings.md.
+"""
 
 import math
 import re
@@ -23,11 +27,12 @@ from mtlprune.io.block import Block, CountsOnlyWith
 from mtlprune.io.plugins import Registry
 
 _MOST_EPOCHS = 10_000
-"""Batches of all epochs are laid out before the first one: the schedule of the rates needs their number."""
+"""Largest number of epochs. It is limited because the batches of all epochs are planned before the first update, since
+the schedule of the learning rates depends on their number."""
 
 
 def as_folder_name(name: str) -> str:
-    """A name that becomes part of that of a folder. Raises ValueError."""
+    """Return a name unchanged if it can be part of the name of a folder. Raises ValueError otherwise."""
     if not name.strip() or name.startswith(".") or set(name) & set("/\\") or printable(name) != name:
         raise ValueError(
             f"name: expected the name of a folder without /, \\, line breaks and control characters, found {name!r}"
@@ -54,7 +59,7 @@ class DataConfig(Block):
 
 
 Layers = Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)]
-"""Layers of an encoder, from 1."""
+"""Layers of an encoder, counted from 1."""
 
 
 class EncoderConfig(Block):
@@ -89,7 +94,7 @@ class EncoderConfig(Block):
     @field_validator("fusion_layers", mode="wrap")
     @classmethod
     def _as_layers(cls, value: Any, check: ValidatorFunctionWrapHandler) -> Any:
-        """1,2,3 needs no brackets on a command line, and the order of layers means nothing."""
+        """Accept 1,2,3 without brackets, as on a command line, and sort the layers, whose order has no meaning."""
         layers = check(value.split(",") if isinstance(value, str) else [value] if type(value) is int else value)
         return None if layers is None else tuple(sorted(set(layers)))
 
@@ -114,7 +119,7 @@ Rates = Annotated[
     Discriminator(lambda rates: "@each" if isinstance(rates, dict) else "@number"),
 ]
 SINGLE, JOINT = "single", "joint"
-"""Keys of rates that differ between runs of one task (or of the task that is named) and runs of several tasks."""
+"""Keys of a mapping of learning rates: for single-task runs (unless a key names the task), and for joint runs."""
 
 
 class TrainConfig(Block):
@@ -199,26 +204,34 @@ class TrainConfig(Block):
     """Seed of all random numbers of the run."""
 
     def rate(self, setting: Literal["encoder_rate", "decoder_rate"], tasks: Sequence[str]) -> float:
-        """The peak rate of a run of these tasks."""
+        """Return the peak learning rate of a run with the given tasks."""
         rates: float | dict[str, float] = getattr(self, setting)
         if not isinstance(rates, dict):
             return rates
         return rates[JOINT] if len(tasks) > 1 else rates.get(tasks[0], rates[SINGLE])
 
     def evaluations(self, epochs: int, updates: int) -> int:
-        """The number (from 1) of the evaluation after so many epochs or, with evaluate_every, so many updates."""
+        """Return the number, counted from 1, of the evaluation that takes place at a point of training.
+
+        Args:
+            epochs: number of epochs at this point, which decides if evaluate_every is not set.
+            updates: number of updates at this point, which decides if evaluate_every is set.
+        """
         return epochs if self.evaluate_every is None else math.ceil(updates / self.evaluate_every)
 
     @field_validator("freeze", mode="before")
     @classmethod
     def _as_parts(cls, parts: Any) -> Any:
-        """train.freeze=decoders needs no brackets, which shells take for patterns; the order means nothing."""
+        """Accept train.freeze=decoders without brackets, which shells expand, and sort the parts."""
         names = [name.strip() for name in parts.split(",")] if isinstance(parts, str) else parts
         return sorted(set(names)) if isinstance(names, list | tuple) else names
 
 
 def _as_heads(heads: Any) -> Any:
-    """3-7,4-1 (layer 3, head 7, counted from 1) or a list of such, in order; what is neither is left to pydantic."""
+    """Parse and sort names of heads: 3-7,4-1 or a list, where 3-7 is head 7 of layer 3, both counted from 1.
+
+    Values of other types are returned unchanged, so that pydantic reports them. Raises ValueError for invalid names.
+    """
     names = [name.strip() for name in heads.split(",")] if isinstance(heads, str) else heads
     if not isinstance(names, list | tuple):
         return names
@@ -253,7 +266,7 @@ class HeadsConfig(Block):
     @model_validator(mode="before")
     @classmethod
     def _short(cls, value: Any) -> Any:
-        """heads: all, heads: 3-7,4-1 and heads: [3-7, 4-1] need no key."""
+        """Accept the short forms heads: all, heads: 3-7,4-1 and heads: [3-7, 4-1]."""
         if value == "all":
             return {"rule": "all"}
         return {"named": value} if isinstance(value, str | list | tuple) else value
@@ -292,8 +305,8 @@ class HeadsConfig(Block):
 GATE_METHODS, RANK_METHODS = "gates topk", "importance fisher stable"
 SIZE_PENALTIES = "target exact lagrangian"
 MASK_METHODS = f"{RANK_METHODS} random given"
-"""Methods whose gates are trained, that rank heads on a finished run, penalties that steer to a number of heads, and
-methods of fixed masks."""
+"""Values of settings, separated by blanks as CountsOnlyWith needs them: methods that train gates, methods that rank
+heads on a finished run, penalties with a target number of heads, and methods with fixed masks."""
 
 
 class PruningConfig(Block):
@@ -389,13 +402,17 @@ class PruningConfig(Block):
 
     @property
     def moves(self) -> bool:
-        """True where gates change from update to update."""
+        """True if gates change during training."""
         return self.learns or bool(self.noise)
 
     @model_validator(mode="before")
     @classmethod
     def _moves_in_few_updates(cls, tree: Any) -> Any:
-        """A selector's gates have few updates (selector_updates), in which at the paper's rate they hardly move."""
+        """Set other defaults of init and rate for stable with trained gates.
+
+        Selectors train gates for only a few updates (selector_updates), in which they would hardly change at the
+        default rate.
+        """
         has_learned_selector = (
             isinstance(tree, dict) and tree.get("method") == "stable" and tree.get("selector") in ("gates", "topk")
         )
@@ -403,7 +420,7 @@ class PruningConfig(Block):
 
     @model_validator(mode="after")
     def _is_whole(self) -> "PruningConfig":
-        """Refuse a method without what it needs, and settings that contradict each other."""
+        """Raise ValueError if a setting that the method needs is missing, or if settings contradict each other."""
         if self.overlap and self.sets == "shared":
             raise ValueError("overlap has an effect only with sets: per_task; leave it out, or give sets: per_task")
         if self.overlap and self.in_loss:
@@ -528,7 +545,7 @@ class MergeConfig(Block):
 
 
 def _no_treatment(point: EntryPoint) -> Any:
-    """The class that a package names. Raises TypeError where it is no treatment."""
+    """Load the class at an entry point of an installed package. Raises TypeError if it is no treatment."""
     treatment = point.load()
     if not (isinstance(treatment, type) and issubclass(getattr(treatment, "Options", object), Block)):
         raise TypeError("expected a subclass of mtlprune.training.treatments.Treatment with Options, a Block")
@@ -536,7 +553,7 @@ def _no_treatment(point: EntryPoint) -> Any:
 
 
 ADDED_TREATMENTS: Registry[Any] = Registry({}, "mtlprune.treatments", _no_treatment)
-"""Those of installed packages: a class each."""
+"""Treatments of installed packages: name → class."""
 
 
 class TreatmentConfig(Block):
@@ -560,7 +577,7 @@ class TreatmentConfig(Block):
     @model_validator(mode="before")
     @classmethod
     def _check_added(cls, tree: Any) -> Any:
-        """Blocks of treatments that installed packages add."""
+        """Validate the blocks of treatments that installed packages add. Raises ValueError for unknown treatments."""
         if not isinstance(tree, Mapping):
             return tree
         blocks = dict(tree)
@@ -572,20 +589,20 @@ class TreatmentConfig(Block):
                 )
             try:
                 blocks[name] = ADDED_TREATMENTS[name].Options.model_validate(blocks[name])
-            except ValidationError as error:  # as if the block stood among ours
+            except ValidationError as error:  # raised again with the name in its path, as for a field of this block
                 errors = [{**detail, "loc": (name, *detail["loc"])} for detail in error.errors(include_url=False)]
                 raise ValidationError.from_exception_data(cls.__name__, cast(Any, errors)) from None
         return blocks
 
     @property
     def runs(self) -> dict[str, str]:
-        """Setting below ``treatment`` → the other run that it names."""
+        """Path of a setting below ``treatment`` → path of the run that it names."""
         teachers, merged = self.distil.teachers if self.distil else {}, self.merge.sources if self.merge else {}
         runs_by_setting = (("distil.teachers", teachers), ("merge.sources", merged))
         return {f"{setting}.{task}": path for setting, runs in runs_by_setting for task, path in runs.items()}
 
     @property
     def chosen_treatments(self) -> dict[str, Any]:
-        """Name → settings of the treatments that there are."""
+        """Name → settings of the treatments that are switched on."""
         names = [*type(self).model_fields, *(self.model_extra or {})]
         return {name: options for name in names if (options := getattr(self, name)) is not None}

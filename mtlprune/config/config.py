@@ -1,4 +1,4 @@
-"""The configuration of a run: frozen models, a sentence under every field, hints at the nearest of unknown keys."""
+"""The configuration of a run, its validation and the error messages, which suggest the nearest key for unknown keys."""
 
 import hashlib
 import json
@@ -48,7 +48,10 @@ Settings = TypeVar("Settings", bound=Block)
 
 @cache
 def _of_type(name: str) -> type[Block]:
-    """The settings of a decoder that is named by its ``type``: its own, the type, and the kind that it gives."""
+    """Create the class of settings for a layer whose decoder is chosen by ``type``.
+
+    It extends the decoder's settings by the fields ``type`` (name of the decoder) and ``kind`` (kind of the layer).
+    """
     decoder = DECODERS[name]
     fields: dict[str, Any] = {
         "type": (Literal[name], Field(description="Decoder of this layer.")),
@@ -60,18 +63,21 @@ def _of_type(name: str) -> type[Block]:
     settings_class = create_model(
         decoder.Options.__name__, __base__=decoder.Options, __doc__=decoder.Options.__doc__, **fields
     )
-    # A process cannot find this class by its name, so pickled settings are made anew from their type.
+    # Another process cannot import this class by its name, so unpickling builds the settings from their type.
     settings_class.__reduce__ = lambda self: (_with_type, (name, self.model_dump(exclude_unset=True)))  # type: ignore[method-assign]
     return settings_class
 
 
 def _with_type(name: str, tree: Mapping[str, Any]) -> Block:
-    """Settings of a decoder that is named by its ``type``."""
+    """Build the settings of a decoder that is chosen by ``type``, when they are unpickled."""
     return _of_type(name).model_validate(tree)
 
 
 class _Decoders(Block):
-    """Layers other than the five, each with the ``type`` of its decoder; one of the five may have another one too."""
+    """Settings of decoders, with further layers in addition to the five fields of ``DecodersConfig``.
+
+    A further layer has to name its decoder by ``type``. One of the five layers may name another decoder by ``type``.
+    """
 
     model_config = ConfigDict(extra="allow")
 
@@ -86,6 +92,7 @@ class _Decoders(Block):
 
 
 def _check_decoder(name: str, value: Any) -> Block:
+    """Validate the settings of a layer whose decoder is chosen by ``type``. Raises ValueError for a wrong type."""
     if isinstance(value, Block):
         return value
     type_ = value.get("type") if isinstance(value, Mapping) else None
@@ -104,7 +111,10 @@ def _check_decoder(name: str, value: Any) -> Block:
 
 
 def _of_layer(name: str) -> Any:
-    """The field of one of the five layers: settings of the decoder of that name, or of another one by its ``type``."""
+    """Return annotation and default of the field for one of the five layers.
+
+    The field accepts the settings of the layer's standard decoder, or those of another decoder that ``type`` names.
+    """
     options = DECODERS[name].Options
 
     def settings(value: Any, check_block: ValidatorFunctionWrapHandler) -> Any:
@@ -129,7 +139,7 @@ else:
 
 
 class Config(Block):
-    """One run."""
+    """The configuration of one run."""
 
     name: str = "run"
     """Name of the run in tables and folders."""
@@ -156,9 +166,9 @@ class Config(Block):
     @field_validator("tasks", mode="before")
     @classmethod
     def _as_names(cls, tasks: Any) -> Any:
-        """tasks=pos,ner on a command line needs no brackets, which shells take for patterns.
+        """Accept tasks=pos,ner without brackets, which shells expand, and sort the tasks in the order of the layers.
 
-        Whatever their order, the same tasks are the same run: they are put into the order of the layers.
+        Sorting makes runs of the same tasks equal in whatever order the user names the tasks.
         """
         if isinstance(tasks, str):
             tasks = [name.strip() for name in tasks.split(",")]
@@ -170,7 +180,7 @@ class Config(Block):
     @field_validator("pruning", mode="before")
     @classmethod
     def _as_block(cls, pruning: Any) -> Any:
-        """pruning=gates is short for pruning.method=gates."""
+        """Accept pruning=gates as a short form of pruning.method=gates."""
         return {"method": pruning} if isinstance(pruning, str) else pruning
 
     @model_validator(mode="after")
@@ -259,7 +269,10 @@ class Config(Block):
 
     @model_validator(mode="after")
     def _treatments_fit(self) -> "Config":
-        """The combinations that are allowed (docs/methods/treatments.md); refuses what would be ignored."""
+        """Raise ValueError for combinations of treatments and settings that are not allowed or would be ignored.
+
+        docs/methods/treatments.md lists the allowed combinations.
+        """
         treatment, joint = self.treatment, self.train.mixing == "joint"
         treatments_chosen, heads = (
             treatment.chosen_treatments,
@@ -322,47 +335,51 @@ class Config(Block):
         return self
 
     def _asks_for(self, setting: str) -> bool:
-        """True where a setting is given, or has the value given: block.name or block.name: value."""
+        """Return True if a setting "block.name" is switched on, or if "block.name: value" is its value."""
         path, _, value = setting.partition(": ")
         block, name = path.split(".")
         value_set = getattr(getattr(self, block), name)
         return value_set == value if value else value_set not in (None, False, "none")
 
     def decoder(self, task: str) -> str:
-        """The name of a task's decoder."""
+        """Return the name of a task's decoder."""
         return str(getattr(getattr(self.decoders, task), "type", task))
 
 
 def digest(settings: Block) -> str:
-    """Eight letters that name a configuration, made of the settings that differ from the defaults, so that one which
-    comes later changes none."""
+    """Return eight hexadecimal digits that identify a configuration.
+
+    They are computed from the settings that differ from the defaults, so settings that later releases add do not change
+    them.
+    """
     tree = settings.model_dump(mode="json", exclude_defaults=True)
     return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()[:8]
 
 
 def default_folder(settings: Any) -> Path:
-    """The folder of a run that is given none: runs/NAME-DIGEST."""
+    """Return the default folder of a run, runs/NAME-DIGEST."""
     return Path("runs") / f"{settings.name}-{digest(settings)}"
 
 
 def load_config(source: str | Path, overrides: Sequence[str] = ()) -> Config:
-    """Read a YAML file (or a preset's name), apply ``key.path=value`` overrides, and validate.
+    """Read a YAML file or a preset, apply ``key.path=value`` overrides, and validate the configuration.
 
-    A file may begin from another one with ``base: NAME_OR_FILE``; its own keys then win, block by block.
+    A file may extend another file or preset with ``base: NAME_OR_FILE``. Its keys then override those of the base,
+    block by block.
 
     Raises:
-        ConfigError: the file is missing or no YAML, a key is unknown, a value is wrong.
+        ConfigError: the file is missing or is no YAML, a key is unknown, or a value is invalid.
     """
     return validated(Config, tree_of(source, overrides), str(source), overrides)
 
 
 def build_config(tree: Mapping[str, Any], source: str = "config") -> Config:
-    """Validate a nested mapping. Raises ConfigError."""
+    """Validate a configuration tree. Raises ConfigError, which names ``source``, if it is invalid."""
     return validated(Config, tree, source)
 
 
 def validated(model: type[Settings], tree: Mapping[str, Any], source: str, overrides: Sequence[str] = ()) -> Settings:
-    """The tree as any model of settings. Raises ConfigError, which names ``source`` or the override to blame."""
+    """Validate a tree as a model of settings. Raises ConfigError, which names ``source`` or the faulty override."""
     try:
         return model.model_validate(tree)
     except ValidationError as error:
@@ -375,7 +392,7 @@ def validated(model: type[Settings], tree: Mapping[str, Any], source: str, overr
 
 
 def _blamed(explained: str, source: str, overrides: Sequence[str]) -> str:
-    """The last override of the key that a message begins with, of one above or below it; else the source."""
+    """Return the last override that set the key at the start of a message (or a key above or below it), else source."""
     key = re.split(r"[:;\s]", explained.removeprefix("unknown key "), maxsplit=1)[0] + "."
     for override in reversed(overrides):
         prefix = override.partition("=")[0] + "."
@@ -385,7 +402,9 @@ def _blamed(explained: str, source: str, overrides: Sequence[str]) -> str:
 
 
 def _explain(model: type[Block], error: dict[str, Any]) -> str:
-    path = ".".join(str(part) for part in error["loc"] if not str(part).startswith("@"))  # @: one form of a setting
+    """Return the message for an error of pydantic: path of the key, what was expected, and what was found."""
+    # Parts such as @number are tags of the alternative forms of a setting, such as those of Rates.
+    path = ".".join(str(part) for part in error["loc"] if not str(part).startswith("@"))
     if error["type"] == "extra_forbidden":
         known_fields = list(_fields(model, error["loc"][:-1]))
         hint = nearest(str(error["loc"][-1]), known_fields) or _suggest_block(model, path, error["input"])
@@ -393,7 +412,8 @@ def _explain(model: type[Block], error: dict[str, Any]) -> str:
     if error["type"] == "missing":
         return f"{path} is missing"
     if error["type"] == "value_error":
-        message, above = str(error["ctx"]["error"]), error["loc"]  # a block names its own keys, or the whole path
+        # Messages of validators begin with a key of their block, with the whole path, or with neither.
+        message, above = str(error["ctx"]["error"]), error["loc"]
         key = re.split(r"[:\s]", message, maxsplit=1)[0]
         drops_keys = not key.isidentifier() or message.startswith("unknown key")
         return ".".join([*above[: above.index(key) if key in above else 0 if drops_keys else None], message])
@@ -403,7 +423,7 @@ def _explain(model: type[Block], error: dict[str, Any]) -> str:
 
 
 def _suggest_block(model: type[Block], path: str, value: Any) -> str:
-    """A hint at the setting of the same name in another block, such as train.device for device or init.device."""
+    """Return a hint at the setting of the same name in another block, such as train.device for device; else ""."""
     while isinstance(value, dict) and len(value) == 1:
         [(key, value)] = value.items()
         path = f"{path}.{key}"
@@ -416,6 +436,7 @@ def _suggest_block(model: type[Block], path: str, value: Any) -> str:
 
 
 def _fields(root: type[Block], path: Sequence[Any]) -> Iterator[str]:
+    """Yield the names of the settings in the block at a path."""
     model: Any = root
     for key in path:
         field = model.model_fields.get(key)

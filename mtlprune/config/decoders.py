@@ -1,7 +1,7 @@
-"""The settings of each decoder, and the kind of layer that it gives: all that a configuration has to know of it.
+"""The settings of each decoder and the kind of layer that it predicts, which configurations need to know.
 
-The decoders themselves (mtlprune.tasks) need torch. What stands here does not, so that sweeps are resolved and runs are
-tabulated in processes that never import it.
+The decoders themselves (mtlprune.tasks) import torch. This module does not, so that processes which resolve sweeps or
+tabulate runs need not import torch.
 """
 
 from importlib.metadata import EntryPoint
@@ -17,7 +17,7 @@ PairScorer = Literal["biaffine", "mlp"]
 
 
 class DecoderOptions(Block):
-    """The settings of a decoder that has none; those of others extend it."""
+    """The settings of a decoder without settings, and the base class of the settings of other decoders."""
 
 
 class NEROptions(DecoderOptions):
@@ -103,16 +103,19 @@ class SentenceOptions(DecoderOptions):
 
 
 class Decoder(NamedTuple):
-    """A decoder as a configuration sees it. The class of an installed package's decoder has both attributes too."""
+    """The kind of layer that a decoder predicts, and the class of its settings.
+
+    The class of a decoder from an installed package has the same two attributes.
+    """
 
     kind: str
     Options: type[DecoderOptions] = DecoderOptions
 
 
 def _decoder(point: EntryPoint) -> Any:
-    """The class that a package names. Raises TypeError where it is no decoder of that name.
+    """Load the class at an entry point of an installed package. Raises TypeError if it is no decoder of this name.
 
-    Its bases are compared by name, because whoever imports our base class imports torch.
+    Its base classes are compared by name, because importing our base class would import torch.
     """
     task = point.load()
     bases = [f"{base.__module__}.{base.__qualname__}" for base in getattr(task, "__mro__", ())]
@@ -129,4 +132,4 @@ DECODERS: Registry[Any] = Registry(
     "mtlprune.tasks",
     _decoder,
 )
-"""The decoders by the name that a configuration knows them by, ours and those of installed packages."""
+"""Name in configurations → decoder, for built-in decoders and those of installed packages."""

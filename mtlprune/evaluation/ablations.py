@@ -1,11 +1,14 @@
-"""Kinds of what an ablated head contributes (encoder/interventions.py), for settings, which load no torch."""
+"""Names of the kinds of ablation, that is, of what replaces the output of a closed head.
+
+encoder/interventions.py implements them. Settings and texts use the names from here, because they do not import torch.
+"""
 
 from typing import Literal
 
 Closed = Literal["zero", "mean", "resample", "optimal"]
-"""Kinds that a run can be trained with and analyses can be asked for."""
+"""Kinds that are values of settings: of pruning.closed, and of analyses."""
 AblationKind = Literal[Closed, "exchange", "scale"]
-"""Also kinds that need something of each batch, or a factor."""
+"""All kinds. "exchange" needs outputs for each batch, and "scale" needs a factor, so they are no values of settings."""
 SENTENCES = {
     "zero": "",
     "mean": " The output of a closed head is replaced by its mean.",

@@ -1,10 +1,11 @@
-"""The majority baseline: what each word mostly is in train, for every layer, without any context. Free of torch.
+"""The majority baseline, which predicts every layer from the most frequent annotation of each word, without context.
 
     baseline = Majority(train)
     predicted = [baseline.predict(sentence) for sentence in test]
 
-A vote looks up the word, then (words not in train) the word's predicted tag, then everything. Ties go to the value that
-sorts first, so the same train always gives the same baseline.
+Counts are looked up by word. For words that are not in train they are looked up by the predicted part-of-speech tag of
+the word, and then over all words. Ties are broken by the sorting order of values, so that the same train always gives
+the same baseline. This module does not import torch.
 """
 
 import math
@@ -20,10 +21,11 @@ Value = TypeVar("Value", bound=Hashable)
 
 
 class Votes(Generic[Value]):
-    """Counts of values by word, by tag and over all.
+    """Counts of values by word, by part-of-speech tag, and over all words.
 
     Args:
-        cased: whether ``Will`` and ``will`` are two words, of which the second is asked where the first is unknown.
+        cased: count words with their case. For a cased word that is unknown (``Will``), the counts of the lower-cased
+            word (``will``) are used. Without ``cased``, all words are lower-cased.
     """
 
     def __init__(self, cased: bool = False) -> None:
@@ -32,21 +34,22 @@ class Votes(Generic[Value]):
         self._order: dict[tuple[str, str], list[Value]] = {}
 
     def _keys(self, word: str, tag: str) -> list[tuple[str, str]]:
+        """Return the keys under which a word is counted, in the order in which they are looked up."""
         exact = [("exact", word)] if self._cased else []
         return [*exact, ("word", word.lower()), ("tag", tag), ("all", "")]
 
     def add(self, word: str, tag: str, value: Value) -> None:
-        """Count one value."""
+        """Count a value of a word with a tag."""
         for key in self._keys(word, tag):
             self._counts[key][value] += 1
             self._order.pop(key, None)
 
     def counts(self, word: str, tag: str) -> Counter[Value]:
-        """The counts of the word, else of the tag, else of everything (empty where nothing was ever added)."""
+        """Return the counts of the word, or else of the tag, or else of all words (empty if nothing was added)."""
         return self._counts.get(self._key(word, tag), Counter())
 
     def ranked(self, word: str, tag: str) -> list[Value]:
-        """The values of ``counts``, the most frequent first."""
+        """Return the values of ``counts`` with the most frequent first."""
         key = self._key(word, tag)
         if key not in self._order:
             counts = self._counts.get(key, Counter())
@@ -58,23 +61,27 @@ class Votes(Generic[Value]):
 
 
 class Reach(NamedTuple):
-    """The extent of a span: ``words`` words from its start, or up to ``words`` words before the sentence's end."""
+    """The extent of a span: a length of ``words`` words, or (``to_end``) up to ``words`` words before the sentence's
+    end."""
 
     to_end: bool
     words: int
 
     @classmethod
     def of(cls, span: Span, length: int) -> "Reach":
-        """A span that ends at the last word or just before it (at the full stop) is taken to reach the end."""
+        """Describe the extent of a span in a sentence of ``length`` words.
+
+        A span counts as reaching the end if it includes the last word, or all but the last word (a full stop).
+        """
         return cls(True, length - span.end) if length - span.end <= 1 else cls(False, span.end - span.start)
 
     def end(self, start: int, length: int) -> int:
-        """The end (exclusive) of the span that begins at ``start``, within the sentence and not empty."""
+        """Return the end (exclusive) of a span from ``start``, so that it is within the sentence and not empty."""
         return max(start + 1, min(length, length - self.words if self.to_end else start + self.words))
 
 
 class TagsLearner:
-    """The word's most frequent tag; for unknown words the most frequent tag of all."""
+    """Predicts the most frequent tag of each word, and for unknown words the most frequent tag overall."""
 
     def __init__(self) -> None:
         self._tags: Votes[str] = Votes(cased=True)
@@ -88,7 +95,7 @@ class TagsLearner:
 
 
 class SpansLearner:
-    """The word's most frequent IOB2 tag; runs of tags become spans."""
+    """Predicts the most frequent IOB2 tag of each word, and turns the sequence of tags into spans."""
 
     def __init__(self) -> None:
         self._marks: Votes[str] = Votes(cased=True)
@@ -103,14 +110,14 @@ class SpansLearner:
 
 
 class TreesLearner:
-    """The most frequent (head's distance, relation) that stays within the sentence.
+    """Predicts for each word the most frequent pair of distance to the head and relation that fits into the sentence.
 
-    The first word that is mostly a root is the root (else the first word); words that cannot be attached, and one word
-    of each circle, hang on it.
+    The root is the first word that is most frequently a root, or else the first word. Words without a fitting pair, and
+    one word of each cycle, are attached to the root.
     """
 
     def __init__(self) -> None:
-        self._arcs: Votes[tuple[int, str]] = Votes()  # distance to the head (0: root), relation
+        self._arcs: Votes[tuple[int, str]] = Votes()  # (head − dependent, or 0 for the root; relation)
 
     def add(self, words: Sequence[str], tags: Sequence[str], value: Any) -> None:
         for place, (word, tag, head, relation) in enumerate(zip(words, tags, *value, strict=True), 1):
@@ -130,13 +137,16 @@ class TreesLearner:
         return Dependencies(tuple(heads), tuple(relations))
 
     def _usual_relation(self, ranked: list[tuple[int, str]]) -> str:
-        """The most frequent relation that is not the root's, for a word none of whose arcs fits the sentence."""
+        """Return the most frequent relation other than the root's, for a word whose arcs do not fit the sentence."""
         return next((relation for d, relation in [*ranked, *self._arcs.ranked("", "")] if d), "dep")
 
 
 class BracketsLearner:
-    """The most frequent label over whole sentences, and in it at each word the most frequent *list of brackets that
-    open there*, each with its length, or right-branching up to the sentence's end; cut where they would cross."""
+    """Predicts a bracket over the sentence with its most frequent label, and the most frequent brackets at each word.
+
+    All brackets that open at a word are counted together as one list, with their extents (a length, or up to the end of
+    the sentence). Predicted brackets are shortened where they would cross another bracket.
+    """
 
     def __init__(self) -> None:
         self._roots: Votes[str] = Votes()  # labels over whole sentences
@@ -155,7 +165,7 @@ class BracketsLearner:
     def predict(self, words: Sequence[str], tags: Sequence[str]) -> tuple[Span, ...]:
         length = len(words)
         brackets = [Span(0, length, label) for label in self._roots.ranked("", "")[:1]]
-        limits = [(0, length)]  # of the brackets that are still open: start, end
+        limits = [(0, length)]  # (start, end) of the brackets that are open at the current word
         for place, (word, tag) in enumerate(zip(words, tags, strict=True)):
             while limits[-1][1] <= place:
                 limits.pop()
@@ -167,8 +177,11 @@ class BracketsLearner:
 
 
 class FramesLearner:
-    """A word is a predicate where it mostly is one; it has every label that at least half of the predicates with that
-    word have, at that label's most frequent place relative to the predicate."""
+    """Predicts a predicate at words that are most frequently predicates, with arguments at their most frequent places.
+
+    A predicate has an argument with each label that at least half of the predicates with the same word have. The
+    argument is at the label's most frequent position relative to such predicates.
+    """
 
     def __init__(self) -> None:
         self._predicates: Votes[bool] = Votes()
@@ -182,7 +195,7 @@ class FramesLearner:
         for predicate in value:
             word, tag = words[predicate.index], tags[predicate.index]
             arguments = {span.label: span for span in reversed(predicate.arguments) if span.label not in NOT_ARGUMENTS}
-            for label in ("", *arguments):  # "" counts the predicates themselves
+            for label in ("", *arguments):  # the label "" counts the predicates, as the denominator of the other labels
                 self._roles.add(word, tag, label)
             for label, span in arguments.items():
                 self._places[label].add(word, tag, (span.start - predicate.index, Reach.of(span, len(words))))
@@ -209,7 +222,7 @@ class FramesLearner:
 
 
 class LabelLearner:
-    """The most frequent label of all sentences."""
+    """Predicts the most frequent label of all sentences."""
 
     def __init__(self) -> None:
         self._labels: Votes[str] = Votes()
@@ -222,7 +235,7 @@ class LabelLearner:
 
 
 class NumberLearner:
-    """The mean of all sentences."""
+    """Predicts the mean number of all sentences."""
 
     def __init__(self) -> None:
         self._values: list[float] = []
@@ -235,7 +248,7 @@ class NumberLearner:
 
 
 class LabelsLearner:
-    """The labels that at least half of all sentences have, which mostly are none."""
+    """Predicts the labels that at least half of all sentences have, which is usually no label."""
 
     def __init__(self) -> None:
         self._counts, self._sentences = Counter[str](), 0
@@ -258,15 +271,15 @@ _LEARNERS: dict[str, Callable[[], Any]] = {
     "number": NumberLearner,
     "labels": LabelsLearner,
 }
-"""The baseline of each kind of layer: ``add`` counts a sentence of train, ``predict`` gives a value for one; every word
-comes with its predicted tag (of the layer pos)."""
+"""Kind of layer → baseline. The method ``add`` counts a sentence of train, and ``predict`` predicts the layer of a
+sentence. Both receive the predicted part-of-speech tags of the words ("" if train has no tags)."""
 
 
 class Majority:
-    """Predicts for each word what it mostly is in train: every layer by the learner of its kind.
+    """Predicts every layer with the majority baseline of the layer's kind.
 
     Attributes:
-        layers: those that some sentence of train knows, with their kinds; others are not predicted (None).
+        layers: name → kind of the layers that at least one sentence of train has. Other layers are not predicted.
 
     Raises:
         SentenceError: train is empty.
@@ -289,7 +302,7 @@ class Majority:
                 self._learners[name].add(s.words, tags, s.get(name))
 
     def predict(self, sentence: Sentence) -> Sentence:
-        """The same words with the layers that train knows; only the words are read."""
+        """Return a sentence of the same words with all predicted layers. Only the words of ``sentence`` are read."""
         words = sentence.words
         tags = self._tags.predict(words, ())
         layers = {

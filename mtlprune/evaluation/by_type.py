@@ -1,4 +1,4 @@
-"""Precision, recall and F1 of flat spans by type, as seqeval computes them: strict, IOB2. Free of torch."""
+"""Precision, recall and F1 of flat spans by type, computed by seqeval (strict mode, IOB2), for `mtlprune evaluate`."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -10,7 +10,7 @@ ALL = "all"
 
 
 class TypeScore(NamedTuple):
-    """The scores of a type, in percent, and the number of its gold spans; ``ALL`` for all types together."""
+    """The scores of a type of span in percent, and the number of its gold spans. The label ``ALL`` is for all types."""
 
     label: str
     precision: float
@@ -20,10 +20,10 @@ class TypeScore(NamedTuple):
 
 
 def scores_by_type(layer: str, gold: Sequence[Sentence], predicted: Sequence[Sentence]) -> list[TypeScore]:
-    """A row for each type in gold or predictions, in order, and one for all; none where neither has a span.
+    """Return the scores of each type in gold or predictions, sorted by type, and last those of all types together.
 
-    ``layer`` is of the kind ``spans``, which is flat: IOB2 tags hold one type a word. Sentences whose gold layer is
-    unknown count for nothing.
+    The list is empty if neither side has a span. Sentences whose gold layer is unknown are left out. The layer must be
+    of the kind ``spans``, whose spans do not overlap, because IOB2 tags hold only one type per word.
     """
     annotated_pairs = [pair for pair in zip(gold, predicted, strict=True) if pair[0].get(layer) is not None]
     labels = sorted({span.label for pair in annotated_pairs for sentence in pair for span in sentence.get(layer)})
@@ -33,7 +33,7 @@ def scores_by_type(layer: str, gold: Sequence[Sentence], predicted: Sequence[Sen
     from seqeval.metrics.v1 import precision_recall_fscore_support  # loads scikit-learn, which takes a second
     from seqeval.scheme import IOB2
 
-    # Types go in as numbers of one width, because seqeval strips hyphens off labels and sorts them as text.
+    # We pass types as numbers of equal width, because seqeval strips hyphens from labels and sorts labels as text.
     numbers = {label: f"{number:06d}" for number, label in enumerate(labels)}
     sides = [
         [

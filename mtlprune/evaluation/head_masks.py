@@ -1,4 +1,4 @@
-"""Masks of heads, (L, A): when a gate leaves a head open, how heads are named, and heads drawn at random."""
+"""Masks of attention heads, (L, A): the rule by which a gate leaves a head open, names of heads, and random masks."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,18 +7,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 Mask = NDArray[np.bool_]
-"""(L, A), True for the heads of a set."""
+"""Set of heads as a mask (L, A), with L layers of A heads, which is True for the heads of the set."""
 OPEN_ABOVE = 1e-3
-"""A head is open where its gate exceeds this, else closed (He and Choi 2021, the released code)."""
+"""A head is open if its gate exceeds this value, and else closed, as in the released code of He and Choi (2021)."""
 
 
 def head_names(mask: NDArray[Any]) -> list[str]:
-    """LAYER-HEAD, both counted from 1, of every head in a mask."""
+    """Return the names LAYER-HEAD of all heads in a mask (L, A), both counted from 1, such as "3-7"."""
     return [f"{layer + 1}-{head + 1}" for layer, head in np.argwhere(mask)]
 
 
 def random_heads(counts: Sequence[int], heads: int, generator: np.random.Generator) -> Mask:
-    """(L, heads): so many heads of each layer, drawn without replacement."""
+    """Draw a mask (L, heads) with ``counts[l]`` random heads in layer l, without replacement."""
     mask = np.zeros((len(counts), heads), bool)
     for layer, count in enumerate(counts):
         mask[layer, generator.choice(heads, count, replace=False)] = True
@@ -26,12 +26,15 @@ def random_heads(counts: Sequence[int], heads: int, generator: np.random.Generat
 
 
 def random_sets(heads: Mask, draws: int, generator: np.random.Generator) -> list[Mask]:
-    """So many draws (L, A) of as many random heads of each layer, whether they are among ``heads`` or not."""
+    """Draw ``draws`` random masks (L, A) with as many heads in each layer as ``heads``, which they may overlap."""
     return [random_heads(heads.sum(1).tolist(), heads.shape[1], generator) for _ in range(draws)]
 
 
 def nested_heads(counts: Sequence[int], heads: int, seed: int) -> Mask:
-    """(L, heads): the first so many heads of each layer in a random order that depends on the seed alone, so that draws
-    of one seed lie inside each other."""
+    """Draw a mask (L, heads) with ``counts[l]`` random heads in layer l, so that masks of one seed are nested.
+
+    The heads of a layer are the first ones in a random order that depends only on the seed, so a mask with smaller
+    counts is a subset of a mask with larger counts.
+    """
     generator = np.random.default_rng(seed)
     return np.stack([np.isin(np.arange(heads), generator.permutation(heads)[:count]) for count in counts])

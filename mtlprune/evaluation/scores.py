@@ -1,7 +1,8 @@
-"""Scores of predictions: counts for each sentence, scores from sums of counts. Free of torch.
+"""Scores of predictions: counts for each sentence, and scores that are computed from sums of counts.
 
-Counts are kept by sentence because tables resample them: an F1 is no mean over sentences, but a function of summed
-counts. Which official scorer each score reproduces, and every difference, is in ``docs/reference/scores.md``.
+Counts are stored by sentence because tables resample sentences, and an F1 is not a mean over sentences but a function
+of summed counts. ``docs/reference/scores.md`` names the official scorer that each score reproduces, with all
+differences. This module does not import torch.
 
     counts = [count("dep", g, p) for g, p in zip(gold, predicted)]
     score("dep", counts)["las"]
@@ -19,18 +20,19 @@ from mtlprune.layers import kind_of, tags_named
 from mtlprune.sentence import NOT_ARGUMENTS, Predicate, Sentence, SentenceError, Span
 
 Counts = dict[str, Any]
-"""Name → a whole number; of layers of numbers also sums of numbers and of their products."""
+"""Name → count. For layers of the kind ``number`` also sums of numbers and of their products."""
 
-# EVALB's new.prm: words with such a tag are deleted, and so are brackets with such a label
+# EVALB with new.prm deletes words with these tags, and brackets with these labels.
 _DELETED = frozenset({"TOP", "S1", "-NONE-", ",", ":", "``", "''", ".", "?", "!"})
 _EQUAL_LABELS = {"PRT": "ADVP"}
 
-# Penn Treebank spellings of signs: punctuation, although they hold letters or accents
+# Penn Treebank spellings of punctuation signs, which contain letters or accents.
 _PENN_SIGNS = frozenset({"-LRB-", "-RRB-", "-LSB-", "-RSB-", "-LCB-", "-RCB-", "``", "`"})
 
 
 def _kind(layer: str, gold: Sentence, predicted: Sentence) -> str | None:
-    """The kind that gold declares, None where gold is unknown. SentenceError where the two cannot be compared."""
+    """Return the kind that gold declares for a layer, or None if its gold is unknown. Raises SentenceError if gold and
+    prediction cannot be compared."""
     if gold.words != predicted.words:
         raise SentenceError(
             f"sentence {gold.id!r}: gold and prediction ({predicted.id!r}) do not have the same words; "
@@ -51,7 +53,9 @@ def _kind(layer: str, gold: Sentence, predicted: Sentence) -> str | None:
 
 
 def count(layer: str, gold: Sentence, predicted: Sentence) -> Counts | None:
-    """Counts of one sentence, by the kind of the layer; None where gold is unknown.
+    """Count correct, gold and predicted items of a layer in one sentence; None if its gold is unknown.
+
+    The names of the counts depend on the kind of the layer.
 
     Raises:
         SentenceError: the sentences cannot be compared, or only gold has the layer.
@@ -62,14 +66,14 @@ def count(layer: str, gold: Sentence, predicted: Sentence) -> Counts | None:
     return COUNT[kind_of(kind)](gold.get(layer), predicted.get(layer), gold, kind)
 
 
-# --- counts, one function a kind -------------------------------------------------------------------------------------
+# --- counts, with one function for each kind of layer -----------------------------------------------------------------
 
 
 def _count_trees(gold_tree: Any, predicted_tree: Any, gold: Sentence, kind: str) -> Counts:
-    """Words, right heads and right arcs, with and without punctuation and subtypes.
+    """Count words, correct heads and correct arcs of a dependency tree.
 
-    Keys: ``words``, ``heads`` (right head), ``arcs`` (and right relation in full), ``bare_arcs`` (relation up to the
-    colon), and each with ``_no_punct`` (words that are no punctuation).
+    Keys: ``words``, ``heads`` (correct head), ``arcs`` (correct head and full relation), ``bare_arcs`` (correct head,
+    and relation up to the colon), and all four with the suffix ``_no_punct``, which leave out punctuation.
     """
     rows = [
         (head == guess, head == guess and relation == label, head == guess and _bare(relation) == _bare(label))
@@ -80,7 +84,7 @@ def _count_trees(gold_tree: Any, predicted_tree: Any, gold: Sentence, kind: str)
 
 
 def _count_brackets(gold_tree: Any, predicted_tree: Any, gold: Sentence, kind: str) -> Counts:
-    """``correct``, ``gold``, ``predicted`` brackets by EVALB's rules with ``new.prm``."""
+    """Count ``correct``, ``gold`` and ``predicted`` brackets by the rules of EVALB with ``new.prm``."""
     place = fenceposts(gold, kind)
     gold_brackets, guessed = brackets(gold_tree, place), brackets(predicted_tree, place)
     correct = sum(min(number, guessed[bracket]) for bracket, number in gold_brackets.items() if bracket in guessed)
@@ -88,11 +92,12 @@ def _count_brackets(gold_tree: Any, predicted_tree: Any, gold: Sentence, kind: s
 
 
 def _count_frames(gold_frames: Any, predicted_frames: Any, gold: Sentence, kind: str) -> Counts:
-    """Arguments, predicates and official arguments.
+    """Count arguments and predicates of semantic roles.
 
-    Keys: ``correct``, ``gold``, ``predicted`` over (predicate, start, end, label) without V and C-V; the same with
-    ``predicates_`` (word indices), ``filled_`` (predicates with at least one such argument) and ``conll05_``
-    (C-X joined to X, arguments at words that gold does not mark as a predicate left out).
+    Keys: ``correct``, ``gold`` and ``predicted`` count arguments (predicate, start, end, label) without V and C-V. The
+    same keys with prefixes count predicates (``predicates_``), predicates with at least one such argument
+    (``filled_``), and arguments as the CoNLL-2005 scorer does (``conll05_``), which joins C-X to X and leaves out
+    arguments of words that are no predicates in gold.
     """
     gold_arguments, arguments = argument_places(gold_frames), argument_places(predicted_frames)
     places, guesses = {p.index for p in gold_frames}, {p.index for p in predicted_frames}
@@ -109,9 +114,9 @@ def _count_frames(gold_frames: Any, predicted_frames: Any, gold: Sentence, kind:
 
 
 def _count_numbers(gold_value: Any, predicted_value: Any, gold: Sentence, kind: str) -> Counts:
-    """The number of sentences and the sums of x (gold), y (predicted), x², y² and xy.
+    """Return what a sentence adds to the number of sentences and the sums of x (gold), y (predicted), x², y² and xy.
 
-    Pearson's r of any set of sentences is a function of these six sums, so a resample needs no predictions.
+    Pearson's r of any set of sentences is a function of these six sums, so resampling needs no predictions.
     """
     return {
         "sentences": 1,
@@ -139,27 +144,32 @@ def _bare(relation: str) -> str:
 
 @lru_cache(maxsize=1 << 16)
 def is_punctuation(word: str) -> bool:
-    """True where every character is in a Unicode punctuation category, or the word is a Penn spelling of such a sign.
+    """Return True if all characters are Unicode punctuation, or the word is the Penn spelling of a punctuation sign.
 
-    So %, &, #, @, * and / are punctuation; $ and + are not.
+    Thus %, &, #, @, * and / are punctuation, and $ and + are not.
     """
     return word in _PENN_SIGNS or all(unicodedata.category(sign).startswith("P") for sign in word)
 
 
 def fenceposts(gold: Sentence, kind: str) -> list[int]:
-    """The number of words before each place between words that the score of brackets of this kind keeps.
+    """Map positions between words (0 to the number of words) to positions after EVALB's deletion of words.
 
-    The *gold* tags that the kind names say which words are deleted on both sides; where none are named or known, none.
+    Returns:
+        For each position, the number of words before it that are not deleted. Words are deleted from gold and
+        predictions by the *gold* tags that the kind names. If the kind names no tags, or the sentence has none, no word
+        is deleted.
     """
     tags = gold.get(tags_named(kind) or "")
     return [0, *accumulate(tag not in _DELETED for tag in (tags or [""] * len(gold)))]
 
 
 def foreign_punctuation(sentences: Iterable[Sentence], layer: str) -> str | None:
-    """A remark on the bracket scores of a layer whose kind names tags that are not the Penn Treebank's, or None.
+    """Return a remark if the bracket scores of a layer count punctuation because tags are not the Penn Treebank's.
 
-    EVALB leaves out words by their Penn tags. Where the tags that the layer's kind names leave out less than half of
-    what is punctuation, as with other tag sets, the score counts it.
+    EVALB leaves out punctuation by its Penn tags, and therefore counts it with other tag sets.
+
+    Returns:
+        The remark, if the tags that the layer's kind names leave out less than half of the punctuation; else None.
     """
     words = deleted = 0
     for sentence in sentences:
@@ -179,7 +189,11 @@ def foreign_punctuation(sentences: Iterable[Sentence], layer: str) -> str | None
 
 
 def brackets(spans: Iterable[Span], place: Sequence[int]) -> Counter[tuple[int, int, str]]:
-    """Brackets that EVALB counts; ``place``: fencepost before deletion of words → after."""
+    """Count the brackets (start, end, label) that EVALB scores.
+
+    Args:
+        place: position between words → position after the deletion of words, as ``fenceposts`` returns it.
+    """
     bracket_counts: Counter[tuple[int, int, str]] = Counter()
     for start, end, label in spans:
         left, right = place[start], place[end]
@@ -191,13 +205,13 @@ def brackets(spans: Iterable[Span], place: Sequence[int]) -> Counter[tuple[int, 
 
 @lru_cache(maxsize=1 << 12)
 def _evalb_label(label: str) -> str:
-    """Function tags go (all from the first - or =), equal labels become one."""
+    """Remove function tags (everything from the first - or =) and map labels that EVALB treats as equal to one."""
     label = label.partition("-")[0].partition("=")[0]
     return _EQUAL_LABELS.get(label, label)
 
 
 def argument_places(predicates: Iterable[Predicate]) -> set[tuple[int, int, int, str]]:
-    """(predicate, start, end, label) without V and C-V."""
+    """Return all arguments as tuples (predicate, start, end, label), without the labels V and C-V."""
     return {
         (predicate.index, span.start, span.end, span.label)
         for predicate in predicates
@@ -207,9 +221,9 @@ def argument_places(predicates: Iterable[Predicate]) -> set[tuple[int, int, int,
 
 
 def _joined_arguments(predicates: Iterable[Predicate]) -> set[tuple]:
-    """(predicate, label, pieces) as the CoNLL-2005 scorer sees them.
+    """Return all arguments as tuples (predicate, label, pieces), as the CoNLL-2005 scorer compares them.
 
-    A piece C-X belongs to the last X before it; without any, it is an X itself. V, with its pieces, is left out.
+    A piece C-X is joined to the last X before it, or counts as an X if there is none. V and its pieces are left out.
     """
     arguments: set[tuple] = set()
     for predicate in predicates:
@@ -227,12 +241,15 @@ def _joined_arguments(predicates: Iterable[Predicate]) -> set[tuple]:
     return arguments
 
 
-# --- scores from sums ------------------------------------------------------------------------------------------------
+# --- scores from sums of counts ---------------------------------------------------------------------------------------
 
 
 def _percent(part: str, *denominators: str) -> Callable[[Mapping[str, Any]], Any]:
-    """100 · part / the mean of the wholes, 0 where that is 0; the sums may be numbers or arrays of resampled sums."""
-    return partial(_ratio, part, denominators)  # and no closure, because counts with their score go between processes
+    """Return a function from sums to 100 · part / mean of the denominators, or 0 if the denominators are 0.
+
+    The sums may be numbers or arrays of resampled sums.
+    """
+    return partial(_ratio, part, denominators)  # no closure, because score functions are pickled between processes
 
 
 def _ratio(part: str, denominators: Sequence[str], sums: Mapping[str, Any]) -> Any:
@@ -249,12 +266,13 @@ def _precision_recall_f1(prefix: str = "") -> dict[str, Callable[[Mapping[str, A
 
 
 def _pearson(sums: Mapping[str, Any]) -> Any:
-    """100 · r from summed counts; 0 where gold or predictions do not vary, because r is undefined there."""
-    import numpy as np  # takes a tenth of a second, and commands that are refused need none
+    """Compute 100 · r from summed counts; 0 if gold or predictions do not vary, because r is then undefined."""
+    # Importing numpy takes a tenth of a second, and commands that are refused before this line need none of it.
+    import numpy as np
 
     n, x, y = sums["sentences"], sums["x"], sums["y"]
     shared, by_x, by_y = n * sums["xy"] - x * y, n * sums["xx"] - x * x, n * sums["yy"] - y * y
-    # Sums of equal numbers cancel up to rounding errors, which would pass for a tiny variance.
+    # For equal numbers the terms cancel up to rounding errors, which must not count as a tiny variance.
     varied = (by_x > 1e-12 * n * sums["xx"]) & (by_y > 1e-12 * n * sums["yy"])
     return np.where(varied, 100 * shared / np.sqrt(np.where(varied, by_x * by_y, 1.0)), 0.0)[()]
 
@@ -272,9 +290,9 @@ COUNT: dict[str, Callable[[Any, Any, Sentence, str], Counts]] = {
     "number": _count_numbers,
     "labels": lambda gold_values, predicted_values, *_: _overlap(set(gold_values), set(predicted_values)),
 }
-"""By kind: the counts of a gold and a predicted value, given the gold sentence and the kind as it was declared. Tags
-count ``correct`` of ``words``; spans ``correct`` (same start, end and type), ``gold`` and ``predicted``, and so do sets
-of labels; a label counts ``correct`` of ``sentences``."""
+"""Kind → function that counts. Its arguments are a gold value, a predicted value, the gold sentence and the declared
+kind. Tags have the counts ``correct`` and ``words``. Spans (same start, end and type) and sets of labels have
+``correct``, ``gold`` and ``predicted``. A label has ``correct`` and ``sentences``."""
 
 SCORES: dict[str, dict[str, Callable[[Mapping[str, Any]], Any]]] = {
     "tags": {"accuracy": _percent("correct", "words")},
@@ -310,14 +328,18 @@ NAMES = {
     "number": "Pearson's r × 100",
     "labels": "micro-F1",
 }
-"""What readers know the main score of a kind by; under its own name where a setting chooses another."""
+"""Displayed name of a kind's main score. The key las_no_punct is the main score of trees if a setting chooses it."""
 
 MAIN = {"tags": "accuracy", "spans": "f1", "tree": "las", "brackets": "f1", "frames": "f1"}
 MAIN |= {"label": "accuracy", "number": "pearson", "labels": "f1"}
 
 
 def main_score(layer: str, decoders: Mapping[str, Mapping[str, Any]]) -> str:
-    """The name of *the* score of a layer in a run, given the run's ``decoders`` settings as plain data."""
+    """Return the name of a layer's main score in a run.
+
+    Args:
+        decoders: the settings ``decoders`` of the run as plain data.
+    """
     kind = kind_of(layer, decoders)
     if kind == "tree" and not decoders.get(layer, {}).get("score_punctuation", True):
         return "las_no_punct"
@@ -325,21 +347,28 @@ def main_score(layer: str, decoders: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def name_of(layer: str, main: str, decoders: Mapping[str, Mapping[str, Any]] | None = None) -> str:
-    """The main score of a layer, or of a kind, in words; ``main`` as :func:`main_score` gives it."""
+    """Return the displayed name of the main score of a layer or kind.
+
+    Args:
+        main: name of the score, as :func:`main_score` returns it.
+    """
     return NAMES[main if main in NAMES else kind_of(layer, decoders)]
 
 
 def count_names(kind: str, score: str) -> tuple[str, ...]:
-    """The counts that a score of a kind of layer is made of."""
+    """Return the names of the counts from which a score of a kind of layer is computed, sorted."""
     used: defaultdict[str, float] = defaultdict(float)
     SCORES[kind][score](used)
     return tuple(sorted(used))
 
 
 def scores_of_values(layer: str, gold: Sequence[Sentence], predicted: Sequence[Sentence]) -> dict[str, float]:
-    """Scores (× 100) of a layer of whole sentences that no sum of counts gives: ``macro_f1`` of labels, the unweighted
-    mean over the labels of gold and predictions; ``spearman`` of numbers, r of their ranks (ties have their mean rank).
-    Nothing for other kinds."""
+    """Compute the scores (× 100) of a layer of whole sentences that cannot be computed from sums of counts.
+
+    Returns:
+        ``macro_f1`` for labels, the unweighted mean over all labels of gold and predictions, or ``spearman`` for
+        numbers, the correlation of their ranks (ties have their mean rank). Empty for other kinds.
+    """
     annotated_pairs = [pair for pair in zip(gold, predicted, strict=True) if pair[0].get(layer) is not None]
     kind = kind_of(annotated_pairs[0][0].kind(layer) or "") if annotated_pairs else ""
     if kind not in ("label", "number"):
@@ -356,7 +385,7 @@ def scores_of_values(layer: str, gold: Sequence[Sentence], predicted: Sequence[S
 
 
 def _ranks(values: Sequence[float]) -> list[float]:
-    """The rank of each value, from 1; equal values share the mean of their ranks."""
+    """Return the rank of each value, counted from 1. Equal values have the mean of their ranks."""
     import numpy as np
 
     _, place, times = np.unique(values, return_inverse=True, return_counts=True)
@@ -365,7 +394,7 @@ def _ranks(values: Sequence[float]) -> list[float]:
 
 
 def add(counts: Iterable[Mapping[str, int] | None]) -> Counts:
-    """The sum of counts, key by key; sentences that are not counted (None) add nothing."""
+    """Sum counts by name. Sentences that were not counted (None) add nothing."""
     total: Counter[str] = Counter()
     for sentence_counts in counts:
         if sentence_counts is not None:
@@ -374,13 +403,13 @@ def add(counts: Iterable[Mapping[str, int] | None]) -> Counts:
 
 
 def score(layer: str, counts: Iterable[Mapping[str, int] | None]) -> dict[str, float]:
-    """All scores of a layer in percent, from the sum of the counts of its sentences.
+    """Compute all scores of a layer in percent from the counts of its sentences.
 
     Args:
-        layer: one of the five, or the kind of any other.
+        layer: name of one of the five built-in layers, or the kind of another layer.
 
     Raises:
-        ValueError: no sentence was counted, so there is nothing to divide by.
+        ValueError: no sentence was counted, so scores are undefined.
     """
     total = add(counts)
     if not total:

@@ -1,4 +1,6 @@
-"""Read the heads that runs claim: the gates of the best epoch in each folder; and group runs of one label, its seeds.
+"""The attention heads that runs claim, read from the gates of each run's best epoch, and groups of claims by label.
+
+The analysis ``claims``, the maps and the report use this module.
 
 for claim in load_claims(["runs/pos-1", "runs/pos-2"]):
     claim.label, claim.seed, claim.gates.shape  # "POS", 1, (12, 12)
@@ -18,25 +20,26 @@ from mtlprune.evaluation.head_masks import OPEN_ABOVE
 from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.runs.groups import SHARED, DescribedRun, differing_settings, is_joint, label_order, task_labels
 
-Gates = NDArray[np.float64]  # (L, A): layers, heads a layer
+Gates = NDArray[np.float64]  # (L, A): L layers with A heads each
 
 
 class ClaimError(RunError):
-    """Runs whose gates cannot be read or compared; the message says which, why and what to do."""
+    """The gates of some runs cannot be read or compared. The message names the runs, the reason and the remedy."""
 
 
 @dataclass(frozen=True, eq=False)
 class Claim:
-    """The gates that one run ended with: one gate set of it, where it has one a task."""
+    """The final gates of one run. A run with a separate gate set for each task has one claim for each gate set."""
 
     run: str
-    """The folder, as it was given."""
+    """The run folder, as the user named it."""
     label: str
-    """POS (one task), POS+DEP (two, one gate set), MTL-5 (five), MTL-5:POS (a task's own gate set in a joint run)."""
+    """POS (one task), POS+DEP (two tasks that share gates), MTL-5 (five tasks that share gates), or MTL-5:POS (the gate
+    set of POS in a joint run)."""
     seed: int
     encoder: str
     gates: Gates
-    """(L, A), in [0, 1], in the encoder's original numbering."""
+    """(L, A), in [0, 1], with the layers and heads numbered as in the pretrained encoder."""
     history: list[tuple[int, Gates]]
     """Optimiser step and gates of every evaluation, in the order of training."""
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -44,38 +47,44 @@ class Claim:
     data: str = ""
     """Fingerprint of the data."""
     finished: bool = True
-    """Trained to the end."""
+    """True if the run was trained to its end."""
     step: int = 0
-    """Optimiser step of the best epoch, whose gates these are."""
+    """Optimiser step of the best epoch, from which ``gates`` is taken."""
     frequencies: Gates | None = None
-    """(L, A): the share of halves of the data that selected a head (pruning.method: stable)."""
+    """(L, A): the share of random halves of the data on which a head was selected; only for pruning.method=stable."""
     expected_false: float | None = None
-    """At most so many of its heads are expected to be claimed falsely (stable)."""
+    """Upper bound on the expected number of falsely claimed heads; only for pruning.method=stable."""
     start: int | str | None = None
-    """Seed of the run whose weights chose the heads (``train.start``, or ``pruning.importance_of``); that run's path
-    where it is not to be found; None: there is no other run."""
+    """Seed of the finished run whose weights chose the heads (``train.start`` or ``pruning.importance_of``), the path
+    of that run if its folder cannot be found, or None if there is no such run."""
     remarks: str = ""
-    """Unusual properties of its heads: causal attention, heads that share a key and a value."""
+    """Unusual properties of the encoder's heads: causal attention, or heads that share a key and a value."""
     half: str = ""
-    """The part of the data it was trained on: the setting called ``half``, else the split ``data.train``."""
+    """The part of the data on which the run was trained: the setting ``data.half``, else the split ``data.train``."""
     name: str = ""
-    """Its name among the runs of its label, given by ``group``: its seed, and what else they differ in."""
+    """Name of the claim within its label, set by ``group``: the seed, with the training seed and the half of the data
+    if the seed alone is ambiguous."""
 
     @property
     def training(self) -> int | str:
-        """The seed of training: that of the run it began with, else its own."""
+        """Seed of the training: that of the finished run from which this run started, if any, else ``seed``."""
         return self.seed if self.start is None else self.start
 
     @property
     def open(self) -> NDArray[np.bool_]:
-        """(L, A): which heads are open."""
+        """(L, A): True for heads whose gate counts as open."""
         return self.gates > OPEN_ABOVE
 
 
 def load_claims(paths: Iterable[str | Path]) -> list[Claim]:
-    """Read the claims of run folders, in the order given; a run with one gate set a task gives one claim a task. Raises
-    ClaimError: a run without gates or with damaged ones, the same run twice, different encoders; RunError: no run
-    folder, or a damaged one."""
+    """Read the claims of run folders, in the given order.
+
+    A run with a separate gate set for each task yields one claim per task.
+
+    Raises:
+        ClaimError: a run has no gates, a run is named twice, or the encoders differ.
+        RunError: a path is no run folder, or its files (such as the gates) are damaged.
+    """
     folders = [RunFolder.existing(path) for path in paths]
     first: dict[Path, Path] = {}
     for folder in folders:
@@ -87,8 +96,14 @@ def load_claims(paths: Iterable[str | Path]) -> list[Claim]:
 
 
 def labelled(runs: Sequence[tuple[Sequence[str], Sequence[Claim]]]) -> list[Claim]:
-    """The claims of runs, by their tasks and what ``claims_of`` gives, with labels that fit side by side. Raises
-    ClaimError: different encoders."""
+    """Complete the labels of claims, so that the labels of all runs can be shown side by side.
+
+    Args:
+        runs: the tasks of each run, with the claims that ``claims_of`` returned for the run.
+
+    Raises:
+        ClaimError: the runs have different encoders.
+    """
     labels = task_labels([tasks for tasks, _ in runs])
     claims = [
         replace(claim, label=label + claim.label)
@@ -106,8 +121,12 @@ def labelled(runs: Sequence[tuple[Sequence[str], Sequence[Claim]]]) -> list[Clai
 
 
 def claims_of(run: DescribedRun) -> list[Claim]:
-    """The claims of one run, whose labels are "" (shared gates) or ":TASK" yet. Raises ClaimError: a run without gates;
-    RunError: damaged ones."""
+    """Read the claims of one run. Their labels are only "" (shared gates) or ":TASK" until ``labelled`` completes them.
+
+    Raises:
+        ClaimError: the run has no gates.
+        RunError: the file of gates is damaged.
+    """
     if not run.folder.has("gates.jsonl"):
         raise ClaimError(
             f"{run.path} is a run without gates (it has no {run.folder.gates_path.name}), so it claims no heads; name "
@@ -137,24 +156,24 @@ def claims_of(run: DescribedRun) -> list[Claim]:
     ]
 
 
-# -- runs of one label -------------------------------------------------------------------------------------------------
+# -- claims with the same label ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
 class RunGroup:
-    """All claims of one label, by rising seed of selection, then of training."""
+    """All claims with the same label, ordered by selector seed and then by training seed."""
 
     label: str
     claims: tuple[Claim, ...]
 
     @property
     def joint(self) -> bool:
-        """True where several tasks trained its runs."""
+        """True if the runs were trained on several tasks."""
         return is_joint(self.label)
 
     @cached_property
     def gates(self) -> NDArray[np.float64]:
-        """(S, L, A): gates of each seed."""
+        """(S, L, A): gates by seed."""
         return np.stack([claim.gates for claim in self.claims])
 
     @property
@@ -164,27 +183,34 @@ class RunGroup:
 
     @cached_property
     def open(self) -> NDArray[np.bool_]:
-        """(S, L, A): open heads of each seed."""
+        """(S, L, A): True for heads that are open, by seed."""
         return np.stack([claim.open for claim in self.claims])
 
     @cached_property
     def times(self) -> NDArray[np.int64]:
-        """(L, A): in how many seeds a head is open."""
+        """(L, A): the number of seeds in which each head is open."""
         return self.open.sum(axis=0, dtype=np.int64)
 
     @property
     def claimed_by_most(self) -> NDArray[np.bool_]:
-        """(L, A): heads that more than half of the seeds have open. Of two seeds that is both."""
+        """(L, A): True for heads that are open in more than half of the seeds (with two seeds, in both)."""
         return 2 * self.times > len(self.claims)
 
 
 def group(claims: Iterable[Claim]) -> list[RunGroup]:
-    """RunGroups: single tasks in the order of the layers of a sentence, then joint ones, smaller before larger. Raises
-    ClaimError: no claim; or two claims of one label with the same seeds (of selection and of the run it began with) and
-    the same half of the data, which are no two observations."""
+    """Group claims by label.
+
+    Returns:
+        Groups of single tasks first, in the order of a sentence's layers, then joint groups with fewer tasks before
+        joint groups with more tasks.
+
+    Raises:
+        ClaimError: there is no claim, or two claims with the same label have the same selector seed, the same training
+            seed and the same half of the data, and are thus not two independent observations.
+    """
     members: dict[str, dict[tuple[int, str, str], Claim]] = {}
     for claim in claims:
-        place = claim.seed, f"{claim.training!s:>20}", claim.half  # seeds in the order of numbers
+        place = claim.seed, f"{claim.training!s:>20}", claim.half  # padded, so that seeds as text sort like numbers
         duplicate = members.setdefault(claim.label, {}).setdefault(place, claim)
         if duplicate is not claim:
             differences = differing_settings([duplicate, claim]) + ["the data"] * (duplicate.data != claim.data)
@@ -202,7 +228,7 @@ def group(claims: Iterable[Claim]) -> list[RunGroup]:
 
 
 def _with_names(claims: Sequence[Claim]) -> tuple[Claim, ...]:
-    """Claims of one label with names that tell them apart: their seeds, where these alone do."""
+    """Name the claims of one label by their seeds, and by training seed and half of the data if seeds are ambiguous."""
     names = [str(claim.seed) for claim in claims]
     if len(set(names)) < len(names):
         halves = len({claim.half for claim in claims}) > 1
@@ -211,12 +237,12 @@ def _with_names(claims: Sequence[Claim]) -> tuple[Claim, ...]:
 
 
 def notes(run_groups: Sequence[RunGroup]) -> list[str]:
-    """Sentences that a reader must know of the runs before believing the numbers."""
+    """Return caveats about the runs that a reader has to know before trusting the numbers, one sentence each."""
     return [*_notes_of_settings(run_groups), *_notes_of_seeds(run_groups), *_notes_of_gates(run_groups)]
 
 
 def _notes_of_settings(run_groups: Sequence[RunGroup]) -> Iterator[str]:
-    """Settings and data in which runs differ."""
+    """Yield notes on settings and data that differ between runs, and on unfinished runs."""
     claims = [claim for run_group in run_groups for claim in run_group.claims]
     yield from filter(None, dict.fromkeys(claim.remarks for claim in claims))
     for run_group in run_groups:
@@ -227,7 +253,8 @@ def _notes_of_settings(run_groups: Sequence[RunGroup]) -> Iterator[str]:
         labels: dict[str, dict[str, None]] = {}
         for claim in claims:
             labels.setdefault(json.dumps(claim.settings.get(path)), {})[claim.label] = None
-        said_once = sum(map(len, labels.values())) == len(run_groups)  # else it is said of a label's seeds above
+        # A setting that differs within a label belongs to several values; the loop over groups has reported it.
+        said_once = sum(map(len, labels.values())) == len(run_groups)
         if said_once and not path.startswith("decoders."):
             values = "; ".join(f"{value} ({', '.join(names)})" for value, names in labels.items())
             yield f"Runs differ in tasks and also in {path}: {values}."
@@ -238,7 +265,7 @@ def _notes_of_settings(run_groups: Sequence[RunGroup]) -> Iterator[str]:
 
 
 def _notes_of_seeds(run_groups: Sequence[RunGroup]) -> Iterator[str]:
-    """Numbers of seeds, ties, and seeds that agree to the last bit."""
+    """Yield notes on unequal numbers of seeds, on heads open in exactly half of them, and on bit-identical seeds."""
     if len({len(run_group.claims) for run_group in run_groups}) > 1:
         seeds = ", ".join(f"{run_group.label} {len(run_group.claims)}" for run_group in run_groups)
         yield f"Labels have different numbers of seeds ({seeds}), but every label has the same weight."
@@ -248,7 +275,8 @@ def _notes_of_seeds(run_groups: Sequence[RunGroup]) -> Iterator[str]:
     for run_group in run_groups:
         by_gates: dict[bytes, list[str]] = {}
         for claim in run_group.claims:
-            if claim.settings.get("pruning.method") in ("gates", "topk"):  # others may well choose the same heads
+            # Other methods produce gates of 0 and 1 only, which two seeds can share without being the same run.
+            if claim.settings.get("pruning.method") in ("gates", "topk"):
                 gates_over_time = np.stack([claim.gates, *(gates for _, gates in claim.history)])
                 by_gates.setdefault(gates_over_time.tobytes(), []).append(claim.name)
         for names in by_gates.values():
@@ -260,7 +288,7 @@ def _notes_of_seeds(run_groups: Sequence[RunGroup]) -> Iterator[str]:
 
 
 def _notes_of_gates(run_groups: Sequence[RunGroup]) -> Iterator[str]:
-    """Gates that are neither open nor closed, or had not settled."""
+    """Yield notes on gates strictly between 0 and 1, on ties between gates, and on gates that had not settled."""
     shares = [(c.label, int(((c.gates > 0) & (c.gates < 1)).sum()), c.gates.size) for c in run_groups]
     if partial := [f"{label} {number} of {total} ({number / total:.0%})" for label, number, total in shares if number]:
         yield (
@@ -285,11 +313,14 @@ def _notes_of_gates(run_groups: Sequence[RunGroup]) -> Iterator[str]:
 
 
 def by_chance(claim: Claim) -> tuple[int, int]:
-    """The number of a run's open heads that were taken from heads with equal gates, and the number of these; 0 and 0
-    where gates separate open from closed heads, or no number of heads was wanted.
+    """Count the open heads of a run that were chosen by chance, because closed heads had the same gate.
 
-    The gates compared are the open ones of the last evaluation before they became what the run ended with: gates
-    at 1 do not rank their heads.
+    The gates are compared at the last evaluation at which they differ from the final ones, because final gates at 1
+    do not rank their heads.
+
+    Returns:
+        The number of open heads whose gate a closed head shared, and the number of all heads with such a gate. Both
+        are 0 if gates separate open from closed heads, or if the run had no target number of heads.
     """
     before = [gates for step, gates in claim.history if step <= claim.step and not np.array_equal(gates, claim.gates)]
     if claim.settings.get("pruning.method") != "gates" or not claim.settings.get("pruning.keep") or not before:
@@ -300,10 +331,11 @@ def by_chance(claim: Claim) -> tuple[int, int]:
 
 
 def _unsettled(claim: Claim) -> str:
-    """Evidence that a run's gates had not settled at its best epoch; "" where they had, or where none were trained.
+    """Describe why a run's gates had not settled at its best epoch; "" if they had, or if no gates were trained.
 
-    With a wanted number of heads K: more than max(1, K/20) heads off. With the penalty lambda, without K: more than
-    max(1, open/20) heads opened or closed, on balance, since the evaluation before (or since all were open).
+    With a target of K heads, gates have not settled if the number of open heads is off by more than max(1, K/20).
+    Without a target (penalty "lambda"), they have not settled if the number of open heads changed by more than
+    max(1, open/20) since the previous evaluation, or since the start, when all heads are open.
     """
     if claim.settings.get("pruning.method") != "gates":
         return ""

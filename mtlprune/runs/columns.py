@@ -1,4 +1,7 @@
-"""Scores of runs in columns, a group of runs each, and which column is compared with which."""
+"""Runs grouped into the columns of a table of scores, and the column with which each column is compared.
+
+``mtlprune table``, ``mtlprune compare`` and the HTML report build their tables from these columns.
+"""
 
 import functools
 import json
@@ -23,7 +26,8 @@ from mtlprune.runs.groups import (
 )
 
 MORE_UPDATES = 1.05
-"""A run has seen more training than its neighbours where its encoder's updates exceed theirs by this factor."""
+"""A run counts as trained longer than others in its row if its encoder had more than this factor times the updates of
+the run with the fewest."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,11 +35,12 @@ class ScoredRun(DescribedRun):
     """A run with its scores on one split.
 
     Attributes:
-        scores: task → *the* score in percent.
-        names: task → the name of that score.
-        layer_kinds: task → the kind of its layer.
-        heads: task → heads open or kept for it, and all heads; nothing where heads were not pruned.
-        rows: the block of rows that it is in: its encoder's name, with that of its corpus where these are compared.
+        scores: task → main score of the task, in percent.
+        names: task → name of the main score.
+        layer_kinds: task → kind of the task's layer.
+        heads: task → (number of heads open or kept for the task, number of all heads); empty if no heads were pruned.
+        rows: title of the block of rows in which the run is shown: the encoder's name, with the name of the corpus if
+            corpora are compared.
     """
 
     scores: Mapping[str, float]
@@ -46,7 +51,7 @@ class ScoredRun(DescribedRun):
 
     @classmethod
     def of(cls, run: DescribedRun, split: str, by_corpus: bool = False) -> "ScoredRun":
-        """Read the scores of a run. Raises RunError where it is not scored on ``split``."""
+        """Read the scores of a run. Raises RunError if the run is not scored on ``split``."""
         folder, decoders = run.folder, run.config.decoders.model_dump()
         if split not in folder.splits():
             scored = ", ".join(folder.splits()) or "none"
@@ -69,7 +74,8 @@ class ScoredRun(DescribedRun):
 
 
 def _heads(run: DescribedRun) -> dict[str, tuple[int, int]]:
-    """Task → heads it may use and heads there were, of a run with gates or one made by `mtlprune export --remove`."""
+    """Return task → (heads that the task may use, heads before pruning) for a run with gates, or for a run exported
+    with `mtlprune export --remove`; empty for other runs."""
     if "pruned" in run.manifest:
         left = run.folder.read_json("encoder/heads.json")
         return dict.fromkeys(run.tasks, (sum(map(len, left["kept"])), left["heads"] * len(left["kept"])))
@@ -84,47 +90,48 @@ def _heads(run: DescribedRun) -> dict[str, tuple[int, int]]:
 
 @dataclass
 class ScoreColumn:
-    """Scores of one group of runs, all seeds."""
+    """A column of the table: the scores of one group of runs, which differ in seeds (and in tasks, for STL)."""
 
     title: str
     runs: list[ScoredRun] = field(default_factory=list)
     extra: Mapping[str, float] = field(default_factory=dict)
-    """Scores that come from no run (a baseline that is not trained)."""
+    """Task → score of a baseline that needs no run, such as the majority baseline."""
     in_triangle: bool = False
-    """A pair of tasks, shown beside the other pairs of its setting."""
+    """True if the column is a pair of tasks that is shown in a triangular table of all pairs."""
 
     def runs_of(self, task: str) -> list[ScoredRun]:
-        """The runs that have a score of a task, by seed."""
+        """Return the runs with a score for a task, ordered by seed."""
         return sorted((run for run in self.runs if task in run.scores), key=lambda run: run.seed)
 
     def values(self, task: str) -> list[float]:
-        """The scores of a task, a value a seed."""
+        """Return the scores of a task, one value per seed."""
         values = [run.scores[task] for run in self.runs if task in run.scores]
         return values + ([self.extra[task]] if task in self.extra else [])
 
     @property
     def encoder(self) -> str:
-        """The encoder's name, with the corpus where these are compared; "" for scores that come from no run, which
-        stand beside every encoder."""
+        """Name of the encoder (with the corpus if corpora are compared); "" for a baseline without runs, which is
+        shown next to every encoder."""
         return self.runs[0].rows if self.runs else ""
 
 
 @dataclass
 class Columns:
-    """Columns side by side, and which column each is compared with."""
+    """All columns of a table, and the column with which each column is compared."""
 
     split: str
     columns: list[ScoreColumn]
     against: dict[int, int]
-    """Places in ``columns``: MTL → STL, and STL with pruned heads → STL with all heads; or all → the one asked for."""
+    """Index in ``columns`` → index of the column with which it is compared. By default MTL is compared with STL, and
+    STL with pruned heads is compared with STL with all heads."""
     reference: str = ""
-    """The title of the column that all are compared with, where one was asked for."""
+    """Title of the column with which all columns are compared, if the user chose one."""
 
     def more_training(self, place: int, task: str) -> str:
-        """The reason that runs of a cell have seen more training than their neighbours in its row; "" elsewhere.
+        """Explain why the runs of a cell were trained longer than other runs in its row; "" if they were not.
 
-        That is so where they start from a finished run, where a finished run chose their heads, or where their
-        encoder had more updates than those of the row that had the fewest. Baselines are no neighbours.
+        Runs were trained longer if they start from a finished run, if a finished run chose their heads, or if their
+        encoder had more updates than the run of the row with the fewest updates. Baselines are not compared.
         """
         column = self.columns[place]
         runs = column.runs_of(task)
@@ -138,7 +145,7 @@ class Columns:
 
     @functools.cached_property
     def _fewest_updates(self) -> dict[tuple[str, str], int]:
-        """Fewest updates by encoder and task, of runs that are no baselines and had no help of a finished run."""
+        """(encoder, task) → fewest updates of any run that is no baseline and did not use a finished run."""
         fewest: dict[tuple[str, str], int] = {}
         for column in self.columns:
             for run in column.runs:
@@ -151,27 +158,27 @@ class Columns:
         return next(run for column in self.columns for run in column.runs if task in run.scores)
 
     def name(self, task: str) -> str:
-        """The name of the score in a task's row."""
+        """Return the name of the score that a task's row shows."""
         return self._scored(task).names[task]
 
     def kind(self, task: str) -> str:
-        """The kind of a task's layer."""
+        """Return the kind of a task's layer."""
         return self._scored(task).layer_kinds[task]
 
     def row_title(self, task: str) -> str:
-        """The task and the name of its score."""
+        """Return the title of a task's row, such as "DEP LAS"."""
         return f"{task.upper()} {name_of(self.kind(task), self.name(task))}"
 
     def tasks(self) -> list[str]:
-        """The tasks for which a run has a score, in the order of the layers."""
+        """Return the tasks for which any run has a score, in the order of a sentence's layers."""
         return in_order(task for column in self.columns for run in column.runs for task in run.scores)
 
     def encoders(self) -> list[str]:
-        """The encoders' names, in the order of their columns."""
+        """Return the names of the encoders, in the order of their columns."""
         return list(dict.fromkeys(column.encoder for column in self.columns if column.runs))
 
     def compared(self) -> list[tuple[int, str]]:
-        """Columns and tasks that have a difference."""
+        """Return the cells (column index, task) for which a difference to another column can be computed."""
         tasks = self.tasks()
         return [
             (place, task)
@@ -190,18 +197,19 @@ def in_columns(
 ) -> Columns:
     """Group runs into columns.
 
-    Runs with one task and otherwise equal settings share a column (STL), each filling its row. Runs with the same
-    several tasks share one too. Without context or with a random encoder they are baselines, with columns of their own.
-    Runs of different encoders never share a column.
+    Single-task runs with otherwise equal settings share a column (STL), in which each run fills the row of its task.
+    Joint runs share a column if their tasks and settings are equal. Runs with a random encoder or without context are
+    baselines, which have separate columns. Runs of different encoders never share a column.
 
     Args:
-        extra: title → task → score of columns that come from no run; they stand first.
-        reference: title of the column with which those that share a task are compared, instead of STL.
-        by_corpus: runs of several corpora, a block of rows each; none is compared with one of another corpus.
+        extra: title → task → score, for columns that need no run. These columns come first.
+        reference: title of the column with which other columns that share a task are compared, instead of STL.
+        by_corpus: show runs of several corpora, with a block of rows for each corpus. Runs of different corpora are
+            not compared.
 
     Raises:
-        RunError: no run, a run not scored on the split, two runs of the same setting, task and seed, different data, or
-            no column with the title ``reference``.
+        RunError: there is no run, a run is not scored on the split, two runs have the same settings, tasks and seed,
+            the data differ, or no column has the title ``reference``.
     """
     scored = [ScoredRun.of(run, split, by_corpus) for run in describe_unique(runs)]
     if not scored:
@@ -226,6 +234,7 @@ def in_columns(
 
 
 def _refuse_unlike(runs: Sequence[ScoredRun], by_corpus: bool) -> None:
+    """Raise RunError if runs in one table have different data, or if one task is scored by different scores."""
     names: dict[str, tuple[str, ScoredRun]] = {}
     of_rows: dict[str, ScoredRun] = {}
     for run in runs:
@@ -249,7 +258,7 @@ def _refuse_unlike(runs: Sequence[ScoredRun], by_corpus: bool) -> None:
 
 
 def _groups(runs: Iterable[ScoredRun]) -> list[list[ScoredRun]]:
-    """Runs of one encoder that share a column, in the order of columns."""
+    """Group the runs of one encoder by column, in the order of columns. Raises RunError for duplicate runs."""
     by_settings: dict[str, list[ScoredRun]] = {}
     for run in runs:
         tasks = list(run.tasks) if len(run.tasks) > 1 else "STL"
@@ -268,7 +277,10 @@ def _groups(runs: Iterable[ScoredRun]) -> list[list[ScoredRun]]:
 
 
 def _merged(groups: Iterable[list[ScoredRun]]) -> list[list[ScoredRun]]:
-    """Single-task groups whose tasks are all different become one: settings may differ by task (the legend says so)."""
+    """Merge single-task groups whose tasks are all different into one column, although settings may differ by task.
+
+    The legend of the table reports settings that differ.
+    """
     merged: list[list[ScoredRun]] = []
     single_task_groups: dict[tuple[str, str], list[list[ScoredRun]]] = {}
     for group in groups:
@@ -283,7 +295,7 @@ def _merged(groups: Iterable[list[ScoredRun]]) -> list[list[ScoredRun]]:
 
 
 def column_order(group: Sequence[ScoredRun]) -> tuple[bool, bool, int, str, list[tuple[int, str]], str]:
-    """Baselines first, then STL, then MTL with few tasks before many; unpruned before pruned."""
+    """Return the key that sorts groups: baselines, STL, then MTL with fewer tasks first; unpruned before pruned."""
     run = group[0]
     is_joint = len(run.tasks) > 1
     layers = sorted(map(layer_order, run.tasks)) if is_joint else []
@@ -294,7 +306,7 @@ def column_order(group: Sequence[ScoredRun]) -> tuple[bool, bool, int, str, list
 
 
 def _referred(columns: Sequence[ScoreColumn], reference: str) -> dict[int, int]:
-    """Each column that has a task of the one of that title → that one."""
+    """Map the index of each column that shares a task with the column titled ``reference`` to that column's index."""
     tasks = [{task for run in column.runs for task in run.tasks} for column in columns]
     places = [place for place, column in enumerate(columns) if column.title == reference]
     return {
@@ -303,10 +315,11 @@ def _referred(columns: Sequence[ScoreColumn], reference: str) -> dict[int, int]:
 
 
 def _counterparts(columns: Sequence[ScoreColumn]) -> dict[int, int]:
-    """Each MTL column's STL column, and each pruned STL column's unpruned one.
+    """Map the index of each MTL column to its STL column, and of each pruned STL column to the unpruned STL column.
 
-    That is the one with the same settings (but for those of pruning, in the second case), else the only one, else the
-    only one that is pruned in the same way.
+    The counterpart is the column with the same settings (for pruned STL, apart from the settings of pruning). If there
+    is no such column, it is the only candidate, or the only candidate that is pruned in the same way. A column with
+    several possible counterparts has none.
     """
     trained = {place: column.runs[0] for place, column in enumerate(columns) if not column.runs[0].kind}
     single_task_places = {place: run for place, run in trained.items() if len(run.tasks) == 1}
@@ -329,7 +342,9 @@ def _counterparts(columns: Sequence[ScoreColumn]) -> dict[int, int]:
 
 
 def paths_that_differ(run: ScoredRun, partner: ScoredRun) -> list[str]:
-    """The settings in which two runs differ though the table does not say so: beside treatments and, of a pruned STL
-    run, pruning."""
+    """Return the paths of settings in which two runs differ and which the table does not already show.
+
+    The table shows treatments and, for a pruned single-task run, the settings of pruning.
+    """
     paths = [path for path in differing_settings([run, partner]) if not path.startswith(TREATMENT)]
     return [path for path in paths if len(run.tasks) > 1 or not path.startswith(PRUNING)]

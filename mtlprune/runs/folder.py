@@ -1,9 +1,10 @@
-"""The run folder: one run, everything needed to doubt it. Knows nothing of torch.
+"""The run folder: reads, checks and writes the files of one run. This module does not import torch.
 
 config.yaml  manifest.json  vocabulary.json  metrics.jsonl  gates.jsonl  selection.json  uas.jsonl  encoder/  weights/
 checkpoint.safetensors  scores/SPLIT.json  counts/SPLIT.json  predictions/SPLIT.jsonl
 
-A run of a study (mtlprune.runs.study), STUDY/NAME, is read as a run folder is, but for weights and predictions.
+A run that is packed in a study (mtlprune.runs.study) has the path STUDY/NAME and is read in the same way. Only its
+weights and predictions are not stored.
 """
 
 from __future__ import annotations
@@ -54,19 +55,19 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SELECTION = "selection.json"
-"""The heads that halves of the data selected, of a run with pruning.method: stable."""
+"""Written by a run with pruning.method=stable: how often random halves of the data selected each head."""
 TREATED = "treatment.json"
-"""The heads that are treated, of a run with treatments of heads."""
+"""Written by a run with treatments of heads: the heads that are treated."""
 CURVES = "curves.jsonl"
-"""Of a pretraining: loss, syntactic attention, minimal pairs and dimension by update."""
+"""Written by a pretraining run: loss, syntactic attention, minimal pairs and dimension by update."""
 EVIDENCE = (
     *("config.yaml", "best.json", "vocabulary.json", "metrics.jsonl", CURVES, "gates.jsonl", "uas.jsonl"),
     *(SELECTION, TREATED),
 )
-"""Files that claims, tables and pages read beside results; the manifest of a finished one has the SHA-256 of
-all that exists of it, of the encoder's files and of results."""
+"""Files, apart from results, that claims, tables and reports read. The manifest of a finished run holds the SHA-256 of
+those that exist, of the encoder's files and of results."""
 RESULTS = {"predictions": "jsonl", "counts": "json", "scores": "json"}
-"""Folder → how the names of its files end: of a split, in the order in which they are written."""
+"""Folder of results → extension of its files (one file for each split), in the order in which they are written."""
 ANEW = "restore the file, or train the run again with another --out"
 
 
@@ -77,7 +78,7 @@ class RunFolder:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.packed = packed_run(self.path)
-        """The run as its study has it; None of a run folder."""
+        """The run in its study, or None for a run folder."""
         self.encoder_path, self.checkpoint_path = self.path / "encoder", self.path / "checkpoint.safetensors"
         names = "config.yaml", "metrics.jsonl", "gates.jsonl", "uas.jsonl"
         self.config_path, self.metrics_path, self.gates_path, self.uas_path = (self.path / name for name in names)
@@ -89,11 +90,11 @@ class RunFolder:
         return f"RunFolder({str(self.path)!r})"
 
     def has(self, name: str) -> bool:
-        """True where the run has a file of that name, in its folder or its study."""
+        """Return True if the run has a file of this name, in its folder or in its study."""
         return (self.path / name).is_file() if self.packed is None else self.packed.text(name) is not None
 
     def read_text(self, name: str, remedy: str = "") -> str:
-        """The text of a file of the run, in its folder or its study. Raises RunError: missing, or no text."""
+        """Read a text file of the run, from its folder or its study. Raises RunError if it is missing or not UTF-8."""
         if self.packed is None:
             with reading(self.path / name, RunError, remedy):
                 return (self.path / name).read_text(encoding="utf-8")
@@ -105,7 +106,7 @@ class RunFolder:
         return self.path / "weights" / f"epoch-{epoch:03d}.safetensors"
 
     def read_json(self, name: str, schema: TypeAdapter[Any] | None = None) -> Any:
-        """The content of a JSON file, which is of a schema. Raises RunError where it is missing or damaged."""
+        """Read a JSON file and check it against ``schema``, if given. Raises RunError if it is missing or damaged."""
         path = self.path / name
         if not (self.has(name) or path.exists()):
             raise RunError(f"{path} is missing; get a complete run")
@@ -115,7 +116,6 @@ class RunFolder:
         return value
 
     def _parse(self, name: str, remedy: str = "") -> Any:
-        """The value of a JSON file of the run."""
         with reading(self.path / name, RunError, remedy):
             return parse_json(self.read_text(name, remedy))
 
@@ -127,15 +127,16 @@ class RunFolder:
 
     @property
     def config(self) -> Config:
-        """The checked settings of a run of tasks. Raises RunError where the file is damaged, or of a pretraining."""
+        """The checked settings of a run that trains tasks. Raises RunError if the file is damaged, or if the run is a
+        pretraining run."""
         try:
             return build_config(self.read_config(), str(self.config_path))
         except ConfigError as error:
             raise RunError(str(error)) from None
 
     def read_config(self) -> dict[str, Any]:
-        """Keys and values as they were written, also those of a pretraining. Raises RunError where the file is damaged,
-        or only half of one."""
+        """Read config.yaml as a plain dictionary, also for a pretraining run. Raises RunError if the file is damaged
+        or incomplete."""
         with reading(self.config_path):
             tree = parse_yaml(self.read_text("config.yaml"))
         if not isinstance(tree, dict):
@@ -147,8 +148,11 @@ class RunFolder:
         self.write_text("config.yaml", yaml.safe_dump(dict(tree), sort_keys=False, allow_unicode=True))
 
     def read_best(self) -> dict[str, dict[str, Any]]:
-        """The "epoch", "score" and "sha256" of the best weights on dev, for "joint" and for each task. Raises RunError
-        if the file is damaged."""
+        """Read the "epoch", "score" and "sha256" of the best weights on dev, for "joint" and for each task.
+
+        Raises:
+            RunError: the file is damaged, or no epoch is best yet because gates have not reached the target number.
+        """
         best: dict[str, dict[str, Any]] = self.read_json("best.json", forms.BEST)
         if not best and self.config.pruning.method == "gates":
             raise RunError(
@@ -160,7 +164,7 @@ class RunFolder:
         return best
 
     def read_manifest(self) -> dict[str, Any]:
-        """The manifest, which describes the start and the end of the run. Raises RunError if the file is missing or
+        """Read the manifest, which records how the run started and ended. Raises RunError if the file is missing or
         damaged."""
         manifest: dict[str, Any] = self.read_json("manifest.json", forms.MANIFEST)
         if "pruned" in manifest:
@@ -168,7 +172,7 @@ class RunFolder:
         return manifest
 
     def known_hashes(self) -> dict[str, str]:
-        """Name → SHA-256 of the files that the manifest names."""
+        """Return file name → SHA-256, as recorded in the manifest."""
         manifest = self.path / "manifest.json"
         hashes: dict[str, str] = self.read_manifest().get("files", {}) if self.has("manifest.json") else {}
         for name in hashes:
@@ -176,22 +180,30 @@ class RunFolder:
         return hashes
 
     def hashes(self) -> dict[str, str]:
-        """Name → SHA-256 of EVIDENCE, of the encoder's files and of results, as they are now."""
+        """Compute file name → SHA-256 for the present files of EVIDENCE, the encoder's files and results."""
         results = (path for kind, ending in RESULTS.items() for path in sorted(self.path.glob(f"{kind}/*.{ending}")))
         paths = [*(self.path / name for name in EVIDENCE), *sorted(self.encoder_path.rglob("*")), *results]
         return {path.relative_to(self.path).as_posix(): file_sha256(path) for path in paths if path.is_file()}
 
     def write_end(self, **end: Any) -> None:
-        """Write into the manifest how a run ended, and the SHA-256 of all that is read of it from now on."""
+        """Add ``end`` (how the run ended) and the SHA-256 of the run's files to the manifest.
+
+        A SHA-256 that was recorded when the run began stays, except those of results.
+        """
         with one_writer(self.path):
             manifest = self.read_manifest()
             begun_hashes = {name: sha256 for name, sha256 in manifest.get("files", {}).items() if not _is_result(name)}
             self.write_json("manifest.json", {**manifest, **end, "files": {**self.hashes(), **begun_hashes}})
 
     def verify(self, encoder: bool = True, remedy: str = ANEW) -> None:
-        """Refuse a run whose files are not those that it wrote. Results are verified where they are read, and studies
-        when they are opened. ``encoder``: its files too; ``remedy``: what to do. Raises RunError: a file is missing, or
-        was changed or damaged."""
+        """Raise RunError if a file of the run is missing, or was changed or damaged since the run wrote it.
+
+        Results are verified when they are read, and studies when they are opened, so this method skips both.
+
+        Args:
+            encoder: verify the encoder's files, too.
+            remedy: advice that the error message ends with.
+        """
         if self.packed is not None:
             return
         hashes = self.known_hashes()
@@ -203,8 +215,15 @@ class RunFolder:
                 raise RunError(f"{self.path / name}: the manifest of the finished run does not name it; {remedy}")
 
     def verify_weights(self, key: str, best: Mapping[str, Any]) -> Path:
-        """The file with the best weights by a key of best.json, which is the one that the run wrote. Raises RunError:
-        it is missing, or was changed or damaged."""
+        """Return the path of the weights of a ``best`` epoch after verifying their SHA-256.
+
+        Args:
+            key: key of best.json ("joint" or a task), for the error message.
+            best: entry of best.json.
+
+        Raises:
+            RunError: the file is missing, or was changed or damaged.
+        """
         path = self.weights_path(best["epoch"])
         if not path.is_file():
             raise RunError(
@@ -214,18 +233,18 @@ class RunFolder:
         return path
 
     def drop_weights(self) -> None:
-        """Remove the weights of a finished run, of which all stays that tables, claims and pages read."""
+        """Remove the weights of a finished run and keep everything that tables, claims and reports read."""
         with one_writer(self.path):
             if self.keeps_weights():
                 self.write_json("manifest.json", {**self.read_manifest(), "weights": "removed"})
             remove(*(self.path / "weights").glob("epoch-*.safetensors"))
 
     def keeps_weights(self) -> bool:
-        """False after `drop_weights`."""
+        """Return False if `drop_weights` has removed the weights."""
         return "weights" not in self.read_manifest()
 
     def check_weights_kept(self) -> None:
-        """Raises RunError for a run of a study, or one whose weights were removed."""
+        """Raise RunError if the run has no weights, because it is in a study or because its weights were removed."""
         self.refuse_packed("weights")
         if not self.keeps_weights():
             raise RunError(
@@ -234,11 +253,12 @@ class RunFolder:
                 "--out"
             )
 
-    # -- which run lies here -----------------------------------------------------------------------------------------
+    # -- finding runs and corpora ------------------------------------------------------------------------------------
 
     @classmethod
     def existing(cls, path: str | Path) -> RunFolder:
-        """A folder that holds a run, or a run of a study, as it was written. Raises RunError otherwise."""
+        """Open a run folder, or a run of a study, and verify its files. Raises RunError if there is no run, or if it
+        is damaged."""
         folder = cls(path)
         if not folder.has("config.yaml"):
             if (study := open_study(folder.path.parent)) is not None and not folder.path.exists():
@@ -261,28 +281,38 @@ class RunFolder:
 
     @classmethod
     def with_weights(cls, path: str | Path) -> RunFolder:
-        """A folder that holds a run itself. Raises RunError where it is none, a run of a study, or without weights."""
+        """Open a run folder that has weights. Raises RunError if there is no run, if the run is in a study, or if its
+        weights were removed."""
         folder = cls.existing(path)
         folder.check_weights_kept()
         return folder
 
     def referenced_run(self, path: str | Path) -> RunFolder | None:
-        """A run that this one names, where it says or beside it under the same name, for folders are moved, and studies
-        know the name only; None where it is not to be found."""
+        """Find another run that this run refers to, such as the one of ``train.start``; None if it cannot be found.
+
+        The run is looked for at ``path``, then under the same name in the parent folder of this run, because folders
+        may have been moved and a study stores only names.
+        """
         places = (Path(path), self.path.parent / Path(path).name, self.path.resolve().parent / Path(path).name)
         return next((run for run in map(RunFolder, places) if run.has("config.yaml")), None)
 
     def started(self) -> dict[str, str]:
-        """ "started": the working directory as seen from the folder, such as ../.., for what a configuration names by
-        relative paths; nothing of a folder that does not lie below it."""
+        """Return {"started": the working directory relative to the run folder, such as "../.."} for the manifest.
+
+        Relative paths in the configuration can thus be resolved later from another directory. The dictionary is empty
+        if the run folder is not below the working directory.
+        """
         with contextlib.suppress(ValueError):
             below = self.path.resolve().relative_to(Path.cwd().resolve())
             return {"started": "/".join(".." for _ in below.parts)}
         return {}
 
     def corpus_path(self) -> Path:
-        """The corpus at ``data.path``, from here or where the run was started; one with its fingerprint first. Raises
-        RunError: there is none at either place, or the run's files are damaged."""
+        """Find the corpus of the run: ``data.path``, relative to the working directory or to where the run was started.
+
+        A corpus with the run's fingerprint is preferred. Raises RunError if there is no corpus at either place, or if
+        files of the run are damaged.
+        """
         data_path, data = Path(self.config.data.path), self.read_manifest()["data"]
         places = [data_path, *([self.path / data["started"] / data_path] if "started" in data else [])]
         infos = {place: read_info(place) for place in places if (place / INFO).is_file()}
@@ -294,12 +324,15 @@ class RunFolder:
         return next(matching, next(iter(infos)))
 
     def is_finished(self) -> bool:
-        """True where a run lies here that was trained to its end."""
+        """Return True if the folder holds a run that was trained to its end."""
         return self.has("config.yaml") and "finished" in self.read_manifest()
 
     def check_whole(self) -> None:
-        """Refuse a run that was begun and cannot be read, or is finished without the weights that it names, which are
-        not read. Raises RunError: the first thing that is wrong, and with which file."""
+        """Raise RunError, which names the first faulty file, if a run was started here and is damaged.
+
+        For a finished run, files are verified and the weights must exist (their contents are not read). A folder
+        without config.yaml passes.
+        """
         if not self.has("config.yaml"):
             return
         remedy = f"restore the file, or remove {self.path} to train the run again"
@@ -315,10 +348,12 @@ class RunFolder:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Own the folder while training; a second process is refused. The lock ends with its process. Raises RunError:
-        the folder is in use, cannot be made or written, or holds files of another kind.
+        """Lock the folder for one training process. The lock is released when the process ends, however it ends.
 
-        A folder in which nothing was written meanwhile is removed again: a mistake leaves no trace.
+        A folder in which nothing was written is removed again, so that a refused run leaves no empty folder behind.
+
+        Raises:
+            RunError: the folder is in use, cannot be created or written, or contains files that are not of a run.
         """
         from filelock import FileLock, Timeout
 
@@ -350,7 +385,7 @@ class RunFolder:
                         self.path.rmdir()
 
     def in_use(self) -> bool:
-        """True while a process trains in the folder."""
+        """Return True while a process trains in the folder."""
         from filelock import FileLock, Timeout
 
         try:
@@ -361,7 +396,7 @@ class RunFolder:
         return False
 
     def check_ours(self) -> None:
-        """Refuse to begin a run among files that no run left there. Raises RunError."""
+        """Raise RunError if a folder without a run contains files that no started run could have left there."""
         begun_files = {"encoder", "vocabulary.json", TREATED, "manifest.json", "tensorboard", "weights"}
         foreign = sorted(
             p.name for p in self.path.iterdir() if p.name not in begun_files and not p.name.startswith(".")
@@ -376,16 +411,18 @@ class RunFolder:
     # -- labels, logs and heads --------------------------------------------------------------------------------------
 
     def read_vocabularies(self) -> dict[str, dict[str, list[str]]]:
-        """Task → kind → labels. Raises RunError where the file is missing or damaged."""
+        """Read task → name of a vocabulary → labels. Raises RunError if the file is missing or damaged."""
         vocabularies: dict[str, dict[str, list[str]]] = self.read_json("vocabulary.json")
         return vocabularies
 
     def read_metrics(self) -> list[dict[str, Any]]:
-        """One record for each evaluation (none, if nothing was logged). Raises RunError, which names file and line."""
+        """Read one record per evaluation from metrics.jsonl; empty if nothing was logged. Raises RunError, which names
+        file and line, if a record is damaged."""
         return self._read_log("metrics.jsonl", forms.METRICS)
 
     def read_gates(self) -> list[forms.GateLine]:
-        """The same of gates.jsonl."""
+        """Read one record per evaluation from gates.jsonl; empty if nothing was logged. Raises RunError, which names
+        file and line, if a record is damaged."""
         return self._read_log("gates.jsonl", forms.GATES)
 
     def _read_log(self, name: str, schema: Any) -> list[Any]:
@@ -396,8 +433,14 @@ class RunFolder:
         return records
 
     def gates(self, key: str = "joint") -> dict[str, NDArray[np.float64]]:
-        """The gates (L, A) of each gate set ("shared", or tasks) at the best epoch of a key of best.json. Raises
-        RunError if the run has no gates or is damaged."""
+        """Read the gates at the best epoch: gate set ("shared", or a task) → gates (L, A).
+
+        Args:
+            key: key of best.json ("joint" or a task), which decides which epoch is the best.
+
+        Raises:
+            RunError: the run has no gates, or is damaged.
+        """
         best = self.read_best()[key]["epoch"]
         gates = [line["gates"] for line in self.read_gates() if line["epoch"] == best]
         if not gates:
@@ -408,8 +451,15 @@ class RunFolder:
         return {name: np.array(rows, dtype=np.float64) for name, rows in gates[-1].items()}
 
     def selection(self) -> dict[str, Any] | None:
-        """The heads that halves of the data selected, of a run with pruning.method: stable; None of others. Returns
-        "frequencies" (L, A), and the bound on false claims, "expected_false". Raises RunError: a damaged file."""
+        """Read how often random halves of the data selected each head, for a run with pruning.method=stable.
+
+        Returns:
+            "frequencies" (L, A), shares of halves, and "expected_false", the bound on the expected number of false
+            claims. None for runs with other methods.
+
+        Raises:
+            RunError: the file is damaged.
+        """
         if not self.has(SELECTION):
             return None
         import numpy as np
@@ -420,8 +470,10 @@ class RunFolder:
             return {"frequencies": frequencies, "expected_false": tree["expected_false"]}
 
     def treated(self) -> dict[str, Any]:
-        """Treatment → "heads" → task, or "shared", → heads such as 3-7; nothing of a run without treatments. Raises
-        RunError: a damaged file."""
+        """Read which heads were treated: treatment → "heads" → task or "shared" → heads such as "3-7".
+
+        Empty for a run without treatments of heads. Raises RunError if the file is damaged.
+        """
         treated: dict[str, Any] = self.read_json(TREATED) if self.has(TREATED) else {}
         return treated
 
@@ -436,12 +488,22 @@ class RunFolder:
         predictions: Iterable[Sentence],
         best: Mapping[str, Any] | None = None,
     ) -> bool:
-        """Scores, counts by sentence (a column a count; null: the layer is unknown) and predictions of a split.
-        ``best``: the content of best.json when the weights were loaded; None where it is that of now. Returns False,
-        and nothing is written, where other weights have become the best since.
+        """Write the scores, the counts of each sentence and the predictions of a split.
 
-        They belong together: of several processes the last one's stay, and while they are written, or where that was
-        cut short, there are no scores.
+        The three files belong together: the last of several processes overwrites all three, and the scores are
+        missing while the files are being written or if writing was interrupted.
+
+        Args:
+            split: name of the files without extension.
+            scores: task → name → score.
+            ids: ids of the sentences.
+            counts: task → for each sentence name → count, or None if the layer of the sentence is unknown. The file
+                has one column for each count, with null for None.
+            predictions: predicted sentences.
+            best: content of best.json when the weights were loaded; None skips the comparison with the present file.
+
+        Returns:
+            False, without writing anything, if other weights have become the best since ``best`` was read.
         """
         columns = {}
         for task, rows in counts.items():
@@ -469,7 +531,7 @@ class RunFolder:
         return True
 
     def forget_results(self, keys: Iterable[str]) -> None:
-        """Remove results of weights that are no longer the best: "joint" or tasks, as in best.json."""
+        """Remove the results of weights that are no longer the best, by keys of best.json ("joint" or tasks)."""
         keys_gone = set(keys)
 
         def surpassed(path: Path) -> bool:
@@ -487,15 +549,19 @@ class RunFolder:
                 self.write_json("manifest.json", {**self.read_manifest(), "files": remaining_hashes})
 
     def splits(self) -> list[str]:
-        """The splits that have been scored; also one whose scores are gone though the manifest names them, so that
-        whoever reads them says so, unless an evaluation writes just now or was cut short."""
+        """Return the names of the splits that have been scored, sorted.
+
+        A split whose scores are missing although the manifest names them is included, so that reading them raises an
+        error instead of passing silently. It is left out while an evaluation is writing or after one was interrupted.
+        """
         writing = (self.path / ".writing").exists()
         names = self.packed.files() if self.packed is not None else [] if writing else [*self.known_hashes()]
         scored = {Path(name).stem for name in names if name.startswith("scores/")}
         return sorted(scored | {path.stem for path in (self.path / "scores").glob("*.json")})
 
     def result_path(self, kind: str, split: str) -> Path:
-        """A file of results, which is the one that was written, or none. Raises RunError."""
+        """Return the path of a file of results, which need not exist. Raises RunError if the file is not the one that
+        the manifest records."""
         name, hashes, anew = _result(kind, split), self.known_hashes(), self._anew(split)
         path = self.path / name
         if self.packed is not None:
@@ -517,17 +583,18 @@ class RunFolder:
         return f"`{command('evaluate', self.path, '--split', split.partition('.')[0])}` writes it again"
 
     def _read_result(self, kind: str, split: str) -> Any:
-        """The value of a JSON file of results, which is the one that was written."""
+        """Read a JSON file of results after verifying its SHA-256."""
         self.result_path(kind, split)
         return self._parse(_result(kind, split), self._anew(split))
 
     def read_scores(self, split: str) -> dict[str, dict[str, float]]:
-        """The scores by task and name. Raises RunError if the file is damaged."""
+        """Read task → name → score. Raises RunError if the file is missing or damaged."""
         scores: dict[str, dict[str, float]] = self._read_result("scores", split)
         return scores
 
     def score_rows(self) -> Iterator[dict[str, Any]]:
-        """A row for each split, task and score, with every setting by its path; RunError where a file is damaged."""
+        """Yield a row for each split, task and score, with all settings by path. Raises RunError if a file is
+        damaged."""
         tree = self.config.model_dump(mode="json")
         settings = {path: ",".join(map(str, v)) if isinstance(v, list | tuple) else v for path, v in flat(tree)}
         for split in self.splits():
@@ -541,13 +608,20 @@ class RunFolder:
         return self.has(_result("counts", split))
 
     def read_counts(self, split: str) -> dict[str, Any]:
-        """The ids of sentences, and for each task and name a number (or None) for each sentence. Raises RunError if the
-        file is damaged."""
+        """Read the counts from which scores are computed.
+
+        Returns:
+            "ids", the ids of the sentences, and "counts": task → name → one number for each sentence, or None if the
+            layer of the sentence is unknown.
+
+        Raises:
+            RunError: the file is missing or damaged.
+        """
         counts: dict[str, Any] = self._read_result("counts", split)
         return counts
 
     def why_damaged(self, split: str) -> str:
-        """The first thing that is wrong with the results of a split; "" where nothing is."""
+        """Return the first error in the results of a split, or "" if they can be read."""
         try:
             self.read_scores(split)
             self.read_counts(split)
@@ -557,7 +631,7 @@ class RunFolder:
         return ""
 
     def read_predictions(self, split: str) -> list[Sentence]:
-        """The predicted sentences, in the order of the split. Raises RunError, naming file and line."""
+        """Read the predicted sentences, in the order of the split. Raises RunError, which names file and line."""
         self.refuse_packed("predictions")
         path = self.result_path("predictions", split)
         if not path.is_file():
@@ -565,17 +639,27 @@ class RunFolder:
         return [from_json(tree) for _, tree in read_json_lines(path)]
 
     def refuse_packed(self, content: str) -> None:
-        """Raises RunError where this is a run of a study, which does not have ``content`` is needed."""
+        """Raise RunError if the run is in a study, which does not store ``content`` (such as "weights")."""
         if self.packed is not None:
             raise RunError(f"{self.path} is a run of a study, without {content}; name the run folder itself")
 
     def has_labels(self, split: str) -> bool:
-        """True where labels are counted by sentence, as in a study; else predictions and corpus say them."""
+        """Return True if the run is in a study that stores label counts by sentence.
+
+        For a run folder, these counts can be computed from its predictions and the corpus.
+        """
         return self.packed is not None and self.has(f"labels/{split}.json")
 
     def read_labels(self, split: str, task: str) -> dict[str, dict[str, tuple[int, int, int]] | None]:
-        """Sentence → label → correct, gold and predicted items; None where the layer is unknown. Of a run of a study.
-        Raises RunError: there are none."""
+        """Read the label counts of a run of a study.
+
+        Returns:
+            Id of a sentence → label → numbers of correct, gold and predicted items; None instead of a dictionary if
+            the layer of the sentence is unknown.
+
+        Raises:
+            RunError: the study does not store label counts for the split.
+        """
         name = f"labels/{split}.json"
         with reading(self.path / name):
             rows = self._parse(name)[task].items()

@@ -1,7 +1,8 @@
-"""Schemas of what a run writes, for files whose SHA-256 is not known yet: the manifest, and those of a run in training.
+"""Schemas that check the small files of a run folder when ``mtlprune.runs.folder`` reads them.
 
-All others are checked by their SHA-256, which the manifest of a finished run has. A key that a schema does not name is
-left alone.
+Schemas are needed for files without a known SHA-256: the manifest itself, and the files of a run that is still being
+trained. The manifest of a finished run holds the SHA-256 of all other files. Keys that a schema does not name are
+allowed.
 """
 
 from collections.abc import Mapping
@@ -20,7 +21,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 class _Best(TypedDict):
     epoch: Annotated[int, Field(ge=1, lt=2**31)]
     score: float
-    sha256: NotRequired[str]  # committed records lack it
+    sha256: NotRequired[str]  # missing in the records that are committed in results/
 
 
 class _Data(TypedDict):
@@ -48,10 +49,10 @@ class _Manifest(TypedDict):
     finished: NotRequired[_Finished]
     pruned: NotRequired[_Pruned]
     remarks: NotRequired[str]
-    weights: NotRequired[str]  # "removed" of a finished run that is kept without them
+    weights: NotRequired[str]  # "removed" if the finished run was kept without weights
     begun: NotRequired[str]
     begun_from: NotRequired[dict[str, _File]]
-    files: NotRequired[dict[str, str]]  # committed records lack it
+    files: NotRequired[dict[str, str]]  # name → SHA-256; missing in the records that are committed in results/
     packages: NotRequired[dict[str, str]]
 
 
@@ -65,7 +66,7 @@ class _Metrics(TypedDict):
 
 
 class GateLine(TypedDict):
-    """One line of gates.jsonl: by gate set how many heads are open and expected to be, and gates, (L, A)."""
+    """One line of gates.jsonl: for each gate set, the number of open heads, the expected number, and gates (L, A)."""
 
     epoch: Count
     step: Count
@@ -82,12 +83,12 @@ BASELINES: TypeAdapter[Any] = TypeAdapter(dict[str, dict[str, dict[str, float | 
 
 
 def damaged(location: Path | str) -> RunError:
-    """The error of a file that only a run writes, and that is not as it was written."""
+    """Return the error for a file of a run that was changed or damaged after the run wrote it."""
     return RunError(f"damaged: {location}; restore the file, or train the run again with another --out")
 
 
 def check(schema: TypeAdapter[Any], value: Any, location: Path | str) -> None:
-    """Raise RunError, naming ``location`` a value stands, unless it is of a schema."""
+    """Raise RunError, which names ``location``, unless ``value`` conforms to ``schema``."""
     try:
         schema.validate_python(value, strict=True)
     except ValidationError:
@@ -95,7 +96,7 @@ def check(schema: TypeAdapter[Any], value: Any, location: Path | str) -> None:
 
 
 def check_config(tree: Mapping[str, Any], location: Path | str) -> None:
-    """Raise RunError unless a configuration names its data and tasks, or the corpora of a pretraining."""
+    """Raise RunError unless a configuration names its data and tasks, or the corpora of a pretraining run."""
     data = tree.get("data")
     if not isinstance(data, Mapping) or not ("corpora" in data or isinstance(tree.get("tasks"), list)):
         raise damaged(location)

@@ -1,6 +1,6 @@
-"""Groups of runs: which runs differ only in their seeds, what they are called, and in which settings others differ.
+"""Groups of runs that differ only in their seeds: the properties of a run, titles of groups, and differing settings.
 
-Tables, maps, claims, pages, probes and treatments know runs by what stands here:
+Tables, maps, claims, reports, probes and treatments describe runs with this module:
 
     run = DescribedRun.read(RunFolder("runs/pos-1"))
     run.tasks, run.seed, run.encoder, run.pruning      # ("pos",), 1, "minilm", "36 heads by gates"
@@ -29,23 +29,24 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SHARED = "shared"
-"""The gate set of a run that has one for all its tasks."""
+"""Key of the gate set of a run in which all tasks share the gates."""
 PRUNING, TREATMENT, TRAINED_WITH = ("pruning.", "heads removed"), "treatment.", ("tasks", "decoders", "train.freeze")
-"""Prefixes of the settings that a group's label names: pruning, treatment, and which tasks were trained."""
+"""Prefixes of the settings that a group's label already shows: pruning, treatment, and which tasks were trained."""
 
 
-# -- what runs are called ----------------------------------------------------------------------------------------------
+# -- names of encoders, tasks, pruning and treatments ------------------------------------------------------------------
 
 
 def encoder_name(name: str, random: bool = False, context: bool = True) -> str:
-    """An encoder as it is called everywhere: its name, and what was done to it."""
+    """Return the displayed name of an encoder, such as "minilm, random weights, no context"."""
     return f"{from_here(name)}{', random weights' * random}{', no context' * (not context)}"
 
 
 def task_labels(runs: Sequence[Sequence[str]]) -> list[str]:
-    """Labels of runs by their tasks: POS, POS+DEP, MTL-5; "" without tasks.
+    """Return a label for each run by its tasks, such as POS, POS+DEP or MTL-5; "" for a run without tasks.
 
-    Those of k tasks, three or more, are MTL-k; where runs of different k tasks meet, they are named by their tasks.
+    Runs of k ≥ 3 tasks are labelled MTL-k, unless runs with different sets of k tasks occur. These are labelled by
+    the names of their tasks.
     """
     of_size = {size: {tuple(tasks) for tasks in runs if len(tasks) == size} for size in map(len, runs)}
     return [
@@ -55,12 +56,12 @@ def task_labels(runs: Sequence[Sequence[str]]) -> list[str]:
 
 
 def is_joint(label: str) -> bool:
-    """True of the labels of runs of several tasks."""
+    """Return True if a label is one of runs with several tasks, such as POS+DEP, MTL-5 or MTL-5:POS."""
     return "+" in label or ":" in label or label.startswith("MTL-")
 
 
 def label_order(label: str) -> tuple[bool, int, str, int, str]:
-    """A key that sorts single tasks in the order of a sentence's layers, then joint ones, smaller before larger."""
+    """Return a key that sorts labels: single tasks in the order of a sentence's layers, then joint labels by size."""
     shared, _, task = label.partition(":")
     size = int(shared[4:]) if shared.startswith("MTL-") else shared.count("+") + 1
     name = task or shared
@@ -69,8 +70,11 @@ def label_order(label: str) -> tuple[bool, int, str, int, str]:
 
 
 def pruning_title(settings: PruningConfig, static: bool) -> str:
-    """The pruning of a run's heads in a few words, such as "36 heads by gates"; "" where there is none. ``static``: the
-    decoders are frozen, so that gates alone are trained, on a finished run."""
+    """Describe the pruning of a run's heads in a few words, such as "36 heads by gates"; "" without pruning.
+
+    Args:
+        static: the decoders are frozen, so only gates are trained, on a finished run.
+    """
     method, keep = settings.method, settings.keep
     if method == "none":
         return ""
@@ -90,7 +94,7 @@ def pruning_title(settings: PruningConfig, static: bool) -> str:
 
 
 def treatment_title(treatment: TreatmentConfig) -> str:
-    """The treatments of a run in a few words, such as "clone of random heads"; "" where there are none."""
+    """Describe the treatments of a run in a few words, such as "clone of random heads"; "" without treatments."""
     titles = []
     for name, options in treatment.chosen_treatments.items():
         heads = getattr(options, "heads", None)
@@ -100,23 +104,24 @@ def treatment_title(treatment: TreatmentConfig) -> str:
 
 
 def _choice(heads: HeadsConfig) -> str:
+    """Return the word for how the heads of a treatment are chosen, such as "claimed" or "random"."""
     ways = {"named": "named", "per_task": "each task's", "claims": "claimed"}
     return next((words for key, words in ways.items() if getattr(heads, key)), heads.rule or "")
 
 
 def treatment_way(options: Block) -> str:
-    """The settings of a treatment but its heads, in words: " by ties", " at heads", " of rank 8", " from POS+NER"."""
+    """Describe the settings of a treatment apart from its heads: " by ties", " at heads", " of rank 8" or so."""
     words = {"method": " by {}", "at": " at {}", "rank": " of rank {}"}
     text = "".join(form.format(value) for name, form in words.items() if (value := getattr(options, name, None)))
     tasks = getattr(options, "tasks", None)
     return text + (f" from {'+'.join(tasks).upper()}" if tasks else "")
 
 
-# -- the settings that matter ------------------------------------------------------------------------------------------
+# -- settings that distinguish groups ----------------------------------------------------------------------------------
 
 
 def differing_settings(runs: Iterable[Any]) -> list[str]:
-    """Paths of the settings in which runs, or claims of theirs, differ."""
+    """Return the paths of the settings in which runs, or claims of runs, differ, sorted."""
     values: dict[str, set[str]] = {}
     run_list = list(runs)
     for path in {path for run in run_list for path in run.settings}:
@@ -125,7 +130,7 @@ def differing_settings(runs: Iterable[Any]) -> list[str]:
 
 
 def untreated(run: Any) -> dict[str, Any]:
-    """The settings of a run but for treatments."""
+    """Return path → value of a run's settings without those of treatments."""
     return {path: value for path, value in run.settings.items() if not path.startswith(TREATMENT)}
 
 
@@ -134,11 +139,12 @@ def untreated(run: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True, eq=False)
 class DescribedRun:
-    """A run as its configuration and manifest describe it; each file is read once.
+    """A run with the properties that its configuration and manifest describe. Both files are read only once.
 
     Attributes:
-        config: its configuration; of a run without the heads it removed that of its source, which its seeds share.
-        manifest: manifest.json.
+        config: the configuration of the run. For a run whose closed heads were removed it is the configuration of the
+            source run, because the seeds of a group share these settings.
+        manifest: content of manifest.json.
     """
 
     folder: RunFolder
@@ -147,7 +153,7 @@ class DescribedRun:
 
     @classmethod
     def read(cls, folder: RunFolder) -> DescribedRun:
-        """Read both files. Raises RunError where one is missing or damaged."""
+        """Read the configuration and the manifest of a run. Raises RunError if one of them is missing or damaged."""
         config, manifest = folder.config, folder.read_manifest()
         if pruned := manifest.get("pruned"):
             source = build_config(pruned["config"], f"{folder.path / 'manifest.json'}, pruned.config")
@@ -156,8 +162,8 @@ class DescribedRun:
 
     @property
     def heads_removed(self) -> int | str:
-        """The largest number of open heads of the runs whose closed heads were removed, or "closed" where the manifest
-        names none; "" of a run with all its heads."""
+        """For a run whose closed heads were removed, ``most_open`` of the manifest (the largest number of open heads
+        among the source runs), or "closed" if the manifest does not state it; "" for a run with all its heads."""
         pruned = self.manifest.get("pruned")
         return "" if pruned is None else pruned["most_open"] or "closed"
 
@@ -167,7 +173,7 @@ class DescribedRun:
 
     @property
     def name(self) -> str:
-        """The run's own name in its configuration."""
+        """The setting ``name``."""
         return self.config.name
 
     @property
@@ -185,51 +191,51 @@ class DescribedRun:
 
     @property
     def corpus(self) -> str:
-        """The corpus' name, or where it lies."""
+        """Name of the corpus, or its path if it has no name."""
         return str(self.manifest["data"].get("name", self.config.data.path))
 
     @property
     def finished(self) -> bool:
-        """Trained to the end."""
+        """True if the run was trained to its end."""
         return "finished" in self.manifest
 
     @property
     def architecture(self) -> str:
-        """The encoder's name, whatever was done to it."""
+        """Name of the pretrained encoder, without modifications such as random weights."""
         return from_here(self.config.encoder.name)
 
     @property
     def encoder(self) -> str:
-        """The encoder's name, and what was done to it."""
+        """Name of the encoder with its modifications, such as "minilm, random weights"."""
         return encoder_name(self.architecture, self.config.encoder.random, self.config.encoder.context)
 
     @property
     def encoder_title(self) -> str:
-        """The same, of a local one with the last folder only."""
+        """Name of the encoder with its modifications; for a local encoder, only the last folder of its path."""
         encoder = self.config.encoder
         name = Path(encoder.name).name if encoder.name.startswith(("/", "~", ".")) else encoder.name
         return encoder_name(name, encoder.random, encoder.context)
 
     @property
     def kind(self) -> str:
-        """The kind of baseline it is: "" (none), no encoder, or random encoder."""
+        """Kind of baseline: "no encoder", "random encoder", or "" if the run is no baseline."""
         encoder = self.config.encoder
         return "no encoder" if not encoder.context else "random encoder" if encoder.random else ""
 
     @cached_property
     def pruning(self) -> str:
-        """The pruning of heads in words, such as "36 heads by gates"; "" where there is none."""
+        """Description of the pruning of heads, such as "36 heads by gates"; "" without pruning."""
         title = pruning_title(self.config.pruning, "decoders" in self.config.train.freeze)
         return title or ("heads removed" if self.heads_removed else "")
 
     @cached_property
     def treatment(self) -> str:
-        """The treatments in words, such as "clone of random heads"; "" where there are none."""
+        """Description of the treatments, such as "clone of random heads"; "" without treatments."""
         return treatment_title(self.config.treatment)
 
     @property
     def regime(self) -> str:
-        """Mixing and fusion in a word each, as far as they are not the plain ones: "sampled"."""
+        """Description of mixing and fusion where they differ from the defaults, such as "sampled"; else ""."""
         fusion, fusion_layers = self.config.encoder.fusion, self.config.encoder.fusion_layers or ()
         layers = f" of layers {','.join(map(str, fusion_layers))}" if fusion_layers else ""
         words = [
@@ -240,7 +246,7 @@ class DescribedRun:
 
     @property
     def variant(self) -> str:
-        """Pruning in a word, and the regime, as far as they are not the plain ones: "gates, sampled"."""
+        """Short description of pruning and regime where they differ from the defaults, such as "gates, sampled"."""
         pruning = self.config.pruning
         static = "static " if self.config.train.start and pruning.learns else ""
         words = [
@@ -252,13 +258,13 @@ class DescribedRun:
 
     @cached_property
     def every_setting(self) -> dict[str, Any]:
-        """Path → value of every setting; and "heads removed", where they were."""
+        """Path → value of every setting, with the key "heads removed" if closed heads were removed."""
         removed = {"heads removed": self.heads_removed} if self.heads_removed else {}
         return dict(flat(self.config.model_dump(mode="json"))) | removed
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        """Path → value of the settings in which runs of one group do not differ, beside their encoder."""
+        """Path → value of the settings that all runs of a group share, without the name of the encoder."""
         return {
             path: from_here(value) if isinstance(value, str) else value
             for path, value in self.every_setting.items()
@@ -267,17 +273,18 @@ class DescribedRun:
 
     @property
     def half_name(self) -> str:
-        """The part of the data it was trained on: the setting called ``half``, else the split ``data.train``."""
+        """The part of the data on which the run was trained: the setting ``data.half``, else the split
+        ``data.train``."""
         return str(self.config.data.half or self.config.data.train)
 
     @property
     def source(self) -> str | None:
-        """Path of the finished run whose weights chose its heads, or from which it started."""
+        """Path of the finished run whose weights chose the heads, or from which this run started; None without one."""
         return self.config.pruning.importance_of or self.config.train.start
 
     @property
     def training(self) -> int | str | None:
-        """The seed of ``source``; its path where it is not to be found; None without one."""
+        """Seed of the run at ``source``, the path itself if that run cannot be found, or None without a source."""
         if self.source is None:
             return None
         source_run = self.folder.referenced_run(self.source)
@@ -285,12 +292,13 @@ class DescribedRun:
 
     @cached_property
     def updates(self) -> int:
-        """Updates of its encoder's weights, those of the run it started from included; 0 where manifests do not say."""
+        """Number of updates of the encoder, including those of the run from which it started; 0 if manifests do not
+        state them."""
         return updates_of(self.manifest) + _updates_before(self.folder, self.config.train.start)
 
     @cached_property
     def auxiliary_runs(self) -> str:
-        """The use it made of a finished run (train.start, pruning.importance_of), in words; "" where it made none."""
+        """Description of how the run used a finished run (train.start, pruning.importance_of); "" if it used none."""
         start = self.config.train.start
         if (source := start or self.config.pruning.importance_of) is None:
             return ""
@@ -302,8 +310,8 @@ class DescribedRun:
 
     @cached_property
     def gates(self) -> list[tuple[int, int, dict[str, NDArray[np.float64]]]]:
-        """Epoch, step and gate sets, (L, A) each, of every evaluation; empty of a run without gates. Raises RunError: a
-        damaged file."""
+        """(epoch, step, gate set → gates (L, A)) of every evaluation; empty for a run without gates. Raises RunError
+        if the file is damaged."""
         # Importing numpy takes a tenth of a second, and most runs have no gates.
         import numpy as np
 
@@ -317,7 +325,7 @@ class DescribedRun:
 
     @cached_property
     def best_gates(self) -> tuple[int, dict[str, NDArray[np.float64]]]:
-        """Step and gate sets of the last evaluation of the best epoch. Raises RunError where there are none."""
+        """(step, gate set → gates (L, A)) of the last evaluation in the best epoch. Raises RunError without one."""
         best = self.folder.read_best()["joint"]["epoch"]
         for epoch, step, sets in reversed(self.gates):
             if epoch == best:
@@ -329,9 +337,11 @@ Run = TypeVar("Run", bound=DescribedRun)
 
 
 def partners(run: DescribedRun, short_titles: Iterable[Run]) -> list[Run]:
-    """The single-task runs among others that a joint run is compared with, because nothing but the tasks and the joint
-    run's treatments tells their training apart: of the same encoder, with the same settings. Baselines without a
-    trained encoder are no partners."""
+    """Return the single-task runs with which a joint run is compared.
+
+    Their encoder and settings are those of the joint run, so that training differs only in the tasks and in
+    treatments. Baselines without a trained encoder are no partners.
+    """
     settings = untreated(run)
     return [
         rival
@@ -341,12 +351,18 @@ def partners(run: DescribedRun, short_titles: Iterable[Run]) -> list[Run]:
 
 
 def updates_of(manifest: Mapping[str, Any]) -> int:
-    """Updates that a run made itself; 0 where its manifest does not say."""
+    """Return the number of updates in a run's training, without those of the run from which it started.
+
+    The number is 0 if the manifest does not state it.
+    """
     return int(manifest.get("finished", {}).get("step", 0))
 
 
 def _updates_before(run: RunFolder, start: str | None) -> int:
-    """Updates of the run that another started from, and of the one before; 0 where it is not to be found any more."""
+    """Count the updates before a run started: those of the run at ``start``, and of the run from which that started.
+
+    The count is 0 if the run at ``start`` cannot be found.
+    """
     folder = run.referenced_run(start) if start is not None else None
     if folder is None or folder.path.resolve() == run.path.resolve():
         return 0
@@ -355,7 +371,7 @@ def _updates_before(run: RunFolder, start: str | None) -> int:
 
 
 def describe_unique(runs: Iterable[RunFolder | DescribedRun]) -> list[DescribedRun]:
-    """Runs with what is known of them; a folder named twice is still one run."""
+    """Read the descriptions of runs. A run whose folder is named twice is returned once."""
     once: dict[Path, RunFolder | DescribedRun] = {}
     for run in runs:
         folder = run.folder if isinstance(run, DescribedRun) else run
@@ -367,9 +383,9 @@ def describe_unique(runs: Iterable[RunFolder | DescribedRun]) -> list[DescribedR
 
 
 def group_titles(groups: Sequence[Sequence[DescribedRun]]) -> tuple[list[str], list[bool]]:
-    """Titles of groups of one encoder that stand side by side, and which of them are pairs named by their tasks.
+    """Return distinct titles for groups of one encoder, and for each group whether it is a pair named by its tasks.
 
-    Pairs of tasks are so named where there are several pairs: POS+DEP, 36 heads by gates.
+    Groups of two tasks are named by their tasks, as in "POS+DEP, 36 heads by gates", if several pairs of tasks occur.
     """
     pairs = [group for group in groups if len(group[0].tasks) == 2 and not group[0].kind]
     if len({frozenset(group[0].tasks) for group in pairs}) < 2:
@@ -384,7 +400,7 @@ def group_titles(groups: Sequence[Sequence[DescribedRun]]) -> tuple[list[str], l
 
 
 def family_suffix(run: DescribedRun, pairs: Sequence[DescribedRun]) -> str:
-    """A suffix that tells pairs of one setting from others: pruning, and settings where a pair comes twice."""
+    """Return the end of a pair's title: its pruning, and settings that differ if the same tasks occur twice."""
     rivals = [rival for rival in pairs if rival.pruning == run.pruning]
     same_tasks = [
         [rival_group for rival_group in rivals if set(rival_group.tasks) == set(rival.tasks)] for rival in rivals
@@ -395,11 +411,12 @@ def family_suffix(run: DescribedRun, pairs: Sequence[DescribedRun]) -> str:
 
 
 def _values(run: DescribedRun, paths: Iterable[str]) -> str:
+    """List settings of a run as "path=value, path=value"."""
     return ", ".join(f"{path}={run.settings.get(path)}" for path in paths)
 
 
 def _short_titles(groups: Sequence[Sequence[DescribedRun]]) -> list[str]:
-    """Short titles; where several groups would share one, what tells them apart is added."""
+    """Return a short title for each group; groups that would share a title get a suffix that distinguishes them."""
     joint_kinds = {run.kind for group in groups for run in group if len(run.tasks) > 1}
     single_kinds = {run.kind for group in groups for run in group if len(run.tasks) == 1}
     labels = task_labels([group[0].tasks for group in groups])
@@ -421,8 +438,16 @@ def _short_titles(groups: Sequence[Sequence[DescribedRun]]) -> list[str]:
 def _distinction(
     group: Sequence[DescribedRun], groups: Sequence[Sequence[DescribedRun]], singles: Sequence[Mapping[str, Any]]
 ) -> str:
-    """What is added to a title that rivals share: nothing for the one that is trained as single tasks are, a regime
-    that it alone has, its name, where each rival has one that tells it apart; else tasks and settings that differ."""
+    """Return the suffix that distinguishes a group from the other groups with the same title.
+
+    The first of these applies: no suffix for the only group with the same settings as the single tasks; a regime that
+    no other group has; the name of the group's runs, if each group has a different name; tasks and settings that
+    differ.
+
+    Args:
+        groups: all groups that share the title, including ``group``.
+        singles: settings of all single-task runs.
+    """
     run, rivals = group[0], [rival[0] for rival in groups]
     same_settings = [rival for rival in rivals if len(run.tasks) > 1 and rival.settings in singles]
     if same_settings == [run]:
@@ -437,7 +462,10 @@ def _distinction(
 
 
 def short_names(groups: Sequence[Sequence[DescribedRun]], titles: Sequence[str]) -> list[str]:
-    """Names of the runs where each group has one of its own, without what all names end with; else titles."""
+    """Return a short name for each group: the name that its runs share, without the ending that all names share.
+
+    A group has its title instead if its runs have several names, or if its name is not unique.
+    """
     names = [
         next(iter(names_of_group)) if len(names_of_group := {run.name for run in group}) == 1 else ""
         for group in groups
@@ -453,7 +481,12 @@ def short_names(groups: Sequence[Sequence[DescribedRun]], titles: Sequence[str])
 
 
 def without_duplicates(runs: Sequence[DescribedRun]) -> list[tuple[str, list[DescribedRun]]]:
-    """Groups in which no tasks and seed come twice, each with the settings that tell it from the others, in words."""
+    """Split runs into groups in which no combination of tasks and seed occurs twice.
+
+    Returns:
+        For each group, the settings that distinguish it, such as "train.epochs=4", and its runs. A single group has
+        an empty description.
+    """
     if len({(run.tasks, run.seed) for run in runs}) == len(runs):
         return [("", list(runs))]
     paths = [path for path in differing_settings(runs) if not path.startswith(TRAINED_WITH)]

@@ -1,11 +1,12 @@
-"""A Result: what an analysis found, as one JSON with its tidy tables; large tables are Parquet files beside it.
+"""The result of an analysis: tidy tables (frames) that are stored in one JSON file, or as Parquet files if large.
 
     write_result(folder, Result("smoothing", about, {"heads": frame}))   # smoothing.json (and smoothing-heads.parquet)
     result = read_result(folder / "smoothing.json")
-    result.wide("heads")                                                 # a row a head, a column a measure
+    result.wide("heads")                                                 # one row per head, one column per measure
 
-A frame says in KEYS what a row is of, and in VALUES what was found; layers and heads count from 1, layer 0 are the
-embeddings. Frames without ``measure`` (sentences, point clouds, spectra) stay wide: what is no key there is a value.
+The columns in KEYS identify what a row describes, and the columns in VALUES hold what was measured. Layers and heads
+count from 1, and layer 0 is the embeddings. Frames without the column ``measure`` (sentences, point clouds, spectra)
+are wide: every column that is not in KEYS is a value.
 """
 
 import json
@@ -28,16 +29,16 @@ KEYS += ("step", "mode", "control", "direction", "term", "other")
 VALUES = ("measure", "value", "low", "high", "p", "q", "n")
 FORMAT = 1
 EMBEDDED_ROWS = 4_000
-"""Up to so many rows a table is part of the JSON, where it can be read and compared as text."""
+"""Largest number of rows with which a frame is part of the JSON file, where it can be read and compared as text."""
 _HINT_RERUN = "run the analysis again"
 
 Grid = NDArray[np.float64]  # (L, A)
 Part = tuple[Mapping[str, Any], Mapping[str, pd.DataFrame]]
-"""Keys, such as those of an encoder, and frames, by name, in which all rows have them."""
+"""Keys, such as those of an encoder, and frames by name. All rows of these frames share the keys."""
 
 
 class ResultError(files.RunError):
-    """A Result that cannot be read; the message says why and what to do."""
+    """A result cannot be read. The message names the reason and the remedy."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,10 +46,11 @@ class Result:
     """The result of an analysis, with tidy tables, and with the data and settings from which the tables were computed.
 
     Attributes:
-        analysis: the name of the analysis, with which the files of the folder begin.
-        about: provenance and settings, JSON's own types: ``corpus``, ``split``, ``sentences``, ``settings``, ``notes``,
-            ... and ``encoders``, one entry an encoder in the order of display: ``encoder`` (its label), ``run``,
-            ``seed``, ``layers``, ``heads`` (a layer) and ``open`` (heads that are not closed).
+        analysis: name of the analysis, with which the names of its files begin.
+        about: provenance and settings, in types that JSON can hold: ``corpus``, ``split``, ``sentences``,
+            ``settings``, ``notes``, ... and ``encoders``, a list with one entry for each encoder in the order of
+            display. An entry has ``encoder`` (its label), ``run``, ``seed``, ``layers``, ``heads`` (per layer) and
+            ``open`` (number of heads that are not closed).
         frames: data frames by name.
     """
 
@@ -61,21 +63,22 @@ class Result:
         return f"{self.analysis}: {', '.join(sizes)}"
 
     def with_frames(self, **frames: pd.DataFrame) -> "Result":
-        """The same with more frames; empty ones are left out."""
+        """Return a copy of the result with more frames. Empty frames are left out."""
         return replace(self, frames={**self.frames, **{name: frame for name, frame in frames.items() if len(frame)}})
 
     def frame(self, name: str, *columns: str) -> pd.DataFrame:
-        """A frame; where the Result has none of this name, one without rows, of these columns."""
+        """Return a frame by name, or an empty frame with these columns if the result has no frame of this name."""
         return self.frames.get(name, pd.DataFrame(columns=list(columns)))
 
     @property
     def withdrawn(self) -> list[str]:
-        """Notes that take back what the Result says; they stand first wherever it is shown."""
+        """Notes that retract the result. They are displayed first."""
         return [note for note in self.about["notes"] if note.startswith("Withdrawn")]
 
     @cached_property
     def names(self) -> list[str]:
-        """The name of each encoder: its label; with its seed, or its number of open heads, where there is need."""
+        """Displayed name of each encoder: its label, with the seed if labels repeat, and with the number of open heads
+        if some heads are closed."""
         encoders = self.about["encoders"]
         labels = [entry["encoder"] for entry in encoders]
         names = []
@@ -88,12 +91,12 @@ class Result:
 
     @property
     def source(self) -> str:
-        """The sentences that were read, in words."""
+        """Description of the sentences that the analysis read."""
         return f"{plural(self.about['sentences'], 'sentence')} of {self.about['split']} of {self.about['corpus']}"
 
     @property
     def origin(self) -> str:
-        """The sentences that were read and left out, and the seed, in words."""
+        """Description of the sentences that the analysis read and left out, and of the seed."""
         corpus, left_out = self.about["fingerprint"][:8], self.about["too_long"]
         return (
             f"The analysis read {self.source} ({corpus}) and left out {left_out} that are too long. The seed is "
@@ -101,10 +104,11 @@ class Result:
         )
 
     def with_names(self, frame: str) -> pd.DataFrame:
-        """A frame with a first column ``name``, in the order of the encoders. It is empty if the result has no such
+        """Return a frame with a first column ``name`` (the encoder), ordered by encoder; empty if there is no such
         frame.
 
-        A run that is several encoders, one a gate set, is called by its own label where a frame is of it as a whole.
+        A run with several gate sets counts as several encoders. If a frame describes such a run as a whole, ``name``
+        is the label of the run.
         """
         if frame not in self.frames:
             return pd.DataFrame({"name": pd.Categorical([], self.names), "measure": [], "value": []})
@@ -126,10 +130,16 @@ class Result:
         return with_name_column[["name", *rows.columns]].sort_values("name", kind="stable", ignore_index=True)
 
     def wide(self, frame: str, column: str = "value") -> pd.DataFrame:
-        """A data frame with one row for each place and one column for each measure, after ``name``. Missing measures
-        are NaN."""
+        """Return a data frame with one row for each combination of keys, and one column for each measure.
+
+        The first column is ``name`` (the encoder). Missing measures are NaN.
+
+        Args:
+            column: the column whose entries are shown: "value", or another one of VALUES, such as "p".
+        """
         long = self.with_names(frame)
-        long = long if column in long else long.assign(**{column: math.nan})  # measured of nothing, such as p
+        # A frame may lack the column altogether, as a frame without tests lacks p.
+        long = long if column in long else long.assign(**{column: math.nan})
         keys = [key for key in ("name", *KEYS) if key in long]
         rows = long[keys].drop_duplicates(ignore_index=True)
         number = long.merge(rows.reset_index(), on=keys, how="left")["index"]
@@ -137,18 +147,22 @@ class Result:
         return pd.concat([rows, table.rename_axis(index=None, columns=None)], axis=1)
 
     def rows_with_measure(self, frame: str, measure: str) -> pd.DataFrame:
-        """The rows of ``wide`` in which this measure is known."""
+        """Return the rows of ``wide`` in which a measure is not NaN."""
         rows = self.wide(frame)
         return rows[rows[measure].notna()] if measure in rows else rows[:0]
 
     def dashed(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """A frame of ``named`` or ``wide`` with the column ``closed``: whether some heads of the encoder are."""
+        """Add the column ``closed`` to a frame of ``with_names`` or ``wide``: True if the encoder has closed heads.
+
+        Charts draw the lines of such encoders dashed.
+        """
         entries = zip(self.names, self.about["encoders"], strict=True)
         closed = {name for name, entry in entries if entry["open"] < entry["layers"] * entry["heads"]}
         return frame.assign(closed=frame["name"].isin(closed))
 
     def grids(self, encoder: Mapping[str, Any], frame: str = "heads") -> dict[str, Grid]:
-        """The grids (L, A) of one of ``about["encoders"]`` by measure, as means over tasks. Unknown heads are NaN."""
+        """Return measure → grid (L, A) of an entry of ``about["encoders"]``, as means over tasks. Heads without a
+        value are NaN."""
         all_rows = self.frame(frame, "encoder", "seed")
         keys = [key for key in ("encoder", "run", "seed") if key in all_rows]
         own_rows = all_rows[(all_rows[keys] == [encoder[key] for key in keys]).all(axis=1)]
@@ -161,7 +175,7 @@ class Result:
 
 
 def head_rows(grids: Mapping[str, Grid]) -> pd.DataFrame:
-    """The frame of ``{measure: (L, A)}``: layer, head, measure, value."""
+    """Turn ``{measure: grid (L, A)}`` into a frame with the columns layer, head, measure and value."""
     parts = []
     for measure, grid in grids.items():
         layers, heads = np.indices(grid.shape).reshape(2, -1) + 1
@@ -170,13 +184,21 @@ def head_rows(grids: Mapping[str, Grid]) -> pd.DataFrame:
 
 
 def long_frame(rows: Sequence[Mapping[str, Any]], *keys: str) -> pd.DataFrame:
-    """The frame of rows with keys and one number for each measure, None where it is not known."""
+    """Turn rows with keys and one column for each measure into a tidy frame with the columns measure and value.
+
+    Args:
+        rows: key or measure → value; None for a measure without a value.
+        keys: the columns that are keys.
+    """
     frame = pd.DataFrame(rows, columns=None if rows else keys)
     return frame.melt([*keys], var_name="measure").astype({"value": float})
 
 
 def joined(parts: Iterable[Part]) -> dict[str, pd.DataFrame]:
-    """Frames of one name as one, with the keys of each in front; none that is empty."""
+    """Concatenate the frames of the same name, after adding the keys of each part as first columns.
+
+    Empty frames are left out.
+    """
     of_name: dict[str, list[pd.DataFrame]] = {}
     for keys, frames in parts:
         for name, frame in frames.items():
@@ -186,9 +208,10 @@ def joined(parts: Iterable[Part]) -> dict[str, pd.DataFrame]:
 
 
 def quantile_rows(measure: str, values: NDArray[np.float64]) -> Iterable[dict[str, Any]]:
-    """Rows of a number that each sentence has one of: mean with the quantiles of 5 and 95 %, ``_median``, ``_sd``.
+    """Yield rows that summarise one value per sentence: the mean, ``_median`` and ``_sd`` (standard deviation).
 
-    NaN counts for nothing; ``n`` numbers are left.
+    The columns ``low`` and ``high`` of the mean are the quantiles of 5 and 95 %. NaN is left out, and ``n`` counts the
+    values that remain.
     """
     finite = values[~np.isnan(values)]
     low, median, high = np.quantile(finite, (0.05, 0.5, 0.95)) if len(finite) else (math.nan,) * 3
@@ -200,13 +223,16 @@ def quantile_rows(measure: str, values: NDArray[np.float64]) -> Iterable[dict[st
 
 
 def write_result(folder: Path, result: Result) -> None:
-    """Write ``NAME.json`` with the tables of a Result; first, those with many rows as ``NAME-FRAME.parquet``, whose
-    SHA-256 the JSON has. Each file is whole or not there. Raises RunError: the disk refuses; ValueError: a frame with
-    columns that are neither keys nor values, or with two rows for one place and measure.
+    """Write a result as ``NAME.json``, where NAME is the name of the analysis.
 
-    Figures of an earlier Result of that name go.
+    Frames with many rows are first written as ``NAME-FRAME.parquet``, and the JSON file holds their SHA-256. Files are
+    replaced atomically. Figures of an earlier result of the same name are removed. Values of float64 are rounded to six
+    significant digits, unless a frame has ``attrs["exact"]``.
 
-    Numbers are stored with six digits; float32, and a frame with ``attrs["exact"]``, as they are.
+    Raises:
+        RunError: the files cannot be written.
+        ValueError: a tidy frame has columns that are neither keys nor values, or two rows with the same keys and
+            measure.
     """
     stored, tables = {}, {}
     with files.one_writer(folder):
@@ -234,10 +260,11 @@ def write_result(folder: Path, result: Result) -> None:
 
 
 _PLACEHOLDER = "the table of "
+"""Stands in the JSON for a table until the text is replaced by the table's rows, one on each line."""
 
 
 def _embedded_types(frame: pd.DataFrame) -> dict[str, str] | None:
-    """The type of each column of a table that JSON can hold exactly and that is small; None of any other."""
+    """Return column → type if a table is small and JSON can hold all of its values exactly, else None."""
     types = {}
     for name, column in frame.items():
         kind = str(column.dtype)
@@ -251,8 +278,10 @@ def _embedded_types(frame: pd.DataFrame) -> dict[str, str] | None:
 
 
 def _rows_as_lines(frame: pd.DataFrame) -> str:
-    """JSON of the rows of a table, each a line, so that version control shows which of them changed. JSON has no
-    infinity, which becomes the word "inf"; reading a column of numbers makes it a number again."""
+    """Return the rows of a table as JSON with one row on each line, so that version control shows changed rows.
+
+    JSON has no infinity, so it is written as the text "inf", which becomes a number again when the column is read.
+    """
     columns = [
         [
             None if missing else str(value) if value in (math.inf, -math.inf) else value
@@ -265,8 +294,11 @@ def _rows_as_lines(frame: pd.DataFrame) -> str:
 
 
 def read_result(path: Path) -> Result:
-    """Read a Result that ``write_result`` wrote; ``path`` is the path of the JSON. Raises ResultError: it is missing or
-    damaged, or its tables are not those it was written with."""
+    """Read a result that ``write_result`` wrote, by the path of its JSON file.
+
+    Raises:
+        ResultError: the file is missing or damaged, or a Parquet file is not the one that was written with it.
+    """
     content = files.read_json(path, ResultError, _HINT_RERUN)
     with files.reading(path, ResultError, _HINT_RERUN):
         if content["format"] != FORMAT:
@@ -275,7 +307,7 @@ def read_result(path: Path) -> Result:
             )
         name, stored = str(content["analysis"]), content["frames"]
         content_about = {key: value for key, value in content.items() if key not in ("analysis", "format", "frames")}
-        content_about["encoders"], content_about["notes"]  # what everything that is shown begins with
+        content_about["encoders"], content_about["notes"]  # raises KeyError here, because every display needs both
     frames = {}
     for frame, entry in stored.items():
         if "table" in entry:
@@ -291,7 +323,11 @@ def read_result(path: Path) -> Result:
 
 
 def _keys(name: str, frame: pd.DataFrame) -> list[str]:
-    """The keys of a frame, which is checked."""
+    """Return the names of a frame's key columns.
+
+    Raises:
+        ValueError: a tidy frame has unknown columns, or two rows with the same keys and measure.
+    """
     keys = [column for column in frame.columns if column in KEYS]
     if "measure" in frame:
         if unknown := set(frame.columns) - set(KEYS) - set(VALUES):

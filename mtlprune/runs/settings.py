@@ -1,4 +1,4 @@
-"""Settings of runs by their paths, such as train.seed, and which of them matter."""
+"""Settings of runs as flat paths, such as train.seed, and the settings that are ignored when runs are grouped."""
 
 from collections.abc import Container, Iterator, Mapping
 from typing import Any
@@ -15,13 +15,13 @@ _IGNORED = (
         "train.checkpoint_minutes",
     ),
     *("train.tensorboard", "train.log_uas", "train.log_train_loss"),
-    *("train.start", "pruning.importance_of", "pruning.layers_like"),  # runs of the same seed
+    *("train.start", "pruning.importance_of", "pruning.layers_like"),  # name other runs, of the same seed
 )
-_ASIDE_BELOW = ("treatment.distil.teachers.", "treatment.merge.sources.")  # a run for each task
+_ASIDE_BELOW = ("treatment.distil.teachers.", "treatment.merge.sources.")  # name a run for each task
 
 
 def flat(tree: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    """Path → value of every setting of a configuration."""
+    """Yield (path, value) for every setting of a configuration tree."""
     for key, value in tree.items():
         key_path = f"{path}.{key}" if path else str(key)
         if isinstance(value, Mapping) and value:
@@ -31,7 +31,10 @@ def flat(tree: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def changes(old: Mapping[str, Any], new: Mapping[str, Any], free: Container[str]) -> list[str]:
-    """Settings in which two whole configurations differ, but for those that are free to: train.epochs (was 3, is 5)."""
+    """Describe the settings in which two configuration trees differ, such as "train.epochs (was 3, is 5)".
+
+    Settings whose paths are in ``free`` may differ and are left out.
+    """
     before, after = ({path: value for path, value in flat(tree) if value != {}} for tree in (old, new))
     return [
         f"{path} (was {before.get(path)!r}, is {after.get(path)!r})"
@@ -41,5 +44,8 @@ def changes(old: Mapping[str, Any], new: Mapping[str, Any], free: Container[str]
 
 
 def is_ignored(path: str) -> bool:
-    """True where a setting changes nothing of what is trained, or is told apart otherwise: tasks, seed, other runs."""
+    """Return True if a setting is ignored when runs are grouped.
+
+    Ignored settings do not change what is trained, or groups account for them separately (tasks, seeds, other runs).
+    """
     return path in _IGNORED or path.startswith(_ASIDE_BELOW)

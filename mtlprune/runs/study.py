@@ -1,13 +1,13 @@
-"""Studies: many finished runs in two files, without weights and text, small enough to be kept with what they show.
+"""Studies: finished runs that are packed into two files without weights and corpus text, small enough to be published.
 
 STUDY/study.json         cells and their runs, the sweep, and the SHA-256 of the table
-STUDY/runs-SHA.parquet   a row a run: name, tasks, seed, and the text of its small files, a column a file
+STUDY/runs-SHA.parquet   one row per run: name, tasks, seed, and the text of its small files (one column per file)
 
-RunFolder("STUDY/NAME") reads a run of a study as it reads a run folder. The table is sorted by run and compressed some
-runs at a time, for counts of one sentence differ little among them; counts/SPLIT.json is the file of the run, and
-labels/SPLIT.json counts every label in every sentence, in the place of predictions and corpus. The table's name begins
-its SHA-256 and study.json is replaced last, so a process that is killed while it adds runs leaves the study as it was.
-mtlprune.sweeps.packing packs runs.
+RunFolder("STUDY/NAME") reads a run of a study like a run folder, and mtlprune.sweeps.packing packs runs. The table is
+sorted by run, and several runs are compressed together, because the counts of a sentence differ little between runs.
+The column counts/SPLIT.json is the file of the run. The column labels/SPLIT.json replaces predictions and corpus and
+counts every label in every sentence. The name of the table contains the beginning of its SHA-256, and study.json is
+replaced last, so a process that is killed while it adds runs leaves the study unchanged.
 """
 
 from __future__ import annotations
@@ -40,43 +40,44 @@ if TYPE_CHECKING:
 
 FILE = "study.json"
 MAJORITY = "majority.json"
-"""Beside the runs of a comparison or a study: fingerprint of the corpus → split → layer → majority baseline."""
+"""File next to the runs of a comparison or a study: fingerprint of the corpus → split → layer → majority baseline."""
 FORMAT, VERSION = "mtlprune study", 1
 ANEW = "restore the file, or pack the runs again with `mtlprune runs pack`"
 ROWS = 16
-"""Runs that are compressed together: one is not read without the others."""
+"""Number of runs that are compressed together. Reading a large file of one run reads those of the others as well."""
 LARGE = ("counts/", "labels/")
-"""Prefixes of the names of files that are read one at a time; all others of a study are read at once."""
+"""Prefixes of large files, which are read only when needed. All small files of a study are read at once."""
 
 
 @dataclass(frozen=True)
 class Study:
-    """The content of study.json, and the table beside it."""
+    """A study: the content of study.json, with access to the table of runs."""
 
     folder: Path
     sha256: str
     cells: Mapping[str, str | None]
-    """Cell of the sweep, in its order → its run; None: it was not packed. A run of no sweep is a cell."""
+    """Cell → run, in the order of the sweep; None if the cell was not packed. A run that belongs to no sweep counts as
+    a cell."""
     sweep: Mapping[str, str] = field(default_factory=dict)
-    """Its "name" and "file"; nothing for runs of no sweep."""
+    """Keys "name" and "file" of the sweep; empty if the runs belong to no sweep."""
 
     @property
     def table(self) -> pq.ParquetFile:
-        """Raises RunError where it is not the one that was written."""
+        """The table of runs. Raises RunError if it is not the file that was written."""
         return _open_table(_path(self.folder, self.sha256), self.sha256)
 
     @cached_property
     def rows(self) -> dict[str, dict[str, Any]]:
-        """Run → column → what it holds, but for large files."""
+        """Run → column → value, without large files."""
         small = [name for name in self.table.schema_arrow.names if not name.startswith(LARGE)]
         return {row["run"]: row for row in self.table.read(small).to_pylist()}
 
     def paths(self, pattern: str = "*") -> list[Path]:
-        """Runs by the names of their cells; several patterns with commas."""
+        """Return the paths (STUDY/NAME) of the packed runs whose cells match a pattern (see ``matches``)."""
         return [self.folder / run for cell, run in self.cells.items() if run is not None and matches(cell, pattern)]
 
     def text(self, run: str, name: str) -> str | None:
-        """A file of a run; None where it has none of that name."""
+        """Return the text of a file of a run, or None if the run has no file of this name."""
         if not name.startswith(LARGE):
             return self.rows[run].get(name)
         group, row = divmod(list(self.rows).index(run), ROWS)
@@ -88,9 +89,9 @@ def _path(folder: Path, digest: str) -> Path:
 
 
 def tables(folder: Path) -> list[Path]:
-    """The tables in the folder of a study: the one that study.json names, and those that killed processes left.
+    """Return the tables in the folder of a study: the current one, and those that killed processes left behind.
 
-    A file is a table of ours where its name is the beginning of its own SHA-256; nobody else's file is ever removed.
+    A file counts as a table only if its name contains the beginning of its SHA-256, so that no other file is removed.
     """
     paths = sorted(folder.glob("runs-????????.parquet"))
     return [path for path in paths if path.is_file() and _path(folder, file_sha256(path)) == path]
@@ -117,12 +118,12 @@ def _read_group(path: Path, digest: str, group: int, name: str) -> list[str | No
 
 
 def matches(cell: str, pattern: str) -> bool:
-    """Return True where a pattern, or one of several with commas, means the name of a cell."""
+    """Return True if the name of a cell matches a pattern, or one of several patterns that are separated by commas."""
     return any(fnmatch.fnmatchcase(cell, part) for part in pattern.split(","))
 
 
 def open_study(folder: Path) -> Study | None:
-    """The study in a folder; None where there is none. Raises RunError where it is damaged."""
+    """Open the study in a folder; None if there is no study. Raises RunError if it is damaged."""
     try:
         status = (folder / FILE).stat()
     except OSError:
@@ -131,7 +132,7 @@ def open_study(folder: Path) -> Study | None:
 
 
 def read_study(folder: Path) -> Study:
-    """The study in a folder. Raises RunError where there is none, or it is damaged."""
+    """Read the study in a folder. Raises RunError if there is no study, or if it is damaged."""
     if (study := open_study(folder)) is None:
         raise RunError(f"{folder}: expected a study with {FILE}, found none; `mtlprune runs pack` makes one")
     return study
@@ -151,23 +152,24 @@ def _read_study(folder: Path, *_: int) -> Study:
 
 
 class PackedRun:
-    """A run of a study."""
+    """A run of a study, whose files are texts in the table of the study."""
 
     def __init__(self, study: Study, name: str) -> None:
         self.study, self.name = study, name
 
     def text(self, name: str) -> str | None:
-        """A file; None where the run has none of that name."""
+        """Return the text of a file, or None if the run has no file of this name."""
         return self.study.text(self.name, name)
 
     def files(self) -> list[str]:
-        """Names of the small ones."""
+        """Return the names of the run's small files, sorted."""
         row = self.study.rows[self.name]
         return sorted(name for name in row if "." in name and row[name] is not None)
 
 
 def packed_run(path: Path) -> PackedRun | None:
-    """The run of a study that a path STUDY/NAME means, if there is one. Raises RunError where the study is damaged."""
+    """Return the run at a path STUDY/NAME, or None if the path is no such run. Raises RunError if the study is
+    damaged."""
     study = open_study(path.parent)
     return PackedRun(study, path.name) if study is not None and path.name in study.rows else None
 
@@ -175,15 +177,17 @@ def packed_run(path: Path) -> PackedRun | None:
 def add_runs(
     folder: Path, rows: Mapping[str, Mapping[str, Any]], cells: Mapping[str, str | None], sweep: Mapping[str, str]
 ) -> None:
-    """Add runs to a study, or begin one; whoever reads it meanwhile reads it as it was. What a process that was killed
-    while it added runs has left in the folder goes, also where there is no run to add.
+    """Add runs to a study, or create the study. Processes that read the study meanwhile read it without the new runs.
+
+    Files that a killed process left behind are removed, also if there is no run to add.
 
     Args:
-        rows: run, which the study does not have → tasks, seed, and name of a file → its text.
-        cells: as those of a study.
+        rows: name of a new run → tasks, seed, and the text of each file by name.
+        cells: cell → run, as in Study.cells.
+        sweep: "name" and "file" of the sweep, as in Study.sweep; empty keeps those of the existing study.
 
     Raises:
-        RunError: the study is damaged, another process added a run of such a name, or the disk refuses.
+        RunError: the study is damaged, another process added a run of the same name, or the files cannot be written.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq

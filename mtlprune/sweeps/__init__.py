@@ -1,4 +1,4 @@
-"""Sweeps: many runs from one file. See docs/guides/sweeps.md."""
+"""Sweeps: many runs that one YAML file defines (docs/guides/sweeps.md). Used by `mtlprune sweep` and `compare`."""
 
 from mtlprune.sweeps.folder import found_runs
 

@@ -1,4 +1,7 @@
-"""Cells of a sweep, made from its file: configurations, digests, and which cell needs which. Knows nothing of torch."""
+"""The cells of a sweep: their configurations, digests and dependencies, made from the sweep's file.
+
+This module does not import torch.
+"""
 
 import copy
 import fnmatch
@@ -18,24 +21,26 @@ from mtlprune.sweeps.folder import Place, folders_by_digest, write_index
 from mtlprune.sweeps.specification import Recipe, SweepError, SweepSpecification, nearest
 
 REFERENCES = ("train.start", "pruning.importance_of", "pruning.layers_like")
-"""Settings that name another run, beside those of `TreatmentConfig.runs`."""
+"""Settings that name another run, in addition to those of `TreatmentConfig.runs`."""
 WITHOUT_EFFECT = ("threads", "device", "checkpoint_minutes", "tensorboard", "log_uas", "log_train_loss")
-"""Settings of training that change how fast or how openly, not what is computed (threads: beyond rounding)."""
+"""Settings of training that change its speed or its logs, but not what is computed (threads change rounding only)."""
 _ALWAYS_HASHED = ("data", "encoder", "decoders", "train", "pruning")
-"""Blocks that stand in the identity of a run though nothing in them differs from the defaults."""
+"""Blocks that are part of a digest even if all of their settings have the default values."""
 _LETTERS = 8
-"""Letters of a digest in the name of a folder; twice as many where two cells share these."""
+"""Letters of a digest in the name of a run folder; doubled if another cell of the sweep has the same first letters."""
 MARK = "@"
-"""Before the name of a cell, in a setting that names another run."""
+"""Prefix of a setting's value that is the name of a cell instead of the path of a run."""
 
 
 def digest(config: Config, fingerprint: str, digests_of_runs: Mapping[str, str]) -> str:
-    """A SHA-256: the same for configurations that give the same run, and for no others. ``others``: ``train.start`` and
-    the like → digest of the run they name.
+    """Compute a SHA-256 that two configurations share if and only if they define the same run.
 
-    The data count by their fingerprint, not by their path; other runs by their own digest; of rates that differ between
-    tasks those of this run; decoders of tasks that are not trained do not count. Only what differs from the defaults
-    does, so that settings which later releases add change no digest.
+    The data enter by their fingerprint instead of their path, and other runs by their digests. Learning rates that
+    depend on the task enter as the rates of this run, and decoders of tasks that are not trained are left out. Settings
+    with default values are left out, so that settings which later releases add change no digest.
+
+    Args:
+        digests_of_runs: setting that names another run, such as ``train.start`` → digest of that run.
     """
     rates = {name: config.train.rate(name, config.tasks) for name in ("encoder_rate", "decoder_rate")}
     config = config.model_copy(update={"train": config.train.model_copy(update=rates)})
@@ -53,7 +58,7 @@ def digest(config: Config, fingerprint: str, digests_of_runs: Mapping[str, str])
 
 
 def _set_at_path(tree: dict[str, Any], path: str, value: str) -> None:
-    """Replace the setting at a path such as treatment.distil.teachers.pos."""
+    """Replace the setting at a path such as treatment.distil.teachers.pos in place."""
     *blocks, last = path.split(".")
     for block in blocks:
         tree = tree[block]
@@ -66,18 +71,18 @@ class Cell:
 
     name: str
     config: Config
-    """With the run folders of other cells in the place of their names."""
+    """The settings of the run. Names of other cells are already replaced by their run folders."""
     digest: str
     needs: tuple[str, ...]
-    """Cells that must be finished first."""
+    """Names of the cells that must be finished first."""
     place: Place
     evaluate: tuple[str, ...]
-    """Splits to score it on, beside dev."""
+    """Splits on which the finished run is scored, in addition to dev."""
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """All cells of a file, by name, each after those it needs."""
+    """All cells of a sweep's file by name, ordered so that a cell comes after the cells that it needs."""
 
     name: str
     file: Path
@@ -85,7 +90,7 @@ class Sweep:
     cells: Mapping[str, Cell]
 
     def write_index(self) -> None:
-        """Let other commands know which folders are this sweep's."""
+        """Write sweep.json, from which other commands learn the run folders of the sweep."""
         rows = {
             c.name: {"folder": c.place.label, "digest": c.digest, "needs": list(c.needs)} for c in self.cells.values()
         }
@@ -95,16 +100,18 @@ class Sweep:
 def resolve(
     specification: SweepSpecification, root: Path, overrides: Sequence[str] = (), planned: bool = False
 ) -> Sweep:
-    """The cells of a sweep.
+    """Make the cells of a sweep from the content of its file.
 
     Args:
-        overrides: ``key.path=value`` for all cells; they win over the file.
-        planned: only shown, so that the corpus need not be there yet.
+        root: folder of the sweep, in which the run folders of the cells are.
+        overrides: ``key.path=value`` for all cells; they take precedence over the file.
+        planned: the sweep is only displayed, so a corpus may be missing.
 
     Raises:
-        SweepError: cells that need each other in a circle, one that is not there, or two that are the same run.
-        ConfigError: a configuration that cannot be used; the message names the cell.
-        CorpusError: no corpus at data.path.
+        SweepError: cells need each other in a cycle, a cell needs one that does not exist, or two cells define the same
+            run.
+        ConfigError: a configuration is invalid; the message names the cell.
+        CorpusError: there is no corpus at data.path.
     """
     base_path = specification.path.parent / specification.base
     base = read_tree(base_path if base_path.is_file() else find_config(specification.base))
@@ -145,7 +152,7 @@ def resolve(
 
 
 def _tree(base: dict[str, Any], recipe: Recipe, overrides: Sequence[str]) -> dict[str, Any]:
-    """The settings of a cell, of its own to be changed."""
+    """Return the settings of a cell as a new tree that may be changed."""
     tree = merged(base, {"name": recipe.title or recipe.name})
     for layer in recipe.layers:
         tree = merged(tree, layer)
@@ -158,7 +165,7 @@ def _tree(base: dict[str, Any], recipe: Recipe, overrides: Sequence[str]) -> dic
 def _references(
     specification: SweepSpecification, recipe: Recipe, tree: Mapping[str, Any], recipes: Collection[str]
 ) -> dict[str, str]:
-    """Setting → the cell it names."""
+    """Return setting → name of the cell to which its value refers. Raises SweepError for a cell that does not exist."""
     references = {}
     blocks = {name: tree[name] for name in ("train", "pruning", "treatment") if isinstance(tree.get(name), dict)}
     for setting, value in flat(blocks):
@@ -175,7 +182,7 @@ def _references(
 
 
 def _filled(location: str, name: str, values: Mapping[str, str]) -> str:
-    """The name with the cell's own value in the place of each {axis}."""
+    """Replace each {axis} in the name of a cell by the value that the referring cell has on this axis."""
     for axis in re.findall(r"\{([^{}]*)\}", name):
         if axis not in values:
             axes = ", ".join(values) or "none, because the cell is not part of the grid"
@@ -185,7 +192,7 @@ def _filled(location: str, name: str, values: Mapping[str, str]) -> str:
 
 
 def _in_order(specification: SweepSpecification, needs: Mapping[str, Collection[str]]) -> list[str]:
-    """Every cell after those it needs."""
+    """Return the names of the cells, ordered so that a cell comes after the cells that it needs."""
     try:
         return list(TopologicalSorter(needs).static_order())
     except CycleError as error:
@@ -194,7 +201,7 @@ def _in_order(specification: SweepSpecification, needs: Mapping[str, Collection[
 
 
 def _refuse_splits(specification: SweepSpecification, name: str, config: Config, splits: Iterable[str]) -> None:
-    """Splits that the corpus does not have would show only when everything else is done."""
+    """Raise SweepError if the corpus lacks a split, because this would otherwise show only after training."""
     data_splits = [(f", cell {name}: data.{key}", getattr(config.data, key)) for key in ("train", "dev")]
     for location, split in (*data_splits, *((": evaluate", split) for split in specification.evaluate)):
         if split not in splits:
@@ -205,15 +212,20 @@ def _refuse_splits(specification: SweepSpecification, name: str, config: Config,
 
 
 def select_cells(sweep: Sweep, patterns: Sequence[str]) -> dict[str, Cell]:
-    """The cells of these names, or patterns such as ``gates-*``, and those that they need; all, if none is given.
-    Raises SweepError: nothing is called so."""
+    """Select cells by names or patterns such as ``gates-*``, with the cells that they need.
+
+    Without patterns, all cells are selected.
+
+    Raises:
+        SweepError: a pattern matches no cell.
+    """
     selected: set[str] = set()
     for pattern in patterns or ["*"]:
         matching = fnmatch.filter(sweep.cells, pattern)
         if not matching:
             raise SweepError(f"--only: {sweep.file} has no cell {pattern}{nearest(pattern, sweep.cells)}")
         selected.update(matching)
-    # In reverse order, as cells come after those that they need: a needed cell is met after whoever needs it.
+    # A cell comes after those that it needs, so in reverse order one pass also adds the needs of needed cells.
     for cell in reversed(list(sweep.cells.values())):
         if cell.name in selected:
             selected.update(cell.needs)

@@ -1,8 +1,8 @@
-"""Cells as jobs of a cluster, through submitit (extra ``slurm``). Knows nothing of torch, so that a job begins at once.
+"""Runs the cells of a sweep as jobs of a Slurm cluster, with submitit (extra ``slurm``).
 
-An array for all cells that need nothing more, then one for those that need these, and so on. A job that Slurm stops,
-because its time is up or others go first, writes a checkpoint, is queued again, and continues from there: it is the
-same cell once more.
+Cells without needs form a first job array, cells that need these form a second array, and so on. A job that Slurm stops
+(timeout or preemption) writes a checkpoint, is queued again, and continues from the checkpoint. This module does not
+import torch, so that a job starts quickly.
 """
 
 import contextlib
@@ -23,23 +23,27 @@ from mtlprune.sweeps.worker import BUSY, FAILED, STOPPED
 
 CLUSTERS = ("slurm", "local")
 _MINUTES = 24 * 60
-"""A job's time where none is given."""
+"""Time limit of a job in minutes, unless the user sets ``timeout_min``."""
 _GRACE = 60.0
-"""Seconds that a job whose worker was stopped waits for its own end."""
+"""Seconds that a job whose worker was stopped waits for Slurm to end it."""
 
 
 def submit(
     cells: Mapping[str, Cell], root: Path, cluster: str, jobs: int | None, options: Mapping[str, Any]
 ) -> dict[str, str]:
-    """Submit cells, each after those it needs; returns the job of each.
+    """Submit cells so that each job starts after the jobs of the cells that it needs.
 
     Args:
-        root: the sweep's folder, seen by all machines under the same name.
-        cluster: slurm, or local: submitit's own processes on this machine, to try things out.
-        options: of submitit's executor, such as ``timeout_min`` and ``slurm_partition``.
+        root: folder of the sweep, which must have the same path on all machines.
+        cluster: "slurm", or "local" for processes of submitit on this machine, which serves for tests.
+        jobs: the largest number of jobs that run at the same time; None for no limit ("local": one).
+        options: options of submitit's executor, such as ``timeout_min`` and ``slurm_partition``.
+
+    Returns:
+        Name of a cell → id of its job.
 
     Raises:
-        SweepError: submitit is not installed, an option is unknown, or there is no such cluster here.
+        SweepError: submitit is not installed, an option is unknown, or the cluster is not available.
     """
     try:
         import submitit
@@ -69,19 +73,19 @@ def submit(
 def _submit_level(
     executor: Any, level: Sequence[Cell], threads: int | None, cluster: str, jobs: int | None
 ) -> dict[str, str]:
-    """Submit cells that do not need each other."""
+    """Submit cells that do not need each other and return name → job id."""
     for cell in level:
         write_config(cell)
         cell.place.path_of("failed").unlink(missing_ok=True)
     tasks = {cell.name: CellJob(worker_command(cell, threads)) for cell in level}
     if cluster == "slurm":
-        with executor.batch():  # one array
+        with executor.batch():  # submits the jobs as one array
             submitted = {name: executor.submit(task) for name, task in tasks.items()}
         return {name: job.job_id for name, job in submitted.items()}
     numbers = {}
     names = list(tasks)
-    # submitit's own local processes know neither arrays nor dependencies between jobs, so they are submitted in
-    # slices.
+    # Local processes of submitit support neither arrays nor dependencies between jobs, so we submit ``jobs`` of them
+    # and wait until they have finished.
     for start in range(0, len(names), jobs or 1):
         jobs_by_name = {name: executor.submit(tasks[name]) for name in names[start : start + (jobs or 1)]}
         for name, job in jobs_by_name.items():
@@ -91,9 +95,9 @@ def _submit_level(
 
 
 def levels(cells: Mapping[str, Cell]) -> list[list[Cell]]:
-    """Cells that need none of the others, those that need only these, and so on."""
+    """Return lists of cells in which every cell needs only cells of earlier lists."""
     depth: dict[str, int] = {}
-    for name, cell in cells.items():  # each comes after those it needs
+    for name, cell in cells.items():  # in an order in which a cell comes after those that it needs
         depth[name] = 1 + max((depth[needed] for needed in cell.needs if needed in depth), default=-1)
     grouped: list[list[Cell]] = [[] for _ in range(max(depth.values(), default=-1) + 1)]
     for name, cell in cells.items():
@@ -102,7 +106,7 @@ def levels(cells: Mapping[str, Cell]) -> list[list[Cell]]:
 
 
 def parse_options(pairs: Sequence[str]) -> dict[str, Any]:
-    """KEY=VALUE of a command line, values as YAML reads them. Raises SweepError."""
+    """Parse KEY=VALUE of the command line, with values as in YAML. Raises SweepError for another form."""
     options = {}
     for pair in pairs:
         key, sign, value = pair.partition("=")
@@ -113,20 +117,24 @@ def parse_options(pairs: Sequence[str]) -> dict[str, Any]:
 
 
 class CellJob:
-    """The work of a job: a cell's process. ``command``: of that process."""
+    """The callable that submitit runs as a job: it starts the worker process of a cell and waits for it.
+
+    Args:
+        command: command line of the worker process.
+    """
 
     def __init__(self, command: Sequence[str]) -> None:
         self.command = list(command)
         self.process: subprocess.Popen[bytes] | None = None
 
     def __call__(self) -> str:
-        """Run the cell. Raises RuntimeError where it fails; the reason is in the sweep's folder."""
+        """Run the cell. Raises RuntimeError if it fails; the worker has written the reason into the sweep's folder."""
         self.process = subprocess.Popen(self.command)
         while (code := self.process.poll()) is None:
             time.sleep(0.2)
         if code == STOPPED:
-            # The cluster signals every process of a job that is over its time. This one waits to be ended with the
-            # job instead of reporting a failure.
+            # Slurm signals every process of a job whose time is up, so the worker may stop before this process gets
+            # the signal. This process waits to be ended with the job instead of reporting a failure.
             time.sleep(_GRACE)
         if code == BUSY:
             return "another process works on this cell"
@@ -136,12 +144,15 @@ class CellJob:
         return "done"
 
     def checkpoint(self) -> Any:
-        """Called by submitit before the job has to go: the cell's process writes a checkpoint and ends."""
+        """Stop the worker, which writes a checkpoint, and return the job that continues it.
+
+        submitit calls this method before Slurm ends the job.
+        """
         import submitit
 
         if self.process is not None:
             self.process.terminate()
-            # Its end may be collected by `poll`, which this call may interrupt.
+            # This call may interrupt `poll`, which may already have collected the exit status of the process.
             with contextlib.suppress(ChildProcessError):
                 os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOWAIT)
         return submitit.helpers.DelayedSubmission(CellJob(self.command))

@@ -1,9 +1,13 @@
-"""The sweep that compares single-task with multi-task training on any corpus. Knows nothing of torch.
+"""The sweep of `mtlprune compare`, which compares single-task with multi-task training on any corpus.
 
-stl-TASK-SEED      each task alone
-mtl-N-SEED         all N tasks together; pair-A-B-SEED any two of them, where pairs are wanted
-heads-TASK-SEED    the heads that halves of the data agree on, chosen on the finished run of the task (or of all: mtl-N)
-no-encoder         all tasks from words alone, with the first seed
+This module does not import torch. The cells are:
+
+stl-TASK-SEED      one task alone
+mtl-N-SEED         all N tasks together
+pair-A-B-SEED      two tasks together (only with --pairs)
+heads-TASK-SEED    selection of the heads on which random halves of the data agree, on the finished run stl-TASK-SEED
+                   (or, for TASK = mtl-N, on mtl-N-SEED)
+no-encoder         all tasks from words without context, with the first seed
 """
 
 import itertools
@@ -21,7 +25,7 @@ from mtlprune.sweeps.cells import Cell
 from mtlprune.sweeps.times import FP32, START, forward_operations, scoring_operations, sentences_in
 
 FILE, RUNS, ANALYSES, PROBES = "sweep.yaml", "runs", "analyses", "probes"
-"""Names in the folder of a comparison: its sweep, and the folders of runs and of what is measured on them."""
+"""Names in the folder of a comparison: the file of its sweep, and the folders of runs, analyses and probes."""
 SPLITS = ("train", "dev", "test")
 _SET_BY_COMPARE = (
     "name",
@@ -34,26 +38,26 @@ _SET_BY_COMPARE = (
     "encoder.context",
     "base",
 )
-"""Settings in which the runs of a comparison differ."""
+"""Settings that differ between the runs of a comparison, so that users cannot set them."""
 _LONGEST_FIRST = ("srl", "con", "dep", "ner", "pos")
-"""Order in which runs begin, so that processes side by side end together."""
+"""Order in which single-task runs start. Long runs come first, so that parallel processes end at a similar time."""
 NO_ENCODER, HEADS = "no-encoder", "heads-"
 PART = 6
-"""Each half of the data selects one of so many heads, of which at most a fifth are expected to be false
-(docs/methods/selectors.md); 12 of MiniLM's 72, as in results/claims."""
+"""Each half of the data selects one head in this number of heads: 12 of MiniLM's 72, as in results/claims. At most a
+fifth of the heads that halves agree on are then expected to be false (docs/methods/selectors.md)."""
 
 
 @dataclass(frozen=True)
 class Effort:
-    """The preset of a comparison, and the size of its measurements beside training.
+    """The preset of a comparison, and the sizes of the measurements that follow training.
 
     Attributes:
-        base: the preset that all runs begin from.
-        selection: training sentences by which heads are selected.
-        cross, draws: sentences of dev on which every task is scored with every task's heads closed, and random closings
-            beside each.
-        probes: training sentences of probes.
-        probe_alone: whether heads of single-task runs are probed, too.
+        base: preset on which the configurations of all runs are based.
+        selection: number of training sentences by which heads are selected.
+        cross: number of dev sentences on which each task is scored with the heads of each task closed.
+        draws: number of random sets of heads that are closed for comparison with each set of claimed heads.
+        probes: number of training sentences for probes.
+        probe_alone: probe the heads of single-task runs, too.
     """
 
     base: str
@@ -66,15 +70,21 @@ class Effort:
 
 EFFORT = Effort("minilm-ewt5", selection=2000, cross=300, draws=2, probes=2000, probe_alone=True)
 QUICKSTART = Effort("quickstart", selection=300, cross=30, draws=2, probes=300, probe_alone=False)
-"""On corpora of users, and on a few generated sentences."""
+"""EFFORT is for the corpora of users, and QUICKSTART for the few generated sentences of `mtlprune quickstart`."""
 
 
 def choose_tasks(path: Path, info: Mapping[str, Any], tasks_option: str | None) -> list[str]:
-    """The tasks asked for, or all layers that every split has but a second tag set, in the order of the layers.
+    """Return the tasks of --tasks, in the order of the corpus layers.
+
+    Without --tasks, all layers that every split has are returned, except a second tag set.
+
+    Args:
+        info: description of the corpus, as ``corpora.store.read_info`` returns it.
+        tasks_option: value of --tasks, or None.
 
     Raises:
-        CorpusError: a split is missing, or a layer.
-        ConfigError: fewer than two tasks, or one twice.
+        CorpusError: the corpus lacks a split or a layer, or has fewer than two training sentences.
+        ConfigError: there are fewer than two tasks, or a task is named twice.
     """
     for split in SPLITS:
         if split not in info["splits"]:
@@ -102,12 +112,12 @@ def choose_tasks(path: Path, info: Mapping[str, Any], tasks_option: str | None) 
 
 
 def _one_tag_set(layers: Sequence[str]) -> list[str]:
-    """Layers without the second tag set of CoNLL-U, because two tag sets of the same words are no two tasks."""
+    """Leave out the second tag set of CoNLL-U, because two tag sets of the same words do not count as two tasks."""
     return [name for name in layers if name not in TAGS or "pos" not in layers]
 
 
 def parse_seeds(seeds_option: str) -> list[int]:
-    """Different whole numbers with commas between. Raises ConfigError."""
+    """Parse --seeds, such as "1,2,3". Raises ConfigError unless it contains different whole numbers."""
     seeds = [seed for text in seeds_option.split(",") if (seed := whole_number(text.strip())) is not None]
     if len(set(seeds)) < seeds_option.count(",") + 1:
         raise ConfigError(
@@ -118,7 +128,11 @@ def parse_seeds(seeds_option: str) -> list[int]:
 
 
 def settings_of(path: Path, info: Mapping[str, Any], tasks: Sequence[str], overrides: Sequence[str]) -> dict[str, Any]:
-    """Settings of all runs, over the base. Raises ConfigError: an override of what runs differ in."""
+    """Return the settings that all runs add to the base preset.
+
+    Raises:
+        ConfigError: an override changes a setting that differs between runs.
+    """
     kinds = info.get("layers", LAYERS)
     decoder_types = {name: {"type": decoder_of(kinds[name])} for name in tasks if name not in LAYERS}
     tree: dict[str, Any] = {
@@ -139,7 +153,13 @@ def settings_of(path: Path, info: Mapping[str, Any], tasks: Sequence[str], overr
 def sweep_tree(
     settings: Mapping[str, Any], tasks: Sequence[str], seeds: Sequence[int], pairs: bool, heads: int, effort: Effort
 ) -> dict[str, Any]:
-    """The content of the sweep's file."""
+    """Return the content of the sweep's YAML file.
+
+    Args:
+        settings: settings of all runs, from ``settings_of``.
+        pairs: also train every pair of tasks.
+        heads: number of heads of the encoder.
+    """
     slow = sorted(tasks, key=lambda name: _LONGEST_FIRST.index(name) if name in _LONGEST_FIRST else -1)
     runs = {f"mtl-{len(tasks)}": list(tasks)}
     if pairs and len(tasks) > 2:
@@ -167,16 +187,19 @@ def sweep_tree(
 
 
 PAGE = 10.0
-"""Seconds that tests, figures and the page of two tasks take."""
+"""Seconds for tests, figures and the report of two tasks."""
 PARTS = 2
-"""Parts of a task's heads that the cross matrix closes: all, and mostly those that it claims alone or shares, too."""
+"""Assumed number of sets of heads that the analysis ``cross`` closes for each task: all claimed heads, and usually also
+the exclusive or the shared heads."""
 _PROBING = 2
-"""Time of probes, as a multiple of the forward pass."""
+"""Time of probes, as a multiple of the time of the forward pass."""
 
 
 def rough_analyses(cells: Mapping[str, Cell], effort: Effort) -> float:
-    """Seconds on one core, by arithmetic, of what follows the cells: cross matrix, probes and page. Their many short
-    passes are as slow as float32."""
+    """Estimate the seconds on one core for the steps after training: analysis ``cross``, probes and report.
+
+    The estimate counts operations at the speed of float32, because many short passes gain nothing from bf16.
+    """
     single_task_configs = [cell.config for name, cell in cells.items() if name.startswith("stl-")]
     joint = [cell.config for name, cell in cells.items() if name.startswith("mtl-")]
     config, path = single_task_configs[0], Path(single_task_configs[0].data.path)

@@ -1,12 +1,12 @@
-"""The folder of a sweep: its cells' run folders, and beside them what their processes were given and said.
+"""The folder of a sweep: the run folders of its cells, the state of each cell, and the runs that a path stands for.
 
 sweep.json                 cell → run folder
-CELL-DIGEST/               a run folder
-cells/CELL-DIGEST.yaml     its configuration
-cells/CELL-DIGEST.log      what its last process said
-cells/CELL-DIGEST.failed   why it failed, in a sentence
+CELL-DIGEST/               run folder of a cell
+cells/CELL-DIGEST.yaml     configuration of the cell
+cells/CELL-DIGEST.log      log of the processes that worked on the cell
+cells/CELL-DIGEST.failed   reason why the last process failed, in one sentence
 
-A cell on which a process works is known by the lock of its run folder. Knows nothing of torch.
+A process that works on a cell locks its run folder. This module does not import torch.
 """
 
 import logging
@@ -34,7 +34,12 @@ Kind = Literal["done", "running", "failed", "blocked", "left"]
 
 @dataclass(frozen=True)
 class Place:
-    """The run folder of a cell, and the files beside it. ``label``: the run folder's name, CELL-DIGEST."""
+    """The run folder of a cell, and the cell's files in ``cells``.
+
+    Attributes:
+        root: folder of the sweep.
+        label: name of the run folder, CELL-DIGEST.
+    """
 
     root: Path
     label: str
@@ -44,11 +49,11 @@ class Place:
         return RunFolder(self.root / self.label)
 
     def path_of(self, kind: str) -> Path:
-        """The file of a kind: yaml, log or failed."""
+        """Return the path of the cell's file of a kind: "yaml", "log" or "failed"."""
         return self.root / CELL_LOGS / f"{self.label}.{kind}"
 
     def finished(self) -> bool:
-        """Trained to the end, in a run folder that can be read; ``run.check_whole`` says what is wrong."""
+        """Return True if the run is trained to its end and can be read; ``run.check_whole`` raises what is damaged."""
         try:
             self.run.check_whole()
             return self.run.is_finished()
@@ -56,12 +61,12 @@ class Place:
             return False
 
     def unscored(self, splits: Iterable[str]) -> list[str]:
-        """The splits among these, and dev where its results are damaged, that a finished cell has no results of."""
+        """Return the given splits without valid results of a finished cell, and dev if its results are damaged."""
         dev = [split for split in self.run.splits() if split == self.run.config.data.dev]
         return [split for split in dict.fromkeys([*dev, *splits]) if self.run.why_damaged(split)]
 
     def why_unusable(self) -> str | None:
-        """The reason to leave the cell out of tables and figures: what is damaged, "" if not finished; else None."""
+        """Return why the cell is left out of tables and figures: the damage, or "" if it is not finished; else None."""
         try:
             self.run.check_whole()
             if not self.finished():
@@ -71,36 +76,40 @@ class Place:
         return next((cause for split in self.run.splits() if (cause := self.run.why_damaged(split))), None)
 
     def write_failure(self, reason: str) -> None:
-        """Keep why the last process of the cell failed."""
+        """Store the reason why the last process of the cell failed."""
         write_text(self.path_of("failed"), reason + "\n")
 
     def read_failure(self) -> str | None:
-        """The reason that the last process of the cell failed; None where it did not."""
+        """Return the stored reason why the last process of the cell failed, or None if it did not fail."""
         path = self.path_of("failed")
         return path.read_text(encoding="utf-8", errors="replace").strip() if path.is_file() else None
 
 
 @dataclass(frozen=True)
 class State:
-    """The state of a cell."""
+    """The state of a cell. The kind "left" means that work on the cell remains and no process does it now."""
 
     kind: Kind
     note: str = ""
-    """Progress, the reason of a failure, or what is missing."""
+    """Progress, the reason of a failure, or what is still missing."""
     trained: bool = field(default=False, compare=False)
-    """To the end, scored or not."""
+    """True if the run is trained to its end, whether or not it is scored."""
     seconds: float | None = field(default=None, compare=False)
-    """Seconds that training took; None where the run does not say."""
+    """Seconds of training; None if the run is not trained, or does not record them."""
 
 
 def state(place: Place, splits: Iterable[str] = ()) -> State:
-    """The state of a cell, its dependencies aside. ``splits``: those it is to be scored on, beside dev."""
+    """Determine the state of a cell, without regard to the cells that it needs.
+
+    Args:
+        splits: splits on which the cell has to be scored, in addition to dev.
+    """
     if not (place.run.path.exists() or place.path_of("failed").exists()):
         return State("left")
     try:
         with reading(place.run.path, SweepError):
             return _state(place, list(splits))
-    # An error of one cell is noted in its state, and the other cells go on.
+    # An error in one cell becomes its state, so that it does not stop the other cells.
     except MtlpruneError as error:
         return State("failed", str(error))
 
@@ -132,14 +141,21 @@ def _progress(place: Place, trained: bool) -> str:
 
 
 def folders_by_digest(root: Path) -> dict[str, str]:
-    """Digest → name of the run folder that ends with it, whatever its cell was called when it was made."""
+    """Return digest → name of the run folder that ends with it. The cell may have had another name at the time."""
     names = sorted(path.name for path in root.iterdir()) if root.is_dir() else []
     return {name.rpartition("-")[2]: name for name in names if (root / name / "config.yaml").is_file()}
 
 
 def write_index(root: Path, name: str, specification: Path, cells: Mapping[str, Mapping[str, Any]]) -> None:
-    """Write sweep.json, so that other commands find the runs of cells. ``cells``: name → folder, digest, needs. Raises
-    SweepError: a study is there; its cells are trained elsewhere."""
+    """Write sweep.json, from which other commands learn the runs of cells.
+
+    Args:
+        specification: path of the sweep's file.
+        cells: name → "folder", "digest" and "needs".
+
+    Raises:
+        SweepError: the folder is a study, in which no runs can be trained.
+    """
     if open_study(root) is not None:
         raise SweepError(
             f"{root}: expected a folder of runs, found a study, in which no run can be trained; name another --out"
@@ -149,7 +165,7 @@ def write_index(root: Path, name: str, specification: Path, cells: Mapping[str, 
 
 
 def read_index(root: Path) -> dict[str, Any]:
-    """The name, the file and the cells of a sweep. Raises SweepError."""
+    """Read "name", "file" and "cells" of a sweep from sweep.json. Raises SweepError if it is missing or damaged."""
     if not (root / INDEX).is_file():
         raise SweepError(
             f"{root} holds no sweep (no {INDEX} in it); `{command('sweep', 'FILE', '--out', root)}` makes one"
@@ -165,8 +181,10 @@ def read_index(root: Path) -> dict[str, Any]:
 
 
 def default_folder(specification: SweepSpecification) -> Path:
-    """The folder of a sweep where none is given: runs/NAME, or ``runs`` beside the file, where `mtlprune compare` wrote
-    that file."""
+    """Return the folder of a sweep for which the user named none: runs/NAME.
+
+    If `mtlprune compare` wrote the sweep's file, the folder is ``runs`` next to the file.
+    """
     default_path = specification.path.parent / RUNS
     is_same_sweep = (default_path / INDEX).is_file() and Path(
         read_index(default_path)["file"]
@@ -174,19 +192,22 @@ def default_folder(specification: SweepSpecification) -> Path:
     return default_path if is_same_sweep else RUNS / specification.name
 
 
-# -- sweeps in the place of runs -------------------------------------------------------------------------------------
+# -- sweeps, studies and patterns that stand for runs ----------------------------------------------------------------
 
 
 def found_runs(path: str | Path, pattern: str = "*", left_out: list[str] | None = None) -> list[Path]:
-    """Runs of the finished cells of a sweep, each after those it needs, or of the packed cells of a study.
+    """Return the runs of the finished cells of a sweep, or of the packed cells of a study.
+
+    A run comes after the runs that it needs.
 
     Args:
-        path: the sweep's folder or a study of it, or its file where the folder is the usual one.
-        pattern: of the cells' names, such as ``gates-*``; several with commas.
-        left_out: gets a sentence for those that are not finished or packed, and for each damaged one.
+        path: folder of the sweep, file of a sweep with the default folder, or folder of a study.
+        pattern: pattern of cell names such as ``gates-*``, or several with commas between them.
+        left_out: list to which a sentence is appended about the cells that are not finished or packed, and one about
+            each damaged cell.
 
     Raises:
-        SweepError: no sweep there, no such cell, or none of them finished or packed.
+        SweepError: there is no sweep or study, no cell matches, or no matching cell is finished or packed.
     """
     path = Path(path)
     root = default_folder(read_specification(path)) if path.is_file() else path
@@ -219,25 +240,30 @@ def found_runs(path: str | Path, pattern: str = "*", left_out: list[str] | None 
 
 
 def _holds_runs(root: Path) -> bool:
-    """True for the folder of a sweep, or a study."""
+    """Return True for the folder of a sweep or of a study."""
     return (root / INDEX).is_file() or (root / STUDY).is_file()
 
 
 def _read_cells(root: Path) -> dict[str, str | None]:
-    """Cell of a sweep, or of a study → its folder; of a study, None where the cell was not packed."""
+    """Return cell → name of its run, for a sweep or a study. In a study, None marks a cell that was not packed."""
     if (study := open_study(root)) is not None:
         return dict(study.cells)
     return {name: cell["folder"] for name, cell in read_index(root)["cells"].items()}
 
 
 def expanded(runs: Iterable[str | Path], having: str = "", left_out: list[str] | None = None) -> list[Path]:
-    """Runs; in the place of a sweep or a study those of its finished cells, of a folder those of its seeds, and of a
-    pattern such as ``runs/gates-*`` those that lie there. ``having``: of several runs that one name stands for, only
-    those with this file in them; ``left_out``: as of ``found_runs``. Raises RunError: a pattern that no run matches;
-    and as ``found_runs`` does.
+    """Expand the arguments of a command into run folders.
 
-    A sweep is named by its folder or file, a study by its folder; with ``:PATTERN`` behind it, such as
-    ``runs/mine:gates-*``, some of its cells are meant.
+    An argument is a run folder, a folder of `mtlprune train --seeds` (its seeds), a pattern such as ``runs/gates-*``,
+    the folder or file of a sweep (its finished cells), or the folder of a study (its packed cells). ``:PATTERN`` after
+    a sweep or study, as in ``runs/mine:gates-*``, selects some of its cells.
+
+    Args:
+        having: if an argument stands for several runs, keep only runs that have a file of this name.
+        left_out: as in ``found_runs``.
+
+    Raises:
+        RunError: no run matches a pattern, or one of the errors of ``found_runs``.
     """
     return [run for runs_argument in runs for run in _expanded_one(str(runs_argument), having, left_out)]
 
@@ -258,7 +284,7 @@ def _expanded_one(runs_argument: str, having: str, left_out: list[str] | None) -
 
 
 def _seeds(folder: Path) -> list[Path]:
-    """Runs of `train --seeds` in a folder that is no run itself."""
+    """Return the runs of `mtlprune train --seeds` in a folder, unless the folder is a run itself."""
     return [] if is_run(folder) else sorted(path.parent for path in folder.glob("seed-*/config.yaml"))
 
 
@@ -267,7 +293,7 @@ def _having(file: str, runs: Iterable[Path]) -> list[Path]:
 
 
 def is_run(folder: Path) -> bool:
-    """True where a run lies, finished or not."""
+    """Return True if a folder is a run folder, whether or not the run is finished."""
     return (folder / "config.yaml").is_file()
 
 

@@ -1,4 +1,6 @@
-"""Packs runs into a study (mtlprune.runs.study): what tables, maps, overlap and pages need, without weights and text.
+"""Packs runs into a study (mtlprune.runs.study), which holds all that tables, maps and reports need of the runs.
+
+Weights and the text of the corpus are left out.
 
 pack(["runs/ewt5-minilm"], Path("results/ewt5-minilm/records"), gold)
 """
@@ -21,16 +23,26 @@ from mtlprune.statistics.labels import count_labels
 from mtlprune.sweeps.folder import INDEX, Place, expanded, read_index
 
 _PACKED_FILES = (*EVIDENCE, "manifest.json", "encoder/heads.json")
-"""Files that a study has of a run, beside scores and counts."""
+"""Files of a run that a study stores, in addition to scores and counts."""
 Gold = Callable[[str, str, str], Sequence[Sentence]]
-"""Folder of a run, fingerprint of its data, split → gold sentences. Raises RunError where they are not to be had."""
+"""Function from the folder of a run, the fingerprint of its data and a split to the gold sentences. It raises RunError
+if the sentences are not available."""
 
 
 def pack(runs: Iterable[str | Path], out: Path, gold: Gold, labels: bool = True) -> None:
-    """Add runs, or the finished cells of a sweep, to the study ``out``; those that it has already are left as they are.
-    Runs of other studies are copied, so that several studies become one.
-    ``labels``: count the labels of every sentence, too, which pages compare. Raises RunError: no run, an unfinished
-    one; packed ones beside others; a name that another run has; ``out`` is something else; no gold."""
+    """Add runs, or the finished cells of sweeps, to the study in ``out``, which is created if necessary.
+
+    Runs that the study has already are left unchanged. Runs of other studies are copied, which merges studies.
+
+    Args:
+        runs: arguments as in ``sweeps.folder.expanded``.
+        gold: function that returns the gold sentences of a split.
+        labels: also store the label counts of every sentence, which reports compare.
+
+    Raises:
+        RunError: there is no run, a run is unfinished or damaged, packed and unpacked runs are mixed, another run has
+            the same name, ``out`` contains other files, or gold sentences are not available.
+    """
     folders = [RunFolder.existing(path) for path in expanded(runs)]
     if folders and all(folder.packed is not None for folder in folders):
         return _join(folders, out)
@@ -45,7 +57,7 @@ def pack(runs: Iterable[str | Path], out: Path, gold: Gold, labels: bool = True)
         if (packed := packed_run(out / name)) is None:
             files |= dict(_labels(folder, gold)) if labels else {}
             tree = folder.read_config()
-            tasks = [] if "corpora" in tree["data"] else list(folder.config.tasks)  # a pretraining has no tasks
+            tasks = [] if "corpora" in tree["data"] else list(folder.config.tasks)  # a pretraining run has no tasks
             rows[name] = {"tasks": tasks, "seed": tree["train"]["seed"], **files}
         elif any(packed.text(file) != text for file, text in files.items()):
             raise RunError(f"{out} has another run of the name {name} than {folder.path}; choose another --out")
@@ -55,8 +67,11 @@ def pack(runs: Iterable[str | Path], out: Path, gold: Gold, labels: bool = True)
 
 
 def _join(folders: Sequence[RunFolder], out: Path) -> None:
-    """Copy runs of studies into the study ``out``, where each keeps the name of its cell; what two studies have is
-    stored once. Raises RunError: two runs have one name or cell; ``out`` is something else."""
+    """Copy runs of studies into the study in ``out``, with the names of their cells.
+
+    A run that several studies contain is stored once. Raises RunError if different runs have the same name or cell, or
+    if ``out`` contains other files.
+    """
     _check_out(out, None)
     rows: dict[str, dict[str, Any]] = {}
     cells: dict[str, str | None] = {}
@@ -78,7 +93,7 @@ def _join(folders: Sequence[RunFolder], out: Path) -> None:
 
 
 def _sweep(folders: Sequence[RunFolder]) -> Path | None:
-    """The folder of the sweep that runs are cells of, if any are. Raises RunError where it is more than one."""
+    """Return the folder of the sweep to which runs belong, or None. Raises RunError for runs of several sweeps."""
     roots = {folder.path.parent.resolve(): folder.path.parent for folder in folders}
     sweeps = [root for root in roots.values() if (root / INDEX).is_file()]
     if len(sweeps) > 1:
@@ -89,7 +104,7 @@ def _sweep(folders: Sequence[RunFolder]) -> Path | None:
 
 
 def _check_out(out: Path, sweep: Path | None) -> None:
-    """Raises RunError where no study can be in a folder, or one of another sweep is."""
+    """Raise RunError if a folder cannot hold a study, or holds a study of another sweep."""
     if out.exists() and not out.is_dir():
         raise RunError(f"--out: {out} is a file; name a folder for the study")
     study = open_study(out)
@@ -104,7 +119,7 @@ def _check_out(out: Path, sweep: Path | None) -> None:
 
 
 def _cells(sweep: Path, out: Path, rows: Mapping[str, Any]) -> dict[str, str | None]:
-    """Cell → its run, of those that are packed; None of a cell that cannot be, as it is not finished."""
+    """Return cell of the sweep → its run, or None for a cell that is not packed because it is not finished."""
     study = open_study(out)
     packed = {*rows, *(study.rows if study is not None else ())}
     folders = {name: cell["folder"] for name, cell in read_index(sweep)["cells"].items()}
@@ -119,7 +134,7 @@ def _cells(sweep: Path, out: Path, rows: Mapping[str, Any]) -> dict[str, str | N
 
 
 def _check_evidence(source: RunFolder) -> None:
-    """Raises RunError where something that a study is read for is missing, or not what the run wrote."""
+    """Raise RunError unless a run is finished, not packed, and has all files as it wrote them."""
     if source.packed is not None:
         raise RunError(f"{source.path} is already packed; pack runs of studies and other runs separately")
     if not source.is_finished():
@@ -131,11 +146,14 @@ def _check_evidence(source: RunFolder) -> None:
 
 
 def _labels(source: RunFolder, gold: Gold) -> Iterator[tuple[str, str]]:
-    """Name and text of a file for each split: task → sentence → label → correct, gold and predicted items."""
+    """Yield name and text of a JSON file with the label counts of each split.
+
+    The JSON maps task → id of a sentence → label → numbers of correct, gold and predicted items.
+    """
     fingerprint = source.read_manifest()["data"]["fingerprint"]
     for split in source.splits():
-        # A dot in the name marks scores on another corpus, or by the best weights of a single task; a study keeps the
-        # plain splits.
+        # A dot in the name marks scores on another corpus, or scores of the weights that are best for a single task.
+        # Label counts are stored only for the other splits.
         if "." in split:
             continue
         sentences = gold(str(source.path), fingerprint, split)
@@ -154,11 +172,11 @@ def _labels(source: RunFolder, gold: Gold) -> Iterator[tuple[str, str]]:
         yield f"labels/{split}.json", json.dumps(counts_by_task)
 
 
-# -- no places of this machine -----------------------------------------------------------------------------------------
+# -- files without absolute paths --------------------------------------------------------------------------------------
 
 
 def _files(source: RunFolder) -> Iterable[tuple[str, str]]:
-    """Name and text of each file that a study keeps: configuration and manifest without places of this machine."""
+    """Yield name and text of each file that a study stores. Configuration and manifest lose absolute paths."""
     yield "config.yaml", yaml.safe_dump(without_places(source.read_config()), sort_keys=False, allow_unicode=True)
     yield "manifest.json", json_text(without_places(source.read_manifest()))
     results = (f"{kind}/{split}.json" for split in source.splits() for kind in ("scores", "counts"))
@@ -168,9 +186,10 @@ def _files(source: RunFolder) -> Iterable[tuple[str, str]]:
 
 
 def without_places(value: Any, key: str = "") -> Any:
-    """The same tree with absolute paths cut to their last part: /home/me/data/ewt5 is ./ewt5.
+    """Copy a tree with absolute paths cut to their last part: /home/me/data/ewt5 becomes ./ewt5.
 
-    Two encoders of one folder name must not become one, so the ``name`` of an encoder keeps eight digits of a digest.
+    Eight digits of the path's SHA-256 are appended to the ``name`` of an encoder, so that two encoders in folders of
+    the same name stay distinct.
     """
     if isinstance(value, Mapping):
         return {name: without_places(inner, str(name)) for name, inner in value.items()}

@@ -1,4 +1,4 @@
-"""Cells by several processes of this machine at once: start, wait, stop, and say what became of each."""
+"""A pool of processes on this machine that trains the cells of a sweep in parallel and reports each outcome."""
 
 import contextlib
 import json
@@ -20,31 +20,32 @@ from mtlprune.sweeps.worker import STOPPED
 
 _POLL = 0.2
 RETRY_SECONDS = 5.0
-"""Seconds until a cell on which a process outside the pool works is checked again."""
+"""Seconds until the pool checks a cell again on which a process outside the pool works."""
 
 Watch = Callable[[str, Cell, str], None]
-"""Called with what happened (started, done, failed, blocked, stopped, waiting), to which cell, and a note."""
+"""Callback with an event (started, done, failed, blocked, stopped, waiting), the cell, and a note."""
 
 
 @dataclass
 class Worker:
-    """A process that works on one cell after another."""
+    """A process that works on one cell after another (mtlprune.sweeps.worker)."""
 
     process: Popen[bytes]
     threads: int
     cell: Cell | None = None
-    """The cell that it works on; None while it waits for one."""
+    """The cell on which the process works; None while the process waits for a cell."""
     started_at: float = 0.0
+    """Time (``time.monotonic``) at which work on the cell began."""
 
     def assign(self, cell: Cell) -> None:
-        """Let it begin a cell."""
+        """Let the process start a cell."""
         self.cell, self.started_at = cell, time.monotonic()
         line = json.dumps([cell.place.label, cell.evaluate]) + "\n"
-        with contextlib.suppress(BrokenPipeError):  # it has ended, as the pool is about to see
+        with contextlib.suppress(BrokenPipeError):  # the process has ended, which `Pool._collect` will notice
             os.write(self.process.stdin.fileno(), line.encode())  # type: ignore[union-attr]
 
     def is_done(self) -> bool:
-        """True, once a cell, where the process says that it is done."""
+        """Return True if the process reports that its cell is done. The report is consumed by this call."""
         try:
             return bool(os.read(self.process.stdout.fileno(), 1))  # type: ignore[union-attr]
         except BlockingIOError:
@@ -52,32 +53,38 @@ class Worker:
 
 
 def cores() -> int:
-    """CPU cores that this process may use."""
+    """Return the number of CPU cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def visible_gpus() -> list[str]:
-    """The GPUs of this machine, as CUDA_VISIBLE_DEVICES names them."""
+    """Return the GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return [name for name in visible.split(",") if name.strip()]
     if shutil.which("nvidia-smi") is None:
         return []
-    # The driver's own tool and not torch.cuda, because a sweep is resolved and listed without importing torch.
+    # We call the tool of the driver instead of torch.cuda, because a sweep is resolved and listed without importing
+    # torch.
     listing = run(["nvidia-smi", "--list-gpus"], capture_output=True, text=True).stdout
     return [str(number) for number in range(listing.count("GPU ") if listing.startswith("GPU ") else 0)]
 
 
 def write_config(cell: Cell) -> None:
-    """Leave a cell's configuration where its process looks for it."""
+    """Write the configuration of a cell to the file that the worker process reads."""
     tree = cell.config.model_dump(mode="json")
     write_text(cell.place.path_of("yaml"), yaml.safe_dump(tree, sort_keys=False, allow_unicode=True))
 
 
 def worker_command(cell: Cell, threads: int | None, parent: int | None = None) -> list[str]:
-    """The command line of a process for a cell; with the number of a parent, of one that takes cells from it."""
+    """Return the command line of a worker process for one cell.
+
+    Args:
+        threads: number of threads for cells that do not set it.
+        parent: process id of a pool. If given, the process takes cells from the pool, one after the other.
+    """
     command = [sys.executable, "-m", "mtlprune.sweeps.worker", str(cell.place.root)]
-    # The label follows the folder directly, because argparse takes an optional argument nowhere else.
+    # The label has to follow the folder directly, because argparse accepts an optional positional argument only there.
     command += [] if parent else [cell.place.label]
     command += ["--threads", str(threads)] if threads else []
     if parent:
@@ -86,17 +93,18 @@ def worker_command(cell: Cell, threads: int | None, parent: int | None = None) -
 
 
 def states(cells: Iterable[Cell]) -> dict[str, State]:
-    """Name of a cell → how far it has come."""
+    """Return name of a cell → its state."""
     return {cell.name: state(cell.place, cell.evaluate) for cell in cells}
 
 
 class Pool:
-    """Runs cells, ``jobs`` at a time. What failed before is tried again.
+    """Runs cells, ``jobs`` at a time. Cells that failed in an earlier call are tried again.
 
     Args:
-        cells: those to be done, each after those it needs.
-        jobs: processes at once; cores are shared out among them, and GPUs where there are several.
-        stop: asked again and again; True has every process write a checkpoint and end.
+        cells: cells to be trained and scored, ordered so that a cell comes after the cells that it needs.
+        jobs: number of parallel processes. The processes share the cores, and the GPUs if there are several.
+        watch: callback for events.
+        stop: function that is called repeatedly. If it returns True, all processes write a checkpoint and end.
     """
 
     def __init__(self, cells: Mapping[str, Cell], jobs: int, watch: Watch, stop: Callable[[], bool]) -> None:
@@ -104,20 +112,23 @@ class Pool:
         self.threads = max(1, cores() // jobs)
         self.gpus = visible_gpus()
         self.workers: dict[int, Worker] = {}
-        """Slot, from 0 to jobs − 1 → its process."""
+        """Slot (0 to jobs − 1) → its process."""
         self.ends = {
             name: cell_state for name, cell_state in states(cells.values()).items() if cell_state.kind == "done"
         }
-        """Name → state of the cells about which nothing will change any more."""
-        # A process that was killed between the note of its end and its last tidying leaves a checkpoint, which takes
-        # three times the room of the weights and is never read again.
+        """Name → final state of the cells that are done, failed or blocked."""
+        # A process that is killed after it recorded its end, but before it deleted its checkpoint, leaves the
+        # checkpoint behind. The file is three times as large as the weights and is never read again.
         remove(*(cells[name].place.run.checkpoint_path for name in self.ends))
         self.retry_at: dict[str, float] = {}
-        """Name → when to look again at a cell on which another process works."""
+        """Name of a cell on which another process works → time (``time.monotonic``) of the next check."""
 
     def run(self) -> dict[str, State]:
-        """Work until every cell is done, has failed, or is blocked by one that has. Returns name → state of every cell,
-        in their order."""
+        """Work until every cell is done, has failed, or is blocked by a failed cell, or until ``stop`` returns True.
+
+        Returns:
+            Name → state of every cell, in the order of the cells.
+        """
         try:
             while len(self.ends) < len(self.cells) and not self.stop():
                 self._start_cells()
@@ -128,11 +139,11 @@ class Pool:
         return {name: self.ends.get(name) or state(cell.place, cell.evaluate) for name, cell in self.cells.items()}
 
     def threads_of(self, cell: Cell) -> int:
-        """Its own setting, or its share of the cores."""
+        """Return the number of threads for a cell: its setting ``train.threads``, else its share of the cores."""
         return cell.config.train.threads or self.threads
 
     def _start_cells(self) -> None:
-        """Fill free slots with cells that have what they need; block those that will never have it."""
+        """Start cells whose needs are met in free slots, and mark cells as blocked if a cell that they need failed."""
         running_cells = {slot: worker.cell.name for slot, worker in self.workers.items() if worker.cell is not None}
         free = sorted(set(range(self.jobs)) - set(running_cells))
         for name, cell in self.cells.items():
@@ -148,7 +159,7 @@ class Pool:
                     self._start(cell, free.pop(0))
 
     def _start(self, cell: Cell, slot: int) -> None:
-        """Give a cell to the slot's process; to a new one, where it has ended or began with other threads."""
+        """Assign a cell to the process of a slot, or to a new process if it has ended or has another thread count."""
         write_config(cell)
         cell.place.path_of("failed").unlink(missing_ok=True)
         worker = self.workers.get(slot)
@@ -161,18 +172,19 @@ class Pool:
         self.watch("started", cell, "")
 
     def _new_worker(self, cell: Cell, slot: int) -> Worker:
-        """Start a process in a session of its own, which Ctrl-C on the terminal does not reach: we ask it to stop."""
+        """Start a worker in a new session, so that Ctrl-C does not reach it and the pool can stop it in order."""
         environment = {**os.environ, "OMP_NUM_THREADS": str(self.threads_of(cell))}
         if len(self.gpus) > 1:
             environment["CUDA_VISIBLE_DEVICES"] = self.gpus[slot % len(self.gpus)]
         command = worker_command(cell, self.threads, os.getpid())
-        with cell.place.path_of("log").open("ab") as log:  # what is said before the process opens the logs of its cells
+        # This log receives what the process writes before it opens the log of its current cell.
+        with cell.place.path_of("log").open("ab") as log:
             process = Popen(command, env=environment, stdin=PIPE, stdout=PIPE, stderr=log, start_new_session=True)
         os.set_blocking(process.stdout.fileno(), False)  # type: ignore[union-attr]
         return Worker(process, self.threads_of(cell))
 
     def _end_idle_worker(self, slot: int) -> None:
-        """Let a process that waits for a cell end."""
+        """End a process that waits for a cell, by closing its pipes."""
         worker = self.workers.pop(slot)
         for stream in (worker.process.stdin, worker.process.stdout):
             stream.close()  # type: ignore[union-attr]
@@ -188,7 +200,7 @@ class Pool:
         self.watch(cell_state.kind, cell, cell_state.note)
 
     def _collect(self) -> None:
-        """Note what became of the cells that processes worked on."""
+        """Record the outcome of cells whose processes are done with them or have ended."""
         for slot, worker in list(self.workers.items()):
             cell, code = worker.cell, worker.process.poll()
             if cell is not None and (worker.is_done() or code is not None):
@@ -202,8 +214,8 @@ class Pool:
         if cell_state.kind == "done":
             self.ends[cell.name] = cell_state
             self.watch("done", cell, f"in {time.monotonic() - worker.started_at:.0f} s")
-        # The worker was ended by our own request before it could load its answer to the signal, so this counts as
-        # stopped and not as failed.
+        # The exit code is -SIGTERM if our signal reached the worker before it installed its signal handler. This counts
+        # as stopped and not as failed.
         elif code in (STOPPED, -signal.SIGTERM) and self.stop():
             self.watch("stopped", cell, "")
         elif cell_state.kind == "running":
@@ -215,9 +227,9 @@ class Pool:
             self._end(cell, replace(cell_state, kind="failed", note=reason))
 
     def _stop_workers(self) -> None:
-        """Have all processes write a checkpoint and end; kill them where we are asked a second time."""
+        """Let all processes write a checkpoint and end. Kill them on a second Ctrl-C."""
         for worker in self.workers.values():
-            worker.process.stdin.close()  # type: ignore[union-attr]  # ends those that wait for a cell
+            worker.process.stdin.close()  # type: ignore[union-attr]  # ends a process that waits for a cell
             if worker.cell is not None:
                 worker.process.terminate()
         try:

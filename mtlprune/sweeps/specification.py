@@ -1,16 +1,18 @@
-"""The file of a sweep: a base, axes whose combinations are cells, and cells named one by one. Knows nothing of torch.
+"""The YAML file of a sweep: a base configuration, axes whose combinations are cells, and further cells by name.
 
-name: mine                      # of the folder, runs/mine; the file's own name, if not given
+This module reads and checks the file without importing torch.
+
+name: mine                      # name of the folder, runs/mine; by default the name of the file
 base: pruning-minilm-ewt5       # a preset or a configuration file
-settings: {train: {epochs: 2}}  # of all cells, laid over the base
-grid:                           # cells are all combinations of one value an axis, named VALUE-VALUE-...
-  regime: {none: {}, gates: {pruning: {method: gates}}}  # a name for each value, and the settings it stands for
-  tasks: [pos, dep]             # or plain values of a setting
-  seed: [1, 2, 3]               # short for train.seed, as encoder is for encoder.name
-only: [{regime: none}]          # combinations to make (all, if not given); several values as a list
+settings: {train: {epochs: 2}}  # settings of all cells, which override the base
+grid:                           # one cell for each combination of values, named VALUE-VALUE-...
+  regime: {none: {}, gates: {pruning: {method: gates}}}  # each value has a name and settings,
+  tasks: [pos, dep]             # or an axis lists the values of one setting
+  seed: [1, 2, 3]               # seed is short for train.seed, and encoder for encoder.name
+only: [{regime: none}]          # combinations to include (default: all); a rule may list several values
 exclude: [{tasks: dep, seed: 3}]
 cells: {random: {encoder: {random: true}}}  # further cells, by name
-evaluate: [test]                # splits to score each finished cell on, beside dev
+evaluate: [test]                # splits on which each finished cell is scored, in addition to dev
 """
 
 import itertools
@@ -27,51 +29,51 @@ from mtlprune.io.strict import in_words
 
 KEYS = ("name", "base", "settings", "grid", "only", "exclude", "cells", "evaluate")
 _SHORT = {"seed": "train.seed", "encoder": "encoder.name"}
-"""Axis → the setting that it stands for."""
+"""Short name of an axis → the setting that it varies."""
 
 _MOST_CELLS = 200_000
-"""Combinations of a grid that are planned at once."""
+"""Largest number of combinations in a grid, before ``only`` and ``exclude``."""
 
 Tree = dict[str, Any]
 
 
 class SweepError(RunError):
-    """A sweep that cannot be done as asked; the message says why and what to do."""
+    """A sweep cannot be run as requested. The message names the reason and the remedy."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A cell as the file has it."""
+    """A cell as the file describes it, before its configuration is checked."""
 
     name: str
     values: Mapping[str, str]
-    """Axis → the name of its value; nothing for a cell named on its own."""
+    """Axis → name of the cell's value; empty for a cell that is listed by name."""
     layers: tuple[Tree, ...]
-    """Settings to be laid over the base, one after the other."""
+    """Settings that override the base, in this order."""
 
     @property
     def title(self) -> str:
-        """The name that its seeds have in common, without the value of the axis ``seed``."""
+        """The name without the value of the axis ``seed``, which all seeds have in common."""
         return "-".join(value for axis, value in self.values.items() if _SHORT.get(axis, axis) != "train.seed")
 
 
 @dataclass(frozen=True)
 class SweepSpecification:
-    """The file of a sweep, checked as far as its own form goes."""
+    """The content of a sweep's file. Its form is checked, but not the configurations of the cells."""
 
     path: Path
     name: str
     base: str
     settings: Tree = field(default_factory=dict)
     axes: Mapping[str, Mapping[str, Tree]] = field(default_factory=dict)
-    """Axis → name of a value → settings."""
+    """Axis → name of a value → settings of this value."""
     only: tuple[Mapping[str, tuple[str, ...]], ...] = ()
     exclude: tuple[Mapping[str, tuple[str, ...]], ...] = ()
     cells: Mapping[str, Tree] = field(default_factory=dict)
     evaluate: tuple[str, ...] = ()
 
     def recipes(self) -> Iterator[Recipe]:
-        """The cells in the order of the file, the last axis changing fastest."""
+        """Yield the cells in the order of the file. The last axis changes fastest."""
         for values in itertools.product(*self.axes.values()) if self.axes else ():
             values_by_axis = dict(zip(self.axes, values, strict=True))
             is_included = not self.only or any(_meets(values_by_axis, rule) for rule in self.only)
@@ -87,7 +89,7 @@ def _meets(values_by_axis: Mapping[str, str], rule: Mapping[str, tuple[str, ...]
 
 
 def is_specification(path: Path) -> bool:
-    """True where a YAML file is that of a sweep, not a configuration."""
+    """Return True if a path is the YAML file of a sweep and not, for example, of a configuration."""
     if not path.is_file() or path.suffix not in (".yaml", ".yml"):
         return False
     tree = read_yaml(path, SweepError)
@@ -95,8 +97,8 @@ def is_specification(path: Path) -> bool:
 
 
 def read_specification(path: Path) -> SweepSpecification:
-    """Read the file of a sweep. Raises SweepError: no such file, no YAML, an unknown key, a value of another form than
-    expected."""
+    """Read and check the file of a sweep. Raises SweepError if it does not exist, is no YAML, or has unknown keys or
+    invalid values."""
     if not path.is_file():
         finding = "a folder" if path.is_dir() else "no such file"
         raise SweepError(f"{path}: expected the YAML file of a sweep (with grid or cells), found {finding}")
@@ -104,7 +106,7 @@ def read_specification(path: Path) -> SweepSpecification:
 
 
 def parse_specification(path: Path, tree: Any) -> SweepSpecification:
-    """The same of the content of a file, which need not be written yet."""
+    """Check the content of a sweep's file, which need not be written yet. Raises SweepError as read_specification."""
     if not isinstance(tree, dict):
         raise SweepError(f"{path}: expected keys and values, found {in_words(tree)}")
     for key in tree:
@@ -135,6 +137,7 @@ def parse_specification(path: Path, tree: Any) -> SweepSpecification:
 
 
 def _check_cells(specification: SweepSpecification) -> None:
+    """Raise SweepError if a sweep has too many cells, two cells of the same name, or none."""
     cell_count = math.prod(map(len, specification.axes.values())) if specification.axes else 0
     if cell_count > _MOST_CELLS:
         raise SweepError(
@@ -157,7 +160,7 @@ def _mapping(path: Path, location: str, value: Any) -> Tree:
 
 
 def _axis(path: Path, axis: Any, values: Any) -> dict[str, Tree]:
-    """Name of a value → its settings."""
+    """Return name of a value → its settings, for an axis that maps names to settings or lists values of a setting."""
     if isinstance(values, dict) and values:
         location = f"grid.{axis}"
         return {
@@ -177,12 +180,13 @@ def _axis(path: Path, axis: Any, values: Any) -> dict[str, Tree]:
 
 
 def _nested(key: str, value: Any) -> Tree:
+    """Turn the path of a setting into a tree: train.seed, 1 → {"train": {"seed": 1}}."""
     first, dot, remainder = key.partition(".")
     return {first: _nested(remainder, value) if dot else value}
 
 
 def _label(path: Path, location: str, name: Any) -> str:
-    """A name that can be part of a folder's."""
+    """Return a name as text. Raises SweepError if it cannot be part of the name of a folder."""
     if isinstance(name, bool) or name is None:
         raise SweepError(f"{path}: {location}: YAML reads a name there as {name}; write it in quotes")
     if not re.fullmatch(r"\w[\w.+-]*", str(name)):
@@ -197,7 +201,11 @@ def _list(value: Any) -> list[Any]:
 def _rules(
     path: Path, tree: Tree, key: str, axes: Mapping[str, Mapping[str, Tree]]
 ) -> tuple[Mapping[str, tuple[str, ...]], ...]:
-    """only or exclude: each a mapping of axes to names of values. Raises SweepError for those that do not exist."""
+    """Return the rules of ``only`` or ``exclude``, each of which maps axes to names of values.
+
+    Raises:
+        SweepError: an axis or a value does not exist.
+    """
     rules = []
     for rule in _list(tree.get(key) or []):
         if not isinstance(rule, dict) or not rule:

@@ -1,9 +1,10 @@
-"""Times of cells: as long as finished cells of their kind took, or a rough figure by arithmetic; memory and disk.
+"""Estimates of the time and memory that the cells of a sweep need, for `--dry-run` and the progress of a sweep.
 
-A time is that of a cell in a process that has loaded its libraries, as a worker does once for many cells: loading,
-training with the scores of dev, and other scores.
+The time of a cell is the mean time of finished cells of the same kind, or else an estimate from operation counts. Cells
+are of the same kind if their configurations differ only in seeds, rates and the runs that they use.
 
-Cells are of one kind whose configurations differ in seeds, rates and the runs they make use of only.
+A time includes loading the model, training with the evaluations on dev, and scoring other splits. It does not include
+importing libraries, which a worker process does only once for many cells.
 """
 
 import statistics
@@ -23,26 +24,27 @@ _WITHOUT_COST = {
     "train": ("seed", "encoder_rate", "decoder_rate", "weight_decay", "warmup", "schedule", "clip"),
     "pruning": ("strength", "rate", "multiplier_rate", "temperature", "anneal_from"),
 }
-"""Block → settings that change what is learnt, not how long that takes."""
+"""Block → settings that change what is learnt, but not how long training takes."""
 _PLACEHOLDER_RUN = "another run"
 FP32, BF16, GPU = 5e10, 1.65e11, 1e13
-"""Operations a second: of one core with AVX2 in fp32, and of one that multiplies bf16, measured on MiniLM; assumed of a
-GPU."""
+"""Operations per second: of one core with AVX2 in fp32 and of one core with bf16 instructions (both measured on
+MiniLM), and of a GPU (assumed)."""
 PIECES = 18
-"""Sub-words a sentence, as in OntoNotes and EWT."""
+"""Sub-words per sentence, as in OntoNotes and EWT."""
 DECODER = 1e8
-"""Operations of a decoder on a sentence, on MiniLM's words; in proportion to the encoder's width on others."""
+"""Operations of a decoder per sentence, for MiniLM. For other encoders they are scaled by the width of the encoder."""
 START, NEXT, WARMING = 6.0, 1.0, 6.0
-"""Seconds until a process has loaded its libraries; until it has loaded the encoder or run of a cell; and that the
-first updates take longer than later ones."""
+"""Seconds for importing libraries; seconds for loading the encoder or run of a cell; and additional seconds because the
+first updates are slower than later ones."""
 _DECODING = 0.27
-"""Time of decoding one task, as a share of the encoder's forward pass (results/speed/bench.json: 2.35 with 5 tasks)."""
+"""Time of decoding one task, as a share of the encoder's forward pass. Annotation with 5 tasks takes 2.35 times as long
+as the forward pass alone (results/speed/bench.json), and (2.35 − 1) / 5 = 0.27."""
 _DEV_SHARE = 1 / 8
-"""Sentences of dev for each of train, of a corpus that is not there."""
+"""Assumed ratio of dev to training sentences for a corpus that has not been built."""
 
 
 def kind_of(cell: Cell) -> str:
-    """A digest that is the same for cells that cost the same."""
+    """Return a digest that is the same for cells of the same kind, which are expected to take the same time."""
     config, runs = cell.config, {f"treatment.{key}": _PLACEHOLDER_RUN for key in cell.config.treatment.runs}
     for setting in REFERENCES:
         block, _, key = setting.partition(".")
@@ -60,12 +62,15 @@ class Expected(NamedTuple):
 
     seconds: float
     rough: bool
-    """By arithmetic alone, as none of its kind is trained."""
+    """True if the time is estimated from operation counts, because no run of this kind has been trained."""
 
 
 def expected_times(cells: Iterable[Cell], states_by_name: Mapping[str, State]) -> dict[str, Expected | None]:
-    """Name of each cell that is not trained → its time from its beginning to its end; None where neither a cell of its
-    kind is trained, nor its data are known."""
+    """Estimate the total time of every cell that is not trained yet.
+
+    Returns:
+        Name of a cell → time, or None if no cell of its kind is trained and the size of its corpus is unknown.
+    """
     cell_list = list(cells)
     seconds_by_kind: dict[str, list[float]] = defaultdict(list)
     for cell in cell_list:
@@ -75,7 +80,7 @@ def expected_times(cells: Iterable[Cell], states_by_name: Mapping[str, State]) -
     for cell in cell_list:
         if states_by_name[cell.name].trained:
             continue
-        # The kind of a cell takes a while to find out, so it is only asked where times are known.
+        # Computing the kind of a cell takes a while, so we do it only if the time of some cell is known.
         if seconds_by_kind and (same_kind := seconds_by_kind.get(kind_of(cell))):
             times[cell.name] = Expected(
                 statistics.mean(same_kind) + _overhead_seconds(cell.config, cell.evaluate), False
@@ -86,11 +91,11 @@ def expected_times(cells: Iterable[Cell], states_by_name: Mapping[str, State]) -
     return times
 
 
-# -- rough figures, by arithmetic alone --------------------------------------------------------------------------------
+# -- estimates from operation counts -----------------------------------------------------------------------------------
 
 
 def core() -> float:
-    """Operations a second of one core of this machine, in the precision that runs choose here."""
+    """Return the assumed operations per second of one core of this machine, in the precision that runs use here."""
     return BF16 if fast_in_bf16() else FP32
 
 
@@ -103,6 +108,7 @@ class Shape(NamedTuple):
 
     @property
     def weights(self) -> int:
+        """Number of weights: 12 · width² per layer, and the embeddings."""
         return 12 * self.layers * self.width**2 + self.vocabulary * self.width
 
 
@@ -110,7 +116,8 @@ MINILM, BASE = Shape(6, 384, 30_522), Shape(12, 768, 30_522)
 
 
 def shape_of(name: str) -> Shape:
-    """The size of an encoder that is at hand; of a name on the hub, which is not asked, that of BERT-base."""
+    """Return the size of MiniLM or of an encoder in a local folder; for other names, the size of BERT-base is assumed,
+    because the Hugging Face Hub is not queried."""
     file = Path(name) / "config.json"
     tree = read_json(file) if file.is_file() else {}
     sizes = [n for key in ("num_hidden_layers", "hidden_size", "vocab_size") if isinstance(n := tree.get(key), int)]
@@ -120,23 +127,26 @@ def shape_of(name: str) -> Shape:
 
 
 def forward_operations(config: Config) -> float:
-    """Operations of the encoder on a sentence: 2 a weight and sub-word."""
+    """Return the operations of the encoder's forward pass on a sentence: 2 per weight and sub-word."""
     shape = shape_of(config.encoder.name)
     return 2 * 12 * shape.layers * shape.width**2 * PIECES if config.encoder.context else 0
 
 
 def scoring_operations(config: Config, sentences: float) -> float:
-    """Operations of annotating so many sentences with all tasks."""
+    """Return the operations for annotating a number of sentences with all tasks."""
     return sentences * forward_operations(config) * (1 + _DECODING * len(config.tasks))
 
 
 def _only_selects(config: Config) -> bool:
-    """True where heads are chosen in one pass, and nothing is learnt."""
+    """Return True if a run only selects heads in one pass over the data, without training anything."""
     return len(config.train.freeze) == 2 and not config.pruning.moves
 
 
 def _rough_operations(config: Config, sentences: int) -> float:
-    """Operations of a run on so many training sentences: those of the encoder forward, twice as many backward."""
+    """Return the operations of training on a corpus with a number of training sentences.
+
+    The backward pass counts as twice the forward pass.
+    """
     shape, train = shape_of(config.encoder.name), config.train
     sentences = min(sentences, config.data.train_sentences or sentences)
     if _only_selects(config):
@@ -149,27 +159,28 @@ def _rough_operations(config: Config, sentences: int) -> float:
 
 
 def rough_memory(config: Config) -> float:
-    """Bytes: weights, gradients and two moments in float32, and 1.2 GB for libraries and a batch."""
+    """Estimate the memory of a run in bytes: weights, gradients and Adam's two moments in float32, and 1.2 GB for
+    libraries and a batch."""
     return 16 * shape_of(config.encoder.name).weights + 1.2e9
 
 
 class Absent(NamedTuple):
-    """A corpus that is not built yet."""
+    """A corpus that is known but not built yet."""
 
     source: str
     sentences: int
-    """Of its training split."""
+    """Number of training sentences."""
 
 
 _ABSENT = {
     "ontonotes5": Absent("LDC2013T19", 75_187),
     "ewt5": Absent("the English Web Treebank", 12_543),
 }
-"""Name of a corpus's folder → where it comes from."""
+"""Folder name of a corpus → its source and size."""
 
 
 def data_missing(path: Path) -> str:
-    """A sentence on a corpus missing at a path: its source, and the command that builds it; "" where it is there."""
+    """Return a note that a corpus is missing, with its source and the command that builds it; "" if it exists."""
     if (path / INFO).is_file():
         return ""
     if path.exists():
@@ -179,7 +190,7 @@ def data_missing(path: Path) -> str:
 
 
 def training_sentences(config: Config) -> int | None:
-    """The number of training sentences in a run's corpus; None of one that is neither built nor in ``_ABSENT``."""
+    """Return the number of training sentences in a run's corpus; None if it is neither built nor in ``_ABSENT``."""
     path = Path(config.data.path)
     if not (path / INFO).is_file():
         return _ABSENT[path.name].sentences if path.name in _ABSENT else None
@@ -187,14 +198,17 @@ def training_sentences(config: Config) -> int | None:
 
 
 def sentences_in(path: Path, split: str) -> int:
-    """The number of sentences in a split of a corpus; 0 where either is not there."""
+    """Return the number of sentences in a split of a corpus; 0 if the corpus or the split does not exist."""
     number: int = read_info(path)["splits"].get(split, {"sentences": 0})["sentences"] if (path / INFO).is_file() else 0
     return number
 
 
 def rough_seconds(config: Config, splits: Iterable[str] = ()) -> float | None:
-    """Seconds of a cell on one core by arithmetic; None on data that are not known. ``splits``: those that the run
-    is scored on in the end."""
+    """Estimate the seconds of a run on one core from operation counts; None if the size of the corpus is unknown.
+
+    Args:
+        splits: splits on which the finished run is scored.
+    """
     if (sentences := training_sentences(config)) is None:
         return None
     dev = sentences_in(Path(config.data.path), config.data.dev) or sentences * _DEV_SHARE
@@ -205,6 +219,6 @@ def rough_seconds(config: Config, splits: Iterable[str] = ()) -> float | None:
 
 
 def _overhead_seconds(config: Config, splits: Iterable[str]) -> float:
-    """Seconds before and after a training: the model is loaded, and further splits are scored."""
+    """Estimate the seconds for loading the model before training and scoring splits after it."""
     scored = sum(sentences_in(Path(config.data.path), split) for split in splits)
     return NEXT + scoring_operations(config, scored) / core()

@@ -1,15 +1,15 @@
-"""Train and score a cell, or one cell after another in the same process.
+"""The process that trains and scores a cell, or one cell after another. The pool and cluster jobs start it.
 
 python -m mtlprune.sweeps.worker SWEEP_FOLDER CELL-DIGEST [--threads N] [--evaluate SPLIT,...] [--parent PID]
 python -m mtlprune.sweeps.worker SWEEP_FOLDER [--threads N] [--parent PID]
 
-The second form reads from its standard input a line for each cell, ``["CELL-DIGEST", ["SPLIT", ...]]``, answers each
-that is done with an empty line, and writes what else is said into the log of the cell. Libraries are imported once, and
-sentences, tokenizer and encoder read once, for all cells that share them. A cell that does not end well ends the
-process too, because what a failure leaves behind (memory, half-made objects) is not known; the pool starts another.
+The second form reads one line for each cell, ``["CELL-DIGEST", ["SPLIT", ...]]``, from standard input. It answers with
+an empty line when the cell is done, and writes all other output to the log of the cell. Libraries are imported once,
+and cells that share sentences, tokenizer or encoder load them once. If a cell fails or is stopped, the process ends,
+because the memory and objects that a failure leaves behind are unknown. The pool then starts another process.
 
-Ends with 0 (done), FAILED (the reason is kept beside the run folder), BUSY (another process works on the cell) or
-STOPPED (asked to; it can go on).
+The exit code is 0 (done), FAILED (the reason is stored in the sweep's folder), BUSY (another process works on the cell)
+or STOPPED (the process was asked to stop, and the cell can be continued).
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ log = logging.getLogger("mtlprune.sweeps.worker")
 
 
 class Stop:
-    """True once this process should come to an end: it was asked to, or the process that started it is gone."""
+    """A callable that returns True once the process should stop: after SIGINT or SIGTERM, or when its parent has ended.
+
+    A second signal raises KeyboardInterrupt.
+    """
 
     def __init__(self, parent: int | None) -> None:
         self.parent = parent
@@ -56,7 +59,7 @@ class Stop:
 
 
 def work(place: Place, evaluate: Sequence[str], threads: int | None, stop: Stop) -> int:
-    """Run a cell; returns the exit code of the process."""
+    """Train and score a cell, and return the exit code for the process."""
     if place.run.in_use():
         return BUSY
     try:
@@ -64,7 +67,7 @@ def work(place: Place, evaluate: Sequence[str], threads: int | None, stop: Stop)
             return STOPPED
     except KeyboardInterrupt:
         return STOPPED
-    # Whatever happens in a cell is kept in its folder and reported, and the other cells go on.
+    # Any error is stored and reported as the failure of this cell, so that the other cells can go on.
     except Exception as error:
         log.exception("the cell failed")
         text = " ".join(str(error).split())
@@ -75,7 +78,7 @@ def work(place: Place, evaluate: Sequence[str], threads: int | None, stop: Stop)
 
 
 def _train(place: Place, evaluate: Sequence[str], threads: int | None, stop: Stop) -> bool:
-    """Train and score; False where it was stopped before."""
+    """Train and score a cell; return False if it was stopped before it was complete."""
     from mtlprune.training.evaluation import evaluate_run
     from mtlprune.training.hardware import like_new_process
     from mtlprune.training.loop import train
@@ -94,7 +97,7 @@ def _train(place: Place, evaluate: Sequence[str], threads: int | None, stop: Sto
 
 
 def _config(place: Place, threads: int | None) -> Config:
-    """The cell's configuration, with the threads and the device that a run which continues began with."""
+    """Read the configuration of a cell. A run that is continued keeps the threads and the device of its start."""
     from mtlprune.config.config import load_config
 
     config = load_config(place.path_of("yaml"))
@@ -114,7 +117,7 @@ def _log(event: Event) -> None:
 
 
 def _work_on_many(root: Path, threads: int | None, stop: Stop) -> int:
-    """Run the cells that standard input names, until it ends or one does not end well; returns the exit code."""
+    """Run the cells that standard input names, until it ends or a cell fails or is stopped; return the exit code."""
     from mtlprune.io.reuse import objects_kept
 
     answers = os.dup(sys.stdout.fileno())
@@ -123,7 +126,7 @@ def _work_on_many(root: Path, threads: int | None, stop: Stop) -> int:
             label, splits = json.loads(line)
             place = Place(root, label)
             with place.path_of("log").open("ab") as cell_log:
-                for stream in (sys.stdout, sys.stderr):  # also for what libraries in C write
+                for stream in (sys.stdout, sys.stderr):  # redirects the file descriptors, because C libraries use them
                     os.dup2(cell_log.fileno(), stream.fileno())
             if code := work(place, splits, threads, stop):
                 return code
@@ -132,7 +135,7 @@ def _work_on_many(root: Path, threads: int | None, stop: Stop) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Read the command line, and do the cell, or those that standard input names."""
+    """Parse the command line, run the cell or cells, and return the exit code."""
     parser = argparse.ArgumentParser(prog="mtlprune.sweeps.worker")
     parser.add_argument("root", type=Path)
     parser.add_argument("label", nargs="?")
