@@ -1,4 +1,7 @@
-"""MaChAmp's dataset configurations: which files, and which column holds the words and each task's labels.
+"""Read MaChAmp's dataset configurations, and write predictions into files with columns.
+
+A configuration names the files of each data set, the column with the words, and the columns with the labels of each
+task. Example:
 
 splits, mixed, about = build_machamp(Path("configs/ewt.json"), repair=False, tell=print)
 """
@@ -30,20 +33,28 @@ from mtlprune.sentence import Sentence
 
 Tell = Callable[[str], None]
 KINDS = {"seq": "tags", "seq_bio": "spans", "dependency": "tree"}
+"""MaChAmp's type of a task over words → the kind of its layer."""
 _OF_TEXTS = {"classification": "label", "regression": "number", "multiclas": "labels"}
-"""MaChAmp's type of task → the kind of its layer: tasks of words, and of the texts of a row."""
+"""MaChAmp's type of a task over whole texts → the kind of its layer."""
 PATHS = {"train": "train_data_path", "dev": "dev_data_path", "test": "test_data_path"}
 _OLDER = {"validation_data_path": "dev_data_path"}
-"""Names of settings before MaChAmp 0.3 → those of today."""
+"""Names of settings before MaChAmp 0.3 → their present names."""
 READ = {*PATHS.values(), "word_idx", "sent_idxs", "skip_first_line", "tasks"}
+"""Settings of a data set that are read."""
 _MOST_COLUMNS = 1000
 _UNLABELLED = "__"
-"""The tag of a word whose cell is ``_``: in MaChAmp a label as others are, here the word for unknown."""
+"""The tag of a word whose cell is ``_``. MaChAmp reads ``_`` as an ordinary label, but here ``_`` means unknown."""
 
 
 class Dataset(NamedTuple):
-    """One data set: its files by split, and the columns as ``--columns`` writes them. ``header``: None where its lines
-    are words; where they are texts, whether the first one names the columns."""
+    """A data set of a configuration.
+
+    Attributes:
+        name: its name in the configuration.
+        paths: name of the split → path as in the configuration.
+        columns: the contents of the columns, in the notation of ``--columns``.
+        header: None if the rows are words; if the rows are texts, whether the first row names the columns.
+    """
 
     name: str
     paths: dict[str, str]
@@ -52,18 +63,20 @@ class Dataset(NamedTuple):
 
 
 def build_machamp(config: Path, repair: bool, tell: Tell) -> tuple[Splits, Collection[str], dict[str, Any]]:
-    """Read every data set of a configuration; of several, the sentences with equal words are joined.
+    """Read every data set of a configuration, and join sentences of several data sets with the same words.
 
     Args:
-        config: MaChAmp's JSON, with lines of comment. Paths in it hold from the working folder, from its own folder or
-            from the one above.
-        tell: is given the columns of each data set, and what is left out.
+        config: MaChAmp's JSON file, which may contain comment lines. Its paths are relative to the working folder, to
+            the folder of the configuration, or to the parent of that folder.
+        repair: whether a tag that continues no span opens one, as in conlleval.
+        tell: receives the columns of each data set, and what is left out.
 
     Returns:
-        the sentences of each split, the layers whose labels differ between data sets, the sources with checksums.
+        the sentences of each split, the layers whose tag sets differ between data sets, and the record ``sources`` of
+        paths with checksums.
 
     Raises:
-        CorpusError: no such configuration, no data set that can be read, a malformed file.
+        CorpusError: the configuration is missing or malformed, no data set can be read, or a file is malformed.
     """
     corpora: dict[str, Splits] = {}
     sources: dict[str, str] = {}
@@ -78,7 +91,7 @@ def build_machamp(config: Path, repair: bool, tell: Tell) -> tuple[Splits, Colle
 
 
 def _reader(dataset: Dataset, repair: bool, tell: Tell) -> Callable[[Path], Iterable[Sentence]]:
-    """The function that reads a file of a data set."""
+    """Return the function that reads a file of a data set."""
     if dataset.header is not None:
         texts = parse_row_columns(dataset.columns)
         return lambda path: read_rows(path, texts, has_header=False, skip_first=bool(dataset.header))
@@ -87,7 +100,7 @@ def _reader(dataset: Dataset, repair: bool, tell: Tell) -> Callable[[Path], Iter
 
 
 def read_config(config: Path, tell: Tell) -> list[Dataset]:
-    """The data sets of a configuration. Raises CorpusError."""
+    """Return the data sets of a configuration that can be read. Raises CorpusError if there are none."""
     text = "\n".join(re.sub(r"^\s*//.*", "", line.text) for line in read_lines(config))
     with reading(config, CorpusError, "expected MaChAmp's dataset configuration"):
         tree = parse_json(text)
@@ -103,7 +116,7 @@ def read_config(config: Path, tell: Tell) -> list[Dataset]:
 
 
 def _dataset(config: Path, name: str, settings: Mapping[str, Any], tell: Tell) -> Dataset | None:
-    """One data set; None, with a message to ``tell``, where none of it can be read."""
+    """Return a data set, or None after a message to ``tell`` if nothing in it can be read."""
     settings = {(key if _OLDER.get(key, key) in settings else _OLDER.get(key, key)): settings[key] for key in settings}
     left_out = [key for key in settings if key not in READ]
     tasks = settings.get("tasks")
@@ -139,7 +152,7 @@ def _dataset(config: Path, name: str, settings: Mapping[str, Any], tell: Tell) -
 
 
 def _texts(config: Path, name: str, settings: Mapping[str, Any], left_out: list[str], tell: Tell) -> Dataset | None:
-    """A data set with a text or a pair of texts a line; None where it has no task that can be read."""
+    """Return a data set with one text or a pair of texts per row, or None if none of its tasks can be read."""
     places = [settings["sent_idxs"]] if isinstance(settings["sent_idxs"], int) else settings["sent_idxs"]
     if not isinstance(places, list) or len(places) not in (1, 2) or not all(map(_is_place, places)):
         raise CorpusError(
@@ -181,14 +194,23 @@ def _located(config: Path, path: str) -> str:
     return str(next((place for place in places if place.is_file()), path))
 
 
-# -- columns written back ----------------------------------------------------------------------------------------------
+# -- Predictions in columns --------------------------------------------------------------------------------------------
 
 
 class ColumnFile:
-    """A file in columns, whose words are read, and which is written again with other cells in some of its columns."""
+    """A file with columns, from which words are read and which is written again with predictions in some of its
+    columns."""
 
     def __init__(self, path: Path, columns: str, layers: Collection[str]) -> None:
-        """``layers``: those that are written, where there are columns of them."""
+        """Open the file, and select the columns to predict.
+
+        Args:
+            columns: the contents of the columns, in the notation of ``--columns``.
+            layers: the layers that the run predicts. Their columns are replaced, except columns of semantic roles.
+
+        Raises:
+            CorpusError: no column belongs to one of the layers.
+        """
         self._path, self._columns = path, parse_columns(columns)
         parts = {"head": "dep", "relation": "dep"}
         self._places = {
@@ -206,13 +228,16 @@ class ColumnFile:
         self._lines = read_lines(path)
 
     def sentences(self) -> Iterator[tuple[int, Sentence]]:
-        """The line where each sentence begins, and its words."""
+        """Yield each sentence without its layers, with the number of its first line."""
         word = next(place for place, column in enumerate(self._columns) if column.name == WORD)
         for name, lines, cells in self._table.sentences(None):
             yield lines[0].number, Sentence(name, tuple(row[word] for row in cells)).validate()
 
     def write(self, sentences: Iterable[Sentence], stream: TextIO) -> None:
-        """Write the lines up to the last of these sentences, which come in the order of the file."""
+        """Write all lines up to the end of the last given sentence, with the predicted cells.
+
+        Sentences must come in the order of the file, over all calls.
+        """
         for sentence in sentences:
             _, rows, cells = next(self._rows)
             values = {place: _cells(sentence, column) for place, column in self._places.items()}
@@ -227,12 +252,12 @@ class ColumnFile:
                     break
 
     def finish(self, stream: TextIO) -> None:
-        """Write the lines behind the last sentence."""
+        """Write the lines after the last sentence."""
         stream.write("\n".join(line.text for line in self._lines))
 
 
 def _cells(sentence: Sentence, column: FileColumn) -> Sequence[str]:
-    """A cell a word, ``_`` where the layer is unknown."""
+    """Return one cell per word, which is ``_`` if the layer is unknown."""
     value = sentence.get("dep" if column.name in ("head", "relation") else column.name)
     if value is None:
         return ["_"] * len(sentence)
