@@ -100,8 +100,7 @@ def _read_entities(path: Path) -> Iterator[Sentence]:
 
 
 def _documents(sentences: Iterable[Sentence]) -> dict[str, list[Sentence]]:
-    """Return the sentences of each document. The id of a sentence is the name of its document, a hyphen and a number.
-    """
+    """Return the sentences of each document. Ids have the form DOCUMENT-NUMBER."""
     documents: dict[str, list[Sentence]] = {}
     for sentence in sentences:
         documents.setdefault(sentence.id.rpartition("-")[0], []).append(sentence)

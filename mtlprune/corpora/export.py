@@ -25,19 +25,16 @@ def export(sentences: Iterable[Sentence], layer: str, file: Path, in_upos: bool 
     The kind of the layer determines the format:
 
     * tags, tree (``pos``, ``dep``): CoNLL-U with a row for every word. Tags and trees are both written if both are
-      known.
-        The tags ``pos`` are written to the column UPOS if they are universal or the sentence also has a layer ``xpos``,
-        and otherwise to XPOS. Layers ``upos`` and ``xpos`` have their own columns. The scorer requires a tree even for
-        tags alone. A sentence without a tree therefore gets a flat tree under the comment ``# heads = placeholder``,
-        which ``formats.conllu.read_conllu`` reads as an unknown tree.
+      known. The tags ``pos`` are written to the column UPOS if they are universal or the sentence also has a layer
+      ``xpos``, and otherwise to XPOS. Layers ``upos`` and ``xpos`` have their own columns. The scorer requires a tree
+      even for tags alone. A sentence without a tree therefore gets a flat tree under the comment ``# heads =
+      placeholder``, which ``formats.conllu.read_conllu`` reads as an unknown tree.
     * spans (``ner``): word and IOB2 tag, separated by a blank.
     * brackets (``con``): one bracketed tree per line under TOP, with pre-terminals from the tags layer that the kind
-      names
-        (X if the kind names no layer, or the tags are unknown).
+      names (X if the kind names no layer, or the tags are unknown).
     * frames (``srl``): CoNLL-2005 props, that is, the lemma of the predicate (its word if the lemma is unknown), then
-      one
-        column per predicate. V is added at the predicate if its arguments contain no V. Nested arguments are nested;
-        crossing arguments are an error.
+      one column per predicate. V is added at the predicate if its arguments contain no V. Nested arguments are nested;
+      crossing arguments are an error.
     * label, number, labels: the id of the sentence, a tab and the value, with ``|`` between labels.
 
     The scorers compare words, tags (in trees) and lemmas of gold and prediction as text. Give predictions the gold tags

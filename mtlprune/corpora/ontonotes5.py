@@ -1,5 +1,4 @@
-"""Build OntoNotes 5 from a licensed folder of CoNLL-2012 files with words, and from dependencies converted elsewhere.
-"""
+"""Build OntoNotes 5 from a licensed folder of CoNLL-2012 files with words, and add dependencies to its sentences."""
 
 import os
 import re
