@@ -37,6 +37,7 @@ _EXTRA_TREES = {"email-enronsent26_02": 1}
 
 class _Exception(NamedTuple):
     """The index of the skeleton that belongs to a sentence, and the groups of tokens that are not one word each."""
+
     skeleton: int
     groups: "tuple[Group, ...]"
 

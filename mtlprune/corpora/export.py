@@ -27,8 +27,8 @@ def export(sentences: Iterable[Sentence], layer: str, file: Path, in_upos: bool 
     * tags, tree (``pos``, ``dep``): CoNLL-U with a row for every word. Tags and trees are both written if both are
       known. The tags ``pos`` are written to the column UPOS if they are universal or the sentence also has a layer
       ``xpos``, and otherwise to XPOS. Layers ``upos`` and ``xpos`` have their own columns. The scorer requires a tree
-      even for tags alone. A sentence without a tree therefore gets a flat tree under the comment ``# heads =
-      placeholder``, which ``formats.conllu.read_conllu`` reads as an unknown tree.
+      even for tags alone. A sentence without a tree therefore gets a flat tree under the comment
+      ``# heads = placeholder``, which ``formats.conllu.read_conllu`` reads as an unknown tree.
     * spans (``ner``): word and IOB2 tag, separated by a blank.
     * brackets (``con``): one bracketed tree per line under TOP, with pre-terminals from the tags layer that the kind
       names (X if the kind names no layer, or the tags are unknown).
