@@ -106,8 +106,7 @@ def join_row(cells: Iterable[str], separator: str) -> str:
 
 
 def place_of_words(row: Sequence[str]) -> int | None:
-    """Return the index of the words in a row that names the columns, such as ``token pos ner``; None for any other row.
-    """
+    """Return the index of the words in a row that names the columns, such as ``token pos ner``; None for other rows."""
     place = next((place for place, cell in enumerate(row) if _OF_WORDS.fullmatch(cell)), len(row))
     return place if any(map(_OF_LABELS.fullmatch, row[place + 1 :])) else None
 
