@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.formats import Skip, files_below, whole_number
+from mtlprune.corpora.formats import Skip, Tell, files_below, whole_number
 from mtlprune.corpora.tables import LABELS, source_digest
 from mtlprune.errors import MtlpruneError, plural
 from mtlprune.layers import OF_SENTENCES, Layer, in_order, kind_of
@@ -18,13 +18,11 @@ from mtlprune.sentence import Sentence, declared
 
 Splits = dict[str, Sequence[Sentence]]
 """Name of a split → its sentences."""
-Tell = Callable[[str], None]
-"""A function that reports a line of text to the user."""
 SHARES = "80/10/10"
 """Default percentages of train, dev and test in a random split."""
 
 
-class UnreadLayers:
+class _UnreadLayers:
     """The names of layers that readers shall skip, for use as ``name in unread_layers``.
 
     ``requested`` collects every name that a reader has looked up, that is, every layer that the files could have.
@@ -55,7 +53,7 @@ class LeftOut:
     REASONS = 10
 
     def __init__(self, layers: Iterable[str] = (), max_percent: float | None = None) -> None:
-        self.unread_layers, self.max_percent = UnreadLayers(layers), max_percent
+        self.unread_layers, self.max_percent = _UnreadLayers(layers), max_percent
         self.skip: Skip | None = None if max_percent is None else self._skip
         self.count, self.reasons = 0, list[str]()
 
@@ -138,7 +136,7 @@ def read_files(
         )
     paths = {split: expand(names) for split, names in (paths_by_split or {"all": unsplit_paths}).items()}
     if unsplit_paths:
-        percents(shares)
+        _percents(shares)
     kinds: dict[str, tuple[str, Path]] = {}
 
     def sentences_of(path: Path) -> Iterator[Sentence]:
@@ -231,7 +229,7 @@ def _form(path: Path) -> str:
     return "" if _SPLIT.search(path.suffix.lower()) else path.suffix
 
 
-def percents(shares: str) -> list[int]:
+def _percents(shares: str) -> list[int]:
     """Return the percentages of train, dev and test in text such as ``80/10/10``. Raises CorpusError."""
     percent = [whole_number(part) for part in shares.split("/")]
     if len(percent) != 3 or None in percent or sum(numbers := [part or 0 for part in percent]) != 100:
@@ -251,7 +249,7 @@ def cut(sentences: Sequence[Sentence], shares: str, seed: int, source: str = "--
     Raises:
         CorpusError: ``shares`` are not percentages, or a split would be empty.
     """
-    percent = percents(shares)
+    percent = _percents(shares)
     ends = [round(len(sentences) * sum(percent[: k + 1]) / 100) for k in range(3)]
     order = list(range(len(sentences)))
     random.Random(seed).shuffle(order)
@@ -367,7 +365,7 @@ def merge(corpora: Mapping[str, Mapping[str, Sequence[Sentence]]], tell: Tell) -
     """
     result: dict[str, list[Sentence]] = {}
     kinds: dict[str, tuple[str, str]] = {}
-    labels: Labels = defaultdict(lambda: defaultdict(Counter))
+    labels: _Labels = defaultdict(lambda: defaultdict(Counter))
     for name, splits in corpora.items():
         joined = appended = differing = 0
         differing_layers: set[str] = set()
@@ -400,7 +398,7 @@ def merge(corpora: Mapping[str, Mapping[str, Sequence[Sentence]]], tell: Tell) -
     return with_own_ids(result, tell), mixed
 
 
-Labels = defaultdict[str, dict[str, Counter[str]]]
+_Labels = defaultdict[str, dict[str, Counter[str]]]
 """Layer → corpus → the frequencies of its labels."""
 
 
@@ -429,7 +427,7 @@ def _joined(old: Sentence, sentence: Sentence) -> tuple[Sentence, set[str], dict
     return replace(old.with_layers(**added), source=old.source or sentence.source), changed_layers, added
 
 
-def _mixed(labels: Labels, tell: Tell) -> list[str]:
+def _mixed(labels: _Labels, tell: Tell) -> list[str]:
     """Return the layers whose tag sets differ between corpora, with a warning for each pair of corpora."""
     mixed = []
     for layer, by_corpus in labels.items():

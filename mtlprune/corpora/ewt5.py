@@ -24,7 +24,7 @@ from mtlprune.corpora.formats.propbank import Skeleton, read_skeletons
 from mtlprune.sentence import Predicate, Sentence, SentenceError, Span, check_unique
 
 LICENCE = "CC BY-SA 4.0"
-SPLITS = ("train", "dev", "test")
+_SPLITS = ("train", "dev", "test")
 UD = "UniversalDependencies/UD_English-EWT/r2.16"
 UNER = "UniversalNER/UNER_English-EWT/8ed072de2fd24022cc62458997fe96a8fe191ea4"
 PROPBANK_COMMIT = "4abade0b53ce4a181e1d98b3518101c1a44d395a"
@@ -62,7 +62,7 @@ def build_ewt5(sources: Path) -> dict[str, list[Sentence]]:
     skeletons = read_skeletons(files["propbank"])
     exceptions = _read_exceptions()
     corpus = {}
-    for split in SPLITS:
+    for split in _SPLITS:
         sentences = list(read_conllu(files[f"ud {split}"]))
         annotated = _read_entities(files[f"uner {split}"])
         sentences = list(_join_entities(sentences, _documents(annotated), files[f"uner {split}"]))
@@ -79,7 +79,7 @@ def ewt5_files(sources: Path) -> dict[str, Path]:
     """
     sources = Path(sources)
     files = {}
-    for split in SPLITS:
+    for split in _SPLITS:
         for folder, ending, address in (("ud", "conllu", UD), ("uner", "iob2", UNER)):
             name = f"en_ewt-ud-{split}.{ending}"
             path = sources / folder / name

@@ -67,7 +67,7 @@ def export(sentences: Iterable[Sentence], layer: str, file: Path, in_upos: bool 
                         continue
                     renamed = _under_known_name(sentence, layer, kind)
                     tree = kind_of(kind) in ("tags", "tree")
-                    stream.write(format_conllu(renamed, in_upos) if tree else FORMATS[kind_of(kind)](renamed))
+                    stream.write(format_conllu(renamed, in_upos) if tree else _FORMATS[kind_of(kind)](renamed))
     except RunError as error:
         raise CorpusError(str(error)) from error
     return written
@@ -205,7 +205,7 @@ def _under_known_name(sentence: Sentence, layer: str, kind: str) -> Sentence:
     return bare.with_layers(**{"pos": tags, usual_name: sentence.get(layer)})
 
 
-FORMATS: dict[str, Callable[[Sentence], str]] = {
+_FORMATS: dict[str, Callable[[Sentence], str]] = {
     "tags": format_conllu,
     "spans": _format_iob2,
     "tree": format_conllu,

@@ -13,13 +13,13 @@ Source: Amir Zeldes (2017), The GUM corpus: creating multilayer resources in the
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.build import Splits
-from mtlprune.corpora.formats import files_below, malformed, read_lines
+from mtlprune.corpora.formats import Tell, files_below, malformed, read_lines
 from mtlprune.corpora.formats.brackets import flat
 from mtlprune.corpora.formats.conllu import keys_of, parse_comments, read_conllu
 from mtlprune.corpora.tables import source_digest
@@ -27,12 +27,12 @@ from mtlprune.sentence import Sentence, Span
 
 LICENCE = "CC BY 4.0; texts by source, some CC BY-NC-SA"
 _COMMENTS = ("s_type=sentence_type", "s_prominence=prominence:number", "transition=transition", "meta::genre=genre")
-SPLITS = "splits.md"
+_SPLITS = "splits.md"
 _PROPER = "PROPN"
 _PART = re.compile(r"\(([^()]+)(\)?)|([^()]+)\)")
 
 
-def build_gum(folder: Path, tell: Callable[[str], None]) -> tuple[Splits, dict[str, str]]:
+def build_gum(folder: Path, tell: Tell) -> tuple[Splits, dict[str, str]]:
     """Return the sentences of each official split, and file → SHA-256.
 
     Args:
@@ -47,7 +47,7 @@ def build_gum(folder: Path, tell: Callable[[str], None]) -> tuple[Splits, dict[s
     splits: dict[str, list[Sentence]] = {}
     digests: dict[str, str] = {}
     missing_documents: list[str] = []
-    for split, names in _official_splits(folder / SPLITS).items():
+    for split, names in _official_splits(folder / _SPLITS).items():
         splits[split] = []
         for name in names:
             if name not in documents:
@@ -62,7 +62,7 @@ def build_gum(folder: Path, tell: Callable[[str], None]) -> tuple[Splits, dict[s
             )
     if missing_documents:
         tell(
-            f"{folder}: left out {len(missing_documents)} documents of {SPLITS} that have no file, such as "
+            f"{folder}: left out {len(missing_documents)} documents of {_SPLITS} that have no file, such as "
             f"{missing_documents[0]}"
         )
     return dict(splits), digests

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TextIO, TypeGuard
 
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.build import Splits, merge, read_files, with_own_ids
-from mtlprune.corpora.formats import join_row, read_lines
+from mtlprune.corpora.formats import Tell, join_row, read_lines
 from mtlprune.corpora.formats.brackets import stars_from_spans
 from mtlprune.corpora.formats.columns import (
     ALL_FURTHER,
@@ -31,22 +31,21 @@ from mtlprune.io.strict import parse_json
 from mtlprune.layers import LayerError, check_layer
 from mtlprune.sentence import Sentence
 
-Tell = Callable[[str], None]
-KINDS = {"seq": "tags", "seq_bio": "spans", "dependency": "tree"}
+_KINDS = {"seq": "tags", "seq_bio": "spans", "dependency": "tree"}
 """MaChAmp's type of a task over words → the kind of its layer."""
 _OF_TEXTS = {"classification": "label", "regression": "number", "multiclas": "labels"}
 """MaChAmp's type of a task over whole texts → the kind of its layer."""
-PATHS = {"train": "train_data_path", "dev": "dev_data_path", "test": "test_data_path"}
+_PATHS = {"train": "train_data_path", "dev": "dev_data_path", "test": "test_data_path"}
 _OLDER = {"validation_data_path": "dev_data_path"}
 """Names of settings before MaChAmp 0.3 → their present names."""
-READ = {*PATHS.values(), "word_idx", "sent_idxs", "skip_first_line", "tasks"}
+_READ = {*_PATHS.values(), "word_idx", "sent_idxs", "skip_first_line", "tasks"}
 """Settings of a data set that are read."""
 _MOST_COLUMNS = 1000
 _UNLABELLED = "__"
 """The tag of a word whose cell is ``_``. MaChAmp reads ``_`` as an ordinary label, but here ``_`` means unknown."""
 
 
-class Dataset(NamedTuple):
+class _Dataset(NamedTuple):
     """A data set of a configuration.
 
     Attributes:
@@ -80,7 +79,7 @@ def build_machamp(config: Path, repair: bool, tell: Tell) -> tuple[Splits, Colle
     """
     corpora: dict[str, Splits] = {}
     sources: dict[str, str] = {}
-    for dataset in read_config(config, tell):
+    for dataset in _read_config(config, tell):
         paths = {split: [str(_located(config, path))] for split, path in dataset.paths.items()}
         corpora[dataset.name], record = read_files((), paths, _reader(dataset, repair, tell), tell)
         sources |= record["sources"]
@@ -90,7 +89,7 @@ def build_machamp(config: Path, repair: bool, tell: Tell) -> tuple[Splits, Colle
     return with_own_ids(splits, tell), mixed, {"sources": sources}
 
 
-def _reader(dataset: Dataset, repair: bool, tell: Tell) -> Callable[[Path], Iterable[Sentence]]:
+def _reader(dataset: _Dataset, repair: bool, tell: Tell) -> Callable[[Path], Iterable[Sentence]]:
     """Return the function that reads a file of a data set."""
     if dataset.header is not None:
         texts = parse_row_columns(dataset.columns)
@@ -99,7 +98,7 @@ def _reader(dataset: Dataset, repair: bool, tell: Tell) -> Callable[[Path], Iter
     return lambda path: read_columns(path, columns, repair, tell, unlabelled=_UNLABELLED)
 
 
-def read_config(config: Path, tell: Tell) -> list[Dataset]:
+def _read_config(config: Path, tell: Tell) -> list[_Dataset]:
     """Return the data sets of a configuration that can be read. Raises CorpusError if there are none."""
     text = "\n".join(re.sub(r"^\s*//.*", "", line.text) for line in read_lines(config))
     with reading(config, CorpusError, "expected MaChAmp's dataset configuration"):
@@ -110,15 +109,15 @@ def read_config(config: Path, tell: Tell) -> list[Dataset]:
         )
     datasets = [dataset for name, settings in tree.items() if (dataset := _dataset(config, name, settings, tell))]
     if not datasets:
-        problem = f"a data set with word_idx and tasks of {', '.join(KINDS)}, or sent_idxs and tasks of "
+        problem = f"a data set with word_idx and tasks of {', '.join(_KINDS)}, or sent_idxs and tasks of "
         raise CorpusError(f"{config}: expected {problem}{', '.join(_OF_TEXTS)}; found none")
     return datasets
 
 
-def _dataset(config: Path, name: str, settings: Mapping[str, Any], tell: Tell) -> Dataset | None:
+def _dataset(config: Path, name: str, settings: Mapping[str, Any], tell: Tell) -> _Dataset | None:
     """Return a data set, or None after a message to ``tell`` if nothing in it can be read."""
     settings = {(key if _OLDER.get(key, key) in settings else _OLDER.get(key, key)): settings[key] for key in settings}
-    left_out = [key for key in settings if key not in READ]
+    left_out = [key for key in settings if key not in _READ]
     tasks = settings.get("tasks")
     if "sent_idxs" in settings and isinstance(tasks, dict):
         return _texts(config, name, settings, left_out, tell)
@@ -128,7 +127,7 @@ def _dataset(config: Path, name: str, settings: Mapping[str, Any], tell: Tell) -
     columns = {word: WORD}
     for task, task_config in tasks.items():
         task_config = task_config if isinstance(task_config, dict) else {}
-        kind, place = KINDS.get(str(task_config.get("task_type"))), task_config.get("column_idx")
+        kind, place = _KINDS.get(str(task_config.get("task_type"))), task_config.get("column_idx")
         if kind is None or not _is_place(place):
             left_out.append(f"{task} ({task_config.get('task_type')})")
             continue
@@ -147,11 +146,11 @@ def _dataset(config: Path, name: str, settings: Mapping[str, Any], tell: Tell) -
         raise CorpusError(f"{config}: {name}: {problem}; correct it")
     texts = [columns.get(place, SKIP) for place in range(max(columns) + 1)]
     tell(f"{name}: the columns are {','.join([*texts, ALL_FURTHER])}")
-    paths = {split: str(settings[key]) for split, key in PATHS.items() if key in settings}
-    return Dataset(name, paths, ",".join([*texts, ALL_FURTHER]))
+    paths = {split: str(settings[key]) for split, key in _PATHS.items() if key in settings}
+    return _Dataset(name, paths, ",".join([*texts, ALL_FURTHER]))
 
 
-def _texts(config: Path, name: str, settings: Mapping[str, Any], left_out: list[str], tell: Tell) -> Dataset | None:
+def _texts(config: Path, name: str, settings: Mapping[str, Any], left_out: list[str], tell: Tell) -> _Dataset | None:
     """Return a data set with one text or a pair of texts per row, or None if none of its tasks can be read."""
     places = [settings["sent_idxs"]] if isinstance(settings["sent_idxs"], int) else settings["sent_idxs"]
     if not isinstance(places, list) or len(places) not in (1, 2) or not all(map(_is_place, places)):
@@ -172,8 +171,8 @@ def _texts(config: Path, name: str, settings: Mapping[str, Any], left_out: list[
         return None
     text = ",".join(f"{place}={layer}" for place, layer in columns.items())
     tell(f"{name}: the columns, from 0, are {text}")
-    paths = {split: str(settings[key]) for split, key in PATHS.items() if key in settings}
-    return Dataset(name, paths, text, bool(settings.get("skip_first_line")))
+    paths = {split: str(settings[key]) for split, key in _PATHS.items() if key in settings}
+    return _Dataset(name, paths, text, bool(settings.get("skip_first_line")))
 
 
 def _is_place(value: object) -> TypeGuard[int]:

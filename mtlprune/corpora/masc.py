@@ -22,14 +22,14 @@ from typing import Any, NamedTuple
 
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.ewt5 import Group, Regrouping
-from mtlprune.corpora.formats import blocks, decode_lines, files_below
+from mtlprune.corpora.formats import Tell, blocks, decode_lines, files_below
 from mtlprune.corpora.formats.brackets import EMPTY, flat, unescaped
 from mtlprune.corpora.formats.propbank import parse_skeleton
 from mtlprune.sentence import Sentence, Span
 
 LICENCE = "CC BY-SA 4.0"
 MASC_COMMIT = "7a718b01af317f7ed8e330b0edd8db30c162da24"
-KINDS = {"Person": "PER", "Organization": "ORG", "Location": "LOC", "Date": "DATE"}
+_KINDS = {"Person": "PER", "Organization": "ORG", "Location": "LOC", "Date": "DATE"}
 """MASC's kinds of names → our labels. If two kinds cover the same words, the kind that comes first here is kept."""
 _MAX_MISALIGNED_SHARE = 0.1
 """Largest share of the names of a document that may not coincide with words.
@@ -61,7 +61,7 @@ class Name(NamedTuple):
     kind: str
 
 
-Files = Mapping[tuple[str, str], tuple[str, bytes]]
+_Files = Mapping[tuple[str, str], tuple[str, bytes]]
 """(the folder above the file or ``skeleton``, the name of the document) → the path of the file, and its content."""
 
 
@@ -71,9 +71,7 @@ def documents() -> list[MascDocument]:
     return [MascDocument(*row) for row in list(csv.reader(text.splitlines(), delimiter="\t"))[1:]]
 
 
-def build_masc(
-    sources: Path, tell: Callable[[str], None]
-) -> tuple[dict[str, list[Sentence]], dict[str, str], dict[str, Any]]:
+def build_masc(sources: Path, tell: Tell) -> tuple[dict[str, list[Sentence]], dict[str, str], dict[str, Any]]:
     """Join the sources into sentences with POS, CON, SRL and NER.
 
     Leaves that are not words of the text (turns, paragraphs) are dropped, and so are trees that contain only such
@@ -122,7 +120,7 @@ def build_masc(
 # -- Files -------------------------------------------------------------------------------------------------------------
 
 
-def _read_files(sources: Path) -> Files:
+def _read_files(sources: Path) -> _Files:
     """Return the files of all documents. Raises CorpusError if two different files have the same role."""
     if not sources.is_dir():
         raise CorpusError(f"{sources}: expected a folder with the files of MASC 1 and PropBank, found none")
@@ -156,7 +154,7 @@ def _members(sources: Path) -> Iterator[tuple[str, Path, Callable[[], bytes]]]:
             raise CorpusError(f"{file}: expected a readable tar archive, found: {error}; download it again") from error
 
 
-def _file(files: Files, layer: str, name: str) -> tuple[str, bytes]:
+def _file(files: _Files, layer: str, name: str) -> tuple[str, bytes]:
     if (layer, name) not in files:
         source = (
             "propbank/propbank-release" if layer == "skeleton" else f"oanc/masc, commit {MASC_COMMIT[:7]}, folder 1"
@@ -177,7 +175,7 @@ def _decoded(place: str, data: bytes) -> str:
 # -- Sentences ---------------------------------------------------------------------------------------------------------
 
 
-def _sentences(document: MascDocument, files: Files, tell: Callable[[str], None]) -> Iterator[Sentence]:
+def _sentences(document: MascDocument, files: _Files, tell: Tell) -> Iterator[Sentence]:
     """Yield the sentences of a document with tags, constituents and roles.
 
     The id is GENRE/DOCUMENT/NUMBER, where NUMBER is the index of the tree, from 0.
@@ -189,7 +187,7 @@ def _sentences(document: MascDocument, files: Files, tell: Callable[[str], None]
     if len(trees) != len(skeletons):
         raise CorpusError(f"{place}: expected {len(skeletons)} trees, as {source} has, found {len(trees)}")
     for number, (leaves, rows) in enumerate(zip(trees, skeletons, strict=True)):
-        words = [(tag, unescaped(word)) for tag, word in leaves if not is_mark(tag, word)]
+        words = [(tag, unescaped(word)) for tag, word in leaves if not _is_mark(tag, word)]
         if not words:
             continue
         name = f"{document.genre}/{document.name}/{number}"
@@ -204,7 +202,7 @@ def _sentences(document: MascDocument, files: Files, tell: Callable[[str], None]
                 raise CorpusError(
                     f"{place}, tree {number}: {problem}; use releases of the sources that belong together"
                 )
-            marks = [Group((token,), ()) for token, leaf in enumerate(leaves) if is_mark(*leaf)]
+            marks = [Group((token,), ()) for token, leaf in enumerate(leaves) if _is_mark(*leaf)]
             onto = Regrouping(len(leaves), len(words), marks)
             layers = {"con": onto.constituents(skeleton.con), "srl": onto.predicates(skeleton.srl)}
             sentence = sentence.with_layers(**layers)
@@ -231,7 +229,7 @@ def _leaves_of(text: str, place: str) -> Iterator[list[tuple[str, str]]]:
         raise CorpusError(f"{place}: expected {depth} more ) at its end; get the whole file")
 
 
-def is_mark(tag: str, word: str) -> bool:
+def _is_mark(tag: str, word: str) -> bool:
     """Return True for leaves that are not words of the text: turns, paragraphs, ends of spoken units, and traces."""
     return tag in ("CODE", "SU") or (tag == "." and word in _ENDS) or _TRACE.fullmatch(word) is not None
 
@@ -239,12 +237,12 @@ def is_mark(tag: str, word: str) -> bool:
 # -- Names -------------------------------------------------------------------------------------------------------------
 
 
-def _names(files: Files, document: str) -> Iterator[Name]:
+def _names(files: _Files, document: str) -> Iterator[Name]:
     """Yield the names of a document. Raises CorpusError if the document has no file of names, or a malformed one.
 
     A document need not have a file for every kind of name.
     """
-    annotation_files = ((f"ne-{kind.lower()}", document) for kind in KINDS)
+    annotation_files = ((f"ne-{kind.lower()}", document) for kind in _KINDS)
     places = [files[file_key] for file_key in annotation_files if file_key in files]
     if not places:
         _file(files, "ne-person", document)
@@ -256,8 +254,8 @@ def _names(files: Files, document: str) -> Iterator[Name]:
             raise CorpusError(
                 f"{place}: expected names with from, to and type, found: {error}; download it again"
             ) from None
-        if unexpected_kinds := {name.kind for name in names} - set(KINDS):
-            raise CorpusError(f"{place}: expected names of {', '.join(KINDS)}, found {min(unexpected_kinds)}")
+        if unexpected_kinds := {name.kind for name in names} - set(_KINDS):
+            raise CorpusError(f"{place}: expected names of {', '.join(_KINDS)}, found {min(unexpected_kinds)}")
         yield from names
 
 
@@ -284,7 +282,7 @@ def align_names(
         first, last = begins.get(start), ends.get(end)
         if first is not None and last is not None and first <= last and homes[first] == homes[last]:
             offset = firsts[homes[first]]
-            spans_by_sentence[homes[first]].append(Span(first - offset, last + 1 - offset, KINDS[name.kind]))
+            spans_by_sentence[homes[first]].append(Span(first - offset, last + 1 - offset, _KINDS[name.kind]))
             continue
         wrong.append(f"{name.kind} {name.start}–{name.end} {text[name.start : name.end]!r}")
         # The name could belong to any sentence from the last aligned word that starts at or before the name to the
@@ -295,7 +293,7 @@ def align_names(
         unknown.update(range(low, high + 1))
     if len(wrong) > _MAX_MISALIGNED_SHARE * len(names):
         unknown.update(range(len(sentences)))
-    order = list(KINDS.values())
+    order = list(_KINDS.values())
     for sentence_spans in spans_by_sentence:
         sentence_spans.sort(key=lambda span: (span.start, -span.end, order.index(span.label)))
     return [

@@ -5,24 +5,24 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
 
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.formats import files_below
+from mtlprune.corpora.formats import Tell, files_below
 from mtlprune.corpora.formats.brackets import BRACKETS, format_tree
 from mtlprune.corpora.formats.conll2012 import Document, read_documents, with_unknown
 from mtlprune.corpora.formats.conllu import read_conllu
 from mtlprune.sentence import Sentence
 
-SPLITS = {"train": ("train",), "dev": ("development", "dev"), "test": ("test",)}
+_SPLITS = {"train": ("train",), "dev": ("development", "dev"), "test": ("test",)}
 """Name of a split → names of its folder in the release."""
 _LANGUAGES = ("arabic", "chinese")  # other languages in the same release
 
 
 def build_ontonotes5(
-    folder: Path, dep: Path | None = None, tell: Callable[[str], None] = lambda line: None
+    folder: Path, dep: Path | None = None, tell: Tell = lambda line: None
 ) -> dict[str, list[Sentence]]:
     """Read OntoNotes 5 with POS, CON, NER and SRL, and with DEP if ``dep`` is given.
 
@@ -74,10 +74,10 @@ def _foreign(path: Path, folder: Path) -> bool:
     return any(part in _LANGUAGES for part in path.relative_to(folder).parts[:-1])
 
 
-def _files(folder: Path, all_files: list[Path], tell: Callable[[str], None]) -> dict[str, list[Path]]:
+def _files(folder: Path, all_files: list[Path], tell: Tell) -> dict[str, list[Path]]:
     """Return the files of each split in the order of their paths."""
-    names = {name: split for split, folders in SPLITS.items() for name in folders}
-    splits: dict[str, list[Path]] = {split: [] for split in SPLITS}
+    names = {name: split for split, folders in _SPLITS.items() for name in folders}
+    splits: dict[str, list[Path]] = {split: [] for split in _SPLITS}
     foreign = outside_count = 0
     conll = sorted((path for path in all_files if path.name.endswith("_conll")), key=lambda path: path.parts)
     manual = [path for path in conll if "auto" not in path.name]
@@ -136,7 +136,7 @@ def _sentences(
     documents: Iterable[Document],
     annotated: dict[str, set[str]],
     first_paths: dict[str, Path],
-    tell: Callable[[str], None],
+    tell: Tell,
 ) -> Iterator[Sentence]:
     """Yield the sentences of one split, in which layers are unknown if their document lacks the annotation.
 
@@ -172,14 +172,14 @@ def _sentences(
 
 
 _MAIN_CLASS = "edu.stanford.nlp.trees.EnglishGrammaticalStructure"
-OPTIONS = ("-basic", "-keepPunct", "-conllx", "-treeFile")
-Splits = dict[str, list[Sentence]]
+_OPTIONS = ("-basic", "-keepPunct", "-conllx", "-treeFile")
+_Splits = dict[str, list[Sentence]]
 # Tools spell these words differently (with an escaped slash, or bracket codes). Both spellings are compared as the
 # right-hand side.
 _EQUIVALENT = {"/.": ".", "/?": "?", **BRACKETS}
 
 
-def _read_converted(splits: Splits, dep: Path) -> Splits:
+def _read_converted(splits: _Splits, dep: Path) -> _Splits:
     """Return the splits with dependencies from converted files.
 
     Args:
@@ -195,7 +195,7 @@ def _read_converted(splits: Splits, dep: Path) -> Splits:
             result[split] = sentences[begin : begin + len(old)]
             begin += len(old)
         return result
-    return {split: _with_dependencies(old, _file_of(dep, SPLITS[split])) for split, old in splits.items()}
+    return {split: _with_dependencies(old, _file_of(dep, _SPLITS[split])) for split, old in splits.items()}
 
 
 def _file_of(folder: Path, words: Sequence[str]) -> Path:
@@ -261,7 +261,7 @@ def _convert(jar: Path, sentences: Sequence[Sentence], folder: Path) -> Path:
     encoding = ("-Dfile.encoding=UTF-8", "-Dstdout.encoding=UTF-8")
     # Later releases of CoreNLP need other jars from the same folder, so the class path contains the whole folder.
     libraries = os.pathsep.join((str(jar), str(jar.parent / "*")))
-    command = [java, *encoding, "-cp", libraries, _MAIN_CLASS, *OPTIONS, str(trees)]
+    command = [java, *encoding, "-cp", libraries, _MAIN_CLASS, *_OPTIONS, str(trees)]
     with output.open("wb") as file:
         run = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.PIPE, check=False)
     if run.returncode != 0:

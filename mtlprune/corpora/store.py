@@ -156,7 +156,7 @@ def check_free(out: Path, overwrite: bool) -> None:
         ) from error
 
 
-SCRIPTS = {
+_SCRIPTS = {
     "ewt5": "python data_scripts/ewt5.py",
     "ontonotes5": "python data_scripts/ontonotes5.py FOLDER --converter JAR",
 }
@@ -165,7 +165,7 @@ SCRIPTS = {
 
 def how_to_build(path: Path) -> str:
     """Return the shell command that builds the corpus at ``path``."""
-    script = SCRIPTS.get(path.name)
+    script = _SCRIPTS.get(path.name)
     return command("data", "build", "FILES", "--out", path) if script is None else f"{script} --out {quote(str(path))}"
 
 

@@ -15,7 +15,7 @@ from mtlprune.io.files import file_sha256
 from mtlprune.layers import LAYERS, kind_of
 from mtlprune.sentence import NOT_ARGUMENTS, Sentence
 
-T = TypeVar("T")
+_T = TypeVar("T")
 
 
 @contextlib.contextmanager
@@ -173,7 +173,7 @@ def is_projective(heads: Sequence[int]) -> bool:
     return True
 
 
-def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
+def batched(items: Iterable[_T], size: int) -> Iterator[list[_T]]:
     """Yield lists of ``size`` items; the last list may be shorter."""
     left = iter(items)
     while batch := list(islice(left, size)):

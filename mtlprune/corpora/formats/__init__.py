@@ -20,6 +20,8 @@ from mtlprune.io.files import refuse_stand_in
 from mtlprune.layers import Dependencies, find_cycle
 from mtlprune.sentence import SentenceError
 
+Tell = Callable[[str], None]
+"""A function that reports a line of text to the user."""
 Skip = Callable[[MtlpruneError], None]
 """A callback that receives the error of a sentence that cannot be read. The reader then continues without the sentence.
 """

@@ -204,7 +204,7 @@ def read_columns(
     path: Path,
     columns: Sequence[FileColumn],
     repair: bool = False,
-    tell: Callable[[str], None] = lambda line: None,
+    tell: formats.Tell = lambda line: None,
     skip: formats.Skip | None = None,
     unread_layers: Container[str] = (),
     unlabelled: str = "_",
@@ -392,7 +392,7 @@ def read_roles(
     path: Path,
     columns: str | None = None,
     repair: bool = False,
-    tell: Callable[[str], None] = lambda line: None,
+    tell: formats.Tell = lambda line: None,
     skip: formats.Skip | None = None,
     unread_layers: Container[str] = (),
 ) -> Iterator[Sentence]:

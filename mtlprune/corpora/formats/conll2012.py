@@ -133,10 +133,10 @@ def read_documents(path: Path, skip: formats.Skip | None = None, unread_layers: 
     return list(documents.values())
 
 
-Row = tuple[int, list[str]]  # the number of a line, and its cells
+_Row = tuple[int, list[str]]  # the number of a line, and its cells
 
 
-def _sentence(document: Document, id: str, rows: list[Row], unread_layers: Container[str]) -> Sentence:
+def _sentence(document: Document, id: str, rows: list[_Row], unread_layers: Container[str]) -> Sentence:
     path = document.path
     _check_rows(document, rows)
     columns = list(zip(*(cells for _, cells in rows), strict=True))
@@ -164,7 +164,7 @@ def _sentence(document: Document, id: str, rows: list[Row], unread_layers: Conta
         return sentence.validate()
 
 
-def _check_rows(document: Document, rows: list[Row]) -> None:
+def _check_rows(document: Document, rows: list[_Row]) -> None:
     path, width = document.path, len(rows[0][1])
     for number, (line, cells) in enumerate(rows):
         problem = ""
@@ -181,7 +181,7 @@ def _check_rows(document: Document, rows: list[Row]) -> None:
             raise formats.malformed(path, line, problem)
 
 
-def _spans(path: Path, rows: Sequence[Row], column: int) -> tuple[Span, ...]:
+def _spans(path: Path, rows: Sequence[_Row], column: int) -> tuple[Span, ...]:
     cells = [row[1][column] for row in rows]
     # The NER column writes an entity of one word without a star, as in (GPE) instead of (GPE*), so we insert the star.
     if column == _NER:
@@ -190,7 +190,7 @@ def _spans(path: Path, rows: Sequence[Row], column: int) -> tuple[Span, ...]:
         return spans_from_stars(cells)
 
 
-def _predicates(path: Path, rows: Sequence[Row], columns: Sequence[tuple[str, ...]]) -> tuple[Predicate, ...]:
+def _predicates(path: Path, rows: Sequence[_Row], columns: Sequence[tuple[str, ...]]) -> tuple[Predicate, ...]:
     places = [place for place, frameset in enumerate(columns[_FRAMESET]) if frameset != "-"]
     count = len(columns) - _FIXED - 1
     if count != len(places):

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +20,6 @@ PLACEHOLDER = re.compile(r"#\s*heads\s*=\s*placeholder\s*")
 _HEADER = re.compile(r"#[ \t]*global\.columns[ \t]*=[ \t]*(.*?)[ \t]*")
 _NUMBER = "[1-9][0-9]{0,8}"
 _ID = re.compile(rf"{_NUMBER}(-({_NUMBER}))?|(0|{_NUMBER})\.{_NUMBER}")
-Tell = Callable[[str], None]
 
 
 class Row(NamedTuple):
@@ -63,7 +62,7 @@ def read_conllu(
     misc: Mapping[str, FileColumn] | None = None,
     comments: Mapping[str, FileColumn] | None = None,
     repair: bool = False,
-    tell: Tell = lambda line: None,
+    tell: formats.Tell = lambda line: None,
     skip: formats.Skip | None = None,
     unread_layers: Container[str] = (),
 ) -> Iterator[Sentence]:
@@ -120,7 +119,7 @@ def read_conllu(
 
 
 def read_blocks(
-    path: Path, lines: Iterable[formats.NumberedLine], skip: formats.Skip | None, tell: Tell
+    path: Path, lines: Iterable[formats.NumberedLine], skip: formats.Skip | None, tell: formats.Tell
 ) -> Iterator[ConlluBlock]:
     """Yield the words and rows of each sentence. Ids and words are checked, but not the annotation.
 
@@ -474,7 +473,7 @@ class _OtherTags:
                 layers[column] = Layer("tags", tuple(row.cells[column] for row in words))
         return layers
 
-    def tell(self, tell: Tell, sentences: int) -> None:
+    def tell(self, tell: formats.Tell, sentences: int) -> None:
         """Report in how many sentences tags were left out.
 
         Args:
@@ -528,7 +527,7 @@ class _Keyed:
             layers[column.name] = Layer(column.kind, value)
         return layers
 
-    def tell(self, tell: Tell) -> None:
+    def tell(self, tell: formats.Tell) -> None:
         """Report which layers were converted."""
         for line in self._notation.converted():
             tell(f"{self._path}: {line}")

@@ -10,7 +10,7 @@ from mtlprune.corpora import CorpusError
 from mtlprune.corpora.formats import BLANKS, files_below, place_of_words, read_lines, separator_of, split_row
 from mtlprune.io.files import parse_json_line
 
-ROWS = 300
+_ROWS = 300
 """How many lines at the start of a file are inspected."""
 _NUMBER = re.compile(r"[0-9]+([-.][0-9]+)?")
 _STAR = re.compile(r"(\([^()*\s]+)+\*\)*")
@@ -94,7 +94,7 @@ def guess_columns(path: Path) -> str:
 
 def _beginning(path: Path) -> list[str]:
     """Return the first lines that are not blank."""
-    return list(islice((line.text for line in read_lines(path, lambda error: None) if line.text.strip(BLANKS)), ROWS))
+    return list(islice((line.text for line in read_lines(path, lambda error: None) if line.text.strip(BLANKS)), _ROWS))
 
 
 def _rows(path: Path, lines: Sequence[str]) -> list[list[str]]:

@@ -5,7 +5,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from glob import has_magic
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,7 @@ def read_dataset(
     source: str,
     columns: str | None = None,
     repair: bool = False,
-    tell: Callable[[str], None] = lambda line: None,
+    tell: formats.Tell = lambda line: None,
     names_by_split: Mapping[str, Sequence[str]] | None = None,
     skip: formats.Skip | None = None,
     unread_layers: Container[str] = (),
@@ -329,7 +329,7 @@ def _sentences(
     table: Any,
     columns: Mapping[str, FileColumn],
     repair: bool,
-    tell: Callable[[str], None],
+    tell: formats.Tell,
     skip: formats.Skip | None,
 ) -> Iterator[Sentence]:
     """Yield the sentences of a split with one value per word."""

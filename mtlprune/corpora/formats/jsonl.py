@@ -6,7 +6,7 @@ In a pair of texts, "split" is the number of words of the first text. Unknown la
 five standard layers are written with their kind.
 """
 
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 from sys import intern
 from typing import Annotated, Any
@@ -15,7 +15,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from typing_extensions import NotRequired, TypedDict
 
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.formats import Skip, check_text, on_lines, read_lines, skipping
+from mtlprune.corpora.formats import Skip, Tell, check_text, on_lines, read_lines, skipping
 from mtlprune.io.files import parse_json_line, reading
 from mtlprune.io.strict import in_words
 from mtlprune.layers import KINDS, LAYERS, Layer, check_layer, kind_of
@@ -24,34 +24,34 @@ from mtlprune.sentence import Sentence
 KEYS = ("id", "words", "split")
 EXAMPLE = 'a sentence is a line such as {"id": "s1", "words": ["a", "b"], "pos": ["X", "Y"]}'
 
-Place = Annotated[int, Field(strict=True, ge=0, lt=2**31)]
-Spans = list[tuple[Place, Place, str]]
+_Place = Annotated[int, Field(strict=True, ge=0, lt=2**31)]
+_Spans = list[tuple[_Place, _Place, str]]
 
 
 class _Sentence(TypedDict):
     id: str
     words: list[str]
-    split: NotRequired[Place]
+    split: NotRequired[_Place]
 
 
 class _Tree(TypedDict):
-    heads: list[Place]
+    heads: list[_Place]
     relations: list[str]
 
 
 class _Predicate(TypedDict):
-    index: Place
+    index: _Place
     roleset: str | None
-    arguments: Spans
+    arguments: _Spans
     lemma: str | None
 
 
 _SENTENCE = TypeAdapter(_Sentence)
 _VALUES: dict[str, TypeAdapter[Any]] = {
     "tags": TypeAdapter(list[str]),
-    "spans": TypeAdapter(Spans),
+    "spans": TypeAdapter(_Spans),
     "tree": TypeAdapter(_Tree),
-    "brackets": TypeAdapter(Spans),
+    "brackets": TypeAdapter(_Spans),
     "frames": TypeAdapter(list[_Predicate]),
     "label": TypeAdapter(str),
     "number": TypeAdapter(Annotated[float, Field(strict=True, allow_inf_nan=False)]),
@@ -130,7 +130,7 @@ def as_sentence(tree: Any, name: str) -> dict[str, Any]:
 
 
 def read_jsonl(
-    path: Path, tell: Callable[[str], None], skip: Skip | None = None, unread_layers: Container[str] = ()
+    path: Path, tell: Tell, skip: Skip | None = None, unread_layers: Container[str] = ()
 ) -> Iterator[Sentence]:
     """Read sentences from a file that others may have written.
 

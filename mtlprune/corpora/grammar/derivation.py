@@ -9,7 +9,7 @@ from typing import NamedTuple
 from mtlprune.corpora.grammar.lexicon import ENTITIES, VERBS, Draw, Verb, inflect_noun, split_words, words_of
 from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
 
-HEAD = ""
+_HEAD = ""
 """The relation of the part that is the head of its phrase."""
 
 
@@ -30,7 +30,7 @@ class Item(NamedTuple):
 
     body: str
     tag: str = ""
-    relation: str = HEAD
+    relation: str = _HEAD
     role: str = ""
     entity: str = ""
     predicate: str = ""
@@ -43,7 +43,7 @@ _MARKS = {"/": "tag", "=": "relation", "^": "role", "+": "entity", "!": "predica
 _MARK = re.compile(r"([/=^+!#?])([^/=^+!#?]*)")
 
 
-def parse(template: str) -> tuple[Item, ...]:
+def _parse(template: str) -> tuple[Item, ...]:
     """Return the items of a template."""
     tokens = iter(re.findall(r"\(\S+|\)|[^\s)]+", template))
 
@@ -64,7 +64,7 @@ def parse(template: str) -> tuple[Item, ...]:
     return items()
 
 
-class Rule(NamedTuple):
+class _Rule(NamedTuple):
     """A template of a rule, or a frame of verbs, whose first item is the role of the subject.
 
     Attributes:
@@ -80,11 +80,11 @@ class Rule(NamedTuple):
     reflexive: bool
 
 
-def _parse_rules(lines: list[str]) -> dict[str, list[Rule]]:
-    rules: dict[str, list[Rule]] = {}
+def _parse_rules(lines: list[str]) -> dict[str, list[_Rule]]:
+    rules: dict[str, list[_Rule]] = {}
     for line in lines:
         name, weight, template = line.split(maxsplit=2)
-        rule = Rule(parse(template), float(weight.rstrip("*+")), weight.endswith("*"), weight.endswith("+"))
+        rule = _Rule(_parse(template), float(weight.rstrip("*+")), weight.endswith("*"), weight.endswith("+"))
         rules.setdefault(name, []).append(rule)
     return rules
 
@@ -96,7 +96,7 @@ def _parse_pairs(lines: list[str]) -> list[tuple[str, list[Item]]]:
     """
     alternatives = re.compile(r"\[(.*?)\|\|(.*?)\]")
     pairs = (line.split(maxsplit=1) for line in lines)
-    return [(name, [parse(alternatives.sub(group, text))[0] for group in (r"\1", r"\2")]) for name, text in pairs]
+    return [(name, [_parse(alternatives.sub(group, text))[0] for group in (r"\1", r"\2")]) for name, text in pairs]
 
 
 def _read_templates() -> list[list[str]]:
@@ -152,7 +152,7 @@ class Node:
         """Return the leaf that represents the phrase in the dependency tree."""
         node = self
         while node.edges:
-            node = next(edge.node for edge in node.edges if edge.relation == HEAD)
+            node = next(edge.node for edge in node.edges if edge.relation == _HEAD)
         return node
 
     def agreement(self) -> str:
@@ -172,7 +172,7 @@ class Node:
 _REFLEXIVES = {"he": "himself", "she": "herself", "i": "myself", "we": "ourselves", "you": "yourself"}
 
 
-class Clause:
+class _Clause:
     """A verb and its surroundings while the clause is built.
 
     Attributes:
@@ -200,7 +200,7 @@ class Clause:
             self.names["reflexive"] = _REFLEXIVES.get(word, "themselves" if agreement == "p" else "himself|herself")
 
 
-class Context(NamedTuple):
+class _Context(NamedTuple):
     """The surroundings of an item.
 
     Attributes:
@@ -211,7 +211,7 @@ class Context(NamedTuple):
 
     depth: int
     kind: str = ""
-    clause: Clause | None = None
+    clause: _Clause | None = None
 
     def fill(self, text: str) -> str:
         """Return a text with the values of its names in braces."""
@@ -281,9 +281,9 @@ class Derivation:
     def sentence(self, item: Item | None = None) -> Node:
         """Return the tree of a sentence from a template, or from any template if None is given."""
         depth = self.draw.weighted(((1, 3.0), (2, 4.0), (3, 2.5)))
-        return self._expand(item or Item("@sentence"), Context(depth), ())[0].node
+        return self._expand(item or Item("@sentence"), _Context(depth), ())[0].node
 
-    def _expand(self, item: Item, context: Context, before: Sequence[Edge]) -> list[Edge]:
+    def _expand(self, item: Item, context: _Context, before: Sequence[Edge]) -> list[Edge]:
         """Return the edges that an item becomes, given the edges before it in its bracket."""
         clause = context.clause
         is_extracted = clause is not None and clause.gap and "{object}" in item.body
@@ -292,17 +292,17 @@ class Derivation:
         if item.parts is not None:
             node = Node(item.body.lstrip("_"), self._expand_all(item.parts, context))
             node.entity = item.entity
-            edges = [Edge(HEAD, node)]
+            edges = [Edge(_HEAD, node)]
         elif item.body == "V":
             assert clause is not None
-            edges = [Edge(HEAD, clause.leaf)]
+            edges = [Edge(_HEAD, clause.leaf)]
         elif item.body.startswith("@"):
             edges = self._phrases.get(item.shared) or self._call(context.fill(item.body[1:]), context, before)
             if item.shared:
                 self._phrases[item.shared] = edges
         else:
             edges = self._draw_words(item, context)
-        if not (item.relation or item.role) or len(edges) != 1 or edges[0].relation != HEAD:
+        if not (item.relation or item.role) or len(edges) != 1 or edges[0].relation != _HEAD:
             return edges
         edge = Edge(context.fill(item.relation), edges[0].node, context.fill(item.role) or edges[0].role)
         if clause and edge.relation.startswith("nsubj"):
@@ -311,13 +311,13 @@ class Derivation:
                 clause.agree(edge.node)
         return [edge]
 
-    def _expand_all(self, items: Sequence[Item], context: Context, before: Sequence[Edge] = ()) -> list[Edge]:
+    def _expand_all(self, items: Sequence[Item], context: _Context, before: Sequence[Edge] = ()) -> list[Edge]:
         edges: list[Edge] = []
         for item in items:
             edges += self._expand(item, context, [*before, *edges])
         return edges
 
-    def _draw_words(self, item: Item, context: Context) -> list[Edge]:
+    def _draw_words(self, item: Item, context: _Context) -> list[Edge]:
         """Return the leaves of a word from a list or template. In names, all words except the last are compounds."""
         body, kind = context.fill(item.body), ""
         word = self._words.get(item.shared)
@@ -329,9 +329,9 @@ class Derivation:
             self._words[item.shared] = word
         leaves = [Node(word=part, tag=item.tag) for part in word.split()]
         leaves[-1].kind, leaves[-1].roleset = kind, item.predicate
-        return [*(Edge("compound", leaf) for leaf in leaves[:-1]), Edge(HEAD, leaves[-1])]
+        return [*(Edge("compound", leaf) for leaf in leaves[:-1]), Edge(_HEAD, leaves[-1])]
 
-    def _call(self, call: str, context: Context, before: Sequence[Edge]) -> list[Edge]:
+    def _call(self, call: str, context: _Context, before: Sequence[Edge]) -> list[Edge]:
         name, _, kind = call.partition(".")
         if name == "member":
             return self._expand(self.draw.any_of(_MEMBERS), context, ())
@@ -352,14 +352,14 @@ class Derivation:
             return []
         return self._expand_all(self.draw.weighted(options).items, context._replace(kind=kind), before)
 
-    def _core(self, tag: str, context: Context) -> list[Edge]:
+    def _core(self, tag: str, context: _Context) -> list[Edge]:
         """Return the verb phrase with the verb in this form, without auxiliaries."""
         clause = context.clause
         assert clause is not None
         clause.leaf.word, clause.leaf.tag = clause.verb.inflect(tag, clause.names["agreement"]), tag
-        return [Edge(HEAD, Node("VP", self._expand_all(FRAMES[clause.frame].items[1:], context)))]
+        return [Edge(_HEAD, Node("VP", self._expand_all(FRAMES[clause.frame].items[1:], context)))]
 
-    def _open(self, name: str, kind: str, context: Context, before: Sequence[Edge]) -> Context:
+    def _open(self, name: str, kind: str, context: _Context, before: Sequence[Edge]) -> _Context:
         """Draw the verb of a rule, and return the context of its clause.
 
         Phrases outside of the clause that are understood as the subject or object of the verb get this role.
@@ -384,12 +384,12 @@ class Derivation:
             "nsubj": "nsubj:pass" if passive else "nsubj",
             "role": role,
         }
-        clause = Clause(frame, verb, names, bool(gap))
+        clause = _Clause(frame, verb, names, bool(gap))
         clause.leaf.shared_roles = [(node, prefix + ("ARG1" if gap else role)) for node, prefix in fillers]
         if fillers and not gap:
             clause.fillers = [*fillers]
             clause.agree(fillers[0][0])
-        return Context(depth, kind, clause)
+        return _Context(depth, kind, clause)
 
     def _kind(self, kinds: tuple[str, ...]) -> str:
         # The mark ~ says that the verb accepts several kinds of names and does not tell them apart. The templates then
@@ -399,7 +399,7 @@ class Derivation:
 
 
 def _understood(
-    name: str, kind: str, context: Context, before: Sequence[Edge]
+    name: str, kind: str, context: _Context, before: Sequence[Edge]
 ) -> tuple[str, str, list[tuple[Node, str]]]:
     """Return the phrases outside of the clause of a rule that fill a role of its verb, and their kind.
 
@@ -445,7 +445,7 @@ def derive(root: Node, identity: str) -> Sentence:
                 predicates.append((edge.node, head))
             if edge.role:
                 roles.setdefault(head.start, []).append((edge.node, edge.role))
-            if edge.relation != HEAD:
+            if edge.relation != _HEAD:
                 governor = _sibling(phrase.edges, place).head_word() if edge.relation[-1] in "<>" else head
                 word = edge.node.head_word().start
                 heads[word], relations[word] = governor.start + 1, edge.relation.rstrip("<>")

@@ -39,7 +39,7 @@ _IRREGULAR_PLURALS = {"wife": "wives", "shelf": "shelves", "knife": "knives"}
 _BE = {"VB": "be", "VBN": "been", "VBG": "being", "VBZ": "is", "VBP": "are", "VBD": "were"}
 
 
-def third(lemma: str) -> str:
+def _third(lemma: str) -> str:
     """Return the third person singular of a verb. The same rule gives the plural of a noun."""
     if lemma.endswith(("s", "sh", "ch", "x", "z")) or lemma == "go":
         return lemma + "es"
@@ -48,7 +48,7 @@ def third(lemma: str) -> str:
     return lemma + "s"
 
 
-def gerund(lemma: str) -> str:
+def _gerund(lemma: str) -> str:
     """Return the -ing form of a verb."""
     # The second set is not part of _DOUBLED, because its verbs have irregular past forms.
     if lemma in _DOUBLED or lemma in {"put", "cut", "set", "run", "swim"}:
@@ -67,7 +67,7 @@ def _regular_past(lemma: str) -> str:
 
 def inflect_noun(noun: str, tag: str) -> str:
     """Return the form of a noun with a Penn tag. Other words are returned unchanged."""
-    return _IRREGULAR_PLURALS.get(noun) or third(noun) if tag == "NNS" else noun
+    return _IRREGULAR_PLURALS.get(noun) or _third(noun) if tag == "NNS" else noun
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Verb:
         if self.lemma == "be":
             singular = {"VBD": "was", "VBP": "am"}.get(tag) if agreement != "p" else None
             return singular or _BE[tag]
-        forms = {"VBD": self.past_form, "VBN": self.participle, "VBG": gerund(self.lemma), "VBZ": third(self.lemma)}
+        forms = {"VBD": self.past_form, "VBN": self.participle, "VBG": _gerund(self.lemma), "VBZ": _third(self.lemma)}
         return forms.get(tag, self.lemma)
 
 
