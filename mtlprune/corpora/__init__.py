@@ -14,7 +14,7 @@ _SECONDS = 0.9
 """How many seconds a host has to accept a connection."""
 
 
-def answers(url: str) -> bool:
+def is_reachable(url: str) -> bool:
     """Return whether the host of an address accepts a connection within 0.9 seconds, including the lookup of its name.
 
     Where the environment sets a proxy for the address, the proxy is tested instead of the host.

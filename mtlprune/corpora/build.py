@@ -134,7 +134,7 @@ def read_files(
         raise CorpusError(
             "expected files, found none; name files with --train, --dev and --test, or one file that is split at random"
         )
-    paths = {split: expand(names) for split, names in (paths_by_split or {"all": unsplit_paths}).items()}
+    paths = {split: expand_paths(names) for split, names in (paths_by_split or {"all": unsplit_paths}).items()}
     if unsplit_paths:
         _percents(shares)
     kinds: dict[str, tuple[str, Path]] = {}
@@ -157,12 +157,12 @@ def read_files(
             raise CorpusError(f"{', '.join(map(str, paths[split]))}: expected sentences, found none; check the file")
     digests = {str(path): source_digest(path) for group in paths.values() for path in group}
     if unsplit_paths:
-        splits = cut(splits["all"], shares, seed, ", ".join(unsplit_paths))
+        splits = split_at_random(splits["all"], shares, seed, ", ".join(unsplit_paths))
         digests["split"] = f"{shares}, seed {seed}"
-    return with_own_ids(splits, tell), {"sources": digests, "left_out": account}
+    return with_unique_ids(splits, tell), {"sources": digests, "left_out": account}
 
 
-def expand(names: Sequence[str]) -> list[Path]:
+def expand_paths(names: Sequence[str]) -> list[Path]:
     """Return the files that paths, folders and patterns name, sorted within each name, without repetitions.
 
     Raises CorpusError if a name matches no file.
@@ -192,7 +192,7 @@ _SPLIT = re.compile(
 )
 
 
-def by_split(names: Sequence[str]) -> tuple[dict[str, list[str]], list[Path]]:
+def files_by_split(names: Sequence[str]) -> tuple[dict[str, list[str]], list[Path]]:
     """Assign files to splits by the names of the files and of their folders, such as ``de_gsd-ud-dev.conllu``.
 
     Returns:
@@ -204,7 +204,7 @@ def by_split(names: Sequence[str]) -> tuple[dict[str, list[str]], list[Path]]:
     """
     splits: dict[str, list[Path]] = {"train": [], "dev": [], "test": [], "": []}
     for name in names:
-        for path in expand([name]):
+        for path in expand_paths([name]):
             components = path.relative_to(name).parts if Path(name).is_dir() else (path.name,)
             marks = (_SPLIT.search(part.lower()) for part in reversed(components))
             splits[next((str(mark.lastgroup) for mark in marks if mark), "")].append(path)
@@ -239,7 +239,7 @@ def _percents(shares: str) -> list[int]:
     return numbers
 
 
-def cut(sentences: Sequence[Sentence], shares: str, seed: int, source: str = "--split") -> Splits:
+def split_at_random(sentences: Sequence[Sentence], shares: str, seed: int, source: str = "--split") -> Splits:
     """Split sentences at random into train, dev and test, which keep the original order of their sentences.
 
     Args:
@@ -264,7 +264,7 @@ def cut(sentences: Sequence[Sentence], shares: str, seed: int, source: str = "--
     return splits
 
 
-def with_own_ids(splits: Mapping[str, Sequence[Sentence]], tell: Tell) -> Splits:
+def with_unique_ids(splits: Mapping[str, Sequence[Sentence]], tell: Tell) -> Splits:
     """Return the splits with unique ids: ``~2`` is added to the second sentence with the same id, and so on."""
     names = [sentence.id for sentences in splits.values() for sentence in sentences]
     distinct, ids_used = set(names), Counter[str]()
@@ -286,7 +286,7 @@ def with_own_ids(splits: Mapping[str, Sequence[Sentence]], tell: Tell) -> Splits
     return {split: [renamed(sentence) for sentence in sentences] for split, sentences in splits.items()}
 
 
-def remarks(splits: Mapping[str, Iterable[Sentence]]) -> list[str]:
+def find_oddities(splits: Mapping[str, Iterable[Sentence]]) -> list[str]:
     """Return a warning, one sentence each, for every oddity of a corpus that can be read and trained on nevertheless.
 
     These are sentences of train that recur in other splits, trees with several roots, control characters, tags that
@@ -332,10 +332,10 @@ def remarks(splits: Mapping[str, Iterable[Sentence]]) -> list[str]:
         warnings.append(
             f"warning: train has no label of {layer}, so nothing can be predicted; check the column of this layer"
         )
-    for layer, by_split in labels.items():
-        trained_labels = by_split.get("train", set())
-        for split, names_of_split in by_split.items():
-            if trained_labels and (new_labels := sorted(map(str, names_of_split - trained_labels))):
+    for layer, labels_by_split in labels.items():
+        trained_labels = labels_by_split.get("train", set())
+        for split, labels_of_split in labels_by_split.items():
+            if trained_labels and (new_labels := sorted(map(str, labels_of_split - trained_labels))):
                 warnings.append(
                     f"warning: {split} has labels of {layer} that train never has: {', '.join(new_labels[:5])}"
                 )
@@ -394,8 +394,8 @@ def merge(corpora: Mapping[str, Mapping[str, Sequence[Sentence]]], tell: Tell) -
             else ""
         )
         tell(f"{name}: {plural(appended, 'sentence')} appended, {joined} joined{differ}")
-    mixed = _mixed(labels, tell)
-    return with_own_ids(result, tell), mixed
+    mixed = _layers_with_other_labels(labels, tell)
+    return with_unique_ids(result, tell), mixed
 
 
 _Labels = defaultdict[str, dict[str, Counter[str]]]
@@ -427,7 +427,7 @@ def _joined(old: Sentence, sentence: Sentence) -> tuple[Sentence, set[str], dict
     return replace(old.with_layers(**added), source=old.source or sentence.source), changed_layers, added
 
 
-def _mixed(labels: _Labels, tell: Tell) -> list[str]:
+def _layers_with_other_labels(labels: _Labels, tell: Tell) -> list[str]:
     """Return the layers whose tag sets differ between corpora, with a warning for each pair of corpora."""
     mixed = []
     for layer, by_corpus in labels.items():
@@ -435,7 +435,7 @@ def _mixed(labels: _Labels, tell: Tell) -> list[str]:
             if (
                 first_counts
                 and second_counts
-                and (_foreign(first_counts, second_counts) or _foreign(second_counts, first_counts))
+                and (_mostly_new(first_counts, second_counts) or _mostly_new(second_counts, first_counts))
             ):
                 examples = [
                     "such as " + ", ".join(label for label, _ in counts.most_common(3))
@@ -450,6 +450,6 @@ def _mixed(labels: _Labels, tell: Tell) -> list[str]:
     return mixed
 
 
-def _foreign(counts: Counter[str], other_counts: Counter[str]) -> bool:
+def _mostly_new(counts: Counter[str], other_counts: Counter[str]) -> bool:
     """Return True if most labels of one corpus, weighted by frequency, do not occur in the other corpus."""
     return 2 * sum(times for label, times in counts.items() if label not in other_counts) > counts.total()

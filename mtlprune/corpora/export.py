@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.formats.brackets import format_tree, stars_from_spans
-from mtlprune.corpora.formats.conllu import COLUMNS, PLACEHOLDER, TAGS, universal, with_key
+from mtlprune.corpora.formats.conllu import COLUMNS, PLACEHOLDER, TAGS, are_universal, with_key
 from mtlprune.corpora.formats.iob2 import iob2_from_spans
 from mtlprune.io.files import RunError, make_folder, replacing
 from mtlprune.layers import OF_SENTENCES, Layer, kind_of, tags_named
@@ -51,7 +51,7 @@ def export(sentences: Iterable[Sentence], layer: str, file: Path, in_upos: bool 
     """
     sentences = list(sentences)
     if in_upos is None:
-        in_upos = universal(tag for sentence in sentences for tag in sentence.pos or ())
+        in_upos = are_universal(tag for sentence in sentences for tag in sentence.pos or ())
     if layer not in (layers := declared(sentences)):
         raise CorpusError(f"expected one of the layers {', '.join(layers)}, found {layer!r}; correct --layer")
     file = Path(file)
@@ -233,7 +233,7 @@ def write_scorer_files(gold: Sequence[Sentence], predicted: Sequence[Sentence], 
     """
     make_folder(folder)
     written: dict[str, int] = {}
-    in_upos = universal(tag for sentence in gold for tag in sentence.pos or ())
+    in_upos = are_universal(tag for sentence in gold for tag in sentence.pos or ())
     for layer, kind in declared(gold).items():
         pairs = [
             (g, _fitted(g, p, layer, kind))

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.build import Splits
 from mtlprune.corpora.formats import Tell, files_below, malformed, read_lines
-from mtlprune.corpora.formats.brackets import flat
+from mtlprune.corpora.formats.brackets import outermost
 from mtlprune.corpora.formats.conllu import keys_of, parse_comments, read_conllu
 from mtlprune.corpora.tables import source_digest
 from mtlprune.sentence import Sentence, Span
@@ -117,7 +117,7 @@ def names_of(path: Path, sentence: Sentence) -> tuple[Span, ...]:
             head = [row[3] for number in mention.head for row in rows[mention.start + number - 1 : place + 1][:1]]
             if _PROPER in head:
                 spans_found.append(Span(mention.start, place + 1, mention.type))
-    return flat(sorted(spans_found, key=lambda span: (span.start, -span.end)))
+    return outermost(sorted(spans_found, key=lambda span: (span.start, -span.end)))
 
 
 def _closed(entity: str, place: int, open_mentions: list[_Mention]) -> Iterator[_Mention | None]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TextIO, TypeGuard
 
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.build import Splits, merge, read_files, with_own_ids
+from mtlprune.corpora.build import Splits, merge, read_files, with_unique_ids
 from mtlprune.corpora.formats import Tell, join_row, read_lines
 from mtlprune.corpora.formats.brackets import stars_from_spans
 from mtlprune.corpora.formats.columns import (
@@ -31,17 +31,17 @@ from mtlprune.io.strict import parse_json
 from mtlprune.layers import LayerError, check_layer
 from mtlprune.sentence import Sentence
 
-_KINDS = {"seq": "tags", "seq_bio": "spans", "dependency": "tree"}
+_WORD_KINDS = {"seq": "tags", "seq_bio": "spans", "dependency": "tree"}
 """MaChAmp's type of a task over words → the kind of its layer."""
-_OF_TEXTS = {"classification": "label", "regression": "number", "multiclas": "labels"}
+_TEXT_KINDS = {"classification": "label", "regression": "number", "multiclas": "labels"}
 """MaChAmp's type of a task over whole texts → the kind of its layer."""
 _PATHS = {"train": "train_data_path", "dev": "dev_data_path", "test": "test_data_path"}
-_OLDER = {"validation_data_path": "dev_data_path"}
+_OLD_NAMES = {"validation_data_path": "dev_data_path"}
 """Names of settings before MaChAmp 0.3 → their present names."""
-_READ = {*_PATHS.values(), "word_idx", "sent_idxs", "skip_first_line", "tasks"}
+_READ_SETTINGS = {*_PATHS.values(), "word_idx", "sent_idxs", "skip_first_line", "tasks"}
 """Settings of a data set that are read."""
 _MOST_COLUMNS = 1000
-_UNLABELLED = "__"
+_UNDERSCORE = "__"
 """The tag of a word whose cell is ``_``. MaChAmp reads ``_`` as an ordinary label, but here ``_`` means unknown."""
 
 
@@ -86,7 +86,7 @@ def build_machamp(config: Path, repair: bool, tell: Tell) -> tuple[Splits, Colle
     if len(corpora) == 1:
         return next(iter(corpora.values())), (), {"sources": sources}
     splits, mixed = merge(corpora, tell)
-    return with_own_ids(splits, tell), mixed, {"sources": sources}
+    return with_unique_ids(splits, tell), mixed, {"sources": sources}
 
 
 def _reader(dataset: _Dataset, repair: bool, tell: Tell) -> Callable[[Path], Iterable[Sentence]]:
@@ -95,7 +95,7 @@ def _reader(dataset: _Dataset, repair: bool, tell: Tell) -> Callable[[Path], Ite
         texts = parse_row_columns(dataset.columns)
         return lambda path: read_rows(path, texts, has_header=False, skip_first=bool(dataset.header))
     columns = parse_columns(dataset.columns)
-    return lambda path: read_columns(path, columns, repair, tell, unlabelled=_UNLABELLED)
+    return lambda path: read_columns(path, columns, repair, tell, unlabelled=_UNDERSCORE)
 
 
 def _read_config(config: Path, tell: Tell) -> list[_Dataset]:
@@ -109,25 +109,27 @@ def _read_config(config: Path, tell: Tell) -> list[_Dataset]:
         )
     datasets = [dataset for name, settings in tree.items() if (dataset := _dataset(config, name, settings, tell))]
     if not datasets:
-        problem = f"a data set with word_idx and tasks of {', '.join(_KINDS)}, or sent_idxs and tasks of "
-        raise CorpusError(f"{config}: expected {problem}{', '.join(_OF_TEXTS)}; found none")
+        problem = f"a data set with word_idx and tasks of {', '.join(_WORD_KINDS)}, or sent_idxs and tasks of "
+        raise CorpusError(f"{config}: expected {problem}{', '.join(_TEXT_KINDS)}; found none")
     return datasets
 
 
 def _dataset(config: Path, name: str, settings: Mapping[str, Any], tell: Tell) -> _Dataset | None:
     """Return a data set, or None after a message to ``tell`` if nothing in it can be read."""
-    settings = {(key if _OLDER.get(key, key) in settings else _OLDER.get(key, key)): settings[key] for key in settings}
-    left_out = [key for key in settings if key not in _READ]
+    settings = {
+        (key if _OLD_NAMES.get(key, key) in settings else _OLD_NAMES.get(key, key)): settings[key] for key in settings
+    }
+    left_out = [key for key in settings if key not in _READ_SETTINGS]
     tasks = settings.get("tasks")
     if "sent_idxs" in settings and isinstance(tasks, dict):
-        return _texts(config, name, settings, left_out, tell)
+        return _text_dataset(config, name, settings, left_out, tell)
     if not _is_place(word := settings.get("word_idx")) or not isinstance(tasks, dict):
         tell(f"{name} was left out, because it has no word_idx or sent_idxs with tasks")
         return None
     columns = {word: WORD}
     for task, task_config in tasks.items():
         task_config = task_config if isinstance(task_config, dict) else {}
-        kind, place = _KINDS.get(str(task_config.get("task_type"))), task_config.get("column_idx")
+        kind, place = _WORD_KINDS.get(str(task_config.get("task_type"))), task_config.get("column_idx")
         if kind is None or not _is_place(place):
             left_out.append(f"{task} ({task_config.get('task_type')})")
             continue
@@ -150,7 +152,9 @@ def _dataset(config: Path, name: str, settings: Mapping[str, Any], tell: Tell) -
     return _Dataset(name, paths, ",".join([*texts, ALL_FURTHER]))
 
 
-def _texts(config: Path, name: str, settings: Mapping[str, Any], left_out: list[str], tell: Tell) -> _Dataset | None:
+def _text_dataset(
+    config: Path, name: str, settings: Mapping[str, Any], left_out: list[str], tell: Tell
+) -> _Dataset | None:
     """Return a data set with one text or a pair of texts per row, or None if none of its tasks can be read."""
     places = [settings["sent_idxs"]] if isinstance(settings["sent_idxs"], int) else settings["sent_idxs"]
     if not isinstance(places, list) or len(places) not in (1, 2) or not all(map(_is_place, places)):
@@ -160,7 +164,7 @@ def _texts(config: Path, name: str, settings: Mapping[str, Any], left_out: list[
     columns = {place: WORDS for place in places}
     for task, task_config in settings["tasks"].items():
         task_config = task_config if isinstance(task_config, dict) else {}
-        kind, place = _OF_TEXTS.get(str(task_config.get("task_type"))), task_config.get("column_idx")
+        kind, place = _TEXT_KINDS.get(str(task_config.get("task_type"))), task_config.get("column_idx")
         if kind is None or not _is_place(place) or place in columns:
             left_out.append(f"{task} ({task_config.get('task_type')})")
         else:
@@ -263,5 +267,5 @@ def _cells(sentence: Sentence, column: FileColumn) -> Sequence[str]:
     if column.name in ("head", "relation"):
         return list(map(str, value.heads)) if column.name == "head" else value.relations
     if column.kind == "tags":
-        return ["_" if tag == _UNLABELLED else tag for tag in value]
+        return ["_" if tag == _UNDERSCORE else tag for tag in value]
     return (iob2_from_spans if column.kind == "spans" else stars_from_spans)(value, len(sentence))

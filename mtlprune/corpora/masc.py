@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.ewt5 import Group, Regrouping
 from mtlprune.corpora.formats import Tell, blocks, decode_lines, files_below
-from mtlprune.corpora.formats.brackets import EMPTY, flat, unescaped
+from mtlprune.corpora.formats.brackets import EMPTY, outermost, unescaped
 from mtlprune.corpora.formats.propbank import parse_skeleton
 from mtlprune.sentence import Sentence, Span
 
@@ -297,7 +297,8 @@ def align_names(
     for sentence_spans in spans_by_sentence:
         sentence_spans.sort(key=lambda span: (span.start, -span.end, order.index(span.label)))
     return [
-        None if number in unknown else flat(sentence_spans) for number, sentence_spans in enumerate(spans_by_sentence)
+        None if number in unknown else outermost(sentence_spans)
+        for number, sentence_spans in enumerate(spans_by_sentence)
     ], wrong
 
 

@@ -137,7 +137,7 @@ class WordError(CorpusError):
         self.problem = problem
 
 
-def tree(heads: Sequence[int], relations: Sequence[str]) -> Dependencies:
+def checked_tree(heads: Sequence[int], relations: Sequence[str]) -> Dependencies:
     """Return checked dependencies, from the 1-based head of each word (0 for a root) and its relation.
 
     Raises WordError at a word without a relation, with a head outside of the sentence, or in a cycle.

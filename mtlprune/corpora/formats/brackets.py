@@ -73,7 +73,7 @@ def drop_root(spans: Sequence[Span], length: int) -> tuple[Span, ...]:
     return tuple(spans)
 
 
-def flat(spans: Sequence[Span]) -> tuple[Span, ...]:
+def outermost(spans: Sequence[Span]) -> tuple[Span, ...]:
     """Return the outermost spans, and of equal spans the first. The spans must be in pre-order."""
     flat_spans: list[Span] = []
     for span in spans:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mtlprune.corpora import CorpusError, formats
-from mtlprune.corpora.formats.brackets import bare_label, drop_root, flat, spans_from_stars
+from mtlprune.corpora.formats.brackets import bare_label, drop_root, outermost, spans_from_stars
 from mtlprune.corpora.formats.conll2012 import read_conll2012
-from mtlprune.corpora.formats.iob2 import respelled, scheme_of, spans_from_tags
+from mtlprune.corpora.formats.iob2 import scheme_of, spans_from_tags, standard_spelling
 from mtlprune.corpora.formats.propbank import read_predicates
 from mtlprune.layers import LAYERS, Layer, LayerError, check_layer
 from mtlprune.sentence import Predicate, Sentence, Span
@@ -95,7 +95,7 @@ class Notation:
             if counts and all(map(_STAR.fullmatch, counts)):
                 self.schemes[name], self._plain[name] = "stars", {}
                 continue
-            self._plain[name], self._notes[name] = plain, _ = respelled(counts)
+            self._plain[name], self._notes[name] = plain, _ = standard_spelling(counts)
             tag_columns = ([plain.get(cell, cell) for cell in cells] for cells in rows(column) if set(cells) != {"_"})
             self.schemes[name] = scheme_of(tag_columns)
 
@@ -107,7 +107,7 @@ class Notation:
         """Return the flat spans of a sentence. If star notation contains nested spans, the outermost spans are
         returned."""
         if self.schemes[name] == "stars":
-            return flat(spans_from_stars(cells))
+            return outermost(spans_from_stars(cells))
         cells = [self._plain[name].get(cell, cell) for cell in cells]
         try:
             return spans_from_tags(cells, self.schemes[name])
@@ -175,7 +175,7 @@ def assemble(
         layers[column.name] = Layer(column.kind, value)
     if "head" in parts and set(parts["head"]) != {"_"}:
         with formats.on_lines(source, rows, "column head", unit):
-            layers["dep"] = formats.tree([_head(*cell) for cell in enumerate(parts["head"])], parts["relation"])
+            layers["dep"] = formats.checked_tree([_head(*cell) for cell in enumerate(parts["head"])], parts["relation"])
     with formats.on_lines(source, rows, unit=unit):
         return Sentence(name, parts[WORD]).with_layers(**layers).validate()
 

@@ -24,7 +24,7 @@ from itertools import groupby
 from pathlib import Path
 
 from mtlprune.corpora import CorpusError, formats
-from mtlprune.corpora.formats.brackets import bare_label, drop_root, flat, spans_from_stars
+from mtlprune.corpora.formats.brackets import bare_label, drop_root, outermost, spans_from_stars
 from mtlprune.sentence import Predicate, Sentence, Span
 
 _BEGIN = re.compile(r"#begin document \((.+)\)(?:; part ([0-9]+))?;?[ \t]*")
@@ -148,7 +148,7 @@ def _sentence(document: Document, id: str, rows: list[_Row], unread_layers: Cont
         con = drop_root([Span(s, e, bare_label(t)) for s, e, t in _spans(path, rows, _PARSE)], len(words))
         parsed = bool(con) or len(words) == 1
     entities = () if "ner" in unread_layers else _spans(path, rows, _NER)
-    ner = flat(entities)
+    ner = outermost(entities)
     document.nested += len(entities) - len(ner)
     document.unparsed += not parsed
     filler = not parsed and set(columns[_POS]) <= {"XX", "VERB"}

@@ -47,7 +47,7 @@ class ConlluBlock(NamedTuple):
         return [row for row in self.rows if row.cells["id"].isdecimal()]
 
 
-def universal(tags: Iterable[str]) -> bool:
+def are_universal(tags: Iterable[str]) -> bool:
     """Return True if all tags are universal tags, which are written to UPOS.
 
     Only SYM and X are not enough, because other tag sets also contain these two.
@@ -93,8 +93,8 @@ def read_conllu(
         problem = "the tags of CoNLL-U come from the column xpos or upos, or from a feature such as Case"
         raise CorpusError(f"{problem}, found {pos!r}; name one of them")
     path = Path(path)
-    keyed = _Keyed(path, _without(unread_layers, misc), repair)
-    commented = _Comments(path, _without(unread_layers, comments))
+    keyed = _MiscLayers(path, _without(unread_layers, misc), repair)
+    commented = _CommentLayers(path, _without(unread_layers, comments))
     other_tags = _OtherTags(path, [c for c in TAGS if keep_other_tags and c != pos and c not in unread_layers])
     tags, trees = "pos" not in unread_layers, "dep" not in unread_layers
     count, tagged = 0, not keep_other_tags or not tags or pos == "upos"
@@ -303,13 +303,13 @@ def _dependencies(path: Path, block: ConlluBlock) -> Dependencies | None:
             problem = f"expected the number of the head (0 for the root) in the column head, found {head[:20]!r}"
             raise formats.malformed(path, line.number, f"{problem}; correct the row")
     with formats.on_lines(path, [row.line for row in words]):
-        return formats.tree([int(head) for head, _ in pairs], [relation for _, relation in pairs])
+        return formats.checked_tree([int(head) for head, _ in pairs], [relation for _, relation in pairs])
 
 
 # -- Comments ----------------------------------------------------------------------------------------------------------
 
 
-class _Comments:
+class _CommentLayers:
     """Reads layers of whole sentences from comments."""
 
     DOCUMENT = "meta::"
@@ -487,7 +487,7 @@ class _OtherTags:
             )
 
 
-class _Keyed:
+class _MiscLayers:
     """Reads layers of tags and spans from MISC. The notation of spans is inferred from the whole file first."""
 
     def __init__(self, path: Path, misc: Mapping[str, FileColumn], repair: bool) -> None:

@@ -10,7 +10,7 @@ from glob import has_magic
 from pathlib import Path
 from typing import Any
 
-from mtlprune.corpora import CorpusError, answers, formats
+from mtlprune.corpora import CorpusError, formats, is_reachable
 from mtlprune.corpora.formats.columns import (
     SKIP,
     WORD,
@@ -20,7 +20,7 @@ from mtlprune.corpora.formats.columns import (
     mark_unread_columns,
     parse_columns,
 )
-from mtlprune.corpora.formats.rows import of_rows, parse_row_columns, row_sentence
+from mtlprune.corpora.formats.rows import describes_texts, parse_row_columns, row_sentence
 from mtlprune.errors import MtlpruneError, out_of_memory
 from mtlprune.io.files import read_json, read_yaml
 from mtlprune.sentence import Sentence
@@ -81,7 +81,7 @@ def read_dataset(
             sentences: list[Sentence] = []
             for name in names:
                 table = tables[name]
-                if of_rows(columns):
+                if describes_texts(columns):
                     sentences += _whole_rows(f"{source}, split {name}", name, table, columns or "", skip, unread_layers)
                     continue
                 columns_read = _choose(source, table.column_names, columns)
@@ -156,7 +156,7 @@ def _tables(source: str, cache: str) -> dict[str, Any]:
         options = {"path": source, "cache_dir": cache}
     else:
         # Without this check, the library would retry for a long time before it reports that the hub is unreachable.
-        if not constants.HF_HUB_OFFLINE and not answers(constants.ENDPOINT):
+        if not constants.HF_HUB_OFFLINE and not is_reachable(constants.ENDPOINT):
             hub = f"the hub ({constants.ENDPOINT}) cannot be reached; check the path, or connect to the hub"
             raise CorpusError(f"{source}: expected a folder or file, found none, and {hub}")
         name, subset, revision = re.fullmatch(r"([^:@]*)(?::([^@]*))?(?:@(.*))?", source).groups()  # type: ignore[union-attr]

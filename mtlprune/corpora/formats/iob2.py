@@ -42,7 +42,7 @@ _SPELLINGS = {
 """Spelling of a tag → pattern. A tag has the first spelling that matches."""
 
 
-def respelled(counts: Mapping[str, int]) -> tuple[dict[str, str], str]:
+def standard_spelling(counts: Mapping[str, int]) -> tuple[dict[str, str], str]:
     """Return the standard spelling of tags that are not spelled PREFIX-TYPE or O.
 
     The majority decides which spelling a column has. At least one tag in this spelling must have the prefix B or I,

@@ -25,7 +25,7 @@ _FORM = (
 )
 
 
-def of_rows(columns: str | None) -> bool:
+def describes_texts(columns: str | None) -> bool:
     """Return True if ``--columns`` describes a table of texts, and not a file with one word per line."""
     return f"={WORDS}" in (columns or "").replace(" ", "")
 
