@@ -1,9 +1,9 @@
-"""Download BLiMP, verify it, lay out its 67 files of minimal pairs.
+"""Download BLiMP, verify it, and write its 67 files of minimal pairs into a folder.
 
     python data_scripts/blimp.py --out data/blimp [--sources blimp_data.tar.gz]
 
-The commit is pinned, and the files taken from it are verified by their git tree id. The corpus is CC BY 4.0; README.md
-says whom to cite.
+The commit is pinned, and the files from its archive are verified by their git tree id. The corpus has the licence CC BY
+4.0. README.md lists the publications to cite.
 """
 
 import argparse
@@ -22,11 +22,11 @@ ARCHIVES = "https://codeload.github.com"
 COMMIT = "3e56b06fcabca9b30822fc66435fca6b1aa40bb1"
 ARCHIVE = f"alexwarstadt/blimp/tar.gz/{COMMIT}"
 TREE = "f63942d412768f832745906a6ed9abb7bd5619ec"
-"""git tree id of the folder data, which holds the 67 files and nothing else."""
+"""The git tree id of the folder data, which contains only the 67 files."""
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the script; the exit code is 2 after a message in words."""
+    """Run the script, and return its exit code, which is 2 after an error message."""
     options = _parse(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     out: Path = options.out

@@ -1,9 +1,10 @@
-"""Download the three sources of EWT5, verify them, join them, store the corpus.
+"""Download the three sources of EWT5, verify them, join them, and store the corpus.
 
     python data_scripts/ewt5.py --out data/ewt5 [--downloads data/downloads/ewt5]
 
-Everything is pinned: files by SHA-256 or git blob id, what is taken from the PropBank archive by its git tree id.
-What is already downloaded and verified is not fetched again. The corpus is CC BY-SA 4.0; README.md says whom to cite.
+All sources are pinned: files by SHA-256 or git blob id, and the files from the PropBank archive by their git tree id.
+Files that were downloaded and verified before are not downloaded again. The corpus has the licence CC BY-SA 4.0.
+README.md lists the publications to cite.
 """
 
 import argparse
@@ -28,7 +29,7 @@ UNER_EARLY = "UniversalNER/UNER_English-EWT/0c7ce0debb13a7d304da656f16309397e8ff
 
 
 class Pin(NamedTuple):
-    """A file of the downloads folder, where it comes from, and what it must be."""
+    """A file in the downloads folder, its repository and version, and its expected checksums."""
 
     name: str
     repository: str
@@ -44,7 +45,7 @@ FILES = (
     Pin("uner/en_ewt-ud-test.iob2", UNER, "821ad826d5f503ac03b4edc3fbc2174f21fbb005ec25863caf2051c434616d6e"),
 )
 UNER_TRAIN = {
-    # of the release only the git blob id is known
+    # Only the git blob id of the file in the release is known.
     "release": Pin("uner/en_ewt-ud-train.iob2", UNER, git_blob="b2423d72f37f2226e56cbe750da76f820e6c36a9"),
     "early": Pin(
         "uner/en_ewt-ud-train.iob2", UNER_EARLY, "2d986b063bb92df99540e37de34b1415eb2a22958b86de3e4698ec3be05e339f"
@@ -54,12 +55,13 @@ PROPBANK = f"propbank-release-{PROPBANK_COMMIT}"
 PROPBANK_ARCHIVE = f"propbank/propbank-release/tar.gz/{PROPBANK_COMMIT}"
 PROPBANK_FOLDER = "data/google/ewt"
 SKELETON = ".gold_skel"
-# git tree id of the 1,145 skeletons alone; the tree of the repository (f5d784f0...) counts the *.prop beside them too
+# The git tree id of only the 1,145 skeletons. It differs from the tree id in the repository (f5d784f0...), where *.prop
+# files are in the same folders.
 SKELETON_TREE = "94b8c0f05a5b2a42b79e4c5e2432b3d72a6fabb2"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the script; the exit code is 2 after a message in words."""
+    """Run the script, and return its exit code, which is 2 after an error message."""
     options = _parse(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     try:
@@ -92,10 +94,10 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def download(folder: Path, uner_train: str = "release", raw: str = RAW, archives: str = ARCHIVES) -> None:
-    """Bring every source into ``folder``, verified; what is there already stays.
+    """Download all sources into ``folder`` and verify them, except those that are already there.
 
     Raises:
-        CorpusError: a download failed or is not what was pinned; nothing of it is kept.
+        CorpusError: a download failed or differs from the pinned source; nothing of it is kept.
     """
     for pin in (*FILES, UNER_TRAIN[uner_train]):
         out = folder / pin.name

@@ -1,9 +1,10 @@
-"""Download the two sources of MASC, verify them, join them, store the corpus.
+"""Download the two sources of MASC, verify them, join them, and store the corpus.
 
     python data_scripts/masc.py --out data/masc [--downloads data/downloads/masc]
 
-Both commits are pinned, and what is taken from their archives is verified by its git tree ids. What is already
-downloaded and verified is not fetched again. The corpus is CC BY-SA 4.0; README.md says whom to cite.
+Both commits are pinned, and the files from their archives are verified by git tree ids. Files that were downloaded and
+verified before are not downloaded again. The corpus has the licence CC BY-SA 4.0. README.md lists the publications to
+cite.
 """
 
 import argparse
@@ -36,11 +37,11 @@ TREES = {
         f"propbank-release-{PROPBANK_COMMIT}/data/oanc/masc": "7f1694b28c635621c5e835649b2fac6f6b1a47a1",
     },
 }
-"""Archive → its folders → the git tree id of the files of our documents in them."""
+"""Archive → folder in the archive → git tree id of the files of our documents in the folder."""
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the script; the exit code is 2 after a message in words."""
+    """Run the script, and return its exit code, which is 2 after an error message."""
     options = _parse(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     try:
@@ -65,10 +66,10 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def download(folder: Path, archives: str = ARCHIVES) -> None:
-    """Bring the files of our documents into ``folder``, verified; what is there already stays.
+    """Download the files of our documents into ``folder`` and verify them, except those that are already there.
 
     Raises:
-        CorpusError: a download failed or is not what was pinned; nothing of it is kept.
+        CorpusError: a download failed or differs from the pinned source; nothing of it is kept.
     """
     for address, trees in TREES.items():
         missing = {inside: tree for inside, tree in trees.items() if not _is_there(folder / Path(inside).name, tree)}
@@ -85,7 +86,7 @@ def download(folder: Path, archives: str = ARCHIVES) -> None:
 
 
 def _is_there(target: Path, tree: str) -> bool:
-    """True where the files lie. Raises CorpusError where others do."""
+    """Return True if a folder contains the expected files. Raises CorpusError if it contains others."""
     if not target.exists():
         return False
     if (actual := git_tree_id(target)) != tree:
@@ -94,8 +95,11 @@ def _is_there(target: Path, tree: str) -> bool:
 
 
 def wanted() -> tuple[str, ...]:
-    """How the names of the files of our documents end: those of the Wall Street Journal, whose text is the LDC's, and
-    some without trees lie beside them."""
+    """Return the ends of the paths of all files that belong to our documents.
+
+    The archives also contain documents of the Wall Street Journal, whose text belongs to the LDC, and documents without
+    trees.
+    """
     endings = (".mrg", ".mrg.txt", ".ascii-1-NEW.mrg", ".txt", "-NE.xml", ".gold_skel")
     names = [document.name for document in documents()]
     names += [name.replace("-ms98", "-UTF16-ms98") for name in names if name.startswith("sw")]

@@ -1,20 +1,21 @@
-"""Build OntoNotes 5 from your licensed copy; nothing is downloaded, for the LDC allows no passing on.
+"""Build OntoNotes 5 from your licensed copy. Nothing is downloaded, because the LDC does not permit redistribution.
 
     python data_scripts/ontonotes5.py FOLDER --out data/ontonotes5 [--dep PATH | --converter JAR]
 
 1. Get OntoNotes Release 5.0 (LDC2013T19, free of charge from https://catalog.ldc.upenn.edu/LDC2013T19) and unpack it.
 2. Get the CoNLL-2012 files: either v4 with its scripts (https://conll.cemantix.org/2012/data.html) or v12
-   (conll-formatted-ontonotes-5.0, https://cemantix.org/data/ontonotes.html). Both come without words.
-3. Put the words in with the distribution's own script (Python 2):
+   (conll-formatted-ontonotes-5.0, https://cemantix.org/data/ontonotes.html). Neither contains words.
+3. Insert the words with the script of the distribution (Python 2):
        bash skeleton2conll.sh -D .../ontonotes-release-5.0/data/files/data .../conll-2012
-   Every *_gold_skel becomes a *_gold_conll beside it. FOLDER is the folder above train, development and test.
-4. So that documents without NER or SRL annotation are known for what they are, put (or link the files of) the release's
-   annotations folder below FOLDER: their *.name and *.prop files decide. Without them a document whose column is empty
-   throughout counts as not annotated.
-5. Dependencies: the published results use the Stanford Parser 3.3.0 (2013-11-12,
-   https://nlp.stanford.edu/software/stanford-parser-full-2013-11-12.zip): unpack it and name its jar with --converter
-   (needs Java; JAVA_TOOL_OPTIONS=-Xmx4g gives it more memory). Or convert the trees yourself and name the CoNLL-X or
-   CoNLL-U files with --dep.
+   The script writes a *_gold_conll next to each *_gold_skel. FOLDER is the folder that contains train, development and
+   test.
+4. Copy or link the annotations folder of the release below FOLDER. Its *.name and *.prop files tell which documents
+   have NER and SRL annotation. Without these files, a document whose column is empty throughout counts as not
+   annotated.
+5. For dependencies, the published results use the Stanford Parser 3.3.0 (2013-11-12,
+   https://nlp.stanford.edu/software/stanford-parser-full-2013-11-12.zip). Unpack the parser, and give its jar to
+   --converter (which needs Java; JAVA_TOOL_OPTIONS=-Xmx4g gives it more memory). Or convert the trees yourself, and
+   give the CoNLL-X or CoNLL-U files to --dep.
 """
 
 import argparse
@@ -26,7 +27,7 @@ from mtlprune.errors import MtlpruneError
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the script; the exit code is 2 after a message in words."""
+    """Run the script, and return its exit code, which is 2 after an error message."""
     options = _parse(arguments)
     try:
         dep = options.dep or options.converter

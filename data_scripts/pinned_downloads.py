@@ -1,4 +1,4 @@
-"""Pinned downloads: fetched or unpacked beside, verified, renamed."""
+"""Download pinned files and folders. Each is written under a temporary name, verified, and then renamed."""
 
 import hashlib
 import http.client
@@ -19,19 +19,19 @@ _CHUNK = 1 << 20  # bytes
 
 
 def fetch(url: str, out: Path, sha256: str | None, *, git_blob: str | None = None, timeout: float = 60.0) -> Path:
-    """Download ``url`` to ``out``, or keep ``out`` where it is already the expected file.
+    """Download ``url`` to ``out`` and return ``out``, or keep ``out`` if it is already the expected file.
 
     Args:
-        url: http or https.
-        out: the file to write; missing folders above it are made. It appears only when complete and verified.
-        sha256: expected checksum in hexadecimal; ``None`` where only ``git_blob`` is known, or where the caller
-            verifies what is inside (then an existing ``out`` is downloaded again).
-        git_blob: expected git blob id, as ``git hash-object FILE`` prints it.
-        timeout: seconds without a byte after which the server counts as silent.
+        url: an address with http or https.
+        out: the file to write; missing parent folders are made. The file exists only when it is complete and verified.
+        sha256: the expected SHA-256 in hexadecimal. None if only ``git_blob`` is known, or if the caller verifies the
+            content (an existing ``out`` is then downloaded again).
+        git_blob: the expected git blob id, as ``git hash-object FILE`` prints it.
+        timeout: how many seconds the server may send nothing.
 
     Raises:
-        CorpusError: not http(s), host not reached, HTTP error, download cut off, or another checksum than expected.
-            Nothing new is left on the disk then.
+        CorpusError: the address is not http(s), the host cannot be reached, the server reports an error, the download
+            is incomplete, or a checksum is wrong. No new file is left then.
     """
     if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
         raise CorpusError(f"{url}: expected an address that starts with http:// or https://")
@@ -52,7 +52,7 @@ def fetch(url: str, out: Path, sha256: str | None, *, git_blob: str | None = Non
 
 
 def _stream(url: str, part: Path, timeout: float) -> None:
-    """Write the body of ``url`` to ``part``; every failure of the network becomes one sentence."""
+    """Write the response of ``url`` to ``part``. Raises CorpusError for every network error."""
     received, expected = 0, None
     request = urllib.request.Request(url, headers={"User-Agent": "mtlprune", "Accept-Encoding": "identity"})
     try:
@@ -86,7 +86,7 @@ def _cut_off(url: str, received: int, expected: int | None, why: str = "") -> Co
 
 
 def _mismatch(path: Path, sha256: str | None, git_blob: str | None) -> str | None:
-    """What is wrong with the checksums of ``path``, or None."""
+    """Return what is wrong with the checksums of ``path``, or None."""
     if sha256 is not None and (found := file_sha256(path)) != sha256.lower():
         return f"expected sha256 {sha256}, found {found} ({path.stat().st_size:,} bytes)"
     if git_blob is not None and (found := git_blob_id(path)) != git_blob.lower():
@@ -95,23 +95,23 @@ def _mismatch(path: Path, sha256: str | None, git_blob: str | None) -> str | Non
 
 
 def git_blob_id(path: Path) -> str:
-    """What ``git hash-object`` prints: SHA-1 over ``blob SIZE``, a zero byte and the content."""
+    """Return the git blob id of a file: the SHA-1 of ``blob SIZE``, a zero byte and the content."""
     content = path.read_bytes()
     return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
 
 
 def git_tree_id(folder: Path) -> str:
-    """The git tree id of a folder of plain files (mode 100644); empty folders do not count, as in git."""
+    """Return the git tree id of a folder of plain files (mode 100644). As in git, empty folders do not count."""
     return _tree_digest(folder).hex()
 
 
 def _tree_digest(folder: Path) -> bytes:
-    entries: list[tuple[bytes, bytes]] = []  # sort key, entry
+    entries: list[tuple[bytes, bytes]] = []  # (sort key, entry)
     for path in folder.iterdir():
         name = path.name.encode()
         if path.is_dir():
             if any(inner.is_file() for inner in path.rglob("*")):
-                # git sorts a folder as if its name ended in a slash
+                # Git sorts a folder as if its name ended in a slash.
                 entries.append((name + b"/", b"40000 " + name + b"\0" + _tree_digest(path)))
         else:
             entries.append((name, b"100644 " + name + b"\0" + bytes.fromhex(git_blob_id(path))))
@@ -120,12 +120,13 @@ def _tree_digest(folder: Path) -> bytes:
 
 
 def fetch_tree(url: str, out: Path, only: str, suffix: str, tree: str) -> Path:
-    """Download the archive at ``url`` and take a folder of it, as :func:`extract_tree` does; the archive is not kept.
+    """Download an archive, extract one of its folders as :func:`extract_tree` does, and return the folder ``out``.
 
-    Archives are made on demand, so that only what is inside can be verified.
+    The archive is removed afterwards. Its checksum cannot be pinned, because servers make archives on demand, so the
+    extracted files are verified instead.
 
     Raises:
-        CorpusError: as of :func:`fetch` and :func:`extract_tree`.
+        CorpusError: for the reasons given in :func:`fetch` and :func:`extract_tree`.
     """
     archive = out.with_name(f".{out.name}.tar.gz")
     try:
@@ -135,16 +136,19 @@ def fetch_tree(url: str, out: Path, only: str, suffix: str, tree: str) -> Path:
 
 
 def extract_tree(archive: Path, out: Path, only: str, suffix: str | tuple[str, ...], tree: str) -> Path:
-    """Make ``out`` of the files below the folder ``only`` of an archive whose names end in ``suffix`` (one of several).
+    """Extract the files of one folder of an archive into ``out``, and return ``out``.
 
-    It takes the place of what is there only when it is complete and verified.
+    An existing ``out`` is replaced only when the new folder is complete and verified.
 
     Args:
-        tree: expected git tree id of the files.
+        archive: a tar archive.
+        only: the folder in the archive.
+        suffix: the end, or one of several ends, of the paths of the files to extract.
+        tree: the expected git tree id of these files.
 
     Raises:
-        CorpusError: no archive, or a damaged one; one of the files is a link, a device or a pipe or would lie outside
-            the folder; no such files, or others than expected.
+        CorpusError: the archive is missing or damaged; it contains no such files, or not the expected ones; or one of
+            them is a link, a device or a pipe, or would be written outside of the folder.
     """
     prefix = only.rstrip("/") + "/"
     try:
@@ -158,7 +162,7 @@ def extract_tree(archive: Path, out: Path, only: str, suffix: str | tuple[str, .
                     what = "a link, a device or a pipe, expected files and folders"
                     raise CorpusError(f"{archive}: refused: {member.name!r} is {what}; nothing was unpacked")
                 member.name = member.name.removeprefix(prefix)
-            tar.extractall(beside, members=found, filter="data")  # which refuses names that lead out
+            tar.extractall(beside, members=found, filter="data")  # the filter refuses paths outside of the folder
             if (mine := git_tree_id(beside)) != tree:
                 raise CorpusError(
                     f"{archive}: expected the files of git tree {tree}, found {mine}; nothing of it was kept. This is "

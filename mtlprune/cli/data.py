@@ -91,13 +91,13 @@ def remarks(corpus: Corpus, splits: Splits) -> list[str]:
     Args:
         splits: the sentences of the corpus by split.
     """
-    from mtlprune.corpora.build import remarks as oddities
+    from mtlprune.corpora.build import find_oddities
     from mtlprune.evaluation.scores import foreign_punctuation
 
     brackets = [layer for layer, kind in corpus.layers.items() if kind_of(kind) == "brackets"]
     split = "test" if "test" in corpus.splits else corpus.splits[-1]
     lines = (foreign_punctuation(corpus[split], layer) for layer in brackets)
-    return [*oddities(splits), *(f"{split}, {line}" for line in lines if line)]
+    return [*find_oddities(splits), *(f"{split}, {line}" for line in lines if line)]
 
 
 # -- build -------------------------------------------------------------------------------------------------------------
@@ -246,14 +246,14 @@ def _kind(files: list[str], options: dict[str, Any]) -> tuple[str, list[str]]:
     Raises:
         CorpusError: there is no file from which the format can be detected, or the files contradict --split or --seed.
     """
-    from mtlprune.corpora.build import by_split
+    from mtlprune.corpora.build import files_by_split
     from mtlprune.corpora.formats.guess import guess_format
-    from mtlprune.corpora.formats.rows import of_rows
+    from mtlprune.corpora.formats.rows import describes_texts
 
     kind = files.pop(0) if files and files[0] in _TAKES and not Path(files[0]).exists() else None
     has_own_splits = kind in _BUILDERS or kind == "hf" or {"train", "dev", "test"} & options.keys()
     if files and not has_own_splits and (kind or guess_format(_first(files[0]))) not in ("merge", "hf"):
-        splits, unplaced = by_split(files)
+        splits, unplaced = files_by_split(files)
         if splits and (chance := {"split", "seed"} & options.keys()):
             problem = f"the names of the files already decide which of them are {', '.join(splits)}"
             raise CorpusError(f"--{min(chance)}: {problem}; leave the option out, or name one file")
@@ -272,7 +272,7 @@ def _kind(files: list[str], options: dict[str, Any]) -> tuple[str, list[str]]:
         )
     first = _first(paths_named[0])
     kind = guess_format(first)
-    if of_rows(options.get("columns")) and kind != "merge":
+    if describes_texts(options.get("columns")) and kind != "merge":
         kind = "hf" if kind in ("hf", "jsonl") else "table"
     kind = kind if "columns" not in options or "columns" in _TAKES[kind] else "columns"
     read = f"read as {kind}; to choose another format, name it before the files"
@@ -282,14 +282,14 @@ def _kind(files: list[str], options: dict[str, Any]) -> tuple[str, list[str]]:
 
 def _first(name: str) -> Path:
     """Return a folder, or the first file that a pattern matches."""
-    from mtlprune.corpora.build import expand
+    from mtlprune.corpora.build import expand_paths
 
-    return Path(name) if Path(name).is_dir() else expand([name])[0]
+    return Path(name) if Path(name).is_dir() else expand_paths([name])[0]
 
 
 def _read(kind: str, files: Sequence[str], options: Mapping[str, Any]) -> Built:
     """Read files of a format. Raises CorpusError, which for an unreadable sentence mentions --skip-bad."""
-    from mtlprune.corpora.build import SHARES, LeftOut, cut, read_files, with_own_ids
+    from mtlprune.corpora.build import SHARES, LeftOut, read_files, split_at_random, with_unique_ids
     from mtlprune.corpora.formats.hub import read_dataset
 
     layers_left_out = [name.strip() for name in options.get("leave_out", "").split(",") if name.strip()]
@@ -307,9 +307,9 @@ def _read(kind: str, files: Sequence[str], options: Mapping[str, Any]) -> Built:
         record["left_out"] = left.account(sum(map(len, splits.values())), print_to_stderr)
         record["sources"] = {source: source_digest(Path(source)) if Path(source).exists() else "hub"}
         if len(splits) == 1 and not any(paths_by_split.values()):
-            splits = cut(next(iter(splits.values())), share, seed, source)
+            splits = split_at_random(next(iter(splits.values())), share, seed, source)
             record["sources"]["split"] = f"{share}, seed {seed}"
-        return with_own_ids(splits, print_to_stderr), record
+        return with_unique_ids(splits, print_to_stderr), record
     except UnreadableSentence as error:
         advice = (
             "--skip-bad does not help, because the next sentence cannot be found"

@@ -279,11 +279,11 @@ def _writer(
     from mtlprune.cli.display import print_sentence
     from mtlprune.cli.terminal import PlainConsole
     from mtlprune.corpora.export import format_conllu
-    from mtlprune.corpora.formats.conllu import COLUMNS, universal
+    from mtlprune.corpora.formats.conllu import COLUMNS, are_universal
     from mtlprune.corpora.formats.jsonl import to_json
     from mtlprune.io.files import replacing
 
-    in_upos = universal(folder.read_vocabularies().get("pos", {}).get("tags", ()))
+    in_upos = are_universal(folder.read_vocabularies().get("pos", {}).get("tags", ()))
     page = console()
     stream: TextIO = sys.stdout
     if out is not None:

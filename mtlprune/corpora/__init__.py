@@ -1,18 +1,24 @@
-"""Files to sentences and back: strict readers, builders of joined corpora, the store, and export."""
+"""Corpora: readers of annotated files, builders that join them, the store on disk, and export."""
 
 from mtlprune.errors import MtlpruneError
 
 
 class CorpusError(MtlpruneError):
-    """A corpus file is not what was expected; the message says where, what was expected, what was found, what to do."""
+    """Raised where a corpus file or folder is not as expected.
+
+    The message names the place, what was expected, what was found, and what to do.
+    """
 
 
 _SECONDS = 0.9
-"""Seconds that a host has to answer."""
+"""How many seconds a host has to accept a connection."""
 
 
-def answers(url: str) -> bool:
-    """True where a host answers within a second, the search for its name included; behind a proxy, where that does."""
+def is_reachable(url: str) -> bool:
+    """Return whether the host of an address accepts a connection within 0.9 seconds, including the lookup of its name.
+
+    Where the environment sets a proxy for the address, the proxy is tested instead of the host.
+    """
     import contextlib
     import socket
     import threading
@@ -27,12 +33,13 @@ def answers(url: str) -> bool:
     connected: list[bool] = []
 
     def connect() -> None:
-        with contextlib.suppress(OSError, ValueError):  # the latter for a port that is no number
+        with contextlib.suppress(OSError, ValueError):  # ValueError: the port is not a number
             port = host.port or (80 if host.scheme == "http" else 443)
             socket.create_connection((host.hostname or "", port), timeout=_SECONDS).close()
             connected.append(True)
 
-    attempt = threading.Thread(target=connect, daemon=True)  # the search for a name knows no limit of time
+    # The lookup of a host's name accepts no timeout, so it runs in a thread that we stop waiting for.
+    attempt = threading.Thread(target=connect, daemon=True)
     attempt.start()
     attempt.join(_SECONDS)
     return bool(connected)

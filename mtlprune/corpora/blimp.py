@@ -1,4 +1,6 @@
-"""BLiMP: minimal pairs of an acceptable and an unacceptable sentence (Warstadt et al. 2020).
+"""Read BLiMP: minimal pairs of an acceptable and an unacceptable sentence (Warstadt et al. 2020).
+
+``analyze syntax`` and the pretraining setting ``watch.pairs`` use these pairs. Example:
 
 for paradigm in read_blimp(Path("data/blimp")):
     paradigm.name, paradigm.phenomenon, paradigm.pairs[0].good
@@ -14,11 +16,14 @@ from mtlprune.io.files import parse_json_line
 
 SUFFIX = ".jsonl"
 _MERGED = {"s-selection": "argument_structure"}
-"""The paper counts twelve phenomena; the files name a thirteenth that its tables hold within another."""
+"""Phenomenon in the files → phenomenon in the paper.
+
+The paper has twelve phenomena; the files name a thirteenth, which the tables of the paper count as part of another.
+"""
 
 
 class MinimalPair(NamedTuple):
-    """Two sentences as text, of which a speaker accepts the first."""
+    """Two sentences as text: speakers accept the first, and reject the second."""
 
     good: str
     bad: str
@@ -26,7 +31,7 @@ class MinimalPair(NamedTuple):
 
 @dataclass(frozen=True)
 class Paradigm:
-    """Pairs made by one template. ``phenomenon``: one of the paper's twelve."""
+    """Pairs made from one template; ``phenomenon`` is one of the twelve phenomena of the paper."""
 
     name: str
     phenomenon: str
@@ -34,14 +39,14 @@ class Paradigm:
 
 
 def read_blimp(folder: Path, pairs: int | None = None) -> list[Paradigm]:
-    """Read all paradigms of a folder, sorted by file name.
+    """Read all paradigms in a folder, sorted by file name.
 
     Args:
-        folder: with one ``*.jsonl`` file a paradigm, or with a folder ``data`` that holds them.
-        pairs: the first so many of each paradigm; None for all.
+        folder: contains one file ``*.jsonl`` per paradigm, or a folder ``data`` with these files.
+        pairs: how many pairs to read per paradigm, from the start of the file; None for all.
 
     Raises:
-        CorpusError: no such file, or a line that is no pair.
+        CorpusError: the folder has no such file, or a line is not a minimal pair.
     """
     inner = folder / "data"
     place = inner if inner.is_dir() else folder

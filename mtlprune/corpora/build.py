@@ -1,4 +1,4 @@
-"""Corpora of anyone's files: which files, which split, ids that differ; and several corpora as one."""
+"""Build corpora from users' files, with splits and unique ids, and merge several corpora into one."""
 
 import random
 import re
@@ -10,19 +10,23 @@ from pathlib import Path
 from typing import Any
 
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.formats import Skip, files_below, whole_number
+from mtlprune.corpora.formats import Skip, Tell, files_below, whole_number
 from mtlprune.corpora.tables import LABELS, source_digest
 from mtlprune.errors import MtlpruneError, plural
 from mtlprune.layers import OF_SENTENCES, Layer, in_order, kind_of
 from mtlprune.sentence import Sentence, declared
 
 Splits = dict[str, Sequence[Sentence]]
-Tell = Callable[[str], None]
+"""Name of a split → its sentences."""
 SHARES = "80/10/10"
+"""Default percentages of train, dev and test in a random split."""
 
 
-class UnreadLayers:
-    """Layers that are not to be read, for readers to ask ``name in unread``; those they ask for are remembered."""
+class _UnreadLayers:
+    """The names of layers that readers shall skip, for use as ``name in unread_layers``.
+
+    ``requested`` collects every name that a reader has looked up, that is, every layer that the files could have.
+    """
 
     def __init__(self, names: Iterable[str]) -> None:
         self.names, self.requested = tuple(dict.fromkeys(names)), set[str]()
@@ -33,16 +37,23 @@ class UnreadLayers:
 
 
 class LeftOut:
-    """Layers and sentences that are left out of a corpus, counted, with their reasons.
+    """Records which layers and sentences are left out of a corpus, and why.
 
-    ``max_percent`` is the share of the sentences that may be left out. With None, the first one that cannot be read
-    raises its error.
+    Args:
+        layers: names of the layers to leave out.
+        max_percent: the share of the sentences that may be left out, in percent. If None, the first sentence that
+            cannot be read raises its error.
+
+    Attributes:
+        skip: the callback for readers that receives the error of an unreadable sentence, or None.
+        count: the number of sentences that were left out.
+        reasons: the first ten errors.
     """
 
     REASONS = 10
 
     def __init__(self, layers: Iterable[str] = (), max_percent: float | None = None) -> None:
-        self.unread_layers, self.max_percent = UnreadLayers(layers), max_percent
+        self.unread_layers, self.max_percent = _UnreadLayers(layers), max_percent
         self.skip: Skip | None = None if max_percent is None else self._skip
         self.count, self.reasons = 0, list[str]()
 
@@ -52,8 +63,15 @@ class LeftOut:
             self.reasons.append(str(error))
 
     def account(self, read: int, tell: Tell) -> dict[str, Any]:
-        """Return the entry of corpus.json where ``read`` sentences were read; tell which sentences are left out. Raises
-        CorpusError: they are too many, or a layer is none that the files could have."""
+        """Report the sentences that were left out, and return the entry ``left_out`` of ``corpus.json``.
+
+        Args:
+            read: the number of sentences that were read.
+            tell: receives the lines of the report.
+
+        Raises:
+            CorpusError: too many sentences are left out, or no reader looked up one of the layers to leave out.
+        """
         if wrong := [name for name in self.unread_layers.names if name not in self.unread_layers.requested]:
             layers_read = ", ".join(in_order(self.unread_layers.requested)) or "none"
             raise CorpusError(
@@ -86,18 +104,24 @@ def read_files(
     shares: str = SHARES,
     seed: int = 1,
 ) -> tuple[Splits, dict[str, Any]]:
-    """Read every file with ``read``.
+    """Read the files of a corpus with ``read``, and split them at random unless each split has its own files.
 
     Args:
-        unsplit_paths: paths, folders or patterns, to be split by chance.
-        paths_by_split: split → its own.
+        unsplit_paths: paths, folders or patterns of files that are split at random.
+        paths_by_split: name of a split → paths, folders or patterns of its files. Give either these or
+            ``unsplit_paths``.
+        read: the reader of one file.
+        tell: receives what was left out or renamed.
+        left_out: collects unreadable sentences.
+        shares: percentages of a random split.
+        seed: of a random split.
 
     Returns:
-        the sentences of each split, with ids that differ; and what corpus.json says of the files: ``sources``, the
-        SHA-256 of each, and ``left_out``.
+        the sentences of each split with unique ids, and the entries ``sources`` (the SHA-256 of each file) and
+        ``left_out`` of ``corpus.json``.
 
     Raises:
-        CorpusError: no files, or none of a split; what ``read`` raises.
+        CorpusError: files are missing, a split is empty, a layer has two kinds, or ``read`` raises the error.
     """
     paths_by_split = {split: names for split, names in paths_by_split.items() if names}
     if unsplit_paths and paths_by_split:
@@ -110,9 +134,9 @@ def read_files(
         raise CorpusError(
             "expected files, found none; name files with --train, --dev and --test, or one file that is split at random"
         )
-    paths = {split: expand(names) for split, names in (paths_by_split or {"all": unsplit_paths}).items()}
+    paths = {split: expand_paths(names) for split, names in (paths_by_split or {"all": unsplit_paths}).items()}
     if unsplit_paths:
-        percents(shares)
+        _percents(shares)
     kinds: dict[str, tuple[str, Path]] = {}
 
     def sentences_of(path: Path) -> Iterator[Sentence]:
@@ -133,13 +157,16 @@ def read_files(
             raise CorpusError(f"{', '.join(map(str, paths[split]))}: expected sentences, found none; check the file")
     digests = {str(path): source_digest(path) for group in paths.values() for path in group}
     if unsplit_paths:
-        splits = cut(splits["all"], shares, seed, ", ".join(unsplit_paths))
+        splits = split_at_random(splits["all"], shares, seed, ", ".join(unsplit_paths))
         digests["split"] = f"{shares}, seed {seed}"
-    return with_own_ids(splits, tell), {"sources": digests, "left_out": account}
+    return with_unique_ids(splits, tell), {"sources": digests, "left_out": account}
 
 
-def expand(names: Sequence[str]) -> list[Path]:
-    """The files that paths, folders and patterns stand for, sorted within each. Raises CorpusError where none does."""
+def expand_paths(names: Sequence[str]) -> list[Path]:
+    """Return the files that paths, folders and patterns name, sorted within each name, without repetitions.
+
+    Raises CorpusError if a name matches no file.
+    """
     expanded: dict[Path, None] = {}
     for name in names:
         path = Path(name)
@@ -165,12 +192,19 @@ _SPLIT = re.compile(
 )
 
 
-def by_split(names: Sequence[str]) -> tuple[dict[str, list[str]], list[Path]]:
-    """Return the files whose names say which split they are, as those of treebanks do: split → files; and files of
-    another suffix, such as a README. Of less than two splits, nothing. Raises CorpusError: a file says none."""
+def files_by_split(names: Sequence[str]) -> tuple[dict[str, list[str]], list[Path]]:
+    """Assign files to splits by the names of the files and of their folders, such as ``de_gsd-ud-dev.conllu``.
+
+    Returns:
+        name of the split → its files, and the files that were left out because of another suffix, such as a README.
+        Both are empty if fewer than two splits are found.
+
+    Raises:
+        CorpusError: the name of a file with the right suffix contains no split.
+    """
     splits: dict[str, list[Path]] = {"train": [], "dev": [], "test": [], "": []}
     for name in names:
-        for path in expand([name]):
+        for path in expand_paths([name]):
             components = path.relative_to(name).parts if Path(name).is_dir() else (path.name,)
             marks = (_SPLIT.search(part.lower()) for part in reversed(components))
             splits[next((str(mark.lastgroup) for mark in marks if mark), "")].append(path)
@@ -191,11 +225,12 @@ def by_split(names: Sequence[str]) -> tuple[dict[str, list[str]], list[Path]]:
 
 
 def _form(path: Path) -> str:
+    """Return the suffix of a path, or nothing if the suffix is the name of a split, as in ``eng.train``."""
     return "" if _SPLIT.search(path.suffix.lower()) else path.suffix
 
 
-def percents(shares: str) -> list[int]:
-    """The percents of train, dev and test in ``80/10/10``. Raises CorpusError."""
+def _percents(shares: str) -> list[int]:
+    """Return the percentages of train, dev and test in text such as ``80/10/10``. Raises CorpusError."""
     percent = [whole_number(part) for part in shares.split("/")]
     if len(percent) != 3 or None in percent or sum(numbers := [part or 0 for part in percent]) != 100:
         raise CorpusError(
@@ -204,9 +239,17 @@ def percents(shares: str) -> list[int]:
     return numbers
 
 
-def cut(sentences: Sequence[Sentence], shares: str, seed: int, source: str = "--split") -> Splits:
-    """Split sentences of a ``source`` by chance, train, dev and test each in their first order. Raises CorpusError."""
-    percent = percents(shares)
+def split_at_random(sentences: Sequence[Sentence], shares: str, seed: int, source: str = "--split") -> Splits:
+    """Split sentences at random into train, dev and test, which keep the original order of their sentences.
+
+    Args:
+        shares: percentages such as ``80/10/10``; a split with 0 % is left out.
+        source: the name of the sentences in an error.
+
+    Raises:
+        CorpusError: ``shares`` are not percentages, or a split would be empty.
+    """
+    percent = _percents(shares)
     ends = [round(len(sentences) * sum(percent[: k + 1]) / 100) for k in range(3)]
     order = list(range(len(sentences)))
     random.Random(seed).shuffle(order)
@@ -221,8 +264,8 @@ def cut(sentences: Sequence[Sentence], shares: str, seed: int, source: str = "--
     return splits
 
 
-def with_own_ids(splits: Mapping[str, Sequence[Sentence]], tell: Tell) -> Splits:
-    """The second sentence of an id gets ``~2`` at its end, and so on."""
+def with_unique_ids(splits: Mapping[str, Sequence[Sentence]], tell: Tell) -> Splits:
+    """Return the splits with unique ids: ``~2`` is added to the second sentence with the same id, and so on."""
     names = [sentence.id for sentences in splits.values() for sentence in sentences]
     distinct, ids_used = set(names), Counter[str]()
     if len(distinct) == len(names):
@@ -243,14 +286,14 @@ def with_own_ids(splits: Mapping[str, Sequence[Sentence]], tell: Tell) -> Splits
     return {split: [renamed(sentence) for sentence in sentences] for split, sentences in splits.items()}
 
 
-def remarks(splits: Mapping[str, Iterable[Sentence]]) -> list[str]:
-    """List oddities of a corpus, a sentence each: train's sentences in other splits, several roots, control characters,
-    layers that some splits lack.
+def find_oddities(splits: Mapping[str, Iterable[Sentence]]) -> list[str]:
+    """Return a warning, one sentence each, for every oddity of a corpus that can be read and trained on nevertheless.
 
-    All of these are read and trained on.
+    These are sentences of train that recur in other splits, trees with several roots, control characters, tags that
+    look like spans, spans of the type O, labels that are missing in train, and layers that some splits lack.
     """
-    # Hashes of 64 bits and not the words, which would fill the memory for a large corpus; a collision would only add
-    # one warning.
+    # The set holds hashes of 64 bits instead of words, which would fill the memory for a large corpus. A collision
+    # would only add one sentence to a warning.
     trained = {hash(sentence.words) for sentence in splits.get("train", ())}
     warnings, layers, labelled = [], defaultdict[str, set[str]](set), set[str]()
     tags, types = defaultdict[str, set[str]](set), defaultdict[str, set[str]](set)
@@ -289,10 +332,10 @@ def remarks(splits: Mapping[str, Iterable[Sentence]]) -> list[str]:
         warnings.append(
             f"warning: train has no label of {layer}, so nothing can be predicted; check the column of this layer"
         )
-    for layer, by_split in labels.items():
-        trained_labels = by_split.get("train", set())
-        for split, names_of_split in by_split.items():
-            if trained_labels and (new_labels := sorted(map(str, names_of_split - trained_labels))):
+    for layer, labels_by_split in labels.items():
+        trained_labels = labels_by_split.get("train", set())
+        for split, labels_of_split in labels_by_split.items():
+            if trained_labels and (new_labels := sorted(map(str, labels_of_split - trained_labels))):
                 warnings.append(
                     f"warning: {split} has labels of {layer} that train never has: {', '.join(new_labels[:5])}"
                 )
@@ -304,16 +347,25 @@ def remarks(splits: Mapping[str, Iterable[Sentence]]) -> list[str]:
 
 
 def merge(corpora: Mapping[str, Mapping[str, Sequence[Sentence]]], tell: Tell) -> tuple[Splits, list[str]]:
-    """Join the layers of sentences with equal words, split by split, and append the others. ``corpora``: name → its
-    splits, in order. Returns the sentences of each split, and the layers whose labels are mostly others in one corpus
-    than in another. Raises CorpusError: a layer is of two kinds.
+    """Join the layers of sentences with the same words, split by split, and append all other sentences.
 
-    The k-th sentence of some words in a split joins the k-th sentence of these words in the same split of what came
-    before. Of a layer that both know, the first corpus's stays.
+    The k-th sentence with given words is joined with the k-th sentence with these words in the same split of the
+    earlier corpora. If both have a layer, the annotation of the earlier corpus is kept.
+
+    Args:
+        corpora: name of a corpus → its splits, in the order of merging.
+        tell: receives counts and warnings.
+
+    Returns:
+        the sentences of each split, and the layers whose tag sets differ: most labels of one corpus do not occur in
+        another corpus.
+
+    Raises:
+        CorpusError: a layer has different kinds in two corpora.
     """
     result: dict[str, list[Sentence]] = {}
     kinds: dict[str, tuple[str, str]] = {}
-    labels: Labels = defaultdict(lambda: defaultdict(Counter))
+    labels: _Labels = defaultdict(lambda: defaultdict(Counter))
     for name, splits in corpora.items():
         joined = appended = differing = 0
         differing_layers: set[str] = set()
@@ -342,16 +394,19 @@ def merge(corpora: Mapping[str, Mapping[str, Sequence[Sentence]]], tell: Tell) -
             else ""
         )
         tell(f"{name}: {plural(appended, 'sentence')} appended, {joined} joined{differ}")
-    mixed = _mixed(labels, tell)
-    return with_own_ids(result, tell), mixed
+    mixed = _layers_with_other_labels(labels, tell)
+    return with_unique_ids(result, tell), mixed
 
 
-Labels = defaultdict[str, dict[str, Counter[str]]]
-"""Layer → corpus → its labels, counted."""
+_Labels = defaultdict[str, dict[str, Counter[str]]]
+"""Layer → corpus → the frequencies of its labels."""
 
 
 def _places(result_sentences: list[Sentence], sentences: Iterable[Sentence]) -> Iterator[tuple[int, Sentence]]:
-    """Each sentence with the place of the one that it joins; where there is none its words are appended."""
+    """Yield each sentence with the index in ``result_sentences`` of the sentence that it joins.
+
+    If no sentence with the same words is left to join, a sentence with these words and without layers is appended.
+    """
     places: dict[tuple[tuple[str, ...], int | None], list[int]] = defaultdict(list)
     for place in range(len(result_sentences) - 1, -1, -1):
         places[result_sentences[place].words, result_sentences[place].split].append(place)
@@ -364,22 +419,23 @@ def _places(result_sentences: list[Sentence], sentences: Iterable[Sentence]) -> 
 
 
 def _joined(old: Sentence, sentence: Sentence) -> tuple[Sentence, set[str], dict[str, Layer]]:
-    """The old sentence with the layers of another that it lacks; layers of both that differ; and those it lacked."""
+    """Return the old sentence with the layers that it lacked, the layers of both sentences that differ, and the added
+    layers."""
     new = {layer: Layer(kind, sentence.get(layer)) for layer, kind in sentence.kinds().items()}
     changed_layers = {x for x in new if old.kind(x) is not None and old.get(x) != new[x].value}
     added = {layer: layer_value for layer, layer_value in new.items() if old.kind(layer) is None}
     return replace(old.with_layers(**added), source=old.source or sentence.source), changed_layers, added
 
 
-def _mixed(labels: Labels, tell: Tell) -> list[str]:
-    """The layers whose labels are mostly others in one corpus than in another, of which warnings tell."""
+def _layers_with_other_labels(labels: _Labels, tell: Tell) -> list[str]:
+    """Return the layers whose tag sets differ between corpora, with a warning for each pair of corpora."""
     mixed = []
     for layer, by_corpus in labels.items():
         for (first_corpus, first_counts), (second_corpus, second_counts) in combinations(by_corpus.items(), 2):
             if (
                 first_counts
                 and second_counts
-                and (_foreign(first_counts, second_counts) or _foreign(second_counts, first_counts))
+                and (_mostly_new(first_counts, second_counts) or _mostly_new(second_counts, first_counts))
             ):
                 examples = [
                     "such as " + ", ".join(label for label, _ in counts.most_common(3))
@@ -394,6 +450,6 @@ def _mixed(labels: Labels, tell: Tell) -> list[str]:
     return mixed
 
 
-def _foreign(counts: Counter[str], other_counts: Counter[str]) -> bool:
-    """Return True if most labels of one corpus, counted as often as they occur, are none of the other's."""
+def _mostly_new(counts: Counter[str], other_counts: Counter[str]) -> bool:
+    """Return True if most labels of one corpus, weighted by frequency, do not occur in the other corpus."""
     return 2 * sum(times for label, times in counts.items() if label not in other_counts) > counts.total()

@@ -1,8 +1,11 @@
-"""EWT5: the English Web Treebank with five layers, joined from Universal Dependencies, Universal NER and PropBank.
+"""Build EWT5: the English Web Treebank with five layers from Universal Dependencies, Universal NER and PropBank.
 
-Words, tags (XPOS) and dependencies: UD_English-EWT r2.16. Entities: UNER_English-EWT, on the words of an earlier
-release, aligned by characters per document. Trees and roles: propbank-release, whose k-th tree of a document is its
-k-th sentence, but for the sentences listed in ``ewt_exceptions.tsv``. All three are CC BY-SA 4.0, and so is the join.
+Words, tags (XPOS) and dependencies come from UD_English-EWT r2.16. Named entities come from UNER_English-EWT, which
+uses the words of an earlier release; they are aligned by characters within each document. Constituent trees and roles
+come from propbank-release. The k-th tree of a document belongs to the k-th sentence of the document, except for the
+sentences listed in ``ewt_exceptions.tsv``. All three sources and the joined corpus have the licence CC BY-SA 4.0.
+
+A *skeleton* is a file or sentence of PropBank that contains trees and roles, but no words.
 """
 
 import csv
@@ -21,41 +24,45 @@ from mtlprune.corpora.formats.propbank import Skeleton, read_skeletons
 from mtlprune.sentence import Predicate, Sentence, SentenceError, Span, check_unique
 
 LICENCE = "CC BY-SA 4.0"
-SPLITS = ("train", "dev", "test")
+_SPLITS = ("train", "dev", "test")
 UD = "UniversalDependencies/UD_English-EWT/r2.16"
 UNER = "UniversalNER/UNER_English-EWT/8ed072de2fd24022cc62458997fe96a8fe191ea4"
 PROPBANK_COMMIT = "4abade0b53ce4a181e1d98b3518101c1a44d395a"
-# The early UNER files label the last word of each document's first sentence B-O (an artefact of the annotation tool,
-# which hides 38 words of entities) and carry a fourth type that the release drops.
+# The early UNER files label the last word of the first sentence of each document B-O. This artefact of the annotation
+# tool hides 38 words of entities. The early files also have a fourth entity type (OTH), which the release drops.
 _NO_ENTITIES = frozenset({"O", "OTH"})
-# Skeleton sentences at the end of a document that have no words in UD.
+# Document → number of skeleton sentences at its end whose words are not in UD.
 _EXTRA_TREES = {"email-enronsent26_02": 1}
 
 
 class _Exception(NamedTuple):
+    """The index of the skeleton that belongs to a sentence, and the groups of tokens that are not one word each."""
+
     skeleton: int
     groups: "tuple[Group, ...]"
 
 
 def build_ewt5(sources: Path) -> dict[str, list[Sentence]]:
-    """Join the three sources into sentences with five layers; 43 sentences of dev and test have no trees and roles.
+    """Join the three sources into sentences with five layers.
+
+    In 28 sentences of dev and 15 of test, trees and roles are unknown, because PropBank lacks their documents.
 
     Args:
         sources: a folder with ``ud/en_ewt-ud-{train,dev,test}.conllu``, ``uner/en_ewt-ud-{train,dev,test}.iob2`` and
-            PropBank's ``data/google/ewt`` (in it, or in ``propbank/``).
+            PropBank's ``data/google/ewt`` (directly or in ``propbank/``).
 
     Returns:
-        train, dev and test, in the order of UD.
+        the splits train, dev and test with their sentences in the order of UD.
 
     Raises:
-        CorpusError: a file is missing or malformed, or the sources do not belong together.
+        CorpusError: a file is missing or malformed, or the releases of the sources do not fit together.
     """
     sources = Path(sources)
     files = ewt5_files(sources)
     skeletons = read_skeletons(files["propbank"])
     exceptions = _read_exceptions()
     corpus = {}
-    for split in SPLITS:
+    for split in _SPLITS:
         sentences = list(read_conllu(files[f"ud {split}"]))
         annotated = _read_entities(files[f"uner {split}"])
         sentences = list(_join_entities(sentences, _documents(annotated), files[f"uner {split}"]))
@@ -66,11 +73,13 @@ def build_ewt5(sources: Path) -> dict[str, list[Sentence]]:
 
 
 def ewt5_files(sources: Path) -> dict[str, Path]:
-    """Every file (or folder) that :func:`build_ewt5` reads, by what it is. Raises CorpusError: one is missing; the
-    message names it and where to get it."""
+    """Return every file or folder that :func:`build_ewt5` reads, under names such as ``ud train`` and ``propbank``.
+
+    Raises CorpusError if one is missing, with its name and the address of its download.
+    """
     sources = Path(sources)
     files = {}
-    for split in SPLITS:
+    for split in _SPLITS:
         for folder, ending, address in (("ud", "conllu", UD), ("uner", "iob2", UNER)):
             name = f"en_ewt-ud-{split}.{ending}"
             path = sources / folder / name
@@ -92,7 +101,7 @@ def _read_entities(path: Path) -> Iterator[Sentence]:
 
 
 def _documents(sentences: Iterable[Sentence]) -> dict[str, list[Sentence]]:
-    """Sentences by document, which is their id without the number at its end."""
+    """Return the sentences of each document. Ids have the form DOCUMENT-NUMBER."""
     documents: dict[str, list[Sentence]] = {}
     for sentence in sentences:
         documents.setdefault(sentence.id.rpartition("-")[0], []).append(sentence)
@@ -120,8 +129,7 @@ def _join_skeletons(
 ) -> Iterator[Sentence]:
     for sentence, skeleton, regrouping in _pair(sentences, skeletons, exceptions):
         if skeleton is None or regrouping is None:
-            # Without a skeleton for its document the sentence has no trees and no roles; they stay unknown and do not
-            # become empty.
+            # PropBank lacks this document, so trees and roles of the sentence are unknown (not empty).
             yield sentence
             continue
         con = regrouping.constituents(skeleton.con)
@@ -135,7 +143,8 @@ def _join_skeletons(
 def _pair(
     sentences: list[Sentence], skeletons: Mapping[str, list[Skeleton]], exceptions: Mapping[str, _Exception]
 ) -> "Iterator[tuple[Sentence, Skeleton | None, Regrouping | None]]":
-    """Each sentence with its skeleton and the way onto its words; (sentence, None, None) where there is none."""
+    """Yield each sentence with its skeleton and the mapping from tokens to words, or with two None if PropBank lacks
+    it."""
     for name, document in _documents(sentences).items():
         trees = skeletons.get(name)
         following = 0
@@ -160,7 +169,7 @@ def _pair(
 
 
 def _read_exceptions() -> dict[str, _Exception]:
-    """The sentences whose tokens and words are not one to one."""
+    """Return id → exception for the sentences whose skeleton tokens and words do not correspond one to one."""
     text = resources.files("mtlprune.corpora").joinpath("ewt_exceptions.tsv").read_text(encoding="utf-8")
     exceptions = {}
     for row in list(csv.reader(text.splitlines(), delimiter="\t"))[1:]:
@@ -172,15 +181,21 @@ def _read_exceptions() -> dict[str, _Exception]:
     return exceptions
 
 
-# -- Moving layers between two tokenisations of the same text: by characters, or by listed groups of tokens --
+# -- Moving layers between two tokenisations of the same text, by characters or by listed groups of tokens -------------
 
 
 def move_entities(annotated: Sequence[Sentence], target: Sequence[Sentence]) -> list[tuple[Span, ...]]:
-    """Give the entities of ``annotated`` to the sentences of ``target``, which hold the same characters. Raises
-    CorpusError: the characters differ, an entity lies across two sentences, or two entities meet in one word.
+    """Return the entities of ``annotated``, mapped onto the words of ``target`` by their characters.
 
-    Both are whole documents: sentence boundaries may differ as well as word boundaries. Blanks do not count. An entity
-    takes every word that it touches.
+    Both arguments are the same document. Their boundaries of words and of sentences may differ, and spaces do not
+    count. An entity covers every word of ``target`` that contains one of its characters.
+
+    Returns:
+        the entities of each target sentence.
+
+    Raises:
+        CorpusError: the characters of the two texts differ, an entity crosses a sentence boundary, or two entities
+            share a word.
     """
     _check_same_text(annotated, target)
     offsets = [0, *accumulate(len(_squeeze(word)) for sentence in annotated for word in sentence.words)]
@@ -190,7 +205,7 @@ def move_entities(annotated: Sequence[Sentence], target: Sequence[Sentence]) -> 
     before = 0
     for sentence in annotated:
         for start, end, label in sentence.ner or ():
-            # words are numbered through the document; word w covers the characters ends[w - 1] to ends[w]
+            # Words are numbered throughout the document. Word w covers the characters from ends[w - 1] to ends[w] - 1.
             first = bisect_right(ends, offsets[before + start])
             last = bisect_left(ends, offsets[before + end])
             home = bisect_right(first_words, first) - 1
@@ -210,6 +225,7 @@ def move_entities(annotated: Sequence[Sentence], target: Sequence[Sentence]) -> 
 
 
 def _squeeze(word: str) -> str:
+    """-"""
     return "".join(word.split())
 
 
@@ -227,18 +243,21 @@ def _check_same_text(annotated: Sequence[Sentence], target: Sequence[Sentence]) 
 
 
 class Group(NamedTuple):
-    """Tokens of one tokenisation that are, together, some words of another; places count from 0."""
+    """Tokens of one tokenisation that together are the given words of another tokenisation; indices count from 0."""
 
     tokens: tuple[int, ...]
     words: tuple[int, ...]
 
 
 class Regrouping:
-    """Trees and roles over ``n_tokens`` tokens, moved onto ``n_words`` words. Raises CorpusError: the tokens and words
-    left over are not equally many, or a group lies outside the sentence.
+    """A mapping of trees and roles from ``n_tokens`` tokens onto ``n_words`` words of the same sentence.
 
-    Tokens and words outside the groups pair one to one in order. Where no word is left over, the tokens left over
-    belong to another sentence: trees are restricted, predicates among those tokens go.
+    Tokens and words outside the groups correspond one to one, in order. If all words are in groups, the remaining
+    tokens belong to another sentence; brackets then lose these tokens, and predicates among them are dropped.
+
+    Raises:
+        CorpusError: a group refers to a token or word outside the sentence, or the numbers of tokens and words outside
+            the groups differ.
     """
 
     def __init__(self, n_tokens: int, n_words: int, groups: Sequence[Group] = ()) -> None:
@@ -252,25 +271,28 @@ class Regrouping:
             raise CorpusError(
                 f"expected as many tokens as words outside the groups, found {len(tokens)} and {len(words)}"
             )
-        # For trees, the words that stand in a token's place; for roles, the words that a token is part of.
+        # Trees use _leaves: token → the words that replace it. Roles use _covers: token → the words that it is part of.
         self._leaves: list[tuple[int, ...]] = [()] * n_tokens
         self._covers: list[tuple[int, ...]] = [()] * n_tokens
         for token, word in zip(tokens, words, strict=False):
             self._leaves[token] = self._covers[token] = (word,)
         for group in groups:
-            # Where a word was split into several tokens of the treebank, its first leaf stands for the whole word,
-            # and the others are left out.
+            # If the treebank splits a word into several tokens, its first token represents the whole word in the tree,
+            # and the other tokens are dropped.
             self._leaves[group.tokens[0]] = group.words
             for token in group.tokens:
                 self._covers[token] = group.words
 
     def constituents(self, spans: Sequence[Span]) -> tuple[Span, ...]:
-        """Brackets over words; those left without a word go."""
+        """Return brackets over words, without brackets that cover no word."""
         moved_spans = (_move(span, self._leaves) for span in spans)
         return tuple(span for span in moved_spans if span is not None)
 
     def predicates(self, predicates: Sequence[Predicate]) -> tuple[Predicate, ...]:
-        """Predicates at words (the first, where a token is several), argument spans grown to whole words."""
+        """Return predicates at words, with arguments extended to whole words.
+
+        A predicate whose token corresponds to several words is at the first of these words.
+        """
         moved_predicates = []
         for predicate in predicates:
             words = self._covers[predicate.index]

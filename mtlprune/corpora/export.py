@@ -1,4 +1,7 @@
-"""Layers in the formats of their official scorers: CoNLL-U, IOB2 columns, bracketed trees, CoNLL-2005 props."""
+"""Write layers in the formats of the official scorers: CoNLL-U, IOB2 columns, bracketed trees and CoNLL-2005 props.
+
+``mtlprune data export``, ``evaluate`` and ``predict`` use these formats for gold and predicted layers.
+"""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -6,47 +9,49 @@ from pathlib import Path
 
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.formats.brackets import format_tree, stars_from_spans
-from mtlprune.corpora.formats.conllu import COLUMNS, PLACEHOLDER, TAGS, universal, with_key
+from mtlprune.corpora.formats.conllu import COLUMNS, PLACEHOLDER, TAGS, are_universal, with_key
 from mtlprune.corpora.formats.iob2 import iob2_from_spans
 from mtlprune.io.files import RunError, make_folder, replacing
 from mtlprune.layers import OF_SENTENCES, Layer, kind_of, tags_named
 from mtlprune.sentence import LAYERS, Dependencies, Sentence, Span, declared
 
 _PLACE = {column: place for place, column in enumerate(COLUMNS)}
+"""Column of CoNLL-U → its index in a row."""
 
 
 def export(sentences: Iterable[Sentence], layer: str, file: Path, in_upos: bool | None = None) -> int:
-    """Write one layer of all sentences that know it; gold and predictions alike. Its kind says how:
+    """Write one layer of all sentences that have it, gold or predicted, and return the number of sentences written.
 
-    * tags, tree (``pos``, ``dep``): CoNLL-U with a row for every word. Of these two both are written where both are
-      known. Tags stand in the column XPOS; universal ones, and those beside a layer ``xpos``, in UPOS; layers ``upos``
-      and ``xpos`` have their own columns. For tags alone the scorer still demands a tree: a flat one is put in, under
-      the comment ``# heads = placeholder``, by which ``formats.conllu.read_conllu`` knows that it means nothing.
-    * spans (``ner``): word and IOB2 tag, with a blank between.
-    * brackets (``con``): one bracketed tree a line under TOP, pre-terminals from the tags layer that the kind names
-      (X where none is named or known).
-    * frames (``srl``): CoNLL-2005 props: the predicate's lemma (its word where unknown), then a column for each
-      predicate; V stands at the predicate where its arguments have none. Nested arguments nest; crossing ones are an
-      error.
-    * label, number, labels: the sentence's id, a tab and the value; ``|`` stands between labels.
+    The kind of the layer determines the format:
 
-    The scorers compare words, tags (in trees) and lemmas of gold and prediction as text: give predictions the gold tags
-    before ``con``, and gold and predictions the same lemmas before ``srl``.
+    * tags, tree (``pos``, ``dep``): CoNLL-U with a row for every word. Tags and trees are both written if both are
+      known. The tags ``pos`` are written to the column UPOS if they are universal or the sentence also has a layer
+      ``xpos``, and otherwise to XPOS. Layers ``upos`` and ``xpos`` have their own columns. The scorer requires a tree
+      even for tags alone. A sentence without a tree therefore gets a flat tree under the comment
+      ``# heads = placeholder``, which ``formats.conllu.read_conllu`` reads as an unknown tree.
+    * spans (``ner``): word and IOB2 tag, separated by a blank.
+    * brackets (``con``): one bracketed tree per line under TOP, with pre-terminals from the tags layer that the kind
+      names (X if the kind names no layer, or the tags are unknown).
+    * frames (``srl``): CoNLL-2005 props, that is, the lemma of the predicate (its word if the lemma is unknown), then
+      one column per predicate. V is added at the predicate if its arguments contain no V. Nested arguments are nested;
+      crossing arguments are an error.
+    * label, number, labels: the id of the sentence, a tab and the value, with ``|`` between labels.
 
-    Blanks inside words become ``_`` in all formats but CoNLL-U. The file is written beside and renamed.
+    The scorers compare words, tags (in trees) and lemmas of gold and prediction as text. Give predictions the gold tags
+    before exporting ``con``, and the gold lemmas before exporting ``srl``.
+
+    Blanks inside words become ``_`` in all formats except CoNLL-U. The file is written under a temporary name and
+    renamed when complete.
 
     Args:
-        in_upos: whether ``pos`` are universal tags; as they look, if not given.
-
-    Returns:
-        the number of sentences written.
+        in_upos: whether ``pos`` contains universal tags. If None, this is inferred from the tags.
 
     Raises:
-        CorpusError: no such layer, a sentence cannot be said in its format, or the file cannot be written.
+        CorpusError: there is no such layer, the format cannot represent a sentence, or the file cannot be written.
     """
     sentences = list(sentences)
     if in_upos is None:
-        in_upos = universal(tag for sentence in sentences for tag in sentence.pos or ())
+        in_upos = are_universal(tag for sentence in sentences for tag in sentence.pos or ())
     if layer not in (layers := declared(sentences)):
         raise CorpusError(f"expected one of the layers {', '.join(layers)}, found {layer!r}; correct --layer")
     file = Path(file)
@@ -62,25 +67,27 @@ def export(sentences: Iterable[Sentence], layer: str, file: Path, in_upos: bool 
                         continue
                     renamed = _under_known_name(sentence, layer, kind)
                     tree = kind_of(kind) in ("tags", "tree")
-                    stream.write(format_conllu(renamed, in_upos) if tree else FORMATS[kind_of(kind)](renamed))
+                    stream.write(format_conllu(renamed, in_upos) if tree else _FORMATS[kind_of(kind)](renamed))
     except RunError as error:
         raise CorpusError(str(error)) from error
     return written
 
 
 def format_conllu(sentence: Sentence, in_upos: bool = False, predicted: bool = False) -> str:
-    """Comments, ten columns a word, and an empty line.
+    """Return a sentence as CoNLL-U: comments, a row of ten columns for each word, and an empty line.
 
-    A sentence that was read from CoNLL-U keeps its lines, but for the columns of its layers; DEPS, which repeats the
-    tree, becomes ``_`` where the tree is another. Others have the comments ``sent_id`` and ``text``.
+    A sentence that was read from CoNLL-U keeps its lines except for the columns of its layers. DEPS repeats the tree
+    and therefore becomes ``_`` if the tree has changed. Other sentences get the comments ``sent_id`` and ``text``.
 
     Args:
-        in_upos: ``pos`` are universal tags; without it, tags beside a layer ``xpos`` alone are taken for such.
-        predicted: nothing that the file says of a tree is true of a predicted one, so DEPS always becomes ``_``; a tree
-            that nobody predicted is not put in; and the layers of :func:`in_misc` and :func:`in_comments` are written.
+        in_upos: whether ``pos`` contains universal tags. If False, ``pos`` is written to UPOS only if the sentence has
+            a layer ``xpos`` and no layer ``upos``.
+        predicted: whether the layers are predictions. Then DEPS always becomes ``_``, because it describes another
+            tree; a sentence without a predicted tree gets no placeholder tree; and the layers of :func:`in_misc` and
+            :func:`in_comments` are written.
 
     Raises:
-        CorpusError: an id or a word cannot be kept.
+        CorpusError: CoNLL-U cannot represent the id or a word.
     """
     upos, xpos = (sentence.get(name) if sentence.kind(name) == "tags" else None for name in TAGS)
     if sentence.pos is not None:
@@ -117,18 +124,24 @@ def format_conllu(sentence: Sentence, in_upos: bool = False, predicted: bool = F
 
 
 def in_misc(kinds: Mapping[str, str]) -> list[str]:
-    """The layers that have no column in CoNLL-U, but fit into MISC: tags, and spans as IOB2, under their names."""
+    """Return the layers that are written to MISC under their names, because CoNLL-U has no column for them.
+
+    These are tags, and spans as IOB2 tags.
+    """
     return [layer for layer, kind in kinds.items() if kind in ("tags", "spans") and layer not in (*TAGS, "pos")]
 
 
 def in_comments(kinds: Mapping[str, str]) -> list[str]:
-    """The layers of whole sentences, which CoNLL-U holds as comments ``# LAYER = VALUE``."""
+    """Return the layers of whole sentences, which are written to CoNLL-U as comments ``# LAYER = VALUE``."""
     return [layer for layer, kind in kinds.items() if kind_of(kind) in OF_SENTENCES]
 
 
 def _lines(sentence: Sentence) -> list[str]:
-    """Those that it was read from; or its words, with everything else unknown. Raises CorpusError: what the format
-    cannot hold: an id over several lines, or words with blanks at their ends or in a row."""
+    """Return the lines of CoNLL-U from which a sentence was read, or new lines with unknown annotation.
+
+    Raises CorpusError if CoNLL-U cannot represent the id (line breaks, blanks at its ends) or a word (blanks at its
+    ends or several in a row).
+    """
     lines = sentence.source.split("\n")
     if sentence.words == tuple(row[1] for line in lines if (row := line.split("\t"))[0].isdecimal()):
         return lines
@@ -145,22 +158,23 @@ def _lines(sentence: Sentence) -> list[str]:
 
 
 def _format_iob2(sentence: Sentence) -> str:
-    """Word and tag a line, and an empty line."""
+    """Return a line with word and tag for each word, and an empty line."""
     tags = iob2_from_spans(sentence.ner or (), len(sentence))
     return "".join(f"{_solid(word)} {tag}\n" for word, tag in zip(sentence.words, tags, strict=True)) + "\n"
 
 
 def format_props(sentence: Sentence) -> str:
-    """Lemmas and a column for each predicate, aligned, and an empty line. Raises CorpusError: arguments of one
-    predicate cross."""
+    """Return CoNLL-2005 props: aligned columns with the lemmas and one column per predicate, and an empty line.
+
+    Raises CorpusError if arguments of one predicate cross.
+    """
     predicates = sentence.srl or ()
     lemmas = ["-"] * len(sentence)
     columns = [lemmas]
     for predicate in predicates:
         place = predicate.index
         lemma = _solid(predicate.lemma or sentence.words[place])
-        # In these columns a dash says that the word is no predicate, so a word whose lemma is a dash gets an
-        # underscore.
+        # In these columns a dash marks words that are not predicates, so a lemma that is a dash becomes an underscore.
         lemmas[place] = "_" if lemma == "-" else lemma
         try:
             verb = () if any(span.label == "V" for span in predicate.arguments) else (Span(place, place + 1, "V"),)
@@ -174,12 +188,16 @@ def format_props(sentence: Sentence) -> str:
 
 
 def _solid(text: str) -> str:
-    # The scorers split at ASCII blanks and nowhere else, so only these are replaced.
+    # Only ASCII white space is replaced, because the scorers split lines at no other characters.
     return "_".join(re.findall(r"\S+", text, flags=re.ASCII))
 
 
 def _under_known_name(sentence: Sentence, layer: str, kind: str) -> Sentence:
-    """A layer other than the five, and the tags that it names, under the names that the formats know."""
+    """Return a sentence whose layer has the name of the standard layer of the same kind, because the formats know no
+    other.
+
+    The tags that the kind names, as in ``brackets:TAGS``, become ``pos``.
+    """
     if layer in LAYERS or (layer in TAGS and sentence.source):
         return sentence
     [usual_name] = (name for name in LAYERS if kind_of(name) == kind_of(kind))
@@ -187,29 +205,35 @@ def _under_known_name(sentence: Sentence, layer: str, kind: str) -> Sentence:
     return bare.with_layers(**{"pos": tags, usual_name: sentence.get(layer)})
 
 
-FORMATS: dict[str, Callable[[Sentence], str]] = {
+_FORMATS: dict[str, Callable[[Sentence], str]] = {
     "tags": format_conllu,
     "spans": _format_iob2,
     "tree": format_conllu,
     "brackets": lambda sentence: format_tree(sentence) + "\n",
     "frames": format_props,
 }
-"""By kind."""
+"""Kind of a layer → the function that formats a sentence."""
 
 
-# -- Gold and predictions as the official scorers want them, side by side --
+# -- Pairs of files with gold and predictions for the official scorers -------------------------------------------------
 
 
 def write_scorer_files(gold: Sequence[Sentence], predicted: Sequence[Sentence], folder: Path) -> dict[str, int]:
-    """Write LAYER.gold and LAYER.pred for every predicted layer; for spans also conlleval's three columns. Returns
-    layer → number of sentences. Raises CorpusError: a sentence cannot be said in the scorer's format.
+    """Write LAYER.gold and LAYER.pred for every predicted layer, and three columns for conlleval for layers of spans.
 
-    Only sentences whose gold layer is known are written. Predicted trees carry the gold tags, and predicted predicates
-    the gold lemma (the word where gold has no predicate there): the scorers compare both as text.
+    Only sentences with both a gold and a predicted layer are written. Predicted brackets get the gold tags, and
+    predicted predicates get the gold lemma (or the word, if gold has no predicate there), because the scorers compare
+    both as text.
+
+    Returns:
+        layer → number of sentences written.
+
+    Raises:
+        CorpusError: the format of a scorer cannot represent a sentence.
     """
     make_folder(folder)
     written: dict[str, int] = {}
-    in_upos = universal(tag for sentence in gold for tag in sentence.pos or ())
+    in_upos = are_universal(tag for sentence in gold for tag in sentence.pos or ())
     for layer, kind in declared(gold).items():
         pairs = [
             (g, _fitted(g, p, layer, kind))
@@ -228,7 +252,7 @@ def write_scorer_files(gold: Sequence[Sentence], predicted: Sequence[Sentence], 
 
 
 def _fitted(gold: Sentence, predicted: Sentence, layer: str, kind: str) -> Sentence:
-    """With the gold tags beside brackets, and the gold lemmas of predicates."""
+    """Return the prediction with the gold tags that brackets need, and with the gold lemmas of predicates."""
     if (tags := tags_named(kind)) is not None:
         pos_layer = {tags: Layer("tags", gold.get(tags))}
         return predicted.with_layers(**pos_layer, **{layer: Layer(kind, predicted.get(layer))})
@@ -240,7 +264,7 @@ def _fitted(gold: Sentence, predicted: Sentence, layer: str, kind: str) -> Sente
 
 
 def _three_columns(pair: tuple[Sentence, ...]) -> str:
-    """word gold predicted, and an empty line."""
+    """Return a line with word, gold tag and predicted tag for each word, and an empty line."""
     gold, predicted = (_format_iob2(sentence).split("\n")[:-1] for sentence in pair)
     rows = (f"{g} {p.rsplit(' ', 1)[-1]}" if g else "" for g, p in zip(gold, predicted, strict=True))
     return "\n".join(rows) + "\n"

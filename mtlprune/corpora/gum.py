@@ -1,52 +1,53 @@
-"""GUM and GENTLE: English of 24 genres, whose sentences carry tags, trees, names and four layers of whole sentences.
+"""Build GUM and GENTLE: English of 24 genres with tags, trees, names and four layers of whole sentences.
 
-layer          kind     from
+layer          kind     source
 pos, xpos      tags     the columns UPOS and XPOS
 dep            tree     the columns HEAD and DEPREL
-ner            spans    mentions of ``Entity=`` in MISC whose head is a proper noun; of nested ones the outermost
+ner            spans    mentions ``Entity=`` in MISC whose head is a proper noun; of nested names the outermost
 sentence_type  label    the comment s_type (11 labels, such as decl and wh)
 prominence     number   the comment s_prominence, from 1
-transition     label    the comment transition of centering theory (7 labels, null among them)
+transition     label    the comment transition, from centering theory (7 labels including null)
 genre          label    the comment meta::genre of the document
 
-Amir Zeldes (2017): The GUM corpus: creating multilayer resources in the classroom.
+Source: Amir Zeldes (2017), The GUM corpus: creating multilayer resources in the classroom.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.build import Splits
-from mtlprune.corpora.formats import files_below, malformed, read_lines
-from mtlprune.corpora.formats.brackets import flat
+from mtlprune.corpora.formats import Tell, files_below, malformed, read_lines
+from mtlprune.corpora.formats.brackets import outermost
 from mtlprune.corpora.formats.conllu import keys_of, parse_comments, read_conllu
 from mtlprune.corpora.tables import source_digest
 from mtlprune.sentence import Sentence, Span
 
 LICENCE = "CC BY 4.0; texts by source, some CC BY-NC-SA"
 _COMMENTS = ("s_type=sentence_type", "s_prominence=prominence:number", "transition=transition", "meta::genre=genre")
-SPLITS = "splits.md"
+_SPLITS = "splits.md"
 _PROPER = "PROPN"
 _PART = re.compile(r"\(([^()]+)(\)?)|([^()]+)\)")
 
 
-def build_gum(folder: Path, tell: Callable[[str], None]) -> tuple[Splits, dict[str, str]]:
-    """The sentences of each official split, and the SHA-256 of each file.
+def build_gum(folder: Path, tell: Tell) -> tuple[Splits, dict[str, str]]:
+    """Return the sentences of each official split, and file → SHA-256.
 
     Args:
-        folder: holds ``splits.md`` and, in it or below, a file DOCUMENT.conllu of each document, as ``dep`` of the
-            repository does. Documents without a file, such as those of Reddit, are left out, and their number is told.
+        folder: contains ``splits.md``, and a file DOCUMENT.conllu for each document at any depth, as in the folder
+            ``dep`` of GUM's repository. Documents without a file, such as those from Reddit, are left out.
+        tell: receives the number of documents that were left out.
 
     Raises:
-        CorpusError: no such list, no file of a split, or a malformed file.
+        CorpusError: ``splits.md`` is missing, a split has no files, or a file is malformed.
     """
     documents = {path.stem: path for path in files_below(folder) if path.suffix == ".conllu"}
     splits: dict[str, list[Sentence]] = {}
     digests: dict[str, str] = {}
     missing_documents: list[str] = []
-    for split, names in _official_splits(folder / SPLITS).items():
+    for split, names in _official_splits(folder / _SPLITS).items():
         splits[split] = []
         for name in names:
             if name not in documents:
@@ -61,14 +62,14 @@ def build_gum(folder: Path, tell: Callable[[str], None]) -> tuple[Splits, dict[s
             )
     if missing_documents:
         tell(
-            f"{folder}: left out {len(missing_documents)} documents of {SPLITS} that have no file, such as "
+            f"{folder}: left out {len(missing_documents)} documents of {_SPLITS} that have no file, such as "
             f"{missing_documents[0]}"
         )
     return dict(splits), digests
 
 
 def _official_splits(path: Path) -> dict[str, list[str]]:
-    """Split → names of documents. Raises CorpusError: there are none."""
+    """Return split → names of its documents. Raises CorpusError if train, dev or test has none."""
     splits: dict[str, list[str]] = {}
     names: list[str] | None = None
     for _, text in read_lines(path):
@@ -84,7 +85,14 @@ def _official_splits(path: Path) -> dict[str, list[str]]:
 
 
 class _Mention(NamedTuple):
-    """A mention that has begun: its id, first word, type and the places of its head's words, from 1 within it."""
+    """A mention whose opening bracket was read.
+
+    Attributes:
+        group: the id that the closing bracket repeats.
+        start: the index of its first word.
+        type: its entity type.
+        head: the positions of the head's words, counted from 1 within the mention.
+    """
 
     group: str
     start: int
@@ -93,7 +101,11 @@ class _Mention(NamedTuple):
 
 
 def names_of(path: Path, sentence: Sentence) -> tuple[Span, ...]:
-    """The names of a sentence that was read from GUM. Raises CorpusError: mentions that do not open and close."""
+    """Return the named entities of a sentence that was read from GUM, that is, mentions whose head contains a proper
+    noun.
+
+    Raises CorpusError if a mention closes that was never opened.
+    """
     rows = [row for line in sentence.source.split("\n") if (row := line.split("\t"))[0].isdecimal()]
     spans_found: list[Span] = []
     open_mentions: list[_Mention] = []
@@ -105,11 +117,16 @@ def names_of(path: Path, sentence: Sentence) -> tuple[Span, ...]:
             head = [row[3] for number in mention.head for row in rows[mention.start + number - 1 : place + 1][:1]]
             if _PROPER in head:
                 spans_found.append(Span(mention.start, place + 1, mention.type))
-    return flat(sorted(spans_found, key=lambda span: (span.start, -span.end)))
+    return outermost(sorted(spans_found, key=lambda span: (span.start, -span.end)))
 
 
 def _closed(entity: str, place: int, open_mentions: list[_Mention]) -> Iterator[_Mention | None]:
-    """The mentions that a value of Entity closes, those that it opens put into ``begun``; None for one never opened."""
+    """Yield the mentions that close at word ``place``, or None for one that was never opened.
+
+    Args:
+        entity: the value of ``Entity=`` at the word.
+        open_mentions: the mentions that are open; updated here.
+    """
     for opening, closes, closing in _PART.findall(entity):
         if opening:
             group, type_, *fields = opening.split("-")

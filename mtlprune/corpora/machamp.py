@@ -1,4 +1,7 @@
-"""MaChAmp's dataset configurations: which files, and which column holds the words and each task's labels.
+"""Read MaChAmp's dataset configurations, and write predictions into files with columns.
+
+A configuration names the files of each data set, the column with the words, and the columns with the labels of each
+task. Example:
 
 splits, mixed, about = build_machamp(Path("configs/ewt.json"), repair=False, tell=print)
 """
@@ -9,8 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, TextIO, TypeGuard
 
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.build import Splits, merge, read_files, with_own_ids
-from mtlprune.corpora.formats import join_row, read_lines
+from mtlprune.corpora.build import Splits, merge, read_files, with_unique_ids
+from mtlprune.corpora.formats import Tell, join_row, read_lines
 from mtlprune.corpora.formats.brackets import stars_from_spans
 from mtlprune.corpora.formats.columns import (
     ALL_FURTHER,
@@ -28,22 +31,29 @@ from mtlprune.io.strict import parse_json
 from mtlprune.layers import LayerError, check_layer
 from mtlprune.sentence import Sentence
 
-Tell = Callable[[str], None]
-KINDS = {"seq": "tags", "seq_bio": "spans", "dependency": "tree"}
-_OF_TEXTS = {"classification": "label", "regression": "number", "multiclas": "labels"}
-"""MaChAmp's type of task → the kind of its layer: tasks of words, and of the texts of a row."""
-PATHS = {"train": "train_data_path", "dev": "dev_data_path", "test": "test_data_path"}
-_OLDER = {"validation_data_path": "dev_data_path"}
-"""Names of settings before MaChAmp 0.3 → those of today."""
-READ = {*PATHS.values(), "word_idx", "sent_idxs", "skip_first_line", "tasks"}
+_WORD_KINDS = {"seq": "tags", "seq_bio": "spans", "dependency": "tree"}
+"""MaChAmp's type of a task over words → the kind of its layer."""
+_TEXT_KINDS = {"classification": "label", "regression": "number", "multiclas": "labels"}
+"""MaChAmp's type of a task over whole texts → the kind of its layer."""
+_PATHS = {"train": "train_data_path", "dev": "dev_data_path", "test": "test_data_path"}
+_OLD_NAMES = {"validation_data_path": "dev_data_path"}
+"""Names of settings before MaChAmp 0.3 → their present names."""
+_READ_SETTINGS = {*_PATHS.values(), "word_idx", "sent_idxs", "skip_first_line", "tasks"}
+"""Settings of a data set that are read."""
 _MOST_COLUMNS = 1000
-_UNLABELLED = "__"
-"""The tag of a word whose cell is ``_``: in MaChAmp a label as others are, here the word for unknown."""
+_UNDERSCORE = "__"
+"""The tag of a word whose cell is ``_``. MaChAmp reads ``_`` as an ordinary label, but here ``_`` means unknown."""
 
 
-class Dataset(NamedTuple):
-    """One data set: its files by split, and the columns as ``--columns`` writes them. ``header``: None where its lines
-    are words; where they are texts, whether the first one names the columns."""
+class _Dataset(NamedTuple):
+    """A data set of a configuration.
+
+    Attributes:
+        name: its name in the configuration.
+        paths: name of the split → path as in the configuration.
+        columns: the contents of the columns, in the notation of ``--columns``.
+        header: None if the rows are words; if the rows are texts, whether the first row names the columns.
+    """
 
     name: str
     paths: dict[str, str]
@@ -52,42 +62,44 @@ class Dataset(NamedTuple):
 
 
 def build_machamp(config: Path, repair: bool, tell: Tell) -> tuple[Splits, Collection[str], dict[str, Any]]:
-    """Read every data set of a configuration; of several, the sentences with equal words are joined.
+    """Read every data set of a configuration, and join sentences of several data sets with the same words.
 
     Args:
-        config: MaChAmp's JSON, with lines of comment. Paths in it hold from the working folder, from its own folder or
-            from the one above.
-        tell: is given the columns of each data set, and what is left out.
+        config: MaChAmp's JSON file, which may contain comment lines. Its paths are relative to the working folder, to
+            the folder of the configuration, or to the parent of that folder.
+        repair: whether a tag that continues no span opens one, as in conlleval.
+        tell: receives the columns of each data set, and what is left out.
 
     Returns:
-        the sentences of each split, the layers whose labels differ between data sets, the sources with checksums.
+        the sentences of each split, the layers whose tag sets differ between data sets, and the record ``sources`` of
+        paths with checksums.
 
     Raises:
-        CorpusError: no such configuration, no data set that can be read, a malformed file.
+        CorpusError: the configuration is missing or malformed, no data set can be read, or a file is malformed.
     """
     corpora: dict[str, Splits] = {}
     sources: dict[str, str] = {}
-    for dataset in read_config(config, tell):
+    for dataset in _read_config(config, tell):
         paths = {split: [str(_located(config, path))] for split, path in dataset.paths.items()}
         corpora[dataset.name], record = read_files((), paths, _reader(dataset, repair, tell), tell)
         sources |= record["sources"]
     if len(corpora) == 1:
         return next(iter(corpora.values())), (), {"sources": sources}
     splits, mixed = merge(corpora, tell)
-    return with_own_ids(splits, tell), mixed, {"sources": sources}
+    return with_unique_ids(splits, tell), mixed, {"sources": sources}
 
 
-def _reader(dataset: Dataset, repair: bool, tell: Tell) -> Callable[[Path], Iterable[Sentence]]:
-    """The function that reads a file of a data set."""
+def _reader(dataset: _Dataset, repair: bool, tell: Tell) -> Callable[[Path], Iterable[Sentence]]:
+    """Return the function that reads a file of a data set."""
     if dataset.header is not None:
         texts = parse_row_columns(dataset.columns)
         return lambda path: read_rows(path, texts, has_header=False, skip_first=bool(dataset.header))
     columns = parse_columns(dataset.columns)
-    return lambda path: read_columns(path, columns, repair, tell, unlabelled=_UNLABELLED)
+    return lambda path: read_columns(path, columns, repair, tell, unlabelled=_UNDERSCORE)
 
 
-def read_config(config: Path, tell: Tell) -> list[Dataset]:
-    """The data sets of a configuration. Raises CorpusError."""
+def _read_config(config: Path, tell: Tell) -> list[_Dataset]:
+    """Return the data sets of a configuration that can be read. Raises CorpusError if there are none."""
     text = "\n".join(re.sub(r"^\s*//.*", "", line.text) for line in read_lines(config))
     with reading(config, CorpusError, "expected MaChAmp's dataset configuration"):
         tree = parse_json(text)
@@ -97,25 +109,27 @@ def read_config(config: Path, tell: Tell) -> list[Dataset]:
         )
     datasets = [dataset for name, settings in tree.items() if (dataset := _dataset(config, name, settings, tell))]
     if not datasets:
-        problem = f"a data set with word_idx and tasks of {', '.join(KINDS)}, or sent_idxs and tasks of "
-        raise CorpusError(f"{config}: expected {problem}{', '.join(_OF_TEXTS)}; found none")
+        problem = f"a data set with word_idx and tasks of {', '.join(_WORD_KINDS)}, or sent_idxs and tasks of "
+        raise CorpusError(f"{config}: expected {problem}{', '.join(_TEXT_KINDS)}; found none")
     return datasets
 
 
-def _dataset(config: Path, name: str, settings: Mapping[str, Any], tell: Tell) -> Dataset | None:
-    """One data set; None, with a message to ``tell``, where none of it can be read."""
-    settings = {(key if _OLDER.get(key, key) in settings else _OLDER.get(key, key)): settings[key] for key in settings}
-    left_out = [key for key in settings if key not in READ]
+def _dataset(config: Path, name: str, settings: Mapping[str, Any], tell: Tell) -> _Dataset | None:
+    """Return a data set, or None after a message to ``tell`` if nothing in it can be read."""
+    settings = {
+        (key if _OLD_NAMES.get(key, key) in settings else _OLD_NAMES.get(key, key)): settings[key] for key in settings
+    }
+    left_out = [key for key in settings if key not in _READ_SETTINGS]
     tasks = settings.get("tasks")
     if "sent_idxs" in settings and isinstance(tasks, dict):
-        return _texts(config, name, settings, left_out, tell)
+        return _text_dataset(config, name, settings, left_out, tell)
     if not _is_place(word := settings.get("word_idx")) or not isinstance(tasks, dict):
         tell(f"{name} was left out, because it has no word_idx or sent_idxs with tasks")
         return None
     columns = {word: WORD}
     for task, task_config in tasks.items():
         task_config = task_config if isinstance(task_config, dict) else {}
-        kind, place = KINDS.get(str(task_config.get("task_type"))), task_config.get("column_idx")
+        kind, place = _WORD_KINDS.get(str(task_config.get("task_type"))), task_config.get("column_idx")
         if kind is None or not _is_place(place):
             left_out.append(f"{task} ({task_config.get('task_type')})")
             continue
@@ -134,12 +148,14 @@ def _dataset(config: Path, name: str, settings: Mapping[str, Any], tell: Tell) -
         raise CorpusError(f"{config}: {name}: {problem}; correct it")
     texts = [columns.get(place, SKIP) for place in range(max(columns) + 1)]
     tell(f"{name}: the columns are {','.join([*texts, ALL_FURTHER])}")
-    paths = {split: str(settings[key]) for split, key in PATHS.items() if key in settings}
-    return Dataset(name, paths, ",".join([*texts, ALL_FURTHER]))
+    paths = {split: str(settings[key]) for split, key in _PATHS.items() if key in settings}
+    return _Dataset(name, paths, ",".join([*texts, ALL_FURTHER]))
 
 
-def _texts(config: Path, name: str, settings: Mapping[str, Any], left_out: list[str], tell: Tell) -> Dataset | None:
-    """A data set with a text or a pair of texts a line; None where it has no task that can be read."""
+def _text_dataset(
+    config: Path, name: str, settings: Mapping[str, Any], left_out: list[str], tell: Tell
+) -> _Dataset | None:
+    """Return a data set with one text or a pair of texts per row, or None if none of its tasks can be read."""
     places = [settings["sent_idxs"]] if isinstance(settings["sent_idxs"], int) else settings["sent_idxs"]
     if not isinstance(places, list) or len(places) not in (1, 2) or not all(map(_is_place, places)):
         raise CorpusError(
@@ -148,7 +164,7 @@ def _texts(config: Path, name: str, settings: Mapping[str, Any], left_out: list[
     columns = {place: WORDS for place in places}
     for task, task_config in settings["tasks"].items():
         task_config = task_config if isinstance(task_config, dict) else {}
-        kind, place = _OF_TEXTS.get(str(task_config.get("task_type"))), task_config.get("column_idx")
+        kind, place = _TEXT_KINDS.get(str(task_config.get("task_type"))), task_config.get("column_idx")
         if kind is None or not _is_place(place) or place in columns:
             left_out.append(f"{task} ({task_config.get('task_type')})")
         else:
@@ -159,8 +175,8 @@ def _texts(config: Path, name: str, settings: Mapping[str, Any], left_out: list[
         return None
     text = ",".join(f"{place}={layer}" for place, layer in columns.items())
     tell(f"{name}: the columns, from 0, are {text}")
-    paths = {split: str(settings[key]) for split, key in PATHS.items() if key in settings}
-    return Dataset(name, paths, text, bool(settings.get("skip_first_line")))
+    paths = {split: str(settings[key]) for split, key in _PATHS.items() if key in settings}
+    return _Dataset(name, paths, text, bool(settings.get("skip_first_line")))
 
 
 def _is_place(value: object) -> TypeGuard[int]:
@@ -181,14 +197,23 @@ def _located(config: Path, path: str) -> str:
     return str(next((place for place in places if place.is_file()), path))
 
 
-# -- columns written back ----------------------------------------------------------------------------------------------
+# -- Predictions in columns --------------------------------------------------------------------------------------------
 
 
 class ColumnFile:
-    """A file in columns, whose words are read, and which is written again with other cells in some of its columns."""
+    """A file with columns, from which words are read and which is written again with predictions in some of its
+    columns."""
 
     def __init__(self, path: Path, columns: str, layers: Collection[str]) -> None:
-        """``layers``: those that are written, where there are columns of them."""
+        """Open the file, and select the columns to predict.
+
+        Args:
+            columns: the contents of the columns, in the notation of ``--columns``.
+            layers: the layers that the run predicts. Their columns are replaced, except columns of semantic roles.
+
+        Raises:
+            CorpusError: no column belongs to one of the layers.
+        """
         self._path, self._columns = path, parse_columns(columns)
         parts = {"head": "dep", "relation": "dep"}
         self._places = {
@@ -206,13 +231,16 @@ class ColumnFile:
         self._lines = read_lines(path)
 
     def sentences(self) -> Iterator[tuple[int, Sentence]]:
-        """The line where each sentence begins, and its words."""
+        """Yield each sentence without its layers, with the number of its first line."""
         word = next(place for place, column in enumerate(self._columns) if column.name == WORD)
         for name, lines, cells in self._table.sentences(None):
             yield lines[0].number, Sentence(name, tuple(row[word] for row in cells)).validate()
 
     def write(self, sentences: Iterable[Sentence], stream: TextIO) -> None:
-        """Write the lines up to the last of these sentences, which come in the order of the file."""
+        """Write all lines up to the end of the last given sentence, with the predicted cells.
+
+        Sentences must come in the order of the file, over all calls.
+        """
         for sentence in sentences:
             _, rows, cells = next(self._rows)
             values = {place: _cells(sentence, column) for place, column in self._places.items()}
@@ -227,17 +255,17 @@ class ColumnFile:
                     break
 
     def finish(self, stream: TextIO) -> None:
-        """Write the lines behind the last sentence."""
+        """Write the lines after the last sentence."""
         stream.write("\n".join(line.text for line in self._lines))
 
 
 def _cells(sentence: Sentence, column: FileColumn) -> Sequence[str]:
-    """A cell a word, ``_`` where the layer is unknown."""
+    """Return one cell per word, which is ``_`` if the layer is unknown."""
     value = sentence.get("dep" if column.name in ("head", "relation") else column.name)
     if value is None:
         return ["_"] * len(sentence)
     if column.name in ("head", "relation"):
         return list(map(str, value.heads)) if column.name == "head" else value.relations
     if column.kind == "tags":
-        return ["_" if tag == _UNLABELLED else tag for tag in value]
+        return ["_" if tag == _UNDERSCORE else tag for tag in value]
     return (iob2_from_spans if column.kind == "spans" else stars_from_spans)(value, len(sentence))

@@ -1,8 +1,9 @@
-"""MASC: 62 documents of twelve genres with tags, trees, roles and names, joined from MASC 1 and PropBank.
+"""Build MASC: 62 documents of thirteen genres with tags, trees, roles and names, from MASC 1 and PropBank.
 
-Words are the leaves of MASC's Penn trees. Tags, constituents and roles are those of propbank-release, whose k-th tree
-of a document is its k-th tree here. Names are stretches of characters of the text files; leaves and text are aligned,
-as the leaves write case, quotes and brackets in another way. ``masc_documents.tsv`` lists genres and splits.
+Words are the leaves of MASC's Penn trees. Tags, constituents and roles come from propbank-release; the k-th tree of a
+document has the same index in both sources. Names are ranges of characters in MASC's text files. The text is aligned
+with the leaves, because these spell case, quotes and brackets differently. ``masc_documents.tsv`` lists the genre and
+the split of each document.
 """
 
 import csv
@@ -21,27 +22,31 @@ from typing import Any, NamedTuple
 
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.ewt5 import Group, Regrouping
-from mtlprune.corpora.formats import blocks, decode_lines, files_below
-from mtlprune.corpora.formats.brackets import EMPTY, flat, unescaped
+from mtlprune.corpora.formats import Tell, blocks, decode_lines, files_below
+from mtlprune.corpora.formats.brackets import EMPTY, outermost, unescaped
 from mtlprune.corpora.formats.propbank import parse_skeleton
 from mtlprune.sentence import Sentence, Span
 
 LICENCE = "CC BY-SA 4.0"
 MASC_COMMIT = "7a718b01af317f7ed8e330b0edd8db30c162da24"
-KINDS = {"Person": "PER", "Organization": "ORG", "Location": "LOC", "Date": "DATE"}
-"""MASC's kinds of names, and their labels; of two kinds over the same words the first here stays."""
+_KINDS = {"Person": "PER", "Organization": "ORG", "Location": "LOC", "Date": "DATE"}
+"""MASC's kinds of names → our labels. If two kinds cover the same words, the kind that comes first here is kept."""
 _MAX_MISALIGNED_SHARE = 0.1
-"""Largest share of a document's names that may not begin and end at words; beyond it offsets count another text."""
+"""Largest share of the names of a document that may not coincide with words.
+
+If more names do not, the character offsets refer to another version of the text, and NER of the whole document is
+unknown.
+"""
 _SUFFIX = re.compile(r"-UTF16|\.ascii-1-NEW|-NE\.xml$|\.mrg(\.txt)?$|\.txt$|\.gold_skel$")
 _BRACKET_OR_LEAF = re.compile(r"\(([^\s()]+)\s+([^\s()]+)\s*\)|[()]")
-_ENDS = ("/", "-/", "/-")  # of units of speech
+_ENDS = ("/", "-/", "/-")  # leaves at the end of units of speech
 _TRACE = re.compile(r"\*[A-Z]+\*(-[0-9]+)?")
 _PIECE = re.compile(r"[a-z]+|[0-9]+|\S")
 _FOLDED = str.maketrans(string.ascii_uppercase + "“”‘’–—", string.ascii_lowercase + "\"\"''--")
 
 
 class MascDocument(NamedTuple):
-    """One document, its genre and its split."""
+    """A document of MASC with its genre and its split."""
 
     genre: str
     name: str
@@ -49,42 +54,40 @@ class MascDocument(NamedTuple):
 
 
 class Name(NamedTuple):
-    """A name from character ``start`` to ``end - 1`` of a text, of MASC's ``kind``."""
+    """A name over the characters from ``start`` to ``end - 1`` of a text, with MASC's ``kind``."""
 
     start: int
     end: int
     kind: str
 
 
-Files = Mapping[tuple[str, str], tuple[str, bytes]]
-"""(what it is, document) → where it lies, and its bytes."""
+_Files = Mapping[tuple[str, str], tuple[str, bytes]]
+"""(the folder above the file or ``skeleton``, the name of the document) → the path of the file, and its content."""
 
 
 def documents() -> list[MascDocument]:
-    """The documents in the order of the corpus."""
+    """Return the documents in the order of the corpus."""
     text = resources.files("mtlprune.corpora").joinpath("masc_documents.tsv").read_text(encoding="utf-8")
     return [MascDocument(*row) for row in list(csv.reader(text.splitlines(), delimiter="\t"))[1:]]
 
 
-def build_masc(
-    sources: Path, tell: Callable[[str], None]
-) -> tuple[dict[str, list[Sentence]], dict[str, str], dict[str, Any]]:
+def build_masc(sources: Path, tell: Tell) -> tuple[dict[str, list[Sentence]], dict[str, str], dict[str, Any]]:
     """Join the sources into sentences with POS, CON, SRL and NER.
 
-    Trees of nothing but marks (turns, paragraphs) are no sentences, and marks in sentences are no words. Of names
-    within names the outermost stays. A name that does not begin and end at words of one sentence is counted and
-    named, and NER is unknown in the sentences that it could belong to; in all of a document with more than a tenth of
-    such names.
+    Leaves that are not words of the text (turns, paragraphs) are dropped, and so are trees that contain only such
+    leaves. Of nested names the outermost is kept. A name that does not begin and end at word boundaries of one sentence
+    is reported, and NER is unknown in every sentence to which the name could belong. In a document with more than 10 %
+    of such names, NER is unknown in all sentences.
 
     Args:
-        sources: a folder with the files of MASC 1 and of PropBank, or with tar archives of them, at any depth.
-        tell: is given what could not be aligned, a line a document.
+        sources: a folder with the files of MASC 1 and PropBank, or with tar archives of these files, at any depth.
+        tell: receives one line for each document with names that cannot be aligned, and a summary.
 
     Returns:
-        train, dev and test; the sources, with a checksum; what was left out, for corpus.json.
+        the splits train, dev and test; the sources with one checksum; and the entry ``left_out`` of ``corpus.json``.
 
     Raises:
-        CorpusError: a file is missing or malformed, or the trees do not belong together.
+        CorpusError: a file is missing or malformed, or the trees of the two sources do not fit together.
     """
     files = _read_files(Path(sources))
     splits: dict[str, list[Sentence]] = {"train": [], "dev": [], "test": []}
@@ -114,11 +117,11 @@ def build_masc(
     return splits, {f"{len(files)} files of MASC 1 and PropBank": digest.hexdigest()}, left_out
 
 
-# -- files -------------------------------------------------------------------------------------------------------------
+# -- Files -------------------------------------------------------------------------------------------------------------
 
 
-def _read_files(sources: Path) -> Files:
-    """The files of all documents, by what they are (the folder above them, or ``skeleton``). Raises CorpusError."""
+def _read_files(sources: Path) -> _Files:
+    """Return the files of all documents. Raises CorpusError if two different files have the same role."""
     if not sources.is_dir():
         raise CorpusError(f"{sources}: expected a folder with the files of MASC 1 and PropBank, found none")
     document_names = {document.name for document in documents()}
@@ -137,7 +140,7 @@ def _read_files(sources: Path) -> Files:
 
 
 def _members(sources: Path) -> Iterator[tuple[str, Path, Callable[[], bytes]]]:
-    """Place in words, path and reader of every file below a folder and in its tar archives."""
+    """Yield the location (for messages), the path and a reader of every file below a folder and in its tar archives."""
     for file in sorted(files_below(sources)):
         if ".tar" not in file.suffixes and file.suffix != ".tgz":
             yield str(file), file, file.read_bytes
@@ -151,7 +154,7 @@ def _members(sources: Path) -> Iterator[tuple[str, Path, Callable[[], bytes]]]:
             raise CorpusError(f"{file}: expected a readable tar archive, found: {error}; download it again") from error
 
 
-def _file(files: Files, layer: str, name: str) -> tuple[str, bytes]:
+def _file(files: _Files, layer: str, name: str) -> tuple[str, bytes]:
     if (layer, name) not in files:
         source = (
             "propbank/propbank-release" if layer == "skeleton" else f"oanc/masc, commit {MASC_COMMIT[:7]}, folder 1"
@@ -169,11 +172,14 @@ def _decoded(place: str, data: bytes) -> str:
         ) from None
 
 
-# -- sentences ---------------------------------------------------------------------------------------------------------
+# -- Sentences ---------------------------------------------------------------------------------------------------------
 
 
-def _sentences(document: MascDocument, files: Files, tell: Callable[[str], None]) -> Iterator[Sentence]:
-    """Words, tags, constituents and roles. An id is genre, document, and the place of its tree, from 0."""
+def _sentences(document: MascDocument, files: _Files, tell: Tell) -> Iterator[Sentence]:
+    """Yield the sentences of a document with tags, constituents and roles.
+
+    The id is GENRE/DOCUMENT/NUMBER, where NUMBER is the index of the tree, from 0.
+    """
     place, data = _file(files, "Penn_Treebank", document.name)
     trees = [leaves for leaves in _leaves_of(_decoded(place, data), place) if leaves]
     source, data = _file(files, "skeleton", document.name)
@@ -181,7 +187,7 @@ def _sentences(document: MascDocument, files: Files, tell: Callable[[str], None]
     if len(trees) != len(skeletons):
         raise CorpusError(f"{place}: expected {len(skeletons)} trees, as {source} has, found {len(trees)}")
     for number, (leaves, rows) in enumerate(zip(trees, skeletons, strict=True)):
-        words = [(tag, unescaped(word)) for tag, word in leaves if not is_mark(tag, word)]
+        words = [(tag, unescaped(word)) for tag, word in leaves if not _is_mark(tag, word)]
         if not words:
             continue
         name = f"{document.genre}/{document.name}/{number}"
@@ -196,7 +202,7 @@ def _sentences(document: MascDocument, files: Files, tell: Callable[[str], None]
                 raise CorpusError(
                     f"{place}, tree {number}: {problem}; use releases of the sources that belong together"
                 )
-            marks = [Group((token,), ()) for token, leaf in enumerate(leaves) if is_mark(*leaf)]
+            marks = [Group((token,), ()) for token, leaf in enumerate(leaves) if _is_mark(*leaf)]
             onto = Regrouping(len(leaves), len(words), marks)
             layers = {"con": onto.constituents(skeleton.con), "srl": onto.predicates(skeleton.srl)}
             sentence = sentence.with_layers(**layers)
@@ -204,9 +210,9 @@ def _sentences(document: MascDocument, files: Files, tell: Callable[[str], None]
 
 
 def _leaves_of(text: str, place: str) -> Iterator[list[tuple[str, str]]]:
-    """Tag and word of the leaves of each tree, without empty elements.
+    """Yield the tags and words of the leaves of each tree, without empty elements.
 
-    Nothing is asked of the nodes above: one file has a node without a label.
+    The nodes above the leaves are not checked, because one file has a node without a label.
     """
     depth, leaves = 0, list[tuple[str, str]]()
     for match in _BRACKET_OR_LEAF.finditer(text):
@@ -223,17 +229,20 @@ def _leaves_of(text: str, place: str) -> Iterator[list[tuple[str, str]]]:
         raise CorpusError(f"{place}: expected {depth} more ) at its end; get the whole file")
 
 
-def is_mark(tag: str, word: str) -> bool:
-    """True of leaves that stand for no word of the text: turns and paragraphs, ends of spoken units, traces."""
+def _is_mark(tag: str, word: str) -> bool:
+    """Return True for leaves that are not words of the text: turns, paragraphs, ends of spoken units, and traces."""
     return tag in ("CODE", "SU") or (tag == "." and word in _ENDS) or _TRACE.fullmatch(word) is not None
 
 
-# -- names -------------------------------------------------------------------------------------------------------------
+# -- Names -------------------------------------------------------------------------------------------------------------
 
 
-def _names(files: Files, document: str) -> Iterator[Name]:
-    """The names of a document; a kind without a file has none. Raises CorpusError where no kind has one."""
-    annotation_files = ((f"ne-{kind.lower()}", document) for kind in KINDS)
+def _names(files: _Files, document: str) -> Iterator[Name]:
+    """Yield the names of a document. Raises CorpusError if the document has no file of names, or a malformed one.
+
+    A document need not have a file for every kind of name.
+    """
+    annotation_files = ((f"ne-{kind.lower()}", document) for kind in _KINDS)
     places = [files[file_key] for file_key in annotation_files if file_key in files]
     if not places:
         _file(files, "ne-person", document)
@@ -245,15 +254,20 @@ def _names(files: Files, document: str) -> Iterator[Name]:
             raise CorpusError(
                 f"{place}: expected names with from, to and type, found: {error}; download it again"
             ) from None
-        if unexpected_kinds := {name.kind for name in names} - set(KINDS):
-            raise CorpusError(f"{place}: expected names of {', '.join(KINDS)}, found {min(unexpected_kinds)}")
+        if unexpected_kinds := {name.kind for name in names} - set(_KINDS):
+            raise CorpusError(f"{place}: expected names of {', '.join(_KINDS)}, found {min(unexpected_kinds)}")
         yield from names
 
 
 def align_names(
     sentences: Sequence[Sentence], text: str, names: Sequence[Name]
 ) -> tuple[list[tuple[Span, ...] | None], list[str]]:
-    """The names of each sentence, None where they are unknown; and the names that begin or end at no word, in words."""
+    """Map names from characters onto words.
+
+    Returns:
+        the spans of each sentence (None if NER is unknown there), and descriptions of the names that do not coincide
+        with words of one sentence.
+    """
     homes = [number for number, sentence in enumerate(sentences) for _ in sentence.words]
     firsts = {number: place for place, number in reversed(list(enumerate(homes)))}
     spans = _place_words([word for sentence in sentences for word in sentence.words], text)
@@ -268,20 +282,23 @@ def align_names(
         first, last = begins.get(start), ends.get(end)
         if first is not None and last is not None and first <= last and homes[first] == homes[last]:
             offset = firsts[homes[first]]
-            spans_by_sentence[homes[first]].append(Span(first - offset, last + 1 - offset, KINDS[name.kind]))
+            spans_by_sentence[homes[first]].append(Span(first - offset, last + 1 - offset, _KINDS[name.kind]))
             continue
         wrong.append(f"{name.kind} {name.start}–{name.end} {text[name.start : name.end]!r}")
+        # The name could belong to any sentence from the last aligned word that starts at or before the name to the
+        # first aligned word that ends at or after the name.
         before, after = bisect_right(starts, start) - 1, bisect_left(stops, end)
         low = homes[words_with_home[before]] if before >= 0 else 0
         high = homes[words_with_home[after]] if after < len(words_with_home) else len(sentences) - 1
         unknown.update(range(low, high + 1))
     if len(wrong) > _MAX_MISALIGNED_SHARE * len(names):
         unknown.update(range(len(sentences)))
-    order = list(KINDS.values())
+    order = list(_KINDS.values())
     for sentence_spans in spans_by_sentence:
         sentence_spans.sort(key=lambda span: (span.start, -span.end, order.index(span.label)))
     return [
-        None if number in unknown else flat(sentence_spans) for number, sentence_spans in enumerate(spans_by_sentence)
+        None if number in unknown else outermost(sentence_spans)
+        for number, sentence_spans in enumerate(spans_by_sentence)
     ], wrong
 
 
@@ -291,7 +308,8 @@ def _without_blanks(text: str, name: Name) -> tuple[int, int]:
 
 
 def _place_words(words: Sequence[str], text: str) -> list[tuple[int, int] | None]:
-    """First character and last + 1 of each word in a text; None of words that are not wholly in it."""
+    """Return the start and the exclusive end of each word in the text, in characters; None for words that are not found
+    whole."""
     pieces = [(number, piece) for number, word in enumerate(words) for piece in _PIECE.findall(word.translate(_FOLDED))]
     places = list(_PIECE.finditer(text.translate(_FOLDED)))
     missing = Counter(number for number, _ in pieces)

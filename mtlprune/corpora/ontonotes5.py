@@ -1,51 +1,53 @@
-"""OntoNotes 5 as its licence holders have it: a folder of CoNLL-2012 files with words, dependencies from elsewhere."""
+"""Build OntoNotes 5 from a licensed folder of CoNLL-2012 files with words, and add dependencies to its sentences."""
 
 import os
 import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
 
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.formats import files_below
+from mtlprune.corpora.formats import Tell, files_below
 from mtlprune.corpora.formats.brackets import BRACKETS, format_tree
 from mtlprune.corpora.formats.conll2012 import Document, read_documents, with_unknown
 from mtlprune.corpora.formats.conllu import read_conllu
 from mtlprune.sentence import Sentence
 
-SPLITS = {"train": ("train",), "dev": ("development", "dev"), "test": ("test",)}  # our name: names of the folder
-_LANGUAGES = ("arabic", "chinese")  # the same release holds them beside English
+_SPLITS = {"train": ("train",), "dev": ("development", "dev"), "test": ("test",)}
+"""Name of a split → names of its folder in the release."""
+_LANGUAGES = ("arabic", "chinese")  # other languages in the same release
 
 
 def build_ontonotes5(
-    folder: Path, dep: Path | None = None, tell: Callable[[str], None] = lambda line: None
+    folder: Path, dep: Path | None = None, tell: Tell = lambda line: None
 ) -> dict[str, list[Sentence]]:
-    """Read OntoNotes 5 with POS, CON, NER and SRL, and DEP where ``dep`` gives it.
+    """Read OntoNotes 5 with POS, CON, NER and SRL, and with DEP if ``dep`` is given.
+
+    A layer that nobody annotated in a document is *unknown*, not empty. A document has NER (SRL) if any word of it has
+    NER (SRL), or if a file ``DOCUMENT.name`` (``DOCUMENT.prop``) with the original annotation exists next to its CoNLL
+    file or anywhere below ``folder`` under the document's name. Files below ``arabic`` and ``chinese`` do not count,
+    because the names of documents recur there. If there is no ``.name`` (``.prop``) file at all, a document whose
+    column is empty throughout therefore lacks the layer.
 
     Args:
-        folder: below it, at any depth and through links, folders train, development (or dev) and test with
-            ``*gold_conll`` files (where a folder has none: any ``*_conll`` but ``*parse_conll``), read in the order of
-            their paths. Files with ``auto`` in their name, which no annotator made, files below ``arabic`` or
-            ``chinese`` and files in no split folder are left out, with a message.
-        dep: dependencies converted beforehand, CoNLL-X or CoNLL-U: one file with train, dev and test one after the
-            other, or a folder with one file a split (``train``, ``dev``/``development``, ``test`` in its name); or
-            Stanford's parser (``*.jar``; the original used 3.3.0), run with Java over the trees.
-        tell: is given what was left out and the counts of each split, a line each.
-
-    A document without a layer gives *unknown*, not empty. It has NER (SRL) if a file ``DOCUMENT.name``
-    (``DOCUMENT.prop``), the original annotation, lies beside its file or anywhere below ``folder`` under the document's
-    name, or if anything is marked; those below ``arabic`` and ``chinese``, where documents of the same names lie, do
-    not count. Where no ``.name`` (``.prop``) file is left, the columns decide alone: a document whose column is empty
-    throughout has no such layer.
+        folder: contains, at any depth and through links, folders train, development (or dev) and test with
+            ``*gold_conll`` files (if a folder has none: all ``*_conll`` files except ``*parse_conll``), which are read
+            in the order of their paths. These files are left out with a message: files with ``auto`` in their name
+            (automatic annotation), files below ``arabic`` or ``chinese``, and files in no folder of a split.
+        dep: dependencies that were converted before, in CoNLL-X or CoNLL-U: one file with train, dev and test in this
+            order, or a folder with one file per split (``train``, ``dev``/``development``, ``test`` in its name). Or
+            the jar of the Stanford Parser (He and Choi used version 3.3.0), which is run with Java on the trees.
+        tell: receives what was left out, and the counts of each split.
 
     Returns:
-        ``train``, ``dev`` and ``test`` to their sentences.
+        the splits train, dev and test.
 
     Raises:
-        CorpusError: no files, a split missing, a document part twice, a malformed file, dependencies that do not fit.
+        CorpusError: files or a split are missing, a part of a document occurs twice, a file is malformed, or the
+            dependencies do not belong to the sentences.
     """
     if not folder.is_dir():
         raise CorpusError(f"{folder}: expected a folder of CoNLL-2012 files, found none")
@@ -68,13 +70,14 @@ def build_ontonotes5(
 
 
 def _foreign(path: Path, folder: Path) -> bool:
+    """Return True if a file is below the folder of another language."""
     return any(part in _LANGUAGES for part in path.relative_to(folder).parts[:-1])
 
 
-def _files(folder: Path, all_files: list[Path], tell: Callable[[str], None]) -> dict[str, list[Path]]:
-    """The files of each split, in the order of their paths."""
-    names = {name: split for split, folders in SPLITS.items() for name in folders}
-    splits: dict[str, list[Path]] = {split: [] for split in SPLITS}
+def _files(folder: Path, all_files: list[Path], tell: Tell) -> dict[str, list[Path]]:
+    """Return the files of each split in the order of their paths."""
+    names = {name: split for split, folders in _SPLITS.items() for name in folders}
+    splits: dict[str, list[Path]] = {split: [] for split in _SPLITS}
     foreign = outside_count = 0
     conll = sorted((path for path in all_files if path.name.endswith("_conll")), key=lambda path: path.parts)
     manual = [path for path in conll if "auto" not in path.name]
@@ -106,7 +109,7 @@ def _files(folder: Path, all_files: list[Path], tell: Callable[[str], None]) -> 
 
 
 def _gold(paths: list[Path]) -> list[Path]:
-    """The gold files of each folder; where it has none, all but those of a parser."""
+    """Return the gold files of each folder, or if it has none, all files except those of a parser."""
     with_gold = {path.parent for path in paths if path.name.endswith("gold_conll")}
     return [
         path
@@ -116,7 +119,10 @@ def _gold(paths: list[Path]) -> list[Path]:
 
 
 def _annotations(folder: Path, files: list[Path], suffix: str) -> set[str]:
-    """Every way to name an annotation file from below ``folder``: its last part, its last two parts, and so on."""
+    """Return all names by which a document can refer to an annotation file with this suffix.
+
+    These are the file's absolute path, and its path below ``folder`` with any number of leading folders removed.
+    """
     names: set[str] = set()
     for path in (path for path in files if path.suffix == suffix):
         parts = path.relative_to(folder).with_suffix("").parts
@@ -130,9 +136,14 @@ def _sentences(
     documents: Iterable[Document],
     annotated: dict[str, set[str]],
     first_paths: dict[str, Path],
-    tell: Callable[[str], None],
+    tell: Tell,
 ) -> Iterator[Sentence]:
-    """The sentences of one split, layers unknown where a document lacks them; ``first_paths`` grows by their ids."""
+    """Yield the sentences of one split, in which layers are unknown if their document lacks the annotation.
+
+    Args:
+        annotated: layer → names of the documents with an annotation file.
+        first_paths: id of a sentence → its file, over all splits; updated here to find repeated documents.
+    """
     counts = dict.fromkeys(("documents", "without ner", "without srl", "nested entities", "unparsed sentences"), 0)
     for document in documents:
         document_names = {document.name, str(document.path.with_suffix(""))}
@@ -156,21 +167,27 @@ def _sentences(
     tell(f"OntoNotes 5 {split}: {', '.join(f'{count} {name}' for name, count in counts.items())}")
 
 
-# -- Stanford dependencies: converted beforehand (CoNLL-X or CoNLL-U), or by Stanford's own jar. The original takes the
-# Stanford Parser 3.3.0: basic dependencies, punctuation kept, CoNLL-X --
+# -- Stanford dependencies, converted before (CoNLL-X or CoNLL-U) or by Stanford's jar. He and Choi used the Stanford
+# Parser 3.3.0 with basic dependencies, punctuation and CoNLL-X. --
 
 
 _MAIN_CLASS = "edu.stanford.nlp.trees.EnglishGrammaticalStructure"
-OPTIONS = ("-basic", "-keepPunct", "-conllx", "-treeFile")
-Splits = dict[str, list[Sentence]]
-# words that tools write in two ways, in the one we compare: slashes escaped or doubled, brackets as codes
+_OPTIONS = ("-basic", "-keepPunct", "-conllx", "-treeFile")
+_Splits = dict[str, list[Sentence]]
+# Tools spell these words differently (with an escaped slash, or bracket codes). Both spellings are compared as the
+# right-hand side.
 _EQUIVALENT = {"/.": ".", "/?": "?", **BRACKETS}
 
 
-def _read_converted(splits: Splits, dep: Path) -> Splits:
-    """Give the sentences of all splits the dependencies of a file or folder converted beforehand. ``dep``: one file
-    with all splits one after the other, or a folder with one file a split. Raises CorpusError: a file missing or there
-    twice, malformed, of another number of sentences, or of other words."""
+def _read_converted(splits: _Splits, dep: Path) -> _Splits:
+    """Return the splits with dependencies from converted files.
+
+    Args:
+        dep: one file with all splits in order, or a folder with one file per split.
+
+    Raises:
+        CorpusError: a file is missing, ambiguous or malformed, or has other sentences or words.
+    """
     if not dep.is_dir():
         sentences = _with_dependencies([sentence for split in splits.values() for sentence in split], dep)
         result, begin = {}, 0
@@ -178,10 +195,11 @@ def _read_converted(splits: Splits, dep: Path) -> Splits:
             result[split] = sentences[begin : begin + len(old)]
             begin += len(old)
         return result
-    return {split: _with_dependencies(old, _file_of(dep, SPLITS[split])) for split, old in splits.items()}
+    return {split: _with_dependencies(old, _file_of(dep, _SPLITS[split])) for split, old in splits.items()}
 
 
 def _file_of(folder: Path, words: Sequence[str]) -> Path:
+    """Return the only file in a folder whose name contains one of these words."""
     candidates = [
         path
         for path in sorted(folder.iterdir())
@@ -196,11 +214,11 @@ def _file_of(folder: Path, words: Sequence[str]) -> Path:
 
 
 def _with_dependencies(sentences: Sequence[Sentence], path: Path) -> list[Sentence]:
-    """Give ``sentences`` the dependencies in the CoNLL-X or CoNLL-U file ``path``, matched in order. Raises
-    CorpusError: with the first sentence that does not fit.
+    """Return ``sentences`` with the dependencies of a CoNLL-X or CoNLL-U file, matched in order.
 
-    Words are compared (escaped slashes and bracket codes count as what they stand for). If the file holds as many
-    sentences as have trees, and not as many as there are, the sentences without trees keep unknown dependencies.
+    The words are compared, after escaped slashes and bracket codes are resolved. If the number of sentences in the file
+    equals the number of sentences with a constituent tree, but not the number of all sentences, dependencies of the
+    sentences without a tree stay unknown. Raises CorpusError at the first sentence that does not match.
     """
     converted = list(read_conllu(path))
     parsed = [sentence for sentence in sentences if sentence.con is not None]
@@ -228,8 +246,10 @@ def _comparable(word: str) -> str:
 
 
 def _convert(jar: Path, sentences: Sequence[Sentence], folder: Path) -> Path:
-    """Write the trees, run the converter, return the file it wrote. Raises CorpusError: no Java, no jar, or Java
-    failed."""
+    """Write the trees to a file, run Stanford's converter, and return the file with its output.
+
+    Raises CorpusError if Java or the jar is missing, or Java fails.
+    """
     if not jar.is_file():
         raise CorpusError(f"{jar}: expected the Stanford parser's jar, found no such file")
     if (java := shutil.which("java")) is None:
@@ -237,12 +257,11 @@ def _convert(jar: Path, sentences: Sequence[Sentence], folder: Path) -> Path:
     trees, output = folder / "trees", folder / f"output of {jar.name}"
     with trees.open("w", encoding="utf-8") as file:
         file.writelines(format_tree(sentence) + "\n" for sentence in sentences if sentence.con is not None)
-    # without these two Java writes in the platform's own encoding
+    # Without these two options, Java writes in the default encoding of the platform.
     encoding = ("-Dfile.encoding=UTF-8", "-Dstdout.encoding=UTF-8")
-    # Later releases of CoreNLP need jars that lie beside the one that is named, so the whole folder joins the class
-    # path.
+    # Later releases of CoreNLP need other jars from the same folder, so the class path contains the whole folder.
     libraries = os.pathsep.join((str(jar), str(jar.parent / "*")))
-    command = [java, *encoding, "-cp", libraries, _MAIN_CLASS, *OPTIONS, str(trees)]
+    command = [java, *encoding, "-cp", libraries, _MAIN_CLASS, *_OPTIONS, str(trees)]
     with output.open("wb") as file:
         run = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.PIPE, check=False)
     if run.returncode != 0:

@@ -1,7 +1,9 @@
-"""Corpora on disk: a sentence a line as JSON, a file a split, with a ``corpus.json`` that says what they are.
+"""Store corpora on disk, and load them again.
+
+The folder of a corpus contains:
 
 corpus.json             name, licence, sources, layers, counts, fingerprint, and the SHA-256 of each split's file
-SPLIT-SHA.jsonl         its sentences; SHA is the start of that SHA-256
+SPLIT-SHA.jsonl         the sentences of a split, one JSON object per line; SHA is the start of the file's SHA-256
 """
 
 import contextlib
@@ -24,7 +26,7 @@ from mtlprune.sentence import Sentence, check_unique, declared
 
 INFO = "corpus.json"
 _FORMAT = {"format": "mtlprune corpus", "version": 3}
-_AT_ONCE = 2048  # sentences decoded together when a split is iterated over
+_AT_ONCE = 2048  # sentences that are decoded together during iteration over a split
 
 
 _KEYS = {"name", "licence", "sources", "fingerprint", "splits", "files"}
@@ -40,16 +42,20 @@ def save_corpus(
     left_out: Mapping[str, Any] | None = None,
     overwrite: bool = False,
 ) -> "Corpus":
-    """Validate and write a corpus; at every moment ``out`` is the old corpus or the new one, also after a power cut.
+    """Validate and write a corpus, and return it as loaded from disk.
+
+    At every moment ``out`` holds either the old corpus or the new one, even after a power failure.
 
     Args:
-        sources: the files it was built from, each with a checksum.
-        left_out: the part of them that is not in it: layers; sentences that could not be read, their number and why.
-        overwrite: replace ``out`` if it is a corpus (never any other folder).
+        splits: name of the split → its sentences.
+        sources: files from which the corpus was built → SHA-256, or another description.
+        left_out: what was left out of the files, for ``corpus.json``: the names of layers, and the number of sentences
+            that could not be read, with reasons.
+        overwrite: replace ``out`` if it is a corpus; other folders are never replaced.
 
     Raises:
         CorpusError: ``out`` exists already, or cannot be written.
-        SentenceError: a sentence contradicts itself, or an id occurs twice.
+        SentenceError: the annotation of a sentence is inconsistent, or two sentences have the same id.
     """
     out = Path(out)
     check_free(out, overwrite)
@@ -90,7 +96,7 @@ def _check_splits(sentences: Mapping[str, Sequence[Sentence]], out: Path) -> Non
 
 
 def _write(out: Path, info: Mapping[str, Any], sentences: Mapping[str, Sequence[Sentence]]) -> None:
-    """Write the file of every split, and corpus.json last, which names them; then remove all other files."""
+    """Write the file of every split, then ``corpus.json`` with the names of these files, and remove all other files."""
     try:
         with files.one_writer(out):
             files.remove_halves(out)
@@ -101,12 +107,12 @@ def _write(out: Path, info: Mapping[str, Any], sentences: Mapping[str, Sequence[
                 _remove_unnamed(out)
     except (files.RunError, OSError) as error:
         with contextlib.suppress(OSError):
-            out.rmdir()  # where no corpus was
+            out.rmdir()  # succeeds only if the folder is empty, that is, if there was no corpus before
         raise CorpusError(f"{error}; nothing was written") from error
 
 
 def _remove_unnamed(folder: Path) -> None:
-    """Remove files that corpus.json does not name: of the corpus before, or of a build that broke off."""
+    """Remove sentence files that ``corpus.json`` does not name, left from an older corpus or an interrupted build."""
     digests = read_info(folder)["files"] if (folder / INFO).is_file() else {}
     listed_files = {_path(folder, *file) for file in digests.items()}
     files.remove(*(path for path in folder.glob("*.jsonl") if path not in listed_files))
@@ -117,9 +123,9 @@ def _path(folder: Path, split: str, digest: str) -> Path:
 
 
 def _write_split(folder: Path, split: str, sentences: Iterable[Sentence]) -> str:
-    """Write the file of a split, and give its SHA-256. Raises RunError where the disk refuses."""
+    """Write the file of a split, and return its SHA-256. Raises RunError if the file cannot be written."""
     trees = ({**to_json(s), **({"source": s.source} if s.source else {})} for s in sentences)
-    # Separate lines, because a joined text would hold the split once more.
+    # The lines stay separate, because one joined text would hold the whole split in memory a second time.
     lines = [json.dumps(tree, ensure_ascii=False, separators=(",", ":")).encode() + b"\n" for tree in trees]
     hashed = sha256()
     for line in lines:
@@ -131,8 +137,12 @@ def _write_split(folder: Path, split: str, sentences: Iterable[Sentence]) -> str
 
 
 def check_free(out: Path, overwrite: bool) -> None:
-    """Raise CorpusError if a corpus may not be written to ``out``."""
-    left = (".writing", ".jsonl", ".part")  # of a build that was killed
+    """Raise CorpusError if a corpus may not be written to ``out``.
+
+    It may be written to a new or empty folder, to one with only the remains of an interrupted build, and with
+    ``overwrite`` to an existing corpus.
+    """
+    left = (".writing", ".jsonl", ".part")  # endings of the files that an interrupted build leaves
     if not out.exists() or (out.is_dir() and all(path.name.endswith(left) for path in out.iterdir())):
         return
     if not overwrite:
@@ -146,21 +156,21 @@ def check_free(out: Path, overwrite: bool) -> None:
         ) from error
 
 
-SCRIPTS = {
+_SCRIPTS = {
     "ewt5": "python data_scripts/ewt5.py",
     "ontonotes5": "python data_scripts/ontonotes5.py FOLDER --converter JAR",
 }
-"""Name of the folder of a corpus in our presets → the script of the repository that builds it."""
+"""Folder name of a corpus in the presets → the script in this repository that builds the corpus."""
 
 
 def how_to_build(path: Path) -> str:
-    """The command that builds a corpus, as it can be pasted."""
-    script = SCRIPTS.get(path.name)
+    """Return the shell command that builds the corpus at ``path``."""
+    script = _SCRIPTS.get(path.name)
     return command("data", "build", "FILES", "--out", path) if script is None else f"{script} --out {quote(str(path))}"
 
 
 def read_info(path: Path) -> dict[str, Any]:
-    """The description of a corpus, read at once. Raises CorpusError where none lies, or a damaged one."""
+    """Return the checked content of ``corpus.json``. Raises CorpusError if the corpus is missing or damaged."""
     file = path / INFO
     if not file.is_file():
         finding = f"found {f'no {INFO} in it' if path.is_dir() else 'a file' if path.exists() else 'no such folder'}"
@@ -173,15 +183,17 @@ def read_info(path: Path) -> dict[str, Any]:
         raise CorpusError(f"{file}: expected {_FORMAT}, found another format; build the corpus again with this version")
     if not info.keys() >= _KEYS or info["files"].keys() != info["splits"].keys():
         raise CorpusError(f"{file} is damaged; build the corpus again")
-    for split, digest in info["files"].items():  # they make the name of a file
+    for split, digest in info["files"].items():  # checked because the name of a file is made from them
         if not re.fullmatch(r"\w+", split) or not re.fullmatch("[0-9a-f]{64}", str(digest)):
             raise CorpusError(f"{file} is damaged (the file of split {split!r}); build the corpus again")
     return info
 
 
 def load_corpus(path: Path) -> "Corpus":
-    """Open a corpus whose files are those that were written; its sentences are decoded when they are asked for. Raises
-    CorpusError: no corpus there, or a damaged or changed one."""
+    """Open a corpus, after checking that its files are unchanged since they were written.
+
+    Sentences are decoded only when they are accessed. Raises CorpusError if the corpus is missing, damaged or changed.
+    """
     path = Path(path)
     info, splits = read_info(path), {}
     for split, digest in info["files"].items():
@@ -198,7 +210,10 @@ def load_corpus(path: Path) -> "Corpus":
 
 
 class StoredSentences(Sequence[Sentence]):
-    """One split. Each access decodes anew: keep ``list(split)`` where sentences are read often (12,544 take 1 s)."""
+    """The sentences of one split, as a sequence that decodes JSON at each access.
+
+    Keep ``list(split)`` where sentences are read several times (decoding the 12,544 sentences of EWT takes one second).
+    """
 
     def __init__(self, lines: Sequence[bytes]) -> None:
         self._lines = lines
@@ -207,7 +222,7 @@ class StoredSentences(Sequence[Sentence]):
         return len(self._lines)
 
     def __getitem__(self, place: Any) -> Any:
-        """A sentence by its place, a list of them by a slice."""
+        """Return the sentence at an index, or the list of sentences in a slice."""
         if not isinstance(place, slice):
             return _decode(self._lines[place])
         with collector_paused():
@@ -218,11 +233,14 @@ class StoredSentences(Sequence[Sentence]):
             yield from self[start : start + _AT_ONCE]
 
     def first(self, number: int | None) -> "StoredSentences":
-        """The first so many; all, if not given."""
+        """Return the first ``number`` sentences, or all sentences if ``number`` is None."""
         return StoredSentences(self._lines[:number])
 
     def one_half(self, half_number: int | None) -> "StoredSentences":
-        """The first or second of two random halves, in the same order, always the same; all, if not given."""
+        """Return one of two random halves (1 or 2) in corpus order, or all sentences if ``half_number`` is None.
+
+        The halves are the same in every call.
+        """
         if half_number is None:
             return self
         import numpy as np
@@ -231,7 +249,7 @@ class StoredSentences(Sequence[Sentence]):
         return StoredSentences([self._lines[place] for place in np.sort(places)])
 
     def find(self, sentence_id: str) -> Sentence | None:
-        """The sentence with this id, or None."""
+        """Return the sentence with this id, or None if there is none."""
         return next((sentence for sentence in self if sentence.id == sentence_id), None)
 
 
@@ -242,10 +260,11 @@ def _decode(line: bytes) -> Sentence:
 
 
 class Corpus:
-    """Splits by name, and what is known of the whole.
+    """A stored corpus: its splits, and the description in ``corpus.json``.
 
     Attributes:
-        info: name, licence, sources (with checksums), fingerprint, and the counts of each split.
+        path: the folder of the corpus.
+        info: name, licence, sources with checksums, fingerprint, and the counts of each split.
     """
 
     def __init__(self, path: Path, info: dict[str, Any], splits: dict[str, StoredSentences]) -> None:
@@ -260,12 +279,12 @@ class Corpus:
 
     @property
     def layers(self) -> dict[str, str]:
-        """The layers that are declared, and their kinds: the five, then others by name."""
+        """The names of the layers and their kinds: the five standard layers first, then other layers by name."""
         return {**LAYERS, **self.info.get("layers", {})}
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of the sentences, as stored when the corpus was written."""
+        """SHA-256 of the sentences, as computed when the corpus was written."""
         return self.info["fingerprint"]
 
     def __getitem__(self, split: str) -> StoredSentences:

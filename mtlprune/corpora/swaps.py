@@ -1,4 +1,7 @@
-"""Pairs of a corpus's sentence and the same with a span swapped, which differ in the gold of one layer."""
+"""Make pairs from the sentences of a corpus by replacing one span, so that the gold of only one layer differs.
+
+``analyze exchange`` uses these pairs.
+"""
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Sequence
@@ -11,16 +14,22 @@ from mtlprune.corpora.grammar import Pair
 from mtlprune.sentence import Sentence, Span
 
 SWAPPED = ("ner", "srl")
-"""Layers that a swap can change alone."""
-_WORDS_OF_GRAMMAR = frozenset({"ARGM-NEG", "ARGM-MOD"})  # modifiers that take part in the form of the verb
+"""Layers whose gold a swap can change without changing any other layer."""
+_WORDS_OF_GRAMMAR = frozenset({"ARGM-NEG", "ARGM-MOD"})  # modifiers such as "not" and "can", which belong to the verb
 
 
 def swapped_pairs(sentences: Sequence[Sentence], layer: str, seed: int = 1) -> list[Pair]:
-    """One pair for each span that can be swapped, in a random order: of ``ner``, a name for one of another type; of
-    ``srl``, a modifier (ARGM-*) for one in another role.
+    """Make one pair of sentences for each span that can be swapped, in random order.
 
-    Tags, brackets, heads and relations of the two spans are equal, and names in modifiers, so only the span's label
-    differs, for each predicate that it modifies. Whether the new sentence makes sense is not asked (a town for a firm).
+    In the second sentence of a pair, the span has the words of a span from another sentence with another label. For
+    ``ner``, a name is replaced by a name of another type; for ``srl``, a modifier (ARGM-*) is replaced by a modifier
+    with another role. The two spans agree in POS tags, brackets, heads and relations (modifiers also in the names
+    within them). Therefore only the label of the span differs, for every predicate that it modifies. The new sentence
+    need not make sense (a town may replace a firm).
+
+    Args:
+        layer: one of :data:`SWAPPED`.
+        seed: of the choice among possible replacements, and of the order of the pairs.
     """
     spans_by_form: dict[Hashable, list[tuple[Sentence, Span]]] = defaultdict(list)
     for sentence in sentences:
@@ -51,7 +60,11 @@ def _words(sentence: Sentence, span: Span, lower: bool = False) -> tuple[str, ..
 
 
 def _spans(sentence: Sentence, layer: str) -> Iterator[Span]:
-    """Names; or modifiers of one role only, for however many predicates, to which nothing refers or adds (R-, C-)."""
+    """Yield the spans of a sentence that may be swapped.
+
+    For ``ner`` these are all names. For ``srl`` they are modifiers that have one role only, for one or several
+    predicates, and that no reference (R-) or continuation (C-) belongs to.
+    """
     if layer == "ner":
         yield from sentence.ner or ()
         return
@@ -66,8 +79,12 @@ def _spans(sentence: Sentence, layer: str) -> Iterator[Span]:
 
 
 def _form(sentence: Sentence, span: Span, layer: str) -> Hashable | None:
-    """All layers within a span, places counted from its start; None where it is no unit of all layers: another span
-    crosses it, or a predicate or a part of an argument lies in it."""
+    """Return everything that two spans must have in common to be swapped, with positions relative to the start of the
+    span.
+
+    This is the annotation within the span on all layers. The value is None if the span is not a unit on every layer: it
+    crosses another span, or contains a predicate or a smaller argument.
+    """
     start, end, _ = span
     word_range = range(start, end)
 
@@ -91,13 +108,13 @@ def _form(sentence: Sentence, span: Span, layer: str) -> Hashable | None:
     edges = zip(sentence.dep.heads[start:end], sentence.dep.relations[start:end], strict=True) if sentence.dep else ()
     tree = tuple((head - start if head - 1 in word_range else None, relation) for head, relation in edges)
     names = () if layer == "ner" else spans_within(sentence.ner or ())
-    # The names of the layers are part of the form, because a layer that is not known differs from one that is empty.
+    # The names of the layers are part of the form, because an unknown layer differs from an empty one.
     layer_names = sentence.layers()
     return (sentence.pos or ())[start:end], tree, spans_within(sentence.con or ()), names, end - start, layer_names
 
 
 def _relabelled(sentence: Sentence, span: Span, label: str, layer: str, words: tuple[str, ...]) -> Sentence:
-    """The sentence with other words in a span, and another label of it."""
+    """Return the sentence with other words in a span, and another label of this span in ``layer``."""
 
     def relabel(spans: Sequence[Span]) -> tuple[Span, ...]:
         return tuple(old_span._replace(label=label) if old_span == span else old_span for old_span in spans)

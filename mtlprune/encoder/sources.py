@@ -31,7 +31,7 @@ from transformers import (
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_FOR_MASKED_LM_MAPPING_NAMES
 from transformers.utils import logging as hf_logging
 
-from mtlprune.corpora import answers
+from mtlprune.corpora import is_reachable
 from mtlprune.encoder.families import ENCODER_DECODERS, FAMILIES, Attention, attention_of, by_layer, set_attention
 from mtlprune.encoder.mpnet import MPNET, MPNET_HUB, MPNET_LICENCE, mpnet
 from mtlprune.encoder.pieces import EncoderError
@@ -132,7 +132,7 @@ def _refuse_unreachable(name: str) -> None:
     # the hub.
     except ValueError:
         return
-    if constants.HF_HUB_OFFLINE or answers(constants.ENDPOINT):
+    if constants.HF_HUB_OFFLINE or is_reachable(constants.ENDPOINT):
         return
     # The hub was asked once and did not answer. From now on the library takes what is cached, and says at once what
     # is not there.

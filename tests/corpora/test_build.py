@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from random_sentences import corpora
 
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.build import cut, expand, merge, read_files, remarks, with_own_ids
+from mtlprune.corpora.build import expand_paths, find_oddities, merge, read_files, split_at_random, with_unique_ids
 from mtlprune.layers import Layer
 from mtlprune.sentence import Dependencies, Sentence, Span
 
@@ -26,12 +26,12 @@ def test_files_folders_and_patterns(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(f"{name} x\n")
     names = [str(tmp_path / part) for part in ("a.txt", "b", "*.txt")]
-    assert [path.name for path in expand(names)] == ["a.txt", "1.txt", "2.txt"]
+    assert [path.name for path in expand_paths(names)] == ["a.txt", "1.txt", "2.txt"]
     with pytest.raises(CorpusError, match="expected a file, a folder of files or a pattern, found none"):
-        expand([""])
+        expand_paths([""])
     if sys.version_info < (3, 13):
         with pytest.raises(CorpusError, match=r"a..b: expected a pattern"):
-            expand(["a**b"])
+            expand_paths(["a**b"])
     told: list[str] = []
     splits, about = read_files([], {"train": names, "dev": [names[0]], "test": []}, lines, told.append)
     assert {split: [s.id for s in found] for split, found in splits.items()} == {
@@ -44,12 +44,14 @@ def test_files_folders_and_patterns(tmp_path: Path) -> None:
 @given(st.integers(10, 60), st.integers(0, 5))
 def test_a_split_by_chance_is_a_partition_in_order(size: int, seed: int) -> None:
     sentences = [Sentence(f"s{k:03}", ("a",)) for k in range(size)]
-    splits = cut(sentences, "60/20/20", seed)
+    splits = split_at_random(sentences, "60/20/20", seed)
     assert sorted(s.id for part in splits.values() for s in part) == [s.id for s in sentences]
     assert all([s.id for s in part] == sorted(s.id for s in part) for part in splits.values())
     assert abs(len(splits["train"]) - 0.6 * size) <= 1
-    assert [list(part) for part in splits.values()] == [list(p) for p in cut(sentences, "60/20/20", seed).values()]
-    assert list(cut(sentences, "80/20/0", seed)) == ["train", "dev"]
+    assert [list(part) for part in splits.values()] == [
+        list(p) for p in split_at_random(sentences, "60/20/20", seed).values()
+    ]
+    assert list(split_at_random(sentences, "80/20/0", seed)) == ["train", "dev"]
 
 
 def test_what_a_file_contradicts_or_lacks_names_it(tmp_path: Path) -> None:
@@ -72,7 +74,7 @@ def test_what_a_file_contradicts_or_lacks_names_it(tmp_path: Path) -> None:
 
 def test_new_ids_never_take_those_that_stand_in_the_files() -> None:
     names = ["a", "a", "a~2", "a", "a~2"]
-    found = with_own_ids({"train": [Sentence(name, ("w",)) for name in names]}, print)["train"]
+    found = with_unique_ids({"train": [Sentence(name, ("w",)) for name in names]}, print)["train"]
     assert len({s.id for s in found}) == 5 and [s.id for s in found][::2][:2] == ["a", "a~2"]
 
 
@@ -104,13 +106,13 @@ def test_merging_keeps_what_came_first_and_refuses_two_kinds() -> None:
 def test_what_is_odd_is_told_of_every_corpus() -> None:
     plain = Sentence("s", ("a", "b"), dep=Dependencies((2, 0), ("x", "root")))
     roots = replace(plain, id="t", words=("a", "\x00b"), dep=Dependencies((0, 0), ("root", "root")))
-    assert remarks({"train": [plain], "dev": [replace(plain, words=("b", "a"))]}) == []
-    said = remarks({"train": [roots, plain], "dev": [plain]})
+    assert find_oddities({"train": [plain], "dev": [replace(plain, words=("b", "a"))]}) == []
+    said = find_oddities({"train": [roots, plain], "dev": [plain]})
     assert [line.partition("; ")[2] for line in said] == ["the first is t", "the first is t", "the first is s"]
     assert "1 of 2 sentences of train have several roots" in said[0] and "control characters" in said[1]
     assert said[2] == "warning: 1 of 1 sentences of dev have the same words as a sentence of train; the first is s"
     odd = Sentence("o", ("c",), pos=("B-PER",), ner=(Span(0, 1, "O"),))
-    assert ["such as B-PER" in line for line in remarks({"train": [odd]})] == [True, False]
-    assert "spans of the type O" in remarks({"train": [odd]})[1]
-    lacking = remarks({"train": [plain], "dev": [Sentence("u", ("c",), pos=("N",))]})
+    assert ["such as B-PER" in line for line in find_oddities({"train": [odd]})] == [True, False]
+    assert "spans of the type O" in find_oddities({"train": [odd]})[1]
+    lacking = find_oddities({"train": [plain], "dev": [Sentence("u", ("c",), pos=("N",))]})
     assert [line.partition(" ")[2].partition(",")[0] for line in lacking] == ["train lacks pos", "dev lacks dep"]

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from mtlprune.corpora import answers
+from mtlprune.corpora import is_reachable
 
 NOBODY = "127.0.0.1:9"
 
@@ -38,4 +38,4 @@ def test_a_host_answers_or_its_proxy(
     monkeypatch.delenv("NO_PROXY", raising=False)
     for name, proxy in proxies.items():
         monkeypatch.setenv(name, proxy.replace("somebody", somebody))
-    assert answers(f"https://{host.replace('somebody', somebody)}") == reached
+    assert is_reachable(f"https://{host.replace('somebody', somebody)}") == reached

@@ -1,4 +1,8 @@
-"""Readers of raw corpora, a file each; here text by lines and blocks, with the line numbers that every error names."""
+"""Readers of raw corpora, with one file per format; this file has their common parts.
+
+The common parts read text as numbered lines and blocks, so that every error can name the line. They split rows of
+tables into cells, and check dependency trees.
+"""
 
 import contextlib
 import csv
@@ -16,11 +20,15 @@ from mtlprune.io.files import refuse_stand_in
 from mtlprune.layers import Dependencies, find_cycle
 from mtlprune.sentence import SentenceError
 
+Tell = Callable[[str], None]
+"""A function that reports a line of text to the user."""
 Skip = Callable[[MtlpruneError], None]
-"""Gets the error of a sentence that cannot be read; the sentence is then left out."""
+"""A callback that receives the error of a sentence that cannot be read. The reader then continues without the sentence.
+"""
 BLANKS = " \t"
-"""The characters that separate columns. A word may hold any other space, such as a no-break space."""
+"""The characters that separate columns. Any other space, such as a no-break space, is part of a word."""
 SEPARATORS = {"\t": "tabs", ",": "commas", ";": "semicolons", " ": "blanks"}
+"""Separator of the cells of a table → its name in messages; a blank means blanks and tabs."""
 _CELL = re.compile(r"[^ \t]+")
 _OF_WORDS = re.compile(r"words?|tokens?|forms?|text", re.I)
 _OF_LABELS = re.compile(
@@ -29,24 +37,27 @@ _OF_LABELS = re.compile(
 
 
 class NumberedLine(NamedTuple):
-    """One line without its line break, and its number counted from 1."""
+    """A line without its line break, and its number, counted from 1."""
 
     number: int
     text: str
 
 
 def malformed(source: str | Path, line: int, problem: str, unit: str = "line") -> CorpusError:
-    """The error every reader raises: ``FILE, line N: what``."""
+    """Return the error that readers raise, with the message ``SOURCE, line N: PROBLEM``."""
     return CorpusError(f"{source}, {unit} {line}: {problem}")
 
 
 class UnreadableSentence(CorpusError):
-    """One sentence or tree cannot be read; with ``skip``, which gets the error, the others are read."""
+    """Raised where one sentence or tree cannot be read. With a callback ``skip``, the other sentences are read."""
 
 
 @contextlib.contextmanager
 def skipping(skip: Skip | None) -> Iterator[None]:
-    """Tell ``skip`` of an error in the body, which reads one sentence; None raises it as UnreadableSentence."""
+    """Pass an error in the ``with`` block, which reads one sentence, to ``skip``.
+
+    If ``skip`` is None, raise the error as UnreadableSentence.
+    """
     try:
         yield
     except MtlpruneError as error:
@@ -56,15 +67,18 @@ def skipping(skip: Skip | None) -> Iterator[None]:
 
 
 def cells_of(text: str) -> list[str]:
-    """The columns of a line between blanks and tabs."""
+    """Return the cells of a line whose columns are separated by blanks and tabs."""
     return _CELL.findall(text)
 
 
 def separator_of(path: Path, rows: Iterable[str]) -> str:
-    """What stands between the columns of a table: tabs where most rows have one; commas or semicolons where every row
-    has one and the file is called .csv or has no blanks; else blanks."""
+    """Return the separator of the cells of a table.
+
+    It is a tab if most rows contain a tab; a comma or semicolon if every row contains one, and the file is called .csv
+    or contains no blank; and otherwise a blank, which means blanks and tabs.
+    """
     size, signs = 0, Counter[str]()
-    for size, text in enumerate(rows, 1):  # noqa: B007 (counted)
+    for size, text in enumerate(rows, 1):  # noqa: B007 (size is used after the loop)
         signs.update(sign for sign in SEPARATORS if sign in text)
     if 2 * signs["\t"] > size:
         return "\t"
@@ -73,18 +87,19 @@ def separator_of(path: Path, rows: Iterable[str]) -> str:
 
 
 def split_row(text: str, separator: str) -> list[str]:
-    """The cells of a row. Quotes around a cell count in tables with commas or semicolons alone."""
+    """Return the cells of a row. Quotes around cells are removed only if commas or semicolons separate the cells."""
     if separator == " ":
         return cells_of(text)
     cells = text.split(separator)
     if separator != "\t":
-        with contextlib.suppress(csv.Error):  # what cannot be read so has another number of cells
+        # A row with faulty quotes keeps the cells of the plain split; their number is usually wrong and then reported.
+        with contextlib.suppress(csv.Error):
             cells = next(csv.reader([text], delimiter=separator))
     return [cell.strip(" ") for cell in cells]
 
 
 def join_row(cells: Iterable[str], separator: str) -> str:
-    """Return the row that ``split_row`` reads these cells from."""
+    """Return the row that ``split_row`` splits into these cells."""
     if separator not in ",;":
         return separator.join(cells)
     row = io.StringIO()
@@ -93,23 +108,28 @@ def join_row(cells: Iterable[str], separator: str) -> str:
 
 
 def place_of_words(row: Sequence[str]) -> int | None:
-    """The place of the words in a row that names the columns, as ``token pos ner`` does; None for any other row."""
+    """Return the index of the words in a row that names the columns, such as ``token pos ner``; None for other rows."""
     place = next((place for place, cell in enumerate(row) if _OF_WORDS.fullmatch(cell)), len(row))
     return place if any(map(_OF_LABELS.fullmatch, row[place + 1 :])) else None
 
 
 def words_of(text: str) -> tuple[str, ...]:
-    """Running text split at blanks and tabs, as all files are; what other space stands alone is no word."""
+    """Return the words of running text, which blanks and tabs separate. Cells of only other spaces are not words."""
     return tuple(word for word in cells_of(text) if word.strip())
 
 
 def whole_number(text: str) -> int | None:
-    """The number that one to nine of the digits 0 to 9 write; None for any other text."""
+    """Return the number that a text of one to nine ASCII digits represents; None for any other text."""
     return int(text) if re.fullmatch("[0-9]{1,9}", text) else None
 
 
 class WordError(CorpusError):
-    """A mistake at the word ``place`` of a sentence, counted from 0."""
+    """Raised for an error at one word of a sentence.
+
+    Args:
+        place: the index of the word, from 0.
+        problem: what is wrong with it.
+    """
 
     def __init__(self, place: int, problem: str) -> None:
         super().__init__(f"word {place}: {problem}")
@@ -117,8 +137,11 @@ class WordError(CorpusError):
         self.problem = problem
 
 
-def tree(heads: Sequence[int], relations: Sequence[str]) -> Dependencies:
-    """Dependencies whose words all lead to a root. Raises WordError at a word that does not, or has no relation."""
+def checked_tree(heads: Sequence[int], relations: Sequence[str]) -> Dependencies:
+    """Return checked dependencies, from the 1-based head of each word (0 for a root) and its relation.
+
+    Raises WordError at a word without a relation, with a head outside of the sentence, or in a cycle.
+    """
     if "_" in relations:
         problem = "expected a relation, found _ (unknown) and words that have a head; give all words a head"
         raise WordError(relations.index("_"), problem)
@@ -137,8 +160,13 @@ def tree(heads: Sequence[int], relations: Sequence[str]) -> Dependencies:
 def on_lines(
     source: str | Path, rows: Sequence[tuple[int, Any]], column: str = "", unit: str = "line"
 ) -> Iterator[None]:
-    """Turn what is wrong with a sentence, or at one of its words, into an error that names the line. ``rows``: of the
-    words, each with the number of its line first."""
+    """Convert errors of a sentence or word in the ``with`` block to errors that name the line.
+
+    Args:
+        rows: the rows of the words; the number of the line is the first item of each row.
+        column: the name of the column, for errors of words.
+        unit: what the numbers count.
+    """
     try:
         yield
     except WordError as error:
@@ -149,9 +177,15 @@ def on_lines(
 
 
 def read_lines(path: Path, skip: Skip | None = None) -> Iterator[NumberedLine]:
-    """The lines of a UTF-8 file, with or without BOM, CRLF and a last newline. ``skip``: where given, a line that is
-    not UTF-8 is passed on, for :func:`check_text` to refuse with its sentence. Raises CorpusError: the file is missing,
-    unreadable or not UTF-8."""
+    """Yield the lines of a UTF-8 file, which may contain a byte order mark and CRLF, and need not end in a line break.
+
+    Args:
+        skip: if given, lines that are not UTF-8 are yielded too, so that :func:`check_text` raises the error for their
+            sentence alone.
+
+    Raises:
+        CorpusError: the file is missing, unreadable or not UTF-8.
+    """
     number, raw = 0, b"\n"
     try:
         refuse_stand_in(Path(path), CorpusError)
@@ -161,20 +195,24 @@ def read_lines(path: Path, skip: Skip | None = None) -> Iterator[NumberedLine]:
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise CorpusError(f"{path}: expected a readable file, found: {reason}; check the path") from error
-    # A file that ends in a line break yields one more, empty line, by which a last block without a blank line behind
-    # it is closed.
+    # A file that ends in a line break yields one more, empty line. It ends the last block, which need not be followed
+    # by a blank line.
     if raw.endswith(b"\n"):
         yield NumberedLine(number + 1, "")
 
 
 def decode_lines(data: bytes, source: str | Path) -> Iterator[NumberedLine]:
-    """The lines of bytes that were read elsewhere, as from :func:`read_lines`; ``source`` names them in errors."""
+    """Yield the lines of bytes that were read elsewhere, such as from an archive; errors name ``source``."""
     for number, raw in enumerate(data.split(b"\n"), 1):
         yield decode_line(raw, number, source)
 
 
 def decode_line(raw: bytes, number: int, source: str | Path, skip: Skip | None = None) -> NumberedLine:
-    """One line, with or without its end; the first one may begin with a BOM. Raises CorpusError, but for ``skip``."""
+    """Return a line without its line break, and the first line without a byte order mark.
+
+    Raises CorpusError if it is not UTF-8, unless ``skip`` is given. Faulty bytes then become surrogates, which
+    :func:`check_text` finds.
+    """
     raw = raw.removeprefix(b"\xef\xbb\xbf") if number == 1 else raw
     line = NumberedLine(number, raw.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", "surrogateescape"))
     if skip is None:
@@ -183,7 +221,7 @@ def decode_line(raw: bytes, number: int, source: str | Path, skip: Skip | None =
 
 
 def check_text(source: str | Path, lines: Iterable[NumberedLine]) -> None:
-    """Raise UnreadableSentence at a line that was not UTF-8 in its file."""
+    """Raise UnreadableSentence if a line was not UTF-8 in its file."""
     for line in lines:
         raw = line.text.encode("utf-8", "surrogateescape")
         try:
@@ -196,9 +234,14 @@ def check_text(source: str | Path, lines: Iterable[NumberedLine]) -> None:
 def blocks(
     lines: Iterable[NumberedLine], skip: Skip | None = None, numbered: bool = False
 ) -> Iterator[list[NumberedLine]]:
-    """Runs of lines between blank lines. ``skip``: where given, a block also ends where comments within it begin
-    another sentence: ``# sent_id`` is among them, or the row after them has the number 1 in a file whose rows are
-    ``numbered``."""
+    """Yield the runs of lines between blank lines.
+
+    Args:
+        skip: if given, comments that begin a sentence also begin a block, so that a missing blank line spoils only one
+            sentence. Comments begin a sentence if they contain ``# sent_id``, or, in ``numbered`` files, if the next
+            row has the number 1.
+        numbered: whether rows begin with the number of their word.
+    """
     for blank, run in groupby(lines, lambda line: not line.text.strip(BLANKS)):
         block = list(run)
         if not blank:
@@ -206,6 +249,7 @@ def blocks(
 
 
 def _cut_at_comments(block: list[NumberedLine], numbered: bool) -> Iterator[list[NumberedLine]]:
+    """Yield the parts of a block that begin with the comments of a sentence."""
     comments = [line.text.startswith("#") for line in block]
     begin = 0
     for place in range(1, len(block)):
@@ -219,14 +263,16 @@ def _cut_at_comments(block: list[NumberedLine], numbered: bool) -> Iterator[list
 
 
 def sentence_id(block: Iterable[NumberedLine]) -> str | None:
-    """The id in the comment ``# sent_id = ...`` of a block; None without one."""
+    """Return the id in the comment ``# sent_id = ID`` of a block, or None if there is none."""
     matches = (re.fullmatch(r"#[ \t]*sent_id[ \t]*=[ \t]*([^ \t].*?)[ \t]*", line.text) for line in block)
     return next((match[1] for match in matches if match), None)
 
 
 def files_below(folder: Path, above: tuple[Path, ...] = ()) -> Iterator[Path]:
-    """All files below a folder, those of linked folders too; a link back to a folder above it is not followed. Raises
-    CorpusError: a folder cannot be read."""
+    """Yield all files below a folder and below linked folders, except for links back to a folder above.
+
+    Raises CorpusError if a folder cannot be read.
+    """
     above = (*above, folder.resolve())
     try:
         entries = list(folder.iterdir())

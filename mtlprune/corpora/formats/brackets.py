@@ -1,4 +1,4 @@
-"""Bracket notations: star columns (``(NP*``, ``*)``) and one-line trees, to and from labelled spans."""
+"""Convert bracket notations (star columns such as ``(NP*``, and Penn Treebank trees) to labelled spans, and back."""
 
 import logging
 import re
@@ -14,8 +14,10 @@ _ROOTS = frozenset({"TOP", "ROOT", "S1"})
 
 
 def spans_from_stars(column: Sequence[str]) -> tuple[Span, ...]:
-    """Read one column of star notation, one cell a word, into spans in pre-order. Raises formats.WordError: a cell is
-    not star notation, closes what is not open, or something stays open at the end."""
+    """Return the spans of one column of star notation, which has one cell per word, in pre-order.
+
+    Raises formats.WordError if a cell is not star notation, or brackets are not balanced.
+    """
     spans: list[tuple[int, int, str]] = []  # start, end, label in the order of opening
     still_open: list[int] = []
     for place, cell in enumerate(column):
@@ -38,10 +40,10 @@ def spans_from_stars(column: Sequence[str]) -> tuple[Span, ...]:
 
 
 def stars_from_spans(spans: Sequence[Span], length: int) -> list[str]:
-    """The inverse of :func:`spans_from_stars`: nested spans to one cell a word. Raises CorpusError: two spans cross,
-    which star notation cannot say (a closing bracket has no label).
+    """Return one cell of star notation per word; the inverse of :func:`spans_from_stars`.
 
-    Longer spans open first; of spans over the same words, the one that comes first in ``spans`` is the outer one.
+    Longer spans open first. Of spans over the same words, the one that comes first in ``spans`` is the outer one.
+    Raises CorpusError if two spans cross, because star notation cannot represent them (a closing bracket has no label).
     """
     opening = [""] * length
     closing = [0] * length
@@ -65,14 +67,14 @@ def stars_from_spans(spans: Sequence[Span], length: int) -> list[str]:
 
 
 def drop_root(spans: Sequence[Span], length: int) -> tuple[Span, ...]:
-    """Leave out an outermost TOP, ROOT or S1 that covers all ``length`` words."""
+    """Return the spans without an outermost TOP, ROOT or S1 that covers all ``length`` words."""
     if spans and spans[0].label in _ROOTS and (spans[0].start, spans[0].end) == (0, length):
         return tuple(spans[1:])
     return tuple(spans)
 
 
-def flat(spans: Sequence[Span]) -> tuple[Span, ...]:
-    """Leave out what lies in or on a span opened before it (brackets never cross)."""
+def outermost(spans: Sequence[Span]) -> tuple[Span, ...]:
+    """Return the outermost spans, and of equal spans the first. The spans must be in pre-order."""
     flat_spans: list[Span] = []
     for span in spans:
         if not flat_spans or span.start >= flat_spans[-1].end:
@@ -81,11 +83,11 @@ def flat(spans: Sequence[Span]) -> tuple[Span, ...]:
 
 
 def format_tree(sentence: Sentence) -> str:
-    """One line of Penn brackets under TOP; the sentence's tags (X where they are unknown) are the pre-terminals. Raises
-    CorpusError: the constituents are unknown, or a label holds a bracket.
+    """Return a sentence as one line of Penn brackets under TOP. Raises CorpusError if the constituents are unknown.
 
-    Round brackets inside words and tags are written -LRB- and -RRB-, as the Penn Treebank does, and blanks inside words
-    as _; all else, backslashes too, stands as it is.
+    The pre-terminals are the tags of the sentence, or X if they are unknown. Round brackets inside words and tags
+    become -LRB- and -RRB-, as in the Penn Treebank, and blanks inside words become ``_``. All other characters are
+    unchanged, including backslashes. A label with a bracket also raises CorpusError.
     """
     if sentence.con is None:
         raise CorpusError(
@@ -112,9 +114,8 @@ def _escape(text: str) -> str:
     return "_".join(text.replace("(", "-LRB-").replace(")", "-RRB-").split())
 
 
-# Penn Treebank brackets: trees over one or many lines to sentences with words, tags and constituents. The tokenizer is
-# our own: a backslash in a leaf is a character like any other (EWT has a sentence whose one token is a backslash;
-# readers that treat it as an escape lose that tree).
+# -- Penn Treebank trees over one or several lines. We do not use a library's reader, because these treat a backslash as
+# an escape, and lose a tree of EWT whose only token is a backslash. --
 
 
 log = logging.getLogger(__name__)
@@ -132,9 +133,12 @@ class _Open:
     """A bracket that is not closed yet.
 
     Attributes:
-        place: of its span among those of the tree, in pre-order.
-        begin: how many words stand before it.
-        filled: holds other nodes; where ``word`` is set, it is a pre-terminal.
+        line: the number of its line.
+        place: the index of its span among the spans of the tree, in pre-order.
+        begin: the number of words before it.
+        label: its label, or None before the label is read.
+        word: its word if it is a pre-terminal.
+        filled: whether it contains other nodes.
     """
 
     line: int
@@ -146,35 +150,41 @@ class _Open:
 
 
 def bare_label(label: str) -> str:
-    """The category alone: cut at the first hyphen or equals sign (NP-SBJ-1, NP=2), unless the label begins with one."""
+    """Return the category of a label, such as NP for NP-SBJ-1 or NP=2.
+
+    The label is cut at the first hyphen or equals sign, unless it begins with one.
+    """
     category = _CATEGORY.match(label)
     return category[0] if category else label
 
 
 def unescaped(word: str) -> str:
-    """The word of a leaf as the text has it: brackets for -LRB- and the like, / and * for ``\\/`` and ``\\*``."""
+    """Return the word of a leaf as in the text: a bracket for -LRB- etc., and / and * for ``\\/`` and ``\\*``."""
     return BRACKETS.get(word) or word.replace("\\/", "/").replace("\\*", "*")
 
 
 def read_ptb(path: Path, skip: formats.Skip | None = None, unread_layers: Container[str] = ()) -> Iterator[Sentence]:
-    """Read a file of Penn brackets, one tree after the other, ``(TOP ...)`` and ``( (S ...))`` alike. Empty elements
-    (-NONE-) go, and the nodes left empty with them; of labels only the category stays (NP of NP-SBJ-1). The words
-    -LRB-, -RRB-, -LCB-, -RCB-, -LSB-, -RSB- become the brackets, and ``\\/`` and ``\\*`` in words / and *; any other
-    backslash is a character like others.
+    """Read a file of trees in Penn brackets, such as ``(TOP ...)`` or ``( (S ...))``.
+
+    Empty elements (-NONE-) are dropped, and so are nodes that become empty. Labels are cut to their category. The words
+    -LRB-, -RRB-, -LCB-, -RCB-, -LSB- and -RSB- become brackets, and ``\\/`` and ``\\*`` within words become / and *.
+    Any other backslash is kept.
 
     Args:
-        path: UTF-8; a byte order mark, CRLF and a missing last newline do no harm.
-        skip: is told of a tree that cannot be read, which is then left out up to the next line that begins one: with
-            the bracket of a root (without label, or TOP, ROOT, S1) in the first column, or with any bracket there if
-            no two lines begin with a root; None has it raised.
+        path: a UTF-8 file. A byte order mark, CRLF and a missing last line break are accepted.
+        skip: receives the error of a tree that cannot be read, which is then left out. The next tree begins at the next
+            line with the bracket of a root (without a label, or TOP, ROOT or S1) in the first column, or with any
+            bracket there if fewer than two lines begin with a root. If None, the error is raised.
+        unread_layers: layers to leave out.
 
     Yields:
-        Sentences with words, pos and con. The id is the file's name without its last suffix, a slash and the tree's
-        number, from 1. A tree of empty elements only yields nothing (a warning is logged; its number stays free).
+        sentences with words, pos and con. The id is the name of the file without its last suffix, a slash, and the
+        number of the tree, from 1. A tree of only empty elements yields no sentence (a warning is logged, and its
+        number is not reused).
 
     Raises:
-        CorpusError: with file and line, at unbalanced brackets, text outside trees, a leaf without a tag, a node
-            without a label or without content.
+        CorpusError: brackets are not balanced, there is text outside of trees, a leaf has no tag, or a node has no
+            label or no content; the message names the line.
     """
     parts: Iterable[Iterable[formats.NumberedLine]] = [formats.read_lines(path)]
     if skip is not None:
@@ -199,7 +209,7 @@ def read_ptb(path: Path, skip: formats.Skip | None = None, unread_layers: Contai
 
 
 def _cut(path: Path, begins: re.Pattern[str]) -> Iterator[list[formats.NumberedLine]]:
-    """The lines of a file from each one that ``begins`` so to the next, blank ones left out."""
+    """Yield the lines of a file in parts that begin at each line that matches ``begins``, without blank lines."""
     part: list[formats.NumberedLine] = []
     for line in formats.read_lines(path, lambda error: None):
         if part and begins.match(line.text):
@@ -212,7 +222,8 @@ def _cut(path: Path, begins: re.Pattern[str]) -> Iterator[list[formats.NumberedL
 
 
 def _trees(path: Path, lines: Iterable[formats.NumberedLine]) -> Iterator[tuple[int, list[str], list[str], list[Span]]]:
-    """First line, words, tags and brackets (in pre-order) of each tree, in order; brackets that cover no word go."""
+    """Yield the first line, words, tags and brackets (in pre-order) of each tree. Brackets that cover no word are
+    dropped."""
     stack: list[_Open] = []
     words, tags, spans = list[str](), list[str](), list[Span | None]()
     for line, token in _tokens(path, lines):
@@ -255,7 +266,10 @@ def _trees(path: Path, lines: Iterable[formats.NumberedLine]) -> Iterator[tuple[
 
 
 def _tokens(path: Path, lines: Iterable[formats.NumberedLine]) -> Iterator[tuple[int, str]]:
-    """Brackets and what stands between them; of spaces other than blanks and tabs, those alone are layout, too."""
+    """Yield the number of the line and the text of each bracket, and of each text between brackets and blanks.
+
+    Text that consists of other spaces alone counts as layout.
+    """
     for line in lines:
         formats.check_text(path, [line])
         for token in _TOKEN.findall(line.text):
@@ -264,10 +278,12 @@ def _tokens(path: Path, lines: Iterable[formats.NumberedLine]) -> Iterator[tuple
 
 
 def _add_text(path: Path, line: int, node: _Open, token: str) -> None:
+    """Add a label or a word to the innermost open node."""
     if node.filled or node.word is not None:
         problem = f"found {token!r} as one more child of {node.label or 'a node without label'}"
         raise formats.malformed(path, line, f"expected (TAG word) around every word, {problem}")
-    # Labels hold no space of any kind, so the first token behind the bracket is the whole label.
+    # The first token after a bracket is the label. It may contain a space other than a blank or a tab, such as a
+    # no-break space. Labels contain no space of any kind, so the text after the space is the word.
     if node.label is None:
         node.label, token, *_ = (*token.split(maxsplit=1), "")
     node.word = token or None

@@ -1,4 +1,4 @@
-"""Columns, a word a line, and what they say of a sentence: any CoNLL-like file, and rows of other tables."""
+"""Read files with one word per line and annotation in columns, such as CoNLL files, and the columns of other tables."""
 
 import re
 from collections import Counter
@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mtlprune.corpora import CorpusError, formats
-from mtlprune.corpora.formats.brackets import bare_label, drop_root, flat, spans_from_stars
+from mtlprune.corpora.formats.brackets import bare_label, drop_root, outermost, spans_from_stars
 from mtlprune.corpora.formats.conll2012 import read_conll2012
-from mtlprune.corpora.formats.iob2 import respelled, scheme_of, spans_from_tags
+from mtlprune.corpora.formats.iob2 import scheme_of, spans_from_tags, standard_spelling
 from mtlprune.corpora.formats.propbank import read_predicates
 from mtlprune.layers import LAYERS, Layer, LayerError, check_layer
 from mtlprune.sentence import Predicate, Sentence, Span
@@ -30,15 +30,18 @@ _KEY_AND_VALUE = re.compile(r"#[ \t]*[^ \t]+([ \t]+[^ \t]+)?[ \t]+=[ \t]")
 
 
 class FileColumn(NamedTuple):
-    """The content of a column: a layer of a kind, or (its kind is its name then) word, head, relation, lemma, id, _ or,
-    for further ones that not every line has, ``...``."""
+    """The content of a column: a layer with its kind.
+
+    A column that is not a layer has the kind equal to its name: word, head, relation, lemma, id, ``_`` (left out) or
+    ``...`` (all further columns, which not every line needs to have).
+    """
 
     name: str
     kind: str
 
 
 def parse_columns(text: str) -> list[FileColumn]:
-    """Read ``word,pos,_,ner`` or ``word,chunk:spans``. Raises CorpusError."""
+    """Return the contents of columns from text such as ``word,chunk:spans,_,ner``. Raises CorpusError."""
     columns = []
     for part in text.split(","):
         name, _, kind = part.strip().partition(":")
@@ -68,12 +71,22 @@ def parse_columns(text: str) -> list[FileColumn]:
 
 
 class Notation:
-    """The notation of the spans of each column, known from all of its sentences before they are read."""
+    """The notation of the spans in each column, which is inferred from all sentences before the first one is read.
+
+    Attributes:
+        schemes: name of a column → ``stars`` for star notation, or the scheme of its tags (see ``iob2.scheme_of``).
+        repaired: name of a column → number of sentences whose tags were repaired.
+    """
 
     def __init__(
         self, columns: Sequence[FileColumn], rows: Callable[[FileColumn], Iterable[Sequence[str]]], repair: bool
     ) -> None:
-        """``rows``: column → the cells of each sentence, asked for twice."""
+        """Infer the notation of every column of spans.
+
+        Args:
+            rows: column → the cells of each sentence. The function is called twice per column.
+            repair: whether tags that do not fit the scheme are read as in conlleval.
+        """
         self.repair, self.repaired = repair, Counter[str]()
         self.schemes, self._plain, self._notes = dict[str, str](), dict[str, dict[str, str]](), dict[str, str]()
         for column in (column for column in columns if column.kind == "spans"):
@@ -82,23 +95,24 @@ class Notation:
             if counts and all(map(_STAR.fullmatch, counts)):
                 self.schemes[name], self._plain[name] = "stars", {}
                 continue
-            self._plain[name], self._notes[name] = plain, _ = respelled(counts)
+            self._plain[name], self._notes[name] = plain, _ = standard_spelling(counts)
             tag_columns = ([plain.get(cell, cell) for cell in cells] for cells in rows(column) if set(cells) != {"_"})
             self.schemes[name] = scheme_of(tag_columns)
 
     def unknown(self, column: FileColumn, cells: Sequence[str]) -> bool:
-        """Return True if no word of a sentence has a value; ``_`` is one where it stands for O."""
+        """Return True if no word of a sentence has a value. The cell ``_`` counts as a value if it means O."""
         return set(cells) == {"_"} and "_" not in self._plain.get(column.name, {})
 
     def spans(self, name: str, cells: Sequence[str]) -> tuple[Span, ...]:
-        """Flat spans; of nested stars the outermost."""
+        """Return the flat spans of a sentence. If star notation contains nested spans, the outermost spans are
+        returned."""
         if self.schemes[name] == "stars":
-            return flat(spans_from_stars(cells))
+            return outermost(spans_from_stars(cells))
         cells = [self._plain[name].get(cell, cell) for cell in cells]
         try:
             return spans_from_tags(cells, self.schemes[name])
         except formats.WordError as error:
-            # What conlleval's repair cannot mend either raises its own error, which names the word.
+            # If conlleval could not read the tags either, this line raises its error, which names the word.
             spans = spans_from_tags(cells, self.schemes[name], repair=True)
             if not self.repair:
                 problem = f"{error.problem}; or give --repair, which reads the tags as conlleval does"
@@ -107,7 +121,7 @@ class Notation:
             return spans
 
     def converted(self) -> Iterator[str]:
-        """A line for each column that is not in IOB2, and for each with tags that were repaired."""
+        """Yield a line for the user about each column that is not in IOB2, is spelled differently or was repaired."""
         merged = {
             "IO": "; neighbouring words of one label form one span",
             "IOB1": "; neighbouring spans of one type need a tag B between them",
@@ -130,14 +144,17 @@ def assemble(
     notation: Notation,
     unit: str = "line",
 ) -> Sentence:
-    """A sentence of its columns; a layer whose cells are all ``_`` is unknown.
+    """Return a sentence from its columns. A layer whose cells are all ``_`` is unknown.
 
     Args:
-        source, rows: where it stands; each row with the number of its line (or another unit) first.
-        cells: column → a cell a word. Predicates are put in by whoever reads them.
+        source: the name of the file in errors.
+        rows: the rows of the words; the number of the line (or another unit) is the first item of each row.
+        name: the id of the sentence.
+        cells: column → one cell per word. Columns of predicates are ignored; the caller adds them.
+        unit: what the numbers of ``rows`` count.
 
     Raises:
-        CorpusError: with source, line and column.
+        CorpusError: a column is malformed; the message names the source, the line and the column.
     """
     parts = {column.name: tuple(values) for column, values in cells.items()}
     layers: dict[str, Any] = {}
@@ -158,7 +175,7 @@ def assemble(
         layers[column.name] = Layer(column.kind, value)
     if "head" in parts and set(parts["head"]) != {"_"}:
         with formats.on_lines(source, rows, "column head", unit):
-            layers["dep"] = formats.tree([_head(*cell) for cell in enumerate(parts["head"])], parts["relation"])
+            layers["dep"] = formats.checked_tree([_head(*cell) for cell in enumerate(parts["head"])], parts["relation"])
     with formats.on_lines(source, rows, unit=unit):
         return Sentence(name, parts[WORD]).with_layers(**layers).validate()
 
@@ -172,7 +189,7 @@ def _head(place: int, text: str) -> int:
 
 
 def mark_unread_columns(columns: Sequence[FileColumn], unread_layers: Container[str]) -> list[FileColumn]:
-    """The columns, with layers that are not to be read as columns that hold none."""
+    """Return the columns, with those of layers that are left out marked as columns to skip."""
     columns_to_read = []
     for column in columns:
         layer = "dep" if column.name in ("head", "relation") else column.name
@@ -187,32 +204,36 @@ def read_columns(
     path: Path,
     columns: Sequence[FileColumn],
     repair: bool = False,
-    tell: Callable[[str], None] = lambda line: None,
+    tell: formats.Tell = lambda line: None,
     skip: formats.Skip | None = None,
     unread_layers: Container[str] = (),
     unlabelled: str = "_",
 ) -> Iterator[Sentence]:
-    """Read a file with a word a line, its columns between tabs where most of its lines have one, in tables with commas
-    (or semicolons) between those, else between blanks and tabs; any other space belongs to a word.
+    """Read a file with one word per line.
 
-    Sentences stand between empty lines. A first row that names the columns is no word; where it names one of sentences,
-    such as ``Sentence #``, a sentence ends where that changes. Lines of ``-DOCSTART-`` are left out, and so are
-    comments: lines with # whose number of columns is another, or ``# KEY = VALUE`` (``# global.columns`` too: it is
-    ``columns`` that counts). Where a first column that is left out numbers the words, rows such as 3-4 and 6.1 (ranges,
-    empty nodes) are no words. Of brackets only the category is read, without an outermost TOP.
+    Tabs separate the columns if most lines contain a tab; commas or semicolons do in tables with commas or semicolons
+    (see ``formats.separator_of``); otherwise blanks and tabs do. Any other space is part of a word.
+
+    Empty lines separate sentences. A first row that names the columns is not a word. If it names a column of sentences,
+    such as ``Sentence #``, a sentence ends where the value in this column changes. Lines of ``-DOCSTART-`` and comments
+    are left out. Comments are lines with # that have another number of columns, or have the form ``# KEY = VALUE``
+    (also ``# global.columns``, because only ``columns`` counts). If the first column is left out and numbers the words,
+    rows with numbers such as 3-4 (ranges) and 6.1 (empty nodes) are left out. Labels of brackets are cut to their
+    category, and an outermost TOP is dropped.
 
     Args:
-        columns: what each column holds. Of frames, which come last: the column where ``-`` means that the word is no
-            predicate, then one column of arguments for each predicate. It holds rolesets where there is a column lemma,
-            lemmas where there is none.
-        repair: read tags of spans as conlleval does: what continues no span opens one.
-        tell: is given what the file was taken for, and what was converted.
-        skip: gets the error of a sentence that cannot be read, which is then left out; None has it raised.
+        columns: the content of each column. Frames take several columns, which come last: a column that contains ``-``
+            for words that are not predicates, then one column of arguments per predicate. The first of these contains
+            rolesets if there is a column lemma, and lemmas otherwise.
+        repair: read tags of spans like conlleval: a tag that continues no span opens one.
+        tell: receives what was inferred about the file, and what was converted.
+        skip: receives the error of a sentence that cannot be read, which is then left out. If None, the error is
+            raised.
         unread_layers: layers to leave out.
-        unlabelled: the tag that ``_`` stands for in columns of tags; unknown, if not given.
+        unlabelled: the tag that replaces ``_`` in columns of tags. By default ``_`` stays and means unknown.
 
     Raises:
-        CorpusError: with file, line and column.
+        CorpusError: the file is malformed; the message names the line and the column.
     """
     columns = mark_unread_columns(columns, unread_layers)
     plain = [place for place, column in enumerate(columns) if column.name not in (SKIP, ALL_FURTHER)]
@@ -226,8 +247,8 @@ def read_columns(
         )
 
     def of_column(column: FileColumn) -> Iterator[list[str]]:
-        # Blocks that are skipped are reported when they are read later; here, where only the notation is guessed,
-        # they pass in silence.
+        # This pass only infers the notation. Unreadable sentences are ignored here, because the later pass reports
+        # them.
         silent = skip and (lambda error: None)
         return ([row[place_of[column]] for row in cells] for _, _, cells in table.sentences(silent))
 
@@ -253,8 +274,13 @@ def read_columns(
 
 
 class ColumnTable:
-    """The rows of a file in columns. ``separator``: of the cells; ``header``: the first row, if it names the columns;
-    ``numbered``: the number of a row that is no word, if there was one."""
+    """The rows of a file with columns.
+
+    Attributes:
+        separator: the separator of the cells.
+        header: the first row if it names the columns, or None.
+        numbered: the number of a row that was left out because it is a range or an empty node; empty if there was none.
+    """
 
     def __init__(self, path: Path, columns: Sequence[FileColumn]) -> None:
         self.path, self.columns, self.numbered = path, columns, ""
@@ -271,7 +297,10 @@ class ColumnTable:
         return (line for line in lines if not line.text.startswith(("#", "-DOCSTART-")))
 
     def sentences(self, skip: formats.Skip | None) -> Iterator[tuple[str, list[formats.NumberedLine], list[list[str]]]]:
-        """The id of each sentence, its lines and their cells. Raises CorpusError, but for ``skip``."""
+        """Yield the id of each sentence, its lines, and the cells of these lines.
+
+        Raises CorpusError at a malformed sentence, unless ``skip`` is given.
+        """
         number = 0
         blocks = formats.blocks(formats.read_lines(self.path, skip), skip)
         for block in (part for lines in blocks for part in self._cut(lines)):
@@ -286,15 +315,18 @@ class ColumnTable:
                     yield name, [line for line, _ in rows], [row for _, row in rows]
 
     def _cut(self, block: list[formats.NumberedLine]) -> Iterator[list[formats.NumberedLine]]:
-        """The block by sentences, if a column names them; in tables with commas also at rows without any cell."""
+        """Yield the parts of a block that are one sentence each.
+
+        A sentence ends where the column of sentences changes and, in tables with a header or with commas or semicolons,
+        at a row whose cells are all empty.
+        """
         if not self.header and self.separator not in ",;":
             yield block
             return
         part, name = list[formats.NumberedLine](), ""
         for line in block:
             cells = formats.split_row(line.text, self.separator)
-            # In some files only the first row of a document carries its name, in others every row does; both are
-            # read.
+            # In some files only the first row of a sentence contains its name, and in others every row does.
             following = self.header and next(iter(cells[self._of_sentences :]), "")
             if not any(cells) or (following and following != name):
                 yield part
@@ -304,7 +336,7 @@ class ColumnTable:
         yield part
 
     def _cells(self, line: formats.NumberedLine) -> list[str] | None:
-        """None where the line is no row."""
+        """Return the cells of a line, or None if the line is not a row (a comment, the header or -DOCSTART-)."""
         row = formats.split_row(line.text, self.separator)
         fits = len(row) >= self.width if self.has_open_end else len(row) == self.width
         mixed = "\t" in line.text and self.separator != "\t"
@@ -328,7 +360,8 @@ class ColumnTable:
     def _words(
         self, rows: list[tuple[formats.NumberedLine, list[str]]]
     ) -> list[tuple[formats.NumberedLine, list[str]]]:
-        """The rows without ranges (3-4) and empty nodes (6.1), if the first column numbers the words of a sentence."""
+        """Return the rows without ranges (3-4) and empty nodes (6.1), if the first column numbers the words of a
+        sentence."""
         plain = [row[0] for _, row in rows if formats.whole_number(row[0]) is not None]
         special_numbers = [row[0] for _, row in rows if re.fullmatch(r"[0-9]+[-.][0-9]+", row[0])]
         numbered = plain == [str(place) for place in range(1, len(plain) + 1)]
@@ -352,26 +385,28 @@ def _frames(
 
 
 _CONLL2005 = "word,pos,con,ner,_,srl"
-_RELEASE = "_,_,_,word,pos,con,lemma,srl"  # of propbank-release, with the words filled in
+_RELEASE = "_,_,_,word,pos,con,lemma,srl"  # propbank-release with words
 
 
 def read_roles(
     path: Path,
     columns: str | None = None,
     repair: bool = False,
-    tell: Callable[[str], None] = lambda line: None,
+    tell: formats.Tell = lambda line: None,
     skip: formats.Skip | None = None,
     unread_layers: Container[str] = (),
 ) -> Iterator[Sentence]:
-    """Read predicates and arguments: CoNLL-2012 files (they say #begin document), those of propbank-release with their
-    words (known by the numbers in their columns 2 and 3), and columns.
+    """Read semantic roles and other layers from CoNLL-2012 files, propbank-release with words, or other columns.
+
+    CoNLL-2012 files are recognised by ``#begin document``, and those of propbank-release by the numbers in columns 2
+    and 3.
 
     Args:
-        columns: of files that are neither; those of CoNLL-2005, if not given.
+        columns: the columns of other files; by default those of CoNLL-2005.
         repair, tell, skip, unread_layers: as in :func:`read_columns`.
 
     Raises:
-        CorpusError: with file and line, and what the file was taken for.
+        CorpusError: the file is malformed; the message names the line, and the format that was inferred.
     """
     texts = (line.text for line in formats.read_lines(path, skip) if line.text.strip(formats.BLANKS))
     first = next((text for text in texts if text.startswith("#begin document") or not text.startswith("#")), "")

@@ -1,18 +1,20 @@
-"""CoNLL-2012 files with words (``*_conll``, v4 and v12): words, POS, CON, NER and SRL.
+"""Read CoNLL-2012 files with words (``*_conll``, v4 and v12): words, POS, CON, NER and SRL.
 
-Columns, separated by blanks: 1 document, 2 part, 3 word number, 4 word, 5 POS, 6 parse bit, 7 predicate lemma,
-8 frameset, 9 word sense, 10 speaker, 11 named entities, then one column of arguments for each predicate, coreference
-last. Speaker, word sense and coreference are not read.
+The columns are separated by blanks: 1 document, 2 part, 3 word number, 4 word, 5 POS, 6 parse bit, 7 predicate lemma, 8
+frameset, 9 word sense, 10 speaker, 11 named entities, then one column of arguments per predicate, and coreference last.
+Word sense, speaker and coreference are not read.
 
-How each layer is read (facts of the original release, and where we differ):
+The layers are read as follows:
 
-* Words: the tokens ``/.`` and ``/?`` lose their slash, in all layers (the original: all but CON and DEP).
-* POS: as it stands. Where the parse is missing, POS is a filler (XX, VERB) and thus unknown too.
-* CON: TOP is dropped; labels are cut at the first hyphen. A sentence of several words without any bracket below TOP
-  is how the format writes a missing parse: unknown.
-* NER: of entities nested in one another the outermost is kept, of several on one span the first (flat here).
-* SRL: a predicate is any word whose frameset is not ``-``; there must be as many argument columns, in the same order.
-  Lemma and frameset together name the roleset (``be.01``). Arguments stay as they are, V and C-V with them.
+* Words: the tokens ``/.`` and ``/?`` lose their slash, in all layers (in the code of He and Choi, in all layers except
+  CON and DEP).
+* POS: read unchanged. If the parse is missing and POS contains only fillers (XX, VERB), POS is unknown.
+* CON: TOP is dropped, and labels are cut at the first hyphen. If a sentence of several words has no bracket below TOP,
+  its parse is missing, and CON is unknown.
+* NER: of nested entities the outermost is kept, and of several entities with the same span the first, because our NER
+  is flat.
+* SRL: a predicate is any word whose frameset is not ``-``. There must be one argument column per predicate, in the same
+  order. Lemma and frameset together form the roleset (``be.01``). Arguments are kept unchanged, including V and C-V.
 """
 
 import re
@@ -22,7 +24,7 @@ from itertools import groupby
 from pathlib import Path
 
 from mtlprune.corpora import CorpusError, formats
-from mtlprune.corpora.formats.brackets import bare_label, drop_root, flat, spans_from_stars
+from mtlprune.corpora.formats.brackets import bare_label, drop_root, outermost, spans_from_stars
 from mtlprune.sentence import Predicate, Sentence, Span
 
 _BEGIN = re.compile(r"#begin document \((.+)\)(?:; part ([0-9]+))?;?[ \t]*")
@@ -35,13 +37,15 @@ _WITHHELD = "[WORD]"
 
 @dataclass(slots=True)
 class Document:
-    """All parts of one document of one file, in order.
+    """All parts of one document in one file, in order.
 
     Attributes:
-        sentences: with NER and SRL as their columns say, empty where nothing is marked.
-        line: where its first part begins.
-        nested: entities left out because they lie in (or on) another one.
-        unparsed: sentences whose parse is missing (CON and POS unknown).
+        name: the name in ``#begin document (NAME)``.
+        path: the file.
+        line: the line where its first part begins.
+        sentences: the sentences; NER and SRL are empty (not unknown) if their columns are empty.
+        nested: the number of entities that were left out because they are nested in an entity, or have the same span.
+        unparsed: the number of sentences whose parse is missing (CON is unknown, and so is POS if it is a filler).
     """
 
     name: str
@@ -52,37 +56,44 @@ class Document:
     unparsed: int = 0
 
     def has(self, layer: str) -> bool:
-        """True where any sentence holds anything on ``layer``."""
+        """Return True if ``layer`` contains anything in any sentence."""
         return any(sentence.get(layer) for sentence in self.sentences)
 
 
 def read_conll2012(
     path: Path, skip: formats.Skip | None = None, unread_layers: Container[str] = ()
 ) -> Iterator[Sentence]:
-    """Read one file; in a document where a layer's column is empty throughout, NER or SRL is unknown. ``skip``,
-    ``unread_layers``: as in ``read_columns``. Raises CorpusError: with file and line.
+    """Read the sentences of one file, with NER or SRL unknown in documents whose column is empty throughout.
 
-    The columns alone cannot tell a document without names from one nobody annotated. Where the original annotation
-    files are at hand, ``ontonotes5.build_ontonotes5`` decides by them instead.
+    The columns do not distinguish a document without names from a document that nobody annotated. If the original
+    annotation files are available, ``ontonotes5.build_ontonotes5`` uses them instead.
+
+    Args:
+        skip, unread_layers: as in ``read_columns``.
+
+    Raises:
+        CorpusError: the file is malformed; the message names the line.
     """
     for document in read_documents(path, skip, unread_layers):
         yield from with_unknown(document, ner=document.has("ner"), srl=document.has("srl"))
 
 
 def with_unknown(document: Document, *, ner: bool, srl: bool) -> Iterator[Sentence]:
-    """The document's sentences; ``ner`` and ``srl`` say whether that layer is known."""
+    """Yield the sentences of a document, with NER or SRL set to unknown if ``ner`` or ``srl`` is False."""
     unknown = {layer: None for layer, is_known in (("ner", ner), ("srl", srl)) if not is_known}
     for sentence in document.sentences:
         yield sentence.with_layers(**unknown) if unknown else sentence
 
 
 def read_documents(path: Path, skip: formats.Skip | None = None, unread_layers: Container[str] = ()) -> list[Document]:
-    """All documents of one file, parts put together. A sentence's id is ``document/part/number``, number from 0.
+    """Return all documents of one file, with the parts of each document joined.
+
+    The id of a sentence is DOCUMENT/PART/NUMBER, with NUMBER counted from 0 in each part.
 
     Raises:
-        CorpusError: with file and line, at anything that is not the format: text outside documents, another number of
-            columns, withheld words, word numbers out of order, brackets that do not match, argument columns that do
-            not match the predicates, a part that stands twice.
+        CorpusError: the file is malformed; the message names the line. Malformed are text outside documents, rows with
+            different numbers of columns, withheld words, word numbers out of order, unbalanced brackets, argument
+            columns that do not match the predicates, and repeated parts.
     """
     documents: dict[str, Document] = {}
     parts: set[tuple[str, str]] = set()
@@ -122,10 +133,10 @@ def read_documents(path: Path, skip: formats.Skip | None = None, unread_layers: 
     return list(documents.values())
 
 
-Row = tuple[int, list[str]]  # line number, cells
+_Row = tuple[int, list[str]]  # the number of a line, and its cells
 
 
-def _sentence(document: Document, id: str, rows: list[Row], unread_layers: Container[str]) -> Sentence:
+def _sentence(document: Document, id: str, rows: list[_Row], unread_layers: Container[str]) -> Sentence:
     path = document.path
     _check_rows(document, rows)
     columns = list(zip(*(cells for _, cells in rows), strict=True))
@@ -137,7 +148,7 @@ def _sentence(document: Document, id: str, rows: list[Row], unread_layers: Conta
         con = drop_root([Span(s, e, bare_label(t)) for s, e, t in _spans(path, rows, _PARSE)], len(words))
         parsed = bool(con) or len(words) == 1
     entities = () if "ner" in unread_layers else _spans(path, rows, _NER)
-    ner = flat(entities)
+    ner = outermost(entities)
     document.nested += len(entities) - len(ner)
     document.unparsed += not parsed
     filler = not parsed and set(columns[_POS]) <= {"XX", "VERB"}
@@ -153,7 +164,7 @@ def _sentence(document: Document, id: str, rows: list[Row], unread_layers: Conta
         return sentence.validate()
 
 
-def _check_rows(document: Document, rows: list[Row]) -> None:
+def _check_rows(document: Document, rows: list[_Row]) -> None:
     path, width = document.path, len(rows[0][1])
     for number, (line, cells) in enumerate(rows):
         problem = ""
@@ -170,17 +181,16 @@ def _check_rows(document: Document, rows: list[Row]) -> None:
             raise formats.malformed(path, line, problem)
 
 
-def _spans(path: Path, rows: Sequence[Row], column: int) -> tuple[Span, ...]:
+def _spans(path: Path, rows: Sequence[_Row], column: int) -> tuple[Span, ...]:
     cells = [row[1][column] for row in rows]
-    # In the column of names a bracket around one single word comes without the star that stands for the word
-    # everywhere else: (GPE).
+    # The NER column writes an entity of one word without a star, as in (GPE) instead of (GPE*), so we insert the star.
     if column == _NER:
         cells = [re.sub(r"(?<=[^()*])\)", "*)", cell, count=1) for cell in cells]
     with formats.on_lines(path, rows, f"column {column + 1}"):
         return spans_from_stars(cells)
 
 
-def _predicates(path: Path, rows: Sequence[Row], columns: Sequence[tuple[str, ...]]) -> tuple[Predicate, ...]:
+def _predicates(path: Path, rows: Sequence[_Row], columns: Sequence[tuple[str, ...]]) -> tuple[Predicate, ...]:
     places = [place for place, frameset in enumerate(columns[_FRAMESET]) if frameset != "-"]
     count = len(columns) - _FIXED - 1
     if count != len(places):

@@ -1,8 +1,8 @@
-"""CoNLL-U and CoNLL-U Plus: words, tags and dependencies (https://universaldependencies.org/format.html)."""
+"""Read CoNLL-U and CoNLL-U Plus: words, tags and dependencies (https://universaldependencies.org/format.html)."""
 
 import re
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,36 +15,43 @@ COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "de
 TAGS = ("upos", "xpos")
 _NAMES = "ADJ ADP ADV AUX CCONJ DET INTJ NOUN NUM PART PRON PROPN PUNCT SCONJ SYM VERB X"
 _UNIVERSAL = frozenset(_NAMES.split())
-# Export writes this comment over a tree that only fills the columns; the reader then takes dep as unknown.
+# Export writes this comment above a tree that only fills the columns. The reader then leaves dep unknown.
 PLACEHOLDER = re.compile(r"#\s*heads\s*=\s*placeholder\s*")
 _HEADER = re.compile(r"#[ \t]*global\.columns[ \t]*=[ \t]*(.*?)[ \t]*")
 _NUMBER = "[1-9][0-9]{0,8}"
 _ID = re.compile(rf"{_NUMBER}(-({_NUMBER}))?|(0|{_NUMBER})\.{_NUMBER}")
-Tell = Callable[[str], None]
 
 
 class Row(NamedTuple):
-    """A line of ten columns, and its cells by column."""
+    """A line with ten columns, and column → cell."""
 
     line: formats.NumberedLine
     cells: dict[str, str]
 
 
 class ConlluBlock(NamedTuple):
-    """The words of a sentence, with its lines as their ``source``, and its rows in columns yet to be read."""
+    """The lines of a sentence: its words, and its rows, whose annotation is not read yet.
+
+    Attributes:
+        sentence: the words and the id, with all lines as ``source``.
+        rows: all lines except comments.
+        first: the number of the first line.
+    """
 
     sentence: Sentence
     rows: list[Row]
     first: int
-    """The number of its first line."""
 
     def words(self) -> list[Row]:
-        """The rows of words: neither multiword tokens nor empty nodes."""
+        """Return the rows of words, without multiword tokens and empty nodes."""
         return [row for row in self.rows if row.cells["id"].isdecimal()]
 
 
-def universal(tags: Iterable[str]) -> bool:
-    """True for universal tags, which stand in the column UPOS; SYM and X alone could be of another set."""
+def are_universal(tags: Iterable[str]) -> bool:
+    """Return True if all tags are universal tags, which are written to UPOS.
+
+    Only SYM and X are not enough, because other tag sets also contain these two.
+    """
     return _UNIVERSAL.issuperset(tagset := set(tags)) and not tagset <= {"SYM", "X"}
 
 
@@ -55,41 +62,44 @@ def read_conllu(
     misc: Mapping[str, FileColumn] | None = None,
     comments: Mapping[str, FileColumn] | None = None,
     repair: bool = False,
-    tell: Tell = lambda line: None,
+    tell: formats.Tell = lambda line: None,
     skip: formats.Skip | None = None,
     unread_layers: Container[str] = (),
 ) -> Iterator[Sentence]:
-    """Read sentences with ``pos`` (from the column ``xpos`` or ``upos``, or a feature such as ``Case``) and ``dep``.
+    """Read sentences with the layers ``pos`` and ``dep``.
 
-    Words are the rows with plain numbers; multiword ranges and empty nodes are checked, and kept in the source of the
-    sentence alone. A column that is ``_`` for all words of a sentence makes that layer unknown. Sentences without
-    ``# sent_id`` are named after the file and their place in it. Words without the feature have the tag ``-``.
+    Words are the rows with plain numbers. Multiword tokens and empty nodes are checked, and kept only in the source of
+    the sentence. If a column is ``_`` for all words of a sentence, its layer is unknown. Sentences without
+    ``# sent_id`` are named after the file and their position in it.
 
     Args:
-        keep_other_tags: keep the other of the two columns as a layer ``upos`` or ``xpos`` of tags, in the sentences
-            where all words have one.
-        misc: key in MISC → the layer that it holds, of tags or spans. What MISC says of a multiword token is said of
-            its words. Words without the key are outside of spans in files that never write O; elsewhere unknown.
-        comments: key of a comment ``# KEY = VALUE`` → the layer of whole sentences that it holds. ``meta::KEY`` holds
-            for all sentences up to the next ``# newdoc``; without a value, or with ``_``, the layer is unknown.
-        repair: read tags of spans as conlleval does: what continues no span opens one.
-        tell: is given what was left out or converted.
+        pos: the source of ``pos``: the column ``xpos`` or ``upos``, or a feature such as ``Case``. Words without the
+            feature have the tag ``-``.
+        keep_other_tags: whether to keep the other column of tags as a layer ``upos`` or ``xpos``, in the sentences
+            where every word has a tag.
+        misc: key in MISC → the layer of tags or spans under this key. The value of a multiword token applies to its
+            words. Words without the key are outside of spans if the file never contains O; otherwise they are unknown.
+        comments: key of a comment ``# KEY = VALUE`` → the layer of whole sentences under this key. A value of
+            ``meta::KEY`` applies to all sentences up to the next ``# newdoc``. Without a value, or with ``_``, the
+            layer is unknown.
+        repair: read tags of spans like conlleval: a tag that continues no span opens one.
+        tell: receives what was left out or converted.
         skip, unread_layers: as in ``read_columns``.
 
     Raises:
-        CorpusError: with file and line, for any row that is not CoNLL-U and any sentence that contradicts itself.
+        CorpusError: a row is not CoNLL-U, or the annotation of a sentence is inconsistent; the message names the line.
     """
     if pos not in TAGS and not pos[:1].isupper():
         problem = "the tags of CoNLL-U come from the column xpos or upos, or from a feature such as Case"
         raise CorpusError(f"{problem}, found {pos!r}; name one of them")
     path = Path(path)
-    keyed = _Keyed(path, _without(unread_layers, misc), repair)
-    commented = _Comments(path, _without(unread_layers, comments))
+    keyed = _MiscLayers(path, _without(unread_layers, misc), repair)
+    commented = _CommentLayers(path, _without(unread_layers, comments))
     other_tags = _OtherTags(path, [c for c in TAGS if keep_other_tags and c != pos and c not in unread_layers])
     tags, trees = "pos" not in unread_layers, "dep" not in unread_layers
     count, tagged = 0, not keep_other_tags or not tags or pos == "upos"
     lines = commented.watch(formats.read_lines(path, skip))
-    for count, block in enumerate(read_blocks(path, lines, skip, tell), 1):  # noqa: B007 (told below)
+    for count, block in enumerate(read_blocks(path, lines, skip, tell), 1):  # noqa: B007 (used after the loop)
         with formats.skipping(skip):
             words = block.words()
             layers: dict[str, Any] = {"dep": _dependencies(path, block)} if trees else {}
@@ -109,13 +119,14 @@ def read_conllu(
 
 
 def read_blocks(
-    path: Path, lines: Iterable[formats.NumberedLine], skip: formats.Skip | None, tell: Tell
+    path: Path, lines: Iterable[formats.NumberedLine], skip: formats.Skip | None, tell: formats.Tell
 ) -> Iterator[ConlluBlock]:
-    """Words and rows of each sentence. Its ids and words are checked, and no annotation.
+    """Yield the words and rows of each sentence. Ids and words are checked, but not the annotation.
 
     Args:
-        skip: gets the error of a sentence that cannot be read, which is then left out; None has it raised.
-        tell: is given what is read in another way than in files of ten columns.
+        skip: receives the error of a sentence that cannot be read, which is then left out. If None, the error is
+            raised.
+        tell: receives how rows with more or fewer columns than ten are read.
     """
     columns: tuple[str, ...] = COLUMNS
     notes, count = {""}, 0
@@ -135,7 +146,8 @@ def read_blocks(
 
 
 def _header(path: Path, block: Iterable[formats.NumberedLine]) -> tuple[str, ...] | None:
-    """The columns that ``# global.columns`` names: the ten in small letters, others as they stand."""
+    """Return the columns that ``# global.columns`` names, with the ten standard names in lower case; None without this
+    line."""
     for line in block:
         if match := _HEADER.fullmatch(line.text):
             names = formats.cells_of(match[1])
@@ -150,11 +162,15 @@ def _header(path: Path, block: Iterable[formats.NumberedLine]) -> tuple[str, ...
 def _ten_columns(
     path: Path, block: Sequence[formats.NumberedLine], columns: tuple[str, ...]
 ) -> tuple[list[formats.NumberedLine], str]:
-    """A block whose rows have the columns of CoNLL-U, further ones as keys of MISC; and what to ``tell`` of it."""
+    """Convert the rows of a block to the ten columns of CoNLL-U. Other named columns become keys of MISC.
+
+    Returns:
+        the lines of the block, and a note for the user about the conversion (empty if there was none).
+    """
     rows = [line for line in block if not line.text.startswith("#")]
     if columns == COLUMNS:
-        # The smallest width of all rows, because one row that is too long is a mistake in that row and no format of
-        # its own.
+        # The smallest width counts, because a single row that is longer is an error in this row, and not a format with
+        # more columns.
         width = min((line.text.count("\t") + 1 for line in rows), default=0)
         return _without_unnamed(path, block, rows, width) if width > len(COLUMNS) else (list(block), "")
     lines = []
@@ -175,8 +191,11 @@ def _ten_columns(
 def _without_unnamed(
     path: Path, block: Iterable[formats.NumberedLine], rows: Sequence[formats.NumberedLine], width: int
 ) -> tuple[list[formats.NumberedLine], str]:
-    """A block without what stands behind MISC. Raises CorpusError where UPOS has other tags or DEPS numbers, as in
-    CoNLL-2009: the columns are none of CoNLL-U."""
+    """Return a block without the cells after MISC, and a note for the user.
+
+    Raises CorpusError if UPOS contains other tags or DEPS contains numbers, as in CoNLL-2009, because the columns are
+    then not those of CoNLL-U.
+    """
     ten = {line.number: line.text.split("\t")[: len(COLUMNS)] for line in rows}
     universal_tags = {*_UNIVERSAL, "_"}
     if any(cells[3] not in universal_tags or cells[8].isdecimal() for cells in ten.values()):
@@ -189,7 +208,7 @@ def _without_unnamed(
 
 
 def _row_by_names(path: Path, line: formats.NumberedLine, columns: Sequence[str]) -> dict[str, str]:
-    """The cells of a row by column. Raises CorpusError where their number is another."""
+    """Return column → cell of a row. Raises CorpusError if the number of cells differs from the number of columns."""
     cells = line.text.split("\t")
     if len(cells) != len(columns):
         problem = f"expected {len(columns)} columns between tabs, found {len(cells)}; repair the row {line.text[:80]!r}"
@@ -198,7 +217,7 @@ def _row_by_names(path: Path, line: formats.NumberedLine, columns: Sequence[str]
 
 
 def _checked(path: Path, block: Sequence[formats.NumberedLine], name: str) -> ConlluBlock:
-    """The sentence of a block, called ``name`` where no comment names it. Raises CorpusError."""
+    """Return the checked words of a block, with the id ``name`` if no comment contains an id. Raises CorpusError."""
     rows = [Row(line, _row_by_names(path, line, COLUMNS)) for line in block if not line.text.startswith("#")]
     for line, cells in rows:
         for column in ("id", "form"):
@@ -223,7 +242,10 @@ def _checked(path: Path, block: Sequence[formats.NumberedLine], name: str) -> Co
 
 
 def _check_ids(path: Path, rows: Sequence[Row]) -> None:
-    """Words count 1, 2, 3 ...; multiword tokens (n-m) stand before word n, empty nodes (k.i) anywhere."""
+    """Raise CorpusError unless words count 1, 2, 3 ..., and multiword tokens n-m come directly before word n.
+
+    Empty nodes k.i may be anywhere.
+    """
     last, size = 0, sum(row.cells["id"].isdecimal() for row in rows)
     for line, cells in rows:
         match = _ID.fullmatch(cells["id"])
@@ -241,7 +263,7 @@ def _check_ids(path: Path, rows: Sequence[Row]) -> None:
 
 
 def _untagged(words: Iterable[Row], column: str) -> list[Row]:
-    """The words without a tag: ``_``, nothing, or several between blanks."""
+    """Return the rows of words without a tag: ``_``, an empty cell, or several words separated by blanks."""
     return [row for row in words if row.cells[column] == "_" or len(row.cells[column].split()) != 1]
 
 
@@ -281,14 +303,14 @@ def _dependencies(path: Path, block: ConlluBlock) -> Dependencies | None:
             problem = f"expected the number of the head (0 for the root) in the column head, found {head[:20]!r}"
             raise formats.malformed(path, line.number, f"{problem}; correct the row")
     with formats.on_lines(path, [row.line for row in words]):
-        return formats.tree([int(head) for head, _ in pairs], [relation for _, relation in pairs])
+        return formats.checked_tree([int(head) for head, _ in pairs], [relation for _, relation in pairs])
 
 
-# -- comments ----------------------------------------------------------------------------------------------------------
+# -- Comments ----------------------------------------------------------------------------------------------------------
 
 
-class _Comments:
-    """Layers of whole sentences that stand in comments."""
+class _CommentLayers:
+    """Reads layers of whole sentences from comments."""
 
     DOCUMENT = "meta::"
 
@@ -298,8 +320,11 @@ class _Comments:
         self._keys_not_met = set(columns)
 
     def watch(self, lines: Iterable[formats.NumberedLine]) -> Iterator[formats.NumberedLine]:
-        """Pass lines on and remember what they say of their document. Lines are watched before sentences are made of
-        them, so that a document whose first sentence cannot be read does not take the values of the one before."""
+        """Yield the lines unchanged, and remember the values of comments that apply to the whole document.
+
+        This happens before lines are grouped into sentences. If the first sentence of a document cannot be read, the
+        next sentence therefore does not get the values of the previous document.
+        """
         for line in lines:
             if line.text.startswith("#"):
                 if re.match(r"#[ \t]*newdoc\b", line.text):
@@ -310,7 +335,7 @@ class _Comments:
             yield line
 
     def layers(self, block: ConlluBlock) -> dict[str, Layer]:
-        """The layers of one sentence, by name; without those that are unknown."""
+        """Return name → layer for the layers that are known in a sentence."""
         values_now, layers = dict(self._of_document), {}
         for line in block.sentence.source.split("\n") if self._columns else ():
             values_now |= _comment(line)
@@ -325,7 +350,7 @@ class _Comments:
         return layers
 
     def check(self) -> None:
-        """Raise CorpusError where a key stood at no sentence."""
+        """Raise CorpusError if no sentence had a value for one of the keys."""
         if missing_keys := [key for key in self._columns if key in self._keys_not_met]:
             problem = f"expected # {missing_keys[0]} = ... at some sentence, found none; check the key"
             raise CorpusError(f"{self._path}: {problem}")
@@ -340,20 +365,20 @@ def _comment(line: str) -> dict[str, str]:
 
 
 def keys_of(misc: str) -> dict[str, str]:
-    """The values of MISC, by key; values with ``\\p`` for | and ``\\\\`` for a backslash are read as meant."""
+    """Return key → value of MISC, with the escapes ``\\p`` (for |) and ``\\\\`` (for a backslash) resolved."""
     pairs = (part.partition("=") for part in misc.split("|") if "=" in part)
     return {key: re.sub(r"\\([p\\])", lambda m: m[1].replace("p", "|"), value) for key, _, value in pairs}
 
 
 def with_key(misc: str, key: str, value: str) -> str:
-    """MISC with another value of a key, behind all others."""
+    """Return MISC with a new value of a key, after all other keys."""
     parts = [part for part in misc.split("|") if part not in ("", "_") and part.partition("=")[0] != key]
     escaped = value.replace("\\", "\\\\").replace("|", "\\p")
     return "|".join([*parts, f"{key}={escaped}"])
 
 
 def parse_misc(texts: Iterable[str]) -> dict[str, FileColumn]:
-    """Read ``name=ner`` or ``chunk=chunk:spans``: key → layer. Raises CorpusError."""
+    """Return key of MISC → layer, from texts such as ``name=ner`` or ``chunk=chunk:spans``. Raises CorpusError."""
     misc = _keys("--misc", texts, ("tags", "spans"), "", "KEY=ner, or KEY=LAYER:spans, KEY=LAYER:tags")
     for key, column in misc.items():
         if column.name in (*TAGS, "pos"):
@@ -363,12 +388,18 @@ def parse_misc(texts: Iterable[str]) -> dict[str, FileColumn]:
 
 
 def parse_comments(texts: Iterable[str]) -> dict[str, FileColumn]:
-    """Read ``s_type=sentence_type`` or ``s_prominence=prominence:number``: key → layer. Raises CorpusError."""
+    """Return key → layer, from texts such as ``s_type=type`` or ``score=rating:number``. Raises CorpusError."""
     return _keys("--comment", texts, tuple(OF_SENTENCES), "label", "KEY=LAYER, or KEY=LAYER:number, KEY=LAYER:labels")
 
 
 def _keys(option: str, texts: Iterable[str], kinds: Sequence[str], default: str, form: str) -> dict[str, FileColumn]:
-    """Key → layer of the values ``KEY=LAYER[:KIND]`` of an option, of one of some kinds. Raises CorpusError."""
+    """Return key → layer from the values ``KEY=LAYER[:KIND]`` of an option. Raises CorpusError.
+
+    Args:
+        kinds: the permitted kinds.
+        default: the kind of layers without ``KIND``, except for the five standard layers.
+        form: the correct form, for errors.
+    """
     columns: dict[str, FileColumn] = {}
     for text in texts:
         key, _, layer = text.rpartition("=")
@@ -388,11 +419,14 @@ def _keys(option: str, texts: Iterable[str], kinds: Sequence[str], default: str,
 
 
 def _silent(problem: object) -> None:
-    """Drop a message."""
+    """Ignore a message."""
 
 
 class _Unit(NamedTuple):
-    """A word, or a multiword token of which MISC says something, and what it says: words ``start`` to ``end - 1``."""
+    """A unit that MISC annotates: a word, or a multiword token over the words from ``start`` to ``end - 1``.
+
+    ``value`` is the value of the key, or None if the unit lacks the key.
+    """
 
     line: formats.NumberedLine
     start: int
@@ -401,7 +435,10 @@ class _Unit(NamedTuple):
 
 
 def _units(block: ConlluBlock, key: str) -> list[_Unit]:
-    """The words of a sentence with what MISC says under a key; a multiword token that has the key for its words."""
+    """Return the units of a sentence under a key of MISC.
+
+    A multiword token is a unit if it has the key and none of its words does. Otherwise its words are the units.
+    """
     values = {row.cells["id"]: keys_of(row.cells["misc"]).get(key) for row in block.rows}
     units: list[_Unit] = []
     for line, cells in block.rows:
@@ -421,13 +458,13 @@ def _without(unread_layers: Container[str], columns: Mapping[str, FileColumn] | 
 
 
 class _OtherTags:
-    """Layers of tags from UPOS and XPOS, in the sentences where all words have one."""
+    """Reads layers of tags from UPOS and XPOS, in the sentences where every word has a tag."""
 
     def __init__(self, path: Path, columns: Sequence[str]) -> None:
         self._path, self._columns, self._partly = path, columns, Counter[str]()
 
     def layers(self, words: Sequence[Row]) -> dict[str, Layer]:
-        """The layers of a sentence; one whose tags are left out although some words have one is counted."""
+        """Return name → layer for a sentence. A column is left out, and counted, if only some words have a tag."""
         layers = {}
         for column in self._columns:
             if untagged := _untagged(words, column):
@@ -436,8 +473,13 @@ class _OtherTags:
                 layers[column] = Layer("tags", tuple(row.cells[column] for row in words))
         return layers
 
-    def tell(self, tell: Tell, sentences: int) -> None:
-        """Say in how many of the sentences that were read tags were left out."""
+    def tell(self, tell: formats.Tell, sentences: int) -> None:
+        """Report in how many sentences tags were left out.
+
+        Args:
+            tell: receives the lines of the report.
+            sentences: the number of sentences that were read.
+        """
         for column in filter(self._partly.get, self._columns):
             tell(
                 f"{self._path}: {column}: tags were left out in {self._partly[column]} of {sentences} sentences, in "
@@ -445,8 +487,8 @@ class _OtherTags:
             )
 
 
-class _Keyed:
-    """Layers that stand in MISC. How their spans are written is found in the whole file before one is read."""
+class _MiscLayers:
+    """Reads layers of tags and spans from MISC. The notation of spans is inferred from the whole file first."""
 
     def __init__(self, path: Path, misc: Mapping[str, FileColumn], repair: bool) -> None:
         self._path, self._misc = path, misc
@@ -465,7 +507,7 @@ class _Keyed:
         self._notation = Notation(list(misc.values()), tags.__getitem__, repair)
 
     def layers(self, block: ConlluBlock) -> dict[str, Any]:
-        """The layers of one sentence, by name; without those that are unknown."""
+        """Return name → layer for the layers that are known in a sentence."""
         layers = {}
         for key, column in self._misc.items():
             units = _units(block, key)
@@ -485,7 +527,7 @@ class _Keyed:
             layers[column.name] = Layer(column.kind, value)
         return layers
 
-    def tell(self, tell: Tell) -> None:
-        """Tell which layers were converted."""
+    def tell(self, tell: formats.Tell) -> None:
+        """Report which layers were converted."""
         for line in self._notation.converted():
             tell(f"{self._path}: {line}")

@@ -1,4 +1,4 @@
-"""The format of files by how the first one begins, and what its columns hold where no option says it."""
+"""Detect the format of a file from its first lines, and the contents of its columns, where no option gives them."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -10,15 +10,18 @@ from mtlprune.corpora import CorpusError
 from mtlprune.corpora.formats import BLANKS, files_below, place_of_words, read_lines, separator_of, split_row
 from mtlprune.io.files import parse_json_line
 
-ROWS = 300
-"""Lines that are read for it."""
+_ROWS = 300
+"""How many lines at the start of a file are inspected."""
 _NUMBER = re.compile(r"[0-9]+([-.][0-9]+)?")
 _STAR = re.compile(r"(\([^()*\s]+)+\*\)*")
 
 
 def guess_format(path: Path) -> str:
-    """One of conllu, columns, brackets, propbank, jsonl, hf (Hugging Face) and merge (a corpus that is built already).
-    Raises CorpusError: a file that cannot be read, or a folder without files."""
+    """Return the format of a file or folder: conllu, columns, brackets, propbank, jsonl, hf or merge.
+
+    Here hf is a Hugging Face data set, and merge is a corpus that was built before. Raises CorpusError if a file cannot
+    be read, or a folder contains no files.
+    """
     if path.is_dir():
         names = {file.name: file for file in sorted(files_below(path)) if not file.name.startswith(".")}
         if (path / "corpus.json").is_file():
@@ -33,7 +36,8 @@ def guess_format(path: Path) -> str:
     if first.startswith("{") or path.suffix in (".jsonl", ".ndjson"):
         tree = parse_json_line(first or "[]", f"{path}, line 1", CorpusError)
         return "jsonl" if not isinstance(tree, dict) or _is_sentence(tree) else "hf"
-    # Bracketed trees begin with a bracket and close some; otherwise the bracket is a word of the text.
+    # A file of trees begins with a bracket and closes at least one bracket per line on average. Otherwise the first
+    # bracket is a word of the text.
     if first.lstrip().startswith("(") and "".join(lines).count(")") >= len(lines):
         return "brackets"
     if first.startswith("#begin document"):
@@ -47,7 +51,11 @@ def guess_format(path: Path) -> str:
 
 
 def _is_sentence(tree: Mapping[str, Any]) -> bool:
-    """Return True for an object of ours, or text that no format reads; a row of a dataset has lists of labels."""
+    """Return True if a JSON object is a sentence in our format, or text without annotation; False for a row of a data
+    set.
+
+    The lists of a data set contain labels, under names that our format does not use.
+    """
     texts = {
         key for key, cells in tree.items() if isinstance(cells, list) and isinstance(next(iter(cells), []), str | int)
     }
@@ -55,8 +63,12 @@ def _is_sentence(tree: Mapping[str, Any]) -> bool:
 
 
 def guess_columns(path: Path) -> str:
-    """Columns such as word,pos,_,ner: the word comes first, or behind numbers; ner is the last one in which O stands,
-    pos the one behind the word if fewer cells differ than words do. Raises CorpusError: there is neither."""
+    """Return the contents of the columns of a file in the notation of ``--columns``, such as word,pos,_,ner.
+
+    The words are in the first column, or in the second if the first contains numbers; a header may also name their
+    column. The column ner is the last one that contains O. The column pos is the one after the words, if it has fewer
+    different cells than the words. Raises CorpusError if neither ner nor pos is found.
+    """
     rows = _rows(path, _beginning(path))
     word_place = place_of_words(rows[0]) if rows else None
     rows = rows if word_place is None else rows[1:]
@@ -81,11 +93,12 @@ def guess_columns(path: Path) -> str:
 
 
 def _beginning(path: Path) -> list[str]:
-    return list(islice((line.text for line in read_lines(path, lambda error: None) if line.text.strip(BLANKS)), ROWS))
+    """Return the first lines that are not blank."""
+    return list(islice((line.text for line in read_lines(path, lambda error: None) if line.text.strip(BLANKS)), _ROWS))
 
 
 def _rows(path: Path, lines: Sequence[str]) -> list[list[str]]:
-    """Cells of lines but for comments, as a table of columns has them."""
+    """Return the cells of all lines except comments."""
     rows = [line for line in lines if not line.startswith(("#", "-DOCSTART-"))]
     separator = separator_of(path, rows)
     return [split_row(line, separator) for line in rows]

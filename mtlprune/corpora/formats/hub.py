@@ -1,16 +1,16 @@
-"""Datasets in Hugging Face form: a name of the hub, a folder that save_to_disk wrote, or files of rows."""
+"""Read Hugging Face data sets: a name on the hub, a folder that ``save_to_disk`` wrote, or Parquet and JSON files."""
 
 import contextlib
 import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from glob import has_magic
 from pathlib import Path
 from typing import Any
 
-from mtlprune.corpora import CorpusError, answers, formats
+from mtlprune.corpora import CorpusError, formats, is_reachable
 from mtlprune.corpora.formats.columns import (
     SKIP,
     WORD,
@@ -20,7 +20,7 @@ from mtlprune.corpora.formats.columns import (
     mark_unread_columns,
     parse_columns,
 )
-from mtlprune.corpora.formats.rows import of_rows, parse_row_columns, row_sentence
+from mtlprune.corpora.formats.rows import describes_texts, parse_row_columns, row_sentence
 from mtlprune.errors import MtlpruneError, out_of_memory
 from mtlprune.io.files import read_json, read_yaml
 from mtlprune.sentence import Sentence
@@ -30,39 +30,44 @@ _USUAL_COLUMNS = {
     "xpos": "xpos:tags", "ner_tags": "ner", "ner": "ner", "chunk_tags": "chunk:spans", "head": "head",
     "deprel": "relation", "id": "id", "sent_id": "id",
 }  # fmt: skip
-"""Names of columns that are understood if nobody says what they hold."""
+"""Usual name of a column → its content, which is assumed if ``--columns`` is not given."""
 _SPLITS = {"training": "train", "testing": "test", **dict.fromkeys(("validation", "valid", "val"), "dev")}
+"""Usual name of a split → our name."""
 _UNKNOWN = (None, -1, -100)
-"""Labels of words that have none: -1 is what ClassLabel writes, -100 what torch passes over."""
+"""Values of words without a label: None, -1 (as in ClassLabel), and -100 (which PyTorch's losses ignore)."""
 
 
 def read_dataset(
     source: str,
     columns: str | None = None,
     repair: bool = False,
-    tell: Callable[[str], None] = lambda line: None,
+    tell: formats.Tell = lambda line: None,
     names_by_split: Mapping[str, Sequence[str]] | None = None,
     skip: formats.Skip | None = None,
     unread_layers: Container[str] = (),
 ) -> dict[str, Sequence[Sentence]]:
-    """Read a dataset whose rows are sentences and whose columns are lists with a value a word.
+    """Read a data set whose rows are sentences, and whose columns contain lists with one value per word.
+
+    If ``columns`` describes whole texts (``text=words``), its rows are read by :func:`formats.rows.row_sentence`
+    instead.
 
     Args:
-        source: a folder of ``save_to_disk``, a file or folder of Parquet or JSON rows, else NAME[:SUBSET][@REVISION]
-            of the hub.
-        columns: ``tokens=word,labels=ner``; the usual ones, if not given. Numbers with names (ClassLabel) become those.
+        source: a folder that ``save_to_disk`` wrote, a file or folder of Parquet or JSON rows, or else
+            NAME[:SUBSET][@REVISION] on the hub.
+        columns: the contents of columns, such as ``tokens=word,labels=ner``; by default the usual names are recognised.
+            Numbers with names (ClassLabel) become these names.
         repair, skip, unread_layers: as in ``read_columns``.
-        tell: is given what was taken for what, and what was converted.
-        names_by_split: train, dev and test → the dataset's splits that make it; if none is named, all, validation as
-            dev.
+        tell: receives what was inferred and what was converted.
+        names_by_split: train, dev or test → splits of the data set. By default all splits are read, and validation
+            becomes dev.
 
     Returns:
-        split → sentences.
+        name of a split → its sentences.
 
     Raises:
-        CorpusError: the hub cannot be reached, there is no such dataset, or a row is malformed; in words.
+        CorpusError: the hub cannot be reached, the data set does not exist, or a row is malformed.
     """
-    # The library converts local files into its cache. The cache lies in a temporary folder, so nothing of it stays.
+    # The library copies local files into its cache, which is a temporary folder here, so that nothing remains.
     with tempfile.TemporaryDirectory(prefix="mtlprune-") as cache:
         with _in_words(source, "a dataset" if Path(source).exists() else "a folder, or a dataset that can be reached"):
             tables = _tables(source, cache)
@@ -76,7 +81,7 @@ def read_dataset(
             sentences: list[Sentence] = []
             for name in names:
                 table = tables[name]
-                if of_rows(columns):
+                if describes_texts(columns):
                     sentences += _whole_rows(f"{source}, split {name}", name, table, columns or "", skip, unread_layers)
                     continue
                 columns_read = _choose(source, table.column_names, columns)
@@ -99,15 +104,14 @@ def read_dataset(
 
 @contextlib.contextmanager
 def _in_words(source: str, expectation: str) -> Iterator[None]:
-    """Turn whatever libraries raise into a sentence with its first cause, not with what it was wrapped in."""
+    """Convert any error of a library in the ``with`` block to a CorpusError that reports its original cause."""
     try:
         yield
     except CorpusError:
         raise
     except MtlpruneError as error:
         raise CorpusError(str(error)) from error
-    # Libraries and servers raise errors of all kinds here, so every one of them becomes a sentence about the data
-    # set.
+    # Libraries and servers raise exceptions of many types here, so every type is caught.
     except Exception as error:
         cause: BaseException = error
         while cause.__cause__ is not None:
@@ -121,7 +125,7 @@ def _in_words(source: str, expectation: str) -> Iterator[None]:
 
 
 def _splits(source: str, available: Sequence[str], names_by_split: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """Split of the corpus → splits of the dataset that make it."""
+    """Return split of the corpus → splits of the data set."""
     tables_by_split = {split: list(names) for split, names in names_by_split.items() if names}
     for split, names in tables_by_split.items():
         if unknown := [name for name in names if name not in available]:
@@ -137,7 +141,7 @@ def _splits(source: str, available: Sequence[str], names_by_split: Mapping[str, 
 
 
 def _tables(source: str, cache: str) -> dict[str, Any]:
-    """Datasets by the names of their splits."""
+    """Return name of a split → its table (datasets.Dataset)."""
     import datasets
     from huggingface_hub import constants
 
@@ -151,7 +155,8 @@ def _tables(source: str, cache: str) -> dict[str, Any]:
     elif path.exists():
         options = {"path": source, "cache_dir": cache}
     else:
-        if not constants.HF_HUB_OFFLINE and not answers(constants.ENDPOINT):  # the library tries long
+        # Without this check, the library would retry for a long time before it reports that the hub is unreachable.
+        if not constants.HF_HUB_OFFLINE and not is_reachable(constants.ENDPOINT):
             hub = f"the hub ({constants.ENDPOINT}) cannot be reached; check the path, or connect to the hub"
             raise CorpusError(f"{source}: expected a folder or file, found none, and {hub}")
         name, subset, revision = re.fullmatch(r"([^:@]*)(?::([^@]*))?(?:@(.*))?", source).groups()  # type: ignore[union-attr]
@@ -159,7 +164,7 @@ def _tables(source: str, cache: str) -> dict[str, Any]:
     _check_files([path] if path.is_file() else [*path.rglob("*.*")])
     if not path.is_file():
         _refuse_elsewhere(_descriptions(options.get("path", source), options.get("revision")))
-    # The library would take a path with * or [ for a pattern and find nothing.
+    # The library would read a path with * or [ as a pattern and find nothing, so it gets a link without these.
     if has_magic(source) and path.exists():
         link, resolved = Path(cache, f"rows{path.suffix}"), path.resolve()
         link.symlink_to(resolved) if path.is_file() else shutil.copytree(resolved, link, copy_function=os.symlink)
@@ -174,8 +179,8 @@ def _tables(source: str, cache: str) -> dict[str, Any]:
             datasets.enable_progress_bars()
     for rows in loaded.values() if not saved else ():
         for name, feature in rows.features.items():
-            # A column in which text stands beside numbers is read as JSON, with quotes around the text; it is
-            # refused, since labels would be wrong.
+            # The library reads a column of both text and numbers as JSON, with quotes around the text. Labels would
+            # then be wrong, so the column is refused.
             if "Json(" in repr(feature):
                 problem = "values of one kind, found several, such as text and numbers; write text into all rows"
                 raise CorpusError(f"{source}, column {name}: expected {problem}")
@@ -183,7 +188,10 @@ def _tables(source: str, cache: str) -> dict[str, Any]:
 
 
 def _label_names(location: str, features: Any) -> dict[str, Sequence[str]]:
-    """Column → names of the numbers in its lists. Raises CorpusError where one is no text."""
+    """Return name of a column of lists → names of the labels that its numbers encode.
+
+    Raises CorpusError if a name is not text.
+    """
     inner = {name: getattr(feature, "feature", None) for name, feature in features.items()}
     labels = {name: names for name, feature in inner.items() if (names := getattr(feature, "names", None)) is not None}
     for name, names in labels.items():
@@ -193,21 +201,22 @@ def _label_names(location: str, features: Any) -> dict[str, Sequence[str]]:
 
 
 def _rows(source: str, table: Any, names: list[str]) -> Iterator[dict[str, Any]]:
-    """The values of each row, by column."""
+    """Yield name of a column → value for each row."""
     with _in_words(source, "rows"):
         for batch in table.select_columns(names).with_format("arrow").iter(1000):
             columns = [batch.column(name).to_pylist() for name in names]
             yield from (dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True))
 
 
-# -- descriptions of a dataset, which may name no file of others -------------------------------------------------------
+# -- Descriptions of a data set: these may only refer to files inside its folder, because the library would otherwise
+# read any file or address that a downloaded description names --
 
 _OUTSIDE_FOLDER = re.compile(r"^[/\\~]|^\w:[/\\]|(^|[/\\])\.\.([/\\]|$)|://|::")
 _README, _YAML = "README.md", ".huggingface.yaml"
 
 
 def _descriptions(source: str, revision: str | None) -> Iterator[Path]:
-    """Files that say where the dataset's files are, as far as there are some."""
+    """Yield the existing files that describe where the files of a data set are."""
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError
 
@@ -222,7 +231,7 @@ def _descriptions(source: str, revision: str | None) -> Iterator[Path]:
 
 
 def _refuse_elsewhere(descriptions: Iterable[Path]) -> None:
-    """Raise CorpusError where one names an address, or a file outside the dataset's folder."""
+    """Raise CorpusError if a description names an address, or a file outside the folder of the data set."""
     from huggingface_hub import metadata_load
 
     for file in descriptions:
@@ -235,7 +244,7 @@ def _refuse_elsewhere(descriptions: Iterable[Path]) -> None:
 
 
 def _strings(value: Any, is_data_file: bool = False) -> Iterator[str]:
-    """All text below the keys that name files."""
+    """Yield all text in a description under the keys that name files."""
     if isinstance(value, str) and is_data_file:
         yield value
     for part in value if isinstance(value, list) else ():
@@ -244,19 +253,23 @@ def _strings(value: Any, is_data_file: bool = False) -> Iterator[str]:
         yield from _strings(part, is_data_file or key in ("data_files", "data_dir", "_data_files", "splits"))
 
 
-# -- files of rows -----------------------------------------------------------------------------------------------------
+# -- Files of rows -----------------------------------------------------------------------------------------------------
 
 
 def _check_files(files: Iterable[Path]) -> None:
-    """Check what the library does not: JSON is UTF-8 text, and numbers of labels have the same names in all of Parquet.
-    Raises CorpusError: with the file, and the line or the column."""
+    """Raise CorpusError if JSON is empty or not UTF-8, or if Parquet files give different names to the numbers of a
+    column.
+
+    The library does not check this.
+    """
     from datasets import Features
     from pyarrow import parquet
 
     names: dict[str, Sequence[str]] = {}
     for file in sorted(files):
         text = file.suffix in (".json", ".jsonl")
-        if text and not sum(bool(line.text.strip()) for line in formats.read_lines(file)):  # every line is checked
+        # A sum reads all lines, so that each line is checked to be UTF-8.
+        if text and not sum(bool(line.text.strip()) for line in formats.read_lines(file)):
             raise CorpusError(f"{file}: expected rows of a dataset, found none; check the file")
         with _in_words(str(file), "a dataset"):
             features = Features.from_arrow_schema(parquet.read_schema(file)) if file.suffix == ".parquet" else {}
@@ -270,11 +283,11 @@ def _check_files(files: Iterable[Path]) -> None:
                     )
 
 
-# -- rows to sentences -------------------------------------------------------------------------------------------------
+# -- Sentences from rows -----------------------------------------------------------------------------------------------
 
 
 def _choose(source: str, names: Sequence[str], columns: str | None) -> dict[str, FileColumn]:
-    """Name of a column of the dataset → what it holds."""
+    """Return name of a column → its content, from ``--columns`` or from the usual names."""
     if columns is None:
         columns_by_name = {name: _USUAL_COLUMNS[name] for name in names if name in _USUAL_COLUMNS}
         if not {"head", "relation"} <= set(columns_by_name.values()):
@@ -283,7 +296,7 @@ def _choose(source: str, names: Sequence[str], columns: str | None) -> dict[str,
                 for name, column_kind in columns_by_name.items()
                 if column_kind not in ("head", "relation")
             }
-        # Universal tags are preferred where both columns are there, because every treebank has them.
+        # If a data set has columns for both UPOS and XPOS, UPOS becomes pos, because every treebank has UPOS.
         if "pos" not in columns_by_name.values():
             tags = next((name for name in ("upos", "xpos") if name in columns_by_name), None)
             columns_by_name |= {tags: "pos"} if tags else {}
@@ -316,9 +329,10 @@ def _sentences(
     table: Any,
     columns: Mapping[str, FileColumn],
     repair: bool,
-    tell: Callable[[str], None],
+    tell: formats.Tell,
     skip: formats.Skip | None,
 ) -> Iterator[Sentence]:
+    """Yield the sentences of a split with one value per word."""
     labels = _label_names(source, table.features)
     names = [name for name in columns if columns[name].name != SKIP]
     sentences = []
@@ -346,7 +360,7 @@ def _sentences(
 def _whole_rows(
     source: str, split: str, table: Any, columns: str, skip: formats.Skip | None, unread_layers: Container[str]
 ) -> Iterator[Sentence]:
-    """Sentences or pairs of a data set with a text a row, and what ``--columns`` names of them."""
+    """Yield the sentences or pairs of a split with one text or pair of texts per row."""
     holds = parse_row_columns(columns)
     if wrong := sorted(set(holds) - set(table.column_names)):
         have = ", ".join(table.column_names)
@@ -361,7 +375,7 @@ def _whole_rows(
 
 
 def _cells(row: Mapping[str, Any], name: str, labels: Sequence[str] | None, column: FileColumn) -> list[str]:
-    """A text a word; unknown ones are _. Raises formats.WordError."""
+    """Return one text per word, and ``_`` for an unknown value. Raises formats.WordError."""
     value = row.get(name)
     if column.name == "id" and (value is None or type(value) in (str, int)):
         return [] if value is None else [str(value)]
@@ -372,7 +386,7 @@ def _cells(row: Mapping[str, Any], name: str, labels: Sequence[str] | None, colu
 
 
 def _cell(location: str, cell: Any, labels: Sequence[str] | None, holds: str) -> str:
-    """Raises formats.WordError."""
+    """Return the text of one value, or ``_`` if it is unknown. Raises formats.WordError."""
     if isinstance(cell, str) and (labels is None or cell in labels):
         return cell
     if (labels is not None and cell in _UNKNOWN) or (cell is None and holds != WORD):

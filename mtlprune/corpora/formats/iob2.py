@@ -1,9 +1,16 @@
-"""Flat typed spans as a tag a word, strictly read.
+"""Convert tags of words, such as B-PER, to flat labelled spans, and back.
 
-In IOB2 ``B-X`` opens a span, ``I-X`` continues it, ``O`` is outside. IOB1 opens with ``I-X`` unless a span of the same
-type ends just before. IOE2 ends each span with ``E-X``, IOE1 one that another of the same type follows. BIOES and BILOU
-mark first and last words (E, L) and spans of one word (S, U); BMES writes M for BIOES' I. IO has labels alone, ``X``.
-Other spellings of these tags become this one first.
+scheme       tags of a span of type X
+IOB2         B-X opens a span, and I-X continues it
+IOB1         I-X opens a span, but B-X does if a span of the same type ends just before
+IOE2         E-X marks the last word, and I-X all others
+IOE1         I-X marks all words, but E-X the last word if a span of the same type follows immediately
+BIOES        B-X, I-X ... E-X, or S-X for a span of one word
+BILOU        B-X, I-X ... L-X, or U-X for a span of one word
+BMES         BIOES with M-X instead of I-X
+IO           X on every word
+
+O marks words outside of spans. Tags in other spellings are first converted to this spelling.
 """
 
 import re
@@ -16,14 +23,15 @@ from mtlprune.sentence import Span
 _OPENS = {
     "IO": "I", "IOB1": "IB", "IOB2": "B", "IOE1": "IE", "IOE2": "IE", "BIOES": "BS", "BMES": "BS", "BILOU": "BU",
 }  # fmt: skip
-"""Scheme → the prefixes that may open a span."""
+"""Scheme → prefixes that may open a span."""
 _CONTINUES = {
     "IO": "I", "IOB1": "I", "IOB2": "I", "IOE1": "IE", "IOE2": "IE", "BIOES": "IE", "BMES": "ME", "BILOU": "IL",
 }  # fmt: skip
+"""Scheme → prefixes that may continue a span."""
 _MARK_LAST_WORD = {"IOE2", "BIOES", "BMES", "BILOU"}  # schemes that mark the last word of a span
 _PREFIXES = "BIELSUM"
 _ONE_TYPE = "ENTITY"
-"""The type of spans whose tags name none."""
+"""The type of all spans if the tags contain no types."""
 _SPELLINGS = {
     "PREFIX-TYPE": re.compile(f"(?P<prefix>[{_PREFIXES}])-(?P<type>.+)"),
     "PREFIX": re.compile(f"(?P<prefix>[{_PREFIXES}])(?P<type>)", re.I),
@@ -31,15 +39,21 @@ _SPELLINGS = {
     "TYPE-PREFIX": re.compile(f"(?P<type>.+)[-_](?P<prefix>[{_PREFIXES}])"),
     "TYPE": re.compile("(?P<prefix>)(?P<type>.*)"),
 }
-"""Ways to write a tag of a span. A tag is of the first that it fits."""
+"""Spelling of a tag → pattern. A tag has the first spelling that matches."""
 
 
-def respelled(counts: Mapping[str, int]) -> tuple[dict[str, str], str]:
-    """Return the tags that are not spelled PREFIX-TYPE and O, each with the tag that they stand for; and what was
-    assumed, in words. ``counts``: of all tags of a column.
+def standard_spelling(counts: Mapping[str, int]) -> tuple[dict[str, str], str]:
+    """Return the standard spelling of tags that are not spelled PREFIX-TYPE or O.
 
-    Most tags decide, and at least one must begin or continue a span (B or I), since labels of IO may look alike
-    (``e-mail``). O, o and 0 are outside of spans; in a column without any of them, - and _ are.
+    The majority decides which spelling a column has. At least one tag in this spelling must have the prefix B or I,
+    because labels of the scheme IO can look like tags with a prefix (``e-mail``). O, o and 0 mark words outside of
+    spans; in a column without these tags, - and _ do.
+
+    Args:
+        counts: tag → frequency in the column.
+
+    Returns:
+        tag → standard spelling, for the tags that change; and a note for the user about these changes.
     """
     outside_tags = {"O", "o", "0"} & counts.keys() or {"-", "_"} & counts.keys()
     forms: dict[str, Counter[str]] = {spelling: Counter() for spelling in _SPELLINGS}
@@ -59,17 +73,21 @@ def respelled(counts: Mapping[str, int]) -> tuple[dict[str, str], str]:
 
 
 def scheme_of(rows: Iterable[Sequence[str]]) -> str:
-    """IO, IOB1, IOB2, IOE1, IOE2, BIOES, BMES or BILOU: the one that the tags of many sentences are written in.
+    """Return the scheme of the tags of many sentences: IO, IOB1, IOB2, IOE1, IOE2, BIOES, BMES or BILOU.
 
-    A few tags may be mistakes, so the majority counts:
+    A few tags may be wrong, so majorities decide, in this order:
 
-    * Most tags but O are labels without prefix, and O occurs: IO.
-    * E and S (or L and U) are at least half as many as openings by B or I, as in schemes that mark last words: BILOU
-      with L and U; IOE2 without B and S; BMES where M are more than I; else BIOES.
-    * E without B and S, fewer, and most before a tag of the same type: IOE1.
-    * I that continue no span, nine times as many as B where IOB1 writes I: IOB1. All else: IOB2.
+    * IO: most tags other than O are labels without a prefix, and O occurs.
+    * BIOES, BMES, BILOU, IOE2 (sometimes IOE1): E and S, or L and U, are together at least half as frequent as words
+      that open a span with B, I or M. The scheme is BILOU if L and U are the more frequent pair. Otherwise, if B and S
+      are rare compared with E, it is IOE2, or IOE1 if more spans end with I than with an E that no I or E of the same
+      type follows. Otherwise it is BMES if M is more frequent than I, and else BIOES.
+    * IOE1: B and S are rare compared with E, and most E come before an I or E of the same type.
+    * IOB1: an I that continues no span is more than nine times as frequent as a B that IOB1 would write as I.
+    * IOB2: all other cases.
 
-    Tags of I and O alone could be of IO, IOB1 or IOE1, in all of which neighbours of one type are one span.
+    If all tags are I or O, the spans are the same in IO, IOB1 and IOE1: neighbouring words with the same type form one
+    span.
     """
     marks = Counter[str]()
     needless = opening = plain = outside_count = before_same = last_inside = 0
@@ -101,17 +119,24 @@ def scheme_of(rows: Iterable[Sequence[str]]) -> str:
 
 
 def _is_label(tag: str) -> bool:
-    """True where a tag is a label alone, as in IO: not O, without a prefix, with a letter."""
+    """Return True if a tag is a label without a prefix, as in IO. O and tags without a letter are not labels."""
     return tag != "O" and not (tag[1:2] == "-" and tag[0] in _PREFIXES) and any(map(str.isalpha, tag))
 
 
 def spans_from_tags(tags: Sequence[str], scheme: str = "IOB2", repair: bool = False) -> tuple[Span, ...]:
-    """Read one tag a word into spans. ``repair``: as conlleval reads it: what continues no span of its type opens one,
-    what is not closed ends. Raises WordError: a tag is not of the scheme, or continues or leaves open what it may
-    not."""
+    """Return the spans that the tags of one sentence encode.
+
+    Args:
+        tags: one tag per word.
+        repair: read tags like conlleval: a tag that continues no span of its type opens one, and a span whose last word
+            is not marked ends nevertheless.
+
+    Raises:
+        WordError: a tag does not belong to the scheme, continues no span, or leaves a span without its last word.
+    """
     opens, continues = _OPENS[scheme], _CONTINUES[scheme]
     spans: list[Span] = []
-    # The label of the span that the next word may continue, and whether the scheme still owes its last word.
+    # The label of the span that the next word may continue, and whether the scheme requires the mark of its last word.
     label, unfinished = "", False
     for place, tag in enumerate(tags):
         mark, kind = tag[:1], tag[2:]
@@ -145,7 +170,7 @@ def spans_from_tags(tags: Sequence[str], scheme: str = "IOB2", repair: bool = Fa
 
 
 def iob2_from_spans(spans: Sequence[Span], length: int) -> list[str]:
-    """One tag a word for flat spans over ``length`` words."""
+    """Return the IOB2 tags of ``length`` words from flat spans."""
     tags = ["O"] * length
     for span in spans:
         tags[span.start : span.end] = [f"B-{span.label}"] + [f"I-{span.label}"] * (span.end - span.start - 1)

@@ -1,12 +1,12 @@
-"""Sentences as JSON, one object a line: what `mtlprune predict` and `evaluate` write, and users may write themselves.
+"""Sentences as JSON Lines: the format of stored corpora and of predictions, which users may also write themselves.
 
-    {"id": "s1", "words": ["a", "b"], "pos": ["X", "Y"], "chunk": {"kind": "spans", "value": [[0, 2, "NP"]]}}
+{"id": "s1", "words": ["a", "b"], "pos": ["X", "Y"], "chunk": {"kind": "spans", "value": [[0, 2, "NP"]]}}
 
-A pair of texts says where its second one begins ("split": the number of words of the first). A layer that is unknown is
-left out. Layers other than the five stand with their kind.
+In a pair of texts, "split" is the number of words of the first text. Unknown layers are left out. Layers other than the
+five standard layers are written with their kind.
 """
 
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 from sys import intern
 from typing import Annotated, Any
@@ -15,7 +15,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from typing_extensions import NotRequired, TypedDict
 
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.formats import Skip, check_text, on_lines, read_lines, skipping
+from mtlprune.corpora.formats import Skip, Tell, check_text, on_lines, read_lines, skipping
 from mtlprune.io.files import parse_json_line, reading
 from mtlprune.io.strict import in_words
 from mtlprune.layers import KINDS, LAYERS, Layer, check_layer, kind_of
@@ -24,44 +24,44 @@ from mtlprune.sentence import Sentence
 KEYS = ("id", "words", "split")
 EXAMPLE = 'a sentence is a line such as {"id": "s1", "words": ["a", "b"], "pos": ["X", "Y"]}'
 
-Place = Annotated[int, Field(strict=True, ge=0, lt=2**31)]
-Spans = list[tuple[Place, Place, str]]
+_Place = Annotated[int, Field(strict=True, ge=0, lt=2**31)]
+_Spans = list[tuple[_Place, _Place, str]]
 
 
 class _Sentence(TypedDict):
     id: str
     words: list[str]
-    split: NotRequired[Place]
+    split: NotRequired[_Place]
 
 
 class _Tree(TypedDict):
-    heads: list[Place]
+    heads: list[_Place]
     relations: list[str]
 
 
 class _Predicate(TypedDict):
-    index: Place
+    index: _Place
     roleset: str | None
-    arguments: Spans
+    arguments: _Spans
     lemma: str | None
 
 
 _SENTENCE = TypeAdapter(_Sentence)
 _VALUES: dict[str, TypeAdapter[Any]] = {
     "tags": TypeAdapter(list[str]),
-    "spans": TypeAdapter(Spans),
+    "spans": TypeAdapter(_Spans),
     "tree": TypeAdapter(_Tree),
-    "brackets": TypeAdapter(Spans),
+    "brackets": TypeAdapter(_Spans),
     "frames": TypeAdapter(list[_Predicate]),
     "label": TypeAdapter(str),
     "number": TypeAdapter(Annotated[float, Field(strict=True, allow_inf_nan=False)]),
     "labels": TypeAdapter(list[str]),
 }
-"""Values of layers, by kind."""
+"""Kind of a layer → the schema of its value in JSON."""
 
 
 def to_json(sentence: Sentence) -> dict[str, Any]:
-    """A sentence as plain JSON."""
+    """Return a sentence as a JSON object."""
     tree: dict[str, Any] = {"id": sentence.id, "words": list(sentence.words)}
     if sentence.split is not None:
         tree["split"] = sentence.split
@@ -72,13 +72,13 @@ def to_json(sentence: Sentence) -> dict[str, Any]:
 
 
 def from_json(tree: Mapping[str, Any]) -> Sentence:
-    """The reverse of to_json."""
+    """Return the sentence of a JSON object, which must be valid. This function is the inverse of :func:`to_json`."""
     layers = {name: Layer(kind, KINDS[kind_of(kind)].from_json(value)) for name, kind, value in _layers_of(tree)}
     return Sentence(tree["id"], tuple(map(intern, tree["words"])), split=tree.get("split")).with_layers(**layers)
 
 
 def _layers_of(tree: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
-    """Name, kind and value of every layer in the JSON of a sentence."""
+    """Yield the name, kind and value of every layer in the JSON object of a sentence."""
     for name, value in tree.items():
         if name in LAYERS:
             yield name, LAYERS[name], value
@@ -87,7 +87,7 @@ def _layers_of(tree: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
 
 
 def check_sentence(tree: Mapping[str, Any]) -> None:
-    """Raise ValueError where JSON is no sentence, or its layers contradict its words or themselves."""
+    """Raise ValueError if a JSON object is not a sentence, or its layers are invalid."""
     _check(_SENTENCE, tree)
     for name, declared, value in _layers_of(tree):
         try:
@@ -101,7 +101,7 @@ def check_sentence(tree: Mapping[str, Any]) -> None:
 
 
 def _check(schema: TypeAdapter[Any], value: Any) -> None:
-    """Raise ValueError, which says where what was expected and found, unless a value is of a schema."""
+    """Raise ValueError, with the place and the reason, if a value does not match a schema."""
     try:
         schema.validate_python(value)
     except ValidationError as error:
@@ -115,8 +115,11 @@ def _check(schema: TypeAdapter[Any], value: Any) -> None:
 
 
 def as_sentence(tree: Any, name: str) -> dict[str, Any]:
-    """A JSON object that others may have written as one of ours: with an id that is text, ``name`` if it has none, and
-    ``tokens`` as words. Raises ValueError: it is no object, or has no words."""
+    """Return a JSON object, as others may have written it, with the keys of our format.
+
+    A missing id becomes ``name``, an id that is a number becomes text, and the key ``tokens`` becomes ``words``. Raises
+    ValueError if the value is not an object, or has text instead of words.
+    """
     if not isinstance(tree, dict):
         raise ValueError(f"expected an object with words, found {in_words(tree)[:60]}")
     tree = {("words" if key == "tokens" and "words" not in tree else key): value for key, value in tree.items()}
@@ -127,12 +130,19 @@ def as_sentence(tree: Any, name: str) -> dict[str, Any]:
 
 
 def read_jsonl(
-    path: Path, tell: Callable[[str], None], skip: Skip | None = None, unread_layers: Container[str] = ()
+    path: Path, tell: Tell, skip: Skip | None = None, unread_layers: Container[str] = ()
 ) -> Iterator[Sentence]:
-    """Sentences of a file that others may have written: with a BOM, empty lines, a last line without an end, and
-    sentences that contradict themselves. ``tell`` is given the keys that are no layers; ``skip`` and
-    ``unread_layers``: as in
-    ``read_columns``. Raises CorpusError: with file and line."""
+    """Read sentences from a file that others may have written.
+
+    The file may contain a byte order mark, empty lines and a last line without a line break. Sentences are checked.
+
+    Args:
+        tell: receives the names of keys that are not layers.
+        skip, unread_layers: as in ``read_columns``.
+
+    Raises:
+        CorpusError: a sentence is malformed or its annotation inconsistent; the message names the line.
+    """
     ignored: dict[str, None] = {}
     for line in read_lines(path, skip):
         if not line.text.strip():

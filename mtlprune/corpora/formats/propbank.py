@@ -1,4 +1,4 @@
-"""PropBank skeletons (``*.gold_skel``: trees and roles without words), and columns of predicates."""
+"""Read PropBank skeletons (``*.gold_skel``), which contain trees and roles without words, and columns of predicates."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ _MEMBER = re.compile(r"(?:.*/)?data/(google/ewt/(?P<genre>[^/]+)/\d+/(?P<documen
 
 @dataclass(frozen=True, slots=True)
 class Skeleton:
-    """One sentence of a skeleton file: everything but its words. ``source`` and ``line`` say where it begins."""
+    """A sentence of a skeleton file without its words; ``source`` and ``line`` name the place where it begins."""
 
     pos: tuple[str, ...]
     con: tuple[Span, ...]
@@ -29,9 +29,17 @@ class Skeleton:
 
 
 def read_skeletons(path: Path) -> dict[str, list[Skeleton]]:
-    """Read all skeletons of the English Web Treebank: ``genre-document`` to the sentences of that document in order.
-    ``path``: the folder ``data/google/ewt`` or one above it. Raises CorpusError: no skeletons there, or a malformed
-    file (with its line)."""
+    """Read all skeletons of the English Web Treebank.
+
+    Args:
+        path: the folder ``data/google/ewt`` of propbank-release, or a folder above it.
+
+    Returns:
+        GENRE-DOCUMENT → the sentences of the document in order.
+
+    Raises:
+        CorpusError: there are no skeletons, or a file is malformed.
+    """
     documents: dict[str, list[Skeleton]] = {}
     for file in sorted(path.resolve().rglob("*.gold_skel")):
         if match := _MEMBER.fullmatch(file.as_posix()):
@@ -43,22 +51,31 @@ def read_skeletons(path: Path) -> dict[str, list[Skeleton]]:
 
 
 def parse_skeletons(data: bytes, source: str, document: str | None = None) -> Iterator[Skeleton]:
-    """Read the bytes of one skeleton file; ``document``, if given, is what column 1 must say. Raises CorpusError: with
-    ``source`` and line."""
+    """Yield the sentences of one skeleton file.
+
+    Args:
+        data: the content of the file.
+        source: the name of the file in errors.
+        document: the document that column 1 must name, if given.
+
+    Raises:
+        CorpusError: the file is malformed; the message names the line.
+    """
     for index, block in enumerate(blocks(decode_lines(data, source))):
         yield parse_skeleton(block, source, index, document)
 
 
 def parse_skeleton(block: list[NumberedLine], source: str, index: int, document: str | None = None) -> Skeleton:
-    """Read the rows of the sentence ``index`` of a skeleton file, as :func:`parse_skeletons` does."""
+    """Return sentence number ``index`` of a skeleton file from its rows. Arguments and errors are as in
+    parse_skeletons."""
     rows = [cells_of(line.text) for line in block]
     _check_rows(source, block, rows, document or rows[0][0], index)
     with on_lines(source, block, "parse bits"):
         con = drop_root(spans_from_stars([row[5] for row in rows]), len(rows))
     srl = read_predicates(source, block, [(row[6], row[7]) for row in rows], [row[8:] for row in rows])
     tags = tuple(row[4] for row in rows)
-    # The words are withheld in these files, yet the rules of Sentence (no overlap, no position outside) hold for
-    # spans over them too.
+    # The files withhold the words, but a sentence of placeholders lets Sentence check the spans (for overlaps, and
+    # positions outside of the sentence).
     with on_lines(source, block):
         Sentence("skeleton", ("[WORD]",) * len(block), pos=tags, con=con, srl=srl).validate()
     return Skeleton(tags, con, srl, source, block[0].number)
@@ -82,9 +99,17 @@ def _check_rows(source: str, block: list[NumberedLine], rows: list[list[str]], d
 def read_predicates(
     source: str, block: list[NumberedLine], marks: Sequence[tuple[str, str | None]], columns: Sequence[Sequence[str]]
 ) -> tuple[Predicate, ...]:
-    """The predicates of a sentence. ``marks``: lemma and roleset of each token, ``-`` for none (roleset None: the
-    format has none); ``columns``: of each token the cells of star notation, one for each predicate. Raises CorpusError:
-    with ``source`` and line."""
+    """Return the predicates of a sentence from columns in star notation.
+
+    Args:
+        block: the lines of the sentence, for errors.
+        marks: lemma and roleset of each word. The lemma of words that are not predicates is ``-``, and so is their
+            roleset; the roleset is None if the format has no rolesets.
+        columns: the cells of each word, one for each predicate of the sentence.
+
+    Raises:
+        CorpusError: lemmas, rolesets, columns and brackets do not fit together; the message names the line.
+    """
     for line, (lemma, roleset) in zip(block, marks, strict=True):
         if roleset is not None and (lemma == "-") != (roleset == "-"):
             problem = f"expected a lemma with a roleset or two dashes, found {lemma} and {roleset}; repair the row"

@@ -1,9 +1,10 @@
-"""A sentence, or a pair of texts, a row: TSV and CSV with a header, and rows of data sets with the same columns.
+"""Read tables with one sentence or pair of texts per row: TSV and CSV with a header, and rows of data sets.
 
-    read_rows(Path("reviews.tsv"), parse_row_columns("text=words,stars=rating:number"))
+read_rows(Path("reviews.tsv"), parse_row_columns("text=words,stars=rating:number"))
 
-**Words of raw text.** A word is a run of letters and digits; one of ' ’ . , - between two of them is part of it (don't,
-3.5, mother-in-law). Every other sign but blanks is a word of its own. Text in lists is taken as it is.
+Raw text is split into words as follows. A word is a run of letters and digits, which may contain one of ' ’ . , -
+between two of them (don't, 3.5, mother-in-law). Every other character except white space is a word by itself. Text that
+is already a list of words is not split.
 """
 
 import csv
@@ -17,21 +18,23 @@ from mtlprune.corpora.formats.columns import FileColumn
 from mtlprune.layers import OF_SENTENCES, Layer, LayerError, check_layer
 from mtlprune.sentence import Sentence
 
-WORDS, ID = "words", "id"
+WORDS, ID = "words", "id"  # contents of columns that are not layers
 _WORD = re.compile(r"\w+(?:['’.,-]\w+)*|[^\w\s]")
 _FORM = (
     "write NAME=words and NAME=LAYER, NAME=LAYER:number or NAME=LAYER:labels, such as text=words,stars=rating:number"
 )
 
 
-def of_rows(columns: str | None) -> bool:
-    """True where ``--columns`` names texts, and not words one by one."""
+def describes_texts(columns: str | None) -> bool:
+    """Return True if ``--columns`` describes a table of texts, and not a file with one word per line."""
     return f"={WORDS}" in (columns or "").replace(" ", "")
 
 
 def parse_row_columns(text: str) -> dict[str, FileColumn]:
-    """Read ``text=words,stars=rating:number``: name of a column → what it holds; two columns of words are a pair; a
-    layer without a kind is a label. Raises CorpusError."""
+    """Return name of a column → its content, from text such as ``text=words,stars=rating:number``.
+
+    Two columns of words are a pair of texts. The default kind of a layer is label. Raises CorpusError.
+    """
     columns: dict[str, FileColumn] = {}
     for part in text.split(","):
         name, _, layer = part.strip().rpartition("=")
@@ -66,16 +69,21 @@ def read_rows(
     has_header: bool = True,
     skip_first: bool = False,
 ) -> Iterator[Sentence]:
-    """Read a table: tabs where the first line has one (quotes then are signs), else commas or semicolons.
+    """Read the sentences of a table.
+
+    Tabs separate the cells if the first line contains a tab, and quotes are then ordinary characters. Otherwise commas
+    or semicolons separate the cells, whichever is more frequent in the first line.
 
     Args:
-        columns: name → what it holds; of a table without a header (``has_header`` is false) the number of a column
-            from 0.
-        skip_first: pass over the first row of a table without names.
-        skip, unread_layers: as in ``read_columns``; a layer that is unread is left out.
+        columns: name of a column → its content. In a table without a header, the name is the number of the column, from
+            0.
+        skip, unread_layers: as in ``read_columns``.
+        has_header: whether the first row names the columns.
+        skip_first: whether to ignore the first row of a table without a header.
 
     Raises:
-        CorpusError: with file and line: a column is missing, a row has another number of cells, or a value is none.
+        CorpusError: a column is missing, a row has another number of cells, or a value is not of its kind; the message
+            names the line.
     """
     lines = list(formats.read_lines(path, skip))
     first = next((line.text for line in lines if line.text.strip()), "")
@@ -122,8 +130,18 @@ def row_sentence(
     unread_layers: Container[str] = (),
     names: Mapping[str, Sequence[str]] | None = None,
 ) -> Sentence:
-    """The sentence of a row. ``name`` is its id where no column says one; ``names``: column → names of the numbers in
-    it (ClassLabel). Raises CorpusError, naming the row."""
+    """Return the sentence of a row. Raises CorpusError, with the number of the row.
+
+    Args:
+        source: the name of the table in errors.
+        number: the number of the row in errors.
+        unit: what ``number`` counts, such as "line".
+        cells: name of a column → value.
+        columns: name of a column → its content.
+        name: the id of the sentence if no column contains ids.
+        unread_layers: layers to leave out.
+        names: name of a column → names of the labels that its numbers encode (ClassLabel).
+    """
     texts: list[tuple[str, ...]] = []
     layers: dict[str, Layer] = {}
     with formats.on_lines(source, [(number, None)], unit=unit):
@@ -144,7 +162,7 @@ def row_sentence(
 
 
 def _words(value: Any) -> tuple[str, ...]:
-    """Raises ValueError: there are none."""
+    """Return the words of a text or list. Raises ValueError if there are none."""
     if not isinstance(value, str) and not (isinstance(value, list) and all(isinstance(word, str) for word in value)):
         raise ValueError(f"expected text or a list of words, found {str(value)[:60]!r}; write text")
     words = tuple(_WORD.findall(value)) if isinstance(value, str) else tuple(value)
@@ -154,7 +172,7 @@ def _words(value: Any) -> tuple[str, ...]:
 
 
 def _value(value: Any, kind: str, names: Sequence[str] | None) -> Any:
-    """The value of a layer, None where it is unknown. Raises ValueError."""
+    """Return the value of a layer, or None if it is unknown. Raises ValueError."""
     if isinstance(value, list) and kind == "labels":
         labels = [_value(label, "label", names) for label in value]
         return tuple(sorted({label for label in labels if label is not None}))

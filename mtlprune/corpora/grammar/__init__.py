@@ -1,6 +1,8 @@
-"""A generated corpus: sentences from templates, whose trees yield all five layers, and pairs that differ in one.
+"""Generate a corpus from templates, whose derivations contain all five layers, and pairs of sentences that differ
+little.
 
-``docs/reference/grammar.md`` says what is in it and what makes it hard.
+``docs/reference/grammar.md`` describes the corpus. The notation of the templates is explained at the head of
+``grammar_templates.txt``.
 """
 
 import hashlib
@@ -16,24 +18,30 @@ from mtlprune.corpora.grammar.lexicon import Draw
 from mtlprune.sentence import Sentence
 
 LONGEST = 40
-_UNSEEN_SHARE = (
-    0.2  # of the words in dev and test that a list of the lexicon gives, how many come from its held-out part
-)
-_MAX_SENTENCES = 1_000_000  # sentences of a split
-_PATIENCE = 2000  # draws in a row without a new sentence
+"""Largest number of words in a sentence."""
+_UNSEEN_SHARE = 0.2  # share of the words in dev and test that come from the held-out part of their list
+_MAX_SENTENCES = 1_000_000  # per split
+_PATIENCE = 2000  # consecutive draws without a new sentence, after which drawing stops
 
 
 def build_grammar(
     train: int = 2000, dev: int = 300, test: int = 300, seed: int = 1, reflexives: bool = False
 ) -> dict[str, Sequence[Sentence]]:
-    """Draw a corpus of the generated language, with reflexive pronouns if they are asked for. Raises CorpusError: a
-    size is negative or above MOST, train is empty where another split is not, or there are not enough different
-    sentences.
+    """Draw a generated corpus with the splits train, dev and test.
 
-    The same arguments give the same sentences on every machine and Python version, and a larger train begins with the
-    sentences of a smaller one. No word sequence (in lower case) occurs twice, within a split or between splits. A sixth
-    of each list of open-class words and names never occurs in train. Dev and test hold no label (tag, entity type,
-    relation, bracket or role) that is not in train.
+    The same arguments give the same sentences on every machine and Python version, and a larger train set begins with
+    the sentences of a smaller one. No sequence of words (ignoring case) occurs twice, within a split or in two splits.
+    One sixth of each list of open-class words and names never occurs in train. Every label in dev and test (tag, entity
+    type, relation, bracket or role) also occurs in train.
+
+    Args:
+        train, dev, test: numbers of sentences.
+        seed: of all random choices.
+        reflexives: whether some objects are reflexive pronouns.
+
+    Raises:
+        CorpusError: a size is negative or above 1,000,000, train is empty although another split is not, or there are
+            not enough different sentences.
     """
     sizes = {"train": train, "dev": dev, "test": test}
     for split, size in sizes.items():
@@ -55,7 +63,7 @@ def build_grammar(
 
 
 def labels(sentence: Sentence) -> set[tuple[str, str]]:
-    """Every (layer, label) of a sentence that a task has to predict."""
+    """Return all pairs of layer and label in a sentence that tasks have to predict."""
     found_labels = {("pos", tag) for tag in sentence.pos or ()}
     found_labels |= {("dep", relation) for relation in (sentence.dep.relations if sentence.dep else ())}
     found_labels |= {(layer, span.label) for layer in ("ner", "con") for span in sentence.get(layer) or ()}
@@ -69,19 +77,22 @@ def fill(
     forms_used: set[bytes],
     allowed: Callable[[set[tuple[str, str]]], bool] | None = None,
 ) -> Iterator[Sentence]:
-    """Take ``size`` sentences whose words have no digest in ``forms_used`` yet, to which it is added.
+    """Draw ``size`` sentences whose words were not used before.
 
     Args:
-        draws: without end; each is a sentence still without its id.
-        allowed: says of a sentence's labels whether the split may hold them; None: any.
+        split: the name of the split, for ids.
+        draws: an endless iterator of functions from an id to a sentence.
+        forms_used: digests of the words of used sentences; updated here.
+        allowed: tells whether the labels of a sentence may occur in the split; None allows all labels.
 
     Raises:
-        CorpusError: nothing new came for a long while.
+        CorpusError: 2,000 consecutive draws gave no new sentence.
     """
     count = misses = 0
     while count < size:
         sentence = next(draws)(f"grammar-{split}-{count + 1:05d}")
-        form = hashlib.blake2b(" ".join(sentence.words).lower().encode(), digest_size=16).digest()  # small
+        # A digest takes less memory than the words.
+        form = hashlib.blake2b(" ".join(sentence.words).lower().encode(), digest_size=16).digest()
         if len(sentence) > LONGEST or form in forms_used or (allowed and not allowed(labels(sentence))):
             misses += 1
             if misses == _PATIENCE:
@@ -105,7 +116,7 @@ def _draws(split: str, seed: int, reflexives: bool) -> Iterator[Callable[[str], 
 
 
 class Pair(NamedTuple):
-    """Two sentences of as many words, whose layers are equal but for those named."""
+    """Two sentences with equally many words, whose annotation differs only in the named layers."""
 
     layers: tuple[str, ...]
     first: Sentence
@@ -113,9 +124,16 @@ class Pair(NamedTuple):
 
 
 def draw_pairs(size: int, seed: int = 1, layers: Sequence[str] = ("pos", "ner", "dep", "con", "srl")) -> list[Pair]:
-    """Pairs of sentences that differ in the gold of one layer, from words that train may use. ``layers``: which;
-    ``dep+con`` stands for an attachment that changes both trees and nothing else. Raises CorpusError: there are not
-    enough different pairs."""
+    """Draw pairs of sentences whose gold differs in one layer, from words that may occur in train.
+
+    Args:
+        size: number of pairs per element of ``layers``.
+        layers: the layers in which pairs shall differ. The pairs of ``dep+con`` differ in an attachment, which changes
+            both trees.
+
+    Raises:
+        CorpusError: there are not enough different pairs.
+    """
     pairs: list[Pair] = []
     for name in layers:
         draw = Draw(f"grammar/pairs/{name}/{seed}", unseen_share=0.0)
@@ -135,9 +153,19 @@ def draw_pairs(size: int, seed: int = 1, layers: Sequence[str] = ("pos", "ner", 
 
 
 def draw_minimal_pairs(size: int = 200, seed: int = 1, leave_out: Collection[str] = ()) -> list[Paradigm]:
-    """For each phenomenon so many pairs of a sentence of the generated language and one that breaks a rule of it, from
-    words that train may use. ``leave_out``: sentences, as words in lower case with spaces, of which no pair holds one.
-    Raises CorpusError: there are not enough different pairs."""
+    """Draw pairs of a generated sentence and the same sentence with one violated rule, from words that may occur in
+    train.
+
+    Args:
+        size: number of pairs per phenomenon.
+        leave_out: texts in lower case that no sentence of a pair may equal, such as the sentences of a train set.
+
+    Returns:
+        one paradigm per phenomenon.
+
+    Raises:
+        CorpusError: there are not enough different pairs.
+    """
     paradigms = []
     for name in dict.fromkeys(phenomenon for phenomenon, _ in MINIMAL_PAIRS):
         draw = Draw(f"grammar/minimal-pairs/{name}/{seed}", unseen_share=0.0)

@@ -1,4 +1,4 @@
-"""Sentences from templates: parse a template, expand it by chance, and read all five layers off the tree."""
+"""Derive sentences: parse templates, expand a template at random into a tree, and read all layers from the tree."""
 
 import re
 from collections.abc import Sequence
@@ -9,15 +9,28 @@ from typing import NamedTuple
 from mtlprune.corpora.grammar.lexicon import ENTITIES, VERBS, Draw, Verb, inflect_noun, split_words, words_of
 from mtlprune.sentence import Dependencies, Predicate, Sentence, Span
 
-HEAD = ""  # the relation of the part that heads its phrase
+_HEAD = ""
+"""The relation of the part that is the head of its phrase."""
 
 
 class Item(NamedTuple):
-    """A part of a template; ``parts`` are those of a bracket, which are None for a word or a call."""
+    """A part of a template, in the notation of ``grammar_templates.txt``.
+
+    Attributes:
+        body: a word, V, a list of words ($), a call of a rule (@), or the label of a bracket.
+        tag: the POS tag of a word.
+        relation: how its head word depends on the head of the bracket around it.
+        role: its role for the predicate that is the head of the bracket around it.
+        entity: the type of the named entity that it covers.
+        predicate: its roleset if it is a predicate.
+        shared: a number; items with the same number become the same words.
+        chance: the probability that it occurs.
+        parts: the parts of a bracket, or None.
+    """
 
     body: str
     tag: str = ""
-    relation: str = HEAD
+    relation: str = _HEAD
     role: str = ""
     entity: str = ""
     predicate: str = ""
@@ -30,8 +43,8 @@ _MARKS = {"/": "tag", "=": "relation", "^": "role", "+": "entity", "!": "predica
 _MARK = re.compile(r"([/=^+!#?])([^/=^+!#?]*)")
 
 
-def parse(template: str) -> tuple[Item, ...]:
-    """The items of a template."""
+def _parse(template: str) -> tuple[Item, ...]:
+    """Return the items of a template."""
     tokens = iter(re.findall(r"\(\S+|\)|[^\s)]+", template))
 
     def items() -> tuple[Item, ...]:
@@ -39,8 +52,8 @@ def parse(template: str) -> tuple[Item, ...]:
         for token in tokens:
             if token == ")":
                 break
-            # A mark such as ? or > cannot be the first letter of a word, so the search for it begins one place later
-            # (two within brackets).
+            # The first character (within a bracket, the second) always belongs to the body, even if it is a mark, as
+            # in the word ? with the tag "." in ?/.
             first = 2 if token[0] == "(" else 1
             cut = next((place for place, letter in enumerate(token) if place >= first and letter in _MARKS), len(token))
             marks = {_MARKS[mark]: value for mark, value in _MARK.findall(token[cut:])}
@@ -51,33 +64,43 @@ def parse(template: str) -> tuple[Item, ...]:
     return items()
 
 
-class Rule(NamedTuple):
-    """One template of a rule, or a frame of verbs, whose first item is the role of the subject."""
+class _Rule(NamedTuple):
+    """A template of a rule, or a frame of verbs, whose first item is the role of the subject.
+
+    Attributes:
+        items: the parts of the template.
+        weight: how often the template is drawn, relative to the others of the rule.
+        deep: whether the template contains a clause.
+        reflexive: whether the template is used only in corpora with reflexive pronouns.
+    """
 
     items: tuple[Item, ...]
     weight: float
-    deep: bool  # holds a clause
-    reflexive: bool  # only where reflexives are asked for
+    deep: bool
+    reflexive: bool
 
 
-def _parse_rules(lines: list[str]) -> dict[str, list[Rule]]:
-    rules: dict[str, list[Rule]] = {}
+def _parse_rules(lines: list[str]) -> dict[str, list[_Rule]]:
+    rules: dict[str, list[_Rule]] = {}
     for line in lines:
         name, weight, template = line.split(maxsplit=2)
-        rule = Rule(parse(template), float(weight.rstrip("*+")), weight.endswith("*"), weight.endswith("+"))
+        rule = _Rule(_parse(template), float(weight.rstrip("*+")), weight.endswith("*"), weight.endswith("+"))
         rules.setdefault(name, []).append(rule)
     return rules
 
 
 def _parse_pairs(lines: list[str]) -> list[tuple[str, list[Item]]]:
-    """The layers that differ, or the phenomenon, and both sentences."""
+    """Return the name (layers that differ, or phenomenon) and the two templates of each line.
+
+    A line contains both templates as one text, with ``[FIRST||SECOND]`` where they differ.
+    """
     alternatives = re.compile(r"\[(.*?)\|\|(.*?)\]")
     pairs = (line.split(maxsplit=1) for line in lines)
-    return [(name, [parse(alternatives.sub(group, text))[0] for group in (r"\1", r"\2")]) for name, text in pairs]
+    return [(name, [_parse(alternatives.sub(group, text))[0] for group in (r"\1", r"\2")]) for name, text in pairs]
 
 
 def _read_templates() -> list[list[str]]:
-    """The lines of the rules, the frames, the pairs and the minimal pairs of grammar_templates.txt."""
+    """Return the lines of the four parts of ``grammar_templates.txt``: rules, frames, pairs and minimal pairs."""
     text = resources.files("mtlprune.corpora").joinpath("grammar_templates.txt").read_text(encoding="utf-8")
     parts = re.split(r"^--.*\n", re.sub(r"\n +", " ", text), flags=re.MULTILINE)[1:]
     return [[line for line in part.splitlines() if line] for part in parts]
@@ -92,7 +115,13 @@ _MEMBERS = [member for _, pair in PAIRS for member in pair]
 
 
 class Edge(NamedTuple):
-    """A part of a phrase: how its head word depends on the phrase's, and its role for the predicate there."""
+    """A part of a phrase.
+
+    Attributes:
+        relation: the dependency relation of its head word to the head word of the phrase.
+        node: the word or phrase.
+        role: its semantic role for the predicate that is the head of the phrase.
+    """
 
     relation: str
     node: "Node"
@@ -100,8 +129,16 @@ class Edge(NamedTuple):
 
 
 class Node:
-    """A word with its tag, or a phrase over edges of which exactly one is the head. ``shared_roles``: of a predicate,
-    the phrases that fill its roles without depending on it, and their labels."""
+    """A word with its tag, or a phrase with edges, exactly one of which leads to the head.
+
+    Attributes:
+        entity: the type of the named entity that the phrase is, or empty.
+        kind: the kind of a noun.
+        roleset: the roleset of a predicate, or empty.
+        shared_roles: the phrases outside of the clause of a predicate that fill one of its roles, with the labels of
+            these roles.
+        start, end: the words that it covers, after :func:`_number`.
+    """
 
     __slots__ = ("edges", "end", "entity", "kind", "label", "roleset", "shared_roles", "start", "tag", "word")
 
@@ -112,14 +149,14 @@ class Node:
         self.start = self.end = -1
 
     def head_word(self) -> "Node":
-        """The leaf that stands for the whole phrase in the dependency tree."""
+        """Return the leaf that represents the phrase in the dependency tree."""
         node = self
         while node.edges:
-            node = next(edge.node for edge in node.edges if edge.relation == HEAD)
+            node = next(edge.node for edge in node.edges if edge.relation == _HEAD)
         return node
 
     def agreement(self) -> str:
-        """One of "1" (I), "3" (singular) or "p" (plural and you)."""
+        """Return the agreement of a verb with this subject: "1" (I), "3" (singular) or "p" (plural and you)."""
         if any(edge.relation == "conj" for edge in self.edges):
             return "p"
         head = self.head_word()
@@ -128,17 +165,24 @@ class Node:
         return "p" if head.tag == "NNS" else "3"
 
     def last(self) -> "list[Node]":
-        """The nodes that end where this one ends, from the outermost to the last word."""
+        """Return the nodes that end where this node ends, from this node down to its last word."""
         return [self, *(self.edges[-1].node.last() if self.edges else ())]
 
 
 _REFLEXIVES = {"he": "himself", "she": "herself", "i": "myself", "we": "ourselves", "you": "yourself"}
 
 
-class Clause:
-    """A verb that was drawn, and its surroundings while they are built. ``names``: the words in braces that its
-    templates may use; ``fillers``: the phrases that are its subject, with prefixes of their labels ("", or "R-" for a
-    relative pronoun); ``gap``: the object was moved out."""
+class _Clause:
+    """A verb and its surroundings while the clause is built.
+
+    Attributes:
+        frame: the name of the verb's frame.
+        names: the values of ``{NAME}`` in the templates of the clause.
+        gap: whether the object was moved out of the clause.
+        leaf: the node of the verb.
+        fillers: the phrases that are the subject, each with a prefix for its role ("R-" for a relative pronoun,
+            otherwise empty).
+    """
 
     def __init__(self, frame: str, verb: Verb, names: dict[str, str], gap: bool) -> None:
         self.frame, self.verb, self.names, self.gap = frame, verb, names, gap
@@ -147,7 +191,7 @@ class Clause:
         self.fillers: list[tuple[Node, str]] = []
 
     def agree(self, subject: Node) -> None:
-        """Let the verb agree with this subject."""
+        """Set the agreement of the verb, and its reflexive pronoun, to those of a subject."""
         agreement = subject.agreement()
         self.names |= {"agreement": agreement, "present": "VBZ" if agreement == "3" else "VBP"}
         if self.names["subject"].startswith("person"):
@@ -156,15 +200,21 @@ class Clause:
             self.names["reflexive"] = _REFLEXIVES.get(word, "themselves" if agreement == "p" else "himself|herself")
 
 
-class Context(NamedTuple):
-    """The surroundings of an item: how many clauses may still be embedded, the kind of its rule, and its clause."""
+class _Context(NamedTuple):
+    """The surroundings of an item.
+
+    Attributes:
+        depth: how many levels of clauses may still be embedded.
+        kind: the kind for which the rule was called.
+        clause: the clause around the item, or None.
+    """
 
     depth: int
     kind: str = ""
-    clause: Clause | None = None
+    clause: _Clause | None = None
 
     def fill(self, text: str) -> str:
-        """Put names in place of what stands in braces."""
+        """Return a text with the values of its names in braces."""
         return text.format(kind=self.kind, **(self.clause.names if self.clause else {})) if "{" in text else text
 
 
@@ -174,7 +224,12 @@ def _is_passive(frame: str) -> bool:
 
 @cache
 def _verbs(frame: str, subject: str, gap: str) -> tuple[list[Verb], list[Verb]]:
-    """The verbs of a frame that train may and may not use, for subjects and moved objects of these kinds ("": any)."""
+    """Return the verbs of a frame that may and may not occur in train.
+
+    Args:
+        subject: the kind that the verb must accept as subject; empty for any.
+        gap: the kind that it must accept as a moved object; empty if no object is moved.
+    """
 
     def keep(verb: Verb) -> bool:
         subjects = verb.object if _is_passive(frame) else verb.subject
@@ -188,7 +243,12 @@ def _verbs(frame: str, subject: str, gap: str) -> tuple[list[Verb], list[Verb]]:
 
 @cache
 def _frames(subject: str, gap: str, passive: bool | None, deep: bool) -> list[tuple[str, float]]:
-    """Frames that have such verbs, by weight: only passive ones or none, unless ``passive`` is None."""
+    """Return the frames that have verbs for this subject and moved object, with their weights.
+
+    Args:
+        passive: whether the frames must be passive or active; None for both.
+        deep: whether frames with a clause are allowed.
+    """
     return [
         (name, rule.weight)
         for name, rule in FRAMES.items()
@@ -200,12 +260,18 @@ _VOICES = dict.fromkeys(("saying", "assuring", "telling", "wanting", "promising"
 _VOICES["copula"] = "copula"
 _PASSIVE = {"past_participle": True, "gerund": False, "infinitive": False, "question": False}
 _OPENS = frozenset({"clause", "second", "who", "doer", "undergoer", *_PASSIVE})  # the rules that draw a verb
-_HOLDS_PLACE = frozenset({"orgn", "building", "place", "event", "LOC", "ORG"})  # an "in" after these is theirs
+_HOLDS_PLACE = frozenset({"orgn", "building", "place", "event", "LOC", "ORG"})  # a phrase with "in" attaches to these
 
 
 class Derivation:
-    """Expands templates by chance. Items with the same number become the same words in the life of a derivation.
-    ``reflexives``: some objects are reflexive pronouns."""
+    """Expands templates at random into trees.
+
+    Items with the same number become the same words in all sentences of one derivation.
+
+    Args:
+        draw: the source of random choices.
+        reflexives: whether some objects are reflexive pronouns.
+    """
 
     def __init__(self, draw: Draw, reflexives: bool = False) -> None:
         self.draw, self.reflexives = draw, reflexives
@@ -213,12 +279,12 @@ class Derivation:
         self._phrases: dict[str, list[Edge]] = {}
 
     def sentence(self, item: Item | None = None) -> Node:
-        """The root of a sentence: of a template, or of any."""
+        """Return the tree of a sentence from a template, or from any template if None is given."""
         depth = self.draw.weighted(((1, 3.0), (2, 4.0), (3, 2.5)))
-        return self._expand(item or Item("@sentence"), Context(depth), ())[0].node
+        return self._expand(item or Item("@sentence"), _Context(depth), ())[0].node
 
-    def _expand(self, item: Item, context: Context, before: Sequence[Edge]) -> list[Edge]:
-        """The parts that an item becomes, after those that stand before it in its bracket."""
+    def _expand(self, item: Item, context: _Context, before: Sequence[Edge]) -> list[Edge]:
+        """Return the edges that an item becomes, given the edges before it in its bracket."""
         clause = context.clause
         is_extracted = clause is not None and clause.gap and "{object}" in item.body
         if is_extracted or (item.chance < 1 and not self.draw.chance(item.chance)):
@@ -226,17 +292,17 @@ class Derivation:
         if item.parts is not None:
             node = Node(item.body.lstrip("_"), self._expand_all(item.parts, context))
             node.entity = item.entity
-            edges = [Edge(HEAD, node)]
+            edges = [Edge(_HEAD, node)]
         elif item.body == "V":
             assert clause is not None
-            edges = [Edge(HEAD, clause.leaf)]
+            edges = [Edge(_HEAD, clause.leaf)]
         elif item.body.startswith("@"):
             edges = self._phrases.get(item.shared) or self._call(context.fill(item.body[1:]), context, before)
             if item.shared:
                 self._phrases[item.shared] = edges
         else:
             edges = self._draw_words(item, context)
-        if not (item.relation or item.role) or len(edges) != 1 or edges[0].relation != HEAD:
+        if not (item.relation or item.role) or len(edges) != 1 or edges[0].relation != _HEAD:
             return edges
         edge = Edge(context.fill(item.relation), edges[0].node, context.fill(item.role) or edges[0].role)
         if clause and edge.relation.startswith("nsubj"):
@@ -245,14 +311,14 @@ class Derivation:
                 clause.agree(edge.node)
         return [edge]
 
-    def _expand_all(self, items: Sequence[Item], context: Context, before: Sequence[Edge] = ()) -> list[Edge]:
+    def _expand_all(self, items: Sequence[Item], context: _Context, before: Sequence[Edge] = ()) -> list[Edge]:
         edges: list[Edge] = []
         for item in items:
             edges += self._expand(item, context, [*before, *edges])
         return edges
 
-    def _draw_words(self, item: Item, context: Context) -> list[Edge]:
-        """The leaves of a word of a list or of a template; all but the last word of a name are compounds."""
+    def _draw_words(self, item: Item, context: _Context) -> list[Edge]:
+        """Return the leaves of a word from a list or template. In names, all words except the last are compounds."""
         body, kind = context.fill(item.body), ""
         word = self._words.get(item.shared)
         if body.startswith("$"):
@@ -263,9 +329,9 @@ class Derivation:
             self._words[item.shared] = word
         leaves = [Node(word=part, tag=item.tag) for part in word.split()]
         leaves[-1].kind, leaves[-1].roleset = kind, item.predicate
-        return [*(Edge("compound", leaf) for leaf in leaves[:-1]), Edge(HEAD, leaves[-1])]
+        return [*(Edge("compound", leaf) for leaf in leaves[:-1]), Edge(_HEAD, leaves[-1])]
 
-    def _call(self, call: str, context: Context, before: Sequence[Edge]) -> list[Edge]:
+    def _call(self, call: str, context: _Context, before: Sequence[Edge]) -> list[Edge]:
         name, _, kind = call.partition(".")
         if name == "member":
             return self._expand(self.draw.any_of(_MEMBERS), context, ())
@@ -286,15 +352,18 @@ class Derivation:
             return []
         return self._expand_all(self.draw.weighted(options).items, context._replace(kind=kind), before)
 
-    def _core(self, tag: str, context: Context) -> list[Edge]:
-        """The verb phrase in this form, without auxiliaries."""
+    def _core(self, tag: str, context: _Context) -> list[Edge]:
+        """Return the verb phrase with the verb in this form, without auxiliaries."""
         clause = context.clause
         assert clause is not None
         clause.leaf.word, clause.leaf.tag = clause.verb.inflect(tag, clause.names["agreement"]), tag
-        return [Edge(HEAD, Node("VP", self._expand_all(FRAMES[clause.frame].items[1:], context)))]
+        return [Edge(_HEAD, Node("VP", self._expand_all(FRAMES[clause.frame].items[1:], context)))]
 
-    def _open(self, name: str, kind: str, context: Context, before: Sequence[Edge]) -> Context:
-        """Draw a verb for a rule, and let those who are understood as its subject or object fill that role."""
+    def _open(self, name: str, kind: str, context: _Context, before: Sequence[Edge]) -> _Context:
+        """Draw the verb of a rule, and return the context of its clause.
+
+        Phrases outside of the clause that are understood as the subject or object of the verb get this role.
+        """
         subject, gap, fillers = _understood(name, kind, context, before)
         depth = context.depth - 1
         frames = _frames(subject, gap, _PASSIVE.get(name), depth > 0)
@@ -315,25 +384,34 @@ class Derivation:
             "nsubj": "nsubj:pass" if passive else "nsubj",
             "role": role,
         }
-        clause = Clause(frame, verb, names, bool(gap))
+        clause = _Clause(frame, verb, names, bool(gap))
         clause.leaf.shared_roles = [(node, prefix + ("ARG1" if gap else role)) for node, prefix in fillers]
         if fillers and not gap:
             clause.fillers = [*fillers]
             clause.agree(fillers[0][0])
-        return Context(depth, kind, clause)
+        return _Context(depth, kind, clause)
 
     def _kind(self, kinds: tuple[str, ...]) -> str:
+        # The mark ~ says that the verb accepts several kinds of names and does not tell them apart. The templates then
+        # use only names that are unambiguous by themselves.
         kind = self.draw.any_of(kinds)
         return f"{kind}~" if len(ENTITIES & {*kinds}) > 1 else kind
 
 
 def _understood(
-    name: str, kind: str, context: Context, before: Sequence[Edge]
+    name: str, kind: str, context: _Context, before: Sequence[Edge]
 ) -> tuple[str, str, list[tuple[Node, str]]]:
-    """The kind of the subject of a rule's verb, that of its moved object ("": any, none), and the phrases that fill
-    this role without standing in its clause. ``kind``: of the noun before a relative clause; of an infinitive, who is
-    its subject: the ``subject`` or the ``object`` of the clause around it, or somebody of this kind who is not
-    named."""
+    """Return the phrases outside of the clause of a rule that fill a role of its verb, and their kind.
+
+    Args:
+        name: the name of the rule.
+        kind: the kind of the noun before a relative clause. For an infinitive, its subject: ``subject`` or ``object``
+            of the clause around it, or the kind of an unnamed subject.
+
+    Returns:
+        the kind of the subject (empty: any), the kind of the moved object (empty: no object is moved), and the phrases,
+        each with a prefix for its role.
+    """
     if name == "second" or kind == "subject":
         assert context.clause is not None
         return context.clause.names["subject"].rstrip("~"), "", context.clause.fillers
@@ -346,7 +424,7 @@ def _understood(
 
 
 def _fits(name: str, before: Sequence[Edge]) -> bool:
-    """False where a phrase would be taken for a part of what stands before it."""
+    """Return False if a phrase after ``before`` would be read as a part of what precedes it."""
     end = before[-1].node.last()
     if name in ("adjuncts", "purpose", "second") and any(node.label in ("S", "SBAR") for node in end):
         return False
@@ -354,10 +432,11 @@ def _fits(name: str, before: Sequence[Edge]) -> bool:
 
 
 def derive(root: Node, identity: str) -> Sentence:
-    """Read words, tags, entities, dependencies, brackets and predicates off a tree."""
+    """Return the sentence of a tree, with words, tags, entities, dependencies, brackets and predicates."""
     phrases, leaves = _number(root)
     heads, relations = [0] * len(leaves), ["root"] * len(leaves)
-    predicates: list[tuple[Node, Node]] = []  # the leaf, and the head of its clause: another word for a copula
+    # A predicate and the head word of its clause. These are different words if the predicate is a copula.
+    predicates: list[tuple[Node, Node]] = []
     roles: dict[int, list[tuple[Node, str]]] = {}
     for phrase in phrases:
         head = phrase.head_word()
@@ -366,7 +445,7 @@ def derive(root: Node, identity: str) -> Sentence:
                 predicates.append((edge.node, head))
             if edge.role:
                 roles.setdefault(head.start, []).append((edge.node, edge.role))
-            if edge.relation != HEAD:
+            if edge.relation != _HEAD:
                 governor = _sibling(phrase.edges, place).head_word() if edge.relation[-1] in "<>" else head
                 word = edge.node.head_word().start
                 heads[word], relations[word] = governor.start + 1, edge.relation.rstrip("<>")
@@ -389,19 +468,22 @@ def _predicate(leaf: Node, roles: list[tuple[Node, str]]) -> Predicate:
 
 
 def _sibling(edges: Sequence[Edge], place: int) -> Node:
-    """The part that a comma or conjunction depends on: the next (>) or the previous one (<) that is neither."""
+    """Return the part that a comma or conjunction depends on.
+
+    This is the next (>) or previous (<) part that is not a comma or conjunction.
+    """
     edges_beyond = edges[place + 1 :] if edges[place].relation.endswith(">") else edges[:place][::-1]
     return next(edge.node for edge in edges_beyond if not edge.relation.endswith((">", "<")))
 
 
 def _fit_article(word: str, after: str) -> str:
-    """``an`` for ``a`` before a vowel sound."""
+    """Return ``an`` instead of ``a`` before a vowel sound, and every other word unchanged."""
     vowel = after.lower().startswith(("a", "e", "i", "o", "honest", "un", "up")) and not after.startswith("uni")
     return "an" if word == "a" and vowel else word
 
 
 def _number(root: Node) -> tuple[list[Node], list[Node]]:
-    """Give every node its span; return the phrases in pre-order and the words in order."""
+    """Set ``start`` and ``end`` of every node, and return the phrases in pre-order and the words in order."""
     phrases: list[Node] = []
     leaves: list[Node] = []
 

@@ -1,7 +1,8 @@
-"""The words of the generated corpus: lists, verbs, English inflection, and what is kept from train.
+"""The words of the generated corpus: lists of words, verbs, English inflection, and the words that train may not use.
 
-A *kind* is a semantic class (person, place, building ...). Verbs select kinds, prepositions attach by kinds, and names
-are ambiguous between kinds: that is what makes context necessary. Each noun belongs to exactly one kind.
+A *kind* is a semantic class of nouns (person, place, building ...). Each noun has exactly one kind. Verbs select nouns
+by kind, and the kind of a noun determines where prepositional phrases attach. Names are ambiguous between kinds, so
+models need context to predict their types.
 """
 
 import csv
@@ -14,21 +15,22 @@ from importlib import resources
 from typing import TypeVar
 
 _Choice = TypeVar("_Choice")
-_HOLD_OUT_EVERY = 6  # of each list of words, the 6th, 12th ... never occur in train
+_HOLD_OUT_EVERY = 6  # the 6th, 12th ... entry of each list never occurs in train
 
 
 def _rows(file: str) -> list[list[str]]:
-    """The rows of a table beside the code, without its header."""
+    """Return the rows of a table in this package, without its header."""
     text = resources.files("mtlprune.corpora").joinpath(file).read_text(encoding="utf-8")
     return [*csv.reader(text.splitlines()[1:], delimiter="\t")]
 
 
 _WORDS = {(name, kind): tuple(words.split(",")) for name, kind, words in _rows("grammar_words.tsv")}
-ENTITIES = frozenset({"person", "place", "orgn"})  # the kinds that names belong to
+ENTITIES = frozenset({"person", "place", "orgn"})
+"""The kinds that have names."""
 
 
 def words_of(name: str, kind: str) -> tuple[str, ...]:
-    """A list of words for a kind of noun; adjectives of most kinds are those of things."""
+    """Return the list of words for a kind of noun, or the list for things if the kind has none of its own."""
     return _WORDS.get((name, kind)) or _WORDS[name, "thing"]
 
 
@@ -37,8 +39,8 @@ _IRREGULAR_PLURALS = {"wife": "wives", "shelf": "shelves", "knife": "knives"}
 _BE = {"VB": "be", "VBN": "been", "VBG": "being", "VBZ": "is", "VBP": "are", "VBD": "were"}
 
 
-def third(lemma: str) -> str:
-    """The third person singular of a verb, and by the same rule the plural of a noun."""
+def _third(lemma: str) -> str:
+    """Return the third person singular of a verb. The same rule gives the plural of a noun."""
     if lemma.endswith(("s", "sh", "ch", "x", "z")) or lemma == "go":
         return lemma + "es"
     if lemma.endswith("y") and lemma[-2] not in "aeiou":
@@ -46,15 +48,16 @@ def third(lemma: str) -> str:
     return lemma + "s"
 
 
-def gerund(lemma: str) -> str:
-    """The -ing form."""
-    if lemma in _DOUBLED or lemma in {"put", "cut", "set", "run", "swim"}:  # whose pasts are irregular
+def _gerund(lemma: str) -> str:
+    """Return the -ing form of a verb."""
+    # The second set is not part of _DOUBLED, because its verbs have irregular past forms.
+    if lemma in _DOUBLED or lemma in {"put", "cut", "set", "run", "swim"}:
         return lemma + lemma[-1] + "ing"
     return (lemma[:-1] if lemma.endswith("e") and not lemma.endswith("ee") else lemma) + "ing"
 
 
 def _regular_past(lemma: str) -> str:
-    """The -ed form of a regular verb."""
+    """Return the -ed form of a regular verb."""
     if lemma.endswith("e"):
         return lemma + "d"
     if lemma.endswith("y") and lemma[-2] not in "aeiou":
@@ -63,13 +66,23 @@ def _regular_past(lemma: str) -> str:
 
 
 def inflect_noun(noun: str, tag: str) -> str:
-    """The form of a noun under a Penn tag; other words stay as they are."""
-    return _IRREGULAR_PLURALS.get(noun) or third(noun) if tag == "NNS" else noun
+    """Return the form of a noun with a Penn tag. Other words are returned unchanged."""
+    return _IRREGULAR_PLURALS.get(noun) or _third(noun) if tag == "NNS" else noun
 
 
 @dataclass(frozen=True)
 class Verb:
-    """A verb: its forms, roleset, the kinds it takes as subject and object, and what it claims of later phrases."""
+    """A verb.
+
+    Attributes:
+        lemma, past_form, participle: its forms.
+        roleset: its sense, such as put.01.
+        subject: the kinds of its subject.
+        object: the kinds of its object.
+        flag: the type of a further phrase that belongs to the verb, such as instrument or source (``{flag}`` in
+            templates); empty if there is none.
+        particle: the particle of a phrasal verb.
+    """
 
     lemma: str
     past_form: str
@@ -81,17 +94,20 @@ class Verb:
     particle: str = ""
 
     def inflect(self, tag: str, agreement: str) -> str:
-        """The form under a Penn tag; ``agreement`` is "1" (I), "3" (singular) or "p" (plural and you)."""
+        """Return the form with a Penn tag; ``agreement`` is "1" (with I), "3" (singular) or "p" (plural and you)."""
         if self.lemma == "be":
             singular = {"VBD": "was", "VBP": "am"}.get(tag) if agreement != "p" else None
             return singular or _BE[tag]
-        forms = {"VBD": self.past_form, "VBN": self.participle, "VBG": gerund(self.lemma), "VBZ": third(self.lemma)}
+        forms = {"VBD": self.past_form, "VBN": self.participle, "VBG": _gerund(self.lemma), "VBZ": _third(self.lemma)}
         return forms.get(tag, self.lemma)
 
 
 def _read_verbs() -> dict[str, tuple[Verb, ...]]:
-    """Frame → verbs of grammar_verbs.tsv; kinds are separated by commas. Of the copula there is one entry for all but
-    persons: "X is modern" does not tell places from organisations, so no ambiguous names there."""
+    """Return frame → verbs from ``grammar_verbs.tsv``.
+
+    The copula has one entry for subjects of all kinds except persons, because "X is modern" does not distinguish places
+    from organisations. The subjects of this entry are therefore never ambiguous names.
+    """
     verbs: dict[str, tuple[Verb, ...]] = {}
     for frame, forms, sense, subjects, objects, flag in _rows("grammar_verbs.tsv"):
         forms, _, particle = forms.partition("+")
@@ -109,25 +125,31 @@ VERBS = _read_verbs()
 
 @cache
 def split_words(words: tuple[_Choice, ...]) -> tuple[list[_Choice], list[_Choice]]:
-    """The entries of a list that train may and may not use."""
+    """Return the entries of a list that may occur in train, and those that may not."""
     train_words = [word for place, word in enumerate(words, 1) if place % _HOLD_OUT_EVERY]
     return train_words, [*words[_HOLD_OUT_EVERY - 1 :: _HOLD_OUT_EVERY]]
 
 
 class Draw:
-    """Seeded choices from ``random.random`` alone, whose stream is the same in every Python version.
-    ``unseen_share``: how often a word comes from the part of its list that train never uses."""
+    """Makes seeded random choices.
+
+    All choices use only ``random.random``, whose stream is the same in every Python version.
+
+    Args:
+        seed: any text.
+        unseen_share: how often a word comes from the entries of its list that may not occur in train.
+    """
 
     def __init__(self, seed: str, unseen_share: float) -> None:
         self._next = random.Random(int.from_bytes(hashlib.sha256(seed.encode()).digest()[:8], "big")).random
         self._unseen_share = unseen_share
 
     def chance(self, probability: float) -> bool:
-        """True with this probability."""
+        """Return True with this probability."""
         return self._next() < probability
 
     def weighted(self, options: Sequence[tuple[_Choice, float]]) -> _Choice:
-        """One of the options, by weight."""
+        """Return one of the options, with probabilities proportional to their weights."""
         point = self._next() * sum(weight for _, weight in options)
         for option, weight in options:
             point -= weight
@@ -136,9 +158,9 @@ class Draw:
         return options[-1][0]
 
     def any_of(self, options: Sequence[_Choice]) -> _Choice:
-        """One of the options, each as likely; nothing is kept from train."""
+        """Return one of the options with equal probability, ignoring which entries may occur in train."""
         return options[int(self._next() * len(options))]
 
     def word(self, train_words: Sequence[_Choice], held_out_words: Sequence[_Choice]) -> _Choice:
-        """One entry of a list, whose parts that train may and may not use are given."""
+        """Return an entry of a list from its two parts, which may and may not occur in train."""
         return self.any_of(held_out_words if self.chance(self._unseen_share) and held_out_words else train_words)
