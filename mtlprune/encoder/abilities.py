@@ -1,4 +1,4 @@
-"""The features that each encoder family supports, as a table for ``mtlprune encoders`` and docs/reference/encoder.md."""
+"""The features of each encoder family, as a table for ``mtlprune encoders`` and docs/reference/encoder.md."""
 
 from typing import NamedTuple
 
