@@ -46,10 +46,10 @@ if not TYPE_CHECKING:
         """Import RunFolder or Sentence at first use, so that ``import mtlprune`` loads neither numpy nor torch."""
         from importlib import import_module
 
-        places = {"RunFolder": "mtlprune.runs.folder", "Sentence": "mtlprune.sentence"}
-        if name not in places:
+        modules = {"RunFolder": "mtlprune.runs.folder", "Sentence": "mtlprune.sentence"}
+        if name not in modules:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(places[name]), name)
+        return getattr(import_module(modules[name]), name)
 
 
 def load(run: str | Path | RunFolder, task: str | None = None) -> MultiTaskModel:

@@ -98,7 +98,7 @@ class Kind:
         return list(value)
 
 
-class SpansKind(Kind):
+class _SpansKind(Kind):
     """The kind ``spans``, with spans that do not overlap. The kind ``brackets`` replaces only the check."""
 
     def wrong(self, value: Any, words: int) -> Iterator[str]:
@@ -123,7 +123,7 @@ class SpansKind(Kind):
         return ["; ".join(text for place, text in texts if place == word) for word in range(len(words))]
 
 
-class TreeKind(Kind):
+class _TreeKind(Kind):
     """The kind ``tree``, with a head and a relation for each word."""
 
     def wrong(self, value: Any, words: int) -> Iterator[str]:
@@ -151,7 +151,7 @@ class TreeKind(Kind):
         return [f"{relation} of {head}" for relation, head in zip(value.relations, heads, strict=True)]
 
 
-class BracketsKind(SpansKind):
+class _BracketsKind(_SpansKind):
     """The kind ``brackets``, with spans that may be nested."""
 
     def wrong(self, value: Any, words: int) -> Iterator[str]:
@@ -174,7 +174,7 @@ class BracketsKind(SpansKind):
             open_spans.append(span)
 
 
-class FramesKind(Kind):
+class _FramesKind(Kind):
     """The kind ``frames``, with predicates and their arguments."""
 
     def wrong(self, value: Any, words: int) -> Iterator[str]:
@@ -243,7 +243,7 @@ class LabelKind(Kind):
         return [self.text(value), *[""] * (len(words) - 1)]
 
 
-class NumberKind(LabelKind):
+class _NumberKind(LabelKind):
     """The kind ``number``, with one number for each sentence, such as a rating or a similarity."""
 
     def wrong(self, value: Any, words: int) -> Iterator[str]:
@@ -268,7 +268,7 @@ class NumberKind(LabelKind):
         return number
 
 
-class LabelsKind(LabelKind):
+class _LabelsKind(LabelKind):
     """The kind ``labels``, with any number of labels for each sentence. In text, ``|`` separates the labels."""
 
     def wrong(self, value: Any, words: int) -> Iterator[str]:
@@ -296,14 +296,14 @@ class LabelsKind(LabelKind):
         return tuple(sorted({label for label in labels if label is not None}))
 
 
-OF_SENTENCES: dict[str, LabelKind] = {"label": LabelKind(), "number": NumberKind(), "labels": LabelsKind()}
+OF_SENTENCES: dict[str, LabelKind] = {"label": LabelKind(), "number": _NumberKind(), "labels": _LabelsKind()}
 """The kinds whose value belongs to the whole sentence. The decoder of such a kind has the name of the kind."""
 KINDS: dict[str, Kind] = {
     "tags": Kind(),
-    "spans": SpansKind(),
-    "tree": TreeKind(),
-    "brackets": BracketsKind(),
-    "frames": FramesKind(),
+    "spans": _SpansKind(),
+    "tree": _TreeKind(),
+    "brackets": _BracketsKind(),
+    "frames": _FramesKind(),
     **OF_SENTENCES,
 }
 _RESERVED = ("id", "words", "split", "joint", "shared", *KINDS)

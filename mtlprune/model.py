@@ -113,8 +113,8 @@ class MultiTaskModel(nn.Module):
             vars(encoder.transformer)["save_pretrained"] = _refuse_to_save
 
     def __repr__(self) -> str:
-        places = self.encoder.head_hooks
-        size = f"{places.layers} layers of {places.heads} heads"
+        hooks = self.encoder.head_hooks
+        size = f"{hooks.layers} layers of {hooks.heads} heads"
         family = cast(PreTrainedModel, self.encoder.transformer).config.model_type
         return f"MultiTaskModel({', '.join(self.tasks)}; {family}, {size})"
 
@@ -205,10 +205,10 @@ class MultiTaskModel(nn.Module):
             encoder.clones = Clones(transformer, encoder.head_hooks, heads, config.tasks, rank)
         fill(model, tensors, RunError, f"{weights} does not hold the weights of this run; {repair}")
         if model.gates:
-            model.check_gates(run, key)
+            model._check_gates(run, key)
         return model.to(device).eval()
 
-    def check_gates(self, run: RunFolder, key: str) -> None:
+    def _check_gates(self, run: RunFolder, key: str) -> None:
         """Raise RunError if the gates recorded in the run folder differ from the gates in the model's weights.
 
         Tables and claims read the recorded gates.

@@ -35,8 +35,8 @@ from mtlprune.encoder.observe import Observation, evaluating, observations
 from mtlprune.errors import MtlpruneError
 from mtlprune.sentence import Sentence
 
-Counts = NDArray[np.int64]
-Numbers = NDArray[np.float64]
+_Counts = NDArray[np.int64]
+_Numbers = NDArray[np.float64]
 
 DIRECTIONS = ("dep->head", "head<-dep")
 """The two ways in which a head guesses: the word to which a dependent attends most, or the word that attends most to
@@ -84,11 +84,11 @@ class ArcCounts:
     """
 
     relations: tuple[str, ...]
-    tokens: Counts
-    arcs: Counts
-    hits: Numbers
-    mass: Numbers
-    offsets: Counts
+    tokens: _Counts
+    arcs: _Counts
+    hits: _Numbers
+    mass: _Numbers
+    offsets: _Counts
     present: NDArray[np.bool_]
 
     @classmethod
@@ -111,12 +111,12 @@ class ArcCounts:
         """Return the number of tokens with one of these relations, or with any relation by default."""
         return int(self.tokens[:, self._rows(relations)].sum())
 
-    def uas(self, relations: Sequence[str] | None = None) -> Numbers:
+    def uas(self, relations: Sequence[str] | None = None) -> _Numbers:
         """Return the percentage of words whose head each attention head guesses: (D, L, A), NaN for absent heads."""
         rows = self._rows(relations)
         return self._shares(self.hits[:, :, rows].sum((0, 2)), self.tokens[:, rows].sum())
 
-    def weight(self, relations: Sequence[str] | None = None) -> Numbers:
+    def weight(self, relations: Sequence[str] | None = None) -> _Numbers:
         """Return the mean attention weight on gold arcs in percent: (D, L, A), NaN for absent heads."""
         rows = self._rows(relations)
         return self._shares(self.mass[:, :, rows].sum((0, 2)), self.arcs[:, rows].sum())
@@ -157,7 +157,7 @@ class ArcCounts:
         """Return the average score of the best offset of each relation, weighted by the relations' tokens."""
         return self._averaged(relations, [self.best_offset([name]) for name in relations])
 
-    def by_head(self) -> Numbers:
+    def by_head(self) -> _Numbers:
         """Return the UAS of each head in its better direction: (L, A) in percent, NaN for absent heads."""
         return self.uas().max(0)
 
@@ -173,12 +173,12 @@ class ArcCounts:
             return list(range(len(self.relations)))
         return [self.relations.index(name) for name in relations]
 
-    def _shares(self, sums: Numbers, size: int) -> Numbers:
+    def _shares(self, sums: _Numbers, size: int) -> _Numbers:
         with np.errstate(invalid="ignore", divide="ignore"):
             return np.where(self.present, 100 * sums / size, np.nan)
 
 
-def _choose(sums: Numbers, sizes: Counts) -> tuple[int, float, float]:
+def _choose(sums: _Numbers, sizes: _Counts) -> tuple[int, float, float]:
     """Choose the best of P candidates, the first of equally good ones.
 
     Args:
@@ -236,7 +236,7 @@ def guesses(attention: Tensor, is_word: Tensor) -> Tensor:
     return best * (is_word.sum(1) > 1)[:, None, None]
 
 
-def arc_weights(attention: Tensor, heads: Tensor) -> Tensor:
+def _arc_weights(attention: Tensor, heads: Tensor) -> Tensor:
     """Return the attention weights from each word to its syntactic head and from the head to the word.
 
     Args:
@@ -307,7 +307,7 @@ class ArcCounter:
             attention = observation.word_attention(layer, "dropped")
             if attention.shape[1]:
                 hits.append((guesses(attention, is_word) == gold[:, None]) & (gold > 0)[:, None])
-                mass.append(arc_weights(attention, gold))
+                mass.append(_arc_weights(attention, gold))
         if hits:
             self._add_by_group(self.counts.hits, torch.cat(hits, 2), has_label, group)
             self._add_by_group(self.counts.mass, torch.cat(mass, 2), has_label, group)
@@ -381,7 +381,7 @@ def uas_of(encoder: Encoder, sentences: Sequence[Sentence], gates: Tensor | None
         ArcError: no sentence is left.
         EncoderError: the positions of the family's heads are unknown, or the encoder has no context.
     """
-    places = encoder.head_hooks
+    hooks = encoder.head_hooks
     parsed = with_trees(sentences)
     pieces = encoder.tokenize_sentences(parsed)
     capacity = encoder.frame.capacity
@@ -389,7 +389,7 @@ def uas_of(encoder: Encoder, sentences: Sequence[Sentence], gates: Tensor | None
     if not short_rows:
         raise ArcError(f"none of the {len(parsed)} sentences fits into the {encoder.limit} tokens the encoder sees")
     parsed, pieces = [parsed[row] for row in short_rows], [pieces[row] for row in short_rows]
-    counter = ArcCounter(relations_of(parsed), places.kept_heads, places.heads, gates)
+    counter = ArcCounter(relations_of(parsed), hooks.kept_heads, hooks.heads, gates)
     half_numbers = halves(len(parsed))
     with _as_observed(encoder):
         for rows, observation in observations(encoder, pieces, gates, {"attention"}):

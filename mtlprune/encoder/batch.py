@@ -20,7 +20,7 @@ from torch import Tensor
 
 from mtlprune.encoder.pieces import Pieces
 
-WIDTH = 4
+_WIDTH = 4
 """The width of a row is rounded up to a multiple of this number, so that few different shapes occur."""
 FEW_ROWS = 8
 """The number of rows below which splitting a batch costs more than the padding that it saves."""
@@ -256,9 +256,9 @@ def _split(windows: _Windows, capacity: int) -> _Windows:
 
 
 def _row_width(pieces: int, frame: Frame) -> int:
-    """Return the width of rows for this many pieces, rounded up to a multiple of `WIDTH` within the model's limit."""
+    """Return the width of rows for this many pieces, rounded up to a multiple of `_WIDTH` within the model's limit."""
     specials = frame.size
-    width = -(-(pieces + specials) // WIDTH) * WIDTH
+    width = -(-(pieces + specials) // _WIDTH) * _WIDTH
     return width if frame.capacity is None else min(width, frame.capacity + specials)
 
 

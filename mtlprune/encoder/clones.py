@@ -35,7 +35,7 @@ class Clones(nn.Module):
     Args:
         transformer: the model whose heads are cloned. Its forward pass changes in place, but its weights and its state
             dict stay the same.
-        places: the hooks at its heads.
+        head_hooks: the hooks at its heads.
         heads: the names of the heads that are cloned, such as 3-7 (layer 3, head 7, counted from 1).
         tasks: the tasks, each of which gets a copy of every cloned head.
         rank: the rank of Δ of each projection, None for full rank.
@@ -44,13 +44,13 @@ class Clones(nn.Module):
     def __init__(
         self,
         transformer: PreTrainedModel,
-        places: HeadHooks,
+        head_hooks: HeadHooks,
         heads: Sequence[str],
         tasks: Sequence[str],
         rank: int | None = None,
     ) -> None:
         super().__init__()
-        self.places, self.tasks, self.rank = places, list(tasks), rank
+        self.head_hooks, self.tasks, self.rank = head_hooks, list(tasks), rank
         self.deltas = nn.ParameterDict()
         self._served_tasks: list[int] = []
         self._rows = 0
@@ -58,7 +58,7 @@ class Clones(nn.Module):
         # in the state dict.
         self._cloned: dict[str, tuple[Any, bool]] = {}
         self._hooks: list[RemovableHandle] = []
-        mask, family = head_mask(heads, places.layers, places.heads), places.family
+        mask, family = head_mask(heads, head_hooks.layers, head_hooks.heads), head_hooks.family
         blocks = by_layer(transformer, family.blocks)
         modules = zip(by_layer(transformer, family.attention), by_layer(transformer, family.output), strict=True)
         self.first = int(mask.any(1).nonzero()[0])
@@ -69,11 +69,11 @@ class Clones(nn.Module):
             cloned_heads = mask[layer].nonzero().flatten().tolist()
             if not cloned_heads:
                 continue
-            for name, rows in family.keep(cloned_heads, places.heads, places.width).items():
+            for name, rows in family.keep(cloned_heads, head_hooks.heads, head_hooks.width).items():
                 module = getattr(attention, name, None)
                 if isinstance(module, PROJECTIONS):
                     self._add(f"{layer}-{name}", module, rows, None)
-            self._add(f"{layer}-output", output, None, family.columns(cloned_heads, places.width))
+            self._add(f"{layer}-output", output, None, family.columns(cloned_heads, head_hooks.width))
 
     def _add(self, key: str, module: Any, rows: Tensor | None, columns: Tensor | None) -> None:
         """Add Δ for some rows or columns of a projection, and let the projection multiply by W + Δ of each task."""
@@ -137,7 +137,7 @@ class Clones(nn.Module):
         This is a forward pre-hook. Only inputs with R rows are repeated, so hidden states that an earlier layer already
         repeated stay the same.
         """
-        if not self._served_tasks or self.places.is_caching:
+        if not self._served_tasks or self.head_hooks.is_caching:
             raise EncoderError(
                 f"this encoder has clones of heads for each of {', '.join(self.tasks)}, and this command reads only "
                 "one encoder, without clones; name a run without treatment.clone"

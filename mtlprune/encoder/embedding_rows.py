@@ -55,11 +55,11 @@ class UsedRowsEmbedding(nn.Embedding):
 
     def train(self, mode: bool = True) -> "UsedRowsEmbedding":
         if self.training and not mode:
-            self.write_back()
+            self._write_back()
         return super().train(mode)
 
     @torch.no_grad()
-    def write_back(self) -> None:
+    def _write_back(self) -> None:
         """Copy the trained rows into the whole table."""
         self.weight.index_copy_(0, self.used, self.rows)
 
@@ -70,7 +70,7 @@ class UsedRowsEmbedding(nn.Embedding):
         def shrink(*_: Any) -> None:
             # AdamW decays a row also where its gradient is 0. Rows outside the optimizer get the same factor here, so
             # training all rows and training the used ones give the same table. Used rows are overwritten by
-            # `write_back`, so decaying their stale copy does no harm.
+            # `_write_back`, so decaying their stale copy does no harm.
             self.weight.mul_(1 - group["lr"] * group["weight_decay"])
 
         if group["weight_decay"]:
@@ -79,7 +79,7 @@ class UsedRowsEmbedding(nn.Embedding):
     # The state dict has the shape of a plain embedding, with the trained rows written into the table: a saved model
     # does not show that only some rows were trained.
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
-        self.write_back()
+        self._write_back()
         super()._save_to_state_dict(destination, prefix, keep_vars)
         del destination[f"{prefix}rows"]
 

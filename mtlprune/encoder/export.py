@@ -30,7 +30,7 @@ from mtlprune.encoder.pieces import PROBES, EncoderError
 from mtlprune.encoder.removal import KeptHeads
 from mtlprune.encoder.sources import load_transformer, quiet
 
-HEADS = ("classifier", "score")
+_HEADS = ("classifier", "score")
 """The names that transformers gives to the linear layer of a token classification model."""
 
 
@@ -123,7 +123,7 @@ def with_all_heads(transformer: PreTrainedModel, heads: KeptHeads) -> PreTrained
         )
     config, family = transformer.config, family_of(transformer)
     restored = load_transformer("", config, random=True, seed=0, attention=config._attn_implementation)
-    places = HeadHooks(restored)
+    hooks = HeadHooks(restored)
     shapes = {name: value.shape for name, value in restored.state_dict().items()}
     unchanged_tensors = {
         name: value for name, value in transformer.state_dict().items() if shapes.get(name) == value.shape
@@ -132,20 +132,20 @@ def with_all_heads(transformer: PreTrainedModel, heads: KeptHeads) -> PreTrained
     parts = [by_layer(model, path) for model in (restored, transformer) for path in (family.attention, family.output)]
     for layer, (attention, output, small, small_output) in enumerate(zip(*parts, strict=True)):
         row, left = heads.kept[layer], family.sharing(small)
-        for name, rows in family.keep(row, heads.heads, places.width, places.groups[layer], left).items():
+        for name, rows in family.keep(row, heads.heads, hooks.width, hooks.groups[layer], left).items():
             _fill(getattr(attention, name, None), getattr(small, name, None), rows)
         matrix(output).zero_()
-        matrix(output).index_copy_(1, family.columns(row, places.width), matrix(small_output))
+        matrix(output).index_copy_(1, family.columns(row, hooks.width), matrix(small_output))
     return restored.eval()
 
 
-def _fill(part: Any, small: Any, places: Tensor) -> None:
+def _fill(part: Any, small: Any, positions: Tensor) -> None:
     """Copy the rows of a reduced projection or parameter back to their original positions.
 
     Args:
         part: the projection or parameter of original size, or None.
         small: the reduced projection or parameter, or None.
-        places: the original position of each row of ``small``.
+        positions: the original position of each row of ``small``.
 
     Raises:
         EncoderError: heads that shared a row have different copies of it now.
@@ -158,8 +158,8 @@ def _fill(part: Any, small: Any, places: Tensor) -> None:
     for full_tensor, rows in pairs:
         if full_tensor is None or full_tensor.shape == rows.shape:  # no rows were removed
             continue
-        full_tensor.index_copy_(0, places, rows)
-        if not torch.equal(full_tensor[places], rows):
+        full_tensor.index_copy_(0, positions, rows)
+        if not torch.equal(full_tensor[positions], rows):
             raise EncoderError(
                 "heads that shared a key and a value have had copies of them since some were removed, and these were "
                 "trained apart, so heads cannot be put back as closed ones; export with --remove"
@@ -193,7 +193,7 @@ def with_classifier(transformer: PreTrainedModel, scores: nn.Linear, labels: Seq
     model.base_model.load_state_dict(transformer.state_dict(), strict=False)
     base = {id(weight) for weight in model.base_model.parameters()}
     head_parameters = {name for name, weight in model.named_parameters() if id(weight) not in base}
-    head = next((name for name in HEADS if head_parameters == {f"{name}.weight", f"{name}.bias"}), None)
+    head = next((name for name in _HEADS if head_parameters == {f"{name}.weight", f"{name}.bias"}), None)
     if head is None:
         raise EncoderError(
             f"the token classification of {config.model_type!r} in transformers is not one linear layer on the last "
@@ -213,7 +213,7 @@ _HIDDEN_AND_LAST = (
     ("pooler.dense", "classifier"),  # DeBERTa
 )
 """The paths of the hidden and the last layer of sequence classification models, which read the first token."""
-SCALE = 2.0**-20
+_SCALE = 2.0**-20
 """The factor that keeps scores small enough for tanh to be linear in float32. As a power of two it loses no digits."""
 
 
@@ -223,10 +223,10 @@ def with_sequence_classifier(
 ) -> PreTrainedModel:
     """Return a sequence classification model of transformers that computes a linear layer on the first token's state.
 
-    The models of transformers have a hidden layer with an activation f between this state and the scores. To make the
-    hidden layer linear, it computes every score s twice, as +s and as −s. The difference f(s) − f(−s) is s for ReLU
-    and GELU, and nearly 2 s for tanh if s is small. Therefore the hidden layer scales all scores down by ``SCALE``, and
-    the last layer scales their differences up again.
+    The models of transformers have a hidden layer with an activation f between this state and the scores. To cancel the
+    activation, the hidden layer computes every score s twice, as +s and as −s. The difference f(s) − f(−s) is s for
+    ReLU and GELU, and nearly 2 s for tanh if s is small. Therefore the hidden layer scales all scores down by
+    ``_SCALE``, and the last layer scales their differences up again.
 
     Args:
         transformer: the encoder.
@@ -264,16 +264,16 @@ def with_sequence_classifier(
     for layer in (hidden, last):
         layer.weight.zero_()
         layer.bias.zero_()
-    hidden.bias[:2] = torch.tensor([SCALE, -SCALE])
-    last.weight[0, :2] = torch.tensor([1 / SCALE, -1 / SCALE])
+    hidden.bias[:2] = torch.tensor([_SCALE, -_SCALE])
+    last.weight[0, :2] = torch.tensor([1 / _SCALE, -1 / _SCALE])
     # A forward pass with a constant score of 1 measures the slope of f(s) − f(−s): 2 for tanh, 1 for ReLU and GELU.
     slope = float(model(input_ids=torch.zeros(1, 4, dtype=torch.long)).logits[0, 0])
-    hidden.weight[: 2 * count] = SCALE * torch.cat([scores.weight, -scores.weight])
-    hidden.bias[: 2 * count] = SCALE * torch.cat([scores.bias, -scores.bias])
-    places = torch.arange(count)
+    hidden.weight[: 2 * count] = _SCALE * torch.cat([scores.weight, -scores.weight])
+    hidden.bias[: 2 * count] = _SCALE * torch.cat([scores.bias, -scores.bias])
+    index = torch.arange(count)
     last.weight.zero_()
-    last.weight[places, places] = 1 / (SCALE * slope)
-    last.weight[places, places + count] = -1 / (SCALE * slope)
+    last.weight[index, index] = 1 / (_SCALE * slope)
+    last.weight[index, index + count] = -1 / (_SCALE * slope)
     return model
 
 

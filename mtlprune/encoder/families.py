@@ -20,8 +20,8 @@ from transformers.pytorch_utils import Conv1D
 
 from mtlprune.encoder.pieces import EncoderError
 
-Part = Literal["query", "key", "value"]
-PARTS: tuple[Part, ...] = ("query", "key", "value")
+_Part = Literal["query", "key", "value"]
+_PARTS: tuple[_Part, ...] = ("query", "key", "value")
 Attention = Literal["causal", "full"]
 PROJECTIONS = (nn.Linear, Conv1D)
 
@@ -92,7 +92,7 @@ class Family:
         """Return g, the number of heads that share a key and a value, which is 1 without grouped-query attention."""
         return getattr(attention, self.grouping) if self.grouping else 1
 
-    def rows(self, part: Part, heads: Sequence[int], head_count: int, width: int, group: int = 1) -> Tensor:
+    def rows(self, part: _Part, heads: Sequence[int], head_count: int, width: int, group: int = 1) -> Tensor:
         """Return the output rows of a projection that compute the queries, keys or values of some heads.
 
         Args:
@@ -109,9 +109,9 @@ class Family:
         if part != "query":
             blocks = blocks // group
         if self.layout == "by_part":
-            blocks = PARTS.index(part) * head_count + blocks
+            blocks = _PARTS.index(part) * head_count + blocks
         elif self.layout == "by_head":
-            blocks = 3 * blocks + PARTS.index(part)
+            blocks = 3 * blocks + _PARTS.index(part)
         return _block_rows(blocks, width)
 
     def keep(
@@ -125,7 +125,7 @@ class Family:
                 and the value that it shared, so that any head can be removed.
         """
         parts = [self.rows("query", heads, head_count, width)]
-        parts += [self.rows(part, heads[::left], head_count, width, group) for part in PARTS[1:]]
+        parts += [self.rows(part, heads[::left], head_count, width, group) for part in _PARTS[1:]]
         if self.layout == "apart":
             kept_rows = dict(zip(self.qkv, parts, strict=True))
         elif self.layout == "by_part":
@@ -169,10 +169,10 @@ _SEPARATE_PROJECTIONS = Family(  # an attention module with four projections as 
     total="",
     width="head_dim",
 )
-GROUPED = replace(_SEPARATE_PROJECTIONS, grouping="num_key_value_groups")
-DECODER = replace(GROUPED, pretrained="causal")
-_GEMMA = replace(DECODER, switch="use_bidirectional_attention")
-T5 = Family(
+_GROUPED = replace(_SEPARATE_PROJECTIONS, grouping="num_key_value_groups")
+_DECODER = replace(_GROUPED, pretrained="causal")
+_GEMMA = replace(_DECODER, switch="use_bidirectional_attention")
+_T5 = Family(
     results=3,
     attention="encoder.block.*.layer.0.SelfAttention",
     output="encoder.block.*.layer.0.SelfAttention.o",
@@ -184,12 +184,12 @@ T5 = Family(
 )
 ENCODER_DECODERS = ("t5", "mt5", "umt5")
 """Encoder-decoder model types, of which only the encoder is loaded."""
-LIKE_BERT = (
+_LIKE_BERT = (
     *("bert", "roberta", "xlm-roberta", "camembert", "electra", "roformer", "ernie", "data2vec-text"),
     *("xlm-roberta-xl", "bert-generation", "roberta-prelayernorm", "roc_bert", "megatron-bert", "rembert", "splinter"),
 )
 FAMILIES: dict[str, Family] = {
-    **dict.fromkeys(LIKE_BERT, Family()),
+    **dict.fromkeys(_LIKE_BERT, Family()),
     "luke": Family(results=3),  # its attention also returns states of entities, which our inputs do not contain
     "distilbert": Family(
         attention="transformer.layer.*.attention",
@@ -230,12 +230,12 @@ FAMILIES: dict[str, Family] = {
         after="out_drop",
     ),
     **dict.fromkeys(("nomic_bert", "gte", "jina_embeddings_v3"), _SEPARATE_PROJECTIONS),
-    **dict.fromkeys(("eurobert", "ultrabert"), GROUPED),
-    **dict.fromkeys(("t5", "mt5"), T5),
-    "umt5": replace(T5, bias="own", results=2),
-    **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "smollm3", "granite"), DECODER),
+    **dict.fromkeys(("eurobert", "ultrabert"), _GROUPED),
+    **dict.fromkeys(("t5", "mt5"), _T5),
+    "umt5": replace(_T5, bias="own", results=2),
+    **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "smollm3", "granite"), _DECODER),
     **dict.fromkeys(("gemma2", "gemma3_text"), _GEMMA),
-    **dict.fromkeys(("olmo2", "olmo3"), replace(DECODER, norms=("q_norm", "k_norm"))),
+    **dict.fromkeys(("olmo2", "olmo3"), replace(_DECODER, norms=("q_norm", "k_norm"))),
     "modernbert-decoder": Family(
         attention="layers.*.attn",
         output="layers.*.attn.Wo",
@@ -328,27 +328,27 @@ def axis(projection: Any, inputs: bool = False) -> int:
     return int(inputs != isinstance(projection, Conv1D))
 
 
-def cut(projection: Any, places: Tensor, inputs: bool = False) -> None:
+def cut(projection: Any, indices: Tensor, inputs: bool = False) -> None:
     """Keep only some outputs, or some inputs, of a projection, in place. Its parameters become new objects."""
-    projection.weight = selected_parameter(projection.weight, places, axis(projection, inputs))
+    projection.weight = selected_parameter(projection.weight, indices, axis(projection, inputs))
     names = ("nf", "nx") if isinstance(projection, Conv1D) else ("out_features", "in_features")
-    setattr(projection, names[inputs], len(places))
+    setattr(projection, names[inputs], len(indices))
     if projection.bias is not None and not inputs:
-        projection.bias = selected_parameter(projection.bias, places, 0)
-    if isinstance(projection, Conv1D) and inputs and not len(places):
-        projection.__class__ = NarrowConv1D
+        projection.bias = selected_parameter(projection.bias, indices, 0)
+    if isinstance(projection, Conv1D) and inputs and not len(indices):
+        projection.__class__ = _NarrowConv1D
 
 
-class NarrowConv1D(Conv1D):
+class _NarrowConv1D(Conv1D):
     """A projection of GPT-2 that accepts inputs of width 0, which the forward pass of Conv1D cannot reshape."""
 
     def forward(self, x: Tensor) -> Tensor:
         return nn.functional.linear(x, self.weight.T, self.bias)
 
 
-def selected_parameter(weight: Any, places: Tensor, dim: int) -> nn.Parameter:
+def selected_parameter(weight: Any, indices: Tensor, dim: int) -> nn.Parameter:
     """Return a new parameter with some entries of another parameter along a dimension."""
-    return nn.Parameter(weight.index_select(dim, places.to(weight.device)), weight.requires_grad)
+    return nn.Parameter(weight.index_select(dim, indices.to(weight.device)), weight.requires_grad)
 
 
 def attention_of(config: PreTrainedConfig) -> Attention:

@@ -28,7 +28,7 @@ from mtlprune.encoder.sources import fill, read_weights
 
 Kind = Literal["none", "concat", "max", "gate", "scalar_mix"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-FILE = "fusion.safetensors"
+_FILE = "fusion.safetensors"
 
 
 class Fusion(nn.Module):
@@ -101,7 +101,7 @@ class Fusion(nn.Module):
     def save(self, folder: Path) -> None:
         """Write the parameters into the folder of a saved encoder. A fusion without parameters writes no file."""
         if self.state_dict():
-            save_file({name: value.detach().contiguous() for name, value in self.state_dict().items()}, folder / FILE)
+            save_file({name: value.detach().contiguous() for name, value in self.state_dict().items()}, folder / _FILE)
 
     def read(self, folder: Path) -> None:
         """Load the parameters from the folder of a saved encoder, if the folder contains any.
@@ -109,10 +109,10 @@ class Fusion(nn.Module):
         Raises:
             EncoderError: the parameters are damaged, or belong to a fusion of another kind or size.
         """
-        if not (folder / FILE).is_file():
+        if not (folder / _FILE).is_file():
             return
         message = (
-            f"{folder / FILE} does not hold a fusion of the kind {self.kind!r} for {self.layers} layers of size "
+            f"{folder / _FILE} does not hold a fusion of the kind {self.kind!r} for {self.layers} layers of size "
             f"{self.hidden}; restore the fusion with which the encoder was saved, or remove the file to start again"
         )
-        fill(self, read_weights(folder / FILE, EncoderError, "remove the file to start again"), EncoderError, message)
+        fill(self, read_weights(folder / _FILE, EncoderError, "remove the file to start again"), EncoderError, message)

@@ -32,10 +32,10 @@ The evaluated gate is 1 for logits from 2.398 on. Just above this value, a sampl
 probability 0.04, and one sample in nine has a gradient. At a logit of 5, it would be one sample in 93, and closing the
 head would take 25 more updates at a learning rate of 0.1."""
 
-Init = Literal["paper", "open"]
+_Init = Literal["paper", "open"]
 
 
-LOW, HIGH, EPSILON = -0.1, 1.1, 1e-6
+LOW, HIGH, _EPSILON = -0.1, 1.1, 1e-6
 """The limits of the stretched interval, and the distance of noise and probabilities from 0 and 1, as in the code of He
 and Choi (2021)."""
 TEMPERATURE = 0.33
@@ -57,7 +57,7 @@ def sample(logits: Tensor, noise: Tensor, temperature: float = TEMPERATURE) -> T
     # the sum into (0, 1). Stretching then extends this interval beyond both ends, so that clamping gives exact zeros
     # and ones with positive probability.
     logits, noise = logits.float(), noise.float()
-    return _stretch(torch.sigmoid((torch.logit(noise, eps=EPSILON) + logits) / temperature))
+    return _stretch(torch.sigmoid((torch.logit(noise, eps=_EPSILON) + logits) / temperature))
 
 
 def deterministic(logits: Tensor) -> Tensor:
@@ -81,7 +81,7 @@ def _stretch(soft: Tensor) -> Tensor:
 
 
 def probability_open(logits: Tensor, temperature: float = TEMPERATURE) -> Tensor:
-    """Return P(sample ≠ 0), clamped to [EPSILON, 1 − EPSILON]: float32, same shape as the logits.
+    """Return P(sample ≠ 0), clamped to [1e-6, 1 − 1e-6]: float32, same shape as the logits.
 
     Source: Louizos et al. (2018), section 2.2.
     """
@@ -89,7 +89,7 @@ def probability_open(logits: Tensor, temperature: float = TEMPERATURE) -> Tensor
     # of a − T · log(−LOW / HIGH). Therefore the expected number of open heads has a derivative in closed form, although
     # the number itself has none.
     shifted = logits.float() - temperature * math.log(-LOW / HIGH)
-    return torch.sigmoid(shifted).clamp(EPSILON, 1 - EPSILON)
+    return torch.sigmoid(shifted).clamp(_EPSILON, 1 - _EPSILON)
 
 
 def overlap(gate_sets: Sequence[Tensor]) -> Tensor:
@@ -128,7 +128,7 @@ def top_mask(values: Tensor, keep: int) -> Tensor:
     return mask.reshape(values.shape).to(values.device)
 
 
-def first_logits(layers: int, heads: int, init: Init = "paper", seed: int = 0) -> Tensor:
+def first_logits(layers: int, heads: int, init: _Init = "paper", seed: int = 0) -> Tensor:
     """Return the initial logits of a gate set: (L, A) float32.
 
     Args:
@@ -165,7 +165,7 @@ class Gates(nn.Module):
     noise: torch.Generator | None = None
 
     def __init__(
-        self, layers: int, heads: int, init: Init = "paper", seed: int = 0, smoothness: float = TEMPERATURE
+        self, layers: int, heads: int, init: _Init = "paper", seed: int = 0, smoothness: float = TEMPERATURE
     ) -> None:
         super().__init__()
         self.smoothness = smoothness
@@ -284,7 +284,7 @@ class TopKGates(Gates):
     temperature: Tensor
 
     def __init__(
-        self, layers: int, heads: int, keep: int, init: Init = "paper", seed: int = 0, temperature: float = 1.0
+        self, layers: int, heads: int, keep: int, init: _Init = "paper", seed: int = 0, temperature: float = 1.0
     ) -> None:
         super().__init__(layers, heads, init, seed)
         self.keep = keep

@@ -35,7 +35,7 @@ from mtlprune.encoder.pieces import EncoderError, Pieces
 from mtlprune.evaluation.ablations import AblationKind, Closed
 
 CONSTANT: tuple[Closed, ...] = ("mean", "optimal")
-SLOTS = 8192
+_SLOTS = 8192
 """The largest number of slots in a batch, including padding."""
 NEEDS: dict[AblationKind, list[str]] = {
     "zero": [],
@@ -107,11 +107,11 @@ def measure_means(encoder: Encoder, pieces: Sequence[Pieces]) -> Tensor:
         encoder: an encoder from which no head was removed.
         pieces: the tokenised sentences.
     """
-    places, training = encoder.head_hooks, encoder.training
+    hooks, training = encoder.head_hooks, encoder.training
     encoder.eval()
     device = next(encoder.parameters()).device
-    sums, slots = torch.zeros(places.layers, places.heads, places.width, dtype=torch.float64, device=device), 0
-    for rows in by_length([len(p.ids) for p in pieces], lambda longest: SLOTS // max(1, longest)):
+    sums, slots = torch.zeros(hooks.layers, hooks.heads, hooks.width, dtype=torch.float64, device=device), 0
+    for rows in by_length([len(p.ids) for p in pieces], lambda longest: _SLOTS // max(1, longest)):
         batch = encoder.collate([pieces[row] for row in rows]).to(device)
         # Special tokens count, because heads have outputs there as at any other position. Padding does not count.
         is_piece = batch.attention_mask.bool()  # (R, T)
@@ -199,10 +199,10 @@ def fold_means(encoder: Encoder, gates: Tensor) -> None:
         encoder.gated(gates)  # raises EncoderError, because there is no batch
     if encoder.head_constants is None:
         return
-    places = encoder.head_hooks
-    outputs: list[Any] = by_layer(cast(PreTrainedModel, encoder.transformer), places.family.output)
+    hooks = encoder.head_hooks
+    outputs: list[Any] = by_layer(cast(PreTrainedModel, encoder.transformer), hooks.family.output)
     added: dict[Any, Tensor] = {}
-    for layer, (output, shift) in enumerate(zip(outputs, places.shifts(gates, encoder.head_constants), strict=True)):
+    for layer, (output, shift) in enumerate(zip(outputs, hooks.shifts(gates, encoder.head_constants), strict=True)):
         # In float64, because layers that share a projection are compared for equality below.
         bias = matrix(output).double() @ shift.flatten().to(output.weight).double()  # (H,)
         if output.bias is None and bool(bias.any()):

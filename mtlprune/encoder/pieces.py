@@ -160,12 +160,12 @@ class WordPieces:
         bare = self._ask([text])[0]
         pair = self.tokenizer(text, text, return_token_type_ids=True)
         ids, size = pair["input_ids"], len(bare)
-        places = [i for i in range(len(ids) - size + 1) if ids[i : i + size] == bare]
-        between = ids[places[0] + size : places[-1]] if len(places) == 2 else []
-        ends = ids[places[-1] + size :] if places else []
+        starts = [i for i in range(len(ids) - size + 1) if ids[i : i + size] == bare]
+        between = ids[starts[0] + size : starts[-1]] if len(starts) == 2 else []
+        ends = ids[starts[-1] + size :] if starts else []
         if not between or not ends:  # tokenizers of decoder-only models put nothing between the texts of a pair
             return self._ask(["\n"])[0] or [self._special("sep", "eos", "bos", "pad")], 0
-        return between, int(pair.get("token_type_ids", [0] * len(ids))[places[-1]])
+        return between, int(pair.get("token_type_ids", [0] * len(ids))[starts[-1]])
 
     def tokenize(self, sentences: Sequence[Sequence[str]]) -> list[Pieces]:
         """Tokenise sentences. The ids of each distinct word are cached.

@@ -55,7 +55,7 @@ class LayerNorms(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Parts:
+class _Parts:
     """The paths of the LayerNorms and feed-forward matrices within a layer."""
 
     first_norm: str = "attention.output.LayerNorm"
@@ -64,19 +64,19 @@ class Parts:
     second_norm: str = "output.LayerNorm"
 
 
-POST_NORM: dict[str, Parts] = {
+POST_NORM: dict[str, _Parts] = {
     **dict.fromkeys(
-        ("bert", "roberta", "xlm-roberta", "camembert", "electra", "roformer", "deberta", "deberta-v2"), Parts()
+        ("bert", "roberta", "xlm-roberta", "camembert", "electra", "roformer", "deberta", "deberta-v2"), _Parts()
     ),
-    **dict.fromkeys(("ernie", "data2vec-text", "bert-generation", "roc_bert", "rembert", "splinter", "luke"), Parts()),
-    "distilbert": Parts("sa_layer_norm", "ffn.lin1", "ffn.lin2", "output_layer_norm"),
-    "albert": Parts(
+    **dict.fromkeys(("ernie", "data2vec-text", "bert-generation", "roc_bert", "rembert", "splinter", "luke"), _Parts()),
+    "distilbert": _Parts("sa_layer_norm", "ffn.lin1", "ffn.lin2", "output_layer_norm"),
+    "albert": _Parts(
         "albert_layers.0.attention.LayerNorm",
         "albert_layers.0.ffn",
         "albert_layers.0.ffn_output",
         "albert_layers.0.full_layer_layer_norm",
     ),
-    "mpnet": Parts("attention.LayerNorm"),
+    "mpnet": _Parts("attention.LayerNorm"),
 }
 
 
@@ -143,20 +143,20 @@ def head_norms(encoder: Encoder, gates: Tensor | None) -> list[Tensor]:
 
     This works for every family in the table, not only for post-LN encoders.
     """
-    transformer, places = cast(PreTrainedModel, encoder.transformer), encoder.head_hooks
-    family = places.family
+    transformer, head_hooks = cast(PreTrainedModel, encoder.transformer), encoder.head_hooks
+    family = head_hooks.family
     outputs = by_layer(transformer, family.output)
     attentions = by_layer(transformer, family.attention)
     result = []
-    for layer, (attention, output, heads) in enumerate(zip(attentions, outputs, places.kept_heads, strict=True)):
+    for layer, (attention, output, heads) in enumerate(zip(attentions, outputs, head_hooks.kept_heads, strict=True)):
         n = len(heads)
         if not n:
             result.append(torch.zeros(0, dtype=torch.float64))
             continue
-        rows = family.rows("value", range(n), n, places.width, places.groups[layer])
-        value = matrix(getattr(attention, family.qkv[2])).cpu().double()[rows].unflatten(0, (n, places.width))
-        columns = matrix(output).cpu().double()[:, family.columns(range(n), places.width)]  # (H, n · d)
-        out = columns.unflatten(1, (n, places.width)).transpose(0, 1)  # (n, H, d)
+        rows = family.rows("value", range(n), n, head_hooks.width, head_hooks.groups[layer])
+        value = matrix(getattr(attention, family.qkv[2])).cpu().double()[rows].unflatten(0, (n, head_hooks.width))
+        columns = matrix(output).cpu().double()[:, family.columns(range(n), head_hooks.width)]  # (H, n · d)
+        out = columns.unflatten(1, (n, head_hooks.width)).transpose(0, 1)  # (n, H, d)
         norms = _product_norm(out, value)
         # After removal, ALBERT's shared module may hold gates that differ between layers. The row is that of the layer
         # among the layers that share the module.

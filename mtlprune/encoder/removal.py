@@ -38,9 +38,9 @@ from mtlprune.encoder.pieces import EncoderError
 from mtlprune.encoder.sources import fill, load_config, load_transformer, read_weights
 from mtlprune.io.files import read_json, reading, write_text
 
-FILE = "heads.json"
-FORMAT = 1
-SAVED = "copy it again from where the model was saved"
+_FILE = "heads.json"
+_FORMAT = 1
+_SAVED = "copy it again from where the model was saved"
 
 
 @dataclass(frozen=True)
@@ -71,20 +71,20 @@ class KeptHeads:
 
     def write(self, folder: str | Path) -> None:
         """Write heads.json into the folder of the model."""
-        write_text(Path(folder) / FILE, json.dumps({"format": FORMAT, **asdict(self)}) + "\n")
+        write_text(Path(folder) / _FILE, json.dumps({"format": _FORMAT, **asdict(self)}) + "\n")
 
     @classmethod
     def read(cls, folder: str | Path) -> "KeptHeads":
         """Read heads.json of a folder. Raises EncoderError if the file is missing or damaged."""
-        path = Path(folder) / FILE
+        path = Path(folder) / _FILE
         if not path.exists():
             raise EncoderError(
                 f"{path} is missing: expected a folder with a model from which heads were removed; a model that has "
                 "all its heads is loaded with transformers alone"
             )
-        with reading(path, EncoderError, SAVED):
-            record = read_json(path, EncoderError, SAVED)
-            if (version := record.pop("format")) != FORMAT:
+        with reading(path, EncoderError, _SAVED):
+            record = read_json(path, EncoderError, _SAVED)
+            if (version := record.pop("format")) != _FORMAT:
                 raise ValueError(f"the format {version}")
             heads = cls(**record)
             return replace(heads, kept=tuple(map(tuple, heads.kept)), groups=tuple(heads.groups))
@@ -92,7 +92,7 @@ class KeptHeads:
     @classmethod
     def find(cls, folder: str | Path) -> "KeptHeads | None":
         """Read heads.json of a folder, or return None if there is none. Raises EncoderError if it is damaged."""
-        return cls.read(folder) if (Path(folder) / FILE).is_file() else None
+        return cls.read(folder) if (Path(folder) / _FILE).is_file() else None
 
 
 WEIGHTS = "model.safetensors"
@@ -160,11 +160,11 @@ def remove_heads(
     gates_differ = any(hasattr(output, "layer_gates") or bool((g != g[0]).any()) for output, g in by_module.items())
     for output, (first, *_) in sharing.items():
         if left[first] != current_heads[first]:
-            # Positions in the current layer, which differ from the original numbers after an earlier removal.
-            places = [current_heads[first].index(head) for head in left[first]]
-            group_heads = still_shared(places, family.sharing(attentions[first])) if groups is None else groups[first]
-            _pick_parts(family, attentions[first], places, group_heads, left[first])
-            _cut(family, attentions[first], output, places, len(current_heads[first]), group_heads)
+            # Positions in the current layer differ from the original numbers after an earlier removal.
+            positions = [current_heads[first].index(head) for head in left[first]]
+            group = still_shared(positions, family.sharing(attentions[first])) if groups is None else groups[first]
+            _pick_parts(family, attentions[first], positions, group, left[first])
+            _cut(family, attentions[first], output, positions, len(current_heads[first]), group)
         if not left[first]:
             _empty(transformer, family, attentions[first])
         elif gates_differ:
@@ -215,14 +215,14 @@ def _refuse_mixed(family: Family, attentions: list[nn.Module], current_heads: _H
             )
 
 
-def _cut(family: Family, attention: nn.Module, output: Any, places: list[int], head_count: int, group: int) -> None:
+def _cut(family: Family, attention: nn.Module, output: Any, positions: list[int], head_count: int, group: int) -> None:
     """Reduce the weights of a layer's attention to some of its heads. Modules stay the same objects with their hooks.
 
     Args:
         family: the row of the model type.
         attention: the attention module.
         output: the attention output projection.
-        places: the positions of the remaining heads in the current layer.
+        positions: the positions of the remaining heads in the current layer.
         head_count: the number of heads in the current layer.
         group: the number of heads that share a key and a value afterwards.
     """
@@ -231,17 +231,17 @@ def _cut(family: Family, attention: nn.Module, output: Any, places: list[int], h
     # square by which all heads are divided. Therefore these two projections stay whole, and only the result of the
     # norm is indexed.
     full_parts = family.qkv[:2] if any(family.norms) else ()
-    for name, rows in family.keep(places, head_count, width, family.sharing(attention), group).items():
+    for name, rows in family.keep(positions, head_count, width, family.sharing(attention), group).items():
         part = getattr(attention, name, None)  # None if an option of the config leaves it out
         if isinstance(part, PROJECTIONS) and name not in full_parts:
             cut(part, rows)
         elif isinstance(part, nn.Parameter):
             setattr(attention, name, selected_parameter(part, rows, 0))
     # The output projection loses inputs (columns), the other projections lose outputs (rows).
-    cut(output, family.columns(places, width), inputs=True)
+    cut(output, family.columns(positions, width), inputs=True)
     if hasattr(output, "layer_gates"):
-        output.layer_gates = output.layer_gates[:, places]
-    counts = {family.count: len(places), family.total: len(places) * width, family.grouping: group}
+        output.layer_gates = output.layer_gates[:, positions]
+    counts = {family.count: len(positions), family.total: len(positions) * width, family.grouping: group}
     for name, value in counts.items():
         if name and hasattr(attention, name):
             setattr(attention, name, value)
@@ -252,7 +252,7 @@ def _gate_columns(gates: Tensor, output: Any) -> Tensor:
     return gates.repeat_interleave(matrix(output).shape[1] // gates.shape[-1], -1).to(output.weight)
 
 
-def _pick_parts(family: Family, attention: Any, places: list[int], group: int, left: tuple[int, ...]) -> None:
+def _pick_parts(family: Family, attention: Any, positions: list[int], group: int, left: tuple[int, ...]) -> None:
     """Add hooks that select the remaining heads from tensors that are still computed for all heads.
 
     These tensors are the bias of the attention scores and the results of norms over all heads. Must be called before
@@ -261,7 +261,7 @@ def _pick_parts(family: Family, attention: Any, places: list[int], group: int, l
     Args:
         family: the row of the model type.
         attention: the attention module.
-        places: the positions of the remaining heads in the current layer.
+        positions: the positions of the remaining heads in the current layer.
         group: the number of heads that share a key and a value afterwards.
         left: the original numbers of the remaining heads.
     """
@@ -274,22 +274,22 @@ def _pick_parts(family: Family, attention: Any, places: list[int], group: int, l
                 attention.register_forward_hook(_whole_bias)
         attention.register_buffer("kept_heads", torch.tensor(left, device=device).long(), persistent=False)
     width, old = getattr(attention, family.width), family.sharing(attention)
-    rows = family.keep(places, len(places), width, old, group)
+    rows = family.keep(positions, len(positions), width, old, group)
     outputs = {name: rows[part] for part, name in zip(family.qkv, family.norms, strict=False) if name}
     if family.bias == "own":
-        outputs["relative_attention_bias"] = torch.tensor(places).long()
-    for name, positions in outputs.items():
-        module, positions = attention.get_submodule(name), positions.to(device)
+        outputs["relative_attention_bias"] = torch.tensor(positions).long()
+    for name, indices in outputs.items():
+        module, indices = attention.get_submodule(name), indices.to(device)
         if hasattr(module, "kept_outputs"):
-            # After an earlier removal the module still computes all rows of the original model, so the new positions
-            # are mapped through the rows that were kept then.
-            positions = module.kept_outputs[positions]
+            # After an earlier removal the module still computes all rows of the original model, so the new indices are
+            # mapped through the rows that were kept then.
+            indices = module.kept_outputs[indices]
         else:
-            module.register_forward_hook(_own_outputs)
-        module.register_buffer("kept_outputs", positions, persistent=False)
+            module.register_forward_hook(_kept_outputs)
+        module.register_buffer("kept_outputs", indices, persistent=False)
 
 
-def _own_outputs(module: Any, args: Any, states: Tensor) -> Tensor:
+def _kept_outputs(module: Any, args: Any, states: Tensor) -> Tensor:
     """Forward hook that selects the columns of the remaining heads."""
     return states.index_select(-1, module.kept_outputs)
 
@@ -320,7 +320,7 @@ def _whole_bias(attention: Any, args: Any, result: tuple[Any, ...]) -> tuple[Any
 _OWN_BIAS: dict[str, Any] = {"given": _given_bias, "passed": _passed_bias}
 
 
-class HeadlessAttention(nn.Module):
+class _HeadlessAttention(nn.Module):
     """An attention module without heads, which returns the output of its output projection for an empty input.
 
     Attention of width 0 runs in most families, but cannot be exported to ONNX. Transformers collects the attention
@@ -354,12 +354,12 @@ class HeadlessAttention(nn.Module):
 
 
 def _empty(transformer: PreTrainedModel, family: Family, attention: Any) -> None:
-    """Turn an attention module that lost all its heads into a `HeadlessAttention`, which keeps its hooks."""
-    if isinstance(attention, HeadlessAttention):
+    """Turn an attention module that lost all its heads into a `_HeadlessAttention`, which keeps its hooks."""
+    if isinstance(attention, _HeadlessAttention):
         return
     # The class of the object is changed instead of replacing the module, so that hooks, names in the state dict and
     # references to the module stay valid.
-    attention.__class__ = type(f"Headless{type(attention).__name__}", (HeadlessAttention, type(attention)), {})
+    attention.__class__ = type(f"Headless{type(attention).__name__}", (_HeadlessAttention, type(attention)), {})
     output_path = family.output.removeprefix(family.attention + ".")
     attention.parts = (output_path, family.after, family.norm) if output_path != family.output else ()
     attention.results = family.results
@@ -440,7 +440,7 @@ def shape(model: PreTrainedModel, heads: KeptHeads, folder: str | Path) -> None:
     Raises:
         EncoderError: the heads do not fit the model.
     """
-    with reading(Path(folder) / FILE, EncoderError, SAVED):
+    with reading(Path(folder) / _FILE, EncoderError, _SAVED):
         gates = torch.zeros(model.config.num_hidden_layers, model.config.num_attention_heads)
         for layer, row in enumerate(heads.kept):
             gates[layer, list(row)] = 1
@@ -461,7 +461,7 @@ def _fill(model: PreTrainedModel, file: Path) -> None:
     tensors = {name: value for name, value in model.state_dict().items() if _of_pooler(name)}
     stored = read_weights(file, EncoderError, remedy)
     tensors |= {name: value for name, value in stored.items() if not _of_pooler(name)}
-    problem = f"the weights of the model that config.json and {FILE} beside it describe"
+    problem = f"the weights of the model that config.json and {_FILE} beside it describe"
     fill(model, tensors, EncoderError, f"{file} does not hold {problem}; {remedy}")
 
 

