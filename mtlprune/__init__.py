@@ -1,8 +1,10 @@
-"""mtlprune: which attention heads does each task claim?
+"""Train one Transformer encoder on several NLP tasks and find the attention heads that each task relies on.
 
-model = mtlprune.load("runs/mtl-5")
-[sentence] = model.parse("The dog saw a cat .")
-sentences = model.parse(["The dog saw a cat .", "Ann sleeps ."])
+This file is the public Python interface. A loaded model annotates sentences:
+
+    model = mtlprune.load("runs/mtl-5")
+    [sentence] = model.parse("The dog saw a cat .")
+    sentences = model.parse(["The dog saw a cat .", "Ann sleeps ."])
 """
 
 from __future__ import annotations
@@ -24,36 +26,39 @@ if TYPE_CHECKING:
 
 __all__ = ["RunFolder", "Sentence", "load", "maps", "read_results", "read_runs", "table"]
 
-# oneDNN keeps compiled kernels with their buffers, about a megabyte each, for the shapes it met last. Rows are rounded
-# so that few shapes occur (tasks/products.py): about 950 in 50 joint steps of five tasks. Read at the first product.
+# oneDNN caches a compiled kernel with its buffers, about a megabyte each, for every matrix shape it met recently.
+# tasks/products.py rounds the number of rows so that few shapes occur, about 950 in 50 joint steps of five tasks, and
+# this capacity holds them all. oneDNN reads the variable at its first product, so it is set on import.
 os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "1024")
 
 __version__ = "0.2.0"
 
 
 def __dir__() -> list[str]:
-    """The public interface."""
+    """Return the names of the public interface."""
     return [*__all__, "__version__"]
 
 
-if not TYPE_CHECKING:  # a type checker knows what is imported above, and refuses what is not there
+# Type checkers see the imports above instead, so that they still report a misspelt name.
+if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
-        """RunFolder and Sentence, imported when asked for: ``import mtlprune`` loads neither numpy nor torch."""
+        """Import RunFolder or Sentence at first use, so that ``import mtlprune`` loads neither numpy nor torch."""
         from importlib import import_module
 
-        places = {"RunFolder": "mtlprune.runs.folder", "Sentence": "mtlprune.sentence"}
-        if name not in places:
+        modules = {"RunFolder": "mtlprune.runs.folder", "Sentence": "mtlprune.sentence"}
+        if name not in modules:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(places[name]), name)
+        return getattr(import_module(modules[name]), name)
 
 
 def load(run: str | Path | RunFolder, task: str | None = None) -> MultiTaskModel:
     """Load the best model of a run, which can parse sentences.
 
     Args:
-        run: a run folder.
-        task: the task whose best weights are loaded (the weights that are best for all tasks, if not given).
+        run: the folder of the run.
+        task: the task whose best weights are loaded. By default, the weights that are best for all tasks together are
+            loaded.
 
     Raises:
         RunError: the folder holds no run, or the run has no weights yet.
@@ -67,13 +72,14 @@ def read_runs(*runs: str | Path | RunFolder) -> DataFrame:
     """Read the scores and settings of runs, as in ``read_runs("runs/*").query("main and split == 'test'")``.
 
     Args:
-        runs: run folders, folders that `train --seeds` or a sweep made, a study or ``STUDY:PATTERN``, or patterns such
-        as
-            ``runs/*``. Folders without a run that match a pattern are left out.
+        runs: run folders, folders that `train --seeds` or a sweep made, a study (finished runs packed without weights)
+            or ``STUDY:PATTERN``, or patterns such as ``runs/*``. Folders without a run that match a pattern are left
+            out.
 
     Returns:
-        A row for each run, split, task and score: ``run``, ``split``, ``task``, ``score`` (its name), ``main`` (whether
-        it is *the* score of the task), ``value`` in percent, and a column for each setting (``train.seed``).
+        A data frame with a row for each run, split, task and score. The columns are ``run``, ``split``, ``task``,
+        ``score`` (the name of the score), ``main`` (whether the score is the main score of the task), ``value`` in
+        percent, and one column for each setting, such as ``train.seed``.
 
     Raises:
         RunError: no run is found, or a run is damaged.
@@ -91,15 +97,16 @@ def table(
     Args:
         runs: the same as for ``read_runs``.
         split: the split whose scores are shown.
-        against: the title of the column with which the others are compared (STL, if not given).
-        resamples: number of resamples of the sentences for each test (0 for no tests).
-        seed: seed of the resamples.
+        against: the title of the column with which the other columns are compared, STL (single-task learning) by
+            default.
+        resamples: the number of resamples of the sentences for each test, or 0 for no tests.
+        seed: the random seed of the resamples.
 
     Returns:
         A comparison, which notebooks show as a table. Its ``frame()`` is a data frame of all numbers.
 
     Raises:
-        RunError: no run is found, a run is not scored on the split, or runs do not belong in one table.
+        RunError: no run is found, a run has no scores on the split, or the runs do not belong in one table.
     """
     from mtlprune.reports.scores.comparisons import compare, with_tests
 
@@ -115,14 +122,14 @@ def maps(*runs: str | Path | RunFolder, palette: Literal["colourblind", "rgb"] =
 
     Args:
         runs: the same as for ``read_runs``. Runs without gates that match a pattern are left out.
-        palette: colours of the maps of seeds.
+        palette: the colours of the maps of seeds.
 
     Returns:
-        The maps by their names, which notebooks show. ``maps(...)[name].numbers`` holds the gates of a map, (L, A)
-        each.
+        The maps by name, which notebooks display. ``maps(...)[name].numbers`` holds the arrays of gates from which the
+        map is drawn, each of shape (layers, heads).
 
     Raises:
-        RunError: no run is found, a run is damaged, or a run that is named has no gates.
+        RunError: no run is found, a run is damaged, or a run given by its name has no gates.
     """
     from mtlprune.figures.maps import GateMaps, claim_maps
     from mtlprune.runs.claims import group, load_claims
@@ -152,7 +159,7 @@ def read_results(folder: str | Path) -> dict[str, ShownResult]:
 
 
 def _run_folders(runs: Iterable[str | Path | RunFolder], having: str = "") -> list[RunFolder]:
-    """Runs that are named or match a pattern; of those that match, with a file in them."""
+    """Return the folders of the runs. Where a name stands for several runs, only those with the file ``having``."""
     from mtlprune.runs.folder import RunFolder
     from mtlprune.sweeps.folder import expanded
 

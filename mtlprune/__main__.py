@@ -1,4 +1,4 @@
-"""Run mtlprune as a module: python -m mtlprune."""
+"""The entry point of ``python -m mtlprune``."""
 
 from mtlprune.cli import main
 

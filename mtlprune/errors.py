@@ -1,4 +1,7 @@
-"""One base for everything a user can mend, or has to know: a sentence and the exit code of the process."""
+"""The base class of the package's errors, system failures recognised in library errors, and text safe for a terminal.
+
+A user's mistake is reported as one sentence, with the exit code of the process. Every package uses this file.
+"""
 
 import errno
 import os
@@ -8,10 +11,10 @@ import sys
 
 
 class MtlpruneError(ValueError):
-    """A fault that is said in one sentence; the command line prints it without a traceback."""
+    """An error that one sentence explains to the user; the command line prints the sentence without a traceback."""
 
     exit_code = 2
-    """2: the user can mend it; 3: a run broke."""
+    """The exit code of the process: 2 for a mistake that the user can correct, 3 for a run that failed."""
 
 
 _OUT_OF_MEMORY = (
@@ -20,18 +23,21 @@ _OUT_OF_MEMORY = (
     "could not create a primitive",
     "error return without exception set",
 )
-"""What torch, the loader of libraries, oneDNN and Python's import say of it."""
+"""Phrases by which torch, the dynamic loader, oneDNN and Python's import report that memory ran out."""
 
 
 def refuse_launcher() -> None:
-    """Raise MtlpruneError where a launcher such as torchrun started several processes, each of which would train."""
+    """Raise MtlpruneError if a launcher such as torchrun started several processes, each of which would train."""
     if (processes := os.environ.get("WORLD_SIZE", "1")) != "1":
         advice = "mtlprune trains in one process; `mtlprune sweep --jobs` trains several runs at once"
         raise MtlpruneError(f"WORLD_SIZE: expected 1, found {processes!r}: {advice}")
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Return True if memory ran out, of the machine or of a GPU; torch says so by a RuntimeError."""
+    """Return True if an error means that the machine or a GPU ran out of memory.
+
+    Torch and other libraries report this also by a RuntimeError, so the text of the error is searched, too.
+    """
     kind = any(cls.__name__ == "OutOfMemoryError" for cls in type(error).__mro__)
     refused = system_refusal(error)
     by_number = refused is not None and refused.errno == errno.ENOMEM
@@ -40,7 +46,7 @@ def out_of_memory(error: BaseException) -> bool:
 
 
 def memory_left() -> bool:
-    """False where hardly any memory can be had."""
+    """Return False if not even 16 MiB of memory can be allocated."""
     try:
         bytearray(1 << 24)
     except MemoryError:
@@ -49,18 +55,21 @@ def memory_left() -> bool:
 
 
 def load_blas() -> None:
-    """Load OpenBLAS, of which NumPy and SciPy hold one each, where the address space is limited (ulimit -v).
+    """Load the OpenBLAS libraries of NumPy and SciPy early if the address space is limited (ulimit -v).
 
-    OpenBLAS maps a buffer for each thread when it is loaded and when it computes its first product, and it tries for
-    ever where none can be had. Therefore all are mapped before anything else takes memory. Raises MtlpruneError: the
-    limit is too low for them.
+    OpenBLAS maps a buffer for each thread when it is loaded and when it computes its first product. If no memory is
+    left for a buffer, OpenBLAS tries again for ever. Therefore this function maps all buffers before anything else
+    takes memory.
+
+    Raises:
+        MtlpruneError: the limit is too low for the buffers.
     """
-    import resource  # Windows has no such module, and main refuses it in a sentence of its own
+    import resource  # imported here because Windows, which the command line refuses with a message, lacks this module
 
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if limit == resource.RLIM_INFINITY or "scipy.linalg" in sys.modules:
         return
-    # OpenBLAS takes as many threads as it is told to, or one for each processor.
+    # OpenBLAS starts as many threads as these variables request, or one for each processor.
     settings = (os.environ.get(name, "") for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"))
     threads = next((int(value) for value in settings if value.isdigit()), os.cpu_count() or 1)
     if limit < (least := 400 + 64 * threads) << 20:
@@ -75,12 +84,16 @@ def load_blas() -> None:
 
 
 _IN_WORDS = {"can't start new thread": errno.EAGAIN, "oneshot canceled": errno.EMFILE}
-"""What Python says of a thread that the system refuses, and vl-convert of one that ended for want of file handles."""
+"""Error numbers for texts without a number: Python reports a refused thread, and vl-convert a thread that ended because
+the process has no file handles left."""
 
 
 def system_refusal(error: BaseException) -> OSError | None:
-    """The refusal of the operating system that an error or its stated cause tells of, if only in words: libraries in
-    Rust (safetensors, tokenizers, vl-convert) and torch give its number in their text."""
+    """Return the refusal of the operating system behind an error or its explicit cause, or None if there is none.
+
+    Libraries in Rust (safetensors, tokenizers, vl-convert) and torch raise errors of their own classes and give the
+    error number of the system only in the text, so the text is searched.
+    """
     if isinstance(error, OSError) and error.errno is not None:
         return error
     text = str(error)
@@ -95,17 +108,20 @@ def system_refusal(error: BaseException) -> OSError | None:
 
 
 def command(*words: object) -> str:
-    """Return a command of ours as it can be pasted into a shell."""
+    """Return an mtlprune command line, quoted so that it can be pasted into a shell."""
     return shlex.join(["mtlprune", *map(str, words)])
 
 
 def plural(number: float, noun: str) -> str:
-    """A whole number and its noun: 1 run, 2 runs."""
+    """Return a whole number with its noun, such as ``1 run`` or ``2 runs``."""
     return f"{number:,.0f} {noun}{'' if number == 1 else 's'}"
 
 
 def printable(text: str) -> str:
-    """Text with characters that steer a terminal written out: names and labels come from files of others."""
+    """Return the text with control characters escaped.
+
+    Names and labels come from files of other people, whose control characters could manipulate a terminal.
+    """
     return "".join(
         character if character.isprintable() or character == "\u00a0" else character.encode("unicode_escape").decode()
         for character in text
@@ -113,5 +129,5 @@ def printable(text: str) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """The same of a text of several lines."""
+    """Escape control characters as `printable` does, but keep the line breaks of a text."""
     return text if text.isprintable() else "\n".join(map(printable, text.split("\n")))

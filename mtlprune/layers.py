@@ -1,17 +1,17 @@
-"""The kinds of layers: what a value is, how it is checked, and written as JSON.
+"""The kinds of annotation layers. A kind defines the type of a layer's value, its checks and its JSON form.
 
-kind       a value                                                          such as
-tags       one label a word: tuple[str, ...]                                pos
-spans      flat typed spans in order of their start: tuple[Span, ...]       ner
-tree       heads and relations: Dependencies                                dep
-brackets   labelled brackets in pre-order: tuple[Span, ...]                 con
-frames     predicates in order of their index: tuple[Predicate, ...]        srl
-label      one string a sentence: str                                       sentence_type
-number     one finite number a sentence: float                              prominence
-labels     distinct strings in order, perhaps none: tuple[str, ...]         topics
+kind       value                                                                 example of a layer
+tags       one label for each word: tuple[str, ...]                              pos
+spans      typed spans that do not overlap, sorted by start: tuple[Span, ...]    ner
+tree       heads and relations: Dependencies                                     dep
+brackets   labelled brackets in pre-order: tuple[Span, ...]                      con
+frames     predicates sorted by their word index: tuple[Predicate, ...]          srl
+label      one string for each sentence: str                                     sentence_type
+number     one finite number for each sentence: float                            prominence
+labels     distinct strings in alphabetical order, or none: tuple[str, ...]      topics
 
-A kind may name another layer: ``brackets:pos`` are brackets whose score leaves out the words that the tags layer
-``pos`` calls punctuation; the score of plain ``brackets`` leaves out none.
+A kind may name another layer. The score of ``brackets:pos`` leaves out the words that the tags layer ``pos`` marks as
+punctuation. The score of plain ``brackets`` counts all words.
 """
 
 import math
@@ -24,11 +24,11 @@ from typing import Any, NamedTuple
 from mtlprune.errors import MtlpruneError, plural
 
 LAYERS = {"pos": "tags", "ner": "spans", "dep": "tree", "con": "brackets:pos", "srl": "frames"}
-"""The five layers everybody knows, in the order in which they are shown, and their kinds: the one list of them."""
+"""The five built-in layers with their kinds, in the order in which they are shown. The package has no other list."""
 
 
 class LayerError(MtlpruneError):
-    """A name or a kind that no layer can have."""
+    """The error for a name or a kind that no layer can have."""
 
 
 class Span(NamedTuple):
@@ -41,7 +41,10 @@ class Span(NamedTuple):
 
 @lru_cache(2**16)
 def _shared_span(start: int, end: int, label: str) -> Span:
-    """A span of decoded JSON. Equal spans are one object; with interned strings a corpus takes 45 % less memory."""
+    """Return a span of decoded JSON, the same object for equal spans.
+
+    Together with interned strings this saves 45 % of the memory of a corpus.
+    """
     return Span(start, end, intern(label))
 
 
@@ -56,44 +59,47 @@ class Predicate(NamedTuple):
     """A predicate at word ``index``. ``arguments`` may contain the labels V and C-V of the corpus, which no task
     predicts."""
 
-    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody asks of a predicate
+    index: int  # type: ignore[assignment]  # hides tuple.index, which is of no use for a predicate
     roleset: str | None = None
     arguments: tuple[Span, ...] = ()
     lemma: str | None = None
 
 
 class Layer(NamedTuple):
-    """A value with its kind, for layers other than the five."""
+    """A value with its kind, for a layer other than the five built-in layers."""
 
     kind: str
     value: Any
 
 
 class Kind:
-    """The interface of a kind of layer; as it stands, a layer of one label a word."""
+    """The interface of a kind of layer. The base class implements the kind ``tags``, with one label for each word."""
 
     def wrong(self, value: Any, words: int) -> Iterator[str]:
-        """Yield contradictions in a value for a sentence of so many words; after the first, nothing may be asked."""
+        """Yield a message for each fault of a value, given the number of words of the sentence.
+
+        Callers read the first message only, because a check may rely on the checks before it.
+        """
         if len(value) != words:
             yield f"expected one tag per word, found {len(value)} for {plural(words, 'word')}"
         for place, tag in enumerate(value):
             yield from _wrong_label(tag, f"word {place}")
 
     def to_json(self, value: Any) -> Any:
-        """Lists, numbers and strings."""
+        """Return the value as lists, dicts, numbers and strings."""
         return list(value)
 
     def from_json(self, tree: Any) -> Any:
-        """The reverse of to_json."""
+        """Return the value from which `to_json` made this JSON tree."""
         return tuple(map(intern, tree))
 
     def cells(self, value: Any, words: Sequence[str]) -> list[str]:
-        """One text a word, for people to read."""
+        """Return one readable text for each word, for tables in notebooks."""
         return list(value)
 
 
-class SpansKind(Kind):
-    """Flat spans; brackets share all but the check."""
+class _SpansKind(Kind):
+    """The kind ``spans``, with spans that do not overlap. The kind ``brackets`` replaces only the check."""
 
     def wrong(self, value: Any, words: int) -> Iterator[str]:
         before = None
@@ -117,8 +123,8 @@ class SpansKind(Kind):
         return ["; ".join(text for place, text in texts if place == word) for word in range(len(words))]
 
 
-class TreeKind(Kind):
-    """Heads and relations."""
+class _TreeKind(Kind):
+    """The kind ``tree``, with a head and a relation for each word."""
 
     def wrong(self, value: Any, words: int) -> Iterator[str]:
         heads, relations = value
@@ -145,8 +151,8 @@ class TreeKind(Kind):
         return [f"{relation} of {head}" for relation, head in zip(value.relations, heads, strict=True)]
 
 
-class BracketsKind(SpansKind):
-    """Nested spans."""
+class _BracketsKind(_SpansKind):
+    """The kind ``brackets``, with spans that may be nested."""
 
     def wrong(self, value: Any, words: int) -> Iterator[str]:
         for span in value:
@@ -168,8 +174,8 @@ class BracketsKind(SpansKind):
             open_spans.append(span)
 
 
-class FramesKind(Kind):
-    """Predicates with their arguments."""
+class _FramesKind(Kind):
+    """The kind ``frames``, with predicates and their arguments."""
 
     def wrong(self, value: Any, words: int) -> Iterator[str]:
         before = -1
@@ -205,7 +211,7 @@ class FramesKind(Kind):
 
 
 class LabelKind(Kind):
-    """One label a sentence, which may hold blanks."""
+    """The kind ``label``, with one label for each sentence. The label may contain spaces."""
 
     def wrong(self, value: Any, words: int) -> Iterator[str]:
         yield from _wrong_sentence_label(value)
@@ -217,12 +223,15 @@ class LabelKind(Kind):
         return tree
 
     def text(self, value: Any) -> str:
-        """The value as one cell of a table or as a comment; `read` is the reverse."""
+        """Return the value as text for a table cell or a comment. `read` is the inverse."""
         return str(value)
 
     def read(self, text: str) -> Any:
-        """The value that a text means; None for an empty one and for ``_``, which mean unknown. Raises ValueError,
-        which says what was expected."""
+        """Return the value that a text denotes, or None if the text is empty or ``_``, which mean *unknown*.
+
+        Raises:
+            ValueError: the text denotes no value of this kind. The message says what was expected.
+        """
         if text in ("", "_"):
             return None
         if contradictions := list(_wrong_sentence_label(text)):
@@ -230,12 +239,12 @@ class LabelKind(Kind):
         return text
 
     def cells(self, value: Any, words: Sequence[str]) -> list[str]:
-        """The value stands in the row of the first word, because it belongs to no word."""
+        """Return the value for the first word and empty texts for the other words, since it belongs to no word."""
         return [self.text(value), *[""] * (len(words) - 1)]
 
 
-class NumberKind(LabelKind):
-    """One number a sentence, such as a rating or a similarity."""
+class _NumberKind(LabelKind):
+    """The kind ``number``, with one number for each sentence, such as a rating or a similarity."""
 
     def wrong(self, value: Any, words: int) -> Iterator[str]:
         if not isinstance(value, float) or not math.isfinite(value):
@@ -259,8 +268,8 @@ class NumberKind(LabelKind):
         return number
 
 
-class LabelsKind(LabelKind):
-    """Several labels a sentence, or none; ``|`` stands between them in text."""
+class _LabelsKind(LabelKind):
+    """The kind ``labels``, with any number of labels for each sentence. In text, ``|`` separates the labels."""
 
     def wrong(self, value: Any, words: int) -> Iterator[str]:
         for label in value:
@@ -280,35 +289,37 @@ class LabelsKind(LabelKind):
         return "|".join(value)
 
     def read(self, text: str) -> Any:
-        """An empty text is the empty set."""
+        """Return the labels that a text denotes: none if the text is empty, and None if it is ``_``."""
         if text == "_":
             return None
         labels = (LabelKind.read(self, part.strip()) for part in text.split("|"))
         return tuple(sorted({label for label in labels if label is not None}))
 
 
-OF_SENTENCES: dict[str, LabelKind] = {"label": LabelKind(), "number": NumberKind(), "labels": LabelsKind()}
-"""The kinds whose value belongs to the whole sentence. The decoder of each of them has the name of the kind."""
+OF_SENTENCES: dict[str, LabelKind] = {"label": LabelKind(), "number": _NumberKind(), "labels": _LabelsKind()}
+"""The kinds whose value belongs to the whole sentence. The decoder of such a kind has the name of the kind."""
 KINDS: dict[str, Kind] = {
     "tags": Kind(),
-    "spans": SpansKind(),
-    "tree": TreeKind(),
-    "brackets": BracketsKind(),
-    "frames": FramesKind(),
+    "spans": _SpansKind(),
+    "tree": _TreeKind(),
+    "brackets": _BracketsKind(),
+    "frames": _FramesKind(),
     **OF_SENTENCES,
 }
 _RESERVED = ("id", "words", "split", "joint", "shared", *KINDS)
-"""Names that mean something else beside those of layers, in sentences, runs and gates."""
+"""Names that no layer can have, because they have another meaning in sentences, runs or gates."""
 
 
 def kind_of(name_or_kind: str, decoders: Mapping[str, Mapping[str, Any]] | None = None) -> str:
-    """The kind, without the layer that it may name, of one of the five layers, of a kind as declared, or of a task.
+    """Return the kind of a layer, without the layer that the kind may name.
 
     Args:
-        decoders: a run's settings of its decoders as plain data; those of layers other than the five say the ``kind``.
+        name_or_kind: one of the five built-in layers, a declared kind such as ``brackets:pos``, or a task of a run.
+        decoders: the settings of a run's decoders as plain data. For a layer other than the five built-in layers they
+            contain its ``kind``.
 
     Raises:
-        LayerError: it is none of these.
+        LayerError: ``name_or_kind`` is neither a layer, nor a kind, nor a task in ``decoders``.
     """
     name_or_kind = (decoders or {}).get(name_or_kind, {}).get("kind", name_or_kind)
     kind = LAYERS.get(name_or_kind, name_or_kind).partition(":")[0]
@@ -321,13 +332,13 @@ def kind_of(name_or_kind: str, decoders: Mapping[str, Mapping[str, Any]] | None 
 
 
 def decoder_of(kind: str) -> str:
-    """The decoder that a layer of this kind gets where nobody names another: that of the known layer of the kind."""
+    """Return the default decoder of a kind, which is the decoder of the built-in layer of this kind if there is one."""
     base = kind_of(kind)
     return next((name for name in LAYERS if kind_of(name) == base), base)
 
 
 def tags_named(kind: str) -> str | None:
-    """The tags layer that a kind names: pos of ``brackets:pos``."""
+    """Return the tags layer that a kind names, such as ``pos`` for ``brackets:pos``, or None."""
     return kind.partition(":")[2] or None
 
 
@@ -351,12 +362,12 @@ def check_layer(name: str, kind: object) -> None:
 
 
 def in_order(names: Iterable[str]) -> list[str]:
-    """Layers or tasks as they are shown: the five in their order, then others by their names."""
+    """Sort layers or tasks for display: the five built-in layers in their order, then others by name."""
     return sorted(set(names), key=layer_order)
 
 
 def layer_order(name: str) -> tuple[int, str]:
-    """The key that sorts layers into the order in which they are shown."""
+    """Return the sort key of a layer for the order in which layers are shown."""
     return (list(LAYERS).index(name) if name in LAYERS else len(LAYERS)), name
 
 
@@ -388,8 +399,8 @@ def _wrong_span(span: Span, words: int) -> Iterator[str]:
 
 
 def find_cycle(heads: Sequence[int]) -> list[int]:
-    """The words (from 1) of one cycle in ``heads``, or an empty list where every word leads to the root."""
-    state = [0] * (len(heads) + 1)  # 0 not seen, 1 on the present path, 2 known to reach the root
+    """Return the words (from 1) of one cycle in ``heads``, or an empty list if every word leads to the root."""
+    state = [0] * (len(heads) + 1)  # 0: not visited, 1: on the current path, 2: known to reach the root
     state[0] = 2
     for start in range(1, len(heads) + 1):
         path = []

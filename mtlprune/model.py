@@ -1,4 +1,7 @@
-"""One encoder, several decoders: losses for a batch, and sentences out."""
+"""The model with a shared encoder and a decoder for each task, which computes training losses and annotates sentences.
+
+Training, evaluation, prediction and the analyses of trained runs use it.
+"""
 
 import itertools
 import logging
@@ -37,31 +40,35 @@ from mtlprune.tasks.con import LONGEST
 log = logging.getLogger(__name__)
 
 OVERLAPPING = {"cuda"}
-"""Types of device that work on while the host does."""
+"""Device types that compute asynchronously, so that the host can decode one batch while the device encodes the next."""
 EVALUATION_SENTENCES = 128
 _EVALUATION_PIECES = 8192
 _FILLED = 0.8
-"""Share of an evaluation batch that is no padding, at least."""
+"""The smallest share of an evaluation batch in fp32 that is not padding."""
 
 
 Decode = Callable[[str, Encoded, "list[int] | None", "dict[str, Tensor]"], Tensor]
-"""A task's name, a batch, the sentences that have its layer (None: all) and their targets → its loss."""
+"""A function that computes the loss of a task from the task's name, the encoded batch, the rows of the sentences that
+have the task's layer (None: all sentences), and their targets."""
 
 
 @dataclass
 class Batch:
-    """One batch on a device: the encoder's input, and for each task its targets and the sentences that have them."""
+    """One batch on a device: the input of the encoder, and for each task the rows that have its layer with targets."""
 
     pieces: EncoderBatch
-    targets: dict[str, tuple[list[int] | None, dict[str, Tensor]]]  # None: every sentence has the layer
+    targets: dict[str, tuple[list[int] | None, dict[str, Tensor]]]  # rows of None: every sentence has the layer
     sentences: int
     words: int
 
 
 class _EarlyGradient(torch.autograd.Function):
-    """A decoder's loss whose gradient is computed at once, so that the decoder's activations are freed before the next
-    decoder runs. Peak memory then holds the activations of the largest decoder instead of those of all decoders. The
-    numbers are the same up to the order in which the encoding's gradients are added."""
+    """A decoder's loss whose gradient is already computed in the forward pass.
+
+    The decoder's activations are freed before the next decoder runs, so the peak memory contains the activations of
+    the largest decoder instead of those of all decoders. The results are the same, up to the order in which the
+    gradients with respect to the encoding are added.
+    """
 
     @staticmethod
     def forward(ctx, loss_of: Callable[[Encoded], Tensor], encoded: Encoded, *inputs: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
@@ -71,7 +78,7 @@ class _EarlyGradient(torch.autograd.Function):
             words, cls, sep = leaves
             loss = loss_of(replace(encoded, words=words, cls=cls, sep=sep))
             moving = [tensor for tensor in (*leaves, *parameters) if tensor.requires_grad]
-            # A backward pass never runs under autocast; here it begins inside of the forward pass.
+            # This backward pass runs inside the forward pass, so autocast is switched off, as in any backward pass.
             with torch.autocast(loss.device.type, enabled=False):
                 gradients = iter(torch.autograd.grad(loss, moving, allow_unused=True))
         ctx.gradients = [next(gradients) if t.requires_grad else None for t in (*leaves, *parameters)]
@@ -81,7 +88,7 @@ class _EarlyGradient(torch.autograd.Function):
     @once_differentiable  # type: ignore[misc]
     def backward(ctx, factor: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[no-untyped-def, override]
         present = [gradient for gradient in ctx.gradients if gradient is not None]
-        scaled = iter(torch._foreach_mul(present, factor))  # one launch on a GPU
+        scaled = iter(torch._foreach_mul(present, factor))  # one kernel launch on a GPU for all tensors
         return None, None, *(None if gradient is None else next(scaled) for gradient in ctx.gradients)
 
 
@@ -89,9 +96,10 @@ class MultiTaskModel(nn.Module):
     """A shared encoder and one decoder for each task.
 
     Args:
-        encoder: gives word vectors.
-        tasks: name → decoder.
-        gates: the gates of all tasks ("shared"), or gates by task (none, if not given).
+        encoder: the encoder, which computes the word vectors.
+        tasks: the decoders as {task: decoder}.
+        gates: the gates that all tasks share, as {"shared": gates}, or the gates of each task, as {task: gates}. By
+            default, the model has no gates.
     """
 
     def __init__(self, encoder: Encoder, tasks: dict[str, Task], gates: dict[str, Gates] | None = None) -> None:
@@ -99,14 +107,14 @@ class MultiTaskModel(nn.Module):
         self.encoder = encoder
         self.tasks = nn.ModuleDict(tasks)
         self.gates = nn.ModuleDict(gates or {})
-        self.treated: dict[str, Any] = {}  # as treatment.json has it
+        self.treated: dict[str, Any] = {}  # the content of treatment.json
         vars(encoder.transformer).pop("save_pretrained", None)
         if gates:
             vars(encoder.transformer)["save_pretrained"] = _refuse_to_save
 
     def __repr__(self) -> str:
-        places = self.encoder.head_hooks
-        size = f"{places.layers} layers of {places.heads} heads"
+        hooks = self.encoder.head_hooks
+        size = f"{hooks.layers} layers of {hooks.heads} heads"
         family = cast(PreTrainedModel, self.encoder.transformer).config.model_type
         return f"MultiTaskModel({', '.join(self.tasks)}; {family}, {size})"
 
@@ -114,11 +122,13 @@ class MultiTaskModel(nn.Module):
     def build(
         cls, config: Config, vocabularies: dict[str, dict[str, list[str]]], source: str | None = None
     ) -> "MultiTaskModel":
-        """A new model for a configuration.
+        """Build an untrained model for a configuration.
 
         Args:
-            vocabularies: task → its label lists.
-            source: a folder with encoder configuration and tokenizer; given, weights stay random (they will be loaded).
+            config: the configuration of the run.
+            vocabularies: the lists of labels of each task.
+            source: a folder with the encoder's configuration and tokenizer. If it is given, the encoder's weights stay
+                random, because the caller loads them afterwards.
         """
         part = config.encoder
         encoder = Encoder.load(
@@ -157,10 +167,17 @@ class MultiTaskModel(nn.Module):
 
     @classmethod
     def load(cls, path: Any, *, task: str | None = None, device: str = "cpu") -> "MultiTaskModel":
-        """The best model of a finished (or at least once evaluated) run; with ``task``, that task's own best.
+        """Load the best model of a run that is finished or has been evaluated at least once.
+
+        Args:
+            path: the folder of the run.
+            task: the task whose best weights are loaded. By default, the weights that are best for all tasks together
+                are loaded.
+            device: the device of the model.
 
         Raises:
-            RunError: no run, nothing kept yet, or files that are not those that the run wrote.
+            RunError: the folder holds no run, the run has saved no weights yet, or a file differs from the one that the
+                run wrote.
         """
         run = RunFolder.with_weights(path)
         config = run.config
@@ -188,11 +205,14 @@ class MultiTaskModel(nn.Module):
             encoder.clones = Clones(transformer, encoder.head_hooks, heads, config.tasks, rank)
         fill(model, tensors, RunError, f"{weights} does not hold the weights of this run; {repair}")
         if model.gates:
-            model.check_gates(run, key)
+            model._check_gates(run, key)
         return model.to(device).eval()
 
-    def check_gates(self, run: RunFolder, key: str) -> None:
-        """Raise RunError where the gates that tables and claims read of a run are not those of its weights."""
+    def _check_gates(self, run: RunFolder, key: str) -> None:
+        """Raise RunError if the gates recorded in the run folder differ from the gates in the model's weights.
+
+        Tables and claims read the recorded gates.
+        """
         for name, stored in run.gates(key).items():
             gates = cast(Gates, self.gates[name]).evaluated().detach().cpu().numpy()
             if gates.shape != stored.shape or not np.allclose(gates, stored, rtol=1e-4, atol=1e-5):
@@ -203,7 +223,11 @@ class MultiTaskModel(nn.Module):
         return next(self.parameters()).device
 
     def fold_clones(self, task: str) -> None:
-        """Become the model of one task: the encoder with its clones, where there are some, and its decoder."""
+        """Turn a model with cloned heads into the model of one task, in place.
+
+        The clones of this task are folded into the encoder, and only its decoder stays. A model without clones does not
+        change.
+        """
         if self.encoder.clones is not None:
             self.encoder.clones.fold(task)
             self.encoder.clones = None
@@ -212,12 +236,17 @@ class MultiTaskModel(nn.Module):
     # -- training ----------------------------------------------------------------------------------------------------
 
     def sizes(self) -> dict[str, int]:
-        """Encoder and each task → number of parameters."""
+        """Return the number of parameters of the encoder and of each task's decoder, by name."""
         parts: dict[str, nn.Module] = {"encoder": self.encoder, **dict(self.tasks.items())}
         return {name: sum(p.numel() for p in part.parameters()) for name, part in parts.items()}
 
     def collate(self, pieces: Sequence[Pieces], targets: Mapping[str, Sequence[Target | None]]) -> Batch:
-        """Join tokenised sentences and, for each task named, their targets (None where the layer is unknown)."""
+        """Join tokenised sentences, and the targets of each given task, into one batch on the model's device.
+
+        Args:
+            pieces: the tokenised sentences.
+            targets: for each task a target for each sentence, or None where the sentence's layer is unknown.
+        """
         batch = self.encoder.collate(pieces)
         joined: dict[str, tuple[list[int] | None, dict[str, Tensor]]] = {}
         for name, rows in targets.items():
@@ -235,10 +264,11 @@ class MultiTaskModel(nn.Module):
         return Batch(there_too, joined, len(pieces), sum(batch.sizes))
 
     def losses(self, batch: Batch, decode: Decode | None = None) -> dict[str, Tensor]:
-        """One encoding, the loss of every task that has targets in the batch.
+        """Encode a batch and return the loss of every task that has targets in it.
 
         Args:
-            decode: computes a task's loss; `decoder_loss`, if not given.
+            batch: the batch.
+            decode: the function that computes the loss of a task, by default `decoder_loss`.
         """
         losses = {}
         for encoded, names in self.encodings(batch.pieces, list(batch.targets)):
@@ -249,7 +279,14 @@ class MultiTaskModel(nn.Module):
     def decoder_loss(
         self, name: str, encoded: Encoded, annotated_rows: list[int] | None, target: dict[str, Tensor]
     ) -> Tensor:
-        """The loss of one task, as its decoder has it."""
+        """Return the loss that a task's decoder computes for an encoded batch.
+
+        Args:
+            name: the task.
+            encoded: the encoded batch.
+            annotated_rows: the rows of the sentences that have the task's layer, or None if all sentences have it.
+            target: the targets of these sentences.
+        """
         task: Any = self.tasks[name]
 
         def loss_of(encoded: Encoded) -> Tensor:
@@ -257,14 +294,18 @@ class MultiTaskModel(nn.Module):
             return loss
 
         inputs = encoded.words, encoded.cls, encoded.sep, *task.parameters()
-        # With one task the decoder's activations are the last to be made and the first to be freed anyway.
+        # With a single task an early gradient would save no memory: the activations of its decoder are the last that
+        # the forward pass makes and the first that the backward pass frees.
         if len(self.tasks) == 1 or not torch.is_grad_enabled() or not any(tensor.requires_grad for tensor in inputs):
             return loss_of(encoded)
         result: Tensor = _EarlyGradient.apply(loss_of, encoded, *inputs)  # type: ignore[no-untyped-call]
         return result
 
     def encodings(self, pieces: EncoderBatch, names: list[str]) -> Iterator[tuple[Encoded, list[str]]]:
-        """Encode a batch once for all tasks named, or once for each where each has its own gates."""
+        """Yield encodings of a batch, each with the tasks that read it.
+
+        All tasks share one encoding, unless the tasks have separate gates or cloned heads, so that encodings differ.
+        """
         if self.encoder.clones is not None:
             gates = self.gates[SHARED]() if self.gates else None
             for name, encoded in zip(names, self.encoder.encode_for_tasks(pieces, names, gates), strict=True):
@@ -283,13 +324,16 @@ class MultiTaskModel(nn.Module):
     def annotate(
         self, sentences: Sequence[Sentence], precision: torch.dtype = torch.float32, longest_con: int | None = None
     ) -> Iterator[Sentence]:
-        """Annotate sentences, and return them with only the predicted layers, in the same order.
+        """Annotate sentences and return them in the same order, with only the predicted layers.
 
-        A GPU encodes a batch while a thread of the host decodes the one before. On a CPU both would share the cores.
+        A GPU encodes a batch while a thread of the host decodes the previous batch. On a CPU, encoding and decoding
+        would compete for the cores, so they alternate.
 
         Args:
-            longest_con: largest number of words of a sentence that gets constituents, whose time grows with the third
-            power.
+            sentences: the sentences, of which only the words are used.
+            precision: the dtype of the forward pass, float32 or bfloat16 (by autocast).
+            longest_con: the largest number of words of a sentence that gets constituents, because the time of
+                constituency parsing grows with the third power of the length. None for no limit.
         """
         self.eval()
         pieces = self.encoder.tokenize_sentences(sentences)
@@ -297,7 +341,7 @@ class MultiTaskModel(nn.Module):
         annotated: dict[int, Sentence] = {}
 
         def decode(rows: Sequence[int], encodings: Mapping[str, Encoded]) -> None:
-            # Both modes are local to the thread, and decoding may run in threads of its own.
+            # Both modes are local to a thread, and this function may run in another thread than the caller.
             with torch.no_grad(), autocast(self.device, precision):
                 values = {name: self._decode(name, encoded, longest_con) for name, encoded in encodings.items()}
             for place, row in enumerate(rows):
@@ -323,7 +367,7 @@ class MultiTaskModel(nn.Module):
         return (annotated[row] for row in range(len(sentences)))
 
     def _decode(self, name: str, encoded: Encoded, longest: int | None) -> list[Any]:
-        """A task's layer of each sentence; None where the sentence is too long for a decoder of cubic time."""
+        """Return a task's prediction for each sentence, or None for a sentence too long for a cubic-time decoder."""
         task: Any = self.tasks[name]
         fits = [place for place, size in enumerate(encoded.sizes) if longest is None or size <= longest]
         if not task.cubic or len(fits) == len(encoded.sizes):
@@ -339,8 +383,9 @@ class MultiTaskModel(nn.Module):
         e")``, and ``parse(["A b c", "D e"])``. A list of strings without spaces holds the words of one sentence.
 
         Args:
-            longest_con: largest number of words of a sentence that gets constituents (None for no limit). For longer
-                sentences a warning is logged.
+            texts: the sentences, or lists of sentences.
+            longest_con: the largest number of words of a sentence that gets constituents, or None for no limit. A
+                warning is logged for every longer sentence.
         """
         lists = [[text] if isinstance(text, str) or not _are_texts(text) else text for text in texts]
         words = [words_of(text) if isinstance(text, str) else tuple(text) for text in itertools.chain(*lists)]
@@ -354,12 +399,12 @@ class MultiTaskModel(nn.Module):
 
 
 def _are_texts(strings: Sequence[str]) -> bool:
-    """True of a list of texts or of lists of words, as users of Hugging Face give it; words hold no blanks."""
+    """Return True if a list holds texts or lists of words, and False if it holds words, which contain no blanks."""
     return any(not isinstance(text, str) or set(text) & set(BLANKS) for text in strings)
 
 
 def _refuse_to_save(*args: Any, **options: Any) -> None:
-    """Stands for ``save_pretrained`` of a transformer whose gates are not in its weights."""
+    """Replace ``save_pretrained`` of a transformer with gates, whose saved weights would lack the gates."""
     raise EncoderError(
         "this transformer has gates, which would be lost when it is saved; `mtlprune export RUN --out DIR` folds the "
         "gates into the weights"
@@ -367,14 +412,14 @@ def _refuse_to_save(*args: Any, **options: Any) -> None:
 
 
 def make_gates(config: Config, encoder: Encoder) -> dict[str, Gates]:
-    """The gate sets a configuration asks for, each with its own seed."""
+    """Return the gate sets of a configuration by name ("shared", or the tasks), each drawn with a different seed."""
     settings = config.pruning
     if settings.method == "none":
         return {}
     names = config.tasks if settings.sets == "per_task" else (SHARED,)
     size = encoder.head_hooks.layers, encoder.head_hooks.heads
-    # The tasks are part of the seed, because gates of different tasks must not begin alike: equal starts would make
-    # equal claims likely.
+    # The tasks are part of the seed, so that gates of different tasks start from different values. With equal initial
+    # values, different tasks would be likely to claim the same heads.
     salt = zlib.crc32(",".join(config.tasks).encode())
     seeds = np.random.SeedSequence([config.train.seed, salt, 3]).generate_state(len(names)).tolist()
     gates: dict[str, Gates] = {}
@@ -388,19 +433,25 @@ def make_gates(config: Config, encoder: Encoder) -> dict[str, Gates]:
 
 
 def evaluation_batches(lengths: Sequence[int], precision: torch.dtype | None = None) -> Iterator[list[int]]:
-    """Rows of similar length, within the evaluation budget, longest first; with little padding in fp32."""
-    # Half of the slots of a hundred sentences would be padding. In bf16 a prediction can depend on the shape of its
-    # batch by rounding, so batches stay as they were when the committed results were made.
+    """Yield batches of evaluation as rows of sentences of similar length, longest first.
+
+    Args:
+        lengths: the number of sub-words of each sentence.
+        precision: the dtype of the forward pass. In float32, batches contain little padding.
+    """
+    # Without a limit, half of the slots of a hundred sentences would be padding. The limit applies to fp32 only: in
+    # bf16 rounding makes predictions depend slightly on the shape of the batch, and the committed results were computed
+    # with batches of this composition.
     filled = _FILLED if precision == torch.float32 else 0.0
     return by_length(lengths, lambda longest: min(EVALUATION_SENTENCES, _EVALUATION_PIECES // max(1, longest)), filled)
 
 
 @contextmanager
 def autocast(device: torch.device, precision: torch.dtype) -> Iterator[None]:
-    """bf16 autocast, or nothing for fp32.
+    """Enter bf16 autocast on a device, or do nothing for fp32.
 
-    With gradients in bf16 on the CPU attention takes PyTorch's plain kernel, which dropout in attention takes anyway:
-    the backward pass of the fused one takes several times as long (torch 2.13).
+    With gradients in bf16 on the CPU, attention uses PyTorch's unfused kernel, because the backward pass of the fused
+    kernel takes several times as long (torch 2.13). Attention with dropout uses the unfused kernel anyway.
     """
     plain = device.type == "cpu" and precision == torch.bfloat16 and torch.is_grad_enabled()
     kernel = sdpa_kernel(SDPBackend.MATH) if plain else nullcontext()

@@ -1,7 +1,7 @@
-"""Sentence: the only currency. Words and layers, for gold and predictions alike.
+"""The class Sentence, which holds the words of a sentence and its annotation layers, both gold and predicted.
 
-A layer that is ``None`` is *unknown*; an empty layer means *nothing there*. Word indices count from 0; spans are
-half-open, ``[start, end)``. This file imports nothing of ours but the kinds of layers.
+All packages exchange annotations as sentences. A layer that is ``None`` is *unknown*, and an empty layer means that
+the sentence has no such item. Word indices start at 0, and spans are half-open, ``[start, end)``.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,11 +16,11 @@ from mtlprune.layers import Predicate as Predicate
 from mtlprune.layers import Span as Span
 
 NOT_ARGUMENTS = frozenset({"V", "C-V"})
-"""Labels that mark the predicate itself; no task predicts them and no score counts them."""
+"""Argument labels that mark the predicate itself. No task predicts them, and no score counts them."""
 
 
 class SentenceError(MtlpruneError):
-    """A sentence contradicts itself; the message names the sentence, the layer and what is wrong."""
+    """The error for a sentence with invalid or contradictory content, named in the message with its layer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,18 +28,18 @@ class Sentence:
     """The words of a sentence with layers of annotation.
 
     Args:
-        id: unique within a corpus.
-        words: at least one, none empty, none with a tab or a line break.
-        pos: one tag a word.
-        ner: flat typed spans, in order of their start.
-        dep: heads and relations, a tree.
-        con: labelled brackets in pre-order (outermost first; of a unary chain the upper label first), without the TOP
-            node and without part-of-speech tags.
-        srl: predicates in order of their index, each index once.
-        further: other layers that are known, by name; :meth:`with_layers` keeps them in order.
-        split: of a pair of texts, how many words the first text has; None of one text.
-        source: the lines of CoNLL-U that it was read from, whose other columns and comments are written again; no part
-            of what is compared.
+        id: an identifier, unique within a corpus.
+        words: at least one word. No word is empty or contains a tab or a line break.
+        pos: one part-of-speech tag for each word.
+        ner: named entities, as typed spans that do not overlap, sorted by start.
+        dep: a dependency tree, as the head and the relation of each word.
+        con: constituents, as labelled brackets in pre-order (outermost first; in a unary chain the upper label first),
+            without the TOP node and without part-of-speech tags.
+        srl: semantic roles, as predicates sorted by their word index, each index once.
+        further: other known layers with their names, sorted by name. :meth:`with_layers` keeps this order.
+        split: the number of words of the first text if the sentence is a pair of texts, otherwise None.
+        source: the lines of CoNLL-U from which the sentence was read. Their other columns and comments are written
+            back unchanged. Comparisons of sentences ignore this field.
     """
 
     id: str
@@ -62,7 +62,7 @@ class Sentence:
         return f"Sentence({', '.join([repr(self.id), repr(short), *self.layers()])})"
 
     def _repr_html_(self) -> str:
-        """A table for notebooks: a row a word, a column for each layer that is known."""
+        """Return an HTML table for notebooks, with a row for each word and a column for each known layer."""
         kinds = self.kinds()
         columns = [KINDS[kind_of(kind)].cells(self.get(name), self.words) for name, kind in kinds.items()]
         rows = [("", *kinds), *zip(self.words, *columns, strict=True)]
@@ -70,32 +70,34 @@ class Sentence:
         return f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
 
     def get(self, name: str) -> Any:
-        """The layer of this name, or None if it is unknown."""
+        """Return the value of the layer with this name, or None if the layer is unknown."""
         if name in LAYERS:
             return getattr(self, name)
         return next((layer.value for key, layer in self.further if key == name), None)
 
     def kind(self, name: str) -> str | None:
-        """The kind of the layer of any name; None where it is unknown."""
+        """Return the kind of the layer with this name, or None if the layer is unknown."""
         return self.kinds().get(name)
 
     def kinds(self) -> dict[str, str]:
-        """The names and kinds of the known layers, first the five in their order, then others by name."""
+        """Return {name: kind} of the known layers: the five built-in layers in their order, then others by name."""
         five = {name: kind for name, kind in LAYERS.items() if getattr(self, name) is not None}
         return five | {name: layer.kind for name, layer in self.further}
 
     def layers(self) -> tuple[str, ...]:
-        """The names of the layers that are known."""
+        """Return the names of the known layers, in the order of :meth:`kinds`."""
         return tuple(self.kinds())
 
     def bare(self) -> "Sentence":
-        """A copy of the sentence without any layer."""
+        """Return a copy of the sentence without any layer."""
         return Sentence(self.id, self.words, split=self.split, source=self.source)
 
     def with_layers(self, **layers: Any) -> "Sentence":
-        """A copy with some layers replaced: by values, or (layers other than the five) by a ``Layer(kind, value)``.
+        """Return a copy with some layers replaced.
 
-        None, as a layer or as its value, makes it unknown.
+        Args:
+            layers: a value for each of the five built-in layers that is replaced, and a ``Layer(kind, value)`` for any
+                other layer. None, as the layer or as its value, makes the layer unknown.
         """
         values = {name: layer.value if isinstance(layer, Layer) else layer for name, layer in layers.items()}
         five = {name: value for name, value in values.items() if name in LAYERS}
@@ -108,7 +110,7 @@ class Sentence:
         return replace(self, **five, further=tuple(present_layers))
 
     def validate(self) -> "Sentence":
-        """Return the sentence, or raise SentenceError with a message that describes the mistake."""
+        """Return the sentence itself, or raise SentenceError if its words or layers are invalid."""
         _check_words(self)
         names = [name for name, _ in self.further]
         if names != sorted(set(names)):
@@ -146,7 +148,7 @@ def _check_words(sentence: Sentence) -> None:
 
 
 def check_unique(sentences: Iterable[Sentence]) -> Iterator[Sentence]:
-    """Pass sentences through, raising SentenceError at the second one with the same id."""
+    """Yield the sentences unchanged, and raise SentenceError at the second sentence with the same id."""
     seen_ids: set[str] = set()
     for sentence in sentences:
         if sentence.id in seen_ids:
@@ -156,10 +158,12 @@ def check_unique(sentences: Iterable[Sentence]) -> Iterator[Sentence]:
 
 
 def declared(sentences: Iterable[Sentence]) -> dict[str, str]:
-    """The layers of a corpus and their kinds: the five, known or not, then others by name.
+    """Return the layers of a corpus as {name: kind}.
+
+    The five built-in layers come first, even if no sentence has them, then all others by name.
 
     Raises:
-        SentenceError: a layer is of two kinds.
+        SentenceError: a layer has different kinds in two sentences.
     """
     kinds: dict[str, str] = {}
     for sentence in sentences:

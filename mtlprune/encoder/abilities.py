@@ -1,4 +1,4 @@
-"""The abilities of the encoders of each family: one table, for ``mtlprune encoders`` and docs/reference/encoder.md."""
+"""The features of each encoder family, as a table for ``mtlprune encoders`` and docs/reference/encoder.md."""
 
 from typing import NamedTuple
 
@@ -8,37 +8,37 @@ from mtlprune.encoder.families import ENCODER_DECODERS, FAMILIES
 from mtlprune.encoder.post_norm import POST_NORM
 
 _OTHER_HEADS = {"modernbert"}
-"""Types whose token classification in transformers is more than a linear layer."""
+"""Model types whose token classification model in transformers has more than a linear layer on the encoder."""
 
 
 class Abilities(NamedTuple):
-    """A line of the table; each entry is yes, no, or yes with a condition."""
+    """A row of the table. Each entry is "yes", "no", or a condition under which the feature works."""
 
     family: str
     attention: str
-    """The words that a word sees (encoder.attention)."""
+    """The words that a word attends to (setting ``encoder.attention``)."""
     gates: str
-    """Gates and every kind of ablation: wherever the place of heads is known."""
+    """Whether gates and every kind of ablation work, which need only the position of the heads."""
     removal: str
-    """mtlprune export --remove: what is gated with 0 goes, and the output stays."""
+    """Whether ``mtlprune export --remove`` removes heads with gate 0 from the weights without changing the output."""
     reload: str
-    """load_pruned of what removal wrote."""
+    """Whether `load_pruned` loads an encoder from which heads were removed."""
     observation: str
-    """Attention, and outputs of heads that add up to that of their layer."""
+    """Whether attention weights can be read, and head outputs that add up to the output of their layer."""
     probes: str
-    """mtlprune analyze probes: which arcs attention can show."""
+    """Whether ``mtlprune analyze probes`` works. A causal encoder shows only arcs to words on the left."""
     clones: str
-    """treatment.clone and the other treatments of single heads."""
+    """Whether ``treatment.clone`` and the other treatments of single heads work."""
     decomposition: str
-    """mtlprune analyze dissection, and bounds of smoothing: exact for post-LN layers only."""
+    """Whether ``mtlprune analyze dissection`` and the bounds of smoothing work, exact for post-LN layers only."""
     export: str
-    """mtlprune export; with a head: --head too."""
+    """Whether ``mtlprune export`` works. "with a head" means that its option ``--head`` works too."""
     onnx: str
-    """torch.onnx.export of the encoder, heads removed or not."""
+    """Whether ``torch.onnx.export`` works for the encoder, with or without removed heads."""
 
 
 def abilities(kind: str) -> Abilities:
-    """The line of a model type that is in FAMILIES."""
+    """Return the row of a model type in ``FAMILIES``."""
     family = FAMILIES[kind]
     shares_layers, causal = "layer_groups" in family.attention, family.pretrained == "causal"
     layers_are_plain = not (shares_layers or family.positions or any(family.norms))
@@ -60,5 +60,5 @@ def abilities(kind: str) -> Abilities:
 
 
 def table() -> list[Abilities]:
-    """All families, by name."""
+    """Return the rows of all families, sorted by name."""
     return [abilities(kind) for kind in sorted(FAMILIES)]

@@ -1,18 +1,21 @@
 """Syntactic attention: which heads attend along dependency arcs (Chen et al. 2024, after Clark et al. 2019).
 
-    counts = uas_of(encoder, sentences)           # any encoder, as it is, between two steps of training too
-    counts.best().value, counts.mean_best(counts.listed()).value      # UAS_single, UAS_best in percent
+    counts = uas_of(encoder, sentences)           # any encoder, also between two steps of its training
+    counts.best().value, counts.mean_best(counts.frequent_relations()).value      # UAS_single, UAS_best in percent
 
-A head's guess for word i is the word that i attends to most (``dep->head``), or the word that attends to i most
-(``head<-dep``). Attention between words: mean over the sub-words that attend, sum over those attended to; the diagonal
-and the special tokens cannot be guessed, nothing is renormalised, of equal weights the first word counts.
+The unlabelled attachment score (UAS) of a head is the percentage of words whose syntactic head the attention head
+guesses. Its guess for word i is the word to which i attends most (``dep->head``), or the word that attends most to i
+(``head<-dep``). Attention between words is the mean over the attending sub-words of the sum over the attended
+sub-words. A word itself and special tokens are never guessed. The remaining weights are not renormalised, and of equal
+weights the first word wins.
 
-Letters for shapes: B sentences, T words of the longest, n heads a layer has, H heads of all layers that are there,
-K relations, U = B · T; of counts D directions, L layers, A heads a layer before any was removed, O offsets.
+Every head is chosen in two ways. The published way chooses and scores on all tokens, which overestimates the best of
+2 · L · A predictors. The held-out way chooses on one half of the sentences and scores on the other half, for both
+assignments of the halves. Therefore the first axis of most counts has size 2, one entry for each half. All scores are
+percentages.
 
-Of counts every choice of a head is made twice: on all tokens, as published (the same tokens choose and score, which
-flatters the best of 2 · L · A predictors), and on one half of the sentences to be scored on the other, both ways round.
-The halves are a first axis of 2. All scores are percent.
+Letters for shapes: B sentences, T words of the longest sentence, n heads in a layer, H heads in all layers together
+that still exist, K relations, D directions, L layers, A heads in a layer before any was removed, O offsets.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -32,27 +35,30 @@ from mtlprune.encoder.observe import Observation, evaluating, observations
 from mtlprune.errors import MtlpruneError
 from mtlprune.sentence import Sentence
 
-Counts = NDArray[np.int64]
-Numbers = NDArray[np.float64]
+_Counts = NDArray[np.int64]
+_Numbers = NDArray[np.float64]
 
 DIRECTIONS = ("dep->head", "head<-dep")
-"""The word that a dependent attends to most; the word that attends to it most."""
+"""The two ways in which a head guesses: the word to which a dependent attends most, or the word that attends most to
+the dependent."""
 OFFSETS = (-3, -2, -1, 0, 1, 2)
-"""Chen et al. (2024), released code: of word i the baseline guesses i + k, held within 0 and the last word."""
+"""The offsets k of the positional baseline, which guesses word i + k for word i, clipped to 0 (the root) and the last
+word (Chen et al. 2024, released code)."""
 MIN_RELATION_COUNT = 100
-"""Relations with fewer tokens are not listed (the same code)."""
+"""The smallest number of tokens of a relation that is reported (Chen et al. 2024, released code)."""
 _UNLISTED = ("root", "punct")
 
 
 class Best(NamedTuple):
-    """The best head, or the best offset, for some tokens.
+    """The best head or the best offset for some tokens, with its scores in percent.
 
     Attributes:
-        value: chosen and scored on all of them; NaN where there is nothing to choose or to score.
-        held_out: chosen on one half, scored on the other, both ways round; never more than ``value``. NaN where a half
-            has no such token.
-        layer, head, direction: of a head that is chosen on all, from 0; −1 where there is none.
-        offset: of the best offset.
+        value: the score of the head or offset that is chosen and scored on all tokens. NaN without heads or tokens.
+        held_out: the score if the head or offset is chosen on one half of the sentences and scored on the other half,
+            for both assignments of the halves together. It never exceeds ``value``. NaN if a half has none of the
+            tokens.
+        layer, head, direction: indices from 0 of the head chosen on all tokens, or −1 if no head was chosen.
+        offset: the best offset.
     """
 
     value: float
@@ -65,36 +71,36 @@ class Best(NamedTuple):
 
 @dataclass(eq=False)
 class ArcCounts:
-    """The arcs that all heads of one encoder find, added up.
+    """Counts of the dependency arcs that each attention head of one encoder guesses correctly, summed over sentences.
 
     Attributes:
-        relations: names, K.
-        tokens: (2, K), words with each relation.
-        arcs: (2, K), those of them that hang on a word: all but roots.
-        hits: (2, D, K, L, A), words whose head is found.
-        mass: (2, D, K, L, A), attention weights between words and their heads, summed.
-        offsets: (2, O, K), words whose head an offset finds.
-        present: (L, A), heads that are neither removed nor closed; the others count nothing.
+        relations: the names of the K relations.
+        tokens: (2, K), the number of words with each relation.
+        arcs: (2, K), the number of these words whose head is a word, so roots are left out.
+        hits: (2, D, K, L, A), the number of words whose head is guessed correctly.
+        mass: (2, D, K, L, A), the sum of the attention weights between words and their heads.
+        offsets: (2, O, K), the number of words whose head an offset guesses correctly.
+        present: (L, A), True for heads that are neither removed nor closed. All other heads have counts of 0.
     """
 
     relations: tuple[str, ...]
-    tokens: Counts
-    arcs: Counts
-    hits: Numbers
-    mass: Numbers
-    offsets: Counts
+    tokens: _Counts
+    arcs: _Counts
+    hits: _Numbers
+    mass: _Numbers
+    offsets: _Counts
     present: NDArray[np.bool_]
 
     @classmethod
     def empty(cls, relations: Sequence[str], present: NDArray[np.bool_]) -> "ArcCounts":
-        """Nothing counted yet."""
+        """Return counts of 0 for these relations and heads."""
         size, shape = len(relations), (2, len(DIRECTIONS), len(relations), *present.shape)
         tokens, arcs = np.zeros((2, size), np.int64), np.zeros((2, size), np.int64)
         offsets = np.zeros((2, len(OFFSETS), size), np.int64)
         return cls(tuple(relations), tokens, arcs, np.zeros(shape), np.zeros(shape), offsets, present)
 
     def frequent_relations(self, minimum: int = MIN_RELATION_COUNT) -> list[str]:
-        """Relations that have at least so many tokens, but ``root`` and ``punct``; most frequent first."""
+        """Return the relations with at least ``minimum`` tokens except ``root`` and ``punct``, most frequent first."""
         sizes = dict(zip(self.relations, self.tokens.sum(0).tolist(), strict=True))
         return sorted(
             (name for name in self.relations if name not in _UNLISTED and sizes[name] >= minimum),
@@ -102,24 +108,25 @@ class ArcCounts:
         )
 
     def size(self, relations: Sequence[str] | None = None) -> int:
-        """The number of tokens that have one of these relations (any, where none are named)."""
+        """Return the number of tokens with one of these relations, or with any relation by default."""
         return int(self.tokens[:, self._rows(relations)].sum())
 
-    def uas(self, relations: Sequence[str] | None = None) -> Numbers:
-        """(D, L, A): the share of words whose head each head finds; NaN for heads that are not there."""
+    def uas(self, relations: Sequence[str] | None = None) -> _Numbers:
+        """Return the percentage of words whose head each attention head guesses: (D, L, A), NaN for absent heads."""
         rows = self._rows(relations)
         return self._shares(self.hits[:, :, rows].sum((0, 2)), self.tokens[:, rows].sum())
 
-    def weight(self, relations: Sequence[str] | None = None) -> Numbers:
-        """(D, L, A): mean attention weight on gold arcs; NaN for heads that are not there."""
+    def weight(self, relations: Sequence[str] | None = None) -> _Numbers:
+        """Return the mean attention weight on gold arcs in percent: (D, L, A), NaN for absent heads."""
         rows = self._rows(relations)
         return self._shares(self.mass[:, :, rows].sum((0, 2)), self.arcs[:, rows].sum())
 
     def best(self, relations: Sequence[str] | None = None, weight: bool = False) -> Best:
-        """One head, in one direction, for all words with these relations (all words, where none are named).
+        """Return the best single head, in one direction, for all words with these relations (by default, all words).
 
         Args:
-            weight: choose and score by the mean attention weight on gold arcs instead.
+            relations: the relations, all by default.
+            weight: whether heads are chosen and scored by their mean attention weight on gold arcs instead of UAS.
         """
         rows = self._rows(relations)
         values, sizes = (self.mass, self.arcs) if weight else (self.hits, self.tokens)
@@ -131,27 +138,27 @@ class ArcCounts:
         return Best(value, held_out, int(layer), int(head), int(direction))
 
     def best_offset(self, relations: Sequence[str] | None = None) -> Best:
-        """One offset for all words with these relations."""
+        """Return the best single offset for all words with these relations (by default, all words)."""
         rows = self._rows(relations)
         sums = self.offsets[:, :, rows].sum(2).astype(float)
         place, value, held_out = _choose(sums, self.tokens[:, rows].sum(1))
         return Best(value, held_out, offset=OFFSETS[place])
 
     def mean_best(self, relations: Sequence[str], weight: bool = False) -> Best:
-        """``UAS_best``: the best head of each relation, averaged with the relations' counts as weights.
+        """Return ``UAS_best``, the average score of the best head of each relation, weighted by the relations' tokens.
 
         Args:
-            relations: as from :meth:`listed`.
-            weight: of attention weights instead.
+            relations: the relations, for example from :meth:`frequent_relations`.
+            weight: whether heads are chosen and scored by their mean attention weight on gold arcs instead of UAS.
         """
         return self._averaged(relations, [self.best([name], weight) for name in relations])
 
     def mean_best_offset(self, relations: Sequence[str]) -> Best:
-        """The same of the best offset a relation."""
+        """Return the average score of the best offset of each relation, weighted by the relations' tokens."""
         return self._averaged(relations, [self.best_offset([name]) for name in relations])
 
-    def by_head(self) -> Numbers:
-        """(L, A): UAS of each head in its better direction."""
+    def by_head(self) -> _Numbers:
+        """Return the UAS of each head in its better direction: (L, A) in percent, NaN for absent heads."""
         return self.uas().max(0)
 
     def _averaged(self, relations: Sequence[str], best_of_relations: Sequence[Best]) -> Best:
@@ -166,15 +173,21 @@ class ArcCounts:
             return list(range(len(self.relations)))
         return [self.relations.index(name) for name in relations]
 
-    def _shares(self, sums: Numbers, size: int) -> Numbers:
+    def _shares(self, sums: _Numbers, size: int) -> _Numbers:
         with np.errstate(invalid="ignore", divide="ignore"):
             return np.where(self.present, 100 * sums / size, np.nan)
 
 
-def _choose(sums: Numbers, sizes: Counts) -> tuple[int, float, float]:
-    """The best place, its share and the held-out share in percent, of (2, P) sums in both halves with (2,) items.
+def _choose(sums: _Numbers, sizes: _Counts) -> tuple[int, float, float]:
+    """Choose the best of P candidates, the first of equally good ones.
 
-    Of equally good ones the first.
+    Args:
+        sums: (2, P), the number of successes of each candidate in both halves.
+        sizes: (2,), the number of items in both halves.
+
+    Returns:
+        The index of the best candidate, its percentage of successes on all items, and the held-out percentage (chosen
+        on one half, scored on the other half, for both assignments of the halves).
     """
     place = int(sums.sum(0).argmax())
     first, second = (int(half_sums.argmax()) for half_sums in sums)
@@ -185,12 +198,15 @@ def _choose(sums: Numbers, sizes: Counts) -> tuple[int, float, float]:
 
 
 class ArcError(MtlpruneError):
-    """Syntactic attention cannot be measured as asked; the message says why."""
+    """The error for encoders or sentences on which syntactic attention cannot be measured."""
 
 
 def _gold_trees(sentences: Sequence[Sentence], relations: dict[str, int], device: torch.device | str) -> list[Tensor]:
-    """Gold trees of a batch, (B, T) each: which words exist (bool); heads, 1 for the first word, 0 for the root and
-    where nothing is known; relations, −1 where nothing is known (int64)."""
+    """Return the gold trees of a batch as three (B, T) tensors: is_word, heads and relations.
+
+    ``is_word`` (bool) is False for padding. ``heads`` (int64) counts words from 1, and 0 is the root or an unknown
+    head. ``relations`` (int64) holds the numbers of the relations, and −1 for unknown ones.
+    """
     lengths = np.array([len(sentence) for sentence in sentences])
     heads = np.zeros((len(sentences), lengths.max()), np.int64)
     labels = np.full_like(heads, -1)
@@ -203,14 +219,14 @@ def _gold_trees(sentences: Sequence[Sentence], relations: dict[str, int], device
 
 
 def guesses(attention: Tensor, is_word: Tensor) -> Tensor:
-    """The head guessed for each word, by every head and in both directions.
+    """Return the syntactic head that every attention head guesses for each word, in both directions.
 
     Args:
-        attention: (B, n, T, T) between words, rows attend.
-        is_word: (B, T) bool, which words exist.
+        attention: (B, n, T, T) attention weights between words, in which rows attend to columns.
+        is_word: (B, T) bool, False for padding.
 
     Returns:
-        (2, B, n, T) int64, 1 for the first word; 0 where no other word exists.
+        (2, B, n, T) int64, the guessed words counted from 1, and 0 in sentences of a single word.
     """
     side = attention.shape[-1]
     off_diagonal = ~torch.eye(side, dtype=torch.bool, device=attention.device)
@@ -220,15 +236,15 @@ def guesses(attention: Tensor, is_word: Tensor) -> Tensor:
     return best * (is_word.sum(1) > 1)[:, None, None]
 
 
-def arc_weights(attention: Tensor, heads: Tensor) -> Tensor:
-    """Attention between each word and its head: from the word to it, from it to the word.
+def _arc_weights(attention: Tensor, heads: Tensor) -> Tensor:
+    """Return the attention weights from each word to its syntactic head and from the head to the word.
 
     Args:
-        attention: (B, n, T, T) between words.
-        heads: (B, T), 0 where there is none.
+        attention: (B, n, T, T) attention weights between words.
+        heads: (B, T), the head of each word counted from 1, and 0 for words without a head.
 
     Returns:
-        (2, B, n, T); 0 where there is none.
+        (2, B, n, T), 0 for words without a head.
     """
     at = (heads - 1).clamp(min=0)[:, None, :, None].expand(-1, attention.shape[1], -1, 1)  # (B, n, T, 1)
     directions = torch.stack([attention.gather(-1, at), attention.transpose(-1, -2).gather(-1, at)])
@@ -236,7 +252,7 @@ def arc_weights(attention: Tensor, heads: Tensor) -> Tensor:
 
 
 def _offset_guesses(is_word: Tensor) -> Tensor:
-    """(O, B, T): the head guessed for word i is i + k, held within 0 (the root) and the sentence's last word."""
+    """Return the guess i + k of each offset for word i, clipped to 0 (the root) and the last word: (O, B, T)."""
     place = torch.arange(1, is_word.shape[1] + 1, device=is_word.device)
     last = is_word.sum(1)
     return torch.stack([(place + k).clamp(min=0).minimum(last[:, None]) for k in OFFSETS])
@@ -244,13 +260,14 @@ def _offset_guesses(is_word: Tensor) -> Tensor:
 
 @dataclass(eq=False)
 class ArcCounter:
-    """Adds up what the heads of one encoder find, batch by batch; holds counts only.
+    """A counter that adds the arcs that the heads of one encoder guess, batch by batch, to its ``counts``.
 
     Args:
-        relations: all that may occur.
-        kept_heads: of each layer the heads that are there, in original numbering (``encoder.head_hooks.kept``).
-        heads: A, heads a layer had.
-        gates: (L, A); heads at or below :data:`mtlprune.encoder.gates.OPEN` count as not there.
+        relations: the names of all relations that may occur.
+        kept_heads: for each layer the heads that were not removed, in the original numbering
+            (``encoder.head_hooks.kept_heads``).
+        heads: A, the number of heads in a layer before any was removed.
+        gates: (L, A) gates. Heads whose gate is not above :data:`mtlprune.encoder.gates.OPEN` count as absent.
     """
 
     relations: Sequence[str]
@@ -270,12 +287,12 @@ class ArcCounter:
         self.counts = ArcCounts.empty(self.relations, present)
 
     def add(self, observation: Observation, sentences: Sequence[Sentence], half_numbers: Sequence[int]) -> None:
-        """Count a batch.
+        """Add the counts of a batch.
 
         Args:
-            observation: with attention.
-            sentences: the same; those without a tree count nothing.
-            half_numbers: 0 or 1 for each, on which side it chooses heads.
+            observation: an observation of the batch that includes attention.
+            sentences: the sentences of the batch. Sentences without a tree are skipped.
+            half_numbers: for each sentence the half to which it belongs, 0 or 1.
         """
         is_word, gold, labels = _gold_trees(sentences, self._rows, observation.last.device)
         has_label, size = labels >= 0, len(self.relations)
@@ -290,42 +307,42 @@ class ArcCounter:
             attention = observation.word_attention(layer, "dropped")
             if attention.shape[1]:
                 hits.append((guesses(attention, is_word) == gold[:, None]) & (gold > 0)[:, None])
-                mass.append(arc_weights(attention, gold))
+                mass.append(_arc_weights(attention, gold))
         if hits:
             self._add_by_group(self.counts.hits, torch.cat(hits, 2), has_label, group)
             self._add_by_group(self.counts.mass, torch.cat(mass, 2), has_label, group)
 
     def _add_by_group(self, into: NDArray[np.float64], values: Tensor, has_label: Tensor, group: Tensor) -> None:
-        """Add (2, B, H, T) to (2, D, K, L, A)."""
+        """Sum values over the words of each half and relation, and add the sums: (D, B, H, T) → (2, D, K, L, A)."""
         flat = values.permute(1, 3, 0, 2)[has_label].flatten(1)  # (N, D · H)
         sums = _summed(flat, group, len(self.relations)).reshape(2, len(self.relations), len(DIRECTIONS), -1)
         into.reshape(*into.shape[:3], -1)[..., self._computed] += sums.transpose(0, 2, 1, 3)
 
 
 def _summed(values: Tensor, group: Tensor, size: int) -> NDArray[np.float64]:
-    """Sum rows by group: (N, M) to (2, K, M), in float64."""
+    """Sum rows by group in float64: (N, M) → (2, K, M)."""
     sums = torch.zeros(2 * size, values.shape[1], dtype=torch.float64)
     sums.index_add_(0, group.cpu(), values.double().cpu())
     return sums.view(2, size, -1).numpy()
 
 
 def _group_sizes(group: Tensor, size: int) -> NDArray[np.int64]:
-    """(2, K)."""
+    """Count the words of each half and relation: (N,) → (2, K)."""
     return torch.bincount(group, minlength=2 * size).cpu().numpy().reshape(2, size)
 
 
 def relations_of(sentences: Sequence[Sentence]) -> list[str]:
-    """Names of relations, sorted."""
+    """Return the names of all relations in the sentences, sorted."""
     return sorted({name for sentence in sentences if sentence.dep for name in sentence.dep.relations})
 
 
 def halves(number: int, seed: int = 0) -> NDArray[np.int64]:
-    """(number,) of 0 and 1, equally many (but for one), drawn by ``seed``."""
+    """Assign sentences to two random halves whose sizes differ by at most one: (number,) of 0 and 1."""
     return np.random.default_rng([seed, 24]).permutation(number) % 2
 
 
 def with_trees(sentences: Sequence[Sentence]) -> list[Sentence]:
-    """Those that have one. Raises ArcError where none has."""
+    """Return the sentences that have a dependency tree, or raise ArcError if none has one."""
     parsed = [sentence for sentence in sentences if sentence.dep is not None]
     if not parsed:
         raise ArcError(
@@ -337,7 +354,7 @@ def with_trees(sentences: Sequence[Sentence]) -> list[Sentence]:
 
 @contextmanager
 def _as_observed(encoder: Encoder) -> Iterator[None]:
-    """Evaluation mode and eager attention for a while; afterwards as before."""
+    """Put the encoder into evaluation mode with eager attention, and restore its state on exit."""
     transformer = cast(PreTrainedModel, encoder.transformer)
     before = transformer.config._attn_implementation
     transformer.set_attn_implementation("eager")
@@ -349,19 +366,22 @@ def _as_observed(encoder: Encoder) -> Iterator[None]:
 
 
 def uas_of(encoder: Encoder, sentences: Sequence[Sentence], gates: Tensor | None = None) -> ArcCounts:
-    """UAS of every head of an encoder on sentences with trees; usable at every evaluation of a training.
+    """Count the dependency arcs that every head of an encoder guesses, from which :class:`ArcCounts` computes UAS.
 
-    The encoder's mode, attention kernel and the random generators are as before afterwards. Sentences without a tree
-    and those longer than what the encoder sees at once are left out.
+    The function can also be called during training, because it restores the encoder's mode and attention kernel and
+    leaves the random generators unchanged. Sentences without a tree, and sentences longer than the encoder's limit, are
+    left out.
 
     Args:
-        gates: (L, A) applied to its heads.
+        encoder: the encoder.
+        sentences: the sentences.
+        gates: (L, A) gates that are applied to the heads, none by default.
 
     Raises:
         ArcError: no sentence is left.
-        EncoderError: a family whose heads are unknown, or an encoder without context.
+        EncoderError: the positions of the family's heads are unknown, or the encoder has no context.
     """
-    places = encoder.head_hooks
+    hooks = encoder.head_hooks
     parsed = with_trees(sentences)
     pieces = encoder.tokenize_sentences(parsed)
     capacity = encoder.frame.capacity
@@ -369,7 +389,7 @@ def uas_of(encoder: Encoder, sentences: Sequence[Sentence], gates: Tensor | None
     if not short_rows:
         raise ArcError(f"none of the {len(parsed)} sentences fits into the {encoder.limit} tokens the encoder sees")
     parsed, pieces = [parsed[row] for row in short_rows], [pieces[row] for row in short_rows]
-    counter = ArcCounter(relations_of(parsed), places.kept_heads, places.heads, gates)
+    counter = ArcCounter(relations_of(parsed), hooks.kept_heads, hooks.heads, gates)
     half_numbers = halves(len(parsed))
     with _as_observed(encoder):
         for rows, observation in observations(encoder, pieces, gates, {"attention"}):

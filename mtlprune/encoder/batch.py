@@ -1,7 +1,11 @@
-"""Tokenised sentences to a padded batch, with the indices that lead back to words; long sentences become windows.
+"""Padded batches of tokenised sentences, with the indices that map sub-words back to words.
 
-Letters for shapes: B sentences, R rows of the batch (B plus the further windows of long sentences), L slots a row,
-P sub-words, N words, all over the batch.
+A sentence longer than the encoder's limit becomes several overlapping windows. The encoder, training and analyses use
+these batches.
+
+A *slot* is a position in the (rows, columns) grid of a batch, numbered row · L + column. Letters for shapes: B
+sentences, R rows of the batch (B plus the further windows of long sentences), L slots in a row, P sub-words in the
+batch, N words in the batch.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -16,24 +20,30 @@ from torch import Tensor
 
 from mtlprune.encoder.pieces import Pieces
 
-WIDTH = 4
+_WIDTH = 4
+"""The width of a row is rounded up to a multiple of this number, so that few different shapes occur."""
 FEW_ROWS = 8
-"""Rows of a batch below which a further batch costs more than the padding that it spares."""
+"""The number of rows below which splitting a batch costs more than the padding that it saves."""
 HOST = torch.device("cpu")
 
 
 def move_together(tensors: Sequence[Tensor], device: torch.device) -> list[Tensor]:
-    """The tensors on another device by one copy, without waiting where they come from the host; as they are where
-    they are there already. They lie on one device, and have no gradient."""
+    """Return the tensors on another device, moved in a single copy.
+
+    Copies from the host do not block. Tensors that are already on the device are returned unchanged. All tensors must
+    be on the same device and must not require gradients.
+    """
     if not tensors or tensors[0].device == device:
         return list(tensors)
-    order = sorted(range(len(tensors)), key=lambda place: -tensors[place].element_size())  # keeps each aligned
-    # cloned, as the column of a matrix with one row counts as contiguous with any stride, and has no view as bytes then
+    # Tensors are packed into one tensor of bytes. Those with the widest elements come first, so that all are aligned.
+    order = sorted(range(len(tensors)), key=lambda place: -tensors[place].element_size())
+    # The clone is necessary: a column of a matrix with a single row counts as contiguous whatever its stride, but
+    # cannot be viewed as bytes.
     contiguous = [tensors[place].clone(memory_format=torch.contiguous_format) for place in order]
     flat = [tensor.view(-1).view(torch.uint8) for tensor in contiguous]
     packed = torch.cat(flat)
     if device.type == "cuda" and packed.device == HOST:
-        # Only from pinned memory is the copy asynchronous; from pageable memory the host would wait for it.
+        # A copy is asynchronous only from pinned memory. From pageable memory the host would wait for it.
         packed = packed.pin_memory()
     packed = packed.cpu() if device == HOST else packed.to(device, non_blocking=True)
     parts = dict(zip(order, packed.split([len(part) for part in flat]), strict=True))
@@ -41,30 +51,32 @@ def move_together(tensors: Sequence[Tensor], device: torch.device) -> list[Tenso
 
 
 def to_device(array: NDArray[Any], device: torch.device) -> Tensor:
-    """An array of the host on a device, without waiting for it."""
+    """Copy a NumPy array to a device without blocking."""
     return move_together([torch.from_numpy(array)], device)[0]
 
 
 @dataclass(eq=False)
 class EncoderBatch:
-    """A batch ready for the encoder.
+    """A batch of padded rows for the encoder, with the indices that map its output back to words.
 
-    Row ``b < B`` is the first (mostly the only) window of sentence ``b``; further windows follow as rows from B on.
+    Row ``b < B`` is the first, usually the only, window of sentence ``b``. All further windows follow from row B on.
+    A piece is a sub-word.
 
     Attributes:
-        input_ids: (R, L) int64, with special tokens and padding.
-        attention_mask: (R, L) int64, 1 at special tokens and pieces.
-        source: (R, L) int64, which of the P pieces stands in a slot, −1 for special tokens and padding.
-        piece_slot: (P,) int64, the slot (row · L + column) whose vector stands for the piece.
-        piece_word: (P,) int64, the word (0 to N − 1) the piece belongs to.
+        input_ids: (R, L) int64, the ids with special tokens and padding.
+        attention_mask: (R, L) int64, 1 for special tokens and pieces, 0 for padding.
+        source: (R, L) int64, the piece (0 to P − 1) in each slot, −1 for special tokens and padding.
+        piece_slot: (P,) int64, the slot (row · L + column) from which the vector of the piece is read. A piece that
+            several windows contain is read from one of them.
+        piece_word: (P,) int64, the word (0 to N − 1) to which the piece belongs.
         first_piece: (N,) int64, the first piece of each word.
-        piece_counts: (N,) float32, how many pieces each word has.
-        cls_slot, sep_slot: (B,) int64, slots of the first and the last special token of each sentence.
-        lengths: (B,) int64, words per sentence.
-        sizes: the same as a list, so that nobody has to ask the device.
-        full: whether there is no padding.
-        second: (R,) int64, of each row the column where the second text of a pair begins, L where there is none; None
-            in a batch without pairs.
+        piece_counts: (N,) float32, the number of pieces of each word.
+        cls_slot, sep_slot: (B,) int64, the slots of the first and the last special token of each sentence.
+        lengths: (B,) int64, the number of words of each sentence.
+        sizes: ``lengths`` as a list, so that the host can read it without waiting for the device.
+        full: True if the batch contains no padding.
+        second: (R,) int64, the column where the second text of a pair begins in each row, L in rows without a second
+            text. None in a batch without pairs.
     """
 
     input_ids: Tensor
@@ -82,23 +94,25 @@ class EncoderBatch:
     second: Tensor | None = None
 
     def tensors(self) -> dict[str, Tensor]:
-        """The fields that lie on a device, by name."""
+        """Return all fields that are tensors, by name."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         return {name: value for name, value in values.items() if isinstance(value, Tensor)}
 
     def to(self, device: torch.device | str) -> "EncoderBatch":
-        """The same batch on another device."""
+        """Return the batch on another device."""
         tensors = self.tensors()
         copies = move_together(list(tensors.values()), torch.device(device))
         return EncoderBatch(**dict(zip(tensors, copies, strict=True)), sizes=self.sizes, full=self.full)
 
 
 def by_length(lengths: Sequence[int], rows_that_fit: Callable[[int], int], filled: float = 0.0) -> Iterator[list[int]]:
-    """Rows of similar length, longest first, equal ones in their order.
+    """Yield batches of rows of similar length, longest rows first. Rows of equal length keep their order.
 
     Args:
-        rows_that_fit: longest of a batch → rows in it.
-        filled: share of a batch that is no padding, at least; batches of `FEW_ROWS` may have more padding.
+        lengths: the length of each row.
+        rows_that_fit: a function from the length of a batch's longest row to the number of rows that fit into a batch.
+        filled: the smallest share of a batch that is not padding. Batches of at most `FEW_ROWS` rows may contain more
+            padding.
     """
     order = sorted(range(len(lengths)), key=lambda row: (-lengths[row], row))
     start = 0
@@ -106,42 +120,56 @@ def by_length(lengths: Sequence[int], rows_that_fit: Callable[[int], int], fille
         longest = lengths[order[start]]
         rows = order[start : start + max(1, rows_that_fit(longest))]
         if filled:
-            means = np.cumsum([lengths[row] for row in rows]) / np.arange(1, len(rows) + 1)  # they never rise
+            # The mean lengths of the first 1, 2, … rows never rise, so counting them finds the last one that suffices.
+            means = np.cumsum([lengths[row] for row in rows]) / np.arange(1, len(rows) + 1)
             rows = rows[: max(FEW_ROWS, int((means >= filled * longest).sum()))]
         yield rows
         start += len(rows)
 
 
 def slots(sizes: Sequence[int], width: int) -> Tensor:
-    """The place of each of Σ sizes rows in a (B · width) table that has one line a sentence. int64, on the CPU"""
+    """Return the position of each item (such as a word) in a flattened (B, width) table with a line for each sentence.
+
+    Args:
+        sizes: the number of items of each of B sentences.
+        width: the number of columns, at least the largest of ``sizes``.
+
+    Returns:
+        (M,) int64 on the CPU, for the M items of all sentences one after another.
+    """
     lengths = np.array(sizes, np.int64)
-    # Row r of sentence b lies at b · width + r − (rows before b), so adding a shift by sentence to the running number
-    # gives all places at once.
+    # Item r of the batch, in sentence b, is at b · width + r − (items before b). Adding a shift for each sentence to
+    # the running number r gives all positions at once.
     shift = np.arange(len(lengths)) * width - (np.cumsum(lengths) - lengths)
     return torch.from_numpy(np.arange(lengths.sum()) + np.repeat(shift, lengths))
 
 
 def table(flat: Tensor, sizes: Sequence[int], side: int, table_slots: Tensor | None = None) -> Tensor:
-    """Lay rows out by sentence: (M, ...) → (B, side, ...), zero elsewhere.
+    """Arrange vectors in a table with a line for each sentence: (M, ...) → (B, side, ...), padded with zeros.
 
     Args:
-        table_slots: ``slots(sizes, side)`` on the device, or other places in the table; made here, if not given.
+        flat: the vectors of the items (such as words) of all sentences, one after another.
+        sizes: the number of items of each sentence.
+        side: the number of columns.
+        table_slots: the positions of the rows of ``flat`` in the flattened table, on the device, by default
+            ``slots(sizes, side)``.
     """
     table_slots = move_together([slots(sizes, side)], flat.device)[0] if table_slots is None else table_slots
-    # Zeros and not arbitrary memory: products read the padding, and a NaN in it would spread.
+    # The table starts as zeros, not as uninitialised memory, because matrix products read the padding, too, and a NaN
+    # in it would spread.
     empty = flat.new_zeros((len(sizes) * side, *flat.shape[1:]))
     return empty.index_copy(0, table_slots, flat).view(len(sizes), side, *flat.shape[1:])
 
 
 @dataclass(frozen=True)
 class Frame:
-    """The special tokens and padding around pieces in a row, and between the texts of a pair.
+    """The special tokens and the padding in a row.
 
     Attributes:
-        before, after: ids of the special tokens.
+        before, after: ids of the special tokens before and after the pieces.
         padding: the id in unused slots.
-        capacity: pieces that fit between the special tokens, None without a limit.
-        between: ids of the special tokens between the texts of a pair.
+        capacity: the number of pieces that fit between the special tokens, None without a limit.
+        between: ids of the special tokens between the two texts of a pair.
     """
 
     before: Sequence[int]
@@ -152,19 +180,20 @@ class Frame:
 
     @property
     def size(self) -> int:
-        """The number of special tokens."""
+        """The number of special tokens before and after the pieces."""
         return len(self.before) + len(self.after)
 
 
 def collate(sentences: Sequence[Pieces], frame: Frame) -> EncoderBatch:
-    """Lay tokenised sentences out as rows, at least one.
+    """Make a padded batch of one or more tokenised sentences, on the CPU.
 
-    Between the texts of a pair, which must fit into one row, stand the frame's tokens for pairs. A sentence of more
-    pieces than fit becomes overlapping windows, as in ELIT: with C pieces to a window and stride
-    S = C // 2, window w shows the pieces from w·S, and the S pieces from its ⌊S/2⌋-th on take their vectors from it
-    (slot S // 2 + 1 on, counting one [CLS]); the first window also gives those before, the last those after.
+    A pair of texts must fit into one row, with the frame's special tokens between the texts. A sentence with more
+    pieces than fit into a row becomes overlapping windows, as in ELIT. With C pieces in a window and a stride of
+    S = C // 2, window w contains the C pieces from w · S on. It provides the vectors of the S pieces from its piece
+    ⌊S / 2⌋ on, in the middle of the window. The first window also provides the pieces before them, and the last window
+    the pieces after them.
     """
-    sizes = np.fromiter((len(s.ids) for s in sentences), np.int64, len(sentences))  # pieces per sentence
+    sizes = np.fromiter((len(s.ids) for s in sentences), np.int64, len(sentences))  # pieces of each sentence
     ids = np.concatenate([s.ids for s in sentences])
     counts = np.concatenate([s.counts for s in sentences])
     words = [len(s.counts) for s in sentences]
@@ -177,7 +206,14 @@ def collate(sentences: Sequence[Pieces], frame: Frame) -> EncoderBatch:
 
 @dataclass
 class _Windows:
-    """One entry a row: its sentence, first piece (in the batch), pieces shown, and which of those it gives."""
+    """The windows of a batch, as arrays with an entry for each row.
+
+    Attributes:
+        sentence: the sentence of the window.
+        start: its first piece, counted within the batch.
+        size: the number of its pieces.
+        given_from, given_to: the range of its pieces, counted from its start, whose vectors are read from this window.
+    """
 
     sentence: NDArray[np.int64]
     start: NDArray[np.int64]
@@ -187,7 +223,7 @@ class _Windows:
 
 
 def further_windows(sizes: NDArray[np.int64], capacity: int) -> NDArray[np.int64]:
-    """The number of windows that sentences of so many pieces need beyond the first. (sentences,)"""
+    """Return how many windows beyond the first each sentence needs: (B,) numbers of pieces → (B,)."""
     return np.maximum(0, -(-(sizes - capacity) // (capacity // 2)))
 
 
@@ -195,8 +231,8 @@ def _split(windows: _Windows, capacity: int) -> _Windows:
     stride = capacity // 2
     extra = further_windows(windows.size, capacity)  # (B,)
     last = extra == 0
-    # The first window of every sentence, at row b; for long sentences it gives the pieces up to the middle of its
-    # overlap with the second.
+    # The first window of sentence b is row b. In long sentences it provides the pieces up to the middle of its overlap
+    # with the second window.
     head = _Windows(
         windows.sentence,
         windows.start,
@@ -205,8 +241,8 @@ def _split(windows: _Windows, capacity: int) -> _Windows:
         np.where(last, windows.size, stride // 2 + stride),
     )
     sentence = np.repeat(windows.sentence, extra)
-    # The further windows, numbered from 1 within each sentence. Each gives the middle of what it shows, where both
-    # contexts are long; the last one gives everything up to the end.
+    # The further windows are numbered from 1 within each sentence. Each provides the pieces in its middle, where the
+    # context is long on both sides. The last one provides everything up to the end of the sentence.
     rank = np.arange(len(sentence)) - np.repeat(np.cumsum(extra) - extra, extra) + 1
     size = np.minimum(windows.size[sentence] - rank * stride, capacity)
     tail = _Windows(
@@ -220,10 +256,9 @@ def _split(windows: _Windows, capacity: int) -> _Windows:
 
 
 def _row_width(pieces: int, frame: Frame) -> int:
-    """Slots of a row for so many pieces: rounded up to a multiple of WIDTH, so that few shapes occur; a row never
-    becomes longer than the model can see."""
+    """Return the width of rows for this many pieces, rounded up to a multiple of `_WIDTH` within the model's limit."""
     specials = frame.size
-    width = -(-(pieces + specials) // WIDTH) * WIDTH
+    width = -(-(pieces + specials) // _WIDTH) * _WIDTH
     return width if frame.capacity is None else min(width, frame.capacity + specials)
 
 
@@ -236,7 +271,7 @@ def _lay_out(
     frame: Frame,
 ) -> EncoderBatch:
     front, suffix_length, split = len(frame.before), len(frame.after), splits[windows.sentence]
-    gaps = len(frame.between) * (split > 0)  # tokens between the texts of a pair, which always is one window
+    gaps = len(frame.between) * (split > 0)  # tokens between the texts of a pair; a pair is always a single window
     sizes = windows.size + gaps
     rows, width = len(sizes), _row_width(int(sizes.max()), frame)
     row = np.repeat(np.arange(rows), windows.size)
@@ -260,8 +295,8 @@ def _lay_out(
     piece_slot = np.empty(len(ids), np.int64)
     piece_slot[piece[is_given]] = slot[is_given]
     sep_slot = np.empty(len(words), np.int64)
-    # Rows of a sentence stand in order, so that of several assignments to one sentence the last window's stays, which
-    # holds its [SEP].
+    # The rows of a sentence are in order. If several rows assign to the same sentence, the last one wins: the last
+    # window, which contains the end of the sentence and its [SEP].
     sep_slot[windows.sentence] = ends + suffix_length - 1
     tensor = torch.from_numpy
     return EncoderBatch(
@@ -282,9 +317,15 @@ def _lay_out(
 
 
 def donors(batch: EncoderBatch, seed: int) -> Tensor:
-    """A slot of another row for each slot, by a seeded draw in which no row keeps its own: the slot with the same
-    number, counted anew where the other row ends. A row that is alone in its batch takes slots of its own, half of it
-    away. (R, L) int64, row · L + column"""
+    """Choose for each slot of a batch a donor slot in another row.
+
+    The donor rows are a random cyclic permutation, in which no row is its own donor. Within the donor row the column is
+    the same, modulo the length of that row, so that padding is never chosen. A batch of a single row takes its donors
+    from that row, shifted by half of its length.
+
+    Returns:
+        (R, L) int64, the donor slot (row · L + column) of each slot.
+    """
     rows, width = batch.input_ids.shape
     order = torch.randperm(rows, generator=torch.Generator().manual_seed(seed))
     donor_rows = torch.empty(rows, dtype=torch.int64)
@@ -295,19 +336,16 @@ def donors(batch: EncoderBatch, seed: int) -> Tensor:
     return donor_rows[:, None] * width + column % sizes
 
 
-# A vector a word. T: words of the longest sentence, H: the hidden size.
-
-
 @dataclass(eq=False)
 class Encoded:
-    """Word vectors of a batch, in float32 whatever autocast does.
+    """The word vectors of a batch, the output of the encoder, in float32 even under autocast. H is the hidden size.
 
     Attributes:
-        words: (N, H), the words of all sentences one after another, no padding.
-        cls: (B, H), the first special token of each sentence.
-        sep: (B, H), the last special token.
-        lengths: (B,) int64, words per sentence.
-        sizes: the same as a list.
+        words: (N, H), the vectors of the words of all sentences, one after another and without padding.
+        cls: (B, H), the vector of the first special token of each sentence.
+        sep: (B, H), the vector of the last special token of each sentence.
+        lengths: (B,) int64, the number of words of each sentence.
+        sizes: ``lengths`` as a list on the host.
     """
 
     words: Tensor
@@ -318,16 +356,16 @@ class Encoded:
 
     @cached_property
     def starts(self) -> Tensor:
-        """(B,) int64, where in ``words`` each sentence begins."""
+        """The row of ``words`` at which each sentence begins, (B,) int64."""
         return to_device(np.cumsum(self.sizes) - self.sizes, self.words.device)
 
     @cached_property
     def owner(self) -> Tensor:
-        """(N,) int64, the sentence of each word."""
+        """The sentence (0 to B − 1) of each word, (N,) int64."""
         return to_device(np.repeat(np.arange(len(self.sizes)), self.sizes), self.words.device)
 
     def select(self, sentences: Sequence[int]) -> "Encoded":
-        """Only these sentences, at least one, in this order."""
+        """Return an encoding of only these sentences (one or more), in this order."""
         selection = np.asarray(sentences, np.int64)
         if np.array_equal(selection, np.arange(len(self.sizes))):
             return self

@@ -1,12 +1,12 @@
-"""Clones of attention heads: each task has W_h + Δ_h^t in the place of W_h for the heads that are cloned.
+"""Clones of attention heads: for a cloned head h, each task t uses the weights W_h + Δ_h^t instead of W_h.
 
-Δ begins at 0, so that every task begins with the shared heads. With a rank it is a product U V of projections, U 0 at
-first (low-rank adaptation, Hu et al. 2022, one for each task), without biases. All tasks share one pass up to the
-lowest layer with clones; from there on the rows of the batch stand there once for each task that is served, in one
-pass.
+Δ starts at 0, so every task starts with the shared heads. With a rank, Δ is a product of two low-rank matrices, of
+which one starts at 0 (low-rank adaptation, Hu et al. 2022, separately for each task), and biases are not cloned. All
+tasks share the forward pass up to the lowest layer with clones. From this layer on, the batch is repeated once for each
+task, and one pass computes the copies of all tasks together. ``treatment.clone`` uses this module.
 
-Letters for shapes: R rows of the batch, S slots a row, T tasks served, H the hidden size, k cloned heads of a layer, d
-values a head has.
+Letters for shapes: R rows of the batch, S slots in a row, T tasks that are served, H the hidden size, k cloned heads in
+a layer, d values in a head.
 """
 
 import math
@@ -27,29 +27,30 @@ from mtlprune.encoder.pieces import EncoderError
 
 
 class Clones(nn.Module):
-    """The clones of one encoder, whose heads have weights of their own (no sharing between layers or heads).
+    """The clones of heads in one encoder, whose layers and heads must not share weights.
 
-    Projections of attention multiply by each task's weights. A pass of the transformer outside `serving` is refused: it
-    would be that of no task.
+    The attention projections multiply by the weights of each task. A forward pass of the transformer outside `serving`
+    raises EncoderError, because it would belong to no task.
 
     Args:
-        transformer: whose heads are cloned; it is changed in place; its weights and state dict stay.
-        places: of its heads.
-        heads: that are cloned, such as 3-7, counted from 1.
-        tasks: each gets a copy of each.
-        rank: of Δ of each projection; None for any.
+        transformer: the model whose heads are cloned. Its forward pass changes in place, but its weights and its state
+            dict stay the same.
+        head_hooks: the hooks at its heads.
+        heads: the names of the heads that are cloned, such as 3-7 (layer 3, head 7, counted from 1).
+        tasks: the tasks, each of which gets a copy of every cloned head.
+        rank: the rank of Δ of each projection, None for full rank.
     """
 
     def __init__(
         self,
         transformer: PreTrainedModel,
-        places: HeadHooks,
+        head_hooks: HeadHooks,
         heads: Sequence[str],
         tasks: Sequence[str],
         rank: int | None = None,
     ) -> None:
         super().__init__()
-        self.places, self.tasks, self.rank = places, list(tasks), rank
+        self.head_hooks, self.tasks, self.rank = head_hooks, list(tasks), rank
         self.deltas = nn.ParameterDict()
         self._served_tasks: list[int] = []
         self._rows = 0
@@ -57,7 +58,7 @@ class Clones(nn.Module):
         # in the state dict.
         self._cloned: dict[str, tuple[Any, bool]] = {}
         self._hooks: list[RemovableHandle] = []
-        mask, family = head_mask(heads, places.layers, places.heads), places.family
+        mask, family = head_mask(heads, head_hooks.layers, head_hooks.heads), head_hooks.family
         blocks = by_layer(transformer, family.blocks)
         modules = zip(by_layer(transformer, family.attention), by_layer(transformer, family.output), strict=True)
         self.first = int(mask.any(1).nonzero()[0])
@@ -68,21 +69,21 @@ class Clones(nn.Module):
             cloned_heads = mask[layer].nonzero().flatten().tolist()
             if not cloned_heads:
                 continue
-            for name, rows in family.keep(cloned_heads, places.heads, places.width).items():
+            for name, rows in family.keep(cloned_heads, head_hooks.heads, head_hooks.width).items():
                 module = getattr(attention, name, None)
                 if isinstance(module, PROJECTIONS):
                     self._add(f"{layer}-{name}", module, rows, None)
-            self._add(f"{layer}-output", output, None, family.columns(cloned_heads, places.width))
+            self._add(f"{layer}-output", output, None, family.columns(cloned_heads, head_hooks.width))
 
     def _add(self, key: str, module: Any, rows: Tensor | None, columns: Tensor | None) -> None:
-        """Δ of some rows of a projection, or of some columns, for each task; it multiplies by W + Δ from now on."""
+        """Add Δ for some rows or columns of a projection, and let the projection multiply by W + Δ of each task."""
         outputs, inputs = matrix(module).shape
         inputs = inputs if columns is None else len(columns)
         outputs = outputs if rows is None else len(rows)
         self.deltas[key] = nn.Parameter(torch.zeros(len(self.tasks), outputs, self.rank or inputs))
         if self.rank is not None:
-            # Initial values are drawn in a fork of the generator, so that adding clones does not change what others
-            # draw afterwards.
+            # Initial values are drawn in a fork of the generator, so that adding clones does not change later random
+            # numbers of the run.
             with torch.random.fork_rng(devices=[]):
                 down = (2 * torch.rand(len(self.tasks), self.rank, inputs) - 1) / math.sqrt(inputs)
             self.deltas[f"{key}-down"] = nn.Parameter(down)
@@ -94,7 +95,7 @@ class Clones(nn.Module):
         self._cloned[key] = module, rows is not None
 
     def delta(self, key: str, tasks: Sequence[int]) -> Tensor:
-        """(T, out, in), Δ of one projection for some tasks."""
+        """Return Δ of one projection for some tasks: (T, out, in)."""
         task_deltas = self.deltas[key][tasks]
         if self.rank is None:
             return task_deltas
@@ -104,7 +105,10 @@ class Clones(nn.Module):
 
     @torch.no_grad()
     def fold(self, task: str) -> None:
-        """Give the transformer the weights of one task, and take the clones out of it; these are of no more use."""
+        """Write the weights of one task into the transformer, and remove the clones from it.
+
+        This object must not be used afterwards.
+        """
         task_index = [self.tasks.index(task)]
         for handle in self._hooks:
             handle.remove()
@@ -117,7 +121,10 @@ class Clones(nn.Module):
 
     @contextmanager
     def serving(self, names: Sequence[str]) -> Iterator[None]:
-        """Within it a pass of the transformer is one for these tasks, whose rows come one after another."""
+        """Enter a context in which a forward pass of the transformer serves these tasks.
+
+        Its output has T · R rows, first the R rows of the first task, then those of the second, and so on.
+        """
         self._served_tasks, self._rows = [self.tasks.index(name) for name in names], 0
         try:
             yield
@@ -125,8 +132,12 @@ class Clones(nn.Module):
             self._served_tasks = []
 
     def _tile(self, first: bool, module: nn.Module, args: Any, kwargs: Any) -> tuple[Any, Any]:
-        """Before a layer: what has a row for each row of the batch gets one for each row and task."""
-        if not self._served_tasks or self.places.is_caching:
+        """Repeat the inputs of the lowest layer with clones, and of every later layer, once for each task.
+
+        This is a forward pre-hook. Only inputs with R rows are repeated, so hidden states that an earlier layer already
+        repeated stay the same.
+        """
+        if not self._served_tasks or self.head_hooks.is_caching:
             raise EncoderError(
                 f"this encoder has clones of heads for each of {', '.join(self.tasks)}, and this command reads only "
                 "one encoder, without clones; name a run without treatment.clone"
@@ -149,7 +160,7 @@ class Clones(nn.Module):
         return value
 
     def _projected(self, key: str, of_rows: bool, module: Any, states: Tensor) -> Tensor:
-        """A projection with the weights of each task: (T · R, S, in) → (T · R, S, out)."""
+        """Apply a projection with the weights of each task: (T · R, S, in) → (T · R, S, out)."""
         tasks, index = self._served_tasks, getattr(self, f"index-{key}")
         weight = matrix(module).expand(len(tasks), -1, -1)
         weight = weight.index_add(1 if of_rows else 2, index, self.delta(key, tasks))
@@ -158,7 +169,7 @@ class Clones(nn.Module):
             bias = module.bias.expand(len(tasks), -1)
             if f"{key}-bias" in self.deltas:
                 bias = bias.index_add(1, index, self.deltas[f"{key}-bias"][tasks])
-        # one by one: a batched product is a tenth slower on a CPU
+        # The tasks are computed one after another, because a batched product is 10 % slower on a CPU.
         return torch.cat(
             [
                 linear(states_of_task, *affine)

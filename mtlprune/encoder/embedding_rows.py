@@ -1,10 +1,10 @@
-"""Training without the embedding rows that no training sentence contains.
+"""Embedding tables of which only the rows that occur in training sentences are trained.
 
-Of MiniLM's 22.7 million parameters 11.7 million are its word embeddings, of which 2,000 sentences contain a fifth. The
-other rows have a gradient of 0 in every update, so that AdamW leaves them where they are but for weight decay. They
-need no gradient, no clipping and no moments.
+Word embeddings are 11.7 of MiniLM's 22.7 million parameters, and 2,000 sentences use a fifth of their rows. All other
+rows have a gradient of 0 in every update, so that AdamW changes them by weight decay only. Leaving them out saves their
+gradients, gradient clipping and optimizer moments, and gives the same result. Training uses this module.
 
-Letters for shapes: V rows of the vocabulary, U of them used, d numbers a row.
+Letters for shapes: V rows of the vocabulary, U of them used, d numbers in a row.
 """
 
 from collections.abc import Iterable
@@ -20,16 +20,18 @@ from mtlprune.encoder.pieces import Pieces
 
 
 class UsedRowsEmbedding(nn.Embedding):
-    """A table of embeddings of which only some rows are trained, as a parameter of their own.
+    """An embedding table of which only some rows are trained, as a separate parameter.
 
-    A forward pass in training mode reads ``rows``. The whole table is brought up to date when training mode ends and
-    when weights are saved, so that evaluation and files know nothing of the split: a state dict has ``weight`` alone.
+    A forward pass in training mode reads ``rows``. The trained rows are written into the whole table when training mode
+    ends and when weights are saved, so evaluation and saved files see a plain embedding: a state dict contains only
+    ``weight``.
 
     Attributes:
-        weight: (V, d), the whole table, without a gradient.
-        rows: (U, d), what is trained.
-        used: (U,) int64, ids of these rows, ascending.
-        index: (V,) int64, id → its row among those used; U, which no lookup accepts, where there is none.
+        weight: (V, d), the whole table, without gradients.
+        rows: (U, d), the trained rows.
+        used: (U,) int64, the ids of the trained rows, ascending.
+        index: (V,) int64, the position in ``rows`` of each id. Ids that are not trained have the position U, at which a
+            lookup fails.
     """
 
     used: Tensor
@@ -53,22 +55,22 @@ class UsedRowsEmbedding(nn.Embedding):
 
     def train(self, mode: bool = True) -> "UsedRowsEmbedding":
         if self.training and not mode:
-            self.write_back()
+            self._write_back()
         return super().train(mode)
 
     @torch.no_grad()
-    def write_back(self) -> None:
+    def _write_back(self) -> None:
         """Copy the trained rows into the whole table."""
         self.weight.index_copy_(0, self.used, self.rows)
 
     def decay(self, optimizer: torch.optim.Optimizer) -> None:
-        """Let the other rows decay at every update, as they would if the optimizer had them."""
+        """Apply the optimizer's weight decay after every update to the rows that the optimizer does not contain."""
         [group] = [group for group in optimizer.param_groups if any(p is self.rows for p in group["params"])]
 
         def shrink(*_: Any) -> None:
             # AdamW decays a row also where its gradient is 0. Rows outside the optimizer get the same factor here, so
             # training all rows and training the used ones give the same table. Used rows are overwritten by
-            # `write_back`, so decaying their stale copy does no harm.
+            # `_write_back`, so decaying their stale copy does no harm.
             self.weight.mul_(1 - group["lr"] * group["weight_decay"])
 
         if group["weight_decay"]:
@@ -77,7 +79,7 @@ class UsedRowsEmbedding(nn.Embedding):
     # The state dict has the shape of a plain embedding, with the trained rows written into the table: a saved model
     # does not show that only some rows were trained.
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
-        self.write_back()
+        self._write_back()
         super()._save_to_state_dict(destination, prefix, keep_vars)
         del destination[f"{prefix}rows"]
 
@@ -88,9 +90,14 @@ class UsedRowsEmbedding(nn.Embedding):
 
 
 def train_used_rows(encoder: Encoder, sentences: Iterable[Pieces]) -> UsedRowsEmbedding | None:
-    """From now on train only the embedding rows of these sentences, of special tokens and of word dropout. None, and
-    nothing changes, where the table is frozen, is no plain `nn.Embedding` (some models scale what they look up), or
-    serves as another weight too."""
+    """Restrict the training of an encoder's word embeddings to the rows that occur in training, in place.
+
+    These are the rows of the sentences' pieces, of the special tokens and of the token that word dropout inserts.
+
+    Returns:
+        The embedding that replaces the table. None, without any change, if the table is frozen, is not a plain
+        `nn.Embedding` (some models scale the vectors that they look up), or is also the weight of another module.
+    """
     table = input_embeddings(encoder.transformer)
     # A table that is also the weight of another module (a tied output layer) gets gradients there for every row, so
     # leaving rows out would change training.
@@ -114,7 +121,7 @@ def train_used_rows(encoder: Encoder, sentences: Iterable[Pieces]) -> UsedRowsEm
     used = torch.from_numpy(np.unique(np.concatenate(parts)).astype(np.int64)).to(table.weight.device)
     rows = UsedRowsEmbedding(table, used)
     for module in list(encoder.modules()):
-        # T5's encoder reads the table by an attribute that is no submodule
+        # The table is replaced among plain attributes, too, because T5's encoder reads it from one.
         for attributes in (cast(dict[str, Any], module._modules), vars(module)):
             for name, value in list(attributes.items()):
                 if value is table:

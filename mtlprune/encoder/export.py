@@ -1,6 +1,9 @@
-"""An encoder as plain transformers load it: gates in the weights, every head in its place, a linear layer on top.
+"""Conversion of an encoder into a model that plain transformers can load, for ``mtlprune export``.
 
-Letters for shapes: L layers, A heads a layer before any was removed, H the hidden size, K labels.
+Gates are folded into the weights, removed heads are put back as heads without effect, and a linear layer can be added
+as a classifier. The last functions of this file are printed in model cards, as code for users of the exported model.
+
+Letters for shapes: L layers, A heads in a layer before any was removed, H the hidden size, K labels.
 """
 
 import copy
@@ -27,8 +30,8 @@ from mtlprune.encoder.pieces import PROBES, EncoderError
 from mtlprune.encoder.removal import KeptHeads
 from mtlprune.encoder.sources import load_transformer, quiet
 
-HEADS = ("classifier", "score")
-"""The linear layer of a model for token classification beside its base model, where there is nothing else."""
+_HEADS = ("classifier", "score")
+"""The names that transformers gives to the linear layer of a token classification model."""
 
 
 _BLANK = "Texts have to begin with a blank, as every word in a text does. "
@@ -36,17 +39,19 @@ _SPECIAL_TOKENS_NOTE = "Each text is enclosed by the special tokens {before} and
 
 
 def text_tokenizer(encoder: Encoder, folder: Path) -> tuple[PreTrainedTokenizerBase, str]:
-    """A tokenizer that reads words apart by blanks as the encoder does, the first one too, between the same special
-    tokens.
+    """Return a tokenizer that gives words separated by blanks the same ids as the encoder does in mtlprune.
 
-    Byte-level BPE (RoBERTa, ModernBERT) gives a word another form at the start of a text, unless it is set to put a
-    blank there; decoder-only models have no special tokens around a text.
+    Two settings of a tokenizer may have to change. Byte-level BPE (RoBERTa, ModernBERT) tokenises the first word of a
+    text differently, unless the tokenizer adds a space there. Tokenizers of decoder-only models put no special tokens
+    around a text.
 
     Args:
-        folder: where its own tokenizer lies.
+        encoder: the encoder.
+        folder: the folder with the encoder's original tokenizer.
 
     Returns:
-        The tokenizer, and what its users have to do, in sentences; empty where it does all.
+        The tokenizer, and instructions for its users where the settings do not suffice, as sentences. If the settings
+        suffice, the instructions are empty.
     """
     pieces, frame = encoder.word_pieces, encoder.frame
     if not pieces.lead and not pieces.framed:
@@ -70,17 +75,18 @@ def text_tokenizer(encoder: Encoder, folder: Path) -> tuple[PreTrainedTokenizerB
 
 @torch.no_grad()
 def fold_gates(transformer: PreTrainedModel, gates: Tensor, kept_heads: Sequence[Sequence[int]]) -> None:
-    """Multiply the input columns of every attention output projection by their heads' gates, in place.
+    """Multiply the input columns of every attention output projection by the gates of their heads, in place.
 
-    The model then computes what it computed under ``HeadHooks(transformer, kept).gated(gates)``; a gate of 0 leaves
-    columns of zeros.
+    The model then computes the same function as under ``HeadHooks(transformer, kept_heads).gated(gates)``. The columns
+    of a head with gate 0 become 0.
 
     Args:
-        gates: (L, A) in [0, 1], in original numbering.
-        kept_heads: for each layer the heads it has.
+        transformer: the model.
+        gates: (L, A) in [0, 1], in the original numbering of heads.
+        kept_heads: for each layer the original numbers of its remaining heads.
 
     Raises:
-        EncoderError: layers that share a module (ALBERT) have different gates. The model is untouched.
+        EncoderError: layers that share a module (ALBERT) have different gates. The model is unchanged.
     """
     outputs = by_layer(transformer, family_of(transformer).output)
     rows = [row[list(heads)] for row, heads in zip(gates.detach(), kept_heads, strict=True)]
@@ -98,14 +104,17 @@ def fold_gates(transformer: PreTrainedModel, gates: Tensor, kept_heads: Sequence
 
 @torch.no_grad()
 def with_all_heads(transformer: PreTrainedModel, heads: KeptHeads) -> PreTrainedModel:
-    """A new model of the shapes that its config says: removed heads are back, and closed.
+    """Return a model in the shapes of its config, in which removed heads exist again but have no effect.
+
+    The output columns of these heads are 0.
 
     Args:
-        transformer: from which heads were removed.
-        heads: which are left.
+        transformer: the model from which heads were removed.
+        heads: the remaining heads.
 
     Raises:
-        EncoderError: the model carries gates that its weights cannot hold (ALBERT).
+        EncoderError: the model has gates that cannot be folded into its weights (ALBERT), or heads that shared a key
+            and a value have different copies of it now.
     """
     if heads.layer_gates:
         raise EncoderError(
@@ -114,7 +123,7 @@ def with_all_heads(transformer: PreTrainedModel, heads: KeptHeads) -> PreTrained
         )
     config, family = transformer.config, family_of(transformer)
     restored = load_transformer("", config, random=True, seed=0, attention=config._attn_implementation)
-    places = HeadHooks(restored)
+    hooks = HeadHooks(restored)
     shapes = {name: value.shape for name, value in restored.state_dict().items()}
     unchanged_tensors = {
         name: value for name, value in transformer.state_dict().items() if shapes.get(name) == value.shape
@@ -123,29 +132,34 @@ def with_all_heads(transformer: PreTrainedModel, heads: KeptHeads) -> PreTrained
     parts = [by_layer(model, path) for model in (restored, transformer) for path in (family.attention, family.output)]
     for layer, (attention, output, small, small_output) in enumerate(zip(*parts, strict=True)):
         row, left = heads.kept[layer], family.sharing(small)
-        for name, rows in family.keep(row, heads.heads, places.width, places.groups[layer], left).items():
+        for name, rows in family.keep(row, heads.heads, hooks.width, hooks.groups[layer], left).items():
             _fill(getattr(attention, name, None), getattr(small, name, None), rows)
         matrix(output).zero_()
-        matrix(output).index_copy_(1, family.columns(row, places.width), matrix(small_output))
+        matrix(output).index_copy_(1, family.columns(row, hooks.width), matrix(small_output))
     return restored.eval()
 
 
-def _fill(part: Any, small: Any, places: Tensor) -> None:
-    """Put rows of what was cut, a projection or a parameter, to where they were; either may lack it.
+def _fill(part: Any, small: Any, positions: Tensor) -> None:
+    """Copy the rows of a reduced projection or parameter back to their original positions.
+
+    Args:
+        part: the projection or parameter of original size, or None.
+        small: the reduced projection or parameter, or None.
+        positions: the original position of each row of ``small``.
 
     Raises:
-        EncoderError: heads that shared a row no longer have the same one.
+        EncoderError: heads that shared a row have different copies of it now.
     """
-    if part is None or small is None:  # an option of the config, or a layer without heads
+    if part is None or small is None:  # an option of the config leaves it out, or the layer lost all its heads
         return
     pairs = (
         [(matrix(part), matrix(small)), (part.bias, small.bias)] if isinstance(part, PROJECTIONS) else [(part, small)]
     )
     for full_tensor, rows in pairs:
-        if full_tensor is None or full_tensor.shape == rows.shape:  # it was never cut
+        if full_tensor is None or full_tensor.shape == rows.shape:  # no rows were removed
             continue
-        full_tensor.index_copy_(0, places, rows)
-        if not torch.equal(full_tensor[places], rows):
+        full_tensor.index_copy_(0, positions, rows)
+        if not torch.equal(full_tensor[positions], rows):
             raise EncoderError(
                 "heads that shared a key and a value have had copies of them since some were removed, and these were "
                 "trained apart, so heads cannot be put back as closed ones; export with --remove"
@@ -154,14 +168,16 @@ def _fill(part: Any, small: Any, places: Tensor) -> None:
 
 @torch.no_grad()
 def with_classifier(transformer: PreTrainedModel, scores: nn.Linear, labels: Sequence[str]) -> PreTrainedModel:
-    """A model for token classification: the transformer, and a linear layer on its last hidden states.
+    """Return a token classification model of transformers, with a linear layer on the last hidden states.
 
     Args:
-        scores: H to K.
-        labels: of the K rows.
+        transformer: the encoder.
+        scores: the linear layer, from H to K values.
+        labels: the names of the K labels.
 
     Raises:
-        EncoderError: transformers has no such model of this family, or it is more than a linear layer.
+        EncoderError: transformers has no token classification model of this family, or its classifier is more than a
+            linear layer.
     """
     config = copy.deepcopy(transformer.config)
     config.id2label = dict(enumerate(labels))
@@ -172,12 +188,12 @@ def with_classifier(transformer: PreTrainedModel, scores: nn.Linear, labels: Seq
             model = AutoModelForTokenClassification.from_config(config, **options)
     except ValueError as error:
         raise EncoderError(f"transformers has no token classification for {config.model_type!r}: {error}") from error
-    # Not strict, because one of the two models may have a pooler that the other lacks; it takes no part in
-    # classification.
+    # Loading is not strict, because one of the two models may have a pooler that the other lacks. Token classification
+    # does not use the pooler.
     model.base_model.load_state_dict(transformer.state_dict(), strict=False)
     base = {id(weight) for weight in model.base_model.parameters()}
     head_parameters = {name for name, weight in model.named_parameters() if id(weight) not in base}
-    head = next((name for name in HEADS if head_parameters == {f"{name}.weight", f"{name}.bias"}), None)
+    head = next((name for name in _HEADS if head_parameters == {f"{name}.weight", f"{name}.bias"}), None)
     if head is None:
         raise EncoderError(
             f"the token classification of {config.model_type!r} in transformers is not one linear layer on the last "
@@ -196,28 +212,31 @@ _HIDDEN_AND_LAST = (
     ("pre_classifier", "classifier"),  # DistilBERT
     ("pooler.dense", "classifier"),  # DeBERTa
 )
-"""The hidden and the last layer of a model for sequence classification, which reads the first token."""
-SCALE = 2.0**-20
+"""The paths of the hidden and the last layer of sequence classification models, which read the first token."""
+_SCALE = 2.0**-20
+"""The factor that keeps scores small enough for tanh to be linear in float32. As a power of two it loses no digits."""
 
 
 @torch.no_grad()
 def with_sequence_classifier(
     transformer: PreTrainedModel, scores: nn.Linear, labels: Sequence[str], problem: Any
 ) -> PreTrainedModel:
-    """A model for sequence classification that computes a linear layer on the state of the first token.
+    """Return a sequence classification model of transformers that computes a linear layer on the first token's state.
 
-    Between the state and the scores of transformers stands a hidden layer with an activation f. It gets every score s
-    twice, as +s and as −s: f(s) − f(−s) is s for ReLU and GELU, and nearly 2 s for tanh where s is small, so scores are
-    scaled by a power of two, which costs no digit, and scaled back by the last layer.
+    The models of transformers have a hidden layer with an activation f between this state and the scores. To cancel the
+    activation, the hidden layer computes every score s twice, as +s and as −s. The difference f(s) − f(−s) is s for
+    ReLU and GELU, and nearly 2 s for tanh if s is small. Therefore the hidden layer scales all scores down by
+    ``_SCALE``, and the last layer scales their differences up again.
 
     Args:
-        scores: H to K.
-        labels: of the K rows.
-        problem: ``problem_type`` of the config.
+        transformer: the encoder.
+        scores: the linear layer, from H to K values.
+        labels: the names of the K labels.
+        problem: the ``problem_type`` of the config.
 
     Raises:
-        EncoderError: transformers has no such model of this family, or one that computes something else, or the hidden
-            layer has no room for 2 K scores.
+        EncoderError: transformers has no sequence classification model of this family, the model has other layers, or
+            the hidden layer is too small for 2 K scores.
     """
     config = copy.deepcopy(transformer.config)
     config.id2label = dict(enumerate(labels))
@@ -245,19 +264,20 @@ def with_sequence_classifier(
     for layer in (hidden, last):
         layer.weight.zero_()
         layer.bias.zero_()
-    hidden.bias[:2] = torch.tensor([SCALE, -SCALE])
-    last.weight[0, :2] = torch.tensor([1 / SCALE, -1 / SCALE])
-    slope = float(model(input_ids=torch.zeros(1, 4, dtype=torch.long)).logits[0, 0])  # 2 for tanh, else 1
-    hidden.weight[: 2 * count] = SCALE * torch.cat([scores.weight, -scores.weight])
-    hidden.bias[: 2 * count] = SCALE * torch.cat([scores.bias, -scores.bias])
-    places = torch.arange(count)
+    hidden.bias[:2] = torch.tensor([_SCALE, -_SCALE])
+    last.weight[0, :2] = torch.tensor([1 / _SCALE, -1 / _SCALE])
+    # A forward pass with a constant score of 1 measures the slope of f(s) − f(−s): 2 for tanh, 1 for ReLU and GELU.
+    slope = float(model(input_ids=torch.zeros(1, 4, dtype=torch.long)).logits[0, 0])
+    hidden.weight[: 2 * count] = _SCALE * torch.cat([scores.weight, -scores.weight])
+    hidden.bias[: 2 * count] = _SCALE * torch.cat([scores.bias, -scores.bias])
+    index = torch.arange(count)
     last.weight.zero_()
-    last.weight[places, places] = 1 / (SCALE * slope)
-    last.weight[places, places + count] = -1 / (SCALE * slope)
+    last.weight[index, index] = 1 / (_SCALE * slope)
+    last.weight[index, index + count] = -1 / (_SCALE * slope)
     return model
 
 
-# Model cards print the code below as it stands here; with plain transformers and torch it needs nothing else.
+# Model cards print the source of the functions below. Therefore these functions use only torch and transformers.
 
 
 @torch.no_grad()
@@ -271,10 +291,10 @@ def label_words(
     unknown: int,
     room: int,
 ) -> list[tuple[str, float]]:
-    """The label of each word, and its probability. They are those of the word's first sub-word: no other was trained.
+    """Return the label of each word with its probability, read at the first sub-word of the word, as in training.
 
-    Words are tokenized one by one, after ``lead``; special tokens stand ``before`` and ``after`` all. Where there is no
-    ``room`` for so many sub-words, the model sees windows that overlap by half.
+    Words are tokenized one by one, with ``lead`` in front of each. The special tokens ``before`` and ``after`` enclose
+    the sentence. If it has more sub-words than ``room``, the model reads windows that overlap by half.
     """
     special = set(tokenizer.all_special_ids) - {unknown}
     texts = [lead + word for word in words]
@@ -306,10 +326,10 @@ def score_text(
     second_type: int,
     room: int,
 ) -> torch.Tensor:
-    """The scores of a text, or of a pair of texts, each given as words; ``second`` is empty where there is one text.
+    """Return the scores of a text, or of a pair of texts, given as lists of words. For one text, ``second`` is empty.
 
-    Words are tokenized one by one, after ``lead``; special tokens stand ``before``, ``between`` and ``after``. Of texts
-    with more sub-words than there is ``room`` for, the end of the longer one is cut.
+    Words are tokenized one by one, with ``lead`` in front of each. The special tokens ``before``, ``between`` and
+    ``after`` enclose the texts. If there are more sub-words than ``room``, the longer text is cut at its end.
     """
     special = set(tokenizer.all_special_ids) - {unknown}
     texts: list[list[int]] = []
@@ -331,7 +351,7 @@ def score_text(
 
 
 def join_tags(tags: list[str]) -> list[tuple[int, int, str]]:
-    """Spans of words, (first, one after the last, label), from tags B-LABEL, I-LABEL and O."""
+    """Return the spans (first word, word after the last, label) that the tags B-LABEL, I-LABEL and O describe."""
     spans: list[tuple[int, int, str]] = []
     for place, tag in enumerate(tags):
         mark, _, label = tag.partition("-")

@@ -1,9 +1,10 @@
-"""The table of families: where the heads of a model type lie, what a head owns, and which words it sees.
+"""The table of encoder families: where a model type has its heads, which weights belong to a head, and its attention.
 
-The *place* of a head is the input of its layer's attention output projection, where the heads lie side by side.
-Whatever is done to a head (gating, reading its output, removing it) is done there, so no attention class is copied.
+Heads are gated, read and removed at the input of their layer's attention output projection, which is the concatenation
+of the outputs of all heads. Therefore this package copies no attention class. Hooks and the removal of heads use this
+table.
 
-Letters for shapes: n heads a layer has now, d values a head has at its place, g heads that share a key and a value.
+Letters for shapes: n heads in a layer now, d values in the output of a head, g heads that share a key and a value.
 """
 
 from collections import Counter
@@ -19,43 +20,47 @@ from transformers.pytorch_utils import Conv1D
 
 from mtlprune.encoder.pieces import EncoderError
 
-Part = Literal["query", "key", "value"]
-PARTS: tuple[Part, ...] = ("query", "key", "value")
+_Part = Literal["query", "key", "value"]
+_PARTS: tuple[_Part, ...] = ("query", "key", "value")
 Attention = Literal["causal", "full"]
 PROJECTIONS = (nn.Linear, Conv1D)
 
 
 @dataclass(frozen=True)
 class Family:
-    """One row of the table.
+    """One row of the table, which describes the attention modules of a model type.
 
-    Paths start at the base model (``AutoModel``); ``*`` stands for the number of a layer. Names without a path are
-    attributes of the attention module. What a row names but a model lacks (an option of its config) is passed over.
+    Paths start at the base model (``AutoModel``), and ``*`` is the number of a layer. Names without a path are
+    attributes of the attention module. A name that a particular model lacks, because of an option of its config, is
+    skipped.
 
     Attributes:
-        attention: path of the module that computes a layer's heads.
-        output: path of the attention output projection; its input columns h·d to (h + 1)·d are head h.
-        qkv: the projections whose output rows make queries, keys and values; one name three times where merged.
-        layout: of those rows: ``apart`` (h, d) in three projections, merged ``by_part`` (part, h, d), merged
-            ``by_head`` (h, part, d); the parts are query, key, value.
+        attention: the path of the module that computes a layer's heads.
+        output: the path of the attention output projection. Its input columns h·d to (h + 1)·d belong to head h.
+        qkv: the projections whose output rows are queries, keys and values. A merged projection is named three times.
+        layout: the order of these rows: ``apart`` (h, d) in three projections, merged ``by_part`` (part, h, d), or
+            merged ``by_head`` (h, part, d). The parts are query, key and value.
         positions: further projections with output rows (h, d), for relative positions.
-        query_bias, value_bias: parameters (n·d,), entries (h, d), added to queries and values beside the projection.
-        norms: normalisations over all heads of the queries and of the keys: their projections stay whole, because every
-            head takes part in what a norm divides by, and a layer with fewer heads picks its columns behind the norm.
-        mixers: layers that mix heads with each other; where a model has one, a head can be gated but not cut out.
-        bias: where a layer has a bias of the attention scores (1, A, T, T) from, of which it has to pick its part with
-            fewer heads: all layers the same, ``given`` as third argument (MPNet) or ``passed`` on from layer to layer
-            (T5), or each its ``own`` (umT5); else empty.
-        count: attribute that states n, to be edited when heads are cut out; empty where there is none.
-        total: attribute that states n·d, likewise.
-        width: attribute that states d, never to be edited; what stands in for the attention of a layer without heads
-            has to carry it too.
-        grouping: attribute that states g (grouped-query attention).
-        results: how many things the attention module gives, the attention maps last.
-        after: dropout within the attention module that the output projection's result goes through.
-        norm: normalisation within the attention module, of its input and that result.
-        pretrained: the attention the model type was pretrained with; ``causal`` means decoder-only.
-        switch: attribute of the config that says whether attention is full, beside ``is_causal``.
+        query_bias, value_bias: parameters (n·d,) with entries (h, d) that are added to the projected queries and
+            values.
+        norms: the normalisations of queries and of keys over all heads of a layer. Every head contributes to the mean
+            square of such a norm, so these projections stay whole when heads are removed, and the layer selects the
+            columns of its remaining heads after the norm.
+        mixers: layers that mix the heads with each other. If a model has such a layer, its heads can be gated but not
+            removed.
+        bias: the source of the bias (1, A, T, T) of the attention scores, of which a layer with removed heads must
+            select its part. The bias is the same for all layers and ``given`` as the third argument (MPNet) or
+            ``passed`` on from layer to layer (T5), or each layer has its ``own`` bias (umT5). Empty without a bias.
+        count: the attribute that holds n, which removal of heads updates. Empty if there is none.
+        total: the attribute that holds n·d, which removal of heads updates. Empty if there is none.
+        width: the attribute that holds d, which never changes. The module that replaces the attention of a layer
+            without heads needs this attribute, too.
+        grouping: the attribute that holds g (grouped-query attention).
+        results: the number of values that the attention module returns, the attention weights last.
+        after: the dropout in the attention module that follows the output projection.
+        norm: the normalisation in the attention module of the sum of its input and its result.
+        pretrained: the attention with which the model type was pretrained. ``causal`` means decoder-only.
+        switch: the attribute of the config that, besides ``is_causal``, selects full attention.
     """
 
     attention: str = "encoder.layer.*.attention.self"
@@ -80,21 +85,22 @@ class Family:
 
     @property
     def blocks(self) -> str:
-        """The path of whole layers."""
+        """The path of the layers, ending in ``.*.``."""
         return self.attention.partition(".*.")[0] + ".*."
 
     def sharing(self, attention: nn.Module) -> int:
-        """g of one attention module: 1 except with grouped-query attention."""
+        """Return g, the number of heads that share a key and a value, which is 1 without grouped-query attention."""
         return getattr(attention, self.grouping) if self.grouping else 1
 
-    def rows(self, part: Part, heads: Sequence[int], head_count: int, width: int, group: int = 1) -> Tensor:
-        """Output rows, in the projection named by the column ``part``, that make the queries, keys or values of heads.
+    def rows(self, part: _Part, heads: Sequence[int], head_count: int, width: int, group: int = 1) -> Tensor:
+        """Return the output rows of a projection that compute the queries, keys or values of some heads.
 
         Args:
-            heads: numbers of heads in the layer as it is now, in the wanted order.
-            head_count: n, how many heads the layer has now.
+            part: the part, which determines the projection (see ``qkv``).
+            heads: the positions of the heads in the current layer, in the order of the result.
+            head_count: n, the number of heads in the current layer.
             width: d.
-            group: g; with more than 1 the rows of a key or a value are not the head's alone.
+            group: g. If it is larger than 1, several heads share the rows of a key or a value.
 
         Returns:
             (len(heads) · d,) int64.
@@ -103,22 +109,23 @@ class Family:
         if part != "query":
             blocks = blocks // group
         if self.layout == "by_part":
-            blocks = PARTS.index(part) * head_count + blocks
+            blocks = _PARTS.index(part) * head_count + blocks
         elif self.layout == "by_head":
-            blocks = 3 * blocks + PARTS.index(part)
+            blocks = 3 * blocks + _PARTS.index(part)
         return _block_rows(blocks, width)
 
     def keep(
         self, heads: Sequence[int], head_count: int, width: int, group: int = 1, left: int = 1
     ) -> dict[str, Tensor]:
-        """The rows (or entries) of each attribute of the attention module that stay with these heads, in order.
+        """Return the rows (or entries) to keep of each attribute of the attention module, as {attribute: rows}.
 
         Args:
-            left: how many heads share a key and a value afterwards. With 1 each gets a copy of what it shared, so that
-                any of them can go. The others as for :meth:`rows`.
+            heads, head_count, width, group: the heads to keep, and the current layer, as for :meth:`rows`.
+            left: the number of heads that share a key and a value afterwards. With 1, each head gets a copy of the key
+                and the value that it shared, so that any head can be removed.
         """
         parts = [self.rows("query", heads, head_count, width)]
-        parts += [self.rows(part, heads[::left], head_count, width, group) for part in PARTS[1:]]
+        parts += [self.rows(part, heads[::left], head_count, width, group) for part in _PARTS[1:]]
         if self.layout == "apart":
             kept_rows = dict(zip(self.qkv, parts, strict=True))
         elif self.layout == "by_part":
@@ -132,7 +139,7 @@ class Family:
 
     @staticmethod
     def columns(heads: Sequence[int], width: int) -> Tensor:
-        """Input columns of the output projection that belong to heads: (len(heads) · d,) int64."""
+        """Return the input columns of the output projection that belong to some heads: (len(heads) · d,) int64."""
         return _block_rows(torch.tensor(list(heads), dtype=torch.int64), width)
 
 
@@ -141,13 +148,20 @@ def _block_rows(blocks: Tensor, width: int) -> Tensor:
 
 
 def still_shared(heads: Sequence[int], group: int) -> int:
-    """The number of heads that can share a key and a value in a layer that keeps these of its heads, in its present
-    numbering: as many as each group keeps where all groups that are left keep equally many, else 1."""
+    """Return how many heads can share a key and a value after a layer with grouped-query attention loses heads.
+
+    Heads can go on sharing only if all groups with remaining heads keep the same number of heads, which is then
+    returned. Otherwise the result is 1.
+
+    Args:
+        heads: the positions of the remaining heads in the current layer.
+        group: g, the number of heads that share a key and a value now.
+    """
     sizes = set(Counter(head // group for head in heads).values())
     return sizes.pop() if len(sizes) == 1 else 1
 
 
-_SEPARATE_PROJECTIONS = Family(  # one module a layer, whose projections lie side by side
+_SEPARATE_PROJECTIONS = Family(  # an attention module with four projections as its attributes
     attention="layers.*.self_attn",
     output="layers.*.self_attn.o_proj",
     qkv=("q_proj", "k_proj", "v_proj"),
@@ -155,10 +169,10 @@ _SEPARATE_PROJECTIONS = Family(  # one module a layer, whose projections lie sid
     total="",
     width="head_dim",
 )
-GROUPED = replace(_SEPARATE_PROJECTIONS, grouping="num_key_value_groups")
-DECODER = replace(GROUPED, pretrained="causal")
-_GEMMA = replace(DECODER, switch="use_bidirectional_attention")
-T5 = Family(
+_GROUPED = replace(_SEPARATE_PROJECTIONS, grouping="num_key_value_groups")
+_DECODER = replace(_GROUPED, pretrained="causal")
+_GEMMA = replace(_DECODER, switch="use_bidirectional_attention")
+_T5 = Family(
     results=3,
     attention="encoder.block.*.layer.0.SelfAttention",
     output="encoder.block.*.layer.0.SelfAttention.o",
@@ -169,14 +183,14 @@ T5 = Family(
     width="key_value_proj_dim",
 )
 ENCODER_DECODERS = ("t5", "mt5", "umt5")
-"""Model types of which the encoder alone is loaded."""
-LIKE_BERT = (
+"""Encoder-decoder model types, of which only the encoder is loaded."""
+_LIKE_BERT = (
     *("bert", "roberta", "xlm-roberta", "camembert", "electra", "roformer", "ernie", "data2vec-text"),
     *("xlm-roberta-xl", "bert-generation", "roberta-prelayernorm", "roc_bert", "megatron-bert", "rembert", "splinter"),
 )
 FAMILIES: dict[str, Family] = {
-    **dict.fromkeys(LIKE_BERT, Family()),
-    "luke": Family(results=3),  # it gives states of entities too; there are none
+    **dict.fromkeys(_LIKE_BERT, Family()),
+    "luke": Family(results=3),  # its attention also returns states of entities, which our inputs do not contain
     "distilbert": Family(
         attention="transformer.layer.*.attention",
         output="transformer.layer.*.attention.out_lin",
@@ -184,7 +198,7 @@ FAMILIES: dict[str, Family] = {
         count="n_heads",
         total="",  # ``dim`` is the hidden size there
     ),
-    "albert": Family(  # the paths name groups of layers: one module, called once a layer
+    "albert": Family(  # the paths name groups of layers, and a group is one module that is called for several layers
         attention="encoder.albert_layer_groups.*.albert_layers.0.attention",
         output="encoder.albert_layer_groups.*.albert_layers.0.attention.dense",
         after="output_dropout",
@@ -216,12 +230,12 @@ FAMILIES: dict[str, Family] = {
         after="out_drop",
     ),
     **dict.fromkeys(("nomic_bert", "gte", "jina_embeddings_v3"), _SEPARATE_PROJECTIONS),
-    **dict.fromkeys(("eurobert", "ultrabert"), GROUPED),
-    **dict.fromkeys(("t5", "mt5"), T5),
-    "umt5": replace(T5, bias="own", results=2),
-    **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "smollm3", "granite"), DECODER),
+    **dict.fromkeys(("eurobert", "ultrabert"), _GROUPED),
+    **dict.fromkeys(("t5", "mt5"), _T5),
+    "umt5": replace(_T5, bias="own", results=2),
+    **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "smollm3", "granite"), _DECODER),
     **dict.fromkeys(("gemma2", "gemma3_text"), _GEMMA),
-    **dict.fromkeys(("olmo2", "olmo3"), replace(DECODER, norms=("q_norm", "k_norm"))),
+    **dict.fromkeys(("olmo2", "olmo3"), replace(_DECODER, norms=("q_norm", "k_norm"))),
     "modernbert-decoder": Family(
         attention="layers.*.attn",
         output="layers.*.attn.Wo",
@@ -265,10 +279,10 @@ FAMILIES: dict[str, Family] = {
 
 
 def family_of(transformer: PreTrainedModel) -> Family:
-    """The row of a model.
+    """Return the table's row for a model.
 
     Raises:
-        EncoderError: the table has none.
+        EncoderError: the table does not contain the model type.
     """
     kind = transformer.config.model_type
     if kind not in FAMILIES:
@@ -281,10 +295,12 @@ def family_of(transformer: PreTrainedModel) -> Family:
 
 
 def by_layer(transformer: PreTrainedModel, path: str) -> list[Any]:
-    """The module a table's path means for each layer, in the order of the forward pass; ALBERT's come again and again.
+    """Return the module at a path of the table for each layer, in the order of the forward pass.
+
+    Layers that share a module (ALBERT) return the same object several times.
 
     Raises:
-        EncoderError: the model has no such modules.
+        EncoderError: the model has no module at this path.
     """
     base, config = transformer.base_model, transformer.config
     stack, _, below_block = path.partition(".*.")
@@ -303,43 +319,40 @@ def by_layer(transformer: PreTrainedModel, path: str) -> list[Any]:
 
 
 def matrix(projection: Any) -> Tensor:
-    """The weights of a projection, (outputs, inputs): a view where it stores them transposed (GPT-2)."""
+    """Return the weights of a projection as (outputs, inputs), a view if they are stored transposed (GPT-2)."""
     return projection.weight.T if isinstance(projection, Conv1D) else projection.weight
 
 
 def axis(projection: Any, inputs: bool = False) -> int:
-    """The dimension of a projection's weights that counts its outputs, or its inputs."""
+    """Return the dimension of a projection's weights along which its outputs, or its inputs, are stored."""
     return int(inputs != isinstance(projection, Conv1D))
 
 
-def cut(projection: Any, places: Tensor, inputs: bool = False) -> None:
-    """Leave only these outputs of a projection, or only these inputs, in place; its parameters are new objects."""
-    projection.weight = selected_parameter(projection.weight, places, axis(projection, inputs))
+def cut(projection: Any, indices: Tensor, inputs: bool = False) -> None:
+    """Keep only some outputs, or some inputs, of a projection, in place. Its parameters become new objects."""
+    projection.weight = selected_parameter(projection.weight, indices, axis(projection, inputs))
     names = ("nf", "nx") if isinstance(projection, Conv1D) else ("out_features", "in_features")
-    setattr(projection, names[inputs], len(places))
+    setattr(projection, names[inputs], len(indices))
     if projection.bias is not None and not inputs:
-        projection.bias = selected_parameter(projection.bias, places, 0)
-    if isinstance(projection, Conv1D) and inputs and not len(places):
-        projection.__class__ = NarrowConv1D
+        projection.bias = selected_parameter(projection.bias, indices, 0)
+    if isinstance(projection, Conv1D) and inputs and not len(indices):
+        projection.__class__ = _NarrowConv1D
 
 
-class NarrowConv1D(Conv1D):
-    """A projection of GPT-2 whose inputs may have width 0, which its own arithmetic cannot reshape."""
+class _NarrowConv1D(Conv1D):
+    """A projection of GPT-2 that accepts inputs of width 0, which the forward pass of Conv1D cannot reshape."""
 
     def forward(self, x: Tensor) -> Tensor:
         return nn.functional.linear(x, self.weight.T, self.bias)
 
 
-def selected_parameter(weight: Any, places: Tensor, dim: int) -> nn.Parameter:
-    """A new parameter of some places of another along a dimension."""
-    return nn.Parameter(weight.index_select(dim, places.to(weight.device)), weight.requires_grad)
-
-
-# Which words a word sees.
+def selected_parameter(weight: Any, indices: Tensor, dim: int) -> nn.Parameter:
+    """Return a new parameter with some entries of another parameter along a dimension."""
+    return nn.Parameter(weight.index_select(dim, indices.to(weight.device)), weight.requires_grad)
 
 
 def attention_of(config: PreTrainedConfig) -> Attention:
-    """The words that a word sees in a model with this config: those to its left (causal), or all (full)."""
+    """Return whether a word attends only to words on its left ("causal") or to all words ("full")."""
     family = FAMILIES.get(config.model_type)
     if family is None or family.pretrained == "full":
         return "full"
@@ -348,10 +361,10 @@ def attention_of(config: PreTrainedConfig) -> Attention:
 
 
 def set_attention(config: PreTrainedConfig, attention: Attention | None) -> None:
-    """Write into a config, in place, which words a word sees; None leaves it as the model was saved.
+    """Select causal or full attention in a config, in place. None keeps the attention with which the model was saved.
 
     Raises:
-        EncoderError: an encoder that was pretrained to see all words cannot be made causal.
+        EncoderError: causal attention is requested for an encoder that was pretrained with full attention.
     """
     family = FAMILIES.get(config.model_type, Family())
     if family.pretrained == "full":
@@ -365,5 +378,5 @@ def set_attention(config: PreTrainedConfig, attention: Attention | None) -> None
     config.is_causal = attention == "causal"
     if family.switch:
         setattr(config, family.switch, attention == "full")
-    # Caching keys and values of earlier words serves generation only; here it would only hold memory.
+    # Caching the keys and values of earlier words helps only generation. Here it would waste memory.
     config.use_cache = False

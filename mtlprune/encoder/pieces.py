@@ -1,4 +1,7 @@
-"""Words to sub-words: any Hugging Face tokenizer, asked one word at a time."""
+"""Sub-word tokenisation of sentences that are already split into words, with any Hugging Face tokenizer.
+
+Sub-words are called *pieces*. Every word is tokenised separately, so the pieces of each word are known.
+"""
 
 from __future__ import annotations
 
@@ -16,21 +19,22 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 _CACHED_WORDS = 1_000_000
-PROBES = ("of", "the", "in", "was", "he", "two")  # frequent in any corpus with Latin letters
+PROBES = ("of", "the", "in", "was", "he", "two")
+"""Words with which the behaviour of a tokenizer is tested. They are frequent in English corpora."""
 
 
 class EncoderError(MtlpruneError):
-    """An encoder cannot be had or cannot do what is asked; the message says what was found and what to do."""
+    """The error for an encoder that cannot be loaded or does not support an operation."""
 
 
 @dataclass(frozen=True, eq=False)
 class Pieces:
-    """One tokenised sentence.
+    """A tokenised sentence, or a tokenised pair of texts.
 
     Attributes:
-        ids: (pieces,) int32, sub-word ids without special tokens.
-        counts: (words,) int32, how many pieces each word has, at least 1 (of a pair that was cut perhaps 0).
-        split: of a pair, how many pieces its first text has; 0 of one text.
+        ids: (pieces,) int32, the sub-word ids without special tokens.
+        counts: (words,) int32, the number of pieces of each word. It is at least 1, except in a pair that was cut.
+        split: the number of pieces of the first text of a pair, 0 for a single text.
     """
 
     ids: NDArray[np.int32]
@@ -38,8 +42,11 @@ class Pieces:
     split: int = 0
 
     def cut(self, room: int) -> Pieces:
-        """A pair of at most so many pieces: the last piece of the longer text goes, again and again, as transformers
-        cut pairs (``longest_first``); of equal ones that of the second text."""
+        """Return a pair with at most ``room`` pieces.
+
+        The last piece of the longer text, or of the second text if both have the same length, is removed again and
+        again, as transformers truncates pairs (``longest_first``).
+        """
         first, second = self.split, len(self.ids) - self.split
         while first + second > room:
             first, second = (first - 1, second) if first > second else (first, second - 1)
@@ -50,24 +57,27 @@ class Pieces:
 
 
 class WordPieces:
-    """A sub-word tokenizer asked one word at a time, each word in the form it has inside running text.
+    """A sub-word tokenizer that tokenises words one by one, each in the form that it has inside running text.
 
     Args:
-        tokenizer: any Hugging Face tokenizer. Where it puts no special token before or after a sentence, as those of
-            decoder-only models do, the first one it has of BOS, CLS, EOS, PAD stands before it, and of EOS, SEP, BOS,
-            PAD after it: decoders of tasks read one on each side.
-        rows: how many input embeddings the model has; ids beyond are refused.
+        tokenizer: any Hugging Face tokenizer. The decoders of tasks read a special token on each side of a sentence. If
+            the tokenizer puts none there, as for most decoder-only models, the first existing token among BOS, CLS,
+            EOS and PAD is put before a sentence, and among EOS, SEP, BOS and PAD after it.
+        rows: the number of input embeddings of the model. Larger ids raise EncoderError.
 
     Attributes:
-        before, after: ids around a sentence.
-        framed: whether some of these are not the tokenizer's own.
-        between: ids between the texts of a pair: the tokenizer's own, of decoder-only models those of a line break.
-        second_type: the token type of the second text of a pair, as BERT has it; 0 where there are no types.
-        unknown: stands for a word that yields no sub-word; the first there is of UNK, MASK, PAD, EOS.
-        mask: of word dropout; the first there is of MASK, UNK, PAD, EOS.
+        lead: the text before a word with which the tokenizer gives it the ids that it has inside running text, "" or a
+            space.
+        before, after: the ids of the special tokens before and after a sentence.
+        framed: whether the tokenizer itself puts no special token on at least one side.
+        between: the ids between the texts of a pair, which are those of a line break for decoder-only models.
+        second_type: the token type of the second text of a pair (1 for BERT), or 0 without token types.
+        unknown: the id for a word without sub-words, the first existing token among UNK, MASK, PAD and EOS.
+        mask: the id that word dropout inserts, the first existing token among MASK, UNK, PAD and EOS.
+        forbidden: the ids of special tokens, which are replaced by ``unknown`` in words.
 
     Raises:
-        EncoderError: no vocabulary, or no special tokens.
+        EncoderError: the tokenizer has no vocabulary or no special tokens.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, rows: int) -> None:
@@ -88,7 +98,7 @@ class WordPieces:
         self._cache: dict[str, tuple[int, ...]] = {}
 
     def _special(self, *kinds: str) -> int:
-        """The id of the first special token there is of some kinds and of which the model has an embedding."""
+        """Return the id of the first special token of some kinds that exists and has an embedding in the model."""
         ids = [getattr(self.tokenizer, f"{kind}_token_id") for kind in kinds]
         if known_ids := [int(piece_id) for piece_id in ids if piece_id is not None and piece_id < self.rows]:
             return known_ids[0]
@@ -98,7 +108,7 @@ class WordPieces:
         )
 
     def _ask(self, texts: Iterable[str], specials: bool = False) -> list[list[int]]:
-        # split_special_tokens: the word "[SEP]" in a text is a word, not the special token
+        # split_special_tokens is set because "[SEP]" in a text is a word and not the special token.
         return self.tokenizer(
             list(texts),
             add_special_tokens=specials,
@@ -111,10 +121,10 @@ class WordPieces:
         )["input_ids"]
 
     def _find_lead(self) -> str:
-        """Nothing or a blank: the text before a lone word with which it gets the ids that it has in running text.
+        """Return the text, "" or a space, before a single word that gives it the ids that it has in running text.
 
-        Found by asking the tokenizer rather than by a table of families: byte-level BPE (RoBERTa, DeBERTa, ModernBERT)
-        needs the blank, WordPiece and SentencePiece do not.
+        Byte-level BPE (RoBERTa, DeBERTa, ModernBERT) needs the space, WordPiece and SentencePiece do not. A test on
+        pairs of probe words decides, so no table of families is needed.
         """
         agreement = {}
         for lead in ("", " "):
@@ -130,7 +140,7 @@ class WordPieces:
         return " " if agreement[" "] > agreement[""] else ""
 
     def _find_specials(self) -> tuple[list[int], list[int]]:
-        """The ids the tokenizer puts before and after a sentence."""
+        """Return the ids of the special tokens before and after a sentence."""
         text = self.lead + " ".join(PROBES)
         bare, full = self._ask([text])[0], self._ask([text], specials=True)[0]
         start = next((i for i in range(len(full)) if full[i : i + len(bare)] == bare), None)
@@ -145,23 +155,23 @@ class WordPieces:
         ]
 
     def _find_pair(self) -> tuple[list[int], int]:
-        """The ids that the tokenizer puts between two texts, and the token type of the second one."""
+        """Return the ids that the tokenizer puts between two texts, and the token type of the second text."""
         text = self.lead + " ".join(PROBES)
         bare = self._ask([text])[0]
         pair = self.tokenizer(text, text, return_token_type_ids=True)
         ids, size = pair["input_ids"], len(bare)
-        places = [i for i in range(len(ids) - size + 1) if ids[i : i + size] == bare]
-        between = ids[places[0] + size : places[-1]] if len(places) == 2 else []
-        ends = ids[places[-1] + size :] if places else []
-        if not between or not ends:  # decoder-only models have no form of pairs
+        starts = [i for i in range(len(ids) - size + 1) if ids[i : i + size] == bare]
+        between = ids[starts[0] + size : starts[-1]] if len(starts) == 2 else []
+        ends = ids[starts[-1] + size :] if starts else []
+        if not between or not ends:  # tokenizers of decoder-only models put nothing between the texts of a pair
             return self._ask(["\n"])[0] or [self._special("sep", "eos", "bos", "pad")], 0
-        return between, int(pair.get("token_type_ids", [0] * len(ids))[places[-1]])
+        return between, int(pair.get("token_type_ids", [0] * len(ids))[starts[-1]])
 
     def tokenize(self, sentences: Sequence[Sequence[str]]) -> list[Pieces]:
-        """Tokenise sentences; each distinct word is tokenised once for ever.
+        """Tokenise sentences. The ids of each distinct word are cached.
 
         Raises:
-            EncoderError: a sentence without words, or a tokenizer whose ids exceed the model's embeddings.
+            EncoderError: a sentence has no words, or an id of the tokenizer has no embedding in the model.
         """
         if len(self._cache) > _CACHED_WORDS:
             self._cache.clear()
@@ -185,6 +195,7 @@ class WordPieces:
                     f"the tokenizer gives {word!r} the id {max(ids)}, but the model has only {self.rows} input "
                     "embeddings; the folder mixes the tokenizer of one model with the weights of another"
                 )
-            # SentencePiece vocabularies hold "[SEP]" as a piece; a word of a text must not act as a special token
+            # Some SentencePiece vocabularies contain "[SEP]" as a piece, but a word of a text must not act as a special
+            # token.
             learned_ids = tuple(self.unknown if piece in self.forbidden else piece for piece in ids)
             self._cache[word] = learned_ids or (self.unknown,)

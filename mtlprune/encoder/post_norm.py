@@ -1,8 +1,8 @@
-"""The layers of a post-LN encoder: where its LayerNorms and feed-forward matrices lie, and how large they are.
+"""The LayerNorms and feed-forward matrices of post-LN encoders, and the norms of their weights.
 
-    H' = LN₁(H + attention(H)),   after = LN₂(H' + W₂ φ(W₁ H'))
-
-Encoders that normalise before the blocks instead (ModernBERT, EuroBERT) have no such layers.
+A post-LN layer maps the hidden states H to LN₂(H' + W₂ φ(W₁ H')), where H' = LN₁(H + attention(H)). Encoders that
+normalise before the blocks instead (ModernBERT, EuroBERT) have no such layers. The analyses of smoothing and dissection
+use this module.
 """
 
 from dataclasses import dataclass
@@ -26,36 +26,37 @@ LIPSCHITZ = {
     "swish": 1.0999,
     "tanh": 1.0,
 }
-"""The largest slope of an activation, rounded up."""
+"""The Lipschitz constant (the largest slope) of each activation, rounded up."""
 
 
 class LayerNorms(NamedTuple):
-    """The numbers of one post-LN layer that a bound needs; heads are those the layer has, gates applied."""
+    """The norms of the weights of one post-LN layer, from which bounds of smoothing are computed."""
 
     gains: tuple[float, float]
-    """Largest absolute gain of the LayerNorm after attention, and of that after the feed-forward part."""
+    """The largest absolute gain of the LayerNorm after attention, and of the LayerNorm after the feed-forward part."""
     epsilons: tuple[float, float]
+    """The epsilons of the two LayerNorms."""
     feed_forward: tuple[float, float]
-    """Spectral norms of its two matrices."""
+    """The spectral norms of the two feed-forward matrices W₁ and W₂."""
     lipschitz: float
-    """Largest slope of the activation."""
+    """The largest slope of the activation."""
     heads: Tensor
-    """(n,): |z| ‖W_O W_V‖₂ of each head."""
+    """(n,), the norm |z| ‖W_O W_V‖₂ of each remaining head, where z is its gate."""
 
     @property
     def largest(self) -> float:
-        """s: the largest singular value among feed-forward matrices and the maps W_O W_V of heads."""
+        """The largest singular value s among the feed-forward matrices and the gated maps W_O W_V of heads."""
         return max([*self.feed_forward, *self.heads.tolist()])
 
     @property
     def open(self) -> int:
-        """h: heads that are not closed."""
+        """The number h of heads that are not closed."""
         return int((self.heads > 0).sum())
 
 
 @dataclass(frozen=True)
-class Parts:
-    """Paths within a layer of a family."""
+class _Parts:
+    """The paths of the LayerNorms and feed-forward matrices within a layer."""
 
     first_norm: str = "attention.output.LayerNorm"
     inner: str = "intermediate.dense"
@@ -63,25 +64,24 @@ class Parts:
     second_norm: str = "output.LayerNorm"
 
 
-POST_NORM: dict[str, Parts] = {
+POST_NORM: dict[str, _Parts] = {
     **dict.fromkeys(
-        ("bert", "roberta", "xlm-roberta", "camembert", "electra", "roformer", "deberta", "deberta-v2"), Parts()
+        ("bert", "roberta", "xlm-roberta", "camembert", "electra", "roformer", "deberta", "deberta-v2"), _Parts()
     ),
-    **dict.fromkeys(("ernie", "data2vec-text", "bert-generation", "roc_bert", "rembert", "splinter", "luke"), Parts()),
-    "distilbert": Parts("sa_layer_norm", "ffn.lin1", "ffn.lin2", "output_layer_norm"),
-    "albert": Parts(
+    **dict.fromkeys(("ernie", "data2vec-text", "bert-generation", "roc_bert", "rembert", "splinter", "luke"), _Parts()),
+    "distilbert": _Parts("sa_layer_norm", "ffn.lin1", "ffn.lin2", "output_layer_norm"),
+    "albert": _Parts(
         "albert_layers.0.attention.LayerNorm",
         "albert_layers.0.ffn",
         "albert_layers.0.ffn_output",
         "albert_layers.0.full_layer_layer_norm",
     ),
-    "mpnet": Parts("attention.LayerNorm"),
+    "mpnet": _Parts("attention.LayerNorm"),
 }
 
 
 def obstacle(encoder: Encoder) -> str | None:
-    """The reason why layers of an encoder are not plain post-LN layers, as the beginning of a sentence; None where they
-    are."""
+    """Return the beginning of a sentence that says why an encoder has no plain post-LN layers, or None if it has."""
     config, transformer = encoder.config, cast(PreTrainedModel, encoder.transformer)
     if config.model_type not in POST_NORM:
         return f"{config.model_type} does not normalise after each block (it is not a Post-LN encoder)"
@@ -95,7 +95,7 @@ def obstacle(encoder: Encoder) -> str | None:
 
 
 def refusal(encoder: Encoder) -> str | None:
-    """The reason why bounds of post-LN layers do not hold for an encoder, as a sentence; None where they do."""
+    """Return a sentence that says why bounds for post-LN layers do not hold for an encoder, or None if they hold."""
     reason = obstacle(encoder)
     if reason is None and activation(encoder) not in LIPSCHITZ:
         reason = f"the slope of the activation {activation(encoder)!r} is not known (known: {', '.join(LIPSCHITZ)})"
@@ -103,20 +103,20 @@ def refusal(encoder: Encoder) -> str | None:
 
 
 def activation(encoder: Encoder) -> str:
-    """The name of the activation in the feed-forward part."""
+    """Return the name of the activation in the feed-forward part of the layers."""
     return str(getattr(encoder.config, "hidden_act", None) or getattr(encoder.config, "activation", "?"))
 
 
 @torch.no_grad()
 def read_layers(encoder: Encoder, gates: Tensor | None) -> list[LayerNorms]:
-    """Norms of the weights of every layer, in float64.
+    """Compute the norms of the weights of every layer, in float64.
 
     Args:
-        encoder: one that :func:`refusal` has nothing against.
-        gates: (L, A) in original numbering; None for none.
+        encoder: an encoder for which :func:`refusal` returns None.
+        gates: (L, A) gates in the original numbering, None without gates.
 
     Raises:
-        EncoderError: this version of transformers lays the family out differently.
+        EncoderError: this version of transformers arranges the modules of the family differently.
     """
     transformer = cast(PreTrainedModel, encoder.transformer)
     parts, family = POST_NORM[encoder.config.model_type], family_of(transformer)
@@ -139,24 +139,27 @@ def read_layers(encoder: Encoder, gates: Tensor | None) -> list[LayerNorms]:
 
 @torch.no_grad()
 def head_norms(encoder: Encoder, gates: Tensor | None) -> list[Tensor]:
-    """|z| ‖W_O W_V‖₂ of each head that a layer has, (n,) float64 on the CPU, for every layer of any known family."""
-    transformer, places = cast(PreTrainedModel, encoder.transformer), encoder.head_hooks
-    family = places.family
+    """Compute |z| ‖W_O W_V‖₂ of each remaining head, where z is its gate: (n,) float64 on the CPU for each layer.
+
+    This works for every family in the table, not only for post-LN encoders.
+    """
+    transformer, head_hooks = cast(PreTrainedModel, encoder.transformer), encoder.head_hooks
+    family = head_hooks.family
     outputs = by_layer(transformer, family.output)
     attentions = by_layer(transformer, family.attention)
     result = []
-    for layer, (attention, output, heads) in enumerate(zip(attentions, outputs, places.kept_heads, strict=True)):
+    for layer, (attention, output, heads) in enumerate(zip(attentions, outputs, head_hooks.kept_heads, strict=True)):
         n = len(heads)
         if not n:
             result.append(torch.zeros(0, dtype=torch.float64))
             continue
-        rows = family.rows("value", range(n), n, places.width, places.groups[layer])
-        value = matrix(getattr(attention, family.qkv[2])).cpu().double()[rows].unflatten(0, (n, places.width))
-        columns = matrix(output).cpu().double()[:, family.columns(range(n), places.width)]  # (H, n · d)
-        out = columns.unflatten(1, (n, places.width)).transpose(0, 1)  # (n, H, d)
+        rows = family.rows("value", range(n), n, head_hooks.width, head_hooks.groups[layer])
+        value = matrix(getattr(attention, family.qkv[2])).cpu().double()[rows].unflatten(0, (n, head_hooks.width))
+        columns = matrix(output).cpu().double()[:, family.columns(range(n), head_hooks.width)]  # (H, n · d)
+        out = columns.unflatten(1, (n, head_hooks.width)).transpose(0, 1)  # (n, H, d)
         norms = _product_norm(out, value)
-        # ALBERT after removal: one module for all layers carries gates that differ between them, so each layer's
-        # factors come first.
+        # After removal, ALBERT's shared module may hold gates that differ between layers. The row is that of the layer
+        # among the layers that share the module.
         if hasattr(output, "layer_gates"):
             norms = norms * output.layer_gates[outputs[:layer].count(output)].cpu().double().abs()
         if gates is not None:
@@ -166,7 +169,7 @@ def head_norms(encoder: Encoder, gates: Tensor | None) -> list[Tensor]:
 
 
 def _product_norm(left: Tensor, right: Tensor) -> Tensor:
-    """‖left · right‖₂ of thin factors, (..., H, d) and (..., d, H), by way of d × d matrices. (...)"""
+    """Compute ‖left · right‖₂ by way of small d × d matrices: (..., H, d), (..., d, H) → (...)."""
     first, second = torch.linalg.qr(left).R, torch.linalg.qr(right.transpose(-1, -2)).R
     return torch.linalg.matrix_norm(first @ second.transpose(-1, -2), ord=2)
 

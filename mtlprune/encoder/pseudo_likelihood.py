@@ -1,4 +1,4 @@
-"""Pseudo-log-likelihood of sentences under masked language models, and minimal pairs decided by it.
+"""Pseudo-log-likelihoods of sentences under masked language models, and judgements of minimal pairs by them.
 
     lm = MaskedLanguageModel.load("runs/pretrained/step-1000")
     pseudo_log_likelihoods(lm, ["The cat sleeps.", "The cat sleep."])
@@ -6,7 +6,7 @@
 
 PLL(x) = Σ_t log P(x_t | x with position t masked) (Salazar et al. 2020).
 
-Letters for shapes: R rows (a piece of a sentence each), L slots a row, H the hidden size, V the vocabulary.
+Letters for shapes: R rows, one for each sub-word of a sentence, L slots in a row, V the size of the vocabulary.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,13 +26,23 @@ from mtlprune.encoder.observe import evaluating
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.encoder.sources import load_config, load_tokenizer, locate, positions, quiet
 
-SLOTS = 4096
-"""R · L of a batch."""
+_SLOTS = 4096
+"""The largest number of slots (R · L) in a batch."""
 
 
 def load_masked(name: str, **how: Any) -> tuple[Any, list[str]]:
-    """A masked language model of a folder or hub name, in float32, and which weights its checkpoint lacks. Raises
-    EncoderError: there is none."""
+    """Load a masked language model from a folder or the hub, in float32.
+
+    Args:
+        name: the folder or hub name.
+        how: further arguments of ``from_pretrained``.
+
+    Returns:
+        The model, and the names of the weights that its checkpoint lacks.
+
+    Raises:
+        EncoderError: no masked language model can be loaded under this name.
+    """
     config = load_config(name)
     how |= {"output_loading_info": True, "dtype": torch.float32, "trust_remote_code": False}
     try:
@@ -46,8 +56,13 @@ def load_masked(name: str, **how: Any) -> tuple[Any, list[str]]:
 
 @dataclass(frozen=True, eq=False)
 class MaskedLanguageModel:
-    """A model that says how probable a masked piece is. ``model``: any of transformers' ...ForMaskedLM; ``tokenizer``:
-    its fast tokenizer, with a mask token; ``limit``: tokens, special ones included, that it sees at once."""
+    """A model that predicts masked sub-words.
+
+    Attributes:
+        model: any ...ForMaskedLM model of transformers.
+        tokenizer: its fast tokenizer, which has a mask token.
+        limit: the number of tokens, including special tokens, that the model can read at once.
+    """
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
@@ -55,8 +70,11 @@ class MaskedLanguageModel:
 
     @classmethod
     def load(cls, name: str) -> "MaskedLanguageModel":
-        """Load a folder or hub name, in evaluation mode and float32. Raises EncoderError: there is no such model, or it
-        has no head that predicts masked pieces."""
+        """Load a model from a folder or the hub, in evaluation mode and float32.
+
+        Raises:
+            EncoderError: the model does not exist, or has no head that predicts masked sub-words.
+        """
         if (Path(name) / "config.yaml").is_file() and not (Path(name) / "config.json").is_file():
             raise EncoderError(
                 f"{name} is a run, which keeps its encoder without a head that predicts masked words, so it cannot "
@@ -73,7 +91,7 @@ class MaskedLanguageModel:
 
     @classmethod
     def of(cls, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> "MaskedLanguageModel":
-        """A model at hand, such as one in training. Raises EncoderError: the tokenizer cannot mask."""
+        """Wrap a loaded model, for example during its training. Raises EncoderError without a mask token."""
         if tokenizer.mask_token_id is None:
             raise EncoderError(
                 "pseudo-likelihoods mask pieces of words, but the tokenizer of the model has no mask token"
@@ -82,8 +100,18 @@ class MaskedLanguageModel:
 
 
 def masked_language_models(names: Sequence[str], purpose: str) -> tuple[dict[str, MaskedLanguageModel], dict[str, str]]:
-    """The masked language models among some names, and why each other name is none. ``purpose``: how a sentence begins
-    that says what none of them can do. Raises EncoderError: none is one."""
+    """Load the masked language models among several encoders.
+
+    Args:
+        names: the folders or hub names of the encoders.
+        purpose: the beginning of the error message, which says what is impossible without a masked language model.
+
+    Returns:
+        The models by name, and for each other name the reason why it is not a masked language model.
+
+    Raises:
+        EncoderError: none of the encoders is a masked language model.
+    """
     models: dict[str, MaskedLanguageModel] = {}
     refusals: dict[str, str] = {}
     for name in names:
@@ -97,23 +125,25 @@ def masked_language_models(names: Sequence[str], purpose: str) -> tuple[dict[str
 
 
 def check_lengths(lm: MaskedLanguageModel, paradigms: Sequence[Paradigm]) -> None:
-    """Raises EncoderError: a sentence of the pairs is longer than what the model sees."""
+    """Raise EncoderError if a sentence of the minimal pairs is longer than the model's limit."""
     if texts := [text for paradigm in paradigms for pair in paradigm.pairs for text in pair]:
         _cut(lm, texts)
 
 
 class _Text(NamedTuple):
-    """A tokenised text: ids with special tokens, and which of them are none."""
+    """A tokenised text: its ids with special tokens, and a mask that is True except at special tokens."""
 
     ids: NDArray[np.int64]
     plain: NDArray[np.bool_]
 
 
 def pseudo_log_likelihoods(lm: MaskedLanguageModel, texts: Sequence[str]) -> NDArray[np.float64]:
-    """Pseudo-log-likelihood of each raw text, in nats: (N,). Equal texts get equal numbers to the last bit. Raises
-    EncoderError: a text is longer than what the model sees.
+    """Compute the pseudo-log-likelihood of each of N raw texts, in evaluation mode: (N,) in nats.
 
-    The model's mode is as before afterwards; it is evaluated in evaluation mode.
+    Equal texts get equal numbers to the last bit. The mode of the model is restored.
+
+    Raises:
+        EncoderError: a text is longer than the model's limit.
     """
     distinct = list(dict.fromkeys(texts))
     cut = _cut(lm, distinct)
@@ -136,11 +166,11 @@ def _cut(lm: MaskedLanguageModel, texts: Sequence[str]) -> list[_Text]:
 
 
 def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Texts of similar length; a text of m tokens makes nearly m rows of that width."""
+    """Yield batches of texts of similar length within `_SLOTS`. A text of m tokens makes nearly m rows of width m."""
     rows: list[int] = []
     used, width = 0, 0
     for row in sorted(range(len(lengths)), key=lambda row: (-lengths[row], row)):
-        if rows and (used + lengths[row]) * width > SLOTS:
+        if rows and (used + lengths[row]) * width > _SLOTS:
             yield rows
             rows, used = [], 0
         width = max(width, lengths[row]) if rows else lengths[row]
@@ -151,7 +181,7 @@ def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
 
 
 def _sums(lm: MaskedLanguageModel, texts: Sequence[_Text]) -> NDArray[np.float64]:
-    """One number a text."""
+    """Compute the pseudo-log-likelihood of each text of a batch."""
     width = max(len(text.ids) for text in texts)
     padding = lm.tokenizer.pad_token_id or 0
     ids = np.stack([np.pad(text.ids, (0, width - len(text.ids)), constant_values=padding) for text in texts])
@@ -177,7 +207,13 @@ def _sums(lm: MaskedLanguageModel, texts: Sequence[_Text]) -> NDArray[np.float64
 
 @contextmanager
 def head_at(model: PreTrainedModel, slots: Tensor, shape: torch.Size) -> Iterator[None]:
-    """Let the head, the largest part of a small model, run on some slots (row · width + column) of (rows, width)."""
+    """Enter a context in which the prediction head runs only on some slots, because it is the largest part of a model.
+
+    Args:
+        model: the masked language model.
+        slots: the slots (row · width + column).
+        shape: the shape (rows, width) of the batch.
+    """
 
     def pick(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
         fits = args and isinstance(args[0], Tensor) and args[0].shape[:2] == shape
@@ -190,8 +226,14 @@ def head_at(model: PreTrainedModel, slots: Tensor, shape: torch.Size) -> Iterato
 
 @dataclass(frozen=True)
 class Judgements:
-    """Percentages of pairs in which a model prefers the acceptable sentence. ``paradigms`` and ``phenomena``: by name,
-    of a phenomenon the plain mean over its paradigms; ``overall``: the plain mean over all paradigms."""
+    """The percentages of minimal pairs in which a model prefers the acceptable sentence.
+
+    Attributes:
+        paradigms: the percentage in each paradigm, by name.
+        phenomena: the unweighted mean over the paradigms of each phenomenon, by name.
+        overall: the unweighted mean over all paradigms.
+        pairs: the number of pairs.
+    """
 
     paradigms: dict[str, float]
     phenomena: dict[str, float]
@@ -200,8 +242,11 @@ class Judgements:
 
 
 def judge(lm: MaskedLanguageModel, paradigms: Sequence[Paradigm]) -> Judgements:
-    """Decide minimal pairs: right is PLL(good) > PLL(bad); a tie is wrong. Raises EncoderError: as
-    :func:`pseudo_log_likelihoods`."""
+    """Judge minimal pairs: a pair is right if PLL(good) > PLL(bad), and a tie is wrong.
+
+    Raises:
+        EncoderError: a sentence is longer than the model's limit.
+    """
     texts = [text for paradigm in paradigms for pair in paradigm.pairs for text in pair]
     scores = pseudo_log_likelihoods(lm, texts).reshape(-1, 2)
     right = np.split(scores[:, 0] > scores[:, 1], np.cumsum([len(p.pairs) for p in paradigms])[:-1])

@@ -1,14 +1,14 @@
-"""Heads really removed: smaller weights, and the output of the model whose closed heads are gated with 0.
+"""Removal of closed heads from the weights of a model, which keeps the output of the model under gates.
 
     heads = remove_heads(model, gates)                  # in place
     model.save_pretrained(folder)
-    heads.write(folder)                                 # heads.json: which are left, in their first numbering
+    heads.write(folder)                                 # heads.json: the remaining heads, in the original numbering
 
-    from mtlprune.encoder.removal import load_pruned    # from_pretrained alone refuses the shapes
+    from mtlprune.encoder.removal import load_pruned    # from_pretrained would refuse the shapes of the weights
     model = load_pruned(folder)
 
-Letters for shapes: L layers, A heads a layer before any was removed, n heads a layer keeps, d values a head has, S
-layers that share one module (1 except in ALBERT).
+Letters for shapes: L layers, A heads in a layer before any was removed, n heads that a layer keeps, d values in the
+output of a head, S layers that share a module (1 except for ALBERT).
 """
 
 import json
@@ -38,21 +38,24 @@ from mtlprune.encoder.pieces import EncoderError
 from mtlprune.encoder.sources import fill, load_config, load_transformer, read_weights
 from mtlprune.io.files import read_json, reading, write_text
 
-FILE = "heads.json"
-FORMAT = 1
-SAVED = "copy it again from where the model was saved"
+_FILE = "heads.json"
+_FORMAT = 1
+_SAVED = "copy it again from where the model was saved"
 
 
 @dataclass(frozen=True)
 class KeptHeads:
-    """The heads of a model from which some were removed.
+    """The remaining heads of a model from which heads were removed, the content of heads.json.
 
     Attributes:
-        family: the model type, as transformers names it.
-        heads: A, heads a layer had before any was removed.
-        kept: for each layer the original numbers of the heads it still has, rising, as they lie there.
-        groups: for each layer how many heads share a key and a value now; empty where none did.
-        layer_gates: the model carries gates that could not be folded into weights, because layers share them (ALBERT).
+        family: the model type in transformers.
+        heads: A, the number of heads in a layer before any was removed.
+        kept: for each layer the original numbers of its remaining heads, ascending, which is also their order in the
+            weights.
+        groups: for each layer the number of heads that share a key and a value now. Empty for families without
+            grouped-query attention.
+        layer_gates: whether the model holds gates that cannot be folded into weights, because layers with different
+            gates share their weights (ALBERT).
     """
 
     family: str
@@ -63,38 +66,39 @@ class KeptHeads:
 
     @property
     def count(self) -> int:
-        """Heads kept, over all layers."""
+        """The number of remaining heads in all layers."""
         return sum(map(len, self.kept))
 
     def write(self, folder: str | Path) -> None:
-        """Put the file into a folder that holds the model."""
-        write_text(Path(folder) / FILE, json.dumps({"format": FORMAT, **asdict(self)}) + "\n")
+        """Write heads.json into the folder of the model."""
+        write_text(Path(folder) / _FILE, json.dumps({"format": _FORMAT, **asdict(self)}) + "\n")
 
     @classmethod
     def read(cls, folder: str | Path) -> "KeptHeads":
-        """The file of a folder. Raises EncoderError where there is none, or it is damaged."""
-        path = Path(folder) / FILE
+        """Read heads.json of a folder. Raises EncoderError if the file is missing or damaged."""
+        path = Path(folder) / _FILE
         if not path.exists():
             raise EncoderError(
                 f"{path} is missing: expected a folder with a model from which heads were removed; a model that has "
                 "all its heads is loaded with transformers alone"
             )
-        with reading(path, EncoderError, SAVED):
-            record = read_json(path, EncoderError, SAVED)
-            if (version := record.pop("format")) != FORMAT:
+        with reading(path, EncoderError, _SAVED):
+            record = read_json(path, EncoderError, _SAVED)
+            if (version := record.pop("format")) != _FORMAT:
                 raise ValueError(f"the format {version}")
             heads = cls(**record)
             return replace(heads, kept=tuple(map(tuple, heads.kept)), groups=tuple(heads.groups))
 
     @classmethod
     def find(cls, folder: str | Path) -> "KeptHeads | None":
-        """The file of a folder, or None where no such folder has one. Raises EncoderError where it is damaged."""
-        return cls.read(folder) if (Path(folder) / FILE).is_file() else None
+        """Read heads.json of a folder, or return None if there is none. Raises EncoderError if it is damaged."""
+        return cls.read(folder) if (Path(folder) / _FILE).is_file() else None
 
 
 WEIGHTS = "model.safetensors"
 GATED = "model.gated.safetensors"
-"""Weights beside which the model carries gates: a name under which transformers alone find none."""
+"""The file of weights if the model also holds gates. Plain transformers, which would ignore the gates, does not find
+weights under this name."""
 _HeadNumbers = tuple[tuple[int, ...], ...]
 
 
@@ -105,42 +109,45 @@ def remove_heads(
     kept_heads: Sequence[Sequence[int]] | None = None,
     groups: Sequence[int] | None = None,
 ) -> KeptHeads:
-    """Cut closed heads out of a model and fold the gates of the others into the attention output projection, in place.
+    """Remove closed heads from a model and fold the gates of open heads into its weights, in place.
 
-    A head is closed when its gate is at most ``OPEN``. The model then computes what it computed under
-    ``HeadHooks(transformer, kept_heads).gated(gates)`` with closed gates at exactly 0. A layer may lose all its heads;
-    it keeps its feed-forward block. Where layers share a module (ALBERT), a head goes when it is closed in all of them,
-    and gates that differ between them stay in the model, in a buffer ``layer_gates``. Where heads share a key and a
-    value (grouped-query attention), these go with the last of their heads; heads that stay go on sharing where each
-    group of the layer keeps equally many, and get copies where not.
+    A head is closed if its gate is at most ``OPEN``. Afterwards the model computes the same function as under
+    ``HeadHooks(transformer, kept_heads).gated(gates)`` with closed gates at exactly 0. A layer may lose all its heads,
+    and then keeps its feed-forward part.
 
-    Parameters cut are new objects, so make optimizers anew; and make ``HeadHooks`` anew, with ``kept`` of the result.
+    If layers share a module (ALBERT), a head is removed only if it is closed in all these layers, and gates that differ
+    between them stay in the model, in a buffer ``layer_gates``. If heads share a key and a value (grouped-query
+    attention), these are removed together with the last of the heads. The remaining heads go on sharing if all
+    remaining groups of the layer keep the same number of heads. Otherwise every head gets a copy.
+
+    Reduced parameters are new objects. Therefore optimizers, and ``HeadHooks`` with ``kept`` of the result, must be
+    created again.
 
     Args:
-        transformer: a model of a family in ``FAMILIES``, with or without something on top of its base model.
-        gates: (L, A) in [0, 1], in original numbering.
-        kept_heads: those that an earlier removal left; all if not given.
-        groups: for each layer how many heads share a key and a value afterwards; as few copies as can be if not given.
+        transformer: a model of a family in ``FAMILIES``, with or without further layers on its base model.
+        gates: (L, A) in [0, 1], in the original numbering.
+        kept_heads: the heads that an earlier removal left, by default all heads.
+        groups: for each layer the number of heads that share a key and a value afterwards. By default, as few copies as
+            possible are made.
 
     Returns:
-        The heads that are left.
+        The remaining heads.
 
     Raises:
-        EncoderError: the family is unknown, gates or ``kept_heads`` do not fit, or a layer mixes its heads (talking
-            heads). The model is untouched.
+        EncoderError: the family is unknown, ``gates`` or ``kept_heads`` do not fit the model, or a layer mixes its
+            heads (talking heads). The model is unchanged.
     """
     family = family_of(transformer)
     attentions, outputs = (by_layer(transformer, path) for path in (family.attention, family.output))
     heads = transformer.config.num_attention_heads
     all_heads = tuple(range(heads))
     current_heads = tuple(map(tuple, kept_heads)) if kept_heads is not None else (all_heads,) * len(outputs)
-    # Everything that can be refused is refused before the first weight changes, so that an error leaves the model as
-    # it was.
+    # All checks come before the first weight changes, so that an error leaves the model unchanged.
     gates = _effective(gates, (len(outputs), heads)).to(outputs[0].weight.device)
-    # A map of another model would name heads that lie elsewhere, and the rows of wrong heads would be cut.
+    # With the head map of another model, the rows of wrong heads would be removed.
     check_kept(current_heads, heads, getattr(attentions[0], family.width), outputs)
-    # Module → the layers that use it: one each in most families, all of them for ALBERT, where cutting for one layer
-    # cuts for all.
+    # The layers that use each module: one layer in most families, but several layers for ALBERT, where removing a head
+    # from one of these layers removes it from all of them.
     sharing = {output: [layer for layer, module in enumerate(outputs) if module is output] for output in outputs}
     left = _left(gates, current_heads, [sharing[output] for output in outputs])
     _refuse_mixed(family, attentions, current_heads, left)
@@ -148,42 +155,48 @@ def remove_heads(
         output: torch.stack([gates[layer, list(left[layer])] for layer in layers])  # (S, n)
         for output, layers in sharing.items()
     }
-    # A gate can be folded into the weight only if all layers that share the weight have the same gate for the head.
-    # Otherwise the factors travel with the model, in a buffer of the projection, and are applied call by call.
+    # A gate can be folded into the weights only if all layers that share the weights have the same gate for the head.
+    # Otherwise a buffer of the projection holds the gates, and a hook applies them in each call.
     gates_differ = any(hasattr(output, "layer_gates") or bool((g != g[0]).any()) for output, g in by_module.items())
     for output, (first, *_) in sharing.items():
         if left[first] != current_heads[first]:
-            # Positions and not numbers: after an earlier removal head 7 may lie third.
-            places = [current_heads[first].index(head) for head in left[first]]
-            group_heads = still_shared(places, family.sharing(attentions[first])) if groups is None else groups[first]
-            _pick_parts(family, attentions[first], places, group_heads, left[first])
-            _cut(family, attentions[first], output, places, len(current_heads[first]), group_heads)
+            # Positions in the current layer differ from the original numbers after an earlier removal.
+            positions = [current_heads[first].index(head) for head in left[first]]
+            group = still_shared(positions, family.sharing(attentions[first])) if groups is None else groups[first]
+            _pick_parts(family, attentions[first], positions, group, left[first])
+            _cut(family, attentions[first], output, positions, len(current_heads[first]), group)
         if not left[first]:
             _empty(transformer, family, attentions[first])
         elif gates_differ:
             _gate_by_layer(transformer, output, by_module[output])
         else:
-            # The projection is linear in each head's output, so multiplying the head's d columns by its gate is the
-            # same as multiplying its output. The bias stays, because it belongs to no head.
+            # The projection is linear, so multiplying the d columns of a head by its gate is the same as multiplying
+            # its output. The bias stays, because it belongs to no head.
             matrix(output).mul_(_gate_columns(by_module[output][0], output))
     shared = tuple(map(family.sharing, attentions)) if family.grouping else ()
     return KeptHeads(transformer.config.model_type, heads, left, shared, gates_differ)
 
 
 def _effective(gates: Tensor, shape: tuple[int, int]) -> Tensor:
-    """Gates with closed ones at 0. Raises EncoderError where they do not fit."""
+    """Return the gates with closed ones set to 0. Raises EncoderError if their shape or range is wrong."""
     if tuple(gates.shape) != shape:
         raise EncoderError(f"expected gates of shape (layers, heads) = {shape}, found {tuple(gates.shape)}")
     in_range = (gates >= 0) & (gates <= 1)
     if not in_range.all():
         raise EncoderError(f"expected gates from 0 to 1, found {gates[~in_range][0]:g}")
-    # Gates a little above 0 count as closed everywhere else (`OPEN`), so they must be exactly 0 here too; else the
-    # pruned model would differ from the one that was scored.
+    # Gates of at most `OPEN` count as closed in the whole package. They are set to exactly 0 here, too, so that the
+    # pruned model equals the model that was evaluated.
     return gates.detach() * (gates > OPEN)
 
 
 def _left(gates: Tensor, current_heads: _HeadNumbers, sharing: list[list[int]]) -> _HeadNumbers:
-    """The heads of each layer that stay: those open in any layer that shares its module."""
+    """Return the remaining heads of each layer, which are open in at least one layer that shares its module.
+
+    Args:
+        gates: (L, A), 0 for closed heads.
+        current_heads: the heads of each layer now.
+        sharing: for each layer all layers that share its module.
+    """
     open_ = [set(row.nonzero().flatten().tolist()) for row in gates]
     needed_heads = [set().union(*(open_[layer] for layer in layers)) for layers in sharing]
     return tuple(
@@ -192,6 +205,7 @@ def _left(gates: Tensor, current_heads: _HeadNumbers, sharing: list[list[int]]) 
 
 
 def _refuse_mixed(family: Family, attentions: list[nn.Module], current_heads: _HeadNumbers, left: _HeadNumbers) -> None:
+    """Raise EncoderError if a layer that mixes its heads with each other would lose heads."""
     for layer, attention in enumerate(attentions):
         mixer = next((name for name in family.mixers if getattr(attention, name, None) is not None), None)
         if mixer is not None and left[layer] != current_heads[layer]:
@@ -201,84 +215,96 @@ def _refuse_mixed(family: Family, attentions: list[nn.Module], current_heads: _H
             )
 
 
-def _cut(family: Family, attention: nn.Module, output: Any, places: list[int], head_count: int, group: int) -> None:
-    """Leave only the heads at these places, of which ``group`` share a key and a value; modules stay, with what is
-    attached to them."""
+def _cut(family: Family, attention: nn.Module, output: Any, positions: list[int], head_count: int, group: int) -> None:
+    """Reduce the weights of a layer's attention to some of its heads. Modules stay the same objects with their hooks.
+
+    Args:
+        family: the row of the model type.
+        attention: the attention module.
+        output: the attention output projection.
+        positions: the positions of the remaining heads in the current layer.
+        head_count: the number of heads in the current layer.
+        group: the number of heads that share a key and a value afterwards.
+    """
     width = getattr(attention, family.width)
-    # Some families normalise queries and keys over all heads of a layer. Closed heads then still take part in the
-    # mean square that the others are divided by, so these two projections stay whole, and only the normed result is
-    # indexed.
+    # Some families normalise queries and keys over all heads of a layer. Closed heads still contribute to the mean
+    # square by which all heads are divided. Therefore these two projections stay whole, and only the result of the
+    # norm is indexed.
     full_parts = family.qkv[:2] if any(family.norms) else ()
-    for name, rows in family.keep(places, head_count, width, family.sharing(attention), group).items():
-        part = getattr(attention, name, None)  # an option of the config may leave it out
+    for name, rows in family.keep(positions, head_count, width, family.sharing(attention), group).items():
+        part = getattr(attention, name, None)  # None if an option of the config leaves it out
         if isinstance(part, PROJECTIONS) and name not in full_parts:
             cut(part, rows)
         elif isinstance(part, nn.Parameter):
             setattr(attention, name, selected_parameter(part, rows, 0))
-    # The output projection is cut by its inputs (columns), the others by their outputs (rows).
-    cut(output, family.columns(places, width), inputs=True)
+    # The output projection loses inputs (columns), the other projections lose outputs (rows).
+    cut(output, family.columns(positions, width), inputs=True)
     if hasattr(output, "layer_gates"):
-        output.layer_gates = output.layer_gates[:, places]
-    counts = {family.count: len(places), family.total: len(places) * width, family.grouping: group}
+        output.layer_gates = output.layer_gates[:, positions]
+    counts = {family.count: len(positions), family.total: len(positions) * width, family.grouping: group}
     for name, value in counts.items():
         if name and hasattr(attention, name):
             setattr(attention, name, value)
 
 
 def _gate_columns(gates: Tensor, output: Any) -> Tensor:
-    """(..., n) to (..., n · d), in the dtype of the projection."""
-    # One factor for each of a head's d columns, which lie next to each other.
+    """Repeat each gate for the d consecutive columns of its head: (..., n) → (..., n · d)."""
     return gates.repeat_interleave(matrix(output).shape[1] // gates.shape[-1], -1).to(output.weight)
 
 
-# Parts that stay whole, of which a layer with fewer heads picks its own.
+def _pick_parts(family: Family, attention: Any, positions: list[int], group: int, left: tuple[int, ...]) -> None:
+    """Add hooks that select the remaining heads from tensors that are still computed for all heads.
 
-
-def _pick_parts(family: Family, attention: Any, places: list[int], group: int, left: tuple[int, ...]) -> None:
-    """Let a layer use its own part of a bias of the scores, and of what is normalised over all heads; before heads are
-    cut out of it.
+    These tensors are the bias of the attention scores and the results of norms over all heads. Must be called before
+    the weights of the layer are reduced.
 
     Args:
-        places: of the heads that stay, in the present numbering.
-        group: how many of them share a key and a value afterwards.
-        left: the same heads in original numbering.
+        family: the row of the model type.
+        attention: the attention module.
+        positions: the positions of the remaining heads in the current layer.
+        group: the number of heads that share a key and a value afterwards.
+        left: the original numbers of the remaining heads.
     """
     device = next(attention.parameters()).device
     if family.bias in _OWN_BIAS:
-        # A second removal finds the hook already there and only replaces the list of heads, so that it is not applied
-        # twice.
+        # In a second removal the hook exists already, and only the list of heads is replaced.
         if not hasattr(attention, "kept_heads"):
             attention.register_forward_pre_hook(_OWN_BIAS[family.bias], with_kwargs=True)
             if family.bias == "passed":
                 attention.register_forward_hook(_whole_bias)
         attention.register_buffer("kept_heads", torch.tensor(left, device=device).long(), persistent=False)
     width, old = getattr(attention, family.width), family.sharing(attention)
-    rows = family.keep(places, len(places), width, old, group)
+    rows = family.keep(positions, len(positions), width, old, group)
     outputs = {name: rows[part] for part, name in zip(family.qkv, family.norms, strict=False) if name}
     if family.bias == "own":
-        outputs["relative_attention_bias"] = torch.tensor(places).long()
-    for name, positions in outputs.items():
-        module, positions = attention.get_submodule(name), positions.to(device)
+        outputs["relative_attention_bias"] = torch.tensor(positions).long()
+    for name, indices in outputs.items():
+        module, indices = attention.get_submodule(name), indices.to(device)
         if hasattr(module, "kept_outputs"):
-            # After an earlier removal the module still computes all rows of the original, so new positions are
-            # translated through those that were left.
-            positions = module.kept_outputs[positions]
+            # After an earlier removal the module still computes all rows of the original model, so the new indices are
+            # mapped through the rows that were kept then.
+            indices = module.kept_outputs[indices]
         else:
-            module.register_forward_hook(_own_outputs)
-        module.register_buffer("kept_outputs", positions, persistent=False)
+            module.register_forward_hook(_kept_outputs)
+        module.register_buffer("kept_outputs", indices, persistent=False)
 
 
-def _own_outputs(module: Any, args: Any, states: Tensor) -> Tensor:
+def _kept_outputs(module: Any, args: Any, states: Tensor) -> Tensor:
+    """Forward hook that selects the columns of the remaining heads."""
     return states.index_select(-1, module.kept_outputs)
 
 
 def _given_bias(attention: Any, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Forward pre-hook that selects the remaining heads from a bias given as the third argument."""
     hidden, mask, bias, *positional = args  # bias: (1, A, T, T)
     return (hidden, mask, bias.index_select(1, attention.kept_heads), *positional), options
 
 
 def _passed_bias(attention: Any, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """The first layer makes the bias for all, so it is kept whole for those that follow."""
+    """Forward pre-hook that selects the remaining heads from a bias passed on from layer to layer.
+
+    The first layer computes the bias for all layers, so the whole bias is stored for `_whole_bias`.
+    """
     hidden, bias = args[0] if args else options["hidden_states"], options.get("position_bias")
     full_bias = attention.compute_bias(*[hidden.shape[1]] * 2, device=hidden.device) if bias is None else bias
     attention.whole_bias = full_bias
@@ -286,6 +312,7 @@ def _passed_bias(attention: Any, args: tuple[Any, ...], options: dict[str, Any])
 
 
 def _whole_bias(attention: Any, args: Any, result: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Forward hook that returns the whole bias to the next layer, which may keep other heads."""
     bias = attention.__dict__.pop("whole_bias")
     return (result[0], bias, result[-1])
 
@@ -293,16 +320,18 @@ def _whole_bias(attention: Any, args: Any, result: tuple[Any, ...]) -> tuple[Any
 _OWN_BIAS: dict[str, Any] = {"given": _given_bias, "passed": _passed_bias}
 
 
-class HeadlessAttention(nn.Module):
-    """An attention module that has no head left: gives what its output projection makes of nothing at all.
+class _HeadlessAttention(nn.Module):
+    """An attention module without heads, which returns the output of its output projection for an empty input.
 
-    Attention of width 0 runs in most families, but cannot be exported to ONNX. Transformers collect the attentions of a
-    pass from modules of the family's class, so it is still one of these, and its entry stands in the layer's place.
+    Attention of width 0 runs in most families, but cannot be exported to ONNX. Transformers collects the attention
+    weights of a pass from all modules of the family's attention class. Therefore the class of the module is a subclass
+    of both classes, and the module returns empty attention weights.
 
     Attributes:
-        results: how many things the attention module gives.
-        parts: names of what follows the heads within the module, "" where the family has none.
-        of_model: the config of the model, which says whether attentions are to be had at all.
+        results: the number of values that the attention module of the family returns.
+        parts: the names of the output projection, the dropout and the norm within the attention module ("" for a
+            missing part). Empty if the output projection is outside the attention module.
+        of_model: the config of the model, which says whether attention weights are returned.
     """
 
     parts: tuple[str, ...]
@@ -310,8 +339,8 @@ class HeadlessAttention(nn.Module):
     of_model: PreTrainedConfig
 
     def forward(self, hidden_states: Tensor, *args: Any, **options: Any) -> tuple[Tensor | None, ...]:
-        # An empty input, (B, T, 0): a linear layer without inputs gives its bias at every slot, which is exactly what
-        # attention with all heads closed gives.
+        # A linear layer with an empty input (B, T, 0) returns its bias at every slot, exactly as attention with all
+        # heads closed does.
         states = hidden_states.new_empty(*hidden_states.shape[:-1], 0)
         if self.parts:
             output, after, norm = self.parts
@@ -325,12 +354,12 @@ class HeadlessAttention(nn.Module):
 
 
 def _empty(transformer: PreTrainedModel, family: Family, attention: Any) -> None:
-    """Make a module whose heads are all cut one without heads; it keeps its parameters, empty by now, and its hooks."""
-    if isinstance(attention, HeadlessAttention):
+    """Turn an attention module that lost all its heads into a `_HeadlessAttention`, which keeps its hooks."""
+    if isinstance(attention, _HeadlessAttention):
         return
-    # The class of the live object is changed instead of replacing the module, because hooks, names in the state dict,
-    # and references of other code to this module stay valid so.
-    attention.__class__ = type(f"Headless{type(attention).__name__}", (HeadlessAttention, type(attention)), {})
+    # The class of the object is changed instead of replacing the module, so that hooks, names in the state dict and
+    # references to the module stay valid.
+    attention.__class__ = type(f"Headless{type(attention).__name__}", (_HeadlessAttention, type(attention)), {})
     output_path = family.output.removeprefix(family.attention + ".")
     attention.parts = (output_path, family.after, family.norm) if output_path != family.output else ()
     attention.results = family.results
@@ -338,7 +367,7 @@ def _empty(transformer: PreTrainedModel, family: Family, attention: Any) -> None
 
 
 def _gate_by_layer(transformer: PreTrainedModel, output: Any, gates: Tensor) -> None:
-    """Gates (S, n) that a module shared by S layers carries along."""
+    """Store the gates (S, n) of S layers in the output projection that they share, and apply them by hooks."""
     if hasattr(output, "layer_gates"):
         output.layer_gates = output.layer_gates * gates
         return
@@ -348,15 +377,17 @@ def _gate_by_layer(transformer: PreTrainedModel, output: Any, gates: Tensor) -> 
 
 
 def _gated_by_call(output: Any, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Forward pre-hook that applies the gates of the k-th layer in the k-th call of a pass."""
     gates = output.layer_gates[output.calls % len(output.layer_gates)]
     output.calls += 1
     return (args[0] * _gate_columns(gates, output).to(args[0]), *args[1:])
 
 
 def _restart(model: nn.Module, args: Any) -> None:
+    """Forward pre-hook of the base model that resets the count of calls at the start of a pass."""
     for module in model.modules():
         if hasattr(module, "layer_gates"):
-            setattr(module, "calls", 0)  # noqa: B010 (types know of tensors and modules only)
+            setattr(module, "calls", 0)  # noqa: B010 (the type stubs allow only tensors and modules as attributes)
 
 
 def load_pruned(
@@ -370,20 +401,20 @@ def load_pruned(
     """Load a base model from which heads were removed, in evaluation mode and without a pooler.
 
     Args:
-        folder: with config.json, model.safetensors and heads.json.
-        attention: ``sdpa`` (``eager`` where the family lacks it), ``eager``, or another transformers name.
-        random: leave the weights at random; the file is not read.
-        attention_direction: which words a word of a decoder-only model sees; as it was saved, if not given.
-        seed: of random weights; None draws from torch's global generator.
+        folder: a folder with config.json, the weights and heads.json.
+        attention: the attention implementation, ``sdpa`` (``eager`` for families without it), ``eager``, or another
+            name in transformers.
+        random: whether the weights are random instead of being read.
+        seed: the random seed of random weights. None draws from torch's global generator.
+        attention_direction: causal or full attention for a decoder-only model, by default as the model was saved.
 
     Raises:
         EncoderError: a file is missing or damaged, or the head map does not fit the model.
     """
     heads = KeptHeads.read(folder)
     config = load_config(str(folder), attention=attention_direction)
-    model = load_transformer(
-        str(folder), config, random=True, seed=seed if random else 0, attention=attention
-    )  # its size is as before; what is cut now is filled below
+    # The model is built in its original size, then reduced, and then filled with the stored weights.
+    model = load_transformer(str(folder), config, random=True, seed=seed if random else 0, attention=attention)
     shape(model, heads, folder)
     if not random:
         _fill(model, Path(folder) / (GATED if heads.layer_gates else WEIGHTS))
@@ -391,16 +422,25 @@ def load_pruned(
 
 
 def save_pruned(model: PreTrainedModel, heads: KeptHeads, folder: Path) -> None:
-    """Write config, weights and head map of a model from which heads were removed."""
-    model.save_pretrained(folder, save_original_format=False)  # by the names that `_fill` looks for
+    """Write the config, the weights and heads.json of a model from which heads were removed."""
+    model.save_pretrained(folder, save_original_format=False)  # under the names of weights that `_fill` expects
     heads.write(folder)
     if heads.layer_gates:
         (folder / WEIGHTS).rename(folder / GATED)
 
 
 def shape(model: PreTrainedModel, heads: KeptHeads, folder: str | Path) -> None:
-    """Give a whole model the shapes of a pruned one. Raises EncoderError where it cannot have them."""
-    with reading(Path(folder) / FILE, EncoderError, SAVED):
+    """Reduce a model of original size, in place, to the heads of a pruned model.
+
+    Args:
+        model: the model of original size.
+        heads: the remaining heads.
+        folder: the folder of the pruned model, for messages.
+
+    Raises:
+        EncoderError: the heads do not fit the model.
+    """
+    with reading(Path(folder) / _FILE, EncoderError, _SAVED):
         gates = torch.zeros(model.config.num_hidden_layers, model.config.num_attention_heads)
         for layer, row in enumerate(heads.kept):
             gates[layer, list(row)] = 1
@@ -416,11 +456,12 @@ def shape(model: PreTrainedModel, heads: KeptHeads, folder: str | Path) -> None:
 
 
 def _fill(model: PreTrainedModel, file: Path) -> None:
+    """Load the weights of a file into a model, except those of a pooler, which stay as they are."""
     remedy = "copy all three again from where the model was saved"
-    tensors = {name: value for name, value in model.state_dict().items() if _of_pooler(name)}  # as they are
+    tensors = {name: value for name, value in model.state_dict().items() if _of_pooler(name)}
     stored = read_weights(file, EncoderError, remedy)
     tensors |= {name: value for name, value in stored.items() if not _of_pooler(name)}
-    problem = f"the weights of the model that config.json and {FILE} beside it describe"
+    problem = f"the weights of the model that config.json and {_FILE} beside it describe"
     fill(model, tensors, EncoderError, f"{file} does not hold {problem}; {remedy}")
 
 

