@@ -112,7 +112,7 @@ class SplitSpanLayer(nn.Module):
         size: output size of the layer.
         widths: the embedding of span widths.
         extra_inputs: number of further inputs of the unsplit layer, which counts for the bound of Xavier
-        initialisation.
+            initialisation.
     """
 
     def __init__(self, inputs: int, size: int, widths: nn.Embedding, extra_inputs: int = 0) -> None:
