@@ -15,7 +15,7 @@ from mtlprune.corpora.store import load_corpus
 
 
 def main(out: str, *corpora: str) -> None:
-    """Train vectors of size 128, as in the language models, on one thread so that results are repeatable; write them."""
+    """Train and write vectors of size 128, as in the language models, on one thread so that results are repeatable."""
     sentences = [list(sentence.words) for path in corpora for sentence in load_corpus(Path(path))["train"]]
     model = Word2Vec(sentences, vector_size=128, sg=1, negative=5, window=5, min_count=1, epochs=5, workers=1, seed=1)
     Path(out).parent.mkdir(parents=True, exist_ok=True)
