@@ -1,6 +1,6 @@
-"""Writes the pages of docs/ that are made from the code, and the outputs of the notebook: python docs/generate.py
+"""Write the pages of docs/ that are generated from the code, and the outputs of the notebook: python docs/generate.py
 
-PAGES lists the pages with the function that makes each. tests/test_docs.py compares them with what is committed.
+PAGES lists the pages and the functions that generate them. tests/test_docs.py compares them with the committed pages.
 """
 
 import ast
@@ -40,11 +40,11 @@ CLASSES: dict[Any, tuple[str, ...]] = {
     GateMap: ("spec",),
     Result: ("with_names", "wide", "rows_with_measure", "grids"),
 }
-"""What the functions return, and which of its members are for everybody."""
+"""The classes that functions of the API return, and their public members."""
 
 
 def api() -> str:
-    """The Python API: a line for each name; what members give, arguments and errors stand in the docstrings."""
+    """Return the page on the Python API, with a line for each function and class."""
     lines = [
         "# Python API",
         "",
@@ -63,7 +63,7 @@ def api() -> str:
 
 
 def families() -> str:
-    """Encoders, with the table of families as the code has it; families with equal abilities share a line."""
+    """Return the page on encoders with a new table of families, where families with equal abilities share a line."""
     alike: dict[tuple[str, ...], list[str]] = {}
     for family, *rest in table():
         alike.setdefault(tuple(rest), []).append(f"`{family}`")
@@ -76,7 +76,7 @@ def families() -> str:
 
 
 def papers() -> str:
-    """Coverage of the source papers: a table for each source paper, from the rows of docs/papers.yaml."""
+    """Return the page on the source papers, with a table for each paper from docs/papers.yaml."""
     lines = [
         "# The source papers, row by row",
         "",
@@ -93,7 +93,7 @@ def papers() -> str:
 
 
 def cells(row: dict[str, Any]) -> list[str]:
-    """The cells of a row of the coverage of papers; several commands or results stand one below the other."""
+    """Return the cells of a row on an experiment of a paper, with several commands or results on separate lines."""
     what = f"[{row['what']}]({os.path.relpath(row['page'], 'reference')})" if "page" in row else row["what"]
     commands = "<br>".join(f"`{command}`" for command in several(row.get("command")))
     results = "<br>".join(f"[{path.removeprefix('results/')}](../../{path})" for path in several(row.get("result")))
@@ -101,23 +101,23 @@ def cells(row: dict[str, Any]) -> list[str]:
 
 
 def several(value: str | list[str] | None) -> list[str]:
-    """One or more values of a row as a list."""
+    """Return one value, several values or no value as a list."""
     return [value] if isinstance(value, str) else value or []
 
 
 def entry(name: str, what: Any) -> str:
-    """A line of a list: a function's signature and what it gives."""
+    """Return a line with a function's signature and the first paragraph of its docstring."""
     return f"- `{name}{' → '.join(signature(what))}`: {first(what)}"
 
 
 def first(what: Any) -> str:
-    """The first paragraph of a docstring on one line, without its errors."""
+    """Return the first paragraph of a docstring on one line, without the sentence on errors."""
     paragraph = re.sub("``|:meth:`", "`", inspect.getdoc(what) or "").partition("\n\n")[0].replace("\n", " ")
     return paragraph.partition(" Raises ")[0]
 
 
 def signature(what: Any) -> tuple[str, str]:
-    """Parameters with their defaults, and what is returned, as the source says it."""
+    """Return the parameters with their defaults, and the return type as it is written in the source."""
     found = inspect.signature(what)
     bare = [one.replace(annotation=one.empty) for name, one in found.parameters.items() if name != "self"]
     [written] = ast.parse(textwrap.dedent(inspect.getsource(what))).body
@@ -126,7 +126,7 @@ def signature(what: Any) -> tuple[str, str]:
 
 
 def executed(notebook: dict[str, Any]) -> dict[str, Any]:
-    """A notebook with what its cells show when they run one after the other in docs/start/; an error ends it."""
+    """Run the cells of a notebook in docs/start/ and return a copy of it with the outputs."""
     made, names = copy.deepcopy(notebook), {}
     with inside(DOCS / "start"):
         for number, cell in enumerate((one for one in made["cells"] if one["cell_type"] == "code"), 1):
@@ -144,7 +144,7 @@ def executed(notebook: dict[str, Any]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def inside(folder: Path) -> Iterator[None]:
-    """contextlib.chdir, which Python 3.10 does not have."""
+    """Change the working directory inside the block, as contextlib.chdir, which Python 3.10 does not have."""
     before = Path.cwd()
     os.chdir(folder)
     try:
@@ -161,7 +161,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "reference/frames.md": reference["analyses"],
     "reference/settings.md": reference["settings"],
 }
-"""Path of a page in docs/ → the function that makes its whole text."""
+"""The function that generates each page in docs/."""
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
-"""Hooks of mkdocs: pages and files outside docs/ that a page links to are part of the site, and so is the notebook.
+"""Hooks of mkdocs, which add the notebook, and the linked pages and files outside docs/, to the site.
 
-A link in Markdown leads to a file in the repository, so that GitHub shows it. On the site the folder docs/ is the root,
-and everything else keeps its path in the repository: results/README.md is the page results/README/.
+Links in Markdown point to files in the repository, so that they work on GitHub. On the site, the folder docs/ is the
+root, and all other files keep their path in the repository. For example, results/README.md is the page results/README/.
 """
 
 import json
@@ -22,7 +22,7 @@ CODE = re.compile(r"^( *```.*?^ *```$)", re.MULTILINE | re.DOTALL)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add what is linked, and what that links to in turn."""
+    """Add all files that are linked from pages of the site, directly or through other pages."""
     sources = [f"docs/{page.src_uri}" for page in files.documentation_pages()]
     files.append(File.generated(config, site_path(NOTEBOOK), content=notebook()))
     while sources:
@@ -36,7 +36,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Rewrite links from places in the repository to places on the site; a folder has a page only in the repository."""
+    """Rewrite links from paths in the repository to paths on the site. Links to folders lead to the repository."""
     inside = Path(page.file.abs_src_path or ROOT / NOTEBOOK)
     source = (inside if inside.is_relative_to(ROOT) else ROOT / NOTEBOOK).relative_to(ROOT).as_posix()
     here = Path(page.file.src_uri).parent
@@ -47,31 +47,31 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
             return f"]({config.repo_url}/tree/main/{target})" if config.repo_url else "](# 'a folder of files')"
         return link[1] + os.path.relpath(site_path(target), here) + link[3]
 
-    # Without the attribute Python-Markdown leaves what is folded as it was written; GitHub needs no attribute.
+    # Without this attribute, Python-Markdown does not render the text inside <details>. GitHub does not need it.
     parts = CODE.split(markdown.replace("<details>", '<details markdown="1">'))
     return "".join(part if part.lstrip().startswith("```") else LINK.sub(rewrite, part) for part in parts)
 
 
 def linked(source: str) -> Iterator[str]:
-    """The paths in the repository to which a page links."""
+    """Yield the paths in the repository to which a page links."""
     for _, path, _ in LINK.findall((ROOT / source).read_text(encoding="utf-8")):
         yield resolve(source, path)
 
 
 def resolve(source: str, path: str) -> str:
-    """The path in the repository of a link; a folder that has a README means that page."""
+    """Return the path in the repository of a link, or of the README if the link leads to a folder that has one."""
     target = os.path.normpath(Path(source).parent / path)
     return f"{target}/README.md" if (ROOT / target / "README.md").is_file() else target
 
 
 def site_path(path: str) -> str:
-    """The path on the site of a file of the repository; the README is the site's first page."""
+    """Return the path on the site of a file in the repository, where README.md is the first page of the site."""
     path = {"README.md": HOME, NOTEBOOK: NOTEBOOK.replace(".ipynb", ".md")}.get(path, path)
     return path.removeprefix("docs/")
 
 
 def notebook() -> str:
-    """The notebook as Markdown, with the outputs that are committed."""
+    """Convert the notebook to Markdown, with its committed outputs."""
     parts = []
     for cell in json.loads((ROOT / NOTEBOOK).read_text(encoding="utf-8"))["cells"]:
         text = "".join(cell["source"])
@@ -81,7 +81,10 @@ def notebook() -> str:
 
 
 def shown(data: dict[str, Any]) -> str:
-    """An output as HTML where it has that; Markdown would end a block of HTML at an empty line."""
+    """Convert an output to HTML, if it has HTML, or to text.
+
+    Empty lines are removed from HTML, because Markdown would end a block of HTML at an empty line.
+    """
     if "text/html" not in data:
         return f"```text\n{''.join(data['text/plain'])}\n```"
     return '<div class="output">' + re.sub(r"\n\s*", "\n", "".join(data["text/html"])) + "</div>"

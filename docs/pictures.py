@@ -1,9 +1,9 @@
-"""Pictures of reports for pages of the documentation (needs Chromium and the extra test):
+"""Take screenshots of reports for the documentation (requires Chromium and the extra "test").
 
-    python docs/pictures.py                           # report-*.png of docs/start
+    python docs/pictures.py                           # report-*.png, for docs/start
     python docs/pictures.py mine/report.html NAME     # NAME-*.png, of the report of another comparison
 
-The report of the first is the committed one of MiniLM on EWT5, so that everybody gets the same pictures.
+The first command uses the committed report of MiniLM on EWT5, so that everybody gets the same pictures.
 """
 
 import io
@@ -17,11 +17,11 @@ from playwright.sync_api import Page, sync_playwright
 DOCS = Path(__file__).parent
 REPORT = DOCS.parent / "results/ewt5-minilm/report.html"
 COLOURS = 128
-"""Of a picture: text and charts need no more, and the file is a third as large."""
+"""Number of colours of a picture, which is enough for text and charts and makes files a third as large."""
 
 
 def parts(page: Page) -> dict[str, bytes]:
-    """Name of a picture → its PNG, from the top of the report to its end."""
+    """Take a PNG of the first screen and of each section of the report, by name."""
     made = {"first-screen": page.screenshot()}
     for name in ("scores", "claims", "why", "runs", "caveats"):
         if not page.locator(f"#{name}").count():

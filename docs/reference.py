@@ -1,4 +1,4 @@
-"""Pages of the reference that follow from the code; docs/generate.py writes them."""
+"""Generators of the reference pages on commands, settings and analyses, which docs/generate.py writes."""
 
 import re
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ MADE = "`python docs/generate.py` makes this page from the code."
 
 
 def commands() -> str:
-    """Every command with its arguments and options, in the order of `mtlprune --help`."""
+    """Return the page on commands, with arguments and options, in the order of `mtlprune --help`."""
     root: Any = typer.main.get_command(app)
     lines = ["# Commands", "", f"{MADE} `mtlprune COMMAND --help` prints the same text.", ""]
     for panel, names in COMMANDS.items():
@@ -30,7 +30,7 @@ def commands() -> str:
 
 
 def described(command: Any, called: str) -> Iterator[str]:
-    """A command, and the commands below it."""
+    """Yield the lines that describe a command and its subcommands."""
     yield from (f"### {called}", "", cell(command.help or "", " "), "")
     if hasattr(command, "list_commands"):
         for name in command.list_commands(None):
@@ -45,7 +45,7 @@ def described(command: Any, called: str) -> Iterator[str]:
 
 
 def settings() -> str:
-    """Every setting of a run with type, default and meaning, then those of the decoders, then the presets."""
+    """Return the page on the settings of runs and decoders, with type, default and meaning, and on the presets."""
     lines = [
         "# Settings",
         "",
@@ -71,7 +71,7 @@ def settings() -> str:
 
 
 def presets() -> Iterator[str]:
-    """The configurations that come with the package, with the comment that each begins with."""
+    """Yield the lines on the presets of the package, with the comments at the start of their files."""
     yield from ("## Presets", "", "`mtlprune train NAME` trains with the preset of this name.", "")
     rows = []
     for path in sorted(PRESETS.glob("*.yaml")):
@@ -81,7 +81,7 @@ def presets() -> Iterator[str]:
 
 
 def block_table(block: type[BaseModel], prefix: str, chosen: set[str] | None = None) -> Iterator[str]:
-    """The settings of a block; a block inside of it follows with its path."""
+    """Yield the table of a block's settings, followed by the tables of the blocks inside it."""
     rows, texts = [], explanations(block)
     for name, field in block.model_fields.items():
         if chosen is not None and name not in chosen:
@@ -96,7 +96,7 @@ def block_table(block: type[BaseModel], prefix: str, chosen: set[str] | None = N
 
 
 def typed(annotation: Any) -> str:
-    """A type in words of the command line."""
+    """Describe a type in the words of the command line."""
     origin, parts = get_origin(annotation), get_args(annotation)
     if origin is Literal:
         return " ".join(f"`{part}`" for part in parts)
@@ -114,7 +114,7 @@ def typed(annotation: Any) -> str:
 
 
 def analyses() -> str:
-    """Every analysis: what it asks, its settings, and what its Result holds."""
+    """Return the page on analyses: the question, the settings, and the frames of the result of each analysis."""
     lines = ["# Analyses and their frames", "", MADE, "", "`mtlprune analyze NAME RUNS SETTING=VALUE --out DIR` writes"]
     lines += [
         "`DIR/NAME.md`, figures and `DIR/NAME.json` with its frames; a frame of more than 4,000 rows is a file",
@@ -135,14 +135,14 @@ def analyses() -> str:
 
 
 def table(heads: tuple[str, ...], rows: list[list[str]]) -> Iterator[str]:
-    """A table in Markdown with an empty line after it; nothing where there are no rows."""
+    """Yield the lines of a Markdown table and an empty line, or nothing without rows."""
     if rows:
         yield from (f"| {' | '.join(row)} |" for row in (list(heads), ["---"] * len(heads), *rows))
         yield ""
 
 
 def plain(value: Any) -> str:
-    """A default as it is written on a command line."""
+    """Format a default as on the command line."""
     if value is None or value == () or value == {}:
         return "–"
     if isinstance(value, BaseModel):
@@ -152,12 +152,12 @@ def plain(value: Any) -> str:
 
 
 def listed(paragraph: str) -> str:
-    """A list of names and their meanings, from a paragraph that the help does not wrap."""
+    """Convert a paragraph that the help does not wrap to a list of names and their meanings."""
     return "\n".join(f"- `{line.split()[0]}`: {line.split(maxsplit=1)[1]}" for line in paragraph.splitlines()[1:])
 
 
 def cell(text: str, between: str = "<br>") -> str:
-    """A text on one line, with its pipes escaped; paragraphs stay apart where there may be several."""
+    """Convert a text to a table cell: on one line, with escaped pipes, and with ``between`` between paragraphs."""
     paragraphs = [
         listed(part) if part.startswith("\b") else " ".join(part.split())
         for part in re.split(r"\n\s*\n", text.replace("``", "`"))

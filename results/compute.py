@@ -1,10 +1,10 @@
-"""Hours that the committed runs took, by machine, from the manifests of studies and single runs; as a Markdown table.
+"""Print a Markdown table of the hours that the committed runs took on each machine, from their manifests.
 
     python results/compute.py results > results/compute.md
 
-A run that lies in several studies counts once. Hours are the seconds that training and evaluation of a run took on the
-clock; several runs shared a machine at a time, so they are hours of a run and not of a machine. Memory is that of the
-GPU where the run was on one.
+A run that is in several studies counts once. Hours are the elapsed time of training and evaluation of a run. Several
+runs shared a machine at the same time, so they are not hours of a machine. For runs on a GPU, memory is that of the
+GPU.
 """
 
 import json
@@ -19,7 +19,7 @@ MANIFEST = "manifest.json"
 
 
 def manifests(folder: Path) -> Iterator[dict[str, Any]]:
-    """The manifest of every run below a folder: of studies, of single runs, and of lists."""
+    """Yield the manifest of every run below a folder, from studies, run folders and files ``manifests.jsonl``."""
     for path in sorted(folder.rglob("*.parquet")):
         if MANIFEST in pq.ParquetFile(path).schema_arrow.names:
             yield from map(json.loads, filter(None, pq.read_table(path, columns=[MANIFEST])[MANIFEST].to_pylist()))
@@ -30,7 +30,7 @@ def manifests(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def machine(manifest: dict[str, Any]) -> str:
-    """The processor, and whether the run's system was one with a GPU, which the manifest's platform names."""
+    """Return the processor of a run, and whether its system had a GPU, which the manifest's platform names."""
     return manifest["processor"] + (", GPU" if "gpu" in manifest["platform"] else "")
 
 

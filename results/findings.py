@@ -1,9 +1,10 @@
-"""What was found: results/FINDINGS.md, results/REGISTER.md, figures and README's table, from results/findings.yaml.
+"""Write results/FINDINGS.md, results/REGISTER.md, their figures, and the tables of findings in two READMEs.
 
-    python results/findings.py            # writes all; README.md and results/README.md between their two marks
+    python results/findings.py            # in README.md and results/README.md it changes only the text between marks
 
-findings.yaml says in words what is claimed and doubted, and names the row of a committed Result for every number. No
-number and no verdict is typed: a verdict follows from the interval of that row and the effect that the claim asks for.
+The source is results/findings.yaml, which states claims and doubts in words, and names the row of a committed result
+for every number. No number or verdict is written by hand. A verdict follows from the interval of its row and from the
+effect that the claim predicts.
 """
 
 import math
@@ -25,7 +26,7 @@ from mtlprune.statistics.standard_errors import LEVEL
 HERE = Path(__file__).parent
 PLACES = ("MiniLM, EWT", "MiniLM, MASC", "MPNet, EWT", "MPNet, MASC")
 CELLS = {"supported": "confirmed", "not supported": "contradicted", "undecided": "undecided"}
-"""What a verdict on the row of one encoder and corpus says of the claim there."""
+"""The word for each verdict in the table of encoders and corpora."""
 
 
 REGISTER = (
@@ -43,7 +44,7 @@ REGISTER = (
 
 
 class Value(Block):
-    """One number of a committed Result, with its interval."""
+    """A number of a committed result, with its interval."""
 
     result: str = Field(description="Path of the JSON, from results/.")
     frame: str
@@ -61,11 +62,12 @@ class Value(Block):
 
     @property
     def source(self) -> Result:
+        """The result that contains the number."""
         return read_result(HERE / self.result)
 
     @property
     def found(self) -> pd.Series:
-        """The row. Raises RunError: there is not one."""
+        """The row that contains the number. Raises RunError unless exactly one row matches."""
         frame = self.source.frames[self.frame]
         for column, value in self.row.items():
             frame = frame[frame[column] == value]
@@ -76,32 +78,32 @@ class Value(Block):
         return frame.iloc[0]
 
     def shown(self, row: pd.Series | None = None) -> str:
-        """The estimate with its interval, if it has one."""
+        """Format the estimate with its interval, if it has one."""
         row = self.found if row is None else row
         cells = [_number(row[name], self.unit) for name in (self.column, "low", "high") if name in row]
         return cells[0] if len(cells) < 3 or row["low"] != row["low"] else f"{cells[0]} [{cells[1]}, {cells[2]}]"
 
     @property
     def verdict(self) -> str:
-        """Whether the effect that is asked for is there: by the interval, and by the size where the claim names one."""
+        """The verdict on the predicted effect, from the interval and, if the claim predicts a size, the estimate."""
         row = self.found
         if self.chance:
             return "supported" if row[self.chance] < LEVEL else "undecided"
         sign, _, size = self.asks.partition(" ")
-        side = 1 if sign.startswith(">") else -1  # from here on, the claim predicts a large value
+        side = 1 if sign.startswith(">") else -1  # with this sign, the claim always predicts a large value
         low, high = sorted((side * float(row["low"]), side * float(row["high"])))
         size_asked, estimate = side * float(size), side * float(row[self.column])
         if self.source.withdrawn or math.isnan(low):
             return "undecided"
         least = 0.0 if sign.endswith("=") else size_asked
         if low > least and estimate >= size_asked:
-            # One of several tests of a family is supported only if it also holds after the correction.
+            # A test in a family of several tests must also be significant after the correction.
             return "undecided" if row.get("p_holm", math.nan) >= LEVEL else "supported"
         return "not supported" if high < size_asked else "undecided"
 
 
 class Finding(Block):
-    """A claim with what speaks for it and against it."""
+    """A claim with its evidence and doubts."""
 
     claim: str = Field(description="One sentence without a number.")
     evidence: str = Field(description="Sentences; {name} stands for a value.")
@@ -119,22 +121,22 @@ class Finding(Block):
 
     @property
     def verdict(self) -> str:
-        """Supported or not where all tests that decide agree; else undecided."""
+        """The verdict of the deciding tests if all of them agree, and otherwise "undecided"."""
         verdicts = {self.values[name].verdict for name in self.decides}
         return verdicts.pop() if len(verdicts) == 1 else "undecided"
 
     def filled(self, text: str) -> str:
-        """A text with its numbers in."""
+        """Insert the values into a text."""
         return text.format(**{name: value.shown() for name, value in self.values.items()})
 
     def cells(self) -> dict[str, str]:
-        """Where it holds."""
+        """Return the word of CELLS for each encoder and corpus, or "not tried"."""
         tried = {place: self.values[self.where[place]].verdict for place in PLACES if place in self.where}
         return {place: CELLS[tried[place]] if place in tried else "not tried" for place in PLACES}
 
 
 class Test(Value):
-    """A row of the register."""
+    """A test of a hypothesis, which is a row of the register."""
 
     name: str
     planned: str = Field(default="afterwards", description="The date of the plan.")
@@ -143,7 +145,7 @@ class Test(Value):
 
 
 class Question(Block):
-    """A row of results/README.md: where a question is answered."""
+    """A question with the pages that answer it, which is a row of results/README.md."""
 
     question: str
     pages: dict[str, str] = Field(description="Name of a page → its path from results/.")
@@ -155,7 +157,7 @@ class Question(Block):
 
 
 class Page(Block):
-    """The whole file."""
+    """The content of findings.yaml."""
 
     findings: dict[str, Finding]
     questions: list[Question] = []
@@ -169,12 +171,12 @@ def _number(value: float, unit: str) -> str:
 
 
 def read(path: Path = HERE / "findings.yaml") -> Page:
-    """The file, checked."""
+    """Read and check findings.yaml."""
     return Page.model_validate(read_yaml(path))
 
 
 def pictures(page: Page, out: Path) -> None:
-    """A forest plot for each finding: its values with their intervals, full where the interval leaves out 0."""
+    """Draw a forest plot for each finding, with filled marks for intervals that exclude 0."""
     for name, finding in page.findings.items():
         rows = []
         for value in (finding.values[key] for key in finding.figure):
@@ -188,7 +190,7 @@ def pictures(page: Page, out: Path) -> None:
 
 
 def findings(page: Page) -> str:
-    """results/FINDINGS.md."""
+    """Return the text of results/FINDINGS.md."""
     lines = [
         "# What we found",
         "",
@@ -221,7 +223,7 @@ def findings(page: Page) -> str:
 
 
 def where(finding: Finding) -> str:
-    """A sentence that says where a claim was tested, and with which verdict."""
+    """Write the sentence that says for which encoders and corpora a claim was tested, and with which verdicts."""
     places = _places(finding, "/")
     untried = places.pop("not tried", [])
     [first, *_] = places.values()
@@ -233,12 +235,12 @@ def where(finding: Finding) -> str:
 
 
 def _listed(names: list[str]) -> str:
-    """A, B and C"""
+    """Join names as in "A, B and C"."""
     return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def _places(finding: Finding, joint: str) -> dict[str, list[str]]:
-    """What is known → the encoders and corpora of which it is known, each pair joined in this way."""
+    """Group encoders and corpora by the word of CELLS, where ``joint`` joins the names of a pair."""
     places: dict[str, list[str]] = {}
     for place, cell in finding.cells().items():
         places.setdefault(cell, []).append(place.replace(", ", joint))
@@ -246,7 +248,7 @@ def _places(finding: Finding, joint: str) -> dict[str, list[str]]:
 
 
 def detectable(finding: Finding) -> Iterator[str]:
-    """The least effect that a claim which is undecided could have shown."""
+    """Yield the minimum detectable effect of a finding if its verdict is undecided."""
     deciding = finding.values[finding.decides[0]]
     least = deciding.found.get("detectable", math.nan)
     if finding.verdict == "undecided" and not math.isnan(least):
@@ -254,7 +256,7 @@ def detectable(finding: Finding) -> Iterator[str]:
 
 
 def gaps(page: Page) -> Iterator[str]:
-    """The table that says why the numbers for one gap differ."""
+    """Yield the lines of the table that explains why several pages give different numbers for the mean Δ."""
     yield "| Δ, mean of tasks | tasks | seeds | precision | where it is used |"
     yield "|:--|:--|--:|:--|:--|"
     for row in page.gaps:
@@ -263,7 +265,7 @@ def gaps(page: Page) -> Iterator[str]:
 
 
 def table(page: Page) -> str:
-    """README's table."""
+    """Return the table of findings in README.md."""
     lines = ["| finding | verdict | evidence | where it holds |", "|:--|:--|:--|:--|"]
     for finding in page.findings.values():
         if finding.readme:
@@ -274,7 +276,7 @@ def table(page: Page) -> str:
 
 
 def register(page: Page) -> str:
-    """results/REGISTER.md: every test of a hypothesis."""
+    """Return the text of results/REGISTER.md, which lists every test of a hypothesis."""
     rows = []
     for test in page.tests:
         row = test.found
@@ -300,7 +302,7 @@ def register(page: Page) -> str:
 
 
 def questions(page: Page) -> str:
-    """The table of results/README.md: question, page, verdict, seeds."""
+    """Return the table of questions in results/README.md."""
     lines = ["| question | page | verdict | seeds |", "|:--|:--|:--|:--|"]
     for row in page.questions:
         links = ", ".join(f"[{name}]({path})" for name, path in row.pages.items())
@@ -310,14 +312,14 @@ def questions(page: Page) -> str:
 
 
 def marked(text: str, block: str, name: str = "findings") -> str:
-    """A text with the block between the two marks of this name; as it is where it has none."""
+    """Replace the text between the two marks of this name by ``block``; a text without marks does not change."""
     before, begin, rest = text.partition(f"<!-- {name}:begin -->\n")
     _, end, after = rest.partition(f"<!-- {name}:end -->")
     return f"{before}{begin}{block}{end}{after}" if begin and end else text
 
 
 def main() -> None:
-    """Write everything."""
+    """Write all pages, tables and figures."""
     page, readme, index = read(), HERE.parent / "README.md", HERE / "README.md"
     (HERE / "findings").mkdir(exist_ok=True)
     pictures(page, HERE / "findings")

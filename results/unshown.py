@@ -1,7 +1,9 @@
-"""Remove pictures, LaTeX tables and Markdown of Results in results/ to which no page links. Commands write them beside
-their tables, and version control keeps every one that ever was, so rebuild.sh calls this last.
+"""Remove generated pictures, LaTeX tables and Markdown pages in results/ to which no page links.
 
-    python results/unshown.py MARK        # only of files that are newer than the file MARK
+    python results/unshown.py MARK        # considers only files that are newer than the file MARK
+
+Commands write these files next to their tables. Version control keeps every version of a file, so rebuild.sh runs this
+script at the end.
 """
 
 import re
@@ -16,13 +18,13 @@ def main() -> None:
     pages = [root.parent / "README.md", *root.rglob("*.md"), *(root.parent / "docs").rglob("*.md")]
     shown = {(page.parent / target).resolve() for page in pages for target in LINK.findall(page.read_text())}
     for file in sorted(root.rglob("*")):
-        # The page of a Result has its JSON beside it; other Markdown is somebody's text.
+        # The Markdown page of a result has a JSON file of the same name. Other Markdown was written by hand.
         is_made = file.suffix in (".png", ".svg", ".tex") or (
             file.suffix == ".md" and file.with_suffix(".json").is_file()
         )
         if is_made and file.stat().st_mtime >= start and file.resolve() not in shown:
             file.unlink()
-    for index in root.rglob("maps/maps.json"):  # lists the maps of its folder
+    for index in root.rglob("maps/maps.json"):  # this file lists the maps of its folder
         if not any(index.parent.glob("*.png")):
             index.unlink()
             index.parent.rmdir()

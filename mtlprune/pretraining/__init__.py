@@ -1,1 +1,5 @@
-"""Masked-language-model training, watched: when does attention become syntactic, and what if it may not?"""
+"""Pretraining by masked-language modelling, with measurements of syntactic attention during training.
+
+It repeats the experiments of Chen et al. (2024): when attention becomes syntactic, and what a penalty on syntactic
+attention changes (docs/methods/pretraining.md).
+"""

@@ -1,4 +1,4 @@
-"""Settings of a pretraining: frozen models, one sentence under every field."""
+"""The settings of ``mtlprune pretrain``, as immutable models whose field descriptions appear in the documentation."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -120,8 +120,8 @@ class WatchConfig(Block):
     models: bool = True
     """Write each checkpoint as a model folder; false writes only the last checkpoint."""
     pairs: str | None = None
-    """Minimal pairs that are scored at each evaluation. grammar draws them from the generated language and leaves out
-    training sentences; a folder that data_scripts/blimp.py made holds those of BLiMP."""
+    """Minimal pairs that are scored at each evaluation. With grammar, the pairs are drawn from the generated language,
+    without training sentences. A folder that data_scripts/blimp.py made contains the pairs of BLiMP."""
     pairs_each: int | None = Field(default=None, ge=1)
     """Number of pairs of each phenomenon of grammar (200, if not given) or of each paradigm of BLiMP (all, if not
     given)."""
@@ -169,21 +169,23 @@ class PretrainConfig(Block):
         return self
 
     def log_steps(self) -> list[int]:
-        """Updates after which a checkpoint is written: 0, then evenly spaced logarithms from ``first`` to the last."""
+        """Return the updates after which a checkpoint is written: 0, and a log schedule from ``first`` to the last."""
         first, last, points = self.watch.first, self.train.steps, self.watch.points
         ratio = (last / first) ** (1 / (points - 1))
         return sorted({0, *(round(first * ratio**place) for place in range(points)), last})
 
     def watched_steps(self) -> list[int]:
-        """Updates after which all is measured: those, and the even ones."""
+        """Return the updates after which the model is measured: ``log_steps`` and every multiple of ``watch.every``."""
         regular_steps = range(0, self.train.steps + 1, self.watch.every) if self.watch.every else ()
         return sorted({*self.log_steps(), *regular_steps})
 
 
 def load_pretraining(source: str | Path, overrides: Sequence[str] = ()) -> PretrainConfig:
-    """Read a YAML file, apply ``key.path=value`` overrides, and validate; ``base: FILE`` in a file works as for runs.
+    """Read a YAML file, apply ``key.path=value`` overrides, and check all settings.
+
+    As in configurations of runs, ``base: FILE`` in the file names a file whose settings it changes.
 
     Raises:
-        ConfigError: the file is missing or no YAML, a key is unknown, a value is wrong.
+        ConfigError: if the file is missing or is not YAML, a key is unknown, or a value is wrong.
     """
     return validated(PretrainConfig, tree_of(source, overrides), str(source), overrides)

@@ -1,4 +1,4 @@
-"""Pretraining: masked-language modelling by the updates of training, watched on a log schedule."""
+"""The training loop of pretraining: masked-language modelling, with measurements on a log schedule."""
 
 import logging
 import shutil
@@ -45,13 +45,17 @@ CHECKPOINTS = "checkpoints"
 
 @dataclass(eq=False)
 class Pretraining:
-    """Configuration, model and data of a pretraining.
+    """Configuration, model and data of a pretraining run.
 
     Attributes:
-        pieces, trees, lengths: of each training sentence; lengths with special tokens.
-        dev: by name of corpus, sentences short enough.
-        pairs: to be judged at each evaluation; none where they are not asked for.
-        callbacks: penalties on attention along arcs and on the embeddings.
+        config: the settings.
+        model: the masked language model.
+        pieces: sub-words of each training sentence.
+        trees: dependency tree of each training sentence, or None if the sentence is not annotated.
+        lengths: number of sub-words of each training sentence, including special tokens.
+        dev: dev sentences that fit into the model, by name of corpus.
+        pairs: minimal pairs that are scored at each evaluation; empty without ``watch.pairs``.
+        callbacks: the penalties on attention along dependency arcs and on the embeddings.
     """
 
     config: PretrainConfig
@@ -64,7 +68,7 @@ class Pretraining:
     callbacks: list[Callback]
 
     def batch(self, mini_batch: MiniBatch) -> Batch:
-        """Join the rows of a mini-batch, on the CPU."""
+        """Build the batch, on the CPU, from the sentences of a mini-batch."""
         pieces = self.model.encoder.collate([self.pieces[row] for row in mini_batch.rows])
         return Batch(pieces, {}, len(mini_batch.rows), sum(pieces.sizes))
 
@@ -76,16 +80,22 @@ def pretrain(
     watch: Callable[[Event], None] = lambda event: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> Progress:
-    """Pretrain, or go on with, the run in ``folder``; returns where it stands in the end.
+    """Start or resume the pretraining run in ``folder`` and train until it is finished or ``stop`` returns True.
 
     Args:
+        config: the settings.
+        folder: the folder of the run, which may be new.
         watch: called after every update and evaluation.
-        stop: asked after every update and evaluation; True writes a resumable state and returns early.
+        stop: called after every update and evaluation. If it returns True, the function writes a checkpoint from which
+            the run can be resumed, and returns.
+
+    Returns:
+        The progress of the run at the end.
 
     Raises:
-        RunError: the folder is in use, holds another run, or the disk is full.
-        CorpusError, ConfigError, EncoderError: data or model cannot be used.
-        TrainingError: a loss or a gradient is no number.
+        RunError: if the folder is in use or contains another run, or the disk is full.
+        CorpusError, ConfigError, EncoderError: if data or model cannot be used.
+        TrainingError: if a loss or a gradient is not finite.
     """
     corpora = _load_corpora(config)
     with folder.locked():
@@ -94,7 +104,8 @@ def pretrain(
             check_same(config, folder, fingerprint(corpora))
         if result := finished(folder):
             folder.verify()
-            # The process may have been killed between writing the end and clearing up, so both are repeated here.
+            # The process may have been killed after it recorded the end and before it deleted temporary files, so the
+            # deletion is repeated here.
             with one_writer(folder.path):
                 remove(folder.checkpoint_path)
                 remove_halves(folder.path)
@@ -105,7 +116,7 @@ def pretrain(
 
 
 class Pretrainer(BaseTrainer):
-    """The updates of a pretraining, and what is measured and written between them."""
+    """The trainer of a pretraining run: it plans the updates, measures the model between them, and writes the logs."""
 
     advice = "Lower train.rate or syntax.strength, or take train.precision=fp32"
 
@@ -128,11 +139,11 @@ class Pretrainer(BaseTrainer):
         return [[MiniBatch((TASK,), rows)] for rows in cut]
 
     def is_due(self) -> bool:
-        """True after updates of the schedule that were not yet measured, and before the first."""
+        """Return whether the schedule requires an evaluation now that was not yet made."""
         return self.progress.step in self.watched and bool(self.progress.losses or CURVES not in self.progress.logs)
 
     def evaluation(self) -> None:
-        """Measure, log, and write a model folder where the log schedule says so."""
+        """Measure the model, log the results, and write a checkpoint and, on the log schedule, a model folder."""
         progress, step = self.progress, self.progress.step
         if step in self.checkpoints and (self.config.watch.models or step == self.total):
             self.write_model(step)
@@ -149,21 +160,24 @@ class Pretrainer(BaseTrainer):
         self.watch(Event(progress, self.total, losses, line=line))
 
     def write_model(self, step: int) -> None:
-        """A folder that transformers loads: written beside, then renamed. Raises RunError where the disk refuses."""
+        """Write the model to a folder that transformers can load. Raises RunError if writing fails."""
         final = self.folder.path / CHECKPOINTS / f"step-{step}"
         try:
-            with replacing_folder(final) as staging, quiet():  # there already: the same bits, written before a kill
+            # If the folder already exists, an earlier process wrote the same bytes before it was killed.
+            with replacing_folder(final) as staging, quiet():
                 self.data.model.full_model.save_pretrained(staging)
-                for file in self.folder.encoder_path.iterdir():  # as they were first written: a tokenizer that was
-                    if not (staging / file.name).exists():  # read from a folder writes itself a little differently
+                # The files of the tokenizer are copied instead of saved again, because a tokenizer that was loaded from
+                # a folder writes slightly different files.
+                for file in self.folder.encoder_path.iterdir():
+                    if not (staging / file.name).exists():
                         shutil.copyfile(file, staging / file.name)
                 write_sums(staging)
-        except Exception as error:  # safetensors and tokenizers tell of a full disk by classes of their own
+        except Exception as error:  # safetensors and tokenizers raise their own exception classes if the disk is full
             raise RunError(f"{final} could not be written ({' '.join(str(error).split())})") from error
 
 
 def make_optimizer(model: MaskedWords, config: PretrainConfig) -> torch.optim.AdamW:
-    """AdamW with decay of matrices only: not of biases, nor of what normalisations scale by."""
+    """Build AdamW with weight decay for matrices only, not for biases and the scales of normalisation layers."""
     rate, parameters = config.train.rate, [parameter for parameter in model.parameters() if parameter.requires_grad]
     groups = [
         {"params": [p for p in parameters if (p.ndim > 1) is matrix], "lr": rate, "peak": rate, "weight_decay": decay}
@@ -173,7 +187,7 @@ def make_optimizer(model: MaskedWords, config: PretrainConfig) -> torch.optim.Ad
 
 
 def _load_corpora(config: PretrainConfig) -> dict[str, Corpus]:
-    """The corpora by name of folder. Raises CorpusError, or ConfigError where two have one name."""
+    """Load the corpora by name of folder. Raises CorpusError, or ConfigError if two folders have the same name."""
     corpora: dict[str, Corpus] = {}
     for path in config.data.corpora:
         name = Path(path).name
@@ -187,15 +201,17 @@ def _load_corpora(config: PretrainConfig) -> dict[str, Corpus]:
 
 
 def fingerprint(corpora: Mapping[str, Corpus]) -> str:
-    """The fingerprints of all corpora, in their order."""
+    """Return the fingerprints of all corpora in their order, joined by ``+``."""
     return "+".join(corpus.fingerprint for corpus in corpora.values())
 
 
 def prepare(config: PretrainConfig, folder: RunFolder, corpora: Mapping[str, Corpus]) -> Pretraining:
-    """Read the data, make the model, and write the folder's first files where there are none yet.
+    """Read the data, build the model, and write the first files of the folder unless the run is resumed.
 
     Args:
-        config: with device, precision and threads decided.
+        config: the settings, in which device, precision and threads are no longer "auto" or None.
+        folder: the folder of the run.
+        corpora: the corpora by name of folder.
     """
     configure_process(config.train.threads)
     train = [sentence for corpus in _splits(config, corpora, "train").values() for sentence in corpus]
@@ -246,7 +262,7 @@ def _pairs(config: PretrainConfig, train: Sequence[Sentence]) -> list[Paradigm]:
 
 
 def _short(encoder: Encoder, sentences: Sequence[Sentence]) -> list[Sentence]:
-    """Those that the model sees whole."""
+    """Return the sentences that fit into the model. Raises ConfigError if there are none."""
     pieces = encoder.tokenize_sentences(sentences)
     capacity = encoder.frame.capacity
     short_sentences = [s for s, p in zip(sentences, pieces, strict=True) if capacity is None or len(p.ids) <= capacity]
@@ -270,18 +286,22 @@ def _check_trees(config: PretrainConfig, train: Sequence[Sentence], dev: Mapping
 
 
 ROWS = 64
+"""Sentences in a batch of an evaluation."""
 _MASKS = 15
-"""Seed of the masks of dev sentences: the same at every evaluation of every run."""
+"""Seed of the masks in dev sentences, which are the same at every evaluation of every run."""
 CLOUD = 1000
-"""Sentences at most whose vectors' dimension is estimated."""
+"""Largest number of sentences from whose vectors the intrinsic dimension is estimated."""
 
 
 def measure(run: Pretraining) -> dict[str, Any]:
-    """All that is logged of the present weights; the model's mode and the random generators are as before afterwards.
+    """Compute the measurements of the present weights that an evaluation logs.
+
+    The function does not change the mode of the model or the state of the random generators.
 
     Returns:
-        Numbers by name; None for what is not defined (a relation too rare, points that are one). UAS in percent, in
-        layers × heads where it is of each head; losses in nats a hidden piece.
+        Numbers by name, or None for undefined numbers (a relation that is too rare, or identical points). UAS is in
+        percent; the entry ``heads`` holds the UAS of each head, (L layers, A heads). Losses are in nats per masked
+        sub-word.
     """
     encoder, all_sentences = run.model.encoder, [sentence for sentences in run.dev.values() for sentence in sentences]
     with torch.random.fork_rng(), evaluating(run.model.full_model):
@@ -308,7 +328,10 @@ def _of_corpus(run: Pretraining, sentences: Sequence[Sentence]) -> dict[str, Any
 
 
 def _losses(run: Pretraining, sentences: Sequence[Sentence]) -> dict[str, Any]:
-    """Mean loss a hidden piece, and mean γ (largest weight of any head) over directed arcs."""
+    """Compute the mean loss per masked sub-word, and the mean of γ over directed arcs.
+
+    γ is the largest attention weight of any head on an arc.
+    """
     torch.manual_seed(_MASKS)
     model, total, hidden, penalty, number = run.model, 0.0, 0, 0.0, 0
     transformer = cast(PreTrainedModel, model.encoder.transformer)
@@ -324,7 +347,11 @@ def _losses(run: Pretraining, sentences: Sequence[Sentence]) -> dict[str, Any]:
 
 
 def _syntax(counts: ArcCounts) -> dict[str, Any]:
-    """Both numbers of the model level, on all and held out; the companion that knows no threshold; each head."""
+    """Convert arc counts to the logged numbers.
+
+    These are UAS of the best head and UAS with the best head of each relation (each also held out), the largest mean
+    attention weight of a head on arcs, UAS of the best fixed offsets as baselines, and UAS of each head.
+    """
     single, best = counts.best(), counts.mean_best(counts.frequent_relations())
     weight = counts.best(weight=True)
     numbers = {
@@ -341,7 +368,10 @@ def _syntax(counts: ArcCounts) -> dict[str, Any]:
 
 
 def _dimensions(run: Pretraining, sentences: Sequence[Sentence]) -> dict[str, Any]:
-    """TwoNN (maximum likelihood) of the last layer's first token and of its mean word piece, one a sentence."""
+    """Estimate the intrinsic dimension (TwoNN) of sentence vectors from the last layer.
+
+    The vector of a sentence is its first token (``twonn_cls``) or the mean of its sub-words (``twonn_mean``).
+    """
     unique_sentences = list({sentence.words: sentence for sentence in sentences}.values())[:CLOUD]
     first, mean = [], []
     for batch, _ in _batches(run, unique_sentences):
@@ -353,13 +383,14 @@ def _dimensions(run: Pretraining, sentences: Sequence[Sentence]) -> dict[str, An
         first.append(last[:, 0].double().cpu().numpy())
         mean.append(((last * is_real_token).sum(1) / is_real_token.sum(1)).double().cpu().numpy())
     return {
-        "twonn_cls": plain(likelihood(np.concatenate(first))),  # a model yet untrained may say the same of all
+        # The dimension may be undefined, because an untrained model may give all sentences the same vector.
+        "twonn_cls": plain(likelihood(np.concatenate(first))),
         "twonn_mean": plain(likelihood(np.concatenate(mean))),
     }
 
 
 def _batches(run: Pretraining, sentences: Sequence[Sentence]) -> Iterator[tuple[EncoderBatch, list[Sentence]]]:
-    """Batches with their sentences, of similar length, longest first; on the CPU."""
+    """Yield batches of sentences of similar length on the CPU, longest first, together with the sentences."""
     encoder = run.model.encoder
     pieces = encoder.tokenize_sentences(sentences)
     for rows in by_length([len(p.ids) for p in pieces], lambda longest: ROWS):

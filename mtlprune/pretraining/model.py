@@ -1,4 +1,4 @@
-"""Masked-language modelling as a task of the training loop: the model, made anew or started from one."""
+"""The masked language model of pretraining, with random or given initial weights, in the form of a training task."""
 
 import logging
 from collections import Counter
@@ -31,19 +31,23 @@ from mtlprune.sentence import Sentence
 log = logging.getLogger(__name__)
 
 TASK = "mlm"
+"""Name of the only task of a pretraining run."""
 NOT_HIDDEN = -100
-"""Label of pieces that are not to be predicted, as transformers has it."""
+"""Label of sub-words that are not to be predicted, as in transformers."""
 
 
 class MaskedWords(MultiTaskModel):
-    """A masked language model with one task, whose loss is that of hidden pieces: 15 % of all are chosen, of these 80 %
-    shown as the mask token, 10 % as any other piece, the rest as it is (Devlin et al. 2019).
+    """A masked language model as a multi-task model with a single task (Devlin et al. 2019).
+
+    The task is to predict 15 % of the sub-words. Of these, 80 % are replaced by the mask token and 10 % by a random
+    sub-word, and the rest are not changed.
 
     Args:
-        full_model: the model with its head, which `encoder` reads without it.
+        full_model: the model with its prediction head. The attribute ``encoder`` is the model without this head.
+        tokenizer: the tokenizer of the model.
 
     Raises:
-        EncoderError: the tokenizer has no mask token.
+        EncoderError: if the tokenizer has no mask token.
     """
 
     def __init__(self, full_model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -57,22 +61,29 @@ class MaskedWords(MultiTaskModel):
         self.collator = DataCollatorForLanguageModeling(tokenizer)
 
     def losses(self, batch: Batch, decode: Decode | None = None) -> dict[str, Tensor]:
-        """The mean loss of the hidden pieces.
+        """Compute the mean loss of the masked sub-words, in nats.
 
         Args:
-            batch: on the CPU, where pieces are hidden by torch's generator: batches that are made ahead draw nothing.
+            batch: a batch on the CPU. The masks are drawn here by torch's generator, so that batches can be prepared in
+                advance without drawing random numbers.
+            decode: not used.
         """
         masked_ids, labels = self.hide(batch.pieces)
         hidden = int((labels != NOT_HIDDEN).sum())
         return {TASK: self.summed_loss(batch.pieces, masked_ids, labels) / max(1, hidden)}
 
     def hide(self, pieces: EncoderBatch) -> tuple[Tensor, Tensor]:
-        """Ids with some hidden, and labels: ids of the hidden ones, `NOT_HIDDEN` elsewhere. (B, L) int64 on the CPU"""
+        """Mask sub-words at random.
+
+        Returns:
+            The masked input ids, and the labels, which are the original ids of the sub-words to predict and
+            ``NOT_HIDDEN`` elsewhere; (R, L) int64 each, on the CPU.
+        """
         masked_ids, labels = self.collator.torch_mask_tokens(pieces.input_ids.clone(), pieces.source < 0)
         return masked_ids, labels
 
     def summed_loss(self, pieces: EncoderBatch, masked_ids: Tensor, labels: Tensor) -> Tensor:
-        """Σ of −log p of the hidden pieces, in float32; 0 where there are none."""
+        """Compute the sum of −log p over the masked sub-words, in float32, or 0 if there are none."""
         slots = (labels.flatten() != NOT_HIDDEN).nonzero()[:, 0]
         gold = labels.flatten()[slots]
         input_ids, mask, slots, gold = (
@@ -83,16 +94,20 @@ class MaskedWords(MultiTaskModel):
         return functional.cross_entropy(logits.float(), gold, reduction="sum")
 
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:  # type: ignore[override]
-        """The parameters, each once however many names it has: all that a file of tensors can hold."""
+        """Return every parameter once, under one of its names, because a safetensors file cannot hold tied weights."""
         return dict(self.named_parameters())
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
-        """Load what `state_dict` gave; further names of a parameter are not missed."""
+        """Load what ``state_dict`` returned; further names of tied parameters may be missing."""
         return super().load_state_dict(state_dict, strict=False, assign=assign)
 
 
 def make_tokenizer(settings: ModelConfig, train: Sequence[Sentence]) -> PreTrainedTokenizerBase:
-    """The started model's, or one learnt from these sentences. Raises EncoderError."""
+    """Return the tokenizer of the model in ``model.start``, or learn one from the training sentences.
+
+    Raises:
+        EncoderError: if the model has no tokenizer that can be used.
+    """
     if settings.start is not None:
         if (Path(settings.start) / "config.yaml").is_file():
             encoder = Path(settings.start) / "encoder"
@@ -102,14 +117,16 @@ def make_tokenizer(settings: ModelConfig, train: Sequence[Sentence]) -> PreTrain
 
 
 def build_model(config: PretrainConfig, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
-    """The model before its first update, on the CPU, with eager attention: the kind that shows its maps.
+    """Build the model before its first update, on the CPU.
+
+    It uses eager attention, because the other implementations do not return attention weights.
 
     Raises:
-        EncoderError: there is no such model to start from, or none that predicts pieces.
+        EncoderError: if the model in ``model.start`` does not exist or cannot predict sub-words.
     """
     settings = config.model
     with torch.random.fork_rng(), quiet():
-        # The seed also decides the initial weights of a head that a started encoder lacks.
+        # The seed also determines the initial weights of the prediction head if the model in `model.start` has none.
         torch.manual_seed(config.train.seed)
         if settings.start is not None:
             return _started(settings.start)
@@ -149,19 +166,22 @@ _SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
 def _learn_pieces(sentences: Iterable[Sentence], size: int) -> PreTrainedTokenizerBase:
-    """An uncased BERT tokenizer whose word pieces are learnt from these words.
+    """Learn the word pieces of an uncased BERT tokenizer from the words of these sentences.
 
-    Words are given in sorted order, each as often as it occurs, so that the order of sentences means nothing.
+    The words are sorted, and repeated as often as they occur, so that the order of sentences has no influence.
 
     Args:
-        size: pieces at most, special tokens included; letters that occur have pieces whatever it is.
+        sentences: the training sentences.
+        size: largest number of word pieces, including special tokens. All letters that occur get word pieces, even if
+            there are more of them.
     """
     words = Counter(word for sentence in sentences for word in sentence.words)
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     letters = sorted({letter for word in words for letter in tokenizer.normalizer.normalize_str(word)} - {" "})
-    # numbered beforehand: the trainer would number them in the order of a hash table, and break ties by number
+    # The letters are passed as special tokens, which are numbered in this order. Otherwise the trainer would number
+    # them in the order of a hash table, and break ties by these numbers, so that results would vary.
     fixed = [*_SPECIALS, *letters, *(f"##{letter}" for letter in letters)]
     trainer = trainers.WordPieceTrainer(vocab_size=size, special_tokens=fixed, show_progress=False)
     tokenizer.train_from_iterator((word for word in sorted(words) for _ in range(words[word])), trainer)

@@ -1,4 +1,7 @@
-"""Similarity of gates: correlation between labels and within one, Jaccard and overlap coefficient of open sets."""
+"""Measures of how similar the gates of several runs are, and variance components of gates.
+
+Letters in shapes: H heads of an encoder, p predictors.
+"""
 
 import math
 from collections.abc import Sequence
@@ -9,18 +12,25 @@ from numpy.typing import NDArray
 
 
 def pearson(first: NDArray[np.floating], second: NDArray[np.floating]) -> float:
-    """Pearson correlation of two vectors (H,); NaN where one is constant, for then it is not defined."""
+    """Compute the Pearson correlation of two vectors (H,); NaN if one of them is constant."""
     if np.ptp(first) == 0 or np.ptp(second) == 0:
         return math.nan
     return float(np.clip(np.corrcoef(first, second)[0, 1], -1, 1))
 
 
 def multiple_correlation(target: NDArray[np.floating], predictors: NDArray[np.floating]) -> float:
-    """Square root of the adjusted R² when ``target`` (H,) is regressed on ``others`` (p, H) and a constant.
+    """Compute the multiple correlation: the root of the adjusted R² of a regression on predictors and a constant.
 
-    Source: the diagonal of the authors' matrix (stem_cell_hypothesis/en_bert_base, corelation_gate_overlap_rgb.py),
-    run 3 on runs 1 and 2. An adjusted R² below 0 (no better than chance) gives 0. NaN where it is not defined: a
-    constant target, no other vector, or no more heads than coefficients.
+    He and Choi's code computes the diagonal of its correlation matrix in this way, with run 3 as target and runs 1 and
+    2 as predictors (stem_cell_hypothesis/en_bert_base, corelation_gate_overlap_rgb.py).
+
+    Args:
+        target: (H,) the vector to predict.
+        predictors: (p, H) the vectors from which it is predicted.
+
+    Returns:
+        The correlation, which is 0 if the adjusted R² is negative. NaN if it is undefined, because the target is
+        constant, there are no predictors, or there are no more heads than coefficients.
     """
     if not len(predictors) or np.ptp(target) == 0:
         return math.nan
@@ -35,55 +45,62 @@ def multiple_correlation(target: NDArray[np.floating], predictors: NDArray[np.fl
 
 
 def jaccard(first: NDArray[np.bool_], second: NDArray[np.bool_]) -> float:
-    """|one ∩ other| / |one ∪ other|; NaN where both are empty."""
+    """Compute the Jaccard index |A ∩ B| / |A ∪ B| of two sets, given as masks; NaN if both sets are empty."""
     union = int((first | second).sum())
     return int((first & second).sum()) / union if union else math.nan
 
 
 def overlap_coefficient(first: NDArray[np.bool_], second: NDArray[np.bool_]) -> float:
-    """|one ∩ other| / min(|one|, |other|) (Szymkiewicz and Simpson); NaN where one is empty."""
+    """Compute the overlap coefficient |A ∩ B| / min(|A|, |B|) (Szymkiewicz and Simpson) of two sets, given as masks.
+
+    The result is NaN if one of the sets is empty.
+    """
     smaller = min(int(first.sum()), int(second.sum()))
     return int((first & second).sum()) / smaller if smaller else math.nan
 
 
-# -- Where gates vary: between layers, heads, tasks and seeds, estimated by the method of moments. Letters: T tasks,
-# S_t seeds of task t, L layers, A heads a layer --
+# -- Variance components: how much gates vary between layers, heads, tasks and seeds. Letters in shapes: T tasks, S_t
+# seeds of task t, L layers, A heads in each layer. --
 
 
 PARTS = ("layers", "heads", "tasks", "tasks_by_layers", "tasks_by_heads", "seeds")
+"""Names of the variance components, where "heads" means heads within layers and "by" means an interaction."""
 
 
 @dataclass(frozen=True)
 class Variance:
-    """Variance components of gates, and their shares.
+    """Variance components of gates, and their shares of the total variance.
 
-    Model: gate = layer + head within layer + task + task × layer + task × head within layer + (seed of a task: its
-    level + its × layer + its × head within layer), all random effects.
+    The model is gate = layer + head within layer + task + task × layer + task × head within layer + seed of the task +
+    seed × layer + seed × head within layer, where all terms are random effects.
     """
 
     components: dict[str, float]
-    """Part → estimate, as it is: it can be below 0 where the true variance is near 0 (that of the seeds is a sum of
-    three, each at least 0). NaN: not separable."""
+    """Estimate of each component in ``PARTS``. Estimates can be negative if the true variance is near 0, except for the
+    seeds, whose component is a sum of three estimates with negative ones set to 0. NaN if a component cannot be
+    separated from others."""
     shares: dict[str, float]
-    """Part → share of the sum, estimates below 0 counted as 0; NaN: not separable, or gates do not vary."""
+    """Share of each component in the total. NaN if the component cannot be separated from others, or if gates do not
+    vary."""
     seeds: dict[str, float]
-    """The component of the seeds by what varies between them: level (how open all is), layers, heads."""
+    """The three parts of the seeds' component: ``level`` (the mean of all gates), ``layers`` and ``heads``."""
     total: float
-    """Sum of the estimates, those below 0 counted as 0."""
+    """Sum of the components, with negative estimates set to 0."""
 
 
 def decompose(gates: Sequence[NDArray[np.floating]]) -> Variance:
-    """Variance components by the analysis of variance of unweighted task means (method of moments).
+    """Estimate variance components by an analysis of variance of unweighted task means (method of moments).
 
-    Expected mean squares are solved for the components (Searle, Casella and McCulloch 1992, chapter 4). Tasks weigh the
-    same; with S_t seeds the seed noise in a task's mean is divided by S_t, whose reciprocals are averaged, which keeps
-    the estimates unbiased for different numbers of seeds.
+    The equations of expected mean squares are solved for the components (Searle, Casella and McCulloch 1992, chapter
+    4). All tasks have the same weight. The noise of seeds in a task's mean is divided by S_t, and the reciprocals of
+    S_t are averaged over tasks, so that the estimates are unbiased for different numbers of seeds.
 
-    What cannot be told apart: with one task, parts of tasks are NaN and lie within layers and heads; with one seed
-    each, seeds are NaN and lie within the parts of tasks; with one layer, or one head a layer, their parts are NaN.
+    Some designs cannot separate all components. With one task, the components of tasks are NaN and their variance is
+    part of layers and heads. With one seed per task, the component of seeds is NaN and its variance is part of the
+    tasks' components. With one layer, or one head per layer, the components of layers or heads are NaN.
 
     Args:
-        gates: one array (S_t, L, A) a task; without any, all is NaN.
+        gates: an array (S_t, L, A) for each task. Without arrays, all results are NaN.
     """
     if not gates:
         undefined = dict.fromkeys(PARTS, math.nan)
@@ -98,8 +115,8 @@ def decompose(gates: Sequence[NDArray[np.floating]]) -> Variance:
     run_layer = ms_run_layer - ms_run_head / heads if layers > 1 else 0.0
     if tasks > 1:
         ms_task, ms_task_layer, ms_task_head = _squares(means - means.mean(0), tasks - 1)
-    # Where the between-tasks mean square is the smaller one, the estimate would be negative; it is set to 0, as if
-    # tasks did not differ, and the seeds' noise is in the one mean.
+    # A single task has no mean square between tasks. With these values, the estimates of interactions with tasks are 0,
+    # and the noise of seeds is subtracted from the components of layers and heads.
     else:
         ms_task, ms_task_layer, ms_task_head = 0.0, noise * ms_run_layer, noise * ms_run_head
     task_head = ms_task_head - noise * ms_run_head
@@ -135,7 +152,12 @@ def _mean_square(deviations: NDArray[np.floating], free: int) -> float:
 
 
 def _squares(off: NDArray[np.floating], free: int) -> tuple[float, float, float]:
-    """Mean squares of deviations (n, L, A) with so many degrees of freedom: of their means, layers' means, heads."""
+    """Compute the mean squares of deviations (n, L, A): of their overall means, of layers, and of heads within layers.
+
+    Args:
+        off: the deviations from a common mean.
+        free: degrees of freedom of the n rows.
+    """
     _, layers, heads = off.shape
     level = off.mean((1, 2), keepdims=True)
     by_layer = off.mean(2, keepdims=True) - level

@@ -1,13 +1,12 @@
-"""Contrasts: the one place that estimates a difference over seeds and sentences, corrects it for several tests, says
-what would have been detected, and gives a verdict.
+"""Contrasts: estimates of differences over seeds and sentences, with intervals, corrected p-values and verdicts.
 
-    contrast = Contrast.of(few_heads - all_heads)         # Resampled: a value a seed, and the same on resamples
-    contrast_frame([({"task": "pos"}, contrast), ...])    # task estimate low high p p_holm detectable n verdict
+    contrast = Contrast.of(few_heads - all_heads)         # a Resampled: one value per seed, also on resampled sentences
+    contrast_frame([({"task": "pos"}, contrast), ...])    # columns task estimate low high p detectable n verdict
 
-Tables, figures and the page read that frame and decide nothing themselves, so that no two of them can differ in
-correction or wording. What the intervals cover stands in docs/methods/significance.md.
+All tables, figures and reports read these frames, so that no two of them can differ in correction or wording. The page
+docs/methods/significance.md explains which sources of variance the intervals cover.
 
-Letters: C resamples, S runs (seeds) of a setting, D draws of U random sets.
+Letters in shapes: C resamples, S runs (seeds) of a setting, D draws of each of U random sets.
 """
 
 from __future__ import annotations
@@ -29,20 +28,22 @@ if TYPE_CHECKING:
 
 _NO_DRAWS: Floats = np.empty((0, 2))
 SUPPORTED, NOT_SUPPORTED, UNDECIDED = "supported", "not supported", "undecided"
-"""The three verdicts. An effect is not supported where one of the size asked for is ruled out."""
+"""The three verdicts. *Not supported* means that the data rule out an effect of the predicted size."""
 
 
 @dataclass(frozen=True)
 class Contrast:
-    """A figure of several runs, such as a difference of two settings, with its error over seeds and sentences.
+    """The estimate of a quantity over several runs, such as a difference of two settings, with error and p-value.
 
     Attributes:
         estimate: the mean over runs.
-        runs: the number of runs, S.
-        low, high: ends of the 95 % interval, over sentences alone where there is one run; NaN where no error can be
+        error: the standard error over seeds and sentences.
+        runs: the number of runs S.
+        low: lower end of the 95 % interval. With one run, the interval covers sentences only. NaN if no error can be
             estimated.
-        p: two-sided, not corrected; NaN as above, and of one run unless it was asked for.
-        detectable: minimum detectable effect; NaN as above.
+        high: upper end of the same interval.
+        p: two-sided p-value without correction. NaN if no error can be estimated, and for one run unless requested.
+        detectable: minimum detectable effect. NaN if no error can be estimated.
     """
 
     estimate: float
@@ -55,12 +56,14 @@ class Contrast:
 
     @classmethod
     def of(cls, figure: Resampled, draws: Floats = _NO_DRAWS, pooled: float = 0.0, one_run: bool = False) -> Contrast:
-        """Estimate any figure of several runs.
+        """Estimate a quantity from its values in several runs.
 
         Args:
-            drawn: (U, D), what each of D draws of U random sets adds to the figure, where it has such.
-            pooled: standard deviation between seeds, below which that of these runs is not taken to be.
-            one_run: give also one run a p, without draws by the share of resamples on the other side of 0.
+            figure: the values on all sentences and on resampled sentences.
+            draws: (U, D) contributions of each of D draws of U random sets, if the quantity is a mean over random sets.
+            pooled: smallest standard deviation between seeds to assume, such as a deviation pooled over settings.
+            one_run: whether to compute a p-value for a single run. Without draws it is twice the share of resamples on
+                the other side of 0.
         """
         estimate, runs = float(figure.observed.mean()), len(figure.observed)
         error = StandardError.of([figure.observed], [figure.booted])
@@ -75,7 +78,10 @@ class Contrast:
 
     @classmethod
     def between(cls, difference: Difference, draws: Floats = _NO_DRAWS) -> Contrast:
-        """The difference of two settings as `differences` tests it; over sentences alone where a side has one run."""
+        """Convert a ``Difference`` of two settings to a contrast.
+
+        The error covers seeds and sentences, or sentences only if a setting has one run.
+        """
         runs = difference.seeds[0]
         if difference.has_seeds:
             return cls._by_error(difference.delta, difference.wide_error.with_draws(draws), runs)
@@ -88,15 +94,22 @@ class Contrast:
         return cls(estimate, error, runs, estimate - half_width, estimate + half_width, p, error.detectable())
 
     def p_at_most(self, bound: float) -> float:
-        """p, one-sided, of a true value of ``bound`` or less; NaN where there is one run, or no error."""
+        """Compute the one-sided p-value of the null hypothesis that the true value is ``bound`` or less.
+
+        The result is NaN for one run, or if no error can be estimated.
+        """
         return self.error.upper_tail(self.estimate - bound) if self.runs > 1 else math.nan
 
     def p_margin(self, margin: float) -> float:
-        """The larger p of two one-sided tests against a true value of ``margin`` or more either way; NaN as above."""
+        """Compute the p-value of an equivalence test: the larger p of two one-sided tests.
+
+        Their null hypotheses are a true value of ``margin`` or more, and of −``margin`` or less. The result is NaN for
+        one run, or if no error can be estimated.
+        """
         return self.error.upper_tail(margin - abs(self.estimate)) if self.runs > 1 else math.nan
 
     def row(self) -> dict[str, Any]:
-        """The columns of a frame of contrasts that need no other row."""
+        """Return the columns of ``contrast_frame`` that do not depend on other rows."""
         columns = ("estimate", "low", "high", "p", "detectable")
         return {**{name: getattr(self, name) for name in columns}, "n": self.runs}
 
@@ -107,15 +120,16 @@ def contrast_frame(
     among: Callable[[pd.DataFrame], Any] = lambda frame: frame["p"].notna(),
     effect: float | None = None,
 ) -> pd.DataFrame:
-    """A row for each contrast, with ``p_holm`` where it is asked for, and ``verdict``.
+    """Build a frame with a row for each contrast, corrected p-values and verdicts.
 
     Args:
-        rows: keys and further columns of each contrast.
-        within: p is corrected over the rows that have the same values in these columns; None: p is not corrected.
-        among: which rows are tests that count; the others have no ``p_holm``.
-        effect: size and direction of the effect that the verdict is about (`verdict`).
+        rows: each contrast with its keys and further columns.
+        within: columns that define families of tests. Holm's correction is applied to the rows with the same values in
+            these columns and gives the column ``p_holm``. None for no correction.
+        among: function that returns which rows of the frame are counted as tests. Other rows get no ``p_holm``.
+        effect: predicted effect for the verdict, as in ``verdict``.
     """
-    import pandas as pd  # the page's start needs none of it
+    import pandas as pd  # imported here, because parts of the report start without pandas
 
     frame = pd.DataFrame([{**keys, **contrast.row()} for keys, contrast in rows])
     if not len(frame):
@@ -124,29 +138,46 @@ def contrast_frame(
 
 
 def corrected(frame: pd.DataFrame, within: Sequence[str], among: Any, p: str = "p") -> pd.DataFrame:
-    """A frame with ``p_holm``: Holm's correction of column ``p`` over the rows ``among`` all, apart for each
-    combination of values in the columns ``within``."""
+    """Add a column with Holm's correction of the p-values, called ``p_holm`` if ``p`` is "p".
+
+    Args:
+        frame: the frame.
+        within: columns whose combinations of values define families of tests. Each family is corrected separately.
+        among: mask of the rows that are counted as tests. Other rows get NaN.
+        p: column of p-values.
+    """
     groups = frame[among].groupby(list(within) or (lambda _: "all"), sort=False)[p]
     return frame.assign(**{f"{p}_holm": groups.transform(lambda values: holm(values.to_numpy()))})
 
 
 def with_verdict(frame: pd.DataFrame, effect: float | None = None) -> pd.DataFrame:
-    """A frame of contrasts with the `verdict` of each row, by p after correction where it is corrected."""
+    """Add the column ``verdict`` to a frame of contrasts, based on corrected p-values where they exist."""
     decisive = decisive_p(frame)
     ends = zip(frame["estimate"], frame["low"], frame["high"], decisive, frame["n"], strict=True)
     return frame.assign(verdict=[verdict(*row, effect) for row in ends])
 
 
 def verdict(estimate: float, low: float, high: float, p: float, runs: float, effect: float | None = None) -> str:
-    """Say whether runs support an effect; one run supports nothing, because its interval is of sentences alone.
+    """Decide whether an estimate supports an effect.
+
+    A single run is always undecided, because its interval covers sentences only.
 
     Args:
-        effect: its size, with its sign. SUPPORTED: the estimate differs from 0 (``p``) and is at least as large, on the
-            same side; NOT_SUPPORTED: the interval has smaller effects only. None: any difference; none is ruled out.
+        estimate: the estimate.
+        low: lower end of its interval.
+        high: upper end of its interval.
+        p: its p-value.
+        runs: number of runs.
+        effect: predicted effect with its sign. It is supported if p < 0.05 and the estimate is at least as large, with
+            the same sign. It is not supported if the interval contains only smaller effects. With None, any difference
+            from 0 is supported if p < 0.05, and nothing is ruled out.
+
+    Returns:
+        ``SUPPORTED``, ``NOT_SUPPORTED`` or ``UNDECIDED``.
     """
     if not runs > 1 or math.isnan(low):
         return UNDECIDED
-    # One rule for effects of either sign: from here on the effect asked for is a large positive value.
+    # Multiplication by the sign of the predicted effect reduces both directions to a positive effect.
     sign, size = (1, 0.0) if effect is None else (math.copysign(1, effect), abs(effect))
     if p < LEVEL and (effect is None or sign * estimate >= size):
         return SUPPORTED
@@ -154,11 +185,14 @@ def verdict(estimate: float, low: float, high: float, p: float, runs: float, eff
 
 
 def decisive_p(frame: pd.DataFrame) -> Any:
-    """p after correction; of rows that are not corrected the plain one."""
+    """Return the corrected p-value of each row, or the uncorrected one for rows without correction."""
     return frame["p_holm"].fillna(frame["p"]) if "p_holm" in frame else frame["p"]
 
 
 def only_not_shown(frame: pd.DataFrame, p: str = "p_holm") -> pd.DataFrame:
-    """A frame with ``detectable`` only in rows whose p in column ``p`` shows nothing; NaN where it has none."""
+    """Set ``detectable`` to NaN in rows that are significant by column ``p``.
+
+    If the frame has no column ``detectable``, the function adds one with NaN.
+    """
     frame = frame.reindex(columns=[*dict.fromkeys([*frame, "detectable"])])
     return frame.assign(detectable=frame["detectable"].where(~(frame[p] < LEVEL)))

@@ -1,11 +1,10 @@
-"""The break of a curve: the point of its largest acceleration (Chen et al. 2024).
+"""The break of a training curve: the point of its largest acceleration (Chen et al. 2024).
 
-    find_break(steps, uas)                  # neighbours in the log
-    find_break(steps, loss, falling=True)   # a curve that drops
+    find_break(steps, uas)                       # differences to the neighbouring points on a logarithmic axis
+    find_break(steps, loss, falling=True)        # a falling curve
     find_break(even_steps, uas, axis="linear")   # as published
 
-break(f) = argmax_t [f(t + Δ) − f(t)] − [f(t) − f(t − Δ)]: published with an even Δ, here also with Δ to the neighbours
-in the log.
+Chen et al. define the break as argmax_t [f(t + Δ) − f(t)] − [f(t) − f(t − Δ)] with a constant Δ.
 """
 
 from typing import Literal
@@ -14,28 +13,32 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 MIN_SEEDS = 3
-"""Points of a curve that may have a break."""
-_ROUNDING = 1e-9  # of the largest slope: a smaller bend is rounding
+"""Fewest points of a curve that can have a break."""
+_ROUNDING = 1e-9  # changes of slope that are smaller than this share of the largest slope count as rounding errors
 
 
 def find_break(
     steps: ArrayLike, values: ArrayLike, falling: bool = False, axis: Literal["log", "linear"] = "log"
 ) -> float | None:
-    """The step of the largest acceleration, of equal ones the first; None for a line or one that only flattens out.
+    """Find the step of the largest acceleration of a curve.
 
-    Points need not be evenly spaced: slopes to both sides over the axis are compared, which is the published formula
-    over Δ where they are.
+    The function compares the slopes on both sides of each point, so that points need not be evenly spaced. With even
+    spacing this is the published formula divided by Δ.
 
     Args:
-        steps: three or more, rising; above 0 for an axis of logarithms.
-        values: as many, finite.
-        falling: look for the drop of a falling curve: −f.
+        steps: three steps or more in increasing order, above 0 for a logarithmic axis.
+        values: the finite value at each step.
+        falling: whether to search a falling curve for its drop, by using −f.
+        axis: scale on which slopes are computed.
+
+    Returns:
+        The step (the first of several with equal acceleration), or None if the curve never bends upwards.
     """
     x, y = np.asarray(steps, np.float64), np.asarray(values, np.float64) * (-1 if falling else 1)
     x = np.log(x) if axis == "log" else x
     slopes = np.diff(y) / np.diff(x)
     bends = np.diff(slopes)
-    # values carry rounding errors of their own size, which slopes inherit
+    # The slopes contain the rounding errors of the values, which are proportional to the values.
     noise = _ROUNDING * (np.abs(slopes).max() + np.abs(y).max() / (x[-1] - x[0]))
     highest = float(bends.max())
     if highest <= noise:

@@ -1,9 +1,10 @@
-"""Joint and single-task training label by label: counts of every label, and their differences.
+"""Comparison of joint with single-task training for each label, from counts of correct, gold and predicted items.
 
-Labels are counted by the rules of the layer's main score, so that summed over them they give its counts: POS tags,
-entities, arcs by relation (right head and right relation), brackets as EVALB counts them, arguments without V.
+The items of a label are counted by the rules of the main score of the layer, so that the counts of all labels add up to
+the counts of the score. Items are POS tags, entities, arcs by relation (correct if head and relation are correct),
+brackets as in EVALB, and arguments without V.
 
-Letters: L labels, N sentences, S runs (seeds), K counts.
+Letters in shapes: L labels, N sentences, S runs (seeds), K counts of each label.
 """
 
 from collections import Counter
@@ -23,32 +24,40 @@ from mtlprune.statistics.significance import Difference, differences
 
 COUNTS = ("correct", "gold", "predicted")
 FEW_ITEMS = 20
-"""Labels with fewer gold items in all are marked: a few items tell little."""
+"""Labels with fewer gold items are marked as rare, because few items give no reliable score."""
 _CountsByLabel = dict[str, tuple[int, int, int]]
-"""Label → correct, gold, predicted."""
+"""The numbers of correct, gold and predicted items of each label."""
 
 
 @dataclass(frozen=True)
 class LabelDifference:
-    """One label: joint training minus single-task training."""
+    """The difference between joint and single-task training for one label."""
 
     label: str
     items: int
-    """In gold."""
+    """Number of gold items."""
     joint: float
-    """Mean F1 over seeds, in percent."""
+    """Mean F1 of the joint runs over seeds, in percent."""
     single: float
+    """Mean F1 of the single-task runs over seeds, in percent."""
     difference: Difference
+    """F1 of joint minus F1 of single-task training, with its tests."""
     q: float
-    """difference.p after Benjamini-Hochberg over the labels of the task with enough items; NaN for those with few."""
+    """``difference.p`` after the correction of Benjamini and Hochberg over the task's labels that are not rare; NaN for
+    rare labels."""
 
     @property
     def is_rare(self) -> bool:
+        """Whether the label has fewer than ``FEW_ITEMS`` gold items."""
         return self.items < FEW_ITEMS
 
 
 def count_labels(layer: str, gold: Sentence, predicted: Sentence) -> _CountsByLabel | None:
-    """Counts of every label that occurs; None where gold does not know the layer."""
+    """Count the correct, gold and predicted items of each label in a sentence.
+
+    Returns:
+        The counts by label, or None if the gold sentence is not annotated with the layer.
+    """
     if (kind := gold.kind(layer)) is None:
         return None
     items = _ITEMS[kind_of(kind)]
@@ -72,7 +81,9 @@ _ITEMS: dict[str, Callable[[Any, list[int]], Any]] = {
     "number": lambda number, _: (),
     "labels": lambda labels, _: [(label,) for label in labels],
 }
-"""By kind: what the score counts, each with its label last, of a value and the fenceposts of brackets."""
+"""For each kind of layer, a function that lists the items of a layer's value, as tuples with the label at the end.
+
+The second argument holds the fenceposts of brackets, and is used for brackets only."""
 
 
 def compare_counted(
@@ -81,10 +92,16 @@ def compare_counted(
     resamples: int,
     seed: int = 0,
 ) -> list[LabelDifference]:
-    """Every label that gold has, the most frequent first, its difference tested over sentences as tables test theirs.
+    """Compare joint with single-task runs for each label, by the same test over sentences as in tables of scores.
 
     Args:
-        joint, single: for each run what ``count_labels`` gives for each of the same sentences.
+        joint: for each joint run, the counts that ``count_labels`` returns for each sentence.
+        single: the same for each single-task run, on the same sentences.
+        resamples: number of resamples of the test.
+        seed: seed of the resamples.
+
+    Returns:
+        The differences of all labels that occur in gold, with the most frequent label first.
     """
     annotated_rows = [place for place, row in enumerate(single[0]) if row is not None]
     counts_of_sides = [[[run[place] or {} for place in annotated_rows] for run in side] for side in (joint, single)]
@@ -109,7 +126,7 @@ def compare_counted(
 def _by_label(
     runs: Sequence[Sequence[Mapping[str, tuple[int, int, int]]]], labels: Sequence[str]
 ) -> NDArray[np.integer]:
-    """(L, S, N, K): the counts of every label in every run and sentence."""
+    """Arrange the counts of runs by sentence and label in an array: (L, S, N, K)."""
     places = {label: place for place, label in enumerate(labels)}
     counts = np.zeros((len(labels), len(runs), len(runs[0]), len(COUNTS)), np.int32)
     for run_counts, run in zip(counts.swapaxes(0, 1), runs, strict=True):  # (L, N, K)

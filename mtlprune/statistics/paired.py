@@ -1,6 +1,6 @@
-"""Counts of runs by sentence, read from their folders and paired by the ids of sentences.
+"""The counts of runs on each sentence, read from their folders, for comparisons of runs on the same sentences.
 
-Letters: S runs, N sentences, K counts a score is made of.
+Letters in shapes: S runs, N sentences, K counts from which a score is computed.
 """
 
 import functools
@@ -18,28 +18,40 @@ from mtlprune.runs.folder import RunError
 from mtlprune.statistics.resamples import System
 
 _IN_MEMORY = 256
-"""Runs whose counts of all tasks are kept while a table is tested."""
+"""Number of runs whose counts stay in memory."""
 
 
 class CountsError(RunError):
-    """Runs whose counts cannot be compared; the message says why and what to do."""
+    """The counts of runs cannot be compared. The message gives the reason and what to do."""
 
 
 @dataclass(frozen=True, eq=False)
 class RunCounts:
-    """Counts of a run on the sentences whose layer is known, by sentence id."""
+    """The counts of a run for one task, on the N sentences that are annotated with the task's layer."""
 
     path: str
+    """Folder of the run."""
     ids: tuple[str, ...]
+    """Ids of the sentences, sorted."""
     rows: NDArray[Any]
-    """(N, K)"""
+    """(N, K) counts."""
 
 
 def counts_in(
     tree: dict[str, Any], task: str, kind: str, names: Sequence[str]
 ) -> tuple[tuple[str, ...], NDArray[Any]] | None:
-    """Ids of the sentences whose layer is known, in their order, and their counts (N, K), out of a run's counts of a
-    split; None where one of them is missing."""
+    """Read the counts of a task from a run's counts of a split.
+
+    Args:
+        tree: the counts of the split, as ``RunFolder.read_counts`` returns them.
+        task: name of the task.
+        kind: kind of the task's layer.
+        names: names of the K counts to read.
+
+    Returns:
+        The sorted ids of the sentences that are annotated with the layer, and their counts (N, K); None if a count is
+        missing.
+    """
     ids, columns = tree.get("ids", ()), tree.get("counts", {}).get(task, {})
     if not columns.keys() >= set(names):
         return None
@@ -50,7 +62,7 @@ def counts_in(
 
 
 class PairedCounts:
-    """Counts of the runs of columns; each run is read once."""
+    """The counts of all runs in the columns of a table, where each run is read once."""
 
     def __init__(self, columns: Columns) -> None:
         self.columns = columns
@@ -58,11 +70,11 @@ class PairedCounts:
         self.counts_of = functools.cache(self._load_counts)
 
     def names(self, task: str) -> tuple[str, ...]:
-        """The K counts that the score of a task is made of."""
+        """Return the names of the K counts from which the score of a task is computed."""
         return count_names(self.columns.kind(task), self.columns.name(task))
 
     def _load_counts(self, place: int, task: str) -> list[RunCounts]:
-        """Counts of all runs of a column that have a score of a task. Raises CountsError."""
+        """Load the counts of all runs of a column that have a score of the task. Raises CountsError."""
         return [self._count(run, task) for run in self.columns.columns[place].runs_of(task)]
 
     def _read_run(self, run: ScoredRun) -> dict[str, Any]:
@@ -72,7 +84,7 @@ class PairedCounts:
             raise CountsError(str(error)) from None
 
     def _count(self, run: ScoredRun, task: str) -> RunCounts:
-        """Raises CountsError where counts are missing or damaged."""
+        """Load the counts of a run for a task. Raises CountsError if they are missing or damaged."""
         split = self.columns.split
         ids_and_rows = counts_in(self._read(run), task, self.columns.kind(task), self.names(task))
         if ids_and_rows is None:
@@ -81,12 +93,12 @@ class PairedCounts:
         return RunCounts(run.path, *ids_and_rows)
 
     def system(self, rows: Sequence[NDArray[Any]], task: str, seeds: tuple[int, ...]) -> System:
-        """The counts (N, K) of S runs as the system of their seeds."""
+        """Build the system of S runs from their counts (N, K) of a task."""
         score = SCORES[self.columns.kind(task)][self.columns.name(task)]
         return System(np.stack(rows), self.names(task), score, seeds)
 
     def refuse_unpaired(self, runs: Sequence[RunCounts]) -> None:
-        """Raises CountsError where runs were not scored on the same sentences."""
+        """Raise CountsError if the runs were not scored on the same sentences."""
         first = runs[0]
         for run in runs[1:]:
             if run.ids != first.ids:

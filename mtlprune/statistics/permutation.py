@@ -1,7 +1,9 @@
-"""Heads shared by chance: permutations of heads, within layers or over all, swaps, exact tails.
+"""Permutation tests for heads: null distributions of shared heads, exact tails, and rank correlations.
 
-Letters: M masks, n labels, k vectors a label, L layers, A heads a layer, H = L·A, C permutations a chunk, P
-permutations, K heads of which both sides of a rank test say something.
+A *label* is what the vectors of heads belong to, such as a task or a run.
+
+Letters in shapes: M masks, n labels, k vectors of each label, L layers, A heads in each layer, H = L · A, C
+permutations in a chunk, P permutations in total, K heads for which both measures of a rank test are known.
 """
 
 import functools
@@ -14,18 +16,24 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-CHUNK = 2_000_000  # random numbers drawn at a time
+CHUNK = 2_000_000
+"""Number of random numbers that are drawn at a time."""
 BURN_IN, THINNING = 20, 5
-"""Rounds of trades before the first masks that are drawn of given margins, and between later ones."""
+"""Rounds of trades in ``swapped`` before the first sample of a chain, and between later samples."""
 
 
 def tail(observed: float, null: NDArray[np.floating] | NDArray[np.integer]) -> float:
-    """p, the share of permutations whose value, in ``null`` (P,), reaches ``observed``: (1 + reached) / (1 + P).
+    """Compute the one-sided p-value of a permutation test.
 
-    It is never 0 (Phipson and Smyth 2010), and NaN without permutations; values closer than rounding are equal.
+    It is (1 + r) / (1 + P) if r of P permutations reach the observed value. It is never 0 (Phipson and Smyth 2010), and
+    NaN without permutations. Values that differ only by rounding errors count as equal.
+
+    Args:
+        observed: the value of the data.
+        null: (P,) its values under permutations.
     """
-    # The observed arrangement counts as one of the permutations, hence 1 + in both places: a p of 0 would claim more
-    # than P permutations can show.
+    # The observed arrangement counts as one of the permutations, which gives both terms 1. Without them, p could be 0,
+    # which P permutations cannot show.
     reached = int((null >= observed - 1e-9 * max(1.0, abs(observed))).sum())
     return (1 + reached) / (1 + len(null)) if len(null) else math.nan
 
@@ -33,15 +41,17 @@ def tail(observed: float, null: NDArray[np.floating] | NDArray[np.integer]) -> f
 def permuted(
     values: NDArray[Any], permutations: int, generator: np.random.Generator, within_layers: bool = True
 ) -> Iterator[NDArray[Any]]:
-    """Permute the heads of every label, each label by itself, all its k vectors by the same permutation.
+    """Permute the heads of each label independently, with the same permutation for all k vectors of a label.
 
     Args:
-        values: (n, k, L, A).
-        within_layers: heads stay in their layer, so that every vector keeps each layer's number of open heads;
-            otherwise heads go anywhere (uniform).
+        values: (n, k, L, A) vectors to permute.
+        permutations: number of permutations P.
+        generator: source of random numbers.
+        within_layers: whether heads stay in their layer, so that the number of open heads in each layer does not
+            change. Otherwise heads are permuted over the whole encoder.
 
     Yields:
-        chunks (C, n, k, H), ``permutations`` in all.
+        Chunks (C, n, k, H) with P permutations in total.
     """
     labels, vectors, layers, heads = values.shape
     rows, places = (layers, heads) if within_layers else (1, layers * heads)
@@ -50,50 +60,54 @@ def permuted(
     size = max(1, CHUNK // max(1, labels * rows * places))
     for start in range(0, permutations, size):
         chunk = min(size, permutations - start)
-        # Sorting random keys permutes all rows of a chunk at once; every row (a label's layer, or its whole encoder)
-        # has keys of its own.
+        # Sorting random keys permutes all rows of a chunk at once, where a row is a layer of a label, or its whole
+        # encoder.
         keys = generator.random((chunk, labels, rows, places), dtype=np.float32)
-        # Positions within a layer plus the layer's start are positions in the flat encoder. The k vectors of a label
-        # share the order (axis of size 1), so that what belongs to a head moves with it.
+        # A position within a layer plus the start of the layer is a position in the flat encoder. The axis of size 1
+        # applies the same order to the k vectors of a label.
         order = (keys.argsort(axis=-1) + starts).reshape(chunk, labels, 1, rows * places)  # (C, n, 1, H)
         yield np.take_along_axis(flat[None], np.broadcast_to(order, (chunk, labels, vectors, rows * places)), axis=-1)
 
 
 def swapped(masks: NDArray[Any], samples: int, generator: np.random.Generator) -> Iterator[NDArray[np.bool_]]:
-    """Draw masks with both margins of those given: every mask keeps its number of open heads in each layer, and every
-    head the number of masks that open it. So what depth and one ranking of heads within layers explain is kept.
+    """Draw random masks with the same margins as the given masks.
 
-    A round pairs the masks at random in each layer, and deals the heads that only one of a pair opens out anew between
-    the two; repeated, all such sets of masks become equally likely (global curveball: Carstens, Berger and Strona
-    2018).
+    Every mask keeps its number of open heads in each layer, and every head keeps the number of masks in which it is
+    open. The null distribution therefore includes what depth and a common ranking of heads within layers explain.
+
+    The algorithm is the global curveball (Carstens, Berger and Strona 2018). In each round and layer it pairs the masks
+    at random, and redistributes the heads that are open in exactly one mask of a pair between the two masks. After many
+    rounds, all sets of masks with these margins are equally likely.
 
     Args:
         masks: (M, L, A) of 0 and 1.
+        samples: number of sets of masks to draw.
+        generator: source of random numbers.
 
     Yields:
-        chunks (C, M, L, A), ``samples`` in all; chains go on from chunk to chunk.
+        Chunks (C, M, L, A) with ``samples`` sets of masks in total. The Markov chains continue from chunk to chunk.
     """
     start = np.asarray(masks, dtype=bool).swapaxes(0, 1)  # (L, M, A)
     half_runs = start.shape[1] // 2
-    # Many short chains side by side instead of a long one: each needs a burn-in, but all of them take their trades in
-    # the same few array operations.
+    # Many short chains run in parallel instead of a single long one. Each of them needs a burn-in, but the same few
+    # array operations make the trades of all chains.
     chains = max(1, min(samples, max(100, samples // BURN_IN), CHUNK // max(1, start.size)))
     chain_states = np.repeat(start[None], chains, axis=0)
     for sample_start in range(0, samples, chains):
         for _ in range(THINNING if sample_start else BURN_IN):
             order = generator.random((*chain_states.shape[:3], 1), dtype=np.float32).argsort(axis=2)
-            # A random order of the masks, cut in half, pairs the first half with the second; with an odd number of
-            # masks one pauses for a round.
+            # A random order of the masks pairs its first half with its second half. With an odd number of masks, one
+            # mask is left out in each round.
             pair = order[:, :, :half_runs], order[:, :, half_runs : 2 * half_runs]
             first, second = (np.take_along_axis(chain_states, rows, axis=2) for rows in pair)
-            # Heads that both open stay with both, heads that neither opens stay closed. Only those that exactly one
-            # of the two opens are dealt out anew: that keeps how often each head is open over all masks.
+            # Heads that are open in both masks or in neither do not change. Only the heads that are open in exactly one
+            # of the masks are redistributed, so that the number of masks in which a head is open stays the same.
             in_both, in_one = first & second, first ^ second
             keys = (
                 generator.random(first.shape) + ~in_one
             )  # float64, so that no two are equal; heads to deal come first
-            # The first of the pair gets as many heads back as it gave, so that its number of open heads in the layer
-            # stays. The heads with the smallest keys among those to deal are its.
+            # The first mask of a pair gets as many of these heads as it had before, namely those with the smallest
+            # keys, so that its number of open heads in the layer stays the same.
             last = (first & ~second).sum(axis=3, keepdims=True) - 1
             dealt = (keys <= np.take_along_axis(np.sort(keys, axis=3), last, axis=3)) & (last >= 0)
             np.put_along_axis(chain_states, pair[0], in_both | dealt, axis=2)
@@ -102,29 +116,39 @@ def swapped(masks: NDArray[Any], samples: int, generator: np.random.Generator) -
 
 
 def shared_null(times: NDArray[np.integer], permutations: int, generator: np.random.Generator) -> NDArray[np.float64]:
-    """Null distribution of how many heads labels share.
+    """Draw the null distribution of the number of shared open heads by permuting heads within layers.
+
+    The heads of each label are permuted independently, and all seeds of a label in the same way.
 
     Args:
-        times: (n, L, A), in how many seeds of a label a head is open.
+        times: (n, L, A) number of seeds of each label in which a head is open.
+        permutations: number of permutations P.
+        generator: source of random numbers.
 
     Returns:
-        (P, n, n): Σ over heads of times_i · times_j, which is the number of shared open heads summed over all pairs of
-        a seed of i and a seed of j. Whole numbers, so that ties are exact. All seeds of a label move together.
+        (P, n, n) the sum over heads of times_i · times_j for labels i and j. This is the number of shared open heads,
+        summed over all pairs of a seed of i and a seed of j. All values are whole numbers, so that ties are exact.
     """
     labels = len(times)
     chunks = [np.empty((0, labels, labels))]
     for chunk in permuted(times[:, None].astype(np.float32), permutations, generator):
         vectors = chunk[:, :, 0]  # (C, n, H)
-        # Products of small whole numbers are exact in float32; rounding makes sure that equal counts compare equal.
+        # Products of small whole numbers are exact in float32, and rounding ensures that equal counts compare equal.
         chunks.append(np.rint(vectors @ vectors.swapaxes(1, 2)).astype(np.float64))
     return np.concatenate(chunks)
 
 
 def shared_moments(first: NDArray[np.integer], second: NDArray[np.integer]) -> tuple[float, float]:
-    """Exact mean and standard deviation of Σ one·other (both (L, A)) when heads are permuted within layers."""
+    """Compute the exact mean and standard deviation of Σ first · second under permutations of heads within layers.
+
+    Args:
+        first: (L, A) counts.
+        second: (L, A) counts.
+    """
     heads = first.shape[1]
-    # In a layer, Σ one·π(other) has the mean Σ one · Σ other / A and the variance SS(one) · SS(other) / (A − 1);
-    # layers are permuted independently, so both add up.
+    # In a layer, Σ first · π(second) has the mean Σ first · Σ second / A and the variance SS(first) · SS(second) / (A −
+    # 1), where SS is the sum of squared deviations. Layers are permuted independently, so means and variances are
+    # added.
     mean = float((first.sum(1) * second.sum(1)).sum() / heads)
     if heads == 1:
         return mean, 0.0
@@ -133,17 +157,21 @@ def shared_moments(first: NDArray[np.integer], second: NDArray[np.integer]) -> t
 
 
 def hypergeometric_p(first: ArrayLike, second: ArrayLike, heads: int, shared: int) -> float:
-    """Probability that random sets share so many heads or more, if they fall anywhere within layers: the exact
-    counterpart of permuting one set each within layers. NaN where they always share as many.
+    """Compute the probability that two sets of heads share ``shared`` heads or more if they are random within layers.
 
-    The number shared is a sum of independent hypergeometric numbers, one a layer; their distributions are convolved.
+    This is the exact counterpart of permuting two sets within layers. The number of shared heads is a sum of
+    independent hypergeometric variables, one for each layer, whose distributions are convolved.
 
     Args:
-        first, second: (L,), open heads a layer of either set.
-        heads: A.
+        first: (L,) number of open heads of the first set in each layer.
+        second: (L,) number of open heads of the second set in each layer.
+        heads: number of heads A in each layer.
+        shared: observed number of shared heads.
+
+    Returns:
+        The probability, or NaN if the number of shared heads cannot vary.
     """
-    # The distribution of a sum of independent numbers is the convolution of their distributions; that of an empty sum
-    # is 1 at 0.
+    # The convolution starts with the distribution of an empty sum, which is 0 with probability 1.
     distribution = np.ones(1)
     for a, b in zip(np.asarray(first).tolist(), np.asarray(second).tolist(), strict=True):
         distribution = np.convolve(distribution, stats.hypergeom.pmf(np.arange(min(a, b) + 1), heads, a, b))
@@ -153,7 +181,7 @@ def hypergeometric_p(first: ArrayLike, second: ArrayLike, heads: int, shared: in
 
 
 def corrected(p_values: ArrayLike) -> NDArray[np.float64]:
-    """Benjamini and Hochberg (1995) over the p-values that are defined; NaN stays NaN."""
+    """Correct p-values by the method of Benjamini and Hochberg (1995); NaN stays NaN and is not counted."""
     values = np.asarray(p_values, dtype=np.float64)
     result = np.full_like(values, math.nan)
     defined = ~np.isnan(values)
@@ -162,7 +190,7 @@ def corrected(p_values: ArrayLike) -> NDArray[np.float64]:
     return result
 
 
-# -- Spearman's correlation with permutation tests: within the layers of an encoder, or with a third variable held --
+# -- Spearman's correlation with permutation tests, within the layers of an encoder or given a third variable --
 
 
 Floats = NDArray[np.float64]
@@ -170,26 +198,31 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class LayeredRanks:
-    """Spearman's correlation of two measures of heads within layers."""
+    """Spearman's correlation of two measures of heads within layers, with its p-value."""
 
     value: float
-    """In [−1, 1]; NaN, as is p, where one of them varies in no layer."""
+    """The correlation, between −1 and 1; NaN if one of the measures does not vary within any layer."""
     p: float
-    """Two-sided, by permuting heads within layers."""
+    """Two-sided p-value, from permutations of heads within layers; NaN if ``value`` is NaN."""
     heads: int
-    """K, in layers with two or more of them; others carry nothing."""
+    """Number of heads K, without layers that have fewer than two known heads, because these carry no information."""
 
 
 def layered_rank_test(
     first: ArrayLike, second: ArrayLike, permutations: int, seed: tuple[int, ...], fewest: int = 2
 ) -> LayeredRanks:
-    """Spearman's correlation within layers of (L, A) and (L, A), NaN where a head is not known.
+    """Test Spearman's correlation of two measures of heads within layers.
 
-    Values are ranked within each layer and the centred ranks of all layers pooled: depth alone moves most measures, so
-    ranks over the whole encoder would say nothing. Tests with the same heads and seed share their permutations.
+    Values are ranked within each layer, and the centred ranks of all layers are pooled. Ranks over the whole encoder
+    would reflect the depth of layers, which influences most measures. Tests with the same heads and seed use the same
+    permutations.
 
     Args:
-        fewest: heads that must be known for a correlation.
+        first: (L, A) first measure, NaN for unknown heads.
+        second: (L, A) second measure, NaN for unknown heads.
+        permutations: number of permutations.
+        seed: seed of the permutations.
+        fewest: number of heads below which the result is NaN.
     """
     x, y, layers = ranks_within_layers(np.asarray(first, np.float64), np.asarray(second, np.float64))
     size = math.sqrt(float((x @ x) * (y @ y)))
@@ -201,7 +234,12 @@ def layered_rank_test(
 
 
 def ranks_within_layers(first: Floats, second: Floats) -> tuple[Floats, Floats, NDArray[np.int64]]:
-    """Ranks within layers, centred there, of the heads that both (L, A) know: (K,), (K,) and their layers (K,)."""
+    """Rank two measures (L, A) within layers and centre the ranks, for heads that are known in both.
+
+    Returns:
+        The centred ranks of the first and of the second measure, (K,) each, and the layer of each head (K,). Layers
+        with a single known head are left out.
+    """
     x, y, layers = [np.empty(0)], [np.empty(0)], [np.empty(0, np.int64)]
     for layer, (first_row, second_row) in enumerate(zip(first, second, strict=True)):
         is_finite = np.isfinite(first_row) & np.isfinite(second_row)
@@ -213,7 +251,16 @@ def ranks_within_layers(first: Floats, second: Floats) -> tuple[Floats, Floats, 
 
 
 def layer_orders(layers: NDArray[np.int64], permutations: int, seed: tuple[int, ...]) -> NDArray[np.int64]:
-    """(P, K) permutations of K heads that leave each in its layer; ``layers`` (K,) rise. The same for the same seed."""
+    """Draw permutations of K heads within their layers, which depend only on the arguments.
+
+    Args:
+        layers: (K,) layer of each head, sorted.
+        permutations: number of permutations P.
+        seed: seed of the permutations.
+
+    Returns:
+        (P, K) indices of heads.
+    """
     return _layer_orders(layers.astype(np.int64).tobytes(), permutations, seed)
 
 
@@ -222,7 +269,7 @@ def _layer_orders(layers: bytes, permutations: int, seed: tuple[int, ...]) -> ND
     layer_of_head = np.frombuffer(layers, np.int64)
     keys = (
         np.random.default_rng(seed).random((permutations, len(layer_of_head))) + layer_of_head
-    )  # a layer's keys lie below the next's
+    )  # the keys of a layer are below those of the next layer, so that sorting does not move heads between layers
     return np.asarray(keys.argsort(axis=1), np.int64)
 
 
@@ -233,20 +280,25 @@ def rank_test(
     generator: np.random.Generator,
     fixed: ArrayLike | None = None,
 ) -> tuple[float, float]:
-    """Spearman's rank correlation of (K,) and (K,), and its two-sided p by permuting the first.
+    """Compute Spearman's correlation of two variables, and its two-sided p-value by permuting the first variable.
 
     Args:
-        fixed: (K,), a variable whose ranks are regressed out of both first (a partial correlation); what is left of the
-            first is permuted then (Kennedy 1995), which is exact for many labels only.
+        first: (K,) first variable.
+        second: (K,) second variable.
+        permutations: number of permutations.
+        generator: source of random numbers.
+        fixed: (K,) a third variable for a partial correlation. Its ranks are regressed out of both variables, and the
+            residuals of the first variable are permuted (Kennedy 1995), which is exact only for large K.
 
     Returns:
-        (NaN, NaN) where one of them does not vary, or there is nothing left to vary.
+        The correlation and its p-value, or (NaN, NaN) for fewer than three values or if a variable (or its residuals)
+        does not vary.
     """
     x, y = _centred(first), _centred(second)
     if fixed is not None:
         z = _centred(fixed)
         if z @ z:
-            # The residuals of a regression of the ranks on the ranks of the third variable: their correlation is the
+            # These are the residuals of a regression on the ranks of the third variable. Their correlation is the
             # partial correlation.
             x, y = x - z * (x @ z) / (z @ z), y - z * (y @ z) / (z @ z)
     size = math.sqrt(float((x @ x) * (y @ y)))
@@ -259,7 +311,10 @@ def rank_test(
 
 
 def spearman(first: ArrayLike, second: ArrayLike) -> float:
-    """Spearman's correlation of what both know; NaN for fewer than three, or where one of them does not vary."""
+    """Compute Spearman's correlation over the entries that are not NaN in both arrays.
+
+    The result is NaN for fewer than three such entries, or if one of the arrays does not vary in them.
+    """
     stacked = np.stack([np.ravel(first), np.ravel(second)])
     x, y = stacked[:, ~np.isnan(stacked).any(0)]
     if len(x) < 3 or not np.ptp(x) or not np.ptp(y):

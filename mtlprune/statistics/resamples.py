@@ -1,9 +1,10 @@
-"""Scores of several runs on resampled sentences, and any figure made of them: its interval, p and detectable effect.
+"""Scores of several runs on bootstrap samples of the sentences, and quantities that are computed from such scores.
 
-A score is recomputed from summed counts in every resample, never averaged over sentences; all runs see the same
-resampled sentences. What the intervals cover and what they do not stands in docs/methods/significance.md.
+In every resample, a score is computed from counts that are summed over sentences, never as an average over sentences.
+All runs are scored on the same resampled sentences. The page docs/methods/significance.md explains which sources of
+variance the intervals cover.
 
-Letters: C resamples, N sentences, S runs (seeds) of a setting, K counts a score is made of.
+Letters in shapes: C resamples, N sentences, S runs (seeds) of a setting, K counts from which a score is computed.
 """
 
 import functools
@@ -18,28 +19,31 @@ from scipy import optimize
 
 from mtlprune.statistics.standard_errors import LEVEL, ROUNDING, Floats, StandardError
 
-CHUNK = 4_000_000  # weights drawn at a time
+CHUNK = 4_000_000
+"""Number of sentence weights that are drawn at a time."""
 SUMS = 8_000_000
-"""Sums held at a time, so that memory does not grow with the number of runs."""
+"""Number of sums that are held in memory at a time, so that memory does not grow with the number of runs."""
 _MAX_CACHED_DRAWS = 50_000_000
-"""Draws that are kept from one call to the next, of one byte each."""
+"""Largest number of draws, of one byte each, that are cached between calls."""
 FEW_SENTENCES = 0.25
-"""Counts that are 0 in all but this share of the sentences are summed over the others only."""
-_EXACT_IN_FLOAT32 = 2**24  # whole numbers up to here
+"""If the counts of a system are nonzero in this share of the sentences or less, only these sentences are summed."""
+_EXACT_IN_FLOAT32 = 2**24  # float32 represents whole numbers up to this number exactly
 
 Score = Callable[[Mapping[str, Floats]], Floats]
 
 
 @dataclass(frozen=True, eq=False)
 class System:
-    """The runs of one setting on one task.
+    """The counts of all runs of one setting on one task.
 
     Attributes:
-        counts: (S, N, K) whole numbers (floats where the layer is of numbers), the same sentences in the same order for
-            every run.
-        names: the K names of the counts.
-        score: sums by name, each of any shape → scores of that shape (one of ``mtlprune.evaluation.scores.SCORES``).
-        seeds: of the S runs, where they are known: two systems with the same ones are resampled seed by seed.
+        counts: (S, N, K) whole numbers, or floats for a layer of numbers. All runs have the same sentences in the same
+            order.
+        names: names of the K counts.
+        score: function from sums by name, arrays of any common shape, to scores of that shape. It is one of
+            ``mtlprune.evaluation.scores.SCORES``.
+        seeds: training seeds of the S runs, or () if unknown. Two systems with the same seeds are compared seed by
+            seed.
     """
 
     counts: NDArray[np.integer] | NDArray[np.float64]
@@ -49,22 +53,30 @@ class System:
 
     @functools.cached_property
     def totals(self) -> Floats:
-        """(S, K), summed over sentences."""
+        """The counts summed over all sentences: (S, K)."""
         return self.counts.sum(1).astype(np.float64)
 
     def scores(self, sums: Floats) -> Floats:
-        """(..., K) summed counts → (...) scores."""
+        """Compute scores from summed counts: (..., K) → (...)."""
         return self.score({name: sums[..., k] for k, name in enumerate(self.names)})
 
 
 def summing(
     systems: Mapping[int, System], sentences: int
 ) -> tuple[Callable[[NDArray[Any]], dict[int, NDArray[Any]]], type[np.floating]]:
-    """What sums the counts of systems with a weight or sign for each sentence, (N, C) → for each system (S, K, C), and
-    the type of number in which it does so without rounding whole counts.
+    """Build a function that sums every system's counts under given sentence weights.
 
-    Counts of all systems lie side by side, so that a chunk costs one matrix product, (ΣSK, N) by (N, C). Systems that
-    count something in few sentences (those of most labels) are summed over these only.
+    The counts of all systems are rows of one matrix, so that a chunk of resamples costs one matrix product, (ΣSK, N) by
+    (N, C). Systems with nonzero counts in few sentences, such as those of most labels, are summed over these sentences
+    only.
+
+    Args:
+        systems: the systems by number, all with the same sentences.
+        sentences: number of sentences N.
+
+    Returns:
+        The function from weights or signs of sentences (N, C) to sums {number of the system: (S, K, C)}, and the dtype
+        of weights with which it sums whole counts without rounding.
     """
     largest = max(float(system.counts.max(initial=0)) for system in systems.values())
     are_counts = all(np.issubdtype(system.counts.dtype, np.integer) for system in systems.values())
@@ -77,7 +89,8 @@ def summing(
     for places, rows in parts:
         counts = [systems[place].counts[:, rows] for place in places]  # (S, N', K) each
         tall = np.concatenate([np.concatenate(part.transpose(0, 2, 1)) for part in counts])  # (ΣSK, N')
-        # Gold's counts are those of every run: each different row is summed once, and taken where it stands.
+        # The counts of gold items are the same for all runs. Each distinct row is therefore multiplied only once, and
+        # `row_of` distributes the sums to all rows.
         distinct: dict[bytes, int] = {}
         row_of = np.array([distinct.setdefault(row.tobytes(), len(distinct)) for row in tall])
         rows_once = tall[np.unique(row_of, return_index=True)[1]].astype(dtype, order="C")
@@ -95,19 +108,19 @@ def summing(
 
 
 def drawn_times(generator: np.random.Generator, rows: int, sentences: int) -> NDArray[np.intp]:
-    """(rows, N): how often each sentence comes where as many are drawn with replacement."""
+    """Draw N sentences with replacement, and return how often each sentence is drawn in each resample: (rows, N)."""
     sentence_draws = generator.integers(0, sentences, (rows, sentences)) + sentences * np.arange(rows)[:, None]
     return np.bincount(sentence_draws.ravel(), minlength=rows * sentences).reshape(rows, sentences)
 
 
 def percentiles(booted: Floats) -> tuple[float, float]:
-    """(C,) → ends of the 95 % interval; NaN where all are the same, as there is nothing to estimate an error from."""
+    """Return the 95 % percentile interval of values on resamples (C,); (NaN, NaN) if all values are equal."""
     low, high = np.percentile(booted, [2.5, 97.5])
     return (float(low), float(high)) if np.ptp(booted) > ROUNDING else (math.nan, math.nan)
 
 
 def _draw_times(seed: int, sentences: int, resamples: int, stream: tuple[int, ...]) -> Iterator[NDArray[np.integer]]:
-    """Draw chunks of C resamples: how often each sentence occurs, (C, N)."""
+    """Yield chunks of resamples: how often each sentence is drawn, (C, N)."""
     generator = np.random.default_rng(np.random.SeedSequence([seed, sentences], spawn_key=stream))
     size = max(1, CHUNK // sentences)
     for start in range(0, resamples, size):
@@ -116,20 +129,22 @@ def _draw_times(seed: int, sentences: int, resamples: int, stream: tuple[int, ..
 
 @functools.lru_cache(maxsize=1)
 def _cached_times(seed: int, sentences: int, resamples: int, stream: tuple[int, ...]) -> list[NDArray[np.integer]]:
-    """Keep what `_draw_times` draws for the next call, because a page tests many tables of the same sentences."""
+    """Return the chunks of `_draw_times` from a cache, because a report tests many tables on the same sentences."""
     return [times.astype(np.uint8) for times in _draw_times(seed, sentences, resamples, stream)]
 
 
 def resampled_sums(
     systems: Sequence[System], resamples: int, seed: int, stream: tuple[int, ...] = ()
 ) -> Iterator[list[Floats]]:
-    """Sum the counts of every system over sentences drawn with replacement, the same sentences for all systems.
+    """Yield chunks of resamples with the summed counts of every system, (C, S, K) each.
+
+    Sentences are drawn with replacement, and the same draws are used for all systems.
 
     Args:
-        stream: which of several independent streams of random numbers of ``seed`` the sentences are drawn from.
-
-    Yields:
-        Part of the resamples: for each system its sums, (C, S, K).
+        systems: the systems, with the same sentences in the same order.
+        resamples: number of resamples.
+        seed: seed of the resamples.
+        stream: the spawn key of the stream of random numbers, so that one seed yields several independent streams.
     """
     sentences = systems[0].counts.shape[1]
     summed, dtype = summing(dict(enumerate(systems)), sentences)
@@ -142,17 +157,19 @@ def resampled_sums(
 
 
 class Resampled(NamedTuple):
-    """A figure of each of several runs: (S,) on all sentences, (C, S) on resampled ones."""
+    """A quantity, such as a score, of each of S runs, on all sentences and on resampled sentences."""
 
     observed: Floats
+    """(S,) values on all sentences."""
     booted: Floats
+    """(C, S) values on resampled sentences."""
 
     def __sub__(self, subtrahend: "Resampled") -> "Resampled":
         return weighted([self, subtrahend], [1, -1])
 
 
 def weighted(figures: Sequence[Resampled], weights: Sequence[float] | Floats | None = None) -> Resampled:
-    """The weighted sum of figures of the same runs; their mean without weights."""
+    """Compute the weighted sum of quantities of the same runs, or their mean without weights."""
     factors = np.full(len(figures), 1 / len(figures)) if weights is None else weights
     observed, booted = (
         sum(w * part for w, part in zip(factors, parts, strict=True)) for parts in zip(*figures, strict=True)
@@ -167,9 +184,12 @@ def resampled_scores(
     on_chunk: Callable[[], None] = lambda: None,
     stream: tuple[int, ...] = (),
 ) -> list[Resampled]:
-    """Score every system on all sentences and on resampled ones, which are the same for all systems.
+    """Compute the scores of every system on all sentences and on resampled sentences, the same for all systems.
 
     Args:
+        systems: the systems, with the same sentences in the same order.
+        resamples: number of resamples C.
+        seed: seed of the resamples.
         on_chunk: called after each chunk of resamples.
         stream: as in `resampled_sums`.
     """
@@ -185,7 +205,7 @@ def resampled_scores(
 
 
 def pooled_deviation(figures: Sequence[Floats]) -> float:
-    """The standard deviation between seeds that several figures (S,) have in common; NaN where each has one seed."""
+    """Compute the pooled standard deviation between seeds of several arrays (S,); NaN if each has a single seed."""
     free = sum(len(deviation) - 1 for deviation in figures)
     return (
         math.sqrt(math.fsum(float(((figure - figure.mean()) ** 2).sum()) for figure in figures) / free)
@@ -195,21 +215,33 @@ def pooled_deviation(figures: Sequence[Floats]) -> float:
 
 
 def by_draw(figure: Resampled, draws: Sequence[Hashable]) -> Resampled:
-    """A figure of each run as one of each draw, the mean over its runs: runs that share a draw are one case of it."""
+    """Average a quantity over the runs that share a random draw, which are a single observation of the draw.
+
+    Args:
+        figure: the quantity of each run.
+        draws: the draw to which each run belongs.
+
+    Returns:
+        The quantity of each draw, in order of first occurrence.
+    """
     rows = [[row for row, draw_of_row in enumerate(draws) if draw_of_row == draw] for draw in dict.fromkeys(draws)]
     observed, booted = (np.stack([part[..., row].mean(-1) for row in rows], -1) for part in figure)
     return Resampled(observed, booted)
 
 
 def ratio_over_seeds(top: tuple[Floats, Floats], bottom: tuple[Floats, Floats]) -> tuple[float, float]:
-    """95 % interval of a ratio of two figures' means over the same runs (Fieller 1954): the ratios θ for which the mean
-    of top − θ · bottom is not shown to differ from 0, by the p of `Contrast.of`.
+    """Compute the 95 % interval of a ratio of two means over the same runs (Fieller 1954).
 
-    NaN where the mean of ``bottom`` is not shown to differ from 0: no ratio is then excluded on some side, or only
-    those between two others are.
+    The interval contains the ratios θ for which the mean of top − θ · bottom does not differ significantly from 0, by
+    the p-value of ``Contrast.of``.
 
     Args:
-        top, bottom: (S,) and (C, S) each, as of a `Resampled`.
+        top: (S,) values on all sentences and (C, S) values on resampled sentences, as in ``Resampled``.
+        bottom: the same of the denominator.
+
+    Returns:
+        The ends of the interval; (NaN, NaN) if the mean of ``bottom`` does not differ significantly from 0, because
+        the set of ratios is then unbounded.
     """
     if not StandardError.of([bottom[0]], [bottom[1]]).two_sided(float(bottom[0].mean())) < LEVEL:
         return math.nan, math.nan
@@ -230,18 +262,22 @@ def ratio_over_seeds(top: tuple[Floats, Floats], bottom: tuple[Floats, Floats]) 
 
 
 def swapped_p(first: Sequence[System], second: Sequence[System], resamples: int, seed: int) -> float:
-    """Two-sided p of the mean difference of several scores, sentences swapped at random between the runs of each seed.
+    """Compute the two-sided p-value of a mean difference of several scores by approximate randomisation.
 
-    Of these runs: it holds them fixed. Sentences change sides for all scores and seeds together.
+    Sentences are swapped at random between the two runs of each seed, for all scores and seeds together. The test
+    treats the runs as fixed.
 
     Args:
-        first, second: a system for each score, all with the same sentences and seeds.
+        first: a system for each score, all with the same sentences and seeds.
+        second: the systems with which they are compared, in the same order and with the same sentences and seeds.
+        resamples: number of random swaps.
+        seed: seed of the swaps.
     """
     runs, sentences, _ = first[0].counts.shape
     pairs = [(a, (a.counts + b.counts).sum(1), a.counts - b.counts) for a, b in zip(first, second, strict=True)]
 
     def delta(signs: Floats) -> Floats:
-        """(C, N) → (C,)"""
+        """Compute the mean difference for signs of sentences, where −1 means swapped: (C, N) → (C,)."""
         deltas = []
         for system, sums_of_sides, differences_of_sides in pairs:
             between = (signs @ differences_of_sides.transpose(1, 0, 2).reshape(sentences, -1)).reshape(

@@ -1,11 +1,12 @@
-"""Do two settings differ beyond the chance of these seeds and sentences?
+"""Significance tests of the difference between the scores of two settings, over seeds and sentences.
 
-A score is recomputed from summed counts in every resample, never averaged over sentences; a setting's score is the mean
-over its runs (seeds), which all see the same resampled sentences. The main interval and its p are over seeds and
-sentences; the others hold the runs fixed. What they cover and what they do not stands in docs/methods/significance.md.
+The score of a setting is the mean over its runs (seeds), which are all scored on the same resampled sentences. In every
+resample, a score is computed from counts that are summed over sentences, never as an average over sentences. The main
+interval and its p-value cover seeds and sentences. The other interval and p-value treat the runs as fixed. The page
+docs/methods/significance.md explains which sources of variance they cover.
 
-Letters: R resamples, C of them a chunk, N sentences, S runs (seeds) of a setting, K counts a score is made of, M
-meetings of a run of one setting with one of another.
+Letters in shapes: R resamples, C resamples in a chunk, N sentences, S runs (seeds) of a setting, K counts from which a
+score is computed, M pairings of a run of the first setting with a run of the second setting.
 """
 
 import functools
@@ -21,63 +22,71 @@ from mtlprune.statistics.resamples import CHUNK, SUMS, Resampled, System, percen
 from mtlprune.statistics.standard_errors import CONSTANT, Floats, StandardError
 
 BOOTSTRAP, SWAPS = (0,), (1,)
-"""The streams of random numbers that resamples and swaps are drawn from."""
+"""Spawn keys of the streams of random numbers from which resamples and swaps are drawn."""
 MEETINGS = 100
-"""Up to ten runs a side, each meets each; of more, evenly chosen ones."""
+"""Number of pairings of runs above which only evenly chosen pairings are used."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """The mean score of one setting minus that of another, and what sentences (and seeds) say about it."""
+    """The difference between the mean scores of two settings, with intervals and tests."""
 
     delta: float
-    """In points (percent)."""
+    """The mean score of the first setting minus that of the second setting, in points."""
     low: float
-    """Lower end of the 95 % interval over sentences: percentile bootstrap, these runs held fixed; NaN where all
-    resamples give the same difference."""
+    """Lower end of the 95 % interval over sentences, a percentile bootstrap with fixed runs. NaN if all resamples give
+    the same difference."""
     high: float
+    """Upper end of the same interval."""
     effect: float
-    """Cohen's d over sentences: delta / standard deviation of the sentences' jackknife pseudo-values; NaN if that is
-    0."""
+    """Cohen's d over sentences: delta divided by the standard deviation of the sentences' jackknife pseudo-values. NaN
+    if this standard deviation is 0."""
     p: float
-    """Two-sided, approximate randomisation (exact where all swaps could be enumerated); not corrected."""
+    """Two-sided p-value over sentences by approximate randomisation, without correction. It is exact if all swaps could
+    be enumerated."""
     floor: float
-    """The smallest p that this test could have given."""
+    """The smallest value that ``p`` can take."""
     exact: bool
-    """All swaps were enumerated."""
+    """Whether all swaps were enumerated."""
     sentences: int
+    """Number of sentences N."""
     differing: int
-    """Sentences on which runs of the two settings have different counts."""
+    """Number of sentences for which not all runs of the two settings have the same counts."""
     seeds: tuple[int, int]
-    """Runs of the first setting and of the second."""
+    """Numbers of runs of the first and of the second setting."""
     wide_low: float
-    """Lower end of the main interval, 95 % over seeds *and* sentences; NaN without two seeds on either side, or where
+    """Lower end of the main 95 % interval, over seeds *and* sentences. NaN if a setting has fewer than two runs, or if
     no error can be estimated."""
     wide_high: float
+    """Upper end of the main interval."""
     wide_p: float
-    """Two-sided, by the distribution of the interval; not corrected. NaN as above."""
+    """Two-sided p-value by the distribution of the main interval, without correction. NaN if the interval is NaN."""
     wide_error: StandardError
-    """The error of delta over seeds and sentences."""
+    """The standard error of delta over seeds and sentences."""
     detectable: float
-    """Minimum detectable effect in points, over seeds and sentences; with one run on a side over sentences. NaN where
-    no error can be estimated."""
+    """Minimum detectable effect in points, over seeds and sentences, or over sentences only if a setting has one run.
+    NaN if no error can be estimated."""
     paired: bool
-    """Both settings have the same seeds, which are compared seed by seed."""
+    """Whether both settings have the same seeds and are therefore compared seed by seed."""
 
     @property
     def has_seeds(self) -> bool:
-        """True with two seeds or more on either side."""
+        """Whether each setting has two runs or more."""
         return min(self.seeds) > 1
 
     @property
     def unknown(self) -> str:
-        """The reason that no interval exists (with one run on a side: over sentences alone); "" where one does."""
+        """The reason why no interval exists, or "" if an interval exists.
+
+        The interval covers seeds and sentences, or sentences only if a setting has one run.
+        """
         return self.wide_error.unknown if self.has_seeds else CONSTANT if math.isnan(self.low) else ""
 
     def equivalence_p(self, margin: float) -> float:
-        """The larger p of two one-sided tests against a true difference of ``margin`` points or more, either way.
+        """Compute the p-value of an equivalence test over seeds and sentences: the larger p of two one-sided tests.
 
-        Below 0.05: the difference is smaller than the margin, whatever the seeds and sentences. NaN as above.
+        Below 0.05, the true difference is smaller than ``margin`` points in either direction. NaN if a setting has
+        fewer than two runs, or if no error can be estimated.
         """
         return self.wide_error.upper_tail(margin - abs(self.delta))
 
@@ -87,10 +96,16 @@ def differences(
 ) -> list[Difference]:
     """Test the first system of each pair against the second.
 
-    What a pair gets depends on its own counts, ``resamples`` and ``seed`` only, not on the other pairs.
+    The result of a pair depends only on its counts, ``resamples`` and ``seed``, not on the other pairs.
 
     Args:
-        pairs: places in ``systems``; both systems of a pair hold the same sentences in the same order.
+        systems: the systems, which may have different sentences.
+        pairs: pairs of indices in ``systems``. Both systems of a pair have the same sentences in the same order.
+        resamples: number of resamples R.
+        seed: seed of the resamples.
+
+    Returns:
+        The difference of each pair.
     """
     tested = {}
     for sentences in {systems[first].counts.shape[1] for first, _ in pairs}:
@@ -107,7 +122,16 @@ def differences(
 def _difference(
     first: System, second: System, scores: Resampled, others: Resampled, swapped: Floats, resamples: int
 ) -> Difference:
-    """Test two systems by their scores, and by differences (R,) with sentences swapped between them."""
+    """Test the difference of two systems.
+
+    Args:
+        first: the first system.
+        second: the second system.
+        scores: scores of the first system, on all and on resampled sentences.
+        others: scores of the second system.
+        swapped: (R,) differences after random swaps of sentences.
+        resamples: number of resamples R.
+    """
     observed, booted = [scores.observed, others.observed], [scores.booted, others.booted]
     delta = float(observed[0].mean() - observed[1].mean())
     all_counts = np.concatenate([first.counts, second.counts])
@@ -142,7 +166,10 @@ def _difference(
 
 
 def _error(first: System, second: System, scores: Sequence[Floats], booted: Sequence[Floats]) -> StandardError:
-    """The error of the difference of means: seed by seed where both systems have the same, else of two groups."""
+    """Estimate the standard error of the difference of means over seeds and sentences.
+
+    Systems with the same seeds are compared seed by seed. Otherwise their runs are two independent groups.
+    """
     if min(map(len, scores)) < 2:
         return StandardError((), (), (), math.nan, "there are fewer than two seeds")
     if _paired(first, second):
@@ -156,7 +183,10 @@ def _error(first: System, second: System, scores: Sequence[Floats], booted: Sequ
 def _swapped_differences(
     systems: Mapping[int, System], pairs: Sequence[tuple[int, int]], sentences: int, resamples: int, seed: int
 ) -> dict[tuple[int, int], Floats]:
-    """Swap sentences at random between the two systems of each pair: pair → differences (R,)."""
+    """Compute the differences (R,) of each pair of systems after random swaps of sentences between the two.
+
+    The counts of all systems form one matrix, so that a chunk costs one matrix product, (C, N) by (N, ΣSK).
+    """
     summed, dtype = summing(systems, sentences)
     generator = np.random.default_rng(np.random.SeedSequence([seed, sentences], spawn_key=SWAPS))
     step = max(1, SUMS // sum(system.totals.size for system in systems.values()))
@@ -175,13 +205,17 @@ def _paired(first: System, second: System) -> bool:
 
 
 def _swapped(first: System, second: System, signed_a: ArrayLike, signed_b: ArrayLike) -> Floats:
-    """(C,): the difference after sentences of sign −1 have changed sides, for all runs at once.
+    """Compute the difference of two systems after swapping the sentences with sign −1 between them: (C,).
 
-    Runs of the first system meet runs of the second, each equally often; with no sentence swapped the mean over these
-    meetings is the difference of the means. So seeds need not correspond, nor be equally many.
+    Each run of the first system is paired with runs of the second system, and all runs occur equally often in the
+    pairings. Without swapped sentences, the mean over pairings is the difference of the means. The systems may
+    therefore have different seeds and different numbers of runs.
 
     Args:
-        signed_a, signed_b: (S, K, C), counts summed with each sentence's sign.
+        first: the first system.
+        second: the second system.
+        signed_a: (S, K, C) counts of the first system, multiplied by the signs and summed over sentences.
+        signed_b: (S, K, C) the same of the second system.
     """
     runs_of_first, runs_of_second = _pairings(len(first.counts), len(second.counts))
     a, b = (np.asarray(signed, np.float64) for signed in (signed_a, signed_b))
@@ -196,8 +230,16 @@ def _swapped(first: System, second: System, signed_a: ArrayLike, signed_b: Array
 
 @functools.cache
 def _pairings(first: int, second: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Places (M,) of runs of two systems that meet: all, or, where that is more than MEETINGS, as many rounds of their
-    least common multiple as fit, at least one. In each round every run comes equally often."""
+    """Return M pairings of a run of the first and a run of the second system, as two arrays of run numbers (M,).
+
+    All pairings are used if there are ``MEETINGS`` or fewer. Otherwise the number of pairings is the largest multiple
+    of lcm(first, second) up to ``MEETINGS``, or the least common multiple itself if it is larger. In both cases all
+    runs of a system occur equally often.
+
+    Args:
+        first: number of runs of the first system.
+        second: number of runs of the second system.
+    """
     once = math.lcm(first, second)
     rounds = min(first * second, max(once, MEETINGS // once * once))
     turn = np.arange(rounds)
@@ -205,7 +247,7 @@ def _pairings(first: int, second: int) -> tuple[NDArray[np.intp], NDArray[np.int
 
 
 def _enumerated(first: System, second: System, differing: NDArray[np.intp]) -> Floats:
-    """(2^m,): the differences after each way of swapping the m sentences that differ."""
+    """Compute the differences after all possible swaps of the m sentences for which counts differ: (2^m,)."""
     number = len(differing)
     signs = np.array(list(itertools.product((1.0, -1.0), repeat=number))).reshape(2**number, number)
     signed = []
@@ -216,7 +258,10 @@ def _enumerated(first: System, second: System, differing: NDArray[np.intp]) -> F
 
 
 def _effect(delta: float, first: System, second: System) -> float:
-    """Cohen's d of the sentences' jackknife pseudo-values, which for a mean over sentences are the differences."""
+    """Compute Cohen's d from the jackknife pseudo-values of sentences.
+
+    If the score is a mean over sentences, the pseudo-values are the differences on the sentences.
+    """
     without = [system.scores(system.counts.sum(1, keepdims=True) - system.counts).mean(0) for system in (first, second)]
     number = first.counts.shape[1]
     pseudo = number * delta - (number - 1) * (without[0] - without[1])  # (N,)
@@ -228,8 +273,10 @@ def _effect(delta: float, first: System, second: System) -> float:
 
 
 def sign_flip(values: ArrayLike) -> float:
-    """The two-sided p that differences (n,), one a seed, have a mean of 0: all 2ⁿ flips of their signs are tried,
-    and it cannot go below 2 / 2ⁿ."""
+    """Compute the two-sided p-value of a sign-flip test that the mean of n differences, one for each seed, is 0.
+
+    The test enumerates all 2ⁿ flips of signs, so that p cannot be smaller than 2 / 2ⁿ.
+    """
     observed = np.asarray(values, dtype=np.float64)
     signs = np.array(list(itertools.product((1.0, -1.0), repeat=len(observed))))
     reached = np.abs(signs @ observed) >= abs(observed.sum()) - 1e-9
@@ -237,7 +284,7 @@ def sign_flip(values: ArrayLike) -> float:
 
 
 def holm(p_values: ArrayLike) -> Floats:
-    """Holm (1979): p-values corrected for their number, step by step from the smallest; NaN stays NaN, uncounted."""
+    """Correct p-values for their number by the step-down method of Holm (1979); NaN stays NaN and is not counted."""
     values = np.asarray(p_values, dtype=np.float64)
     corrected = np.full_like(values, math.nan)
     defined = np.flatnonzero(~np.isnan(values))

@@ -1,11 +1,13 @@
-"""The standard error of a figure of several runs in its parts, and the distribution that interval and p share.
+"""The standard error of a mean over several runs, and the distribution behind its interval and p-value.
 
-A run's score varies with its seed, with the sentences, which all runs share, and with both together. The variance
-between runs holds the first and the last, and is known from few seeds; how much the last is, and what sentences do to
-all runs alike, is known from many sentences. So the error is the sum of a scaled t for each group of seeds, whose
-variance is never taken to be below that of the noise of run and sentence, and of a normal (Behrens and Fisher).
+The score of a run varies with its seed, with the sentences (which all runs share), and with their interaction. The
+variance between runs contains the effects of seeds and of the interaction, and is estimated from few seeds. The size of
+the interaction, and the effect of sentences on all runs alike, are estimated from many sentences. Therefore the error
+is the sum of a normal variable for the sentences and of a scaled t variable for each group of seeds (Behrens and
+Fisher). The variance of a t variable is never assumed to be below the variance of the interaction, which is called
+*noise* here.
 
-Letters: C resamples, S runs (seeds) of a group, Q points of a quadrature.
+Letters in shapes: C resamples, S runs (seeds) of a group, Q points of a quadrature.
 """
 
 import functools
@@ -20,21 +22,28 @@ from scipy import optimize, special, stats
 Floats = NDArray[np.float64]
 
 LEVEL = 0.05
+"""Significance level of all tests; intervals cover 1 − LEVEL."""
 _POWER = 0.8
-"""Share of studies that show a detectable effect."""
+"""Share of studies that find a detectable effect."""
 CONSTANT = "resampling the sentences does not change it"
+"""Value of ``StandardError.unknown`` if all resamples give the same estimate."""
 ROUNDING = 1e-9
-"""Differences between resamples or seeds up to here are rounding."""
-POINTS = 48  # Q; so many meet scipy's t to three digits with one degree of freedom, to six with more
+"""Largest difference between resamples or seeds that counts as a rounding error."""
+POINTS = 48
+"""Number of quadrature points Q. With 48 points, results agree with scipy's t distribution to three digits for one
+degree of freedom, and to six digits for more."""
 
 
 @functools.cache
 def seen_at(free: float, known_by: float) -> float:
-    """The true effect that _POWER of all studies with ``free`` degrees of freedom show at two-sided LEVEL, as a
-    multiple of a standard error that is itself an estimate with ``known_by`` degrees of freedom.
+    """Compute the true effect that 80 % of studies find at the two-sided level 0.05, in units of a standard error.
 
-    Two things are averaged over: the true variance, where only an estimate is known, and the estimate that the study
-    will have. Infinite: a variance that is known.
+    The result averages over the unknown true variance, of which the standard error is an estimate, and over the
+    estimates of the variance that the studies will have.
+
+    Args:
+        free: degrees of freedom with which each study estimates its variance; infinite for a known variance.
+        known_by: degrees of freedom with which the given standard error was estimated; infinite if it is known.
     """
     (truth, weights), (estimate, chances) = (_variance_ratios(degrees) for degrees in (known_by, free))
     needed = stats.t.isf(LEVEL / 2, free) * np.sqrt(estimate)
@@ -46,12 +55,18 @@ def seen_at(free: float, known_by: float) -> float:
 
 
 def detectable(error: ArrayLike, free: ArrayLike = math.inf) -> Floats:
-    """Minimum detectable effect, in the unit of the standard error: a true effect of that size is shown, at two-sided
-    LEVEL, in four of five studies (_POWER) of this size.
+    """Compute the minimum detectable effect: four of five studies of this size find it at the two-sided level 0.05.
 
-    The error is estimated with ``free`` degrees of freedom, of the same shape, those of the seeds; infinite where only
-    sentences vary, so that it is known. Bloom (1995) takes t(0.975, df) + t(0.8, df) standard errors, as if the error
-    were known; of three seeds, 60 of 100 studies then show the effect.
+    Bloom (1995) uses t(0.975, df) + t(0.8, df) standard errors, as if the standard error were known. With three seeds,
+    only 60 of 100 studies then find the effect.
+
+    Args:
+        error: standard errors.
+        free: degrees of freedom with which they were estimated, of the same shape; infinite for errors over sentences
+            only, which count as known.
+
+    Returns:
+        The minimum detectable effects in the unit of the standard errors; NaN where ``free`` is NaN.
     """
     multiple = np.vectorize(
         lambda degrees: math.nan if math.isnan(degrees) else seen_at(degrees, degrees), otypes=[float]
@@ -61,34 +76,36 @@ def detectable(error: ArrayLike, free: ArrayLike = math.inf) -> Floats:
 
 @dataclass(frozen=True)
 class StandardError:
-    """The error of a sum of means over groups of runs with independent seeds, all on the same sentences."""
+    """The standard error of a sum of means over groups of runs with independent seeds, all on the same sentences."""
 
     seeds: tuple[float, ...]
-    """Standard errors of each group's mean, by the variance between its runs."""
+    """Standard error of each group's mean, from the variance between its runs."""
     free: tuple[int, ...]
-    """Degrees of freedom of each of them, runs − 1."""
+    """Degrees of freedom of these standard errors, that is, number of runs − 1."""
     noise: tuple[float, ...]
-    """The part of each of them that is noise of run and sentence; the error is no smaller."""
+    """Part of each of these standard errors that comes from the interaction of run and sentence. The true standard
+    error of a group is never assumed to be smaller."""
     sentences: float
-    """The error by sentences, alike for all runs; NaN where no error can be estimated."""
+    """Standard error from the effect of sentences on all runs alike; NaN if no error can be estimated."""
     unknown: str = ""
-    """The reason that no error can be estimated."""
+    """The reason why no error can be estimated, or "" if it can be estimated."""
 
     @classmethod
     def of(cls, observed: Sequence[Floats], booted: Sequence[Floats]) -> "StandardError":
-        """Split by the variance between runs, and by how runs vary between resamples.
+        """Estimate the parts of the error from the variance between runs and from the variance between resamples.
 
-        What resamples do to runs beside each other is their noise. A share of it is in the variance of the means
-        between resamples, and is taken off there, as the variance between runs holds it already. A group of one run has
-        no part of its own: its seed is held fixed.
+        The variance of runs around their mean between resamples is the noise (the interaction of run and sentence). The
+        variance of the means between resamples contains a part of the noise, which is subtracted, because the variance
+        between runs already contains it. A group with one run contributes no error of seeds, because its seed is
+        treated as fixed.
 
         Args:
-            observed: (S,) of each group, on all sentences; the figure is the sum of their means.
-            booted: (C, S) of each group, on the same resampled sentences.
+            observed: (S,) values of each group on all sentences. The estimate is the sum of the groups' means.
+            booted: (C, S) values of each group on the same resampled sentences.
         """
         means = np.sum([group.mean(1) for group in booted], 0)
-        # Equal means (up to rounding) have no spread that could be split; this also catches resamples without a
-        # value.
+        # No error can be estimated if all means are equal up to rounding. The comparison is also false for NaN, which
+        # resamples without a value give.
         if not np.ptp(means) > ROUNDING:
             return cls((), (), (), math.nan, CONSTANT)
         groups = [(values, draws) for values, draws in zip(observed, booted, strict=True) if len(values) > 1]
@@ -105,22 +122,22 @@ class StandardError:
         return cls(tuple(seeds), tuple(free), tuple(noise), shared)
 
     def upper_tail(self, value: float) -> float:
-        """Probability of an error of ``value`` or more; NaN where none can be estimated."""
+        """Compute the probability of an error of ``value`` or more; NaN if no error can be estimated."""
         return float(upper_tail(value, self.seeds, self.free, self.sentences, self.noise))
 
     def two_sided(self, value: float) -> float:
-        """p of a figure of that size where there is none in truth."""
+        """Compute the two-sided p-value of an estimate under the null hypothesis that the true value is 0."""
         return min(1.0, 2 * self.upper_tail(abs(value))) if not self.unknown else math.nan
 
     def half_width(self) -> float:
-        """Half of the interval of 1 − LEVEL."""
+        """Return half of the width of the 95 % interval."""
         return self.quantile(LEVEL / 2)
 
     def with_draws(self, draws: Floats) -> "StandardError":
-        """With the error of sets that were drawn at random, as one more t (of Satterthwaite's degrees of freedom).
+        """Add the error from random draws of sets, as a further t variable with Satterthwaite's degrees of freedom.
 
         Args:
-            draws: (U, D), what each of D draws of U sets adds to the figure, which has the mean of the draws.
+            draws: (U, D) contributions of each of D draws of U sets. The estimate contains the mean over draws.
         """
         variances = draws.var(1, ddof=1) / draws.shape[1]
         if self.unknown or not len(draws) or not (total := float(variances.sum())) > ROUNDING**2:
@@ -129,13 +146,15 @@ class StandardError:
         return replace(self, seeds=(*self.seeds, math.sqrt(total)), free=(*self.free, free), noise=(*self.noise, 0.0))
 
     def detectable(self, number: int | None = None) -> float:
-        """Minimum detectable effect of a study of this size, or with ``number`` seeds in each group: `detectable` with
-        quantiles of this error, which has parts of seeds and sentences, in the place of those of t; the same where
-        either part is all of it. NaN where none can be estimated."""
+        """Compute the minimum detectable effect of a study of this size, or with ``number`` seeds in each group.
+
+        This generalises the function ``detectable`` to an error with parts from seeds and from sentences, and agrees
+        with it if one of the parts is 0. The result is NaN if no error can be estimated.
+        """
         study, ends = self.of_seeds(number) if number else self, (LEVEL / 2, 1 - _POWER)
         total_error = math.hypot(*study.seeds, study.sentences) or 1.0
-        # With few seeds the variance itself is uncertain. Each group's error is enlarged by its part in the whole
-        # error, so as to make up for that.
+        # With few seeds, the variance itself is uncertain. To allow for this, the error of each group is enlarged in
+        # proportion to its share of the total error.
         uncertain = [
             seed_error
             + seed_error
@@ -146,7 +165,10 @@ class StandardError:
         return math.fsum(map(replace(study, seeds=tuple(uncertain)).quantile, ends))
 
     def of_seeds(self, number: int) -> "StandardError":
-        """The error, without draws, with ``number`` seeds in each group, whose variances are those of these ones."""
+        """Return the error of a study with ``number`` seeds in each group and the same variances.
+
+        The error must not contain draws of random sets.
+        """
         shrink = [math.sqrt((free + 1) / number) for free in self.free]
         seeds, noise = (
             [deviation * by for deviation, by in zip(part, shrink, strict=True)] for part in (self.seeds, self.noise)
@@ -154,7 +176,11 @@ class StandardError:
         return StandardError(tuple(seeds), (number - 1,) * len(shrink), tuple(noise), self.sentences, self.unknown)
 
     def quantile(self, tail: float) -> float:
-        """The error that is reached with a probability of ``tail``, LEVEL / 2 or more; NaN where none is known."""
+        """Return the value that the error exceeds with probability ``tail``; NaN if no error can be estimated.
+
+        Args:
+            tail: a probability between LEVEL / 2 and 1 / 2.
+        """
         if self.unknown:
             return math.nan
         parts = [
@@ -171,10 +197,18 @@ def upper_tail(
     sentences: ArrayLike,
     noise: Sequence[ArrayLike] | None = None,
 ) -> Floats:
-    """P(Σ seeds · t(free) + sentences · z ≥ value), for arrays of one shape.
+    """Compute P(Σ seeds · t(free) + sentences · z ≥ value), for arrays of the same shape.
 
-    A t is a normal of random variance, here not below that of ``noise``; given these variances the sum is normal. The
-    mean over them is taken in equal steps of their logarithms.
+    A t variable is a normal variable with a random variance, which here is never below the variance of ``noise``. Given
+    these variances, the sum is normal. The mean over the variances is a quadrature with equal steps of their
+    logarithms.
+
+    Args:
+        value: the values to reach.
+        seeds: scale of each t variable.
+        free: degrees of freedom of each t variable.
+        sentences: scale of the normal variable.
+        noise: smallest scale of each t variable, by default 0.
     """
     if not seeds:
         return np.asarray(special.ndtr(-np.asarray(value) / sentences))
@@ -188,7 +222,7 @@ def upper_tail(
 
 @functools.cache
 def _variance_ratios(free: float) -> tuple[Floats, Floats]:
-    """(Q,) values of χ²(free) / free, and their weights; 1 alone where ``free`` is infinite."""
+    """Return the Q quadrature points of χ²(free) / free and their weights, or the point 1 if ``free`` is infinite."""
     if math.isinf(free):
         return np.ones(1), np.ones(1)
     far = 1e-12

@@ -1,8 +1,9 @@
-"""Intrinsic dimension of a cloud of points from the ratio of each one's two nearest distances (TwoNN).
+"""The intrinsic dimension of a cloud of points, estimated from distances to the two nearest neighbours (TwoNN).
 
-Facco, d'Errico, Rodriguez and Laio (2017): mu = r2 / r1 follows a Pareto law whose exponent is the dimension, where the
-density is even over the distance of two neighbours. It is biased low from about ten dimensions on: compare, do not
-read off. One point a sentence, never the tokens of one sentence, which are no independent draws.
+Facco, d'Errico, Rodriguez and Laio (2017) show that the ratio mu = r2 / r1 of these distances follows a Pareto
+distribution whose exponent is the dimension, if the density is constant over the distance of two neighbours. From about
+ten dimensions on, the estimate is too low, so that only comparisons of estimates are meaningful. Use one point per
+sentence, because the tokens of a sentence are not independent.
 """
 
 import math
@@ -15,22 +16,22 @@ from numpy.typing import ArrayLike, NDArray
 from mtlprune.errors import MtlpruneError
 
 _RELATIVE_TOLERANCE = 1e-6
-"""Points nearer than this times the cloud's radius are one: float32 does not place them better."""
+"""Points count as copies if their distance is below this share of the cloud's radius, the precision of float32."""
 _MIN_POINTS = 3
 
 
 class DimensionError(MtlpruneError):
-    """No dimension can be had of these points; the message says why."""
+    """The dimension of these points cannot be estimated. The message gives the reason."""
 
 
 @dataclass(frozen=True)
 class Dimension:
-    """An estimate of maximum likelihood.
+    """A maximum-likelihood estimate of the intrinsic dimension.
 
     Attributes:
-        likelihood: N / Σ log mu.
-        points: N, how many were used.
-        dropped: how many were copies of another one and were left out.
+        likelihood: the estimate, N / Σ log mu.
+        points: number of points N that were used.
+        dropped: number of points that were left out as copies of other points.
     """
 
     likelihood: float
@@ -39,16 +40,16 @@ class Dimension:
 
 
 def twonn(points: ArrayLike) -> Dimension:
-    """Estimate the dimension of points.
+    """Estimate the intrinsic dimension of a cloud of points.
 
-    Copies of a point (see :data:`SAME`) are dropped and counted: a distance of 0 has no ratio.
+    Copies of a point are left out, because a distance of 0 has no ratio.
 
     Args:
-        points: (N, features).
+        points: (N, features) the points.
 
     Raises:
-        DimensionError: fewer than three different points, or a lattice, where every point has two equally near
-            neighbours.
+        DimensionError: if there are fewer than three different points, or if the points form a lattice, where the two
+            nearest neighbours of every point are equally far.
     """
     cloud = np.asarray(points, np.float64)
     if len(cloud) < _MIN_POINTS:
@@ -74,7 +75,7 @@ def twonn(points: ArrayLike) -> Dimension:
 
 
 def likelihood(points: ArrayLike) -> float:
-    """The dimension of maximum likelihood; NaN where ``twonn`` finds none."""
+    """Return the maximum-likelihood estimate of the dimension, or NaN if ``twonn`` raises DimensionError."""
     try:
         return twonn(points).likelihood
     except DimensionError:
@@ -82,18 +83,22 @@ def likelihood(points: ArrayLike) -> float:
 
 
 def _distinct(points: NDArray[np.float64], min_distance: float) -> NDArray[np.float64]:
-    """One of each group of points no further apart than ``min_distance``, the first; the order is kept."""
+    """Keep the first point of each group of points within ``min_distance``, in the original order."""
     neighbours = _neighbours(points).radius_neighbors(points, min_distance, return_distance=False)
     return points[[int(neighbour_rows.min()) == place for place, neighbour_rows in enumerate(neighbours)]]
 
 
 def _nearest(points: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(N, 2): distances of the two nearest others."""
+    """Compute the distances of each point to its two nearest neighbours: (N, 2)."""
     return np.asarray(_neighbours(points).kneighbors(n_neighbors=2)[0])
 
 
 def _neighbours(points: NDArray[np.float64]) -> Any:
-    """scikit-learn's. Distances are from inner products, exact to 1e-8 of the cloud's radius as its mean is at 0."""
+    """Build scikit-learn's neighbour search.
+
+    It computes distances from inner products, which is exact to 1e-8 of the cloud's radius, because the mean of the
+    cloud is at 0.
+    """
     from sklearn.neighbors import NearestNeighbors
 
     return NearestNeighbors(algorithm="brute").fit(points)

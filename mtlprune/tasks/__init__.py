@@ -1,5 +1,8 @@
-"""The decoders. Another is a file, a line here and one in config/decoders.py, or an entry point of an installed
-package."""
+"""The decoders that predict layers of annotation from the encoder's vectors.
+
+A new decoder needs a file in this package, an entry in ``TASKS`` and an entry in ``config/decoders.py``. Instead, an
+installed package can offer a decoder by an entry point of the group ``mtlprune.tasks`` (docs/guides/adding_a_task.md).
+"""
 
 from mtlprune.config.decoders import DECODERS
 from mtlprune.tasks.base import Task
@@ -11,10 +14,10 @@ from mtlprune.tasks.sentence import LABEL, LABELS, NUMBER
 from mtlprune.tasks.srl import SRL
 
 TASKS: dict[str, type[Task]] = {task.name: task for task in (POS, NER, DEP, CON, SRL, BIO, LABEL, NUMBER, LABELS)}
-"""Our decoders by name."""
+"""The built-in decoders by name."""
 
 
 def decoder_class(name: str) -> type[Task]:
-    """The decoder of a name that a configuration gives, ours or one of an installed package."""
+    """Return the decoder class that a configuration calls ``name``, from this package or an installed one."""
     task: type[Task] = TASKS[name] if name in TASKS else DECODERS[name]
     return task

@@ -1,6 +1,7 @@
-"""Task: a loss, decoding, a label space, targets. One file a task, nothing else changes.
+"""``Task``, the base class of all decoders, and the parts that several decoders use.
 
-Letters: B sentences, N = all their words one after another, T the longest sentence, H the encoder's width.
+Letters in shapes: B sentences in the batch, N words of all sentences together, T words of the longest sentence, H
+hidden size of the encoder. Word vectors have no padding: the words of all sentences follow one another in N rows.
 """
 
 import math
@@ -17,39 +18,43 @@ from mtlprune.encoder.batch import Encoded
 from mtlprune.sentence import Sentence
 from mtlprune.tasks.products import Linear
 
-Target = dict[str, np.ndarray]  # one sentence's targets, small integer arrays
+Target = dict[str, np.ndarray]
+"""The training targets of one sentence: small arrays by name."""
 
 
 class LabelRows(NamedTuple):
-    """The rows of a decoder's last layer, one a class of its softmax."""
+    """The weights of a decoder's output layer, with one row for each label."""
 
     names: list[str]
-    """K labels; "" is the class of items that carry none."""
+    """The K labels, where "" is the class of items without a label."""
     rows: Tensor
-    """(K, D): weights of a linear layer without its bias, or whole biaffine forms one after another."""
+    """(K, D): the weight matrix of a linear layer without its bias, or the flattened biaffine form of each label."""
 
 
 class Task(nn.Module, ABC):
-    """A task on the shared encoder.
+    """Base class of decoders: the loss, the decoding, the label vocabularies and the training targets of one task.
+
+    All decoders of a model read the same word vectors (``Encoded``) of the shared encoder.
 
     Args:
-        labels: the vocabularies, name → list of labels; stored as JSON with a run.
-        hidden_size: H.
-        options: this task's own Options.
+        labels: the label vocabularies, by name. They are stored as JSON with a run.
+        hidden_size: hidden size H of the encoder.
+        options: an instance of this decoder's ``Options``.
     """
 
     name: ClassVar[str]
-    """The decoder; also the layer that it gives where a configuration does not say otherwise."""
+    """Name of the decoder, and of the layer of annotation that it predicts unless a configuration names another."""
     kind: ClassVar[str]
-    """The kind of the layer."""
+    """The kind of the predicted layer, such as ``tags`` or ``spans``, which fixes the type of its values."""
     cubic: ClassVar[bool] = False
-    """True where decoding takes time of the third power of a sentence's length."""
+    """True if the time for decoding grows with the third power of the sentence length."""
     Options: ClassVar[type[DecoderOptions]] = DecoderOptions
+    """The class of this decoder's settings."""
 
     def __init__(self, labels: dict[str, list[str]], hidden_size: int, options: Any) -> None:
         super().__init__()
-        # A configuration may give a decoder to another layer of the same kind; by default it reads the layer of its
-        # own name.
+        # By default a decoder learns the layer that has the decoder's name. The model overwrites this attribute if the
+        # configuration uses the decoder for another layer of the same kind.
         self.layer = self.name
         self.labels = labels
         self.options = options
@@ -57,47 +62,76 @@ class Task(nn.Module, ABC):
 
     @abstractmethod
     def loss(self, encoded: Encoded, target: dict[str, Tensor]) -> Tensor:
-        """A scalar in fp32, comparable between batches of different size."""
+        """Compute the training loss of a batch, a scalar in fp32 that does not grow with the size of the batch.
+
+        Args:
+            encoded: vectors of the B sentences.
+            target: what ``collate`` returned for these sentences, on the same device.
+        """
 
     @abstractmethod
     def decode(self, encoded: Encoded) -> list[Any]:
-        """One value of the layer for each sentence."""
+        """Predict the layer: return its value for each of the B sentences, as ``Sentence`` stores it."""
 
     @classmethod
     @abstractmethod
     def collect(cls, sentences: Iterable[Sentence], layer: str = "") -> dict[str, list[str]]:
-        """The vocabularies, read off training sentences that know the layer, ``cls.name`` if not given.
+        """Collect the label vocabularies from training sentences.
 
-        Those of a corpus too large for memory know no other layer here.
+        Args:
+            sentences: training sentences that are annotated with the layer. If the corpus is too large for memory, they
+                carry this layer only.
+            layer: name of the layer, by default ``cls.name``.
+
+        Returns:
+            The vocabularies by name, which become the attribute ``labels``.
         """
 
     @abstractmethod
     def target(self, sentence: Sentence) -> Target:
-        """The targets of one training sentence whose layer ``self.layer`` is known, as small arrays."""
+        """Return the training targets of one sentence that is annotated with the layer ``self.layer``."""
 
     @abstractmethod
     def collate(self, targets: Sequence[Target], sizes: Sequence[int]) -> dict[str, Tensor]:
-        """Join the targets of one batch; ``sizes`` are its sentence lengths in words."""
+        """Join the targets of one batch into the tensors that ``loss`` receives.
+
+        Args:
+            targets: what ``target`` returned for each of the B sentences.
+            sizes: number of words of each sentence.
+        """
 
     def label_rows(self) -> LabelRows | None:
-        """The label weights, to be measured or regularised; None for a decoder that has no such matrix."""
+        """Return the label weights for analyses and regularisers, or None for a decoder without a row per label."""
         return None
 
     def label_places(self, target: Target) -> np.ndarray:
-        """The row of ``label_rows`` of each labelled item of a sentence's targets, to count labels. (items,)"""
+        """Return the row of ``label_rows`` that belongs to each labelled item of a sentence, for counting labels.
+
+        Args:
+            target: what ``target`` returned for the sentence.
+
+        Returns:
+            (items,) row indices.
+        """
         return np.empty(0, dtype=np.int64)
 
     def linear(self) -> tuple[Linear, list[str]] | None:
-        """The linear layer that labels each word by itself, and its K labels; None for a decoder that is more."""
+        """Return the linear layer that labels each word, and its K labels.
+
+        Export needs it to write a token classifier. Decoders that consist of more than one linear layer return None.
+        """
         return None
 
     def is_annotated(self, sentence: Sentence) -> bool:
-        """True where the sentence carries this task's layer."""
+        """Return whether the sentence is annotated with this task's layer."""
         return sentence.get(self.layer) is not None
 
 
 class WordLabels(Task):
-    """One label a word out of ``labels["tags"]``, by a linear layer and argmax; loss: mean token cross-entropy."""
+    """Base class of decoders that give each word one label of ``labels["tags"]`` by a linear layer and argmax.
+
+    The loss is the mean cross-entropy over the words of the batch.
+    """
 
     def __init__(self, labels: dict[str, list[str]], hidden_size: int, options: Any) -> None:
         super().__init__(labels, hidden_size, options)
@@ -113,10 +147,10 @@ class WordLabels(Task):
 
     @abstractmethod
     def words(self, sentence: Sentence) -> Sequence[str]:
-        """The label of each word of a sentence that has the layer."""
+        """Return the gold label of each word of a sentence that is annotated with the layer."""
 
     def value(self, tags: tuple[str, ...]) -> Any:
-        """The layer's value for the labels of a sentence."""
+        """Convert the predicted labels of a sentence's words to the value of the layer."""
         return tags
 
     def target(self, sentence: Sentence) -> Target:
@@ -137,24 +171,30 @@ class WordLabels(Task):
 
 
 def joined(targets: Sequence[Target], key: str) -> Tensor:
-    """One array of every target, one after another, as int64."""
+    """Concatenate the arrays that all targets of a batch store under ``key``, as an int64 tensor."""
     return torch.from_numpy(np.concatenate([target[key] for target in targets]).astype(np.int64, copy=False))
 
 
 def owners(targets: Sequence[Target], key: str) -> Tensor:
-    """The sentence that each row of ``joined(targets, key)`` comes from. (rows,) int64"""
+    """Return the number of the sentence from which each row of ``joined(targets, key)`` comes: (rows,) int64."""
     return torch.from_numpy(np.repeat(np.arange(len(targets)), [len(target[key]) for target in targets]))
 
 
 def offsets(sizes: Sequence[int]) -> Tensor:
-    """The place of each sentence's first word among the N words of the batch. (B,) int64, on the CPU"""
+    """Return the index of each sentence's first word among the N words of the batch: (B,) int64, on the CPU."""
     return torch.from_numpy(np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64))
 
 
 class SharedMLP(nn.Module):
-    """Several one-layer MLPs on the same input as one matrix: linear, LeakyReLU, dropout shared by a sentence's rows.
+    """Several one-layer MLPs (linear, LeakyReLU, dropout) over the same input, computed as one matrix product.
 
-    Dozat and Manning (2017). Orthogonal weights and zero bias for each part, as in He and Choi (2021).
+    All rows of a sentence share one dropout mask, as in Dozat and Manning (2017). The weights of each MLP start
+    orthogonal and its bias starts at zero, as in He and Choi (2021).
+
+    Args:
+        inputs: size of the input vectors.
+        sizes: output size of each MLP.
+        dropout: dropout rate.
     """
 
     def __init__(self, inputs: int, sizes: Sequence[int], dropout: float) -> None:
@@ -168,7 +208,16 @@ class SharedMLP(nn.Module):
         nn.init.zeros_(self.linear.bias)
 
     def forward(self, flat: Tensor, owner: Tensor, sentences: int) -> tuple[Tensor, ...]:
-        """flat (M, inputs), owner (M,) the sentence of each row → one (M, size) for each part."""
+        """Apply all MLPs to the rows of a batch.
+
+        Args:
+            flat: (M, inputs) input rows.
+            owner: (M,) the sentence to which each row belongs.
+            sentences: number of sentences in the batch.
+
+        Returns:
+            One tensor (M, size) for each MLP.
+        """
         hidden = nn.functional.leaky_relu(self.linear(flat), negative_slope=0.1)
         if self.training and self.dropout:
             hidden = hidden * dropout_mask((sentences, hidden.shape[1]), self.dropout, hidden).index_select(0, owner)
@@ -176,7 +225,7 @@ class SharedMLP(nn.Module):
 
 
 class Dropout(nn.Module):
-    """Dropout whose mask costs an eighth: one random byte an element, so the rate is rounded to a multiple of 1/256."""
+    """Dropout whose mask takes an eighth of the random numbers, with a rate rounded to a multiple of 1/256."""
 
     def __init__(self, rate: float) -> None:
         super().__init__()
@@ -189,8 +238,18 @@ class Dropout(nn.Module):
 
 
 def dropout_mask(shape: Sequence[int], rate: float, template: Tensor) -> Tensor:
-    """0 with probability ``rate`` (to 1/256), else 1 / (1 − that); eight elements from each random 64-bit number."""
+    """Draw a dropout mask, scaled so that its expected value is 1.
+
+    Args:
+        shape: shape of the mask.
+        rate: probability of a zero, rounded to a multiple of 1/256.
+        template: tensor whose device and dtype the mask gets.
+
+    Returns:
+        A tensor of ``shape`` with 0 for dropped elements and 1 / (1 − rounded rate) for all others.
+    """
     count = math.prod(shape)
+    # One random byte is enough for each element, so that a random 64-bit number serves eight elements.
     numbers = torch.empty((count + 7) // 8, dtype=torch.int64, device=template.device).random_(-(2**63), None)
     dropped_of_256 = round(rate * 256)
     keep = numbers.view(torch.uint8)[:count].ge(dropped_of_256).view(shape)

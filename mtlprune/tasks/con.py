@@ -1,4 +1,8 @@
-"""Constituents: the two-stage tree CRF of Zhang et al. (2020); labels scored at gold spans only in training."""
+"""The decoder of constituent trees: the two-stage tree CRF of Zhang et al. (2020).
+
+The first stage scores unlabelled spans of a binary tree. The second stage labels the spans of the tree; in training
+these are the gold spans only.
+"""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -16,16 +20,18 @@ from mtlprune.tasks.products import form_table, table_side
 from mtlprune.tasks.spans import Pairs, pair_scorer
 
 LONGEST = 500
-"""Words of a sentence that is decoded in about a second, where the time is limited."""
-_DUMMY = "|<>"  # the mark of nodes that binarisation made
-TOP = "TOP"  # stands for the root where no bracket covers the whole sentence
+"""Words of the longest sentence that is decoded where time is limited; it takes about a second."""
+_DUMMY = "|<>"  # suffix of the labels of nodes that binarisation adds
+TOP = "TOP"
+"""Label of the root in a binarised tree if no bracket covers the whole sentence."""
 
 
 class CON(Task):
-    """A tree CRF over unlabelled binary spans, and a label for each span of the tree.
+    """Decoder of constituents: a CRF over unlabelled binary trees, and a classifier that labels the spans of a tree.
 
-    Loss: (log partition − gold score) / words of the batch, plus the mean label cross-entropy over gold spans.
-    Decoding: CKY over the span marginals (minimum Bayes risk), then the best label of each span.
+    The loss is (log partition − score of the gold tree) / words of the batch, plus the mean cross-entropy of the labels
+    of gold spans. Decoding runs CKY over the span marginals, which gives the tree of minimum Bayes risk, and then
+    chooses the best label of each span.
     """
 
     name, kind = "con", "brackets"
@@ -48,7 +54,7 @@ class CON(Task):
         return crf + nn.functional.cross_entropy(labels, target["labels"])
 
     def label_scores(self, encoded: Encoded, vectors: Any, target: dict[str, Tensor]) -> Tensor:
-        """Scores of every label of the gold spans. (M, L), fp32"""
+        """Score every label for each of the M gold spans: (M, L), fp32."""
         pairs = Pairs(*(target[name] for name in Pairs._fields))
         return self.label.score(vectors, pairs, len(encoded.sizes))
 
@@ -66,10 +72,15 @@ class CON(Task):
         return [debinarise([(i, j, next(names)) for i, j in tree]) for tree in trees]
 
     def fenceposts(self, encoded: Encoded) -> Tensor:
-        """Half of the word on the left beside half of that on the right, special tokens at the borders. (N + B, H)"""
+        """Return the vectors of all fenceposts, that is, of the positions between words: (N + B, H).
+
+        A fencepost joins the first half of the vector of the word on its left and the second half of the vector of the
+        word on its right. The first and the last special token serve as the words outside the sentence.
+        """
         half_width, words = encoded.words.shape[1] // 2, np.arange(len(encoded.words))
         sizes = np.array(encoded.sizes, np.int64)
-        ends, special = np.cumsum(sizes), len(words) + np.arange(len(sizes))  # behind the words
+        # Rows from N on are the special tokens, which `torch.cat` appends to the words below.
+        ends, special = np.cumsum(sizes), len(words) + np.arange(len(sizes))
         rows = [torch.from_numpy(np.insert(words, at, special)) for at in (ends - sizes, ends)]
         forward, backward = move_together(rows, encoded.words.device)
         left = torch.cat([encoded.words[:, :half_width], encoded.cls[:, :half_width]])
@@ -77,7 +88,7 @@ class CON(Task):
         return torch.cat([left.index_select(0, forward), right.index_select(0, backward)], dim=1)
 
     def features(self, encoded: Encoded) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """Span scores (B, T + 1, T + 1) in fp32, and the label vectors of all fenceposts."""
+        """Compute the span scores (B, T + 1, T + 1) in fp32, and the vectors from which labels of spans are scored."""
         posts, count = self.fenceposts(encoded), len(encoded.sizes)
         sizes = [size + 1 for size in encoded.sizes]
         longest = max(sizes)
@@ -116,15 +127,22 @@ class CON(Task):
 
 
 def _post_offsets(sizes: Sequence[int]) -> Tensor:
-    """The place of each sentence's first fencepost among those of the batch. (B,) int64, on the CPU"""
+    """Return the index of each sentence's first fencepost among those of the batch: (B,) int64, on the CPU."""
     return offsets([size + 1 for size in sizes])
 
 
 def binarise(brackets: Sequence[Span], length: int) -> list[tuple[int, int, str]]:
-    """The 2n − 1 labelled spans of the left-binarised tree, as in the parser that He and Choi (2021) use.
+    """Convert brackets to a left-binarised tree, as in the parser that He and Choi (2021) use.
 
-    Unary chains are joined by "+", upper label first. A bare word among several children, and every node that
-    binarisation makes, is called after its parent with "|<>" behind.
+    The labels of a unary chain are joined by "+", with the upper label first. A word without a bracket that has
+    siblings, and every node that binarisation adds, gets the label of its parent and the suffix "|<>".
+
+    Args:
+        brackets: labelled brackets in pre-order.
+        length: number of words n.
+
+    Returns:
+        The 2n − 1 spans (start, end, label) of the tree.
     """
     chains: dict[tuple[int, int], str] = {}
     # Pre-order: the upper label of a chain of unary brackets comes first, so joining labels keeps their order.
@@ -147,7 +165,7 @@ def binarise(brackets: Sequence[Span], length: int) -> list[tuple[int, int, str]
         parent = chain.rsplit("+", 1)[-1]
         place, ends = start, []
         for first, last in [*children.get((start, end), []), (end, end)]:
-            # Words before this bracket are children of the phrase without a phrase of their own.
+            # Words before this bracket are direct children of the phrase, which no bracket covers.
             while place < first:
                 spans.append((place, place + 1, parent + _DUMMY))
                 place += 1
@@ -160,7 +178,10 @@ def binarise(brackets: Sequence[Span], length: int) -> list[tuple[int, int, str]
 
 
 def debinarise(spans: Iterable[tuple[int, int, str]]) -> tuple[Span, ...]:
-    """The labelled brackets of a binary tree's spans: made nodes and TOP vanish, chains unfold; in pre-order."""
+    """Convert the labelled spans of a binary tree back to brackets in pre-order, the inverse of ``binarise``.
+
+    Nodes that binarisation added and TOP are removed, and joined labels become unary chains again.
+    """
     brackets: list[Span] = []
     for start, end, label in sorted(spans, key=lambda span: (span[0], -span[1])):
         if not label.endswith(_DUMMY):

@@ -1,4 +1,7 @@
-"""Dependencies: the biaffine parser of Dozat and Manning (2017); relations scored at the gold head only in training."""
+"""The decoder of dependency trees: the biaffine parser of Dozat and Manning (2017).
+
+Relations are scored for one head of each word only: the gold head in training, and the predicted head in decoding.
+"""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -17,9 +20,11 @@ from mtlprune.tasks.spans import Pairs, pair_scorer
 
 
 class DEP(Task):
-    """Heads by a biaffine form with a bias on the dependent's side, relations by one with both biases.
+    """Decoder of dependencies: a biaffine scorer of arcs and a scorer of relations.
 
-    Loss: mean cross-entropy of heads plus that of relations at the gold head, punctuation included.
+    The arc scorer has a bias on the dependent's side only. The relation scorer (``relation_scorer``) is biaffine with
+    biases on both sides, or an MLP. The loss is the mean cross-entropy of heads plus the mean cross-entropy of
+    relations at gold heads, and includes punctuation.
     """
 
     name, kind = "dep", "tree"
@@ -44,8 +49,8 @@ class DEP(Task):
     def decode(self, encoded: Encoded) -> list[Any]:
         arcs, vectors = self.features(encoded)
         arcs = arcs.cpu()
-        # (B, T + 1, T + 1): a row is put in front, so that rows and columns both count the root as position 0, as
-        # decoding expects.
+        # (B, T + 1, T + 1): a row for the root is added in front, because decoding expects rows and columns that both
+        # count the root as position 0.
         square = nn.functional.pad(arcs, (0, 0, 1, 0))
         heads = inference.mst(square, torch.tensor(encoded.sizes), projective=self.options.projective)
         flat = torch.cat([row[1 : size + 1] for row, size in zip(heads, encoded.sizes, strict=True)])  # (N,)
@@ -58,7 +63,10 @@ class DEP(Task):
         ]
 
     def features(self, encoded: Encoded) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """Arc scores (B, T, T + 1) and the relation vectors of all N + B rows: words first, the B roots last."""
+        """Compute the arc scores (B, T, T + 1), and the vectors from which relations are scored.
+
+        The latter have N + B rows: the N words, followed by the roots of the B sentences.
+        """
         count = len(encoded.sizes)
         sentences = np.arange(count)
         owner = to_device(np.concatenate([sentences.repeat(encoded.sizes), sentences]), encoded.words.device)
@@ -67,7 +75,15 @@ class DEP(Task):
         return self.arc_scores(encoded, dependent[: len(encoded.words)], head), self.relation(rows, owner, count)
 
     def arc_scores(self, encoded: Encoded, dependent: Tensor, head: Tensor) -> Tensor:
-        """Score of head h for each word; column 0 is the root, impossible heads are −inf. (B, T, T + 1), fp32"""
+        """Score every head for each word: (B, T, T + 1), fp32.
+
+        Column 0 is the root. Columns beyond the end of the sentence are −inf.
+
+        Args:
+            encoded: the batch.
+            dependent: (N, arc size), the words as dependents.
+            head: (N + B, arc size), the words and the B roots as heads.
+        """
         longest, sizes = max(encoded.sizes), encoded.sizes
         side = table_side(longest + 1)
         rows = slots(sizes, side)
@@ -81,12 +97,18 @@ class DEP(Task):
         return scores.masked_fill((place > encoded.lengths[:, None])[:, None], float("-inf"))
 
     def relation_scores(self, encoded: Encoded, vectors: Any, rows: Tensor) -> Tensor:
-        """Scores of every relation between each word and its head, by the heads' rows (N,). (N, R), fp32"""
+        """Score every relation between each word and its head: (N, R), fp32.
+
+        Args:
+            encoded: the batch.
+            vectors: the relation vectors that ``features`` returns.
+            rows: (N,) the row of each word's head in these vectors, as ``head_rows`` returns them.
+        """
         return self.relation.score(vectors, Pairs.one_each(rows, encoded.owner), len(encoded.sizes))
 
     @staticmethod
     def is_word(encoded: Encoded, values: Tensor) -> Tensor:
-        """The rows of (B, T, ...) that are words. (N, ...)"""
+        """Return the rows of a padded tensor (B, T, ...) that belong to words: (N, ...)."""
         (rows,) = move_together([slots(encoded.sizes, values.shape[1])], values.device)
         return values.flatten(0, 1).index_select(0, rows)
 
@@ -114,10 +136,11 @@ class DEP(Task):
 
 
 def head_rows(heads: Tensor, sizes: Sequence[int]) -> Tensor:
-    """The row of each word's head among the N words with the B roots behind. (N,), on the CPU
+    """Return the row of each word's head among the N words followed by the B roots: (N,), on the CPU.
 
     Args:
-        heads: (N,), from 1; 0 is the root.
+        heads: (N,) positions in the sentence, counted from 1; 0 is the root.
+        sizes: number of words of each sentence.
     """
     owner = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
     return torch.where(heads == 0, len(heads) + owner, offsets(sizes)[owner] + heads - 1)

@@ -1,4 +1,4 @@
-"""One linear layer over words: part of speech (He and Choi 2021), and flat spans as IOB2 tags, the usual baseline."""
+"""Decoders that label words by one linear layer: tags, as in He and Choi (2021), and flat spans as IOB2 tags."""
 
 from collections.abc import Iterable, Sequence
 
@@ -8,7 +8,7 @@ from mtlprune.tasks.base import WordLabels
 
 
 class POS(WordLabels):
-    """A layer of tags, as it is."""
+    """Decoder of a layer of tags, such as parts of speech, with one tag for each word."""
 
     name, kind = "pos", "tags"
 
@@ -22,9 +22,10 @@ class POS(WordLabels):
 
 
 class BIO(WordLabels):
-    """A layer of spans, each word tagged O, B-TYPE (a span begins) or I-TYPE (it continues).
+    """Decoder of flat typed spans that tags each word O, B-TYPE (a span begins) or I-TYPE (the span continues).
 
-    Decoding: the best tag of each word; an I-TYPE that continues no span of its type begins one (as conlleval reads).
+    Decoding chooses the best tag of each word. An I-TYPE that does not continue a span of its type begins a new span,
+    as in conlleval.
     """
 
     name, kind = "bio", "spans"

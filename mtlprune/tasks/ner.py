@@ -1,4 +1,4 @@
-"""Named entities: a biaffine classifier over all spans (Yu et al. 2020), flat greedy decoding."""
+"""The decoder of named entities: a biaffine classifier of all spans (Yu et al. 2020) with greedy decoding."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -13,14 +13,15 @@ from mtlprune.sentence import Sentence, Span
 from mtlprune.tasks.base import LabelRows, Target, Task, joined, owners
 from mtlprune.tasks.products import Linear, biaffine_table
 
-_NO_SPAN = -100  # marks cells of a chart that are no span of their sentence
+_NO_SPAN = -100  # target of chart cells that are not a span of the sentence; the loss ignores them
 
 
 class NER(Task):
-    """Every span (start ≤ end, no length limit) gets a type or none; label 0 is none.
+    """Decoder of flat named entities that classifies every span of a sentence, of any length.
 
-    Loss: cross-entropy over all candidate spans of the batch, summed, per word or per span. Decoding: spans whose best
-    label is not none, by falling score, a span that overlaps an accepted one left out.
+    Label 0 means that a span is not an entity. The loss is the cross-entropy summed over all spans of the batch and
+    divided by the number of words or spans (``loss_per``). Decoding takes the spans whose best label is not 0 in order
+    of decreasing score, and skips spans that overlap a span that was accepted before.
     """
 
     name, kind = "ner", "spans"
@@ -29,7 +30,7 @@ class NER(Task):
     def __init__(self, labels: dict[str, list[str]], hidden_size: int, options: Any) -> None:
         super().__init__(labels, hidden_size, options)
         size = options.size
-        # The projections of starts and of ends share one matrix, because one product is faster than two.
+        # The projections of start words and end words share one matrix, because one product is faster than two.
         self.ends = Linear(hidden_size, 2 * size)
         self.weight = nn.Parameter(torch.zeros(len(labels["types"]) + 1, size + 1, size + 1))
 
@@ -59,13 +60,13 @@ class NER(Task):
         return [_flat_entities(spans) for spans in candidates_of]
 
     def span_scores(self, encoded: Encoded) -> Tensor:
-        """Scores of every label for every span. (B, T starts, L, T ends), fp32"""
+        """Score every label for every span, which is given by its first and last word: (B, T, L, T), fp32."""
         start, end = self.ends(encoded.words).chunk(2, dim=-1)  # (N, size) each
         return biaffine_table(start, self.weight, end, encoded.sizes)
 
     @staticmethod
     def candidates(lengths: Tensor, longest: int) -> Tensor:
-        """Mark each (start, last word) that is a span of its sentence. (B, T, T) bool"""
+        """Mark the pairs (first word, last word) that form a span of the sentence: (B, T, T) bool."""
         place = torch.arange(longest, device=lengths.device)
         return (place[:, None] <= place) & (place < lengths[:, None, None])
 
@@ -94,7 +95,10 @@ class NER(Task):
 
 
 def _flat_entities(scored: list[tuple[float, Span]]) -> tuple[Span, ...]:
-    """Accept spans by falling score (ties: the earlier one), leaving out what overlaps an accepted span; in order."""
+    """Accept spans by decreasing score, skipping spans that overlap an accepted span, and return them in text order.
+
+    Among spans with equal scores, the earlier span comes first.
+    """
     accepted: list[Span] = []
     for _, span in sorted(scored, key=lambda pair: (-pair[0], pair[1])):
         if all(span.end <= accepted_span.start or accepted_span.end <= span.start for accepted_span in accepted):

@@ -1,6 +1,6 @@
-"""Whole sentences: a label, a number or a set of labels, by one linear layer on a vector of the sentence.
+"""Decoders of whole sentences: a label, a number or a set of labels, from one linear layer over a sentence vector.
 
-Letters: B sentences, N words of all of them, H the encoder's width, K labels.
+Letters in shapes: B sentences, N words of all sentences together, H hidden size of the encoder, K labels.
 """
 
 import math
@@ -19,7 +19,7 @@ from mtlprune.tasks.products import Linear
 
 
 class SentenceTask(Task):
-    """Dropout and a linear layer with ``outputs`` rows on the vector of a sentence."""
+    """Base class of sentence decoders: dropout and a linear layer with ``outputs`` outputs over the sentence vector."""
 
     Options = SentenceOptions
 
@@ -29,24 +29,28 @@ class SentenceTask(Task):
         self.scores = Linear(hidden_size, outputs)
 
     def linear_of_sentence(self) -> tuple[nn.Linear, list[str]]:
-        """The linear layer that gives a value to the vector of a sentence, and the names of its outputs."""
+        """Return the linear layer that export writes as sequence classifier, and the names of its outputs."""
         return self.scores, self.labels["labels"]
 
     def logits(self, encoded: Encoded) -> Tensor:
-        """(B, outputs), fp32"""
+        """Compute the outputs of the linear layer: (B, outputs), fp32."""
         return self.scores(self.dropout(self.pooled(encoded))).float()
 
     def pooled(self, encoded: Encoded) -> Tensor:
-        """The vector of each sentence. (B, H)"""
+        """Return the vector of each sentence, either the first special token or the mean of its words: (B, H)."""
         if self.options.pooling == "first":
             return encoded.cls
-        # The words of all sentences lie in one list, without special tokens; `owner` holds the sentence of each.
+        # The words of all sentences follow one another without special tokens, and `owner` is the sentence of each
+        # word.
         sums = torch.zeros_like(encoded.cls).index_add(0, encoded.owner, encoded.words)
         return sums / encoded.lengths[:, None]
 
 
 class LABEL(SentenceTask):
-    """One label a sentence. Loss: mean cross-entropy. Decoding: the best label."""
+    """Decoder that gives each sentence one label: the label with the highest score.
+
+    The loss is the mean cross-entropy over sentences.
+    """
 
     name, kind = "label", "label"
 
@@ -78,10 +82,11 @@ class LABEL(SentenceTask):
 
 
 class NUMBER(SentenceTask):
-    """One number a sentence, learnt in units of train's standard deviation. Loss: mean squared error in these units.
+    """Decoder that gives each sentence a number.
 
-    The vocabulary holds train's mean and standard deviation as text, because a run keeps vocabularies and nothing else
-    of its training sentences.
+    The numbers are standardised by their mean and standard deviation on the training sentences. The loss is the mean
+    squared error of the standardised numbers. The vocabulary "scale" stores the mean and the standard deviation as
+    text, because a run stores only the vocabularies of its training sentences.
     """
 
     name, kind = "number", "number"
@@ -98,8 +103,12 @@ class NUMBER(SentenceTask):
         return [self.mean + self.deviation * number for number in numbers.tolist()]
 
     def linear_of_sentence(self) -> tuple[nn.Linear, list[str]]:
-        """The layer that gives numbers in the units of the corpus: mean and deviation of train are in its weights."""
-        # An exported model has no vocabulary of ours, so what decoding does with it must be in the weights.
+        """Return the linear layer that export writes, and the name of its output.
+
+        The weights of this layer include the mean and the standard deviation of the training sentences, so that it
+        predicts numbers in the units of the corpus.
+        """
+        # An exported model has no vocabulary "scale", so its weights must do what `decode` does with the scale.
         layer = nn.Linear(self.scores.in_features, 1)
         with torch.no_grad():
             layer.weight.copy_(self.deviation * self.scores.weight)
@@ -111,7 +120,8 @@ class NUMBER(SentenceTask):
         numbers = [number for s in sentences if (number := s.get(layer)) is not None]
         mean = math.fsum(numbers) / max(1, len(numbers))
         variance = math.fsum((number - mean) ** 2 for number in numbers) / max(1, len(numbers))
-        return {"scale": [repr(mean), repr(math.sqrt(variance) or 1.0)]}  # equal numbers have no unit
+        # The unit is 1 if all numbers are equal, because a deviation of 0 cannot scale them.
+        return {"scale": [repr(mean), repr(math.sqrt(variance) or 1.0)]}
 
     def target(self, sentence: Sentence) -> Target:
         return {"number": np.array([(sentence.get(self.layer) - self.mean) / self.deviation], dtype=np.float32)}
@@ -121,7 +131,10 @@ class NUMBER(SentenceTask):
 
 
 class LABELS(SentenceTask):
-    """Several labels a sentence, or none. Loss: mean binary cross-entropy. Decoding: labels of a positive score."""
+    """Decoder that gives each sentence any number of labels, including none: the labels with a positive score.
+
+    The loss is the mean binary cross-entropy over sentences and labels.
+    """
 
     name, kind = "labels", "labels"
 

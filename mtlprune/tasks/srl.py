@@ -1,6 +1,7 @@
-"""Semantic roles: end-to-end span ranking after He et al. (2018); predicates are not given.
+"""The decoder of semantic roles: end-to-end span ranking after He et al. (2018), which also predicts the predicates.
 
-M candidate spans, K kept spans, P kept predicates; ends of spans are inclusive inside this file.
+Letters in shapes: M candidate spans, K kept spans, N words of all sentences together, P kept predicates, R roles. In
+this file the ends of spans are inclusive.
 """
 
 from collections.abc import Iterable, Sequence
@@ -30,18 +31,25 @@ from mtlprune.tasks.spans import (
 
 
 class Ranked(NamedTuple):
-    """Scores of everything that could be an argument or a predicate."""
+    """The scores of all possible arguments and predicates of a batch."""
 
     spans: Candidates
-    argument: Tensor  # (M,)
-    predicate: Tensor  # (N,)
+    argument: Tensor
+    """(M,) score of each span as an argument."""
+    predicate: Tensor
+    """(N,) score of each word as a predicate."""
 
 
 class SRL(Task):
-    """score(p, a, l) = argument(a) + predicate(p) + label(p, a, l), none = 0; arguments of a predicate do not overlap.
+    """Decoder of semantic roles: predicates, and their arguments, which do not overlap.
 
-    Loss, ranked: mean cross-entropy over all kept pairs. Loss, classified: binary cross-entropy of words (mean), plus
-    that of spans and the cross-entropy of pairs (sums / words); the predicate's score then stays out of the pairs.
+    The score of role r for predicate p and span a is argument(a) + predicate(p) + label(p, a, r), plus a bilinear score
+    of p and a with the setting ``affinity``. The score of no role is 0.
+
+    With ``predicates: ranked``, the loss is the mean cross-entropy of the roles of all kept pairs (p, a). With
+    ``predicates: classified``, the loss is the sum of three terms: the mean binary cross-entropy of words as
+    predicates, and, both summed and divided by the number of words, the binary cross-entropy of spans as arguments and
+    the cross-entropy of pairs. The scores of pairs then do not contain predicate(p).
     """
 
     name, kind = "srl", "frames"
@@ -66,14 +74,15 @@ class SRL(Task):
             self.match_predicate = Linear(hidden_size, size)
             nn.init.zeros_(self.match_predicate.weight)
         nn.init.xavier_uniform_(self.predicate[0].weight)  # type: ignore[arg-type]
-        # The bias starts low, so that few words are predicates in the beginning. With a bias of 0 the first updates
-        # would take half of all words for predicates, and pair every one of them with every span.
+        # The bias starts low, so that few words count as predicates in the beginning. With a bias of 0, the first
+        # updates would pair half of all words with every kept span.
         if not self.ranked:
             nn.init.constant_(self.predicate[1][-1].bias, -2.0)  # type: ignore[arg-type, index]
         nn.init.uniform_(self.label_predicate.weight, -self.label_span.bound, self.label_span.bound)
 
     @property
     def ranked(self) -> bool:
+        """Whether a fixed number of words is kept as predicates instead of those that a classifier accepts."""
         return self.options.predicates == "ranked"
 
     def loss(self, encoded: Encoded, target: dict[str, Tensor]) -> Tensor:
@@ -81,11 +90,11 @@ class SRL(Task):
         kept_spans, kept_predicates = self.keep(encoded, ranked)
         longest = max(encoded.sizes)
         start = encoded.starts[ranked.spans.sentence] + ranked.spans.start
-        # The same numbering of spans as in `collate`; it rises, so that targets can be looked up by bisection.
+        # This numbers spans as `collate` does. The numbers increase, so that targets can be looked up by bisection.
         place = start * longest + ranked.spans.end - ranked.spans.start
         if not self.ranked:
-            # In training the gold spans and gold predicates always go on to labelling, whatever their scores, because
-            # otherwise the labels of missed ones would never be learned.
+            # In training, gold spans and gold predicates are always kept, whatever their scores, because otherwise the
+            # roles of missed arguments would never be learned.
             is_argument = torch.zeros_like(kept_spans)
             is_argument[torch.searchsorted(place, target["span"])] = True
             is_predicate = torch.zeros_like(kept_predicates)
@@ -96,7 +105,7 @@ class SRL(Task):
         )  # the one time that the host waits
         scores, span, word = self.pair_scores(encoded, ranked, move_together(rows, kept_spans.device), total)
         role = _looked_up(word * (len(encoded.words) * longest) + place[span], target["pair"], target["role"])
-        # Class 0 is no role. Its score is fixed at 0, so a role is chosen where its own score is above 0.
+        # Class 0 means no role. Its score is fixed at 0, so that a role is predicted only if its score is above 0.
         scores = nn.functional.pad(scores, (1, 0))
         if self.ranked:
             return nn.functional.cross_entropy(scores, role)
@@ -117,8 +126,7 @@ class SRL(Task):
         if not len(kept_predicates):
             return [tuple(layer) for layer in layers]
         scores, span, word = self.pair_scores(encoded, ranked, move_together(rows, ranked.predicate.device), total)
-        # No predicate of the training sentences has an argument: there is no role to score, and every pair counts as
-        # none.
+        # If no predicate of the training sentences has an argument, there is no role to score, and no pair gets a role.
         if not self.labels["roles"]:
             scores = scores.new_zeros(len(scores), 1)
         spans = ranked.spans.take(span)
@@ -131,9 +139,9 @@ class SRL(Task):
             arguments[row].append((start, end + 1, score, self.labels["roles"][label]))
         first, owner = base.offsets(encoded.sizes).tolist(), np.arange(len(encoded.sizes)).repeat(encoded.sizes)
         for row, scored in arguments.items():
-            # From a row of the batch to a position in its sentence.
+            # Convert the row in the batch to a position in the sentence.
             index = row - first[owner[row]]
-            # A predicate is no part of its own arguments.
+            # A predicate cannot be part of its arguments.
             free = [candidate for candidate in scored if not candidate[0] <= index < candidate[1]]
             chosen_spans = tuple(Span(start, end, label) for start, end, _, label in inference.nonoverlapping(free))
             if chosen_spans or not self.ranked:
@@ -141,14 +149,14 @@ class SRL(Task):
         return [tuple(layer) for layer in layers]
 
     def rank(self, encoded: Encoded) -> Ranked:
-        """Score all candidate spans and all words."""
+        """Score all candidate spans as arguments and all words as predicates."""
         spans = candidates(encoded, self.options.max_width)
         argument = self.argument(encoded, spans, self.width_dropout(self.widths.weight))
         predicate = self.predicate(encoded.words).float().squeeze(1)
         return Ranked(spans, argument, predicate)
 
     def keep(self, encoded: Encoded, ranked: Ranked) -> tuple[Tensor, Tensor]:
-        """Mark the spans (M,) and the words (N,) that go on to labelling."""
+        """Mark the spans (M,) and the words (N,) whose pairs are labelled with roles."""
         options, lengths, predicate = self.options, torch.tensor(encoded.sizes), ranked.predicate.detach()
         spans = best_of_each(ranked.argument.detach(), ranked.spans.sentence, lengths, options.argument_ratio)
         if self.ranked:
@@ -156,12 +164,21 @@ class SRL(Task):
         return spans, predicate > 0
 
     def selected(self, encoded: Encoded, kept_spans: Tensor, kept_predicates: Tensor) -> tuple[list[Tensor], int]:
-        """The rows of the kept spans, of M, and of the chosen words, of N, on the host; and the number of pairs."""
+        """Return the rows of the marked spans and of the marked words, and the number of their pairs.
+
+        Args:
+            encoded: the batch.
+            kept_spans: (M,) marked spans, on the host.
+            kept_predicates: (N,) marked words, on the host.
+
+        Returns:
+            The rows (K,) of the spans and (P,) of the words, on the host, and the number of pairs within sentences.
+        """
         ends = [np.cumsum(candidate_counts(encoded.sizes, self.options.max_width)), np.cumsum(encoded.sizes)]
         numbers = [
-            # Kept items a sentence: differences of the running count at the sentences' ends. The product over spans
-            # and predicates, summed over sentences, is the number of pairs, which the device then need not be asked
-            # for.
+            # The number of marked items of each sentence is the difference of cumulative counts at the ends of
+            # sentences. The number of pairs is the sum over sentences of spans times predicates. With this number, the
+            # host does not have to wait for the device.
             np.diff(np.cumsum(mask.numpy())[end - 1], prepend=0)
             for mask, end in zip((kept_spans, kept_predicates), ends, strict=True)
         ]
@@ -170,10 +187,16 @@ class SRL(Task):
     def pair_scores(
         self, encoded: Encoded, ranked: Ranked, rows: Sequence[Tensor], total: int
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Role scores (pairs, R) of kept spans (K of M) with chosen words (P of N), and each pair's two rows.
+        """Score every role for all pairs of a kept span and a kept predicate of the same sentence.
 
         Args:
-            rows, total: as from ``selected``, on the device.
+            encoded: the batch.
+            ranked: the scores that ``rank`` returned.
+            rows: the rows (K,) of spans and (P,) of words that ``selected`` returned, on the device.
+            total: the number of pairs that ``selected`` returned.
+
+        Returns:
+            The scores (pairs, R), and of each pair the row of the span and the row of the word, (pairs,) each.
         """
         kept_spans, kept_predicates = rows
         spans = ranked.spans.take(kept_spans)
@@ -186,8 +209,7 @@ class SRL(Task):
         embedding = nn.functional.embedding
         scores = self.label(embedding(row, hidden_span) + embedding(column, hidden_predicate)).float()
         span, word = kept_spans[row], kept_predicates[column]
-        # As in He et al. (2018): the score of a role of a pair is the sum of what the span, the predicate and the
-        # pair say.
+        # As in He et al. (2018), the scores of span and predicate are added to the score of the role.
         scores = scores + ranked.argument[span, None]
         if self.options.affinity:
             queries = self.match_predicate(predicates)  # (P, size)
@@ -204,8 +226,8 @@ class SRL(Task):
 
     def target(self, sentence: Sentence) -> Target:
         index, frames = self.index["roles"], sentence.get(self.layer)
-        # Where two arguments of one predicate lie on the same span, the later one is kept, because a cell of the
-        # table holds one role.
+        # If a predicate has two arguments with the same span, the later argument is kept, because the loss allows a
+        # pair of predicate and span only one role.
         rows = {
             (predicate.index, span.start, span.end - 1): index[span.label] + 1
             for predicate in frames
@@ -219,13 +241,17 @@ class SRL(Task):
         }
 
     def collate(self, targets: Sequence[Target], sizes: Sequence[int]) -> dict[str, Tensor]:
-        """Places as single numbers: a word is its row among the N words, a span is start row · longest + width."""
+        """Join the targets, in which words, spans and pairs are single numbers.
+
+        The number of a word is its row among the N words. The number of a span is (row of its first word) · (length of
+        the longest sentence) + (number of words − 1).
+        """
         offset = base.offsets(sizes)
         longest = max(sizes)
         arguments, row_start = joined(targets, "arguments"), offset[owners(targets, "arguments")]
         span = (row_start + arguments[:, 1]) * longest + arguments[:, 2] - arguments[:, 1]
-        # A pair is one number too: predicate row · (rows · longest) + span number. Sorted, so that `_looked_up` can
-        # search in it.
+        # The number of a pair is (row of the predicate) · N · longest + (number of the span). The numbers are sorted
+        # for the search in `_looked_up`.
         pair = (row_start + arguments[:, 0]) * (sum(sizes) * longest) + span
         pair, order = pair.sort()
         return {
@@ -243,10 +269,10 @@ class SRL(Task):
 
 
 def _looked_up(keys: Tensor, known_keys: Tensor, values: Tensor) -> Tensor:
-    """The value of each key; 0 where it is not among the sorted ``known_keys``."""
+    """Return the value of each key, or 0 for keys that are not among the sorted ``known_keys``."""
     if not len(known_keys):
         return torch.zeros_like(keys)
-    # The position where the key would be inserted holds the key itself if it is there; the clamp serves keys behind
-    # the last one, which then compare unequal.
+    # If a key is known, it is at the position where it would be inserted. The clamp is for keys above the largest
+    # known key, which then differ from the key at the last position.
     place = torch.searchsorted(known_keys, keys).clamp(max=len(known_keys) - 1)
     return torch.where(known_keys[place] == keys, values[place], torch.zeros_like(keys))

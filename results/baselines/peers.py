@@ -1,24 +1,24 @@
-"""Train other people's parsers and taggers on the same encoder, sentences and updates, and score them as we score ours.
+"""Train parsers and taggers of other projects on the same encoder, sentences and updates, and score them as ours.
 
     pip install accelerate                       # the Trainer of transformers needs it; mtlprune does not
     python results/baselines/peers.py train pos data/ewt5 --seed 1 --out runs/peers/pos-1
     python results/baselines/peers.py table --peers runs/peers/* --ours runs/five-papers*/none-*
 
-``train`` knows pos and ner (BertForTokenClassification by the Trainer of transformers, the label on a word's first
-sub-word; entities as IOB2 tags), dep (supar's biaffine parser) and con (supar's CRF parser). The defaults are the
-preset pruning-minilm-ewt5 on 2026-11-28: the first 2,000 sentences, four passes of 63 updates with 32 sentences, AdamW
-without decay, a linear schedule with a warm-up of a tenth, rates of 1e-4 (encoder) and 1e-3 (decoder), bf16 autocast,
-and after each pass a look at dev, whose best pass is scored on test. Everything else is as the peer has it: dropout,
-pooling, clipping, losses, decoding.
+The *peers* are, for pos and ner, BertForTokenClassification with the Trainer of transformers, which labels the first
+sub-word of each word (with IOB2 tags for entities), for dep supar's biaffine parser, and for con supar's CRF parser.
+The defaults are those of the preset pruning-minilm-ewt5 on 2026-11-28: the first 2,000 sentences, four passes of 63
+updates with 32 sentences, AdamW without weight decay, a linear schedule with a warm-up over a tenth of the updates,
+learning rates of 1e-4 (encoder) and 1e-3 (decoder), bf16 autocast, and an evaluation on dev after each pass. The pass
+with the best dev score is scored on test. Dropout, pooling, clipping, losses and decoding are those of the peer.
 
-supar 1.1.4 cannot run its own loop on today's packages: it imports AdamW from transformers, which has none since
-version 5, and reads its best weights back with torch.load, which refuses supar's classes since torch 2.6. Its batches
-are also cut by words, so that the number of updates would differ. Therefore its fields, its model, its code for one
-epoch and its decoding are used, in our order of batches, with the AdamW of torch. Its parser runs in fp32 behind an
-encoder in bf16.
+The training loop of supar 1.1.4 does not run with current packages. It imports AdamW from transformers, which has
+removed it in version 5, and loads its best weights with torch.load, which refuses supar's classes since torch 2.6. It
+also limits batches by words, so that the number of updates would differ. Therefore the script uses supar's fields,
+model, code for one epoch and decoding, with our order of batches and the AdamW of torch. The parser runs in fp32 after
+an encoder in bf16.
 
-``table`` prints the test scores of both sides, and ours minus the peer's with an interval over seeds and sentences.
-Of ours, only runs with a single task count.
+``table`` prints the test scores of both sides, and ours minus the peer's with an interval over seeds and sentences. It
+ignores our runs with more than one task.
 """
 
 import argparse
@@ -55,7 +55,7 @@ SUPAR = {
     **{"encoder_dropout": 0.1, "clip": 5.0, "update_steps": 1, "partial": False, "punct": True},
     **{"tree": True, "proj": False, "mbr": True, "prob": False},
 }
-"""Settings of supar that its functions ask for. The clipping is its default; a dropout of 0.1 behind the encoder is our
+"""Settings that supar's functions require. The clipping is supar's default. The dropout of 0.1 after the encoder is our
 choice, because the default of 0.33 is meant for an LSTM that is not pretrained."""
 HEADER = """# Peers at equal updates
 
@@ -68,7 +68,7 @@ Splits = dict[str, list[Sentence]]
 
 
 def scored(task: str, gold: Sequence[Sentence], values: Sequence[Any]) -> tuple[list[Sentence], list[Any], float]:
-    """Predicted sentences, their counts, and *the* score of the task."""
+    """Return the predicted sentences, their counts, and the main score of the task."""
     predicted = [s.bare().with_layers(**{task: value}).validate() for s, value in zip(gold, values, strict=True)]
     counts = [count(task, *pair) for pair in zip(gold, predicted, strict=True)]
     return predicted, counts, score(task, counts)[MAIN[kind_of(task)]]
@@ -78,6 +78,7 @@ def scored(task: str, gold: Sequence[Sentence], values: Sequence[Any]) -> tuple[
 
 
 def tags_of(task: str, sentence: Sentence) -> Sequence[str]:
+    """Return the gold tag of each word, with IOB2 tags for entities."""
     value = sentence.get(task)
     return value if task == "pos" else iob2_from_spans(value or (), len(sentence))
 
@@ -85,8 +86,15 @@ def tags_of(task: str, sentence: Sentence) -> Sequence[str]:
 def tagged_rows(
     task: str, splits: Splits, tokenizer: Any, index: dict[str, int], longest: int
 ) -> tuple[dict[str, Any], dict[str, list[list[int | None]]]]:
-    """Split → rows of sub-words with their labels, and the place of each word's first sub-word, None where the row was
-    cut before it. Other sub-words, and tags that train does not have, count in no loss (-100)."""
+    """Tokenise all splits for token classification.
+
+    The label of a word is on its first sub-word. Other sub-words, and tags that do not occur in the training sentences,
+    have the label -100, which the loss ignores.
+
+    Returns:
+        For each split, the rows of sub-words with their labels, and the position of each word's first sub-word, or None
+        if the row was truncated before it.
+    """
     first: dict[str, list[list[int | None]]] = defaultdict(list)
     rows: dict[str, Any] = defaultdict(list)
     for split, sentences in splits.items():
@@ -104,7 +112,11 @@ def tagged_rows(
 
 
 def train_tagger(task: str, splits: Splits, settings: argparse.Namespace) -> tuple[list[Any], list[float]]:
-    """The values of the test sentences and the dev score of each pass, by the Trainer of transformers."""
+    """Train a tagger with the Trainer of transformers.
+
+    Returns:
+        The predicted values of the test sentences, and the dev score of each pass.
+    """
     from transformers import (
         AutoModelForTokenClassification,
         AutoTokenizer,
@@ -122,7 +134,10 @@ def train_tagger(task: str, splits: Splits, settings: argparse.Namespace) -> tup
     rows, first = tagged_rows(task, splits, tokenizer, index, model.config.max_position_embeddings)
 
     def values(split: str, best: Any) -> list[Any]:
-        """Tags, or the spans that they spell; a word without sub-words gets the first label there is, or O."""
+        """Convert predictions to tags, or to the spans that IOB2 tags describe.
+
+        A word without a sub-word gets the tag O or, for POS, the first tag.
+        """
         missing = "O" if "O" in index else names[0]
         tags = [
             tuple(missing if place is None else names[row[place]] for place in places)
@@ -176,7 +191,10 @@ def train_tagger(task: str, splits: Splits, settings: argparse.Namespace) -> tup
 
 
 def numbered_tree(sentence: Sentence) -> Any:
-    """A tree for supar, whose leaves are the numbers of the words: under TOP one constituent that covers all words."""
+    """Convert the brackets of a sentence to a tree for supar, whose leaves are the numbers of the words.
+
+    Below TOP there is always a single constituent that covers all words.
+    """
     from nltk import Tree  # type: ignore[import-untyped]
 
     spans, length = sentence.con or (), len(sentence)
@@ -186,7 +204,7 @@ def numbered_tree(sentence: Sentence) -> Any:
 
 
 def supar_sentence(task: str, transform: Any, sentence: Sentence, gold: bool) -> Any:
-    """A sentence as supar has it, made without a file, so that no word has to be escaped."""
+    """Build supar's object for a sentence without writing a file, so that no word has to be escaped."""
     from nltk import Tree
     from supar.utils.transform import CoNLLSentence, TreeSentence
 
@@ -204,7 +222,7 @@ def supar_sentence(task: str, transform: Any, sentence: Sentence, gold: bool) ->
 
 
 def build_supar(task: str, sentences: Sequence[Sentence], settings: argparse.Namespace) -> Any:
-    """supar's parser for the labels of some sentences, its encoder under bf16 autocast if that is the precision."""
+    """Build supar's parser for the labels of these sentences, with its encoder under bf16 autocast if requested."""
     import supar
 
     def lines(sentence: Sentence) -> str:
@@ -240,7 +258,11 @@ def build_supar(task: str, sentences: Sequence[Sentence], settings: argparse.Nam
 
 
 def train_parser(task: str, splits: Splits, settings: argparse.Namespace) -> tuple[list[Any], list[float]]:
-    """The values of the test sentences and the dev score of each pass, by supar's parser."""
+    """Train a parser of supar.
+
+    Returns:
+        The predicted values of the test sentences, and the dev score of each pass.
+    """
     from supar.utils.transform import Batch, Tree
     from transformers import get_linear_schedule_with_warmup
 
@@ -298,7 +320,7 @@ def train_parser(task: str, splits: Splits, settings: argparse.Namespace) -> tup
 
 
 def train(settings: argparse.Namespace) -> None:
-    """Train one peer, and write the predictions, counts and scores of test in the form of a run folder."""
+    """Train one peer, and write its test predictions, counts and scores in the form of a run folder."""
     if (settings.out / "peer.json").exists():
         raise SystemExit(f"{settings.out} is a finished run; name another --out")
     torch.set_num_threads(1)
@@ -319,7 +341,7 @@ def train(settings: argparse.Namespace) -> None:
 
 
 def system(task: str, runs: dict[int, RunFolder]) -> System:
-    """The counts of test sentences of some runs, by seed."""
+    """Build the system of the test counts of runs, sorted by seed."""
     kind = kind_of(task)
     names, rows = count_names(kind, MAIN[kind]), []
     for _, run in sorted(runs.items()):
@@ -330,7 +352,7 @@ def system(task: str, runs: dict[int, RunFolder]) -> System:
 
 
 def table(settings: argparse.Namespace) -> None:
-    """Print a row for each task that both sides have, over the seeds that both have."""
+    """Print a row for each task that both sides have, over the seeds that both sides have."""
     peers: dict[str, dict[int, RunFolder]] = defaultdict(dict)
     ours: dict[str, dict[int, RunFolder]] = defaultdict(dict)
     for path in settings.peers:

@@ -1,9 +1,9 @@
-"""The steps of tuning on dev: a row a setting, a column a single task and one for joint training of all five.
+"""Print the dev scores of all settings that were tried in tuning, for each single task and for joint training.
 
     python results/baselines/steps.py results/baselines/records/tuning
 
-Only what was tuned names a row, and a single task does not depend on decoders of others. With two seeds a score is a
-mean.
+A row is named by the tuned settings only. For a single task, these do not include the decoders of other tasks. With
+several seeds, a score is a mean.
 """
 
 import sys
@@ -19,11 +19,11 @@ from mtlprune.runs.study import read_study
 
 TASKS = ("pos", "ner", "dep", "con", "srl")
 DECODERS = {"ner": ("type", "ner"), "dep": ("relation_scorer", "biaffine"), "con": ("label_scorer", "biaffine")}
-"""Task → the tuned option of its decoder, and what it is where a run does not name it."""
+"""For each task, the tuned option of its decoder, and the default of this option."""
 
 
 def row_of(tree: dict[str, Any]) -> tuple[str, ...]:
-    """The tuned settings of a run, as they are printed, the decoders' first."""
+    """Format the tuned settings of a run, starting with those of the decoders."""
     decoders = []
     for task, (option, default) in DECODERS.items():
         if task in tree["tasks"]:
@@ -67,7 +67,7 @@ def main(study: Path) -> None:
 
 
 def _number(text: str) -> tuple[float, str]:
-    """Numbers by size, other values by name."""
+    """Return a key that sorts numbers by size and other values by name."""
     try:
         return float(text), ""
     except ValueError:

@@ -1,10 +1,12 @@
-"""Does fine-tuning keep the heads that a task claims? Heads shared beyond depth, within and between selections.
+"""Test whether fine-tuning keeps the heads that a task claims, by the heads that runs share beyond layer depth.
 
-python results/claims/across.py results/claims/records/regimes:untuned results/claims/records/regimes:frozen
+    python results/claims/across.py results/claims/records/regimes:untuned results/claims/records/regimes:frozen
 
-Pairs of runs of unequal training seeds. p: the share of the 120 assignments of tasks to the first selection's runs in
-which runs of one task share as much more than runs of two. Last line: the differences of the first and the second
-selections, their difference with an interval (jack-knife: a task's training run is left out of both at once).
+Each argument is a selection STUDY:KIND. The table compares pairs of runs of one task with pairs of runs of two tasks,
+within and between the two selections, over pairs with different training seeds. The p-value is the share of the 120
+assignments of tasks to the first selection's runs for which this difference is at least as large. The last lines
+compare the differences of the two selections, with a jack-knife interval that leaves a task's training run out of both
+selections at once.
 """
 
 import itertools
@@ -22,7 +24,11 @@ OPEN = 1e-3
 
 
 def masks(given: str) -> tuple[np.ndarray, np.ndarray]:
-    """(tasks, runs, L, A): which heads are open; (runs,): training seeds, as in KIND-TASK-TRAINING-SELECTION."""
+    """Read the open heads of a selection from its cells KIND-TASK-TRAINING-SELECTION.
+
+    Returns:
+        A mask (tasks, runs, L, A) of open heads, and the training seeds (runs,).
+    """
     folder, kind = given.split(":")
     paths = [sorted(read_study(Path(folder)).paths(f"{kind}-{task}-*")) for task in TASKS]
     found = [[next(iter(RunFolder(path).gates().values())) > OPEN for path in some] for some in paths]
@@ -30,19 +36,30 @@ def masks(given: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def pairs(one: np.ndarray, two: np.ndarray, depth: bool = True) -> np.ndarray:
-    """(tasks, tasks, runs, runs): heads that two runs share, minus those that layer depth explains."""
+    """Count the heads that two runs share, minus those that layer depth explains if ``depth``.
+
+    Returns:
+        (tasks, tasks, runs, runs) counts for all pairs of a run in ``one`` and a run in ``two``.
+    """
     both = np.einsum("islh,jtlh->ijst", 1.0 * one, 1.0 * two)
     return np.asarray(both - depth * np.einsum("isl,jtl->ijst", one.sum(-1), two.sum(-1)) / one.shape[-1])
 
 
 def shares(first: tuple[np.ndarray, np.ndarray], second: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-    """(tasks, tasks): mean over unequal training seeds of shared heads minus those that layer depth explains."""
+    """Average the shared heads beyond depth over pairs of runs with different training seeds: (tasks, tasks)."""
     (one, seeds), (two, others) = first, second
     return np.asarray(pairs(one, two)[:, :, seeds[:, None] != others].mean(-1))
 
 
 def gap(shared: np.ndarray, seeds: np.ndarray, task: int = -1, seed: str = "") -> float:
-    """One task minus two tasks, of shared heads (tasks, tasks, runs, runs), without a training run of a task."""
+    """Compute the mean number of shared heads of runs of one task minus that of runs of two tasks.
+
+    Args:
+        shared: (tasks, tasks, runs, runs) shared heads, as ``pairs`` returns them.
+        seeds: (runs,) training seeds.
+        task: number of the task whose training run is left out, or −1 for none.
+        seed: seed of the training run that is left out.
+    """
     tasks = np.arange(len(shared))
     kept = (tasks[:, None] != task) | (seeds != seed)  # (tasks, runs)
     counted = kept[:, None, :, None] & kept[None, :, None, :] & (seeds[:, None] != seeds)
@@ -51,7 +68,7 @@ def gap(shared: np.ndarray, seeds: np.ndarray, task: int = -1, seed: str = "") -
 
 
 def apart(first: tuple[np.ndarray, np.ndarray], second: tuple[np.ndarray, np.ndarray], depth: bool) -> str:
-    """How much more the first selections' tasks differ than the second's."""
+    """Format the gap of the first selection minus that of the second selection, with its interval."""
     both = [(pairs(found, found, depth), seeds) for found, seeds in (first, second)]
     units = [(task, str(seed)) for task in range(len(TASKS)) for seed in np.unique(first[1])]
     whole, *left = (gap(*both[0], *unit) - gap(*both[1], *unit) for unit in [(-1, ""), *units])
@@ -60,7 +77,7 @@ def apart(first: tuple[np.ndarray, np.ndarray], second: tuple[np.ndarray, np.nda
 
 
 def main(first: str, second: str) -> None:
-    """Print a row for each pair of selections."""
+    """Print a row for each pair of selections, and the comparisons of the two selections."""
     read = {name.split(":")[1]: masks(name) for name in (first, second)}
     print("| runs of | and of | one task | two tasks | difference | p |\n|:--|:--|--:|--:|--:|--:|")
     for one, other in itertools.combinations_with_replacement(read, 2):
@@ -74,7 +91,7 @@ def main(first: str, second: str) -> None:
     beyond, plain = (apart(read[first.split(":")[1]], read[second.split(":")[1]], depth) for depth in (True, False))
     print(f"\nThe difference of the first minus that of the last is {beyond}. Without taking depth out it is {plain}.")
     claimed = [(found.mean(1) > 0.5).sum(0) for found, _ in (read[first.split(":")[1]], read[second.split(":")[1]])]
-    for least in (3, len(TASKS)):  # (L, A): tasks most of whose runs claim a head
+    for least in (3, len(TASKS)):  # `claimed` counts, for each head (L, A), the tasks most of whose runs claim it
         one, two = (counts >= least for counts in claimed)
         depth = (one.sum(1) * two.sum(1)).sum() / one.shape[1]
         print(

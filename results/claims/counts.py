@@ -1,9 +1,10 @@
-"""How many heads: claimed by three tasks or more by seed and by choice of runs, shared by claims, found again.
+"""Count the heads that three tasks or more claim, the heads that tasks share, and the heads that are found again.
 
-python results/claims/counts.py results/claims/records results/ewt5-minilm/records >> results/claims/numbers.md
+    python results/claims/counts.py results/claims/records results/ewt5-minilm/records >> results/claims/numbers.md
 
-Stable claims of five tasks, three training runs each. A choice of runs takes one run of each task, in all ways. Found
-again: heads that two selections with the same seeds share, whose runs were trained on two machines.
+The claims are stable heads of five tasks with three training runs each. The number of heads that three tasks or more
+claim is given for the majority of runs, for each seed, and for all choices of one run per task. Heads are *found again*
+if two selections with the same seeds share them, where the runs were trained on two machines.
 """
 
 import itertools
@@ -19,19 +20,19 @@ TASKS, LEAST = ("pos", "ner", "dep", "con", "srl"), 3
 
 
 def opened(folder: Path) -> np.ndarray:
-    """(L, A): the heads that a run has open."""
+    """Return the mask of the open heads of a run: (L, A)."""
     [claim] = load_claims([folder])
     return np.asarray(claim.open)
 
 
 def again(first: list[Path], second: list[Path]) -> str:
-    """How many heads runs of one place share with those of another."""
+    """Describe how many heads the runs of one study share with the corresponding runs of another study."""
     shared = [int((opened(one) & opened(other)).sum()) for one, other in zip(first, second, strict=True)]
     return f"{np.mean(shared):.1f} in the mean of {len(shared)} ({min(shared)} to {max(shared)})"
 
 
 def main(studies: str, older: str) -> None:
-    """Print all of it."""
+    """Print all counts."""
     stable, frozen_runs, regimes = (read_study(Path(studies, name)) for name in ("stable", "frozen", "regimes"))
     dynamic = sorted(read_study(Path(older)).paths("gates-???-?"))
     runs = np.array([[opened(path) for path in sorted(stable.paths(f"stable-{task}-*"))] for task in TASKS])

@@ -1,11 +1,11 @@
-"""Is the gap between MTL-5 and STL wider where heads are scarce? 72 heads, 36 random ones, 36 by gates or importance.
+"""Compare the gap between joint and single-task training with all 72 heads and with 36 heads, chosen in three ways.
 
-python results/claims/gap.py results/ewt5-minilm/records > results/gates/gap.md
+    python results/claims/gap.py results/ewt5-minilm/records > results/gates/gap.md
 
-MTL-5 minus STL on test, and how much that is above the gap with all heads (not planned); three training seeds,
-intervals over seeds and sentences. Detectable, where the last difference is not shown: the one that four of five such
-studies would show (two-sided 5 %). The random heads of STL and MTL-5 were drawn apart, in the layers of the heads that
-gates keep.
+The table shows MTL-5 minus STL on test, and the difference of this gap from the gap with all heads, which was not
+planned. Intervals are over sentences and three training seeds. If the last difference is not significant, the table
+shows the minimum detectable effect. The random heads of STL and MTL-5 were drawn independently, with the same number of
+heads in each layer as the heads that gates keep.
 """
 
 import sys

@@ -1,12 +1,14 @@
-"""Who helps and who hurts, and do gradients tell? MTL-5 against each MTL-4, beside cosines of gradients on heads.
+"""Measure which task helps or hurts which other task in joint training, and whether gradients predict these effects.
 
-mtlprune table results/claims/records/leave-one-out --split test --against MTL-5 --format json --out helps.json
-mtlprune analyze gradients runs/leave-one-out/mtl5-* --corpus data/ewt5 --sentences 500 --out results/claims/gradients
-python results/claims/helps.py helps.json results/claims/gradients
+    mtlprune table results/claims/records/leave-one-out --split test --against MTL-5 --format json --out helps.json
+    mtlprune analyze gradients runs/leave-one-out/mtl5-* --corpus data/ewt5 --sentences 500 \\
+        --out results/claims/gradients
+    python results/claims/helps.py helps.json results/claims/gradients
 
-An effect is the score of MTL-5 minus that of the joint run without the task; detectable, where none is shown: seen in
-four of five such studies (two-sided 5 %). Holm over the 20 of each kind of p. The p of the Spearman correlation: the
-tasks of the cosines permuted (120 orders), two-sided.
+The effect of a task is the score of MTL-5 minus the score of the joint runs without the task. If it is not significant,
+the table shows the minimum detectable effect. Holm's correction is over the 20 tests of each kind. The predictor is the
+mean cosine of two tasks' gradients on heads. The two-sided p-value of its Spearman correlation with the effects comes
+from all 120 permutations of the tasks of the cosines.
 """
 
 import itertools
@@ -24,7 +26,7 @@ TASKS = ("pos", "ner", "dep", "con", "srl")
 
 
 def cosines(folder: str) -> np.ndarray:
-    """(tasks, tasks): mean over heads and joint runs."""
+    """Read the mean cosine of two tasks' gradients over heads and joint runs: (tasks, tasks)."""
     frame = read_results(folder)["gradients"].frames["cosines"]
     found = np.full((len(TASKS), len(TASKS)), np.nan)
     for (one, other), rows in frame.groupby(["task", "other"]):
@@ -33,7 +35,7 @@ def cosines(folder: str) -> np.ndarray:
 
 
 def main(scores: str, gradients: str) -> None:
-    """Print a row for each pair, and how effects go with cosines."""
+    """Print a row for each pair of tasks, and the correlation of effects with cosines."""
     told = [cell for cell in json.loads(Path(scores).read_text())["cells"] if cell["delta"] is not None]
     cosine, effect = cosines(gradients), np.full((len(TASKS), len(TASKS)), np.nan)
     equal = holm([cell["equivalence_p"] for cell in told])
@@ -52,7 +54,8 @@ def main(scores: str, gradients: str) -> None:
     orders = [np.ix_(order, order) for order in itertools.permutations(range(len(TASKS)))]
     null = [float(spearmanr(effect[there], cosine[order][there])[0]) for order in orders]
     p = np.mean(np.abs(null) >= abs(null[0]) - 1e-9)
-    sizes = np.sort(np.abs(null))  # the smallest that at most 5 % of the orders reach
+    sizes = np.sort(np.abs(null))
+    # The smallest correlation that 5 % of the permutations or fewer reach would have p ≤ 0.05.
     least = min(size for size in sizes if np.mean(sizes >= size - 1e-9) <= 0.05)
     print(
         f"\nThe Spearman correlation of {there.sum()} effects with mean cosines is {null[0]:+.2f} (p {p:.4f}). A "

@@ -1,11 +1,14 @@
-"""Do stable claims know more about their task than other heads of the same layers? (PLAN.md, part 6)
+"""Compare the probe scores of claimed heads with those of other heads of the same layers (PLAN.md, part 6).
 
-python results/claims/knows.py PROBES_SEEDS PROBES_RANDOM CLAIMS > results/claims/knows.md
-# folders that mtlprune analyze probes (all runs; the pretrained encoder beside a random one) and mtlprune claims wrote
+    python results/claims/knows.py PROBES_SEEDS PROBES_RANDOM CLAIMS > results/claims/knows.md
 
-Three readings of a head's best probe score, over labels with 20 test items or more, without root (attention rests on
-[CLS] anyway): the accuracy on test of the label on which the head exceeds the best control (shuffled labels, best
-offset, chance) by most on dev; the same minus that control; the mean accuracy over labels.
+`mtlprune analyze probes` wrote the first two folders, for all runs, and for the pretrained and a random encoder.
+`mtlprune claims` wrote the third folder.
+
+The score of a head has three definitions, all over labels with 20 test items or more. The label root is left out,
+because attention rests on [CLS] anyway. The best label of a head is the label on which its accuracy on dev exceeds the
+best control (shuffled labels, best offset or chance) by the largest amount. The definitions are the accuracy on test
+for this label, the same accuracy minus that of the control, and the mean accuracy over labels.
 """
 
 import sys
@@ -24,7 +27,10 @@ KEYS = ["encoder", "seed", "task", "layer", "head"]
 
 
 def head_scores(probes: str) -> pd.DataFrame:
-    """A row for each encoder, seed, task and head, in percent: the columns of MEASURES."""
+    """Compute the scores of all heads in percent, with a row for each encoder, seed, task and head.
+
+    The columns are the keys of MEASURES.
+    """
     frame = mtlprune.read_results(probes)["probes"].frames["accuracy"]
     frame = frame[(frame["mode"] == "sound") & (frame["items"] >= FEW) & (frame["label"] != "root")]
     control = frame[frame["control"].isin(["shuffled_labels", "offset", "chance"])]
@@ -42,7 +48,11 @@ def head_scores(probes: str) -> pd.DataFrame:
 
 
 def contrast(scores: np.ndarray, claimed: np.ndarray) -> tuple[float, float]:
-    """Mean over claimed heads of score (L, A) minus that of their layer's other heads, and its two-sided p."""
+    """Compare the scores (L, A) of claimed heads with those of the other heads of their layers.
+
+    Returns:
+        The mean difference over claimed heads, and its two-sided p-value from permutations of heads within layers.
+    """
     layers = np.repeat(np.arange(len(scores)), scores.shape[1])
     orders = np.concatenate([np.arange(scores.size)[None], layer_orders(layers, PERMUTATIONS, (0,))])
     marked = claimed.reshape(-1)[orders].reshape(-1, *scores.shape)  # (1 + P, L, A)
@@ -55,7 +65,7 @@ def contrast(scores: np.ndarray, claimed: np.ndarray) -> tuple[float, float]:
 
 
 def main(seeds: str, random: str, claims: str) -> None:
-    """Print one table for each of the two scores."""
+    """Print a table with a row for each task and encoder."""
     gates = mtlprune.read_results(claims)["claims"].frames["heads"].query("measure == 'gate'")
     majority = gates.groupby(["encoder", "layer", "head"])["value"].median().unstack("head") > 0.5
     found = head_scores(random)

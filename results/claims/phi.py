@@ -1,11 +1,12 @@
-"""Do selections made in other ways repeat better or worse? (PLAN.md, part 1: its second comparison, and its end)
+"""Compare how well selections of heads repeat that were made in different ways (PLAN.md, part 1).
 
-python results/claims/phi.py "frozen=results/claims/records/frozen:frozen" "dynamic=results/ewt5-minilm/records:gates"
+    python results/claims/phi.py "frozen=results/claims/records/frozen:frozen" \\
+        "dynamic=results/ewt5-minilm/records:gates"
 
-Φ within each single task that all settings have, over pairs of runs of unequal training and selection seeds (of unequal
-training seeds where selections have no seed of their own), and its difference from the first setting, mean of tasks.
-Jack-knife: a training run with all its selections is left out, of all settings at once. Detectable: the difference that
-four of five such studies would show (two-sided 5 %).
+The script computes Φ within each single task that all settings have, and the difference of the mean over tasks from the
+first setting. Pairs of runs have different training seeds and different selection seeds (or only different training
+seeds, if selections have no seeds). The jack-knife leaves out a training run with all its selections, in all settings
+at once. A difference is detectable if four of five such studies would find it (two-sided test at 5 %).
 """
 
 import sys
@@ -21,7 +22,7 @@ TASKS, MARGIN = ("pos", "ner", "dep", "con", "srl"), 0.10
 
 
 def selections(places: str) -> dict[str, Runs]:
-    """STUDY:PREFIX,... → task → its runs, of the cells named PREFIX-TASK-*."""
+    """Read the runs of each task from the cells PREFIX-TASK-* of the places STUDY:PREFIX,..."""
     found = {}
     for task in TASKS:
         parts = [place.rpartition(":") for place in places.split(",")]
@@ -34,7 +35,15 @@ def selections(places: str) -> dict[str, Runs]:
 
 
 def values(settings: list[dict[str, Runs]], left: tuple[str, int] | None = None) -> np.ndarray:
-    """(S, tasks + 2): Φ of each task, their mean, its difference from the first setting; without a training run."""
+    """Compute Φ of each task, their mean, and the difference of the mean from the first setting.
+
+    Args:
+        settings: the runs by task of S settings.
+        left: task and seed of a training run to leave out.
+
+    Returns:
+        (S, tasks + 2) values.
+    """
     rows = []
     for setting in settings:
         cells = []

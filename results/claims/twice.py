@@ -1,9 +1,10 @@
-"""Do two selections on one encoder agree by task? Heads shared beyond depth (PLAN.md, last note on control 2).
+"""Test whether two selections on one encoder agree more for one task than for two (PLAN.md, last note on control 2).
 
-python results/claims/twice.py results/claims/records/regimes:random results/claims/records/regimes:untuned
+    python results/claims/twice.py results/claims/records/regimes:random results/claims/records/regimes:untuned
 
-Pairs of selections of one training seed and unequal selection seeds: one task minus two tasks. Each training seed (of
-random encoders: each encoder) is one observation; t interval of their mean. The difference also task by task.
+The measure is the number of heads that two selections share beyond layer depth. Pairs of selections have the same
+training seed and different selection seeds. Each training seed (or each random encoder) is an observation, and
+intervals are Student's. The difference is also given for each task.
 """
 
 import sys
@@ -18,7 +19,7 @@ from mtlprune.runs.results import Result, write_result
 
 
 def tables(given: str) -> np.ndarray:
-    """(training seeds, tasks, tasks): heads shared beyond depth by two selections on one encoder."""
+    """Count the heads that two selections on one encoder share beyond depth: (training seeds, tasks, tasks)."""
     found, seeds = masks(given)
     beyond = pairs(found, found)
     rows = []
@@ -29,13 +30,13 @@ def tables(given: str) -> np.ndarray:
 
 
 def interval(values: np.ndarray) -> tuple[float, float, float]:
-    """The mean of a number by training seed, with the ends of its interval by t."""
+    """Return the mean of values by training seed, and the ends of its Student's 95 % interval."""
     low, high = ttest_1samp(values, 0).confidence_interval()
     return float(values.mean()), float(low), float(high)
 
 
 def main(names: list[str]) -> None:
-    """Print a row for each kind of selection, and write the Result results/claims/twice/twice.json."""
+    """Print a row for each kind of selection, and write the result results/claims/twice/twice.json."""
     rows = []
     print(f"| selections | one task | two tasks | difference | {' | '.join(task.upper() for task in TASKS)} |")
     print(f"|:--|{'--:|' * (3 + len(TASKS))}")

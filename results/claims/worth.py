@@ -1,13 +1,14 @@
-"""What are claimed heads worth alone? Runs with only the heads that their task claims, beside other choices of as many.
+"""Compare runs that have only the heads that their task claims with runs that have other sets of heads.
 
-python results/claims/worth.py results/claims/records/worth
-python results/claims/worth.py results/claims/records/noise gates=dynamic-TASK-own random=random-gates-TASK-own
+    python results/claims/worth.py results/claims/records/worth
+    python results/claims/worth.py results/claims/records/noise gates=dynamic-TASK-own random=random-gates-TASK-own
 
-With NAME=RUNS these choices are compared, the first with each other, in the place of part 4a's. The mean is given
-without SRL too, that of part 4a without DEP. Differences on test, seed by seed; intervals and p over seeds and
-sentences, Holm over the five tasks. The mean is that of the five tasks' main scores. "Below a point" is the one-sided p
-that the gain is smaller than that, "within" that it is so either way. Detectable, where a difference is not shown: the
-one that four of five such studies would show (two-sided 5 %, not corrected).
+Without further arguments, the compared sets are those of part 4a of the plan. With arguments NAME=RUNS, the first set
+is compared with each of the others. Differences of test scores are paired by seed. Intervals and p-values cover seeds
+and sentences, and Holm's correction is over the five tasks. The mean over the five tasks is also given without DEP (or,
+with arguments, without SRL). "Below a point" is the one-sided p-value of a gain of one point or more, and "within a
+point" is the p-value of a difference of one point or more in either direction. If a difference is not significant, the
+table shows the minimum detectable effect without correction.
 """
 
 import sys
@@ -31,7 +32,7 @@ PAIRS = (("stable", "unclaimed"), ("stable", "importance"), ("importance", "uncl
 
 
 def systems(study: Path, choices: dict[str, str]) -> dict[tuple[str, str], System]:
-    """(choice of heads, task) → counts of its three runs, 0 in sentences without the layer."""
+    """Build the system of three runs for each set of heads and task. Counts are 0 in sentences without the layer."""
     found = {}
     for choice, pattern in choices.items():
         for task in TASKS:
@@ -47,13 +48,13 @@ def systems(study: Path, choices: dict[str, str]) -> dict[tuple[str, str], Syste
 
 
 def drawn(study: Path, choices: dict[str, str]) -> dict[tuple[str, str], Resampled]:
-    """(choice of heads, task) → its scores on test, on all sentences and on resampled ones."""
+    """Compute the test scores of each set of heads and task, on all sentences and on resampled sentences."""
     table = systems(study, choices)
     return dict(zip(table, resampled_scores(list(table.values()), RESAMPLES, 0), strict=True))
 
 
 def row(label: str, apart: Resampled, corrected: float = np.nan) -> str:
-    """A row of the table for a difference of three runs."""
+    """Format a row of the table for a difference over three seeds."""
     contrast, negated = Contrast.of(apart), Contrast.of(weighted([apart], [-1]))
     ps = (contrast.p, corrected, negated.p_at_most(-1.0), contrast.p_margin(1.0))
     between = f"[{contrast.low:+.2f}, {contrast.high:+.2f}]"
@@ -63,10 +64,10 @@ def row(label: str, apart: Resampled, corrected: float = np.nan) -> str:
 
 
 def main(study: str, *given: str) -> None:
-    """Print the mean scores, then a row for each pair of choices and task."""
+    """Print the mean scores, and a row for each pair of sets and task."""
     choices = {name: runs for name, _, runs in (one.partition("=") for one in given or CHOICES)}
     first, *others = choices
-    left = "srl" if given else "dep"  # whose difference outweighs those of the others
+    left = "srl" if given else "dep"  # the difference of this task is much larger than those of the others
     points = drawn(Path(study), choices)
     print("| heads | " + " | ".join(task.upper() for task in TASKS) + " | mean |\n|:--|" + "--:|" * (len(TASKS) + 1))
     for choice in choices:

@@ -1,10 +1,10 @@
-"""Rare labels with and without CosReg: F1 on test, seed by seed, and R of each decoder's label weights.
+"""Compare runs with and without CosReg: F1 of rare labels on test, and R of each decoder's label weights.
 
-python results/degeneration/rare.py data/ewt5 runs/five-papers*/{none,cosreg}-*-?-*
+    python results/degeneration/rare.py data/ewt5 runs/five-papers*/{none,cosreg}-*-?-*
 
-The words of a run's `name` are REGIME-TASKS. A label is rare if it has 1 to 50 items in the training sentences of the
-run and one in test. Differences: cosreg minus none, over seeds and sentences; the mean is that of the tasks that have
-rare labels.
+The names of runs are REGIME-TASKS. A label is rare if it has 1 to 50 items in the training sentences of the run, and
+occurs in test. R is the mean cosine of the label weights. Differences are cosreg minus none, and their intervals cover
+seeds and sentences. The mean is over the tasks that have rare labels.
 """
 
 import sys
@@ -25,11 +25,11 @@ from mtlprune.training.cosreg import mean_cosine
 
 TASKS, SETS, SEEDS, RESAMPLES, MOST = ("pos", "ner", "dep", "con", "srl"), ("alone", "mtl5"), (1, 2, 3), 10_000, 50
 Table = dict[tuple[str, str, str, int], str]
-"""Regime, tasks (alone, mtl5), task, seed → run folder."""
+"""The run folder of each regime, set of tasks (alone or mtl5), task and seed."""
 
 
 def runs_of(folders: list[str]) -> Table:
-    """The runs, each once for each of its tasks."""
+    """Collect the runs, with an entry for each of their tasks."""
     table: Table = {}
     for folder in folders:
         if (Path(folder) / "config.yaml").is_file():
@@ -41,7 +41,7 @@ def runs_of(folders: list[str]) -> Table:
 
 
 def rare_labels(corpus: Path, sentences: int | None) -> dict[str, dict[str, int]]:
-    """Task → rare label → its items in test."""
+    """Find the rare labels of each task, with the number of their items in test."""
     stored, rare = load_corpus(corpus), {}
     train, test = list(stored["train"])[:sentences], list(stored["test"])
     for task in TASKS:
@@ -54,7 +54,7 @@ def rare_labels(corpus: Path, sentences: int | None) -> dict[str, dict[str, int]
 
 
 def rare_counts(folder: str, task: str, rare: dict[str, int], gold: list) -> np.ndarray:
-    """(N, 3): correct, gold and predicted rare items of each sentence of test."""
+    """Count the correct, gold and predicted items of rare labels in each test sentence: (N, 3)."""
     rows = []
     for one, other in zip(gold, RunFolder(folder).read_predictions("test"), strict=True):
         counts = count_labels(task, one, other) or {}
@@ -63,24 +63,24 @@ def rare_counts(folder: str, task: str, rare: dict[str, int], gold: list) -> np.
 
 
 def main_counts(folder: str, task: str) -> np.ndarray:
-    """(N, K), of the main score."""
+    """Read the counts of the main score for each test sentence: (N, K)."""
     counts = RunFolder(folder).read_counts("test")["counts"][task]
     names = count_names(kind_of(task), MAIN[kind_of(task)])
     return np.array([[value or 0 for value in counts[name]] for name in names]).T
 
 
 def row(label: str, words: str, first: Resampled, second: Resampled) -> str:
-    """Scores of both and their difference, second minus first."""
+    """Format a row with two scores and their difference, second minus first."""
     contrast = Contrast.of(second - first)
     seeds = ", ".join(f"{value:+.1f}" for value in (second - first).observed)
     between = f"{contrast.estimate:+.2f}"
-    if np.isfinite(contrast.low):  # it is not where the score is 0 in every run
+    if np.isfinite(contrast.low):  # there is no interval if the score is 0 in every run
         between += f" [{contrast.low:+.2f}, {contrast.high:+.2f}]"
     return f"| {label} | {words} | {first.observed.mean():.2f} | {second.observed.mean():.2f} | {between} | {seeds} |"
 
 
 def main(corpus: str, *folders: str) -> None:
-    """Print the labels, R, and the differences of rare labels and of main scores."""
+    """Print the rare labels, R, and the differences in F1 of rare labels and in main scores."""
     table, gold = runs_of(list(folders)), list(load_corpus(Path(corpus))["test"])
     sizes = {RunFolder(folder).config.data.train_sentences for folder in table.values()}
     rare = rare_labels(Path(corpus), *sizes)

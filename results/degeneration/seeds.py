@@ -1,9 +1,9 @@
-"""Language models with and without CosReg, seed by seed, from the Result of `mtlprune analyze degeneration`.
+"""Compare language models with and without CosReg, from the result of `mtlprune analyze degeneration`.
 
-python results/degeneration/seeds.py results/degeneration/lm base cosreg-0.1 cosreg-1
+    python results/degeneration/seeds.py results/degeneration/lm base cosreg-0.1 cosreg-1
 
-Names are those of pretrainings; the first is what the others are compared with. Differences are paired by seed, with
-Student's 95 % interval over seeds.
+The names are those of pretraining runs, and the others are compared with the first. Differences are paired by seed,
+with Student's 95 % interval over seeds.
 """
 
 import sys
@@ -36,11 +36,11 @@ ROWS = {
     "1,000 or more: moved / initial norm": ("pieces", "moved", OFTEN, 2),
     "1,000 or more: cosine of the way with minus the mean state": ("pieces", "away", OFTEN, 3),
 }
-"""What is shown: the frame, the measure, the band of pieces, digits."""
+"""The frame, the measure, the frequency band of sub-words, and the number of digits of each row of the table."""
 
 
 def values(frame: pd.DataFrame, measure: str, band: str | None, name: str) -> pd.Series:
-    """Seed → the measure of the last checkpoint of a pretraining."""
+    """Return a measure of the last checkpoint of a pretraining run, by seed."""
     rows = frame[(frame["measure"] == measure) & frame["encoder"].str.startswith(f"{name}, step ")]
     rows = rows[~rows["encoder"].str.endswith(" step 0")]
     rows = rows if band is None else rows[rows["term"] == band]
@@ -48,7 +48,7 @@ def values(frame: pd.DataFrame, measure: str, band: str | None, name: str) -> pd
 
 
 def main(folder: str, *names: str) -> None:
-    """Print means with their range, and differences from the first."""
+    """Print means with their ranges, and differences from the first pretraining."""
     result = read_result(Path(folder) / "degeneration.json")
     print("# CosReg on tied embeddings, seed by seed\n")
     print("| |" + "".join(f" {name} |" for name in names) + "".join(f" {one} − {names[0]} |" for one in names[1:]))

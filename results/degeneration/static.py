@@ -1,7 +1,9 @@
-"""Static vectors to compare with: skip-gram with negative sampling on the training sentences of corpora, written as
-word2vec writes text. Needs gensim, which mtlprune does not: pip install gensim
+"""Train static word vectors for comparison: skip-gram with negative sampling on the training sentences of corpora.
 
-python results/degeneration/static.py runs/static/skip-gram.txt data/grammar20k data/ewt5 data/masc data/gum
+    pip install gensim                       # mtlprune itself does not need it
+    python results/degeneration/static.py runs/static/skip-gram.txt data/grammar20k data/ewt5 data/masc data/gum
+
+The output has the text format of word2vec.
 """
 
 import sys
@@ -13,7 +15,7 @@ from mtlprune.corpora.store import load_corpus
 
 
 def main(out: str, *corpora: str) -> None:
-    """Train and write them: 128 features as the language models have, one thread so that the result repeats."""
+    """Train and write vectors of size 128, as in the language models, on one thread so that results are repeatable."""
     sentences = [list(sentence.words) for path in corpora for sentence in load_corpus(Path(path))["train"]]
     model = Word2Vec(sentences, vector_size=128, sg=1, negative=5, window=5, min_count=1, epochs=5, workers=1, seed=1)
     Path(out).parent.mkdir(parents=True, exist_ok=True)

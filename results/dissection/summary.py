@@ -1,4 +1,7 @@
-"""Verdicts of PLAN.md as Markdown, from the Results beside it: python results/dissection/summary.py FOLDER."""
+"""Print the comparisons of PLAN.md as Markdown, from the results of `mtlprune analyze dissection` in a folder.
+
+    python results/dissection/summary.py FOLDER
+"""
 
 import sys
 from pathlib import Path
@@ -12,13 +15,13 @@ from mtlprune.analyses.vectors.dissection import LEARNT_MLM, MLM, SUBSETS
 
 
 def interval(values: np.ndarray) -> str:
-    """Mean over models or runs in points, with Student's 95 % interval."""
+    """Format the mean over models or runs, in points, with Student's 95 % interval."""
     low, high = stats.ttest_1samp(values, 0).confidence_interval()
     return f"{values.mean():+.1f} [{low:+.1f}, {high:+.1f}]"
 
 
 def words(folder: Path, split: str) -> list[str]:
-    """Accuracy of masked words by subset and reader over the models that are there, and the primary comparison."""
+    """Tabulate the accuracy on masked words by subset of terms and by reader, and the planned comparison."""
     parts = [read(path, "dissection").wide("scores") for path in sorted(folder.glob(f"words-{split}-*"))]
     if len(parts) < 2:
         return []
@@ -37,7 +40,7 @@ def words(folder: Path, split: str) -> list[str]:
 
 
 def tuned(folder: Path) -> list[str]:
-    """Macro F1 of NER, tuned minus pretrained."""
+    """Tabulate macro F1 of NER of fine-tuned encoders minus that of the pretrained encoder."""
     if not (folder / "ner").is_dir():
         return []
     frame = read(folder / "ner", "dissection").wide("scores").query("task == 'ner'")
@@ -53,7 +56,7 @@ def tuned(folder: Path) -> list[str]:
 
 
 def lost(folder: Path) -> list[str]:
-    """Scores of a task's own encoder minus those of the joint one, over seeds."""
+    """Tabulate the scores of single-task encoders minus those of joint encoders, over seeds."""
     frames = [
         read(folder / name, "dissection").with_names("losses") for name in ("seeds", "ner") if (folder / name).is_dir()
     ]

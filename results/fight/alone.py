@@ -1,13 +1,13 @@
-"""What are claimed heads worth alone, between all heads and none, and beside random heads? (PLAN.md, E4: worth)
+"""Score single-task runs that keep only the heads that their task claims (PLAN.md, E4: worth).
 
     python results/fight/alone.py measure FOLDER CORPUS CLAIMS RUN...   # score finished runs; writes FOLDER/alone.json
-    python results/fight/alone.py show FOLDER...                        # Markdown of such folders
+    python results/fight/alone.py show FOLDER...                        # print the results of these folders as Markdown
 
-Single-task runs whose heads are all open are scored on SENTENCES sentences of test with all heads, with none, with the
-heads alone that their task claims (in more than half of the runs with gates, CLAIMS), and with each of DRAWS draws of
-as many heads from all of the same layers. Closed heads contribute zero; nothing is trained.
+The runs have all heads open. They are scored on SENTENCES test sentences with all heads, with no head, with only the
+heads that their task claims (the heads that are open in more than half of the runs CLAIMS, which have gates), and with
+each of DRAWS random sets of the same size in each layer. Closed heads contribute zero, and nothing is trained.
 
-Letters for shapes: T tasks, S runs (seeds), C resamples.
+Letters in shapes: S runs (seeds), C resamples.
 """
 
 import sys
@@ -38,15 +38,18 @@ CONTRASTS = {
     "random - none": (0, 0, 1, -1),
     "all - none": (1, 0, 0, -1),
 }
-"""Differences in points; weights of SETS."""
+"""The compared differences of scores, each with the weights of the sets in SETS."""
 SHARES = ("claims - random", "claims - none", "random - none")
-"""Those that are given as shares of all - none, too."""
+"""The differences that are also given as shares of the difference "all - none"."""
 MEAN = "mean of tasks"
 
 
 def measure(folder: str, corpus: str, claims: str, *runs: str) -> None:
-    """Score all runs on the same sentences and write a Result. Frames: ``scores``, each run's by set and draw;
-    ``sizes``, how many heads each label claims; ``contrasts``, what `contrasts` returns."""
+    """Score all runs on the same sentences and write a result.
+
+    The frame ``scores`` contains the score of each run by set and draw, ``sizes`` the number of claimed heads of each
+    task, and ``contrasts`` what the function ``contrasts`` returns.
+    """
     options = CrossOptions(draws=DRAWS)
     request = Request(runs, Path(corpus), options, "test", SENTENCES, expanded([claims], having="gates.jsonl"), SEED)
     claimed, reading = claimed_heads(request.claims, find_sources(runs)), read_request(request)
@@ -80,12 +83,18 @@ def measure(folder: str, corpus: str, claims: str, *runs: str) -> None:
 
 
 def contrasts(tables: Mapping[tuple[Any, ...], AblatedCounts], resamples: int) -> pd.DataFrame:
-    """CONTRASTS for each label and their mean, in points and SHARES, with interval, p and minimum detectable effect
-    over seeds and sentences, and ``p_holm`` over labels. ``tables``: label and set → counts."""
+    """Compute the CONTRASTS of each task and of the mean over tasks, in points and as SHARES.
+
+    Intervals, p-values and minimum detectable effects cover seeds and sentences. Holm's correction is over tasks.
+
+    Args:
+        tables: counts by label of the runs (the task) and by set of heads.
+        resamples: number of resamples C.
+    """
     labels = list(dict.fromkeys(label for label, _ in tables))
     seeds = tuple(sorted(set.intersection(*(set(table.runs) for table in tables.values()))))
     systems = [tables[label, name].system(seeds) for label in labels for name in SETS]
-    scored = resampled_scores(systems, resamples, SEED)  # (S,) and (C, S) of each label and set
+    scored = resampled_scores(systems, resamples, SEED)  # arrays (S,) and (C, S) for each label and set
     by_label = [scored[len(SETS) * place :][: len(SETS)] for place in range(len(labels))]
     rows = []
     for name, weights in CONTRASTS.items():
@@ -102,7 +111,7 @@ def contrasts(tables: Mapping[tuple[Any, ...], AblatedCounts], resamples: int) -
 
 
 def show(*folders: str) -> None:
-    """Print scores and contrasts of each folder."""
+    """Print the scores and contrasts of each folder."""
     print("# What do claimed heads score without the other heads?\n")
     for folder in folders:
         result = read_result(Path(folder) / "alone.json")
@@ -113,7 +122,7 @@ def show(*folders: str) -> None:
 
 
 def scores(result: Result) -> Grid:
-    """A row for each label: how many heads it claims, and mean scores by set."""
+    """Tabulate the number of claimed heads and the mean score of each set, with a row for each task."""
     means = result.frames["scores"].groupby(["encoder", "mode"], sort=False)["value"].mean().unstack()[list(SETS)]
     frame = means.reset_index().merge(result.frames["sizes"], on="encoder")
     columns: dict[str, Any] = {"task": "encoder", "heads": ("n", 0), **{name: (name, 1) for name in SETS}}
@@ -123,7 +132,7 @@ def scores(result: Result) -> Grid:
 
 
 def differences(result: Result) -> Grid:
-    """A row for each contrast, with its mean over tasks first."""
+    """Tabulate the contrasts, with rows for each task and for the mean over tasks."""
     frame = result.frames["contrasts"]
     texts = [with_interval(row) for row in frame.itertuples()]
     frame = frame.assign(shown=texts).sort_values(["term", "mode"], ascending=[False, True], kind="stable")

@@ -1,12 +1,14 @@
-"""Do tasks claim the same heads on another corpus? (PLAN.md, E4: its primary)
+"""Compare the claimed heads of single-task runs on two corpora (PLAN.md, primary test of E4).
 
     python results/fight/corpora.py NAME results/claims/records/stable:stable results/fight/records/masc:stable PICTURE
 
-Writes the Result results/fight/corpora/NAME.json, whose frame ``phi`` has all of the first table.
-Φ of the claims of single-task runs on two corpora (STUDY:PREFIX, cells named PREFIX-TASK-*): of one task on both and of
-two tasks, one on each, over all pairs of runs; and the same within each corpus. Jack-knife over training runs, each
-task on each corpus a stratum of its own. PICTURE.png and PICTURE.svg: Φ of each task on one corpus and each on the
-other, with DEP, which MASC lacks, of GUM.
+The runs of a corpus are given as STUDY:PREFIX, and are the cells with names PREFIX-TASK-*. The script computes Φ over
+all pairs of runs of one task on both corpora, of two tasks on different corpora, and of the same pairs within each
+corpus. Intervals are jack-knifes over training runs, where each task on each corpus is a stratum.
+
+The script writes the result results/fight/corpora/NAME.json, whose frame ``phi`` contains the first printed table, and
+draws Φ of each task on the first corpus with each task on the second corpus in PICTURE.png and PICTURE.svg. MASC has no
+dependency trees, so in this picture the runs of DEP on the second corpus are those on GUM.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ RESULTS = Path("results/fight/corpora")
 
 
 class Figure(NamedTuple):
-    """A statistic with its interval of 95 %, minimum detectable effect and p."""
+    """A statistic with its 95 % interval, minimum detectable effect and p-value."""
 
     value: float
     low: float
@@ -45,12 +47,20 @@ class Figure(NamedTuple):
 
     @property
     def shown(self) -> str:
+        """The value with its interval, if it has an interval."""
         ends = "" if math.isnan(self.low) else f" [{number(self.low)}, {number(self.high)}]"
         return f"{number(self.value)}{ends}"
 
 
 def statistics(phis: np.ndarray) -> np.ndarray:
-    """(2, 2 · tasks, 2 · tasks) Φ → (2, 3, 3): within one task, of two tasks and their difference, by PLACES."""
+    """Average Φ within one task and between two tasks, for each of the PLACES.
+
+    Args:
+        phis: (2, 2 · tasks, 2 · tasks) Φ by MODES between all tasks on both corpora.
+
+    Returns:
+        (2, 3, 3) by MODES, PLACES and KINDS.
+    """
     tasks, same = len(TASKS), np.eye(len(TASKS), dtype=bool)
     corners = (phis[:, :tasks, :tasks], phis[:, tasks:, tasks:], phis[:, :tasks, tasks:])
     ends = [(corner[:, same].mean(1), corner[:, ~same].mean(1)) for corner in corners]
@@ -58,7 +68,7 @@ def statistics(phis: np.ndarray) -> np.ndarray:
 
 
 def read(*places: tuple[str, str]) -> Runs:
-    """The runs of so many places and tasks."""
+    """Read the runs of pairs (STUDY:PREFIX, task), with one group for each pair."""
     groups = []
     for place, task in places:
         study, _, prefix = place.partition(":")
@@ -68,7 +78,11 @@ def read(*places: tuple[str, str]) -> Runs:
 
 
 def measure(*places: str) -> tuple[list[list[list[Figure]]], list[list[Figure]]]:
-    """By MODES and PLACES the three figures of ``statistics``; and Φ of each task across corpora, by MODES."""
+    """Compute the statistics of two corpora with their intervals.
+
+    Returns:
+        The three KINDS of statistics by MODES and PLACES, and Φ of each task across corpora by MODES.
+    """
     runs = read(*((place, task) for place in places for task in TASKS))
     pairs = np.ones_like(runs.strangers)
 
@@ -87,7 +101,11 @@ def measure(*places: str) -> tuple[list[list[list[Figure]]], list[list[Figure]]]
 
 
 def crossed(first: str, second: str) -> pd.DataFrame:
-    """Plain Φ (``value``) of each task on the first corpus and each on the second, DEP on GUM."""
+    """Compute plain Φ of each task on the first corpus with each task on the second corpus (DEP on GUM).
+
+    Returns:
+        A frame with the columns ``first``, ``second`` and ``value``.
+    """
     others = [(GUM if task == "dep" else second, task) for task in FIVE]
     runs = read(*((first, task) for task in FIVE), *others)
     phis = phi(runs, np.ones_like(runs.strangers), np.ones(len(runs.units), dtype=bool))[0]  # (10, 10)
@@ -97,6 +115,7 @@ def crossed(first: str, second: str) -> pd.DataFrame:
 
 
 def picture(frame: pd.DataFrame) -> Spec:
+    """Draw the matrix of ``crossed``."""
     bound = float(frame["value"].abs().max())
     return figure(
         cells(frame.assign(words=frame["value"].map(number)), "second", "first", (-bound, bound), size=(60, 30)),
@@ -106,7 +125,7 @@ def picture(frame: pd.DataFrame) -> Spec:
 
 
 def main(name: str, first: str, second: str, drawing: str = "") -> None:
-    """Print a row for each place and way of counting, and Φ of each two tasks; write the Result, draw the picture."""
+    """Print the tables, write the result, and draw the picture if a path is given."""
     found, own = measure(first, second)
     rows = [
         {"term": place, "mode": mode, "control": kind, "estimate": value.value, **value._asdict()}

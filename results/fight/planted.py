@@ -1,12 +1,13 @@
-"""Are heads found that are planted to cost a task a known number of points? (PLAN.md, 2026-11-28, 01:18 and 02:13)
+"""Test whether `analyze roles` finds heads that cost a task a known number of points (PLAN.md, 2026-11-28).
 
     python results/fight/planted.py measure OUT CORPUS RUN [fresh]   # plant six heads in a run; adds a line to OUT
-    python results/fight/planted.py show OUT                         # its Markdown
+    python results/fight/planted.py show OUT                         # print the results in OUT as Markdown
 
-A random head of each layer is planted: its output is scaled so far that closing it alone gains POS so many points
-(SIZES) on a quarter of dev. Weights are changed in memory only. Then test is asked as `analyze roles closing=single`
-does (one half chooses, the other confirms), and what closing gains on dev is taken for known; with `fresh` the training
-sentences that the run did not train on are asked, and known is what it gains on dev and test.
+A *plant* is a head whose output is scaled up so far that closing it gains POS a given number of points (SIZES) on a
+quarter of dev. One random head of each layer is planted, one at a time, by changing weights in memory. Then the plant
+is tested on the test split as in `analyze roles closing=single`, where one half of the sentences chooses heads and the
+other half confirms them. The gain on dev counts as known. With `fresh`, the plant is tested on the training sentences
+that the run was not trained on, and the gain on dev and test counts as known.
 """
 
 import json
@@ -34,35 +35,41 @@ from mtlprune.statistics.resamples import System
 from mtlprune.statistics.standard_errors import LEVEL
 
 TASK, SIZES, STEPS, WIDEST, SEED = "pos", (0.77, 0.44, 0.31, 0.21, 0.08, 0.03), 6, 6.0, 0
-"""STEPS of a bisection over the logarithm (base 2) of a head's scale, from 0 to WIDEST."""
+"""STEPS is the number of steps of a bisection over log₂ of a head's scale, between 0 and WIDEST."""
 RESAMPLES, CALIBRATED, CHOSEN = 4000, 500, 5
-"""Resamples of sentences; sentences of dev, about, that scales are fitted to; heads, about, that one half chooses of 72
-with one plant, four of them by chance: so often is a plant's p counted (Bonferroni)."""
+"""Number of resamples, approximate number of dev sentences to which scales are fitted, and factor of Bonferroni's
+correction: with one plant, the first half of the sentences chooses about five of 72 heads, four of them by chance."""
 ASKED = {
     "test": ("Test (2,077 sentences)", "dev"),
     "fresh": ("Training sentences that the runs never saw (10,544)", "dev and test"),
 }
-"""Sentences that are asked: a title, and the sentences that say what a plant costs."""
+"""For each kind of tested sentences, a title, and the sentences on which the known gain was measured."""
 FOUND, NOTHING, HALVES = 0.3, 0.05, ("first", "second")
-"""Gains that must be found, and that must not; halves of test."""
+"""Gain from which on a plant should be found, gain below which it should not be found, and halves of the sentences."""
 
 
 class Scorer:
-    """Counts of a task with heads closed, on the same sentences again and again.
+    """A function that counts a task's correct items on the same sentences with different closed heads.
 
-    What layers put out below the first one that differs is not computed anew: the outputs of each layer for each batch
-    are those of the last call of `remember`, as batches come in the same order.
+    It does not recompute the layers below the first layer that differs. Their outputs for each batch are those of the
+    last call with ``remember``, because batches come in the same order in each call.
     """
 
     def __init__(self, run: AblatableRun, sentences: list[Sentence]) -> None:
         self.run, self.sentences, self.first = run, sentences, 0
         transformer: Any = run.model.encoder.transformer
-        self.layers = list(transformer.encoder.layer)  # as BERT has them
+        self.layers = list(transformer.encoder.layer)  # the layers of a BERT model
         self.outputs: list[list[Any]] = [[] for _ in self.layers]
         self.batches = [0] * len(self.layers)
 
     def __call__(self, heads: Mask, first: int = 0, remember: bool = False) -> System:
-        """``first``: the lowest layer, from 0, that differs from the last call with ``remember``."""
+        """Count the items with some heads closed.
+
+        Args:
+            heads: mask (L, A) of the heads to close.
+            first: the lowest layer, counted from 0, that differs from the last call with ``remember``.
+            remember: whether to store the outputs of all layers for later calls.
+        """
         self.first, self.batches = first, [0] * len(self.layers)
         forwards = [layer.forward for layer in self.layers]
         for place, layer in enumerate(self.layers):
@@ -86,13 +93,13 @@ class Scorer:
         return called
 
     def score(self, heads: Mask, first: int = 0, remember: bool = False) -> float:
-        """The task's main score with heads closed."""
+        """Return the task's main score, with the arguments of a call."""
         counted = self(heads, first, remember)
         return float(counted.scores(counted.totals)[0])
 
 
 def plant(scorer: Scorer, head: Mask, size: float) -> float:
-    """Scale the output of a head until closing it gains ``size`` points; returns the scale."""
+    """Scale the output of a head so that closing it gains ``size`` points, and return the scale."""
     run, layer, opened = scorer.run, int(head.any(1).argmax()), np.zeros_like(head)
     places, transformer = run.model.encoder.head_hooks, cast(PreTrainedModel, run.model.encoder.transformer)
     wanted, scale, low, high = scorer.score(head, layer) - size, 1.0, 0.0, WIDEST
@@ -113,7 +120,7 @@ def plant(scorer: Scorer, head: Mask, size: float) -> float:
 
 
 def measure(out: str, corpus: str, name: str, sentences: str = "test") -> None:
-    """Plant one head after another in a run, each with the others as they were, and write what closing it gains."""
+    """Plant the heads one at a time, measure what closing each of them gains, and append the results to ``out``."""
     if sentences not in ("test", "fresh"):
         raise SystemExit(f"{sentences}: expected test or fresh")
     request = Request([name], Path(corpus), RoleOptions(), "test", seed=SEED)
@@ -129,7 +136,7 @@ def measure(out: str, corpus: str, name: str, sentences: str = "test") -> None:
     scorers = [Scorer(run, dev), Scorer(run, test)]
     nothing = np.zeros(run.size, bool)
     for scorer in (few, *scorers):
-        scorer(nothing, remember=True)  # layers below a plant are those of the run
+        scorer(nothing, remember=True)  # the layers below a plant are the unchanged layers of the run
     generator, planted = np.random.default_rng([SEED, 40, subject.seed]), []
     places = [(int(layer), int(generator.integers(run.size[1]))) for layer in generator.permutation(run.size[0])]
     for (layer, head), size in zip(places, SIZES, strict=True):
@@ -160,7 +167,7 @@ def measure(out: str, corpus: str, name: str, sentences: str = "test") -> None:
 
 
 def show(out: str) -> None:
-    """Print for each kind of sentences a table of the plants of all runs: which ones both halves find."""
+    """Print a table of the plants of all runs for each kind of tested sentences."""
     print("# Planted heads")
     every = [json.loads(line) for line in Path(out).read_text(encoding="utf-8").splitlines()]
     for asked, (title, sure) in ASKED.items():
@@ -170,7 +177,13 @@ def show(out: str) -> None:
 
 
 def show_runs(runs: list[dict[str, Any]], title: str, sure: str) -> None:
-    """``sure``: the sentences that say what a plant costs."""
+    """Print which plants both halves of the sentences find.
+
+    Args:
+        runs: the lines of the file.
+        title: title of the table.
+        sure: name of the sentences on which the known gain was measured.
+    """
     rows = []
     for one in runs:
         for row in (row for row in one["planted"] if row["p first"] < LEVEL):

@@ -1,9 +1,9 @@
-"""Four ways to join layers: scores of DEP, and whether fused vectors are less alike, by the rules of PLAN.md.
+"""Compare four ways to fuse layers: scores of DEP, and the similarity of fused vectors, by the rules of PLAN.md.
 
     python results/fusion/forms.py STL.json MTL-5.json STL-late.json MTL-5-late.json results/fusion/smoothing \\
         > results/fusion/forms.md
 
-The JSON files are those of `mtlprune table --format json` (rebuild.sh).
+`mtlprune table --format json` writes the JSON files (see rebuild.sh).
 """
 
 import json
@@ -17,11 +17,11 @@ from mtlprune.figures.grid import number, probability
 from mtlprune.statistics.significance import holm
 
 FORMS, LAYERS, EASES = ("concat", "max", "gate", "scalar_mix"), ("1,2,3", "4,5,6"), 0.05
-"""EASES: by so much the mean cosine must be lower (the plan)."""
+"""EASES is the amount by which the mean cosine must be lower, by the plan."""
 
 
 def scores(tables: dict[str, Path]) -> None:
-    """DEP LAS on test with each form minus no fusion; Holm over the four forms of a table."""
+    """Print DEP LAS on test with each form and its difference from no fusion, with Holm's correction over the forms."""
     print("| runs | fusion | DEP LAS | minus no fusion | p | p (Holm) |\n|:--|:--|--:|--:|--:|--:|")
     for name, file in tables.items():
         frame = pd.DataFrame(json.loads(file.read_text(encoding="utf-8"))["cells"])
@@ -38,7 +38,7 @@ def scores(tables: dict[str, Path]) -> None:
 
 
 def late_minus_early(tables: dict[str, Path]) -> None:
-    """DEP LAS on test with a gate over layers 4 to 6 minus one over layers 1 to 3."""
+    """Print DEP LAS on test with gated fusion of layers 4 to 6 minus gated fusion of layers 1 to 3."""
     print("| runs | late minus early | p | p (within ±1) |\n|:--|--:|--:|--:|")
     for name, file in tables.items():
         frame = pd.DataFrame(json.loads(file.read_text(encoding="utf-8"))["cells"])
@@ -48,7 +48,7 @@ def late_minus_early(tables: dict[str, Path]) -> None:
 
 
 def similarity(folder: Path) -> None:
-    """Mean cosine within a sentence of the vectors that decoders read, and the verdict of the plan."""
+    """Print the mean cosine within sentences of the vectors that decoders read, and the verdict by the plan's rule."""
     result = read(folder, "smoothing")
     fused = result.frames["fused"].query("measure == 'cosine'").set_index(["encoder", "seed"])["value"]
     layers = result.frames["layers"].query("measure == 'cosine'")

@@ -1,9 +1,10 @@
-"""Static and dynamic pruning with free numbers of heads (results/gates/PLAN.md, part 1): heads, scores and speed.
+"""Compare static and dynamic pruning with free numbers of heads: heads, scores and speed (PLAN.md, part 1).
 
-python results/gates/free.py results/gates/records [results/speed/pruned]
+    python results/gates/free.py results/gates/records [results/speed/pruned]
 
-A row a task of a single-task run, and a row a task of MTL-5; seeds that all regimes have. Differences on test to static
-pruning: intervals over sentences with one seed, over seeds and sentences with several.
+The table has a row for each single-task run and for each task of MTL-5, over the seeds that all regimes have.
+Differences from static pruning are on test. Their intervals cover seeds and sentences, or sentences only with a single
+seed.
 """
 
 import sys
@@ -23,11 +24,11 @@ from mtlprune.statistics.resamples import System, resampled_scores
 
 TASKS, REGIMES, RESAMPLES = ("pos", "ner", "dep", "con", "srl"), ("none", "static", "dynamic", "dynamic-8"), 10_000
 FEWER = 3
-"""Heads by which a number must differ (the plan)."""
+"""Number of heads by which two regimes must differ, by the plan."""
 
 
 def found(study: Path, regime: str, cell: str) -> dict[int, ScoredRun]:
-    """Seed → the run of a regime; its λ is part of its name."""
+    """Find the runs of a regime by seed. The names of gated runs contain their λ."""
     runs = {}
     pattern = f"none-{cell}-?" if regime == "none" else f"{regime}-0*-{cell}-?"
     for folder in describe_unique(map(RunFolder, read_study(study).paths(pattern))):
@@ -37,7 +38,7 @@ def found(study: Path, regime: str, cell: str) -> dict[int, ScoredRun]:
 
 
 def system(runs: dict[int, ScoredRun], task: str, seeds: list[int]) -> System:
-    """Counts of the runs, 0 in sentences without the layer."""
+    """Build the system of the runs' counts, which are 0 in sentences without the layer."""
     kind = kind_of(task)
     names, counted = count_names(kind, MAIN[kind]), []
     for seed in seeds:
@@ -47,6 +48,7 @@ def system(runs: dict[int, ScoredRun], task: str, seeds: list[int]) -> System:
 
 
 def speeds(folder: Path | None) -> dict[str, float]:
+    """Read the measured speeds of runs by name; empty without a folder."""
     if folder is None:
         return {}
     from mtlprune.cli.show import speeds_in
@@ -57,7 +59,12 @@ def speeds(folder: Path | None) -> dict[str, float]:
 def row(
     study: Path, cell: str, task: str, speed: dict[str, float]
 ) -> tuple[str, dict[str, tuple[float, float, float]]]:
-    """A line of the table, and regime → heads fewer than static, and bounds of the difference in score."""
+    """Make a line of the table.
+
+    Returns:
+        The line, and for each dynamic regime the number of heads it has fewer than static pruning, and the interval of
+        the difference in score.
+    """
     every = {regime: runs for regime in REGIMES if (runs := found(study, regime, cell))}
     seeds = sorted(set.intersection(*(set(runs) for runs in every.values())))
     scored = {regime: system(runs, task, seeds) for regime, runs in every.items()}
@@ -84,7 +91,7 @@ def row(
 
 
 def verdict(regime: str, against: dict[str, dict[str, tuple[float, float, float]]]) -> str:
-    """The plan's criterion over the single tasks that have both regimes."""
+    """State the verdict by the plan's criterion over the single tasks that have both regimes."""
     alone = {task: of[regime] for task, of in against.items() if regime in of}
     agree = [task for task, (fewer, low, _) in alone.items() if fewer >= FEWER and low > 0]
     opposed = [task for task, (fewer, _, high) in alone.items() if fewer <= -FEWER or high < 0]
@@ -97,7 +104,7 @@ def verdict(regime: str, against: dict[str, dict[str, tuple[float, float, float]
 
 
 def main(study: str, speed: str = "") -> None:
-    """Print the table, then the verdicts."""
+    """Print the table and the verdicts."""
     measured = speeds(Path(speed) if speed else None)
     titles = ["task", "seeds", "all heads"]
     titles += [part for regime in REGIMES[1:] for part in (regime, "heads", "speed")]

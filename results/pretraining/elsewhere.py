@@ -1,9 +1,10 @@
-"""Is the price on arcs felt on arcs alone? Mean over dev of the largest weight that any head puts on a pair of words.
+"""Test whether the penalty on attention along dependency arcs also changes attention elsewhere.
 
     python results/pretraining/elsewhere.py runs/base/checkpoints/step-4000 runs/sas-plus/checkpoints/step-4000
 
-For pairs joined by an arc (either direction), pairs that are not but lie as near (one to three words apart), all other
-pairs; and the mean weight that heads leave on special tokens and on the word itself. Sentences of at most 30 words.
+The script prints the mean over pairs of dev words of the largest attention weight of any head, for pairs that are
+joined by an arc (in either direction), for other pairs that are one to three words apart, and for all other pairs. It
+also prints the mean weight of heads on special tokens and on the word itself. Sentences have 30 words or fewer.
 """
 
 from __future__ import annotations
@@ -23,12 +24,13 @@ NEAR = 3
 
 
 def read() -> list[Sentence]:
+    """Read the dev sentences of two corpora, without long sentences and those without a tree."""
     found = [s for name in ("grammar", "ewt5") for s in list(load_corpus(Path("data") / name)["dev"])[:SENTENCES]]
     return [sentence for sentence in found if 1 < len(sentence) <= 30 and sentence.dep is not None]
 
 
 def kinds(sentence: Sentence) -> torch.Tensor:
-    """(T, T): 0 the word itself, 1 an arc, 2 near, 3 far."""
+    """Classify all pairs of words as 0 (the word itself), 1 (joined by an arc), 2 (near) or 3 (far): (T, T)."""
     size = len(sentence)
     place = torch.arange(size)
     found = torch.where((place[:, None] - place).abs() <= NEAR, 2, 3)

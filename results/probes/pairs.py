@@ -1,6 +1,6 @@
-"""Best heads of joint models compared with single-task training, by the rule of PLAN.md.
+"""Compare the best heads of joint models with those of single-task training, by the rule of PLAN.md.
 
-python results/probes/pairs.py results/probes/pairs > results/probes/pairs.md
+    python results/probes/pairs.py results/probes/pairs > results/probes/pairs.md
 """
 
 import sys
@@ -10,11 +10,12 @@ from mtlprune.analyses.analysis import read
 from mtlprune.figures.grid import number
 
 ITEMS, MARGIN, AGREE = 20, -1.0, 4
-"""Test items of a label, points of the mean difference, and joint models of five that must agree (the plan)."""
+"""The rule of the plan: fewest test items of a label, mean difference in points, and number of the five joint models
+that must agree."""
 
 
 def main(folder: str) -> None:
-    """Print a row for each task and joint model, and the verdict of each task."""
+    """Print a row for each task and joint model, and a verdict for each task."""
     frame = read(Path(folder), "probes").frames["differences"].query(f"mode == 'sound' and items >= {ITEMS}")
     frame = frame[
         (frame["task"].str.upper() == frame["other"]) & ~((frame["task"] == "dep") & (frame["label"] == "root"))

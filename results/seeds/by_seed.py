@@ -1,6 +1,6 @@
-"""Three analyses over seeds: mean ± sample standard deviation of what `mtlprune analyze` wrote for many runs.
+"""Print means ± sample standard deviations over seeds of the results of three analyses.
 
-python results/seeds/by_seed.py SYNTAX_DIR DEGENERATION_DIR SMOOTHING_DIR
+    python results/seeds/by_seed.py SYNTAX_DIR DEGENERATION_DIR SMOOTHING_DIR
 """
 
 from __future__ import annotations
@@ -13,7 +13,15 @@ import mtlprune
 
 
 def table(title: str, frame: pd.DataFrame, row: str, column: str, columns: dict[str, tuple[str, int]]) -> None:
-    """Print a Markdown table of ``value``: one row for each ``row``; columns: name in the frame → title, digits."""
+    """Print a Markdown table of the column ``value`` of a frame.
+
+    Args:
+        title: text above the table.
+        frame: the frame.
+        row: column of the frame whose values are the rows of the table.
+        column: column of the frame whose values are the columns of the table.
+        columns: title and number of digits of each value of ``column`` to show.
+    """
     lines = [
         "| " + " | ".join([row, *(shown for shown, _ in columns.values())]) + " |",
         "|:--|" + "--:|" * len(columns),

@@ -1,9 +1,10 @@
-"""The four predictions about tasks of whole sentences (PLAN.md), each with its estimate, interval, p and verdict.
+"""Test the four predictions about tasks of whole sentences (PLAN.md), with estimates, intervals, p-values and verdicts.
 
     python results/sentences/predictions.py results/sentences/records results/sentences/full
 
-a1, a2: Φ between claims of single-task runs (stable selection, 12 heads), jack-knife over training runs. b, c: points
-on test, over seeds and sentences. p is corrected by Holm over the four; a1 has the larger p of its two tasks.
+Predictions a1 and a2 are about Φ between the claims of single-task runs (stable selection of 12 heads), with a
+jack-knife over training runs. Predictions b and c are about points on test, with intervals over seeds and sentences.
+Holm's correction is over the four predictions, where the p-value of a1 is the larger one of its two tasks.
 """
 
 import sys
@@ -24,11 +25,12 @@ from mtlprune.statistics.significance import holm
 
 TASKS = ("pos", "dep", "type", "prominence", "transition")
 SAME, BOUND, WIDTH, POINTS = 0.4, 0.2, 0.1, 2.0
-"""Margins of the plan: Φ of one task and the bound of its interval; Φ that counts as equal; points of accuracy."""
+"""Margins of the plan: Φ of one task, the bound of its interval, the difference of Φ that counts as equal, and points
+of accuracy."""
 
 
 class Estimate(NamedTuple):
-    """A value with its interval of 95 % and its two-sided p, not corrected."""
+    """A value with its 95 % interval and its two-sided p-value without correction."""
 
     value: float
     low: float
@@ -40,7 +42,12 @@ class Estimate(NamedTuple):
 
 
 def similarities(study: Study) -> Callable[[Callable[[Floats], float], float], Estimate]:
-    """A function of the matrix of Φ (TASKS, TASKS; unequal seeds between tasks) → its estimate, p against a bound."""
+    """Build a function that estimates quantities of the matrix of Φ between all tasks, (tasks, tasks).
+
+    Returns:
+        A function that receives a function of the matrix and a bound. It returns the estimate of this quantity, with
+        its p-value against the bound.
+    """
     groups = [RunGroup(task, tuple(load_claims(study.paths(f"stable-{task}-?")))) for task in TASKS]
     runs = Runs.of(groups)
     left = [phi(runs, runs.strangers, runs.units != unit)[0] for unit in range(len(runs.first_of_units))]
@@ -56,25 +63,27 @@ def similarities(study: Study) -> Callable[[Callable[[Floats], float], float], E
 
 
 def cell(first: int, second: int) -> Callable[[Floats], float]:
-    """The function that reads one Φ from the matrix."""
+    """Return the function that reads one Φ from the matrix."""
     return lambda matrix: float(matrix[first, second])
 
 
 def settings(study: Study, cells: Sequence[str], tasks: Sequence[str]) -> list[Setting]:
-    """The settings of some cells, which all have these tasks, in the order of the cells."""
+    """Read the settings of these cells, which all have the given tasks, in the order of the cells."""
     comparison = in_columns([RunFolder(path) for cell in cells for path in study.paths(cell)], "test")
     order = range(len(comparison.columns))
     return read_settings(comparison, order, tasks, 10_000, 0, lambda: None)
 
 
 def points(contrast: Contrast, bound: float = 0.0) -> Estimate:
-    """A contrast, with its p against a bound."""
+    """Convert a contrast to an estimate with a p-value against a bound."""
     return Estimate(contrast.estimate, contrast.low, contrast.high, contrast.error.two_sided(contrast.estimate - bound))
 
 
 def extra_cost(study: Study, prefix: str) -> Estimate:
-    """Points that joint training of POS, DEP and sentence type costs DEP more than sentence type, for the cells whose
-    names begin with ``prefix``."""
+    """Estimate the cost of joint training for DEP minus its cost for sentence type, in points.
+
+    The joint runs have POS, DEP and sentence type. The names of the cells begin with ``prefix``.
+    """
     cells = [f"{prefix}{tasks}-?" for tasks in ("pos", "dep", "type", "pos-dep-type")]
     parts = settings(study, cells, ["pos", "dep", "sentence_type"])
     single, joint = sorted(parts, key=lambda setting: not setting.is_single_task)
@@ -119,7 +128,7 @@ def main(folder: str, full_folder: str) -> None:
 
 
 def verdict(is_supported: bool, is_refuted: bool) -> str:
-    """The verdict by the rules of the plan."""
+    """Return the verdict by the rules of the plan."""
     return "supported" if is_supported else "not supported" if is_refuted else "undecided"
 
 

@@ -1,10 +1,10 @@
-"""What a corpus of any size costs: processor seconds and peak memory of building, of loading, and of an epoch.
+"""Measure processor time and peak memory of building, loading and training on corpora of different sizes.
 
     python results/speed/growth.py data/ewt5 FOLDER 2000 12544 100000
 
-The sentences are those of the training split of a corpus, again and again; a tenth of their words, drawn at random, get
-a number, so that vocabularies grow as they do with real text. Every step runs in a process of its own on one thread.
-An epoch is extrapolated from a few updates of MTL-5 (`UPDATES`); dev has `DEV` sentences.
+A corpus repeats the sentences of a training split. A tenth of their words, drawn at random, get a number as suffix, so
+that vocabularies grow as in real text. Every step runs in a separate process on one thread. The cost of an epoch is
+extrapolated from UPDATES updates of MTL-5, and dev has DEV sentences.
 """
 
 import multiprocessing
@@ -23,7 +23,7 @@ UPDATES, DEV = 6, 100
 
 
 def sentences(source: Path, number: int) -> Iterator[Any]:
-    """The sentences of a corpus of this size."""
+    """Yield the sentences of a corpus of this size."""
     from mtlprune.corpora.store import load_corpus
 
     generator = np.random.default_rng(number)
@@ -54,7 +54,7 @@ def load(source: Path, path: Path, number: int) -> float:
 
 
 def epoch(source: Path, path: Path, number: int) -> float:
-    """Make a few updates; returns the processor seconds of an epoch, without loading."""
+    """Make a few updates, and return the processor seconds of an epoch, without loading."""
     from mtlprune.config.config import load_config
     from mtlprune.encoder.embedding_rows import train_used_rows
     from mtlprune.training import benchmark
@@ -71,7 +71,7 @@ def epoch(source: Path, path: Path, number: int) -> float:
 
 
 def measured(step: Callable[..., float], *arguments: Any) -> tuple[float, float, float]:
-    """The value that a step returns, its processor seconds, and the peak memory of its process in GB."""
+    """Run a step; return its value, its processor seconds, and the peak memory of its process in GB."""
     from mtlprune.training.hardware import peak_memory
 
     began = time.process_time()
@@ -80,7 +80,7 @@ def measured(step: Callable[..., float], *arguments: Any) -> tuple[float, float,
 
 
 def main() -> None:
-    """A row for each number of sentences."""
+    """Print a row for each number of sentences."""
     source, folder, *numbers = sys.argv[1:]
     print("| sentences | build | load and tokenise | an epoch |\n|--:|--:|--:|--:|")
     for number in map(int, numbers):

@@ -1,8 +1,8 @@
-"""What a table, a report and claims of many runs cost: processor seconds and peak memory of each command, one thread.
+"""Measure processor time and peak memory of a table, a report and claims of many runs, on one thread.
 
     python results/speed/many_runs.py results/ewt5-minilm/records FOLDER 10 100 1000
 
-The runs are copies of those of a study, whose cells repeat with new seeds. Claims are of runs with gates (`gates-*`).
+The runs are copies of the runs of a study with new seeds. The claims are computed from runs with gates (`gates-*`).
 """
 
 import json
@@ -28,7 +28,7 @@ COMMANDS = {
 
 
 def copies(source: Path, folder: Path, number: int, pattern: str) -> Path:
-    """A study of so many runs: the cells that the pattern means, again and again, every time with other seeds."""
+    """Write a study of ``number`` runs, which repeats the cells that match the pattern with different seeds."""
     study = read_study(source)
     paths, rows = study.paths(pattern), {}
     texts = {row["run"]: row for row in study.table.read().to_pylist()}
@@ -50,12 +50,13 @@ def copies(source: Path, folder: Path, number: int, pattern: str) -> Path:
 
 
 def main() -> None:
-    """A row for each number of runs."""
+    """Print a row for each number of runs."""
     source, folder, *numbers = sys.argv[1:]
     os.environ["OMP_NUM_THREADS"] = "1"
     print("| runs | table | report | claims |\n|--:|--:|--:|--:|")
     for number in map(int, numbers):
-        # Made in a process of its own, because the peak of a process counts as that of the commands it starts.
+        # The studies are written in a separate process, because the peak memory of a process also counts for the
+        # commands that it starts.
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
             runs, gated = (
                 pool.submit(copies, Path(source), Path(folder) / f"{name}-{number}", number, pattern).result()

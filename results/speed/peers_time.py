@@ -1,9 +1,10 @@
-"""Processor seconds and peak memory of our runs and of other people's, from the first import to the score of test.
+"""Measure processor time and peak memory of our runs and of other projects, from the first import to the test score.
 
     PYTHONPATH=FOLDER_OF_ACCELERATE python results/speed/peers_time.py data/ewt5 FOLDER PASSES pos ner dep
 
-Both sides train MiniLM on the same 640 sentences with 32 sentences an update, look at 300 sentences of dev after each
-pass, and score 300 of test (`peers.py` has the peers' settings). Runs of ours and of the peer take turns.
+Both sides train MiniLM on the same 640 sentences with 32 sentences per update, evaluate on 300 dev sentences after each
+pass, and score 300 test sentences. The settings of the peers are in `results/baselines/peers.py`. Our runs and those of
+the peer alternate.
 """
 
 import os
@@ -19,7 +20,7 @@ SEEDS, TRAIN, EVALUATED = (1, 2, 3), 640, 300
 
 
 def measured(command: str) -> tuple[float, float]:
-    """Processor seconds and peak memory (GB) of a command and the processes that it starts."""
+    """Run a command; return processor seconds and peak memory in GB of the command and the processes that it starts."""
     process = subprocess.Popen(["sh", "-ec", command], stdout=sys.stderr)
     _, status, usage = os.wait4(process.pid, 0)
     if status:
@@ -28,7 +29,7 @@ def measured(command: str) -> tuple[float, float]:
 
 
 def main() -> None:
-    """A row for each task."""
+    """Print a row for each task."""
     source, out, passes, *tasks = sys.argv[1:]
     folder, corpus = Path(out), load_corpus(Path(source))
     small = folder / "corpus"

@@ -1,10 +1,11 @@
-"""Do the tasks of a treated model still claim the same heads? Gates of each task on finished, frozen models (part 4).
+"""Count the heads that the tasks of treated models share, from each task's gates on finished, frozen models (part 4).
 
-python results/treatments/heads.py results/treatments/heads
+    python results/treatments/heads.py results/treatments/heads
 
-Shared heads beyond depth: open heads that two tasks of one model share, minus the sum over layers of a·b/12 that their
-numbers of open heads in each layer explain; mean over the ten pairs of tasks. Treated minus none, seed by seed; t
-interval of 95 % over the seeds, p of a difference of a head or more (two one-sided t tests).
+The measure is the number of open heads that two tasks of a model share, minus the number that layer depth explains (the
+sum over layers of a · b / 12 for a and b open heads), as a mean over the ten pairs of tasks. Differences of treated
+models from untreated ones are paired by seed. They have Student's 95 % interval over seeds, and the p-value of two
+one-sided t tests against a difference of one head or more.
 """
 
 import sys
@@ -24,12 +25,12 @@ MARGIN = 1.0
 
 
 def beyond(one: NDArray[np.bool_], other: NDArray[np.bool_]) -> float:
-    """Shared open heads, (L, A) each, beyond what the layers' numbers of them explain."""
+    """Count the shared heads of two masks (L, A), minus the number that the open heads of each layer explain."""
     return float((one & other).sum() - (one.sum(1) * other.sum(1) / one.shape[1]).sum())
 
 
 def main(study: str) -> None:
-    """Print a row for each setting that was run, then one for each difference from none."""
+    """Print a row for each setting with finished runs, and a row for each difference from untreated models."""
     found, tasks = {}, {}
     for setting in SETTINGS:
         names = [path for seed in SEEDS for path in read_study(Path(study)).paths(f"heads-{setting}-mtl5-{seed}-*")]

@@ -1,8 +1,9 @@
-"""The comparisons of the plan (../PLAN.md), from the curves of the runs: prints the tables of README.md.
+"""Print the tables of README.md: the planned comparisons (../PLAN.md) of pretraining runs, from their curves.
 
     python results/pretraining/two-stages/compare.py results/pretraining/records [SEED...]
 
-Arms are runs ARM-SEED. Differences are paired by seed; an interval is that of the mean over all resamples of seeds.
+An arm of the experiment consists of the runs ARM-SEED. Differences are paired by seed. Intervals come from all
+resamples of seeds.
 """
 
 import itertools
@@ -23,18 +24,19 @@ MARGINS = {"pairs": 2.0, "loss": 0.05, "uas_best": 3.0}
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
-    """Of the mean, over all resamples of the seeds."""
+    """Compute the 95 % interval of the mean over all resamples of seeds."""
     means = np.array([np.mean(drawn) for drawn in itertools.product(values, repeat=len(values))])
     low, high = percentiles(means)
     return (float(values[0]),) * 2 if np.ptp(means) == 0 else (low, high)
 
 
 def verdict(low: float, high: float, margin: float) -> str:
-    """Of a difference that is claimed to be above the margin."""
+    """Return the verdict on the claim that a difference exceeds the margin."""
     return "supported" if low > margin else "not supported" if high <= margin else "undecided"
 
 
 def shown(values: Sequence[float], margin: float, digits: int = 1) -> str:
+    """Format the last cells of a row: the mean with its interval, the values by seed, and the verdict."""
     low, high = interval(values)
     each = ", ".join(f"{value:+.{digits}f}" for value in values)
     bounds = f"[{low:+.{digits}f}, {high:+.{digits}f}]"
@@ -42,7 +44,7 @@ def shown(values: Sequence[float], margin: float, digits: int = 1) -> str:
 
 
 class Arms:
-    """The finished runs by arm and seed."""
+    """The logs of all finished runs, by arm and seed."""
 
     def __init__(self, folder: Path, seeds: Sequence[str]) -> None:
         runs = {(arm, seed): folder / f"{arm}-{seed}" for arm in ARMS for seed in seeds}
@@ -53,6 +55,7 @@ class Arms:
         print("runs:", len(self.logs), "; not finished:", ", ".join(missing) or "none")
 
     def last(self, arm: str, seed: str, key: str) -> float:
+        """Return a measure of a run at its last evaluation, where "others" are all phenomena except case."""
         line = self.logs[arm, seed].lines[-1]
         phenomena = line["pairs_phenomena"]
         if key == "others":
@@ -60,19 +63,29 @@ class Arms:
         return float(phenomena[key] if key in phenomena else line[key])
 
     def less(self, first: str, second: str, key: str) -> list[float]:
+        """Return the differences of a measure between two arms, for each seed that both have."""
         seeds = [seed for seed in self.of(first) if seed in self.of(second)]
         return [self.last(first, seed, key) - self.last(second, seed, key) for seed in seeds]
 
     def of(self, arm: str) -> list[str]:
+        """Return the seeds of an arm."""
         return [seed for name, seed in self.logs if name == arm]
 
     def breaks(self, arm: str, key: str, even: bool) -> Floats:
+        """Return the update of the break of a measure for each seed of an arm, NaN for curves without a break.
+
+        Args:
+            arm: the arm.
+            key: the measure.
+            even: whether to use evenly spaced evaluations, as published, instead of the log schedule.
+        """
         logs = [self.logs[arm, seed] for seed in self.of(arm)]
         steps = [(log.even_break_of if even else log.break_of)(MEASURE[key]) for log in logs]
-        return np.array(steps, float)  # NaN where there is none
+        return np.array(steps, float)  # None becomes NaN
 
 
 def table_of_ends(arms: Arms) -> None:
+    """Print all measures at the end of training, as mean and range over seeds."""
     print("\n| arm (seeds) | accuracy | case | others | loss | UAS, a head a relation | attention on arcs | TwoNN |")
     print("|---|---:|---:|---:|---:|---:|---:|---:|")
     for arm in ARMS:
@@ -84,6 +97,7 @@ def table_of_ends(arms: Arms) -> None:
 
 
 def table_of_breaks(arms: Arms) -> None:
+    """Print the breaks of all curves, first for evenly spaced evaluations and then for the log schedule."""
     print("\n| arm, seed | UAS | accuracy | TwoNN | loss |\n|---|---:|---:|---:|---:|")
     for arm in ARMS:
         for seed in arms.of(arm):
@@ -95,6 +109,7 @@ def table_of_breaks(arms: Arms) -> None:
 
 
 def table_of_claims(arms: Arms) -> None:
+    """Print the comparisons of the plan with their verdicts."""
     print("\n| comparison | mean [interval] | by seed | claim |\n|---|---:|---|---|")
     for even, axis in ((True, ""), (False, ", further: log axis")):
         uas, pairs, twonn = (arms.breaks("base", key, even) for key in ("uas_best", "pairs", "twonn_mean"))
