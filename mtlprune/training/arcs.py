@@ -150,8 +150,7 @@ def arc_penalty(
 
 
 def _norms(weights: Tensor, norm: float) -> Tensor:
-    """Return the p-norm of each row, (M, H) → (M,); rows are divided by their maximum so that powers do not underflow.
-    """
+    """Return the p-norm of each row, (M, H) → (M,); rows are first divided by their maximum, against underflow."""
     largest = weights.detach().amax(1).clamp(min=torch.finfo(weights.dtype).tiny)
     return largest * torch.linalg.vector_norm(weights / largest[:, None], norm, dim=1)
 
@@ -265,8 +264,7 @@ def attention_seen(transformer: PreTrainedModel) -> Iterator[list[Tensor]]:
 
 
 def check_syntax(run: NewRun) -> None:
-    """Raise ConfigError if ``syntax.strength`` is set but no training sentence has a tree or a named head is missing.
-    """
+    """Raise ConfigError if the syntax penalty is on, but no training sentence has a tree or a named head is missing."""
     config = run.config
     if not config.syntax.strength:
         return

@@ -269,7 +269,7 @@ def _code_hash() -> str:
 
 
 def _git_commit() -> str | None:
-    """Return the Git commit of the code, followed by + if there are uncommitted changes; None outside its repository."""
+    """Return the Git commit of the code, with + appended if there are uncommitted changes; None outside a checkout."""
     repository = Path(__file__).parents[2]
     # An installed package may be inside the checkout of another project, whose commit would be meaningless.
     if not (repository / ".git").exists():
