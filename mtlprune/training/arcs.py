@@ -1,15 +1,18 @@
-"""A penalty on attention along dependency arcs (Chen et al. 2024), for any training of an encoder.
+"""The penalty on attention along dependency arcs (Chen et al. 2024), and the UAS of heads during training.
+
+The training loop and pretraining add the penalty to their loss through `SyntaxPenalty`, which does this:
 
     with attention_seen(transformer) as maps:
         ... one forward pass ...
     penalty = arc_penalty(maps, batch_arcs(batch, trees), variant="max", norm=1.0, scale="mean")
 
-For each arc and both directions, γ is the attention from one word to the other: summed over the sub-words attended to,
-averaged over those that attend, as UAS reads it (the released code takes one sub-word a word). An arc to the root has
-no word at its other end and costs nothing.
+For each dependency arc, γ is the attention from one of its words to the other, in both directions. The attention
+between two words is summed over the sub-words of the attended word and averaged over the sub-words of the attending
+word. UAS of heads uses the same rule, whereas the code released by Chen et al. takes a single sub-word of each word.
+The arc to the root costs nothing, because the root is no word.
 
-Letters for shapes: B rows, n heads a layer, L slots, M directed arcs (two an arc), P pairs of sub-words over all of
-them, H heads over all layers that count.
+Letters for shapes: B rows of a batch, L sub-word positions of a row, n heads of a layer, H counted heads of all layers
+together, M directed arcs (two for each arc), P pairs of sub-words of all directed arcs.
 """
 
 from collections.abc import Iterator, Sequence
@@ -36,18 +39,20 @@ from mtlprune.training.callbacks import Callback, Losses
 from mtlprune.training.run import NewRun, gate_sets
 
 Masks = list[tuple[int, ...]]
-"""For each layer the places of the heads that count."""
+"""The counted heads of each layer, as indices into the heads that the layer still has."""
 
 
 @dataclass(frozen=True, eq=False)
 class DirectedArcs:
-    """The arcs of a batch, each once in either direction.
+    """The dependency arcs of a batch in both directions, as pairs of sub-words.
 
     Attributes:
-        row, source, target: (P,) int64, row and slots of a sub-word that attends and one attended to.
-        arc: (P,) int64, which of the M directed arcs the pair belongs to; the two directions of an arc come together.
-        share: (P,) float32, one over the number of sub-words that attend.
-        number: M.
+        row: (P,) int64, the row of the pair in the batch.
+        source, target: (P,) int64, the positions of the attending and of the attended sub-word in that row.
+        arc: (P,) int64, the directed arc, from 0 to M − 1, to which the pair belongs. The two directions of an arc have
+            consecutive numbers.
+        share: (P,) float32, 1 / the number of sub-words of the attending word.
+        number: M, the number of directed arcs.
     """
 
     row: Tensor
@@ -61,10 +66,13 @@ class DirectedArcs:
 def batch_arcs(
     batch: EncoderBatch, trees: Sequence[Dependencies | None], device: torch.device | str = "cpu"
 ) -> DirectedArcs:
-    """Find the arcs of a batch's sentences in its rows. ``trees``: one a sentence; None where it is not known, which
-    costs nothing.
+    """Find the sub-words of all dependency arcs in the rows of a batch.
 
-    Arcs between words that stand in different windows of a long sentence are left out: nothing attends across.
+    A sentence without a tree contributes no arcs. Arcs between words in different windows of a long sentence are left
+    out, because no head attends from one window to another.
+
+    Args:
+        trees: the tree of each sentence of the batch, or None.
     """
     width = batch.input_ids.shape[1]
     slots = batch.piece_slot.cpu().numpy()
@@ -77,11 +85,13 @@ def batch_arcs(
             heads = np.asarray(tree.heads, np.int64)
             below = np.flatnonzero(heads > 0)
             up = np.stack([below, heads[below] - 1], 1) + start
-            # Both directions of an arc stand next to each other, since a head may attend from the dependent to its
-            # head or back.
+            # Both directions of an arc are stored one after the other, since an attention head may attend from the
+            # dependent to its syntactic head or back.
             ends.append(np.stack([up, up[:, ::-1]], 1).reshape(-1, 2))
     pairs = np.concatenate(ends) if ends else np.zeros((0, 2), np.int64)
     sources, targets = counts[pairs[:, 0]], counts[pairs[:, 1]]
+    # Each directed arc becomes sources × targets pairs of sub-words. The rank of a pair within its arc, divided by the
+    # number of targets, gives the source (quotient) and the target (remainder).
     arc = np.repeat(np.arange(len(pairs)), sources * targets)
     rank = np.arange(len(arc)) - np.repeat(np.cumsum(sources * targets) - sources * targets, sources * targets)
     source = slots[first[pairs[arc, 0]] + rank // targets[arc]]
@@ -97,8 +107,12 @@ def batch_arcs(
 
 
 def arc_weights(attention: Sequence[Tensor], arcs: DirectedArcs, heads: Masks | None = None) -> Tensor:
-    """The attention that every head puts on every directed arc, in float32. (M, H). ``attention``: (B, n, L, L) a
-    layer; ``heads``: heads that count; all, if not given."""
+    """Return the attention γ of every head along every directed arc, (M, H) in float32.
+
+    Args:
+        attention: attention maps of each layer, (B, n, L, L).
+        heads: the counted heads; None counts all heads.
+    """
     layers = []
     for layer, maps in enumerate(attention):
         counted_maps = maps if heads is None else maps[:, list(heads[layer])]
@@ -116,12 +130,16 @@ def arc_penalty(
     scale: str = "sum",
     heads: Masks | None = None,
 ) -> Tensor:
-    """Σ γ over arcs in both directions, or its mean; without λ. 0 where there is no arc. (), float32.
+    """Return the penalty of a batch, the sum or mean of γ over all directed arcs, as a float32 scalar without λ.
+
+    The penalty is 0 if the batch has no arc.
 
     Args:
-        attention: (B, n, L, L) a layer.
-        variant: ``max``: γ is the largest weight over all heads that count; ``norm``: their p-norm.
-        scale: ``sum`` over the batch as published, or ``mean`` over the M directed arcs.
+        attention: attention maps of each layer, (B, n, L, L).
+        variant: how γ of an arc combines the counted heads: their largest weight (``max``) or their p-norm (``norm``).
+        norm: p of the p-norm.
+        scale: ``sum`` over the batch, as published, or ``mean`` over the M directed arcs.
+        heads: the counted heads; None counts all heads.
     """
     with torch.autocast(attention[0].device.type, enabled=False):
         weights = arc_weights(attention, arcs, heads)
@@ -132,21 +150,22 @@ def arc_penalty(
 
 
 def _norms(weights: Tensor, norm: float) -> Tensor:
-    """(M, H) to (M,): p-norms, of weights over their largest, whose powers would underflow otherwise."""
+    """Return the p-norm of each row, (M, H) → (M,); rows are first divided by their maximum, against underflow."""
     largest = weights.detach().amax(1).clamp(min=torch.finfo(weights.dtype).tiny)
     return largest * torch.linalg.vector_norm(weights / largest[:, None], norm, dim=1)
 
 
 class SyntaxPenalty(Callback):
-    """λ · Σ γ of every mini-batch, until its release.
+    """Callback that adds λ · Σ γ to the loss of every mini-batch, until the update ``syntax.release``.
 
     Args:
-        transformer: gets eager attention, the only kind that shows its maps.
-        kept_heads: of each layer the heads that are there, in original numbering.
+        settings: the block ``syntax`` of the configuration.
+        transformer: the encoder; it is switched to eager attention, the only implementation that returns its maps.
+        kept_heads: the heads that each layer still has, in their original numbering from 0.
+        trees: the dependency tree of each training sentence, or None.
 
     Raises:
-        ConfigError: a named head is not there.
-        EncoderError: the family's heads are not known.
+        ConfigError: ``syntax.heads`` names a head that the encoder does not have.
     """
 
     def __init__(
@@ -162,7 +181,7 @@ class SyntaxPenalty(Callback):
         transformer.set_attn_implementation("eager")
 
     penalty: Tensor | None
-    """The penalty of the last forward pass."""
+    """The penalty of the last forward pass, without λ; None after the release."""
 
     def before_update(self, step: int, epoch: int = 0) -> None:
         self.active = self.settings.release is None or step < self.settings.release
@@ -188,7 +207,14 @@ class SyntaxPenalty(Callback):
 
 
 def named_heads(names: Sequence[str], kept_heads: Sequence[Sequence[int]]) -> Masks:
-    """Names such as 3-7 to places in each layer as it is now. Raises ConfigError for one that is not there."""
+    """Convert names of heads such as 3-7 into indices among the heads that each layer still has.
+
+    Args:
+        kept_heads: the heads that each layer still has, in their original numbering from 0.
+
+    Raises:
+        ConfigError: the encoder does not have a named head.
+    """
     places: list[list[int]] = [[] for _ in kept_heads]
     for name in names:
         layer, head = (int(part) - 1 for part in name.split("-"))
@@ -209,11 +235,15 @@ def named_heads(names: Sequence[str], kept_heads: Sequence[Sequence[int]]) -> Ma
 
 @contextmanager
 def attention_seen(transformer: PreTrainedModel) -> Iterator[list[Tensor]]:
-    """Keep the attention maps of forward passes, on their way to the loss. Yields a list, empty until a forward pass,
-    then one (B, n, L, L) a layer. Raises EncoderError: the family is not in the table of heads, or does not show its
-    maps.
+    """Record the attention maps of forward passes within the context, without detaching them from the graph.
 
-    They are what the layer multiplies values by: with dropout of attention, after it.
+    The maps are the weights with which the layer multiplies its values, after attention dropout.
+
+    Yields:
+        A list to which every forward pass appends the maps of each layer, (B, n, L, L).
+
+    Raises:
+        EncoderError: the encoder family is not in the table of families, or the attention does not return its maps.
     """
     layer_maps: list[Tensor] = []
 
@@ -234,7 +264,7 @@ def attention_seen(transformer: PreTrainedModel) -> Iterator[list[Tensor]]:
 
 
 def check_syntax(run: NewRun) -> None:
-    """Refuse a penalty where there are no trees, or on heads that are not there. Raises ConfigError."""
+    """Raise ConfigError if the syntax penalty is on, but no training sentence has a tree or a named head is missing."""
     config = run.config
     if not config.syntax.strength:
         return
@@ -248,11 +278,16 @@ def check_syntax(run: NewRun) -> None:
 
 
 _UNGATED = "none"
-"""The place of a gate set's name in a run without gates."""
+"""The name under which uas.jsonl lists the values of a run without gates."""
 
 
 def check_uas(run: NewRun) -> None:
-    """Refuse at the beginning what could not be measured: dev without trees, an encoder whose heads are unknown."""
+    """Raise an error if ``train.log_uas`` is set but UAS of heads cannot be measured.
+
+    Raises:
+        ConfigError: no sentence of the dev split has a dependency tree.
+        EncoderError: the encoder family is not in the table of families.
+    """
     if not run.config.train.log_uas:
         return
     if all(sentence.dep is None for sentence in run.dev):
@@ -264,9 +299,15 @@ def check_uas(run: NewRun) -> None:
 
 
 def uas_line(model: MultiTaskModel, dev: Sequence[Sentence], epoch: int, step: int) -> dict[str, Any]:
-    """One line of uas.jsonl. ``dev``: sentences, some with trees; words, punctuation and roots count as in
-    `ArcCounts.uas`. Returns epoch, step, and uas: gate set (``none`` where there are no gates) → direction → (L, A) in
-    percent; None for heads that are closed or removed."""
+    """Measure the UAS of every head on dev and return the line for uas.jsonl.
+
+    Args:
+        dev: sentences, of which some have trees. Words, punctuation and roots count as in `ArcCounts.uas`.
+
+    Returns:
+        The epoch, the step, and ``uas``: gate set (``none`` in a run without gates) → direction → table of layers and
+        heads in percent, with None for closed and removed heads.
+    """
     values: dict[str, Tensor | None] = {name: gates.evaluated().detach() for name, gates in gate_sets(model).items()}
     uas = {}
     for name, gates in (values or {_UNGATED: None}).items():

@@ -1,4 +1,4 @@
-"""Weights of the tasks' losses: L = Σ w_t · loss_t."""
+"""The callback `Balance`, which sets the weights w_t of the tasks' losses: L = Σ w_t · loss_t."""
 
 import math
 from collections import deque
@@ -15,16 +15,23 @@ TINY = 1e-8
 
 
 class Balance(Callback):
-    """Factors for losses.
+    """Callback that multiplies the loss of each task by a weight.
 
-    none: 1. fixed: given factors. running_mean: w_t = (Σ_k a_k) / a_t with a_t the mean of the task's last ``window``
-    losses, the present one included, summed over the tasks seen so far; not differentiated (He and Choi 2021).
-    uw, imtl-l, dwa, famo: `_learnt_factors`, `_dwa_factors`, `_famo_factors`; their sources: docs/guides/training.md.
+    The weights depend on ``mode``:
+
+    - ``none``: 1.
+    - ``fixed``: the given ``weights``.
+    - ``running_mean``: w_t = (Σ_k a_k) / a_t (He and Choi 2021). a_t is the mean of the last ``window`` losses of the
+      task, including the current loss; the sum runs over the tasks seen so far. The weights are not differentiated.
+    - ``uw``, ``imtl-l``, ``dwa`` and ``famo``: see `_learnt_factors`, `_dwa_factors` and `_famo_factors`.
+      docs/guides/training.md names their sources.
 
     Args:
-        weights: factors for fixed; 1 where not given.
-        rate: of what uw and imtl-l learn (Adam).
-        losses_again: for famo, gives the losses of an update's mini-batch with the weights as they are now.
+        mode: the setting ``train.balance``.
+        weights: task → its weight in mode ``fixed``; tasks that are missing have the weight 1.
+        window: number of losses of a task in its running mean.
+        rate: learning rate of Adam for the parameters of ``uw`` and ``imtl-l``.
+        losses_again: function that recomputes the losses of a mini-batch with the current model weights, for ``famo``.
     """
 
     def __init__(
@@ -53,42 +60,48 @@ class Balance(Callback):
             self.after(_numbers(self.recompute_losses(self.mini_batch)))
 
     def weigh(self, losses: dict[str, Tensor], epoch: int = 0) -> dict[str, Tensor]:
-        """The losses times their factors; but for none and fixed the host reads them first."""
+        """Return the losses multiplied by their weights.
+
+        All modes but ``none`` and ``fixed`` read the values of the losses, so the host waits for the device.
+        """
         if self.mode == "none":
             return losses
         if self.mode == "fixed":
             return {task: loss * self.weights.get(task, 1.0) for task, loss in losses.items()}
-        # From here on the factors are plain numbers, so no gradient flows through them: they scale the losses and are
-        # not part of what is minimised.
+        # From here on the factors are plain numbers, so that no gradient flows through them.
         self.before = values = _numbers(losses)
         if self.mode in WAYS:
             factors = WAYS[self.mode](self.history, values, epoch if self.mode == "dwa" else self.rate)
             return {task: loss * factors[task] for task, loss in losses.items()}
         for task, value in values.items():
             self.history.setdefault(task, deque(maxlen=self.window)).append(value)
-        # Each loss is divided by its running mean and multiplied by the sum of all means, so that the tasks' losses
-        # have the same size and their sum keeps its own.
+        # Each loss is divided by its running mean and multiplied by the sum of all means, so that all weighted losses
+        # have about the same size.
         means = {task: sum(losses) / len(losses) or 1.0 for task, losses in self.history.items()}
         total = sum(means.values())
         return {task: loss * (total / means[task]) for task, loss in losses.items()}
 
     def after(self, values: Mapping[str, float]) -> None:
-        """famo: the losses of the same mini-batch after the step; δ_t = log ℓ_t before − log ℓ_t after moves ξ by Adam.
+        """Update the logits ξ of ``famo`` by one step of Adam, given the losses after the optimizer step.
 
-        Source: Liu et al. (2023), algorithm 1; rate 0.025 and decay 0.001 as there.
+        The gradient of ξ follows from δ_t = log ℓ_t before the step − log ℓ_t after the step. Source: Liu et al.
+        (2023), algorithm 1, including the learning rate 0.025 and the weight decay 0.001.
+
+        Args:
+            values: task → its loss on the mini-batch of the update, recomputed with the new weights.
         """
         share = shares(self.history)
-        # How much the step lowered the logarithm of each task's loss, on the same mini-batch and with the same
-        # dropout. The slope compares each task's gain with the mean, so that tasks which lag behind get more weight.
+        # A gain is the decrease of the logarithm of a task's loss, on the same mini-batch and with the same dropout.
+        # The slope compares the gain with the weighted mean gain, so that tasks that improve less get more weight.
         gains = {task: math.log(max(self.before[task], TINY) / max(values[task], TINY)) for task in values}
         mean = sum(share[task] * gain for task, gain in gains.items())
         for task, gain in gains.items():
-            # The derivative of the softmax, weighted by gains, plus weight decay of ξ.
+            # This is the derivative of the mean gain with respect to ξ_t through the softmax, plus weight decay of ξ_t.
             slope = share[task] * (gain - mean) + 1e-3 * self.history[task][0]
             self.history[task] = adam(self.history[task], slope, 0.025)
 
     def state(self) -> dict[str, list[float]]:
-        """Everything that a checkpoint must hold."""
+        """Return the state that a checkpoint must hold, task → numbers (their meaning depends on the mode)."""
         return {task: list(losses) for task, losses in self.history.items()}
 
     def restore(self, state: Mapping[str, list[float]]) -> None:
@@ -100,7 +113,7 @@ def _numbers(losses: Mapping[str, Tensor]) -> dict[str, float]:
 
 
 def adam(state: Iterable[float], slope: float, rate: float) -> deque[float]:
-    """One step of Adam for one number: value, both moments, steps made."""
+    """Make a step of Adam for a single number. The state is (value, first moment, second moment, number of steps)."""
     value, first, second, steps = state
     first, second, steps = 0.9 * first + 0.1 * slope, 0.999 * second + 0.001 * slope**2, steps + 1
     change = first / (1 - 0.9**steps) / (math.sqrt(second / (1 - 0.999**steps)) + 1e-8)
@@ -110,30 +123,38 @@ def adam(state: Iterable[float], slope: float, rate: float) -> deque[float]:
 def _learnt_factors(
     history: dict[str, deque[float]], values: Mapping[str, float], rate: float, halved: bool
 ) -> dict[str, float]:
-    """The factors of losses that are learnt together with the weights, from the present losses; then they learn.
-    ``history``: task → s, moments and steps of Adam; changed.
+    """Return the factors of ``uw`` (``halved``) or ``imtl-l``, then update the parameters s_t by one step of Adam.
 
-    uw (half): ½ e^(−s) ℓ + ½ s is minimised, the factor is ½ e^(−s). imtl-l: e^s ℓ − s, the factor is e^s.
+    ``uw`` minimises ½ e^(−s) ℓ + ½ s, so its factor is ½ e^(−s). ``imtl-l`` minimises e^s ℓ − s, so its factor is e^s.
+
+    Args:
+        history: task → state of Adam for s_t, as in `adam`; changed in place.
     """
     factors = {}
     for task, value in values.items():
         state = history.setdefault(task, deque([0.0, 0.0, 0.0, 0.0]))
         factors[task] = 0.5 * math.exp(-state[0]) if halved else math.exp(state[0])
-        # The derivative of the objective in the docstring by s. It is 0 where factor · loss is constant, that is,
-        # where all tasks contribute equally.
+        # This is the derivative of the objective in the docstring with respect to s. It is 0 where factor · loss is ½
+        # (uw) or 1 (imtl-l), so that all tasks tend to contribute equally.
         slope = 0.5 - factors[task] * value if halved else factors[task] * value - 1
         history[task] = adam(state, slope, rate)
     return factors
 
 
 def _dwa_factors(history: dict[str, deque[float]], values: Mapping[str, float], epoch: float) -> dict[str, float]:
-    """w_t = T · softmax over tasks of half of ℓ_t in the last epoch / ℓ_t in the one before; 1 in the first two epochs.
-    ``history``: task → epoch, sum and number of its losses, their means in the last epoch and in the one before, 0
-    where there was none; changed."""
+    """Return the factors of ``dwa``, w_t = T · softmax_t(r_t / 2), where T is the number of tasks.
+
+    r_t is the mean loss of the task in the last finished epoch, divided by its mean loss in the epoch before. Factors
+    are 1 in the first two epochs.
+
+    Args:
+        history: task → (current epoch, sum of its losses, their number, mean loss in the last finished epoch, mean loss
+            in the epoch before), with 0 for epochs that do not exist; changed in place.
+    """
     for task, value in values.items():
         state = history.setdefault(task, deque([epoch, 0.0, 0.0, 0.0, 0.0]))
-        # A new epoch begins: the sums become the mean of the epoch that ended, and that epoch's mean becomes the one
-        # before.
+        # At the first loss of a new epoch, the sum becomes the mean of the epoch that ended, and the mean that was the
+        # last becomes the mean of the epoch before.
         if state[0] < epoch:
             history[task] = state = deque([epoch, 0.0, 0.0, state[1] / state[2], state[3]])
         state[1], state[2] = state[1] + value, state[2] + 1
@@ -143,13 +164,16 @@ def _dwa_factors(history: dict[str, deque[float]], values: Mapping[str, float], 
 
 
 def shares(history: Mapping[str, deque[float]]) -> dict[str, float]:
-    """softmax of the first numbers."""
+    """Return task → its share z_t, the softmax over tasks of the first number in each task's state."""
     powers = {task: math.exp(state[0]) for task, state in history.items()}
     return {task: power / sum(powers.values()) for task, power in powers.items()}
 
 
 def _famo_factors(history: dict[str, deque[float]], values: Mapping[str, float]) -> dict[str, float]:
-    """c z_t / ℓ_t with z the softmax of ξ and c = 1 / Σ (z_t / ℓ_t): the gradient is that of c Σ z_t log ℓ_t."""
+    """Return the factors of ``famo``, c z_t / ℓ_t with z = softmax(ξ) and c = 1 / Σ (z_t / ℓ_t).
+
+    The gradient of the weighted sum of losses equals the gradient of c Σ z_t log ℓ_t, where c is a constant.
+    """
     for task in values:
         history.setdefault(task, deque([0.0, 0.0, 0.0, 0.0]))
     share = shares(history)

@@ -1,9 +1,11 @@
-"""Costs of training and evaluation, as multiples of plain fine-tuning and of a bare forward pass on the same batches.
+"""The measurement behind `mtlprune bench`: how long updates and evaluation of a configuration take.
 
-Everything is interleaved in one process: batch by batch each kind of step once, round after round, so that what other
-processes do meanwhile meets all kinds alike. Of the rounds the median of each (kind, batch) counts. Ratios are of sums
-over batches, and the ratios of single rounds say how far to trust them. On a CPU they are of processor seconds, which
-do not pass while another process has the core; what others do to caches and to the clock rate remains.
+Updates are compared with plain fine-tuning of the encoder, and evaluation is compared with a bare forward pass of the
+encoder, on the same batches. Kinds of step are interleaved in one process: in every round, each kind of step runs once
+on each batch, so that the load of other processes affects all kinds alike. The time of a kind on a batch is the median
+over rounds. A ratio divides sums over batches; the ratios within single rounds show how reliable it is. On a CPU,
+ratios use processor seconds, which do not pass while another process has the core. They still depend on what other
+processes do to caches and to the clock rate.
 """
 
 import copy
@@ -45,17 +47,19 @@ log = logging.getLogger(__name__)
 PLAIN, GATED = "plain fine-tuning", ", gated"
 BARE, EVALUATION = "bare forward over dev", "evaluation, all tasks"
 _MAX_SPREAD = 0.2
-"""Spread of a ratio, relative to it, from which on its digits say nothing."""
-STEPS = 1000  # of the run that a gated step pretends to belong to
+"""The largest spread of a ratio over rounds, as a fraction of the ratio, at which the ratio counts as steady."""
+STEPS = 1000
+"""The total number of updates that the gate penalty of a timed step assumes."""
 
 
 class Ratio(NamedTuple):
-    """The time of one kind of step over that of another."""
+    """The time of a kind of step, divided by the time of another kind."""
 
     value: float
     lowest_round: float
-    """Smallest ratio of a single round."""
+    """The smallest ratio within a round."""
     highest_round: float
+    """The largest ratio within a round."""
 
     @property
     def is_steady(self) -> bool:
@@ -64,20 +68,22 @@ class Ratio(NamedTuple):
 
 @dataclass
 class Times:
-    """Seconds by kind of step, in the order measured; each array is (rounds, batches)."""
+    """Kind of step → seconds, as arrays (rounds, batches); kinds are in the order of measurement."""
 
     clock: dict[str, NDArray[np.float64]]
+    """Elapsed seconds."""
     processor: dict[str, NDArray[np.float64]]
+    """Seconds of processor time of this process."""
     sentences: int
-    """Of all batches."""
+    """Number of sentences in all batches together."""
     on_cpu: bool
 
     def seconds(self, kind: str) -> tuple[float, float]:
-        """Seconds by the clock and of the processor for all batches: sums of the medians of the rounds."""
+        """Return the elapsed and the processor seconds of a kind, sums over batches of medians over rounds."""
         return _medians(self.clock[kind]), _medians(self.processor[kind])
 
     def ratio(self, kind: str, base: str) -> Ratio:
-        """One kind over another; of processor seconds on a CPU, else of seconds."""
+        """Divide the time of ``kind`` by the time of ``base``, in processor seconds on a CPU, else elapsed seconds."""
         times = self.processor if self.on_cpu else self.clock
         by_round = times[kind].sum(1) / times[base].sum(1)
         return Ratio(_medians(times[kind]) / _medians(times[base]), float(by_round.min()), float(by_round.max()))
@@ -89,16 +95,21 @@ def _medians(times: NDArray[np.float64]) -> float:
 
 @dataclass
 class Measured:
-    """Times of training and of evaluation."""
+    """The result of `measure`: times of kinds of update and of evaluation."""
 
     settings: dict[str, Any]
     steps: Times
     evaluation: Times
     memory: int
-    """Peak resident bytes of a fresh process that trains MTL for the batches measured (0: not measured)."""
+    """Peak memory in bytes of a fresh process that trains all tasks jointly on the measured batches; 0 if not measured.
+    """
 
     def ratios(self) -> dict[str, Ratio]:
-        """Each kind of step over that of plain fine-tuning, and evaluation over the bare forward pass."""
+        """Return all ratios by name.
+
+        They compare every kind of step with plain fine-tuning, gated with ungated steps, and evaluation with the bare
+        forward pass.
+        """
         kinds = self.steps.clock
         gated = [(kind, kind.removesuffix(GATED)) for kind in kinds if kind.endswith(GATED)]
         return {
@@ -116,23 +127,26 @@ def measure(
     on_batch: Callable[[], None] = lambda: None,
     trained: Path | None = None,
 ) -> Measured:
-    """Measure a configuration.
+    """Time the updates and the evaluation of a configuration.
 
     Args:
-        rounds: repetitions; medians count.
-        on_batch: called after each batch of each round; of dev after each round.
-        trained: a run of this configuration, whose weights are measured; new ones, if not given.
+        batches: number of training batches that are timed.
+        rounds: number of repetitions, over which medians are taken.
+        memory: whether to measure peak memory in a fresh process.
+        on_batch: function called after each training batch of each round, and after each round over dev.
+        trained: folder of a run of this configuration, whose weights are used; by default, a new model is built.
 
     Raises:
-        RunError: no weights there.
+        RunError: the folder ``trained`` has no weights.
         ConfigError: no batch has the layers of all tasks, so their steps cannot be compared on the same batches.
     """
-    # Peak memory is measured in a process of its own, before this one holds a model too.
+    # Peak memory is measured in a separate process, before this process also holds a model.
     peak = peak_memory(config, batches) if memory else 0
     run, precision = make_run(config, trained)
     settings = run.config.train
     timed_batches = _joint_batches(run, batches)
-    # as others fine-tune: all embedding rows are trained, so the encoder is a copy
+    # Plain fine-tuning trains all embedding rows. It needs a copy of the model, since the other kinds of step may
+    # replace the embedding table of the encoder by its used rows.
     steppers = {PLAIN: Stepper(replace(run, model=copy.deepcopy(run.model)), (), precision)}
     if run.config.train.embedding_rows == "used":
         train_used_rows(run.model.encoder, run.pieces)
@@ -156,13 +170,16 @@ def measure(
 
 
 def _largest(batches: Sequence[mixing.MiniBatch], lengths: Sequence[int]) -> str:
-    """The batch on which memory depends, in words."""
+    """Describe the largest batch, on which peak memory depends."""
     padded, sentences = max((max(lengths[row] for row in b.rows) * len(b.rows), len(b.rows)) for b in batches)
     return f"{plural(sentences, 'sentence')} padded to {padded:,} sub-words"
 
 
 def _joint_batches(run: Run, batches: int) -> list[mixing.MiniBatch]:
-    """Some of the first epoch's batches that hold the layers of all tasks, from long to short. Raises ConfigError."""
+    """Return ``batches`` batches of the first epoch with the layers of all tasks, from the largest to the smallest.
+
+    Raises ConfigError if no batch has all layers.
+    """
     annotated = run.is_annotated.values()
     serving = [batch for batch in _first_epoch(run) if all(any(has[row] for row in batch.rows) for has in annotated)]
     if not serving:
@@ -174,13 +191,17 @@ def _joint_batches(run: Run, batches: int) -> list[mixing.MiniBatch]:
 
 
 def _first_epoch(run: Run) -> list[mixing.MiniBatch]:
-    """Its shuffled batches of all tasks."""
+    """Return the shuffled batches of the first epoch of joint training."""
     settings = run.config.train.model_copy(update={"mixing": "joint", "accumulate": 1, "shuffle": True})
     return [batch for [batch] in mixing.plan(settings, run.lengths, run.is_annotated, epoch_generator(1, 0))]
 
 
 def make_run(config: Config, trained: Path | None = None) -> tuple[Run, torch.dtype]:
-    """Model and data for a configuration, new or of a run; the process is set up as for training."""
+    """Set up the process as for training, and load the data with a new model or with the model of the run ``trained``.
+
+    Returns:
+        The run (model and data) and the precision of its forward passes.
+    """
     config = resolve_auto(config)
     configure_process(config.train.threads)
     train, dev = read_splits(config, load_corpus(Path(config.data.path)))
@@ -193,8 +214,10 @@ def make_run(config: Config, trained: Path | None = None) -> tuple[Run, torch.dt
 
 
 def gated_run(run: Run) -> Run | None:
-    """The same run (the same weights) with a gate set for all tasks that is steered to half of the heads; None where
-    it is not known where the encoder's heads are."""
+    """Return the run with the same weights and a set of gates for all tasks that is steered to half of the heads.
+
+    Returns None, with a warning, if the encoder family is not in the table of families.
+    """
     try:
         places = run.model.encoder.head_hooks
     except EncoderError as error:
@@ -207,9 +230,10 @@ def gated_run(run: Run) -> Run | None:
 
 
 class Stepper:
-    """One kind of update: forward, backward, clip, fused AdamW, over the encoder and the decoders of ``tasks``.
+    """A kind of update of the encoder and the decoders of ``tasks``: forward, backward, clipping and fused AdamW.
 
-    Without tasks the loss is the mean square of the word vectors: plain fine-tuning, but for a head on top.
+    Without tasks the loss is the mean square of the word vectors. This is plain fine-tuning, except for the cost of a
+    classifier on top of the encoder.
     """
 
     def __init__(self, run: Run, tasks: tuple[str, ...], precision: torch.dtype) -> None:
@@ -231,11 +255,11 @@ class Stepper:
         return torch.stack(list(self.run.model.losses(batch).values())).sum()
 
     def step(self, rows: list[int]) -> None:
-        """One update."""
+        """Make an update on the training sentences with the indices ``rows``."""
         self.run.model.train()
         with autocast(self.run.model.device, self.precision):
             loss = self.loss(rows)
-        if loss.requires_grad:  # nothing does where encoder and decoders are frozen and the gates fixed
+        if loss.requires_grad:  # False if encoder and decoders are frozen and the gates are fixed
             loss.backward()
         nn.utils.clip_grad_norm_(self.parameters, self.run.config.train.clip)
         if self.penalty is not None:
@@ -245,7 +269,7 @@ class Stepper:
 
 
 def _measure_evaluation(run: Run, precision: torch.dtype, rounds: int, on_batch: Callable[[], None]) -> Times:
-    """The bare forward pass over batches of dev beside predicting and counting every task on them."""
+    """Time two kinds of work on the batches of dev: the bare forward pass, and the evaluation of all tasks."""
     model = run.model.eval()
     pieces = model.encoder.tokenize_sentences(run.dev)
     batches = list(evaluation_batches([len(p.ids) for p in pieces], precision))
@@ -274,7 +298,14 @@ def interleaved(
     run: Run,
     on_batch: Callable[[list[int]], None],
 ) -> Times:
-    """Do each kind of work on each batch in turn, round after round."""
+    """Time every kind of work on every batch, in each of ``rounds`` rounds.
+
+    Args:
+        kinds: name → function that does the work on a batch, given as indices of sentences.
+        batches: indices of the sentences of each batch.
+        run: the run whose device does the work.
+        on_batch: function called after all kinds of work on a batch are done.
+    """
     device, shape = run.model.device, (rounds, len(batches))
     times = Times(
         {kind: np.zeros(shape) for kind in kinds},
@@ -282,7 +313,7 @@ def interleaved(
         sum(map(len, batches)),
         device.type == "cpu",
     )
-    for work in kinds.values():  # the first time allocates memory
+    for work in kinds.values():  # untimed, because the first call allocates memory
         work(batches[0])
     for turn, (place, rows) in itertools.product(range(rounds), enumerate(batches)):
         for kind, work in kinds.items():
@@ -296,7 +327,7 @@ def interleaved(
 
 
 def peak_memory(config: Config, batches: int) -> int:
-    """Peak memory in bytes of a fresh process (or of its GPU) that makes MTL updates."""
+    """Return the peak memory in bytes of a fresh process (on a GPU: of GPU memory) that trains all tasks jointly."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         return pool.submit(_train_alone, config.model_dump(mode="json"), batches).result()
 
@@ -314,7 +345,7 @@ def _train_alone(tree: dict[str, Any], batches: int) -> int:
 
 
 def evenly(plan: list[mixing.MiniBatch], count: int, lengths: list[int]) -> list[mixing.MiniBatch]:
-    """``count`` batches spread over the plan from the largest to the smallest, so that all lengths are met."""
+    """Select ``count`` batches at equal distances in the order from the largest to the smallest batch of the plan."""
     ordered = sorted(plan, key=lambda batch: (-sum(lengths[row] for row in batch.rows), batch.rows))
     count = min(count, len(ordered))
     return [ordered[(2 * place + 1) * len(ordered) // (2 * count)] for place in range(count)]
@@ -322,7 +353,11 @@ def evenly(plan: list[mixing.MiniBatch], count: int, lengths: list[int]) -> list
 
 @contextmanager
 def clock(device: torch.device) -> Iterator[list[float]]:
-    """Seconds spent in the block, with the GPU's work finished."""
+    """Measure the seconds spent in the context, including the work that it queued on a GPU.
+
+    Yields:
+        A list with a single number, which is 0 until the context ends.
+    """
     seconds = [0.0]
     if device.type == "cuda":
         torch.cuda.synchronize(device)

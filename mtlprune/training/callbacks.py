@@ -1,4 +1,4 @@
-"""The one interface of what takes part in training beside the tasks: penalties, balance of losses, treatments."""
+"""The interface `Callback` of penalties, loss balancing and treatments, by which they change the training loop."""
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -12,53 +12,56 @@ from mtlprune.training.mixing import MiniBatch
 
 @dataclass
 class Losses:
-    """The losses of a mini-batch between decoders and backward pass, which callbacks change."""
+    """The losses of a mini-batch, which callbacks change after the decoders and before the backward pass."""
 
     mini_batch: MiniBatch
     tasks: dict[str, Tensor]
-    """Task → its loss, to be differentiated."""
+    """Task → its loss, which is part of the differentiated sum."""
     penalties: dict[str, Tensor] = field(default_factory=dict)
-    """Name → what else is to be differentiated here."""
+    """Name → a further term of the differentiated sum."""
     logged: dict[str, Tensor] = field(default_factory=dict)
-    """Name → number for the logs: losses as decoders have them, penalties without their factors."""
+    """Name → value for the logs: the unweighted loss of a task, or a penalty without its factor."""
 
 
 class Callback:
-    """One part of training; a method that is not overridden changes nothing. In each update, in this order:
+    """Base class of everything that changes the updates of a training; methods that are not overridden change nothing.
+
+    Every update calls the methods in this order:
 
         before_update
         for each mini-batch:
-            forward, decode    around the encoding, and how decoders compute their losses
-            terms              what losses are weighed by, and what is added to them
-            backward           around the backward pass
+            forward, decode    a context around the encoder's forward pass, and the function that computes losses
+            terms              weights of the losses, and further terms of the sum
+            backward           a context around the backward pass
         (gradients are clipped)
         before_step            gradients that are added here are not clipped
         (the optimizer steps)
-        after_step             of the last callback first
+        after_step             in reverse order of the callbacks
 
-    Nothing is remembered from update to update but what a run's checkpoint holds, so that a run resumes exactly.
+    A callback keeps no state from one update to the next except state that the checkpoint holds, because a resumed run
+    must equal an uninterrupted one.
     """
 
     def before_update(self, step: int, epoch: int = 0) -> None:
-        """An update begins, after ``step`` others and ``epoch`` whole epochs."""
+        """Prepare for the update that follows ``step`` finished updates and ``epoch`` finished epochs."""
 
     def forward(self, batch: Batch, rows: Sequence[int]) -> AbstractContextManager[None]:
-        """Around the forward pass of a mini-batch of these training sentences."""
+        """Return a context for the forward pass of the encoder. ``rows``: indices of the training sentences."""
         return nullcontext()
 
     def decode(self, decode: Decode, rows: Sequence[int]) -> Decode:
-        """Another way to compute a task's loss."""
+        """Return the function that computes the loss of a task, either ``decode`` or a function that wraps it."""
         return decode
 
     def terms(self, losses: Losses) -> None:
-        """Weigh the losses of a mini-batch, or add to them."""
+        """Change ``losses`` in place: multiply the losses of tasks by weights, or add penalties."""
 
     def backward(self, losses: Mapping[str, Tensor]) -> AbstractContextManager[None]:
-        """Around the backward pass of a mini-batch. ``losses``: task → its loss, as it goes into the sum."""
+        """Return a context for the backward pass of a mini-batch. ``losses``: task → its weighted loss."""
         return nullcontext()
 
     def before_step(self, tasks: Collection[str]) -> None:
-        """Change gradients before the optimizer steps. ``tasks``: that took part in the update, among other names."""
+        """Change gradients before the optimizer steps. ``tasks``: names of the losses and penalties of the update."""
 
     def after_step(self) -> None:
-        """The update ends."""
+        """Finish the update after the optimizer has stepped."""

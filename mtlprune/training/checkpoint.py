@@ -1,7 +1,8 @@
-"""A resumable state in one safetensors file: weights, optimizer moments, and where training stands.
+"""Checkpoints: one safetensors file with model weights, optimizer moments and the progress of the training.
 
-Nothing random is stored: every batch order follows from (seed, epoch) and every dropout mask from (seed, step, tasks),
-so a run that continues from here equals one that was never stopped, bit for bit (same machine, same number of threads).
+A checkpoint holds no state of random generators. Every batch order follows from (seed, epoch), and every dropout mask
+follows from (seed, step, tasks). So a resumed run equals an uninterrupted run bit for bit, on the same machine with the
+same number of threads.
 """
 
 import datetime
@@ -32,13 +33,14 @@ class Progress:
     """The state of training between two updates."""
 
     epoch: int = 0
-    """Epochs finished."""
+    """Number of finished epochs."""
     update: int = 0
-    """Updates done within the present epoch."""
+    """Number of finished updates of the current epoch."""
     step: int = 0
-    """Updates done in all."""
+    """Number of finished updates of all epochs."""
     best: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """joint and each task → {"epoch", "score"} of its best dev score, and the "sha256" of its weights."""
+    """"joint" and each task → "epoch" (the number of the evaluation with its best dev score), "score" and "sha256" (of
+    the saved weights)."""
     balance: dict[str, list[float]] = field(default_factory=dict)
     """The state of the loss balance."""
     penalty: dict[str, dict[str, float]] = field(default_factory=dict)
@@ -46,45 +48,51 @@ class Progress:
     losses: dict[str, list[float]] = field(default_factory=dict)
     """Task → sum and number of its losses since the last evaluation."""
     seconds: float = 0.0
-    """Time spent training so far."""
+    """Elapsed seconds of training so far."""
     cpu_seconds: float = 0.0
-    """Processor time of that."""
+    """Processor seconds of training so far."""
     finished: bool = False
+    """Whether the training has reached its end."""
     logs: dict[str, str] = field(default_factory=dict)
-    """Log → its lines; empty where a finished run is noted."""
+    """Name of a log file → its text; empty in the progress that the manifest of a finished run holds."""
 
     def add_losses(self, task: str, *values: float) -> None:
-        """Count losses of an update."""
+        """Add the losses of a task in an update to the sums of the training loss."""
         total, number = self.losses.get(task, (0.0, 0))
         self.losses[task] = [total + sum(values), number + len(values)]
 
     def take_losses(self) -> dict[str, float]:
-        """Task → mean of its losses since they were last taken."""
+        """Return task → mean of its losses since the last call, and set the sums to zero."""
         means = {task: total / number for task, (total, number) in self.losses.items()}
         self.losses = {}
         return means
 
     def log(self, path: Path, record: Mapping[str, Any]) -> None:
-        """Add a line to a log, and remember it. Raises RunError when the disk refuses."""
+        """Append a record to a log file and to its text in this progress.
+
+        Raises RunError if the file cannot be written.
+        """
         self.logs[path.name] = self.logs.get(path.name, "") + append_line(path, record)
 
     def restore_logs(self, *paths: Path) -> None:
-        """Bring logs to this state: later lines are forgotten, lost or changed ones written anew. Raises RunError when
-        the disk refuses."""
+        """Rewrite the log files that differ from their text in this progress.
+
+        Raises RunError if a file cannot be written.
+        """
         for path in paths:
             text = self.logs.get(path.name, "")
-            # The checkpoint holds the text of the logs. Lines that were written after it belong to updates that will
-            # be done again, and would otherwise stand there twice.
+            # Lines that were written after the checkpoint belong to updates that will be repeated, so they would
+            # otherwise occur twice.
             if (path.read_bytes() if path.is_file() else b"") != text.encode():
                 write_text(path, text)
 
     def end(self) -> dict[str, Any]:
-        """The state of a finished run in its manifest: all but the lines of its logs."""
+        """Return the progress as the manifest of a finished run holds it, without the text of the logs."""
         return {key: value for key, value in asdict(self).items() if key != "logs"}
 
 
 def finished(folder: RunFolder) -> Progress | None:
-    """The last state of a finished run; None where it is still to be begun or to go on."""
+    """Return the progress of a finished run, or None if the run is not finished or not begun."""
     if not folder.has("config.yaml"):
         return None
     record = folder.read_manifest().get("finished")
@@ -93,46 +101,51 @@ def finished(folder: RunFolder) -> Progress | None:
 
 
 def record_finish(folder: RunFolder, progress: Progress) -> None:
-    """Write into the manifest how a run ended."""
+    """Write the end time, the peak memory and the progress of a finished run into its manifest."""
     ended = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
     folder.write_end(ended=ended, peak_memory=peak_memory(), finished=progress.end())
 
 
 def seed_step(seed: int, step: int, tasks: Sequence[str] = ()) -> None:
-    """Set torch's generators for one update, as a function of (seed, step, tasks) alone.
+    """Seed the random generators of torch for an update, as a function of (seed, step, tasks) alone.
 
-    Runs of different tasks with the same seed draw different dropout and different noise for their gates: shared noise
-    would make their gates alike, and look as if the tasks claimed the same heads.
+    Runs of different tasks with the same seed draw different dropout masks and different noise for their gates. Shared
+    noise would make their gates similar, as if the tasks claimed the same heads.
     """
     torch.manual_seed(step_seed(seed, step, tasks))
 
 
 def step_seed(seed: int, step: int, tasks: Sequence[str], *salts: int) -> int:
-    """A seed of one update: a function of its arguments."""
-    # Python's own hash of strings differs from process to process, so the tasks enter by a checksum that is the same
-    # everywhere.
+    """Return a seed below 2^63 for an update, as a function of the arguments. ``salts`` tell purposes apart."""
+    # The tasks enter by a checksum, because Python's hash of strings differs between processes.
     salt = zlib.crc32(",".join(tasks).encode())
     state = np.random.SeedSequence([seed, step, salt, 1, *salts]).generate_state(1, np.uint64)
-    # torch takes seeds below 2^63, hence one bit less.
+    # A bit is dropped, because torch takes seeds below 2^63.
     return int(state[0] >> np.uint64(1))
 
 
 def epoch_generator(seed: int, epoch: int) -> np.random.Generator:
-    """The generator of an epoch's batch order, as a function of (seed, epoch) alone."""
+    """Return the random generator of an epoch's batch order, as a function of (seed, epoch) alone."""
     return np.random.default_rng(np.random.SeedSequence([seed, epoch, 2]))
 
 
 def save_weights(path: Path, model: nn.Module) -> str:
-    """Write a model's weights, beside first, then in place; their SHA-256. Raises RunError when the disk refuses."""
+    """Write the weights of a model to a file, which is replaced only when the new file is complete.
+
+    Returns the SHA-256 of the file. Raises RunError if the file cannot be written.
+    """
     _write(path, {name: tensor.contiguous() for name, tensor in model.state_dict().items()}, {})
     return file_sha256(path)
 
 
 def save_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, progress: Progress) -> None:
-    """Write weights, moments and progress as one file, beside first, then in place. Raises RunError."""
+    """Write weights, optimizer moments and progress to a file, which is replaced only when the new file is complete.
+
+    Raises RunError if the file cannot be written.
+    """
     tensors = {f"model.{name}": tensor.contiguous() for name, tensor in model.state_dict().items()}
     # Moments are stored by the position of their parameter in the optimizer. Positions are the same after a restart,
-    # because the optimizer is made anew from the same model and settings.
+    # because the optimizer is built from the same model and settings.
     for place, parameter in enumerate(_parameters(optimizer)):
         for name, value in optimizer.state.get(parameter, {}).items():
             tensors[f"optimizer.{place}.{name}"] = torch.as_tensor(value).contiguous()
@@ -141,9 +154,9 @@ def save_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Optimiz
 
 
 def _sha256(progress: str, tensors: Mapping[str, torch.Tensor]) -> str:
-    """The SHA-256 of progress, and of names and bytes of tensors; safetensors has no check of its own."""
+    """Return the SHA-256 of the progress and of the names and bytes of tensors; safetensors files have no checksum."""
     digest = hashlib.sha256(progress.encode())
-    # In sorted order, because safetensors gives no promise about the order of names in a file.
+    # Names are sorted, because safetensors does not promise any order of the names in a file.
     for name in sorted(tensors):
         digest.update(name.encode())
         digest.update(tensors[name].detach().cpu().reshape(-1).view(torch.uint8).numpy().data)
@@ -151,7 +164,10 @@ def _sha256(progress: str, tensors: Mapping[str, torch.Tensor]) -> str:
 
 
 def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
-    """Bring model and optimizer to the stored state. Raises RunError where the file does not fit them."""
+    """Restore model and optimizer to the state in a checkpoint, and return its progress.
+
+    Raises RunError if the file is damaged or does not fit the model.
+    """
     parameters = _parameters(optimizer)
     state: dict[int, dict[str, Any]] = {}
     try:
@@ -170,13 +186,13 @@ def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Optimiz
     except (SafetensorError, RuntimeError) as error:
         if out_of_memory(error):
             raise
-        # torch lists what is missing on several lines; a message has one.
+        # torch lists missing parameters on several lines, but a message is a single line.
         reason = " ".join(str(error).split())
         raise RunError(f"{path} does not hold this run's state ({reason}); {_HINT_REMOVE_CHECKPOINT}") from error
     for place, values in state.items():
         device = parameters[place].device
-        # The count of steps stays on the CPU for parameters on the CPU, where Adam reads it; everything else follows
-        # its parameter's device.
+        # The step count of a parameter on the CPU stays on the CPU, where Adam reads it. All other state goes to the
+        # device of its parameter.
         optimizer.state[parameters[place]] = {
             key: value if key == "step" and device.type == "cpu" else value.to(device) for key, value in values.items()
         }

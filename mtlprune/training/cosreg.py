@@ -1,6 +1,6 @@
-"""CosReg, a penalty on rows of a matrix that point the same way (Gao et al. 2019): R, and the callback that adds it.
+"""CosReg (Gao et al. 2019), a penalty R on the cosine similarity of the rows of a matrix, and its callback.
 
-    R(W) = 1/N² Σ_i Σ_{j≠i} ŵ_i · ŵ_j = (‖Σ ŵ‖² − N) / N²        ŵ: row at length 1; N rows
+    R(W) = 1/N² Σ_i Σ_{j≠i} ŵ_i · ŵ_j = (‖Σ ŵ‖² − N) / N²        ŵ: row scaled to length 1
 
 Letters for shapes: N rows, D features, ... any leading dimensions.
 """
@@ -16,15 +16,16 @@ from mtlprune.training.run import NewRun
 
 
 def unit_rows(rows: Tensor) -> Tensor:
-    """(..., N, D): every row at length 1; a row of zeros has no direction and stays, without a gradient."""
+    """Scale every row to length 1, (..., N, D) → (..., N, D); rows of zeros stay zero and get no gradient."""
     squares = rows.square().sum(-1, keepdim=True)
     return rows * torch.where(squares > 0, squares, 1.0).rsqrt() * (squares > 0)
 
 
 def mean_cosine(rows: Tensor) -> Tensor:
-    """R of rows (..., N, D), from −1/N to (N − 1)/N: (...), differentiable, in float32 at least.
+    """Compute R of a matrix, (..., N, D) → (...), which lies between −1/N and (N − 1)/N.
 
-    The sum over N² pairs is the squared length of one sum, so that the cost is linear in N.
+    The result is differentiable and has at least float32 precision. The sum over N² pairs of rows is computed as the
+    squared length of the sum of rows, so the cost is linear in N.
     """
     number = rows.shape[-2]
     with torch.autocast(rows.device.type, enabled=False):
@@ -33,11 +34,11 @@ def mean_cosine(rows: Tensor) -> Tensor:
 
 
 class CosReg(Callback):
-    """γ · R, summed over the tasks of a mini-batch, added to their losses after these are weighed.
+    """Callback that adds γ · R, summed over the tasks of a mini-batch, to their weighted losses.
 
     Args:
         strength: γ.
-        rows_of: task → its matrix, as it is now.
+        rows_of: function that returns the current matrix of a task.
     """
 
     def __init__(self, strength: float, rows_of: Callable[[str], Tensor]) -> None:
@@ -50,8 +51,10 @@ class CosReg(Callback):
 
 
 def tied_table(full_model: nn.Module) -> Tensor:
-    """(V, D), the embeddings by which a language model reads pieces and predicts them. Raises ConfigError: it predicts
-    by another table, or by none."""
+    """Return the embedding table (V, D) that a language model uses both as input and as output embeddings.
+
+    Raises ConfigError if the output embeddings are another table or missing.
+    """
     head, table = full_model.get_output_embeddings(), full_model.get_input_embeddings().weight  # type: ignore[operator]
     if head is None or head.weight is not table:
         raise ConfigError(
@@ -62,7 +65,7 @@ def tied_table(full_model: nn.Module) -> Tensor:
 
 
 def check_cosreg(run: NewRun) -> None:
-    """Refuse train.cosreg for a decoder that has no label rows, or one alone. Raises ConfigError."""
+    """Raise ConfigError if ``train.cosreg`` is set and a decoder has no matrix of label weights or only one label."""
     for task in run.config.tasks if run.config.train.cosreg else ():
         labels = run.model.tasks[task].label_rows()  # type: ignore[operator]
         if labels is None or len(labels.names) < 2:

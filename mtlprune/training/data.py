@@ -1,4 +1,4 @@
-"""The sentences of a run: read, checked, tokenised, and made into targets."""
+"""The data of a run: sentences are read from the corpus, checked, tokenised and converted into targets."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +12,10 @@ from mtlprune.training.run import Run
 
 
 def read_splits(config: Config, corpus: Corpus) -> tuple[list[Sentence], list[Sentence]]:
-    """Training sentences and those of dev; every task must be known in both."""
+    """Return the training sentences and the dev sentences that a configuration selects from a corpus.
+
+    Raises ConfigError if a split does not exist, or if no sentence of a split has the layer of a task.
+    """
     for name in (config.data.train, config.data.dev):
         if name not in corpus.splits:
             raise ConfigError(f"{config.data.path}: expected a split {name!r}, found {', '.join(corpus.splits)}")
@@ -33,12 +36,15 @@ def read_splits(config: Config, corpus: Corpus) -> tuple[list[Sentence], list[Se
 
 
 def _decoded(corpus: Corpus, split: str, first: int | None, half_number: int | None = None) -> list[Sentence]:
-    key = corpus.info["files"][split], first, half_number  # the SHA-256 of its file, and which of its sentences
+    key = corpus.info["files"][split], first, half_number  # the SHA-256 of the split's file, and the selected sentences
     return reuse_or_make(f"sentences of {split}", key, lambda: list(corpus[split].first(first).one_half(half_number)))
 
 
 def load_data(config: Config, model: MultiTaskModel, train: Sequence[Sentence], dev: list[Sentence]) -> Run:
-    """Tokenise and make targets, once."""
+    """Tokenise the training sentences, make the targets of all tasks, and return them as a run.
+
+    Both are done once, before the first epoch.
+    """
     pieces = model.encoder.tokenize_sentences(train)
     lengths = [len(row.ids) + model.encoder.frame.size for row in pieces]
     targets: dict[str, list[Any]] = {}

@@ -1,4 +1,4 @@
-"""Predict a split, count per sentence, score; and keep the results of a run in its folder."""
+"""Evaluation of a model: predictions for sentences, counts per sentence, scores, and the results in a run folder."""
 
 import logging
 from collections.abc import Sequence
@@ -25,28 +25,34 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Evaluation:
-    """Predictions of a split, per-sentence counts and the scores they sum to."""
+    """The predictions of a model for some sentences, with their counts and scores."""
 
     predictions: list[Sentence]
     counts: dict[str, list[dict[str, int] | None]]
+    """Task → the counts of each sentence; None for a sentence without the layer of the task."""
     scores: dict[str, dict[str, float]]
+    """Task → name of a score → its value."""
     names: dict[str, str]
-    """Task → the name of *the* score."""
+    """Task → the name of its main score."""
 
     def main(self) -> dict[str, float]:
-        """*The* score of each task that could be scored, in percent."""
+        """Return task → its main score in percent, for the tasks that could be scored."""
         return {task: values[self.names[task]] for task, values in self.scores.items()}
 
     def joint(self) -> float:
-        """The unweighted mean of the tasks' scores."""
+        """Return the unweighted mean of the main scores of the tasks."""
         values = list(self.main().values())
         return sum(values) / len(values)
 
 
 def evaluate(model: MultiTaskModel, sentences: Sequence[Sentence], precision: torch.dtype) -> Evaluation:
-    """Predict every task of the model on ``sentences`` and count against their layers.
+    """Predict all tasks of a model for sentences, and score the predictions against the layers of the sentences.
 
-    A sentence whose layer is unknown counts nowhere in that task; a task unknown in all of them has no score.
+    A sentence without the layer of a task is left out of the scores of the task. A task whose layer no sentence has
+    gets no score.
+
+    Args:
+        precision: dtype of the forward passes.
     """
     decoders = {name: task.options.model_dump() for name, task in model.tasks.items()}  # type: ignore[union-attr, operator]
     with collector_paused():
@@ -66,11 +72,21 @@ def evaluate(model: MultiTaskModel, sentences: Sequence[Sentence], precision: to
 def evaluate_run(
     folder: RunFolder, split: str, *, best: str | None = None, data: Path | None = None, device: str | None = None
 ) -> tuple[Evaluation, list[Sentence], str]:
-    """Evaluate and write the results into the run folder. Returns the evaluation, the gold sentences, and what the
-    results are called.
+    """Evaluate the weights of a run on a split, and write the results into the folder of the run.
 
-    Results of a task's own best weights are called SPLIT.best-TASK, those on other data SPLIT.on-NAME-FINGERPRINT, so
-    that no result takes the place of another.
+    Results of the weights with the best dev score of a task are named SPLIT.best-TASK, and results on another corpus
+    are named SPLIT.on-NAME-FINGERPRINT, so that no result overwrites another.
+
+    Args:
+        best: the task whose best weights are evaluated; None evaluates the weights with the best joint score.
+        data: the folder of a corpus, if not the corpus of the run.
+        device: the device of the model, if not the device in the configuration.
+
+    Returns:
+        The evaluation, the gold sentences, and the name of the results.
+
+    Raises:
+        RunError: no sentence can be scored, or the corpus is not the corpus on which the run was trained.
     """
     config = folder.config
     corpus = load_corpus(data or folder.corpus_path())
@@ -99,11 +115,15 @@ def evaluate_run(
 
 
 def _check_labels(config: Config, folder: RunFolder, gold: Sequence[Sentence], location: str) -> None:
-    """Warn where a run never learnt half of the labels of a layer. Raises RunError: it learnt none of them, as of
-    another set of tags, which would only look like a bad score."""
+    """Warn if the training data of a run has fewer than half of the labels that a layer of the gold sentences has.
+
+    Raises RunError if it has none of the labels. The gold sentences then use another tag set, which would otherwise
+    look like a low score.
+    """
     vocabularies = folder.read_vocabularies()
     for task in config.tasks:
-        if DECODERS[config.decoder(task)].kind == "number":  # has no labels, and its vocabulary is the scale of train
+        # A layer of numbers has no labels, and its vocabulary is the scale of the training numbers.
+        if DECODERS[config.decoder(task)].kind == "number":
             continue
         for kind, names in decoder_class(config.decoder(task)).collect(gold, task).items():
             labels = set(names) - {"O", ""}

@@ -1,4 +1,8 @@
-"""Export a run to a folder that plain transformers load: what is asked for, weights, their check, the model card."""
+"""`mtlprune export` without `--remove`: write a run as a folder that plain transformers can load.
+
+The file has the check of a request, the export of the weights with a comparison of the reloaded model, and the model
+card.
+"""
 
 import contextlib
 import inspect
@@ -58,22 +62,26 @@ from mtlprune.tasks.sentence import SentenceTask
 from mtlprune.training.pruning.head_removal import TOLERANCE
 
 ROWS, SLOTS = 4, 32
-"""Size of the random sub-words on which both models are compared, one window each."""
+"""Shape of the random sub-words on which the run and the exported model are compared: rows, and sub-words of a row."""
 SENTENCES = 64
-"""Sentences of dev whose labels are compared, after this one, of words that tokenizers take apart."""
+"""Number of dev sentences on which the labels of the run and of the exported model are compared."""
 RESAMPLES = 1000
-"""Draws of sentences behind the intervals of a model card."""
+"""Number of resamples of sentences behind the intervals of a model card."""
 _HARD = "O'Brien of U.S. Steel met Jean-Luc , who paid 5.75 % ."
+"""Another sentence on which labels are compared; tokenizers split several of its words."""
 
 
 @dataclass
 class ExportRequest:
-    """An export that is asked for, checked as far as can be without the weights.
+    """A request for an export, checked as far as possible without loading weights.
 
     Attributes:
-        gate_set: whose gates go into the weights: "shared", a task, or None where it has none.
-        clones: the task whose clones of heads go into the weights; None where there are none.
-        head: the task whose linear layer goes along.
+        run: the folder of the run.
+        config: the configuration of the run.
+        gate_set: the gate set that is folded into the weights, "shared" or a task; None for a run without gates.
+        clones: the task whose clones of heads are folded into the weights; None for a run without clones.
+        head: the task whose linear layer is exported with the encoder; None exports the encoder alone.
+        licence: the licence for the model card, if given.
     """
 
     run: RunFolder
@@ -89,15 +97,18 @@ class Exported:
     """The outcome of an export.
 
     Attributes:
-        gates: (L, A) float32; None where the run has none.
-        heads: what is left, where heads were removed by `mtlprune export --remove`; else None.
-        difference: between states before and after, relative to the largest number in them.
-        limit: sub-words that the model sees at once.
-        advice: what users of the tokenizer have to do so that it reads texts as the run does.
-        auto: the class of transformers that loads it.
-        pooler: whether transformers add one of random weights, if not set otherwise.
-        reading: how the card's code reads words: arguments of `label_words`; None without a head.
-        compared: words whose labels were compared with the run's.
+        gates: the gates in the weights, (L, A) float32; None for a run without gates.
+        clones: the task whose clones of heads are in the weights; None for a run without clones.
+        heads: the remaining heads of a run from which `mtlprune export --remove` removed heads; else None.
+        difference: the largest difference between outputs of the run and of the exported model, relative to the largest
+            output.
+        limit: the number of sub-words that the model can read at once; None if there is no limit.
+        advice: instructions for users of the tokenizer, so that it splits texts like the run.
+        auto: the name of the class of transformers that loads the folder.
+        pooling: how the vector of a word follows from its sub-words, "first" or "mean".
+        pooler: whether transformers add a pooler with random weights unless told otherwise.
+        reading: arguments of `label_words` or `score_text` in the model card's code; None without a task's layer.
+        compared: the number of words in the sentences whose labels were compared.
     """
 
     gates: Tensor | None
@@ -114,8 +125,17 @@ class Exported:
 
 
 def request(run: str | Path, task: str | None, head: str | None, licence: str | None) -> ExportRequest:
-    """Check what is asked for. Nothing is written. Raises RunError: no run, an encoder that plain transformers cannot
-    compute, a task or a head that it has not."""
+    """Check a request for an export, without writing anything.
+
+    Args:
+        run: the folder of the run.
+        task: the task whose gates or clones are exported, for a run with separate gates or clones for each task.
+        head: the task whose linear layer is exported.
+        licence: the licence for the model card.
+
+    Raises:
+        RunError: there is no such run, plain transformers cannot compute its encoder, or the task does not fit.
+    """
     folder = RunFolder.with_weights(run)
     config = folder.config
     part, pruning, path = config.encoder, config.pruning, folder.path
@@ -177,9 +197,12 @@ def _check_head(config: Config, path: Path, head: str) -> None:
 
 
 def export(request: ExportRequest, folder: Path) -> Exported:
-    """Fill a folder, read it back with plain transformers, and compare. Raises RunError: what was read back does not
-    compute what the run computes, or labels words otherwise; EncoderError: gates that no weights can hold, heads that
-    cannot be removed."""
+    """Write the exported model into a folder, reload it with plain transformers, and compare it with the run.
+
+    Raises:
+        RunError: the reloaded model computes other outputs or other labels than the run.
+        EncoderError: the gates cannot be folded into the weights of this encoder.
+    """
     model = MultiTaskModel.load(request.run.path)
     encoder = model.encoder
     gates = None
@@ -225,14 +248,16 @@ _PROBLEMS = {
     "number": "regression",
     "labels": "multi_label_classification",
 }
-"""Kind of a layer of whole sentences → the ``problem_type`` by which transformers know it."""
+"""Kind of a layer of whole sentences → the ``problem_type`` in the configuration of transformers."""
 
 
 def _export_sentence_task(
     request: ExportRequest, folder: Path, model: MultiTaskModel, task: SentenceTask, gates: Tensor | None
 ) -> Exported:
-    """The same of a task of whole sentences: a model for sequence classification, whose scores are compared with the
-    run's on sentences of dev. Raises RunError where they are others."""
+    """Export the encoder with the layer of a task of whole sentences, as a model for sequence classification.
+
+    Raises RunError if its scores of dev sentences differ from the scores of the run.
+    """
     encoder, (linear, labels) = model.encoder, task.linear_of_sentence()
     path = request.run.path / "predictions" / "dev.jsonl"
     dev = request.run.read_predictions("dev")[:SENTENCES] if path.is_file() else []
@@ -272,7 +297,10 @@ def _export_sentence_task(
 
 
 def _checked_sentences(request: ExportRequest) -> list[list[str]]:
-    """Words whose labels are compared: _HARD, and the beginning of dev where the run keeps its predictions."""
+    """Return the words of the sentences whose labels are compared, `_HARD` and the first sentences of dev.
+
+    Sentences of dev are read from the predictions of the run; a run without them contributes only `_HARD`.
+    """
     has_predictions = (request.run.path / "predictions" / "dev.jsonl").is_file()
     dev = request.run.read_predictions("dev")[:SENTENCES] if has_predictions else []
     return [_HARD.split(), *(list(sentence.words) for sentence in dev)]
@@ -285,7 +313,7 @@ def _computed(
     linear: tuple[nn.Linear, list[str]] | None,
     sentences: list[list[str]],
 ) -> tuple[Tensor, list[list[str]]]:
-    """The states of random sub-words and the labels of sentences, as the run computes them."""
+    """Return the outputs of the run for random sub-words (see `states`), and its labels of the words of sentences."""
     with contextlib.ExitStack() as stack:
         if gates is not None:
             stack.enter_context(encoder.gated(gates))
@@ -296,7 +324,10 @@ def _computed(
 
 
 def _folded(model: MultiTaskModel, gates: Tensor | None, clones: str | None) -> PreTrainedModel:
-    """The run's transformer with clones, means and gates in its weights, and columns of zeros for heads removed."""
+    """Return the transformer of the run with clones, means and gates folded into its weights.
+
+    Removed heads come back as columns of zeros, because plain transformers expect all heads.
+    """
     encoder, transformer = model.encoder, cast(PreTrainedModel, model.encoder.transformer)
     if clones is not None:
         model.fold_clones(clones)
@@ -305,13 +336,13 @@ def _folded(model: MultiTaskModel, gates: Tensor | None, clones: str | None) -> 
         fold_gates(transformer, gates, encoder.head_hooks.kept_heads)
     if encoder.head_map is not None:
         transformer = with_all_heads(transformer, encoder.head_map)
-    # The wrapper that refuses to save a gated model is taken off, since its gates are in the weights now.
+    # The wrapper that refuses to save a gated model is removed, because the gates are now in the weights.
     vars(transformer).pop("save_pretrained", None)
     return transformer
 
 
 def _check_states(request: ExportRequest, before: Tensor, after: Tensor) -> float:
-    """The largest difference, relative to the largest number. Raises RunError where it is more than rounding."""
+    """Return the largest difference relative to the largest number in ``before``; raise RunError above `TOLERANCE`."""
     difference = float((before - after).abs().max() / before.abs().max())
     if not difference <= TOLERANCE:
         raise RunError(
@@ -328,7 +359,7 @@ def _check_labels(
     labels: list[list[str]],
     label: Callable[[list[str]], list[tuple[str, float]]],
 ) -> None:
-    """Raises RunError where the model card's code labels words otherwise than the run."""
+    """Raise RunError if the code of the model card (``label``) labels words differently from the run (``labels``)."""
     for words, expected_labels in zip(sentences, labels, strict=True):
         found_labels = [name for name, _ in label(words)]
         if found_labels != expected_labels:
@@ -347,7 +378,10 @@ def _labels(encoder: Encoder, linear: tuple[nn.Linear, list[str]], words: list[s
 
 @torch.no_grad()
 def states(model: nn.Module, limit: int | None, scores: nn.Linear | None) -> Tensor:
-    """Last hidden states, (ROWS, T, H), of random sub-words, the same at every call; or their labels' scores."""
+    """Compute the last hidden states (ROWS, T, H) of random sub-words, which are the same at every call.
+
+    With the linear layer ``scores``, or if the model has a classifier, the scores of labels are returned instead.
+    """
     vocabulary = input_embeddings(cast(PreTrainedModel, model)).num_embeddings
     input_ids = torch.randint(
         vocabulary, (ROWS, min(limit or SLOTS, SLOTS)), generator=torch.Generator().manual_seed(0)
@@ -360,14 +394,14 @@ def states(model: nn.Module, limit: int | None, scores: nn.Linear | None) -> Ten
 
 
 def _auto(request: ExportRequest, kind: str) -> Any:
-    """The class of transformers that loads what was exported."""
+    """Return the class of transformers that loads the exported folder."""
     if request.head:
         return AutoModelForTokenClassification
     return AutoModelForTextEncoding if kind in ENCODER_DECODERS else AutoModel
 
 
 def account(exported: Exported) -> str:
-    """The fate of clones and gates, in sentences."""
+    """Describe in sentences how clones, gates and closed heads were exported."""
     clones = (
         f"The clones of heads of {exported.clones} are part of the weights. " if exported.clones is not None else ""
     )
@@ -475,7 +509,7 @@ for texts like those of {data}, and nothing else was measured. Bias against grou
 
 
 def model_card(request: ExportRequest, exported: Exported) -> str:
-    """The text of README.md. Raises RunError: scores of the run are damaged."""
+    """Return the text of the model card README.md. Raises RunError if the scores of the run are damaged."""
     config, manifest = request.config, request.run.read_manifest()
     start, part, data = config.train.start, config.encoder, manifest["data"].get("name") or Path(config.data.path).name
     name = manifest["pruned"]["config"]["encoder"]["name"] if "pruned" in manifest else part.name
@@ -520,14 +554,14 @@ def model_card(request: ExportRequest, exported: Exported) -> str:
 
 
 def _sentences(config: Config) -> str:
-    """The part of the training split that a run used, as a card says it."""
+    """Describe the part of the training split that a run used, for the model card."""
     limit, is_half = config.data.train_sentences, config.data.half
     used = "the training sentences" if limit is None else f"the training sentences 1 to {limit:,}"
     return f"one random half of {used}" if is_half else used
 
 
 def _pipeline(request: ExportRequest) -> str:
-    """The task of the hub that the folder serves."""
+    """Return the pipeline tag of the Hugging Face hub for the exported folder."""
     if request.head is None:
         return "feature-extraction"
     is_of_sentences = DECODERS[request.config.decoder(request.head)].kind in OF_SENTENCES
@@ -535,7 +569,7 @@ def _pipeline(request: ExportRequest) -> str:
 
 
 def _markdown(text: str) -> str:
-    """Text of others as Markdown shows it: nothing in it is markup."""
+    """Escape the Markdown markup in a text."""
     return re.sub(r"[\\`*<>\[\]|&~]", r"\\\g<0>", printable(text))
 
 
@@ -554,10 +588,10 @@ def _loader(request: ExportRequest, exported: Exported) -> str:
 
 
 def _main_scores(request: ExportRequest) -> Iterator[tuple[str, str, str, float]]:
-    """Split, task, name of its main score, and value in percent."""
+    """Yield (split, task, name of its main score, value in percent) for the scored splits of the run's corpus."""
     decoders = request.config.decoders.model_dump()
     for split in request.run.splits():
-        if "." in split:  # a task's own best weights, or another corpus
+        if "." in split:  # results of the best weights of a task, or on another corpus
             continue
         for task, values in request.run.read_scores(split).items():
             main = main_score(task, decoders)
@@ -565,7 +599,7 @@ def _main_scores(request: ExportRequest) -> Iterator[tuple[str, str, str, float]
 
 
 def _interval(request: ExportRequest, split: str, task: str) -> str:
-    """The 95 % interval of a main score over resampled sentences; a dash where the run keeps no counts of them."""
+    """Return the 95 % bootstrap interval of a main score over sentences, or a dash if the run has no counts."""
     decoder = request.config.decoder(task)
     kind, name = DECODERS[decoder].kind, main_score(task, request.config.decoders.model_dump())
     names = count_names(kind, name)
@@ -578,7 +612,7 @@ def _interval(request: ExportRequest, split: str, task: str) -> str:
 
 
 def _results(request: ExportRequest, data: str, scores: list[tuple[str, str, str, float]]) -> dict[str, Any]:
-    """Scores of the task that goes along, as the hub shows them."""
+    """Return the scores of the task whose layer is exported, as metadata that the Hugging Face hub shows."""
     results = [
         EvalResult(
             task_type=_pipeline(request),
@@ -596,7 +630,7 @@ def _results(request: ExportRequest, data: str, scores: list[tuple[str, str, str
 
 
 def _licence_of_data(request: ExportRequest) -> str | None:
-    """The licence that the corpus states, where it is still there."""
+    """Return the licence that the corpus of the run states; None if that corpus no longer exists."""
     with contextlib.suppress(CorpusError):
         info = read_info(Path(request.config.data.path))
         if info["fingerprint"] == request.run.read_manifest()["data"]["fingerprint"]:

@@ -1,4 +1,4 @@
-"""The precision, device and threads of a run, decided once, and how much memory its process took."""
+"""The device, precision and threads of a run, which are chosen once, and the peak memory of its process."""
 
 import gc
 import os
@@ -16,15 +16,18 @@ from mtlprune.io.processor import fast_in_bf16
 from mtlprune.runs.folder import RunError, RunFolder
 
 _Decided = TypeVar("_Decided", bound=Any)
-"""A configuration of a training or a pretraining."""
+"""The type of a configuration of a training or a pretraining."""
 
 
 def choose_device(device: str) -> str:
-    """auto → cuda where there is a GPU, else cpu. Raises RunError for a device that is not there."""
+    """Return the device, with "auto" replaced by "cuda" if there is a GPU, else by "cpu".
+
+    Raises RunError if the device cannot be used on this machine.
+    """
     if device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        # Some devices, such as meta, exist but compute nothing; a sum shows whether this one does.
+        # A sum shows whether the device computes, because some devices, such as meta, exist but compute nothing.
         (torch.ones(1, device=device) + 1).item()
     except (RuntimeError, AssertionError, ImportError) as error:
         reason = str(error).splitlines()[0]
@@ -33,7 +36,7 @@ def choose_device(device: str) -> str:
 
 
 def _choose_precision(precision: str, device: str) -> str:
-    """auto → bf16 where it is faster than fp32, else fp32."""
+    """Return the precision, with "auto" replaced by "bf16" if the device computes faster in bf16, else by "fp32"."""
     if precision != "auto":
         return precision
     if device.startswith("cuda"):
@@ -42,12 +45,15 @@ def _choose_precision(precision: str, device: str) -> str:
 
 
 def _most_threads() -> int:
-    """Four times this machine's cores: more never help, and very many crash the process."""
+    """Return four times the number of cores; more threads never help, and far too many crash the process."""
     return 4 * (os.cpu_count() or 1)
 
 
 def _choose_threads(threads: int | None) -> int:
-    """The threads wanted, or as many as cores this process may use. Raises RunError: many more than there are cores."""
+    """Return the number of threads, by default the number of cores that this process may use.
+
+    Raises RunError if there are more than four times as many threads as cores.
+    """
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if threads is not None and threads > _most_threads():
         raise RunError(
@@ -57,49 +63,56 @@ def _choose_threads(threads: int | None) -> int:
 
 
 def dtype(precision: str) -> torch.dtype:
-    """bf16 or fp32 as a torch dtype."""
+    """Return the torch dtype of a precision, "bf16" or "fp32"."""
     return {"bf16": torch.bfloat16, "fp32": torch.float32}[precision]
 
 
 def configure_process(threads: int | None) -> None:
-    """Set this process's threads, and make every operation give the same result each time."""
-    # Numbers below 1e-38 become 0. Training NER alone produces so many of them that an Intel core, which is slow with
-    # them, needs four times as long. New threads take the setting over, so it comes before these are made.
+    """Set the number of threads of this process, and make its computations deterministic and its denormals zero."""
+    # Numbers below 1e-38 become 0. Single-task training of NER produces so many of these denormals that Intel cores,
+    # which are slow with them, need four times as long. New threads inherit the setting, so it comes before the number
+    # of threads.
     torch.set_flush_denormal(True)
-    torch.set_num_threads(min(threads or 1, _most_threads()))  # a run may be from a larger machine
-    # Without this setting matrix products on GPUs may differ between two runs of the same program.
+    torch.set_num_threads(min(threads or 1, _most_threads()))  # the number may come from a run on a larger machine
+    # Without this setting, matrix products on GPUs can differ between two runs of the same program.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # slow, and we never read uninitialised memory
 
 
 _FIRST_SEED = torch.initial_seed()
-"""Seed of torch's generators in a new process."""
+"""The seed of torch's random generator in this process before any training."""
 
 
 @contextmanager
 def like_new_process() -> Iterator[None]:
-    """Within it, what an earlier run of the same process left behind changes nothing: random numbers and warnings
-    begin as in a new process, and the peak of memory is counted anew. Threads, precision and hooks belong to a run
-    (`configure_process`, autocast and the model's modules), so nothing is left of them."""
+    """Shield the context from what an earlier run in the same process left behind.
+
+    Random numbers and warnings begin as in a new process, and the peak of memory is reset. Threads, precision and hooks
+    need no reset, because every run sets them (`configure_process`, autocast, the modules of its model).
+    """
     torch.manual_seed(_FIRST_SEED)
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
     peak = Path("/proc/self/clear_refs")
     if peak.exists():
-        peak.write_text("5", encoding="utf-8")  # sets VmHWM, which `peak_memory` reads, to what is held now
+        peak.write_text("5", encoding="utf-8")  # resets VmHWM, which `peak_memory` reads, to the current memory
     try:
         with warnings.catch_warnings():
             yield
     finally:
-        gc.collect()  # models are held by cycles
+        gc.collect()  # models contain reference cycles
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
 
 
 def resolve_auto(config: _Decided, folder: RunFolder | None = None) -> _Decided:
-    """Replace auto by what this machine offers, or by what the folder's run began with. Raises RunError: a device that
-    is not here; MtlpruneError: a launcher started several processes."""
+    """Replace "auto" in device, precision and threads by values for this machine, or by those of the run in ``folder``.
+
+    Raises:
+        RunError: the device cannot be used on this machine, or there are too many threads.
+        MtlpruneError: a launcher such as torchrun started several processes.
+    """
     refuse_launcher()
     settings = config.train
     if folder is not None and folder.has("config.yaml"):
@@ -122,12 +135,11 @@ def resolve_auto(config: _Decided, folder: RunFolder | None = None) -> _Decided:
 
 
 def peak_memory(device: torch.device | None = None) -> int:
-    """The peak memory of this process so far, in bytes: of a GPU, if that is the device, else main memory."""
+    """Return the peak memory of this process so far in bytes: GPU memory if ``device`` is a GPU, else main memory."""
     if device is not None and device.type == "cuda":
         return torch.cuda.max_memory_allocated()
     status = Path("/proc/self/status")
-    # On Linux ru_maxrss begins with what the parent held when it started this process, so the peak is read from /proc
-    # instead.
+    # The peak is read from /proc, because on Linux ru_maxrss begins with the memory of the parent process.
     if status.exists():
         for line in status.read_text(encoding="utf-8").splitlines():
             if line.startswith("VmHWM:"):

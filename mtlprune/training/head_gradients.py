@@ -1,7 +1,10 @@
-"""Gradients at heads: of tasks' losses by a factor of each head's output, and by the weights that each head owns.
+"""Gradients of the losses of tasks with respect to attention heads.
 
-Letters for shapes: S sentences, L layers, A heads a layer before any was removed, n heads a layer has now, d values a
-head has, T tasks, R rows of a batch (long sentences have several).
+`derivatives` differentiates with respect to a factor of the output of each head, for importance and Fisher information.
+`head_parameters` and `agreement` are about gradients with respect to the weights of each head.
+
+Letters for shapes: S sentences, L layers, A heads of a layer before any removal, n remaining heads of a layer, d size
+of a head's output, T sub-words of a row or tasks, R rows of a batch (long sentences have several).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,8 +27,9 @@ from mtlprune.tasks.base import Target
 
 Floats = NDArray[np.float64]
 _Targets = Mapping[str, Sequence[Target | None]]
-"""Task → targets of each sentence, None where its layer is unknown."""
+"""Task → the target of each sentence; None for a sentence without the layer of the task."""
 Substitute = Callable[[EncoderBatch], Substitutes | None]
+"""A function that returns the outputs of closed heads for a batch; None means that closed heads have no output."""
 
 
 def derivatives(
@@ -35,20 +39,23 @@ def derivatives(
     precision: torch.dtype = torch.float32,
     substitute: Substitute | None = None,
 ) -> Tensor:
-    """∂L(x) / ∂ξ of each sentence x, with ξ_h a factor of a head's output (Michel, Levy and Neubig 2019, equation 5).
+    """Compute ∂L(x) / ∂ξ_h of each sentence x (Michel, Levy and Neubig 2019, equation 5).
 
-    L(x) is the loss of the sentence alone, added over the tasks, times its words, so that as in training long sentences
-    count more. Sentences do not meet in the encoder, so one backward pass serves them all: ∂L / ∂ξ_h = Σ O · ∂L / ∂O
-    over the values O of head h in the sentence's rows. In the decoders each stands alone, because means over a batch
-    have other denominators.
+    ξ_h is a factor of the output of head h. L(x) is the loss of the sentence, summed over tasks and multiplied by its
+    number of words, so that long sentences count more, as in training.
+
+    Sentences do not interact in the encoder, so a single backward pass serves all of them: ∂L / ∂ξ_h = Σ O · ∂L / ∂O
+    over the output values O of head h in the rows of the sentence. Decoders compute the loss of each sentence
+    separately, because a loss of a whole batch is a mean with another denominator.
 
     Args:
-        model: in evaluation mode.
-        targets: of the tasks whose losses are added.
-        substitute: what heads contribute to a batch at ξ = 0 instead of nothing: O − substitute takes the place of O.
+        model: the model in evaluation mode.
+        targets: targets of the tasks whose losses are summed.
+        substitute: function that returns the output of each head at ξ = 0 (by default 0). In the formula, O minus this
+            output replaces O.
 
     Returns:
-        (S, L, A) float32, on the CPU.
+        The derivatives, (S, L, A) float32 on the CPU, with 0 for removed heads.
     """
     batch = model.encoder.collate(list(pieces)).to(model.device)
     owner = _row_owners(batch)
@@ -64,7 +71,7 @@ def derivatives(
             ]
             if not losses:
                 continue
-            slopes = torch.autograd.grad(torch.stack(losses).sum(), outputs)  # one (R, T, n, d) a layer
+            slopes = torch.autograd.grad(torch.stack(losses).sum(), outputs)  # (R, T, n, d) for each layer
             for layer, (output, slope) in enumerate(zip(outputs, slopes, strict=True)):
                 kept_heads = list(places.kept_heads[layer])
                 change = output.detach().float()
@@ -81,33 +88,41 @@ def derivatives(
 
 
 def sentence_loss(task: Any, encoded: Encoded, target: Target) -> Tensor:
-    """The loss of one sentence, times its words."""
+    """Return the loss of a single sentence, multiplied by its number of words."""
     joined = task.collate([target], encoded.sizes)
     return task.loss(encoded, {key: value.to(encoded.words.device) for key, value in joined.items()}) * encoded.sizes[0]
 
 
 def _row_owners(batch: EncoderBatch) -> Tensor:
-    """The sentence that each row of a batch belongs to; long sentences have several rows. (R,) int64"""
+    """Return the index of the sentence to which each row of a batch belongs, (R,) int64."""
     rows, length = batch.input_ids.shape
     word = torch.zeros(rows, dtype=torch.int64, device=batch.input_ids.device)
-    # Every row contains a piece that is read there, so each row finds a word, and through it its sentence.
+    # Every row contains a sub-word whose vector is used, so each row gets a word, which determines the sentence.
     word[batch.piece_slot // length] = batch.piece_word
     sentence = torch.repeat_interleave(batch.lengths)  # (N,)
     return sentence[word]
 
 
 class HeadParameter:
-    """A parameter of which rows (dimension 0) or columns (1) belong to heads of one layer. ``owners``: (A, rows) of
-    bool, which head owns which row or column; several do where they share keys and values."""
+    """A parameter whose rows or columns belong to the heads of a layer.
+
+    Attributes:
+        parameter: the parameter.
+        layer: the index of the layer.
+        name: the name of the projection and of its tensor, such as "query.weight".
+        dim: 0 if rows belong to heads, 1 if columns do.
+        owners: (A, number of rows or columns) bool, whether a head owns a row or column. Heads that share keys and
+            values own the same rows.
+    """
 
     def __init__(self, parameter: nn.Parameter, layer: int, name: str, dim: int, heads: int) -> None:
         self.parameter, self.layer, self.name, self.dim = parameter, layer, name, dim
         self.owners = torch.zeros(heads, parameter.shape[dim], dtype=torch.bool, device=parameter.device)
 
     def broadcast_to_rows(self, values: Tensor) -> Tensor:
-        """(A,), a number for each head, to a shape that multiplies the parameter; 1 where no head owns a row.
+        """Expand a value for each head, (A,), to a tensor that can be multiplied with the parameter.
 
-        No row may have two owners.
+        Rows or columns that no head owns get the value 1. No row or column may have two owners.
         """
         factors = self.parameter.new_ones(self.owners.shape[1])
         head, row = self.owners.nonzero(as_tuple=True)
@@ -117,13 +132,18 @@ class HeadParameter:
         return factors.view(shape)
 
     def is_owned(self) -> Tensor:
-        """True where a head owns the row, of a shape that goes with the parameter."""
+        """Return whether a head owns each row or column, in a shape that broadcasts with the parameter."""
         return self.broadcast_to_rows(torch.zeros(len(self.owners))) == 0
 
 
 def head_parameters(encoder: Encoder, weights_only: bool = False) -> list[HeadParameter]:
-    """List what heads own: rows of queries, keys and values, columns of the output projection, layer by layer.
-    ``weights_only``: leave out biases and projections of positions."""
+    """List the parameters whose rows or columns belong to heads, layer by layer.
+
+    Heads own rows of the query, key and value projections and columns of the attention output projection.
+
+    Args:
+        weights_only: whether to leave out biases and projections of relative positions.
+    """
     places, transformer = encoder.head_hooks, cast(PreTrainedModel, encoder.transformer)
     family, width = places.family, places.width
     modules = zip(by_layer(transformer, family.attention), by_layer(transformer, family.output), strict=True)
@@ -150,8 +170,16 @@ def head_parameters(encoder: Encoder, weights_only: bool = False) -> list[HeadPa
 def products(
     gradients: Iterable[tuple[HeadParameter, Sequence[Tensor]]], layers: int, heads: int, number: int
 ) -> Tensor:
-    """Scalar products of gradients by the weights of each head. ``gradients``: of each part, ``number`` gradients by
-    its parameter. Returns (L, A, number, number) float64, on the CPU; 0 where a head owns none of the parts."""
+    """Compute the scalar products between several gradients, restricted to the weights of each head.
+
+    Args:
+        gradients: pairs of a parameter and ``number`` gradients with respect to it.
+        layers, heads: L and A.
+        number: how many gradients there are, for example one for each task.
+
+    Returns:
+        (L, A, number, number) float64 on the CPU; 0 for a head that owns no part of the parameters.
+    """
     total = torch.zeros(layers, heads, number, number, dtype=torch.float64)
     for part, part_gradients in gradients:
         rows = torch.stack(
@@ -164,12 +192,13 @@ def products(
 
 @dataclass(frozen=True, eq=False)
 class Agreement:
-    """The cosines between tasks' gradients on the weights of each head.
+    """The cosines between the gradients of tasks with respect to the weights of each head.
 
     Attributes:
-        tasks: T.
-        cosines: (T, T, L, A); NaN where a head is gone or a gradient is 0.
-        halves: (T, L, A), of a task's own gradients in two halves of the batch: what noise leaves of 1.
+        tasks: the names of the T tasks.
+        cosines: (T, T, L, A); NaN for a removed head or a gradient of 0.
+        halves: (T, L, A), the cosine between the gradients of a task on two halves of the batch. It would be 1 without
+            noise from the choice of sentences.
     """
 
     tasks: tuple[str, ...]
@@ -177,28 +206,36 @@ class Agreement:
     halves: Floats
 
     def mean(self) -> Floats:
-        """(L, A): mean cosine over the pairs of tasks."""
+        """Return the mean cosine over the pairs of tasks, (L, A)."""
         first, second = np.triu_indices(len(self.tasks), 1)
         return self.cosines[first, second].mean(0)
 
     def opposed(self) -> Floats:
-        """(L, A): share of the pairs of tasks that pull against each other; NaN where there is no cosine."""
+        """Return the share of pairs of tasks with a negative cosine, (L, A); NaN for heads without a cosine."""
         first, second = np.triu_indices(len(self.tasks), 1)
         pairs = self.cosines[first, second]
         return np.where(np.isnan(pairs).any(0), np.nan, (pairs < 0).mean(0))
 
 
 def agreement(model: MultiTaskModel, pieces: Sequence[Pieces], targets: _Targets, size: int = 32) -> Agreement:
-    """One joint batch, one backward pass a task; in mini-batches of ``size`` whose losses weigh by their words.
-    ``model``: in evaluation mode, so that no dropout blurs the directions.
+    """Compute the cosines between the gradients of tasks, with respect to the weights of each head.
 
-    A head's weights are its rows of queries, keys and values and its columns of the output projection (biases left out;
-    with grouped queries the shared key and value rows too). Layers that share weights (ALBERT) have one gradient.
+    All sentences form a single joint batch. It is processed in mini-batches of ``size`` sentences, whose losses are
+    weighted by their number of words, with one backward pass for each task. Even and odd mini-batches form the two
+    halves of the batch.
+
+    The weights of a head are its rows of the query, key and value projections and its columns of the attention output
+    projection, without biases. With grouped queries, the shared rows of keys and values count for each of their heads.
+    Layers that share their weights (ALBERT) have the same gradient.
+
+    Args:
+        model: the model in evaluation mode, because dropout would add noise to the gradients.
+        targets: task → the target of each sentence.
     """
     places, parts = model.encoder.head_hooks, head_parameters(model.encoder, weights_only=True)
     parameters = list(dict.fromkeys(part.parameter for part in parts))
     tasks = tuple(targets)
-    sums = [[torch.zeros_like(p) for p in parameters] for _ in range(2 * len(tasks))]  # half by half
+    sums = [[torch.zeros_like(p) for p in parameters] for _ in range(2 * len(tasks))]  # tasks of half 0, then of half 1
     for number, start in enumerate(range(0, len(pieces), size)):
         rows = range(start, min(start + size, len(pieces)))
         batch = model.collate([pieces[row] for row in rows], {t: [targets[t][row] for row in rows] for t in tasks})
@@ -226,7 +263,7 @@ def agreement(model: MultiTaskModel, pieces: Sequence[Pieces], targets: _Targets
 
 
 def _diagonal(gram: Floats) -> Floats:
-    """(T, T, L, A) → (T, L, A)."""
+    """Return the diagonal over the first two dimensions, (T, T, L, A) → (T, L, A)."""
     return np.moveaxis(np.diagonal(gram), -1, 0)
 
 

@@ -1,4 +1,4 @@
-"""Heads that a configuration names."""
+"""The choice of heads that the settings of a treatment or of ``pruning.method: given`` describe."""
 
 import zlib
 from collections.abc import Sequence
@@ -21,12 +21,20 @@ from mtlprune.model import SHARED, MultiTaskModel
 from mtlprune.runs.groups import encoder_name
 
 Sets = dict[str, Tensor]
-"""Task, or "shared", → (L, A) of bool."""
+"""Task (or "shared") → mask of heads, (L, A) bool."""
 
 
 def choose(settings: HeadsConfig, config: Config, model: MultiTaskModel, one_set: bool, key: str) -> Sets:
-    """The heads that a configuration names. ``one_set``: one for all tasks, not one for each; ``key``: of the setting,
-    for messages."""
+    """Return the heads that a block of settings describes, a set for each task or a single set named "shared".
+
+    Args:
+        settings: the block ``heads``.
+        one_set: whether all tasks share a set of heads.
+        key: the key of the settings, for error messages.
+
+    Raises:
+        ConfigError: the settings do not fit the tasks, the encoder or the claims.
+    """
     places = model.encoder.head_hooks
     tasks = (SHARED,) if one_set else config.tasks
     if settings.per_task is not None:
@@ -68,11 +76,15 @@ def _heads_by_name(heads: Sequence[str], places: HeadHooks, key: str) -> Tensor:
 
 
 def drawn_heads(control: HeadsConfig, sets: Sets, config: Config) -> Sets:
-    """Draw as many heads of each layer as each of the sets has, by the rule of a control."""
+    """Draw a control for each set of heads, with as many heads of each layer as the set has.
+
+    Args:
+        control: settings with the rule random, unclaimed or permuted.
+    """
     seed, masks = config.train.seed if control.seed is None else control.seed, {}
     for task, mask in sets.items():
-        # With `permuted` one permutation serves all tasks, so the stream of random numbers must not depend on the
-        # task: how sets overlap is kept.
+        # The rule `permuted` applies the same permutation to all tasks, so that the overlap of their sets does not
+        # change. So its random numbers must not depend on the task.
         stream = b"" if control.rule == "permuted" else task.encode()
         generator = np.random.default_rng(np.random.SeedSequence([seed, zlib.crc32(stream), 8]))
         rows = mask.numpy()
@@ -82,7 +94,8 @@ def drawn_heads(control: HeadsConfig, sets: Sets, config: Config) -> Sets:
             random_rows = np.stack([row[generator.permutation(len(row))] for row in rows])
         else:
             random_rows = np.zeros_like(rows)
-            for random_row, row in zip(random_rows, rows, strict=True):  # others first
+            for random_row, row in zip(random_rows, rows, strict=True):
+                # Heads outside the set come first; heads of the set follow only if there are too few others.
                 order = [*generator.permutation(np.flatnonzero(~row)), *generator.permutation(np.flatnonzero(row))]
                 random_row[order[: row.sum()]] = True
         masks[task] = torch.from_numpy(random_rows)
@@ -90,10 +103,10 @@ def drawn_heads(control: HeadsConfig, sets: Sets, config: Config) -> Sets:
 
 
 def _heads_of_claims(folder: Path, config: Config, places: HeadHooks, key: str) -> Sets:
-    """Task → heads that more than half of its runs in a claims Result have open."""
+    """Return task → the heads that are open in more than half of its single-task runs in a result of claims."""
     if not (folder / "claims.json").exists():
         raise ConfigError(f"{key}.claims: expected a folder that `mtlprune claims RUNS --out` wrote, found {folder}")
-    # Reading results imports pandas, which takes 0.3 s and 65 MB. Other runs train without it.
+    # The import is here, because reading results imports pandas, which takes 0.3 s and 65 MB that other runs save.
     from mtlprune.runs.results import read_result
 
     result = read_result(folder / "claims.json")
@@ -106,7 +119,7 @@ def _heads_of_claims(folder: Path, config: Config, places: HeadHooks, key: str) 
                 "`mtlprune claims`"
             )
         their_encoder = runs[0]["kind"]
-        # An encoder is named as on the hub or by a folder; resolving both makes two spellings of one folder equal.
+        # An encoder is named by its hub name or by a folder; resolving both makes two spellings of a folder equal.
         if Path(own_encoder).expanduser().resolve() != Path(their_encoder).expanduser().resolve():
             raise ConfigError(
                 f"{key}.claims: expected claims of the encoder {own_encoder}, found those of {their_encoder} in "
@@ -124,7 +137,7 @@ def _heads_of_claims(folder: Path, config: Config, places: HeadHooks, key: str) 
 
 
 def check_own_weights(encoder: Encoder) -> None:
-    """Raises EncoderError where a head has no weights of its own, or heads were removed."""
+    """Raise EncoderError if heads do not have separate weights, or if heads were removed from the encoder."""
     places, transformer = encoder.head_hooks, cast(PreTrainedModel, encoder.transformer)
     attentions, kind = by_layer(transformer, places.family.attention), encoder.config.model_type
     reason = ""

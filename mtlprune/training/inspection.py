@@ -1,4 +1,4 @@
-"""Facts of a run before it trains: everything that may fail, and everything worth a second look."""
+"""The dry run of `mtlprune train`: facts about a run before its training, and all errors that its settings cause."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,43 +24,45 @@ from mtlprune.training.setup import build_model
 
 @dataclass
 class Inspection:
-    """Facts about a run that has not begun; ``config`` has device, precision and threads decided."""
+    """Facts about a run that has not begun."""
 
     config: Config
+    """The configuration, in which device, precision and threads are not "auto"."""
     sentences: dict[str, int]
-    """Split → sentences."""
+    """Split → number of sentences."""
     words: dict[str, int]
+    """Split → number of words."""
     annotated_counts: dict[str, dict[str, int]]
-    """Split → task → sentences with its layer."""
+    """Split → task → number of sentences with the layer of the task."""
     longest: dict[str, int]
-    """Split → words of its longest sentence."""
+    """Split → number of words in its longest sentence."""
     unknown_words: dict[str, int]
-    """Split → words of which the encoder sees an unknown token."""
+    """Split → number of words that contain an unknown token for the encoder."""
     windowed: dict[str, int]
-    """Split → sentences that need more than one window."""
+    """Split → number of sentences that need more than one window of the encoder."""
     windows: dict[str, int]
-    """Split → the most windows one sentence needs."""
+    """Split → the largest number of windows that a sentence needs."""
     labels_unseen: dict[str, list[str]]
-    """Task → labels of dev that train has not."""
+    """Task → labels that occur in dev but not in train."""
     wide_arguments: dict[str, int]
-    """Task of frames → arguments of train wider than its max_width, which cannot be learnt."""
+    """Task of frames → number of training arguments with more words than ``max_width``, which cannot be learnt."""
     updates: list[int]
-    """Updates of each epoch."""
+    """Number of updates in each epoch."""
     parameters: dict[str, int]
-    """encoder and each task → number of parameters."""
+    """"encoder" and each task → number of parameters."""
     heads: tuple[int, int] | None
-    """Layers, and heads a layer, of an encoder whose heads are gated or chosen; else None."""
+    """Number of layers and of heads in a layer, if the heads are gated or chosen; else None."""
     settles_at: int
-    """Updates after which an epoch may be the best."""
+    """Number of updates after which weights may count as the best."""
     remarks: str
-    """Sentences on the words that a word sees, heads that share keys, and random heads that stay open; "" for none."""
+    """Remarks on the direction of attention, heads that share keys, and random heads that stay open; "" for none."""
 
 
 def inspect(config: Config, corpus: Corpus) -> Inspection:
-    """Make the model, tokenise, and count. Nothing is written."""
+    """Build the model of a run, tokenise its data, and collect facts about it, without writing anything."""
     config = hardware.resolve_auto(config)
     train, dev = read_splits(config, corpus)
-    train = list(train)  # it is gone through often
+    train = list(train)  # the sentences are read several times
     splits: dict[str, Sequence[Sentence]] = {config.data.train: train, config.data.dev: dev}
     model, vocabularies = build_model(config, train, dev)
     pieces = {name: model.encoder.tokenize_sentences(content) for name, content in splits.items()}
@@ -99,7 +101,7 @@ def inspect(config: Config, corpus: Corpus) -> Inspection:
 
 
 def _random_heads_named(config: Config, model: MultiTaskModel) -> str:
-    """The heads that pruning.method: random leaves open, and by which draw; "" for other methods."""
+    """Name the heads that ``pruning.method: random`` leaves open, and their seed; "" for other methods."""
     if config.pruning.method != "random":
         return ""
     draw = config.pruning.draw
@@ -108,7 +110,7 @@ def _random_heads_named(config: Config, model: MultiTaskModel) -> str:
 
 
 def _first_settled(config: Config, model: MultiTaskModel, total: int) -> int:
-    """The updates, of so many, after which the gates count as settled."""
+    """Return the number of updates, out of ``total``, after which the gates count as settled."""
     if not config.pruning.moves:
         return 0
     penalty = make_penalty(config, model, total)
@@ -116,7 +118,7 @@ def _first_settled(config: Config, model: MultiTaskModel, total: int) -> int:
 
 
 def _count_windows(rows: Sequence[Pieces], capacity: int | None) -> np.ndarray:
-    """The number of windows that each sentence needs where ``capacity`` sub-words fit into one. (sentences,)"""
+    """Return the number of windows of ``capacity`` sub-words that each sentence needs, (number of sentences,)."""
     sizes = np.array([len(row.ids) for row in rows])
     if capacity is None:
         return np.ones_like(sizes)
@@ -124,7 +126,7 @@ def _count_windows(rows: Sequence[Pieces], capacity: int | None) -> np.ndarray:
 
 
 def _count_unknown(rows: Sequence[Pieces], unknown: int) -> int:
-    """Words with at least one unknown sub-word."""
+    """Count the words with at least one unknown sub-word."""
     total = 0
     for row in rows:
         word = np.repeat(np.arange(len(row.counts)), row.counts)
@@ -135,7 +137,7 @@ def _count_unknown(rows: Sequence[Pieces], unknown: int) -> int:
 def _unseen_labels(
     config: Config, vocabularies: Mapping[str, Mapping[str, Sequence[str]]], dev: Sequence[Sentence]
 ) -> dict[str, list[str]]:
-    """Task → labels that dev holds and the vocabulary has not: they can never be predicted."""
+    """Return task → labels that occur in dev but not in the vocabulary, so that they can never be predicted."""
     unseen_by_task: dict[str, list[str]] = {}
     for task in config.tasks:
         kinds: dict[str, Any] = decoder_class(config.decoder(task)).collect(dev, task)
@@ -146,7 +148,7 @@ def _unseen_labels(
 
 
 def _count_wide(sentences: Sequence[Sentence], layer: str, width: int) -> int:
-    """Arguments of a layer that are wider than its decoder's candidates."""
+    """Count the arguments of a layer of frames that have more than ``width`` words."""
     return sum(
         span.end - span.start > width and span.label not in NOT_ARGUMENTS
         for sentence in sentences

@@ -1,4 +1,4 @@
-"""Training of a run: begun or taken up again, evaluated, and written into its folder; updates.py has the updates."""
+"""The training of a run: beginning or resuming it, its evaluations, and its files; updates.py makes the updates."""
 
 import logging
 import math
@@ -51,26 +51,29 @@ def train(
     watch: Callable[[Event], None] = lambda event: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> Progress:
-    """Train, or go on training, the run in ``folder``; returns where it stands in the end.
+    """Train the run in ``folder`` from its beginning, or resume it, and return its progress at the end.
+
+    The progress of a run that is already finished is returned without training.
 
     Args:
-        watch: called after every update and evaluation.
-        stop: asked after every update; True writes a checkpoint and returns early.
+        watch: function called after every update and every evaluation.
+        stop: function called after every update and every evaluation; if it returns True, the training returns early,
+            and a checkpoint allows resuming it.
 
     Raises:
-        RunError: the folder is in use, holds another run, or the disk is full.
-        CorpusError, ConfigError, EncoderError: the data or the encoder cannot be used.
+        RunError: the folder is in use, or holds another run, or a file cannot be written.
+        CorpusError, ConfigError, EncoderError: the data, the settings or the encoder cannot be used.
         TrainingError: a loss or a gradient is not finite.
     """
     folder.refuse_packed("weights")
     path = Path(config.data.path)
     if folder.has("config.yaml") and not path.exists():
-        # The run goes on on another machine or from another folder than it was begun in.
+        # The run is resumed on another machine or from another working directory than the ones it began in.
         path = folder.corpus_path()
-    # The corpus is loaded before anything is made, so that a wrong path leaves no folder behind.
+    # The corpus is loaded before any file is written, so that a wrong path leaves no folder behind.
     corpus = load_corpus(path)
-    # The lock is held for the whole training, so that a second process on the same folder is refused instead of
-    # mixing its files in.
+    # The lock is held for the whole training, so that a second process on the same folder is refused before it can
+    # change files.
     with folder.locked():
         trainer = _begin(config, folder, corpus)
         if isinstance(trainer, Progress):
@@ -84,7 +87,7 @@ def train(
 
 
 def _begin(config: Config, folder: RunFolder, corpus: Corpus) -> "Trainer | Progress":
-    """Begin a run, or take it up again; where a finished one stands."""
+    """Return the trainer of a new or resumed run, or the progress of a finished run."""
     config = hardware.resolve_auto(config, folder)
     if folder.has("config.yaml"):
         check_same(config, folder, corpus.fingerprint)
@@ -92,20 +95,20 @@ def _begin(config: Config, folder: RunFolder, corpus: Corpus) -> "Trainer | Prog
         folder.verify()
         for key, best in finished_progress.best.items() if folder.keeps_weights() else ():
             folder.verify_weights(key, best)
-        # A process may have been killed after it wrote the end and before it deleted what is no longer needed.
+        # A process may have been killed after it recorded the finish and before it deleted obsolete files.
         _delete_obsolete_files(folder, finished_progress)
         return finished_progress
     if folder.has("config.yaml"):
         check_whole(config, folder)
     run = prepare(config, folder, corpus)
     continues = folder.checkpoint_path.exists()
-    # What changes the model before the first update (heads that are given or selected, weights that are merged)
-    # happens once; a checkpoint holds its result.
+    # Changes of the model before the first update (heads that are given or selected, weights that are merged) are made
+    # once, because a checkpoint holds their result.
     if not continues:
         precision = hardware.dtype(config.train.precision)
         begin_treatments(run, folder, precision)
         fix_heads(run, folder, precision)
-    # Before the optimizer is made, because it replaces the embedding table by a parameter with the used rows.
+    # This comes before the optimizer, because it replaces the embedding table by a parameter with the used rows.
     rows = train_used_rows(run.model.encoder, run.pieces) if config.train.embedding_rows == "used" else None
     optimizer = make_optimizer(run.model, config)
     if rows is not None:
@@ -119,7 +122,7 @@ def _begin(config: Config, folder: RunFolder, corpus: Corpus) -> "Trainer | Prog
 
 
 class Trainer(BaseTrainer):
-    """The updates of a run, and what is measured and written between them."""
+    """The training loop of a run: its updates, and the evaluations, logs and checkpoints between them."""
 
     advice = "Lower rates (train.encoder_rate, train.decoder_rate) or train.precision=fp32 often help"
 
@@ -127,7 +130,7 @@ class Trainer(BaseTrainer):
         config = run.config
         super().__init__(run.model, config.tasks, run.batch, config.train, folder, optimizer, progress)
         self.config, self.data, self.dev = config, run, run.dev
-        # Gates are clipped together with the rest only where their penalty is part of the loss.
+        # Gates are clipped together with other parameters only if their penalty is part of the loss.
         clipped = [group for group in optimizer.param_groups if config.pruning.in_loss or not group["gates"]]
         self.clipped = [parameter for group in clipped for parameter in group["params"]]
         self.total = sum(len(self.plan(epoch)) for epoch in range(config.train.epochs))
@@ -143,10 +146,10 @@ class Trainer(BaseTrainer):
         self.board = TensorBoard(folder.path, progress.step) if config.train.tensorboard else None
 
     def make_callbacks(self) -> list[Callback]:
-        """All that takes part: losses are weighed with the penalty in them, further penalties are added as they are."""
+        """Return the callbacks of the run, in the order in which updates call them."""
         config, encoder = self.config, self.model.encoder
-        # The order matters: the penalty comes before the balance, so that an in-loss penalty is weighed with the
-        # losses; syntax and cosine regularisation come after it and are added as they are.
+        # The gate penalty comes before the balance, so that a penalty within the loss is weighted like the loss. The
+        # syntax penalty and CosReg come after the balance, so that they are added unweighted.
         callbacks: list[Callback] = [*([self.penalty] if self.penalty is not None else []), self.balance]
         if config.syntax.strength:
             transformer = cast(PreTrainedModel, encoder.transformer)
@@ -162,12 +165,15 @@ class Trainer(BaseTrainer):
             settings, self.data.lengths, self.data.is_annotated, epoch_generator(settings.seed, epoch)
         )
         learns = self.moving or self.config.pruning.moves
-        # With everything frozen and heads fixed, one update does what all would: nothing. It is still made, so that
-        # the run is evaluated and written as any other.
+        # If all weights are frozen and all heads are fixed, updates change nothing. One update is still made, so that
+        # the run is evaluated and written like any other run.
         return updates if learns else updates[:1]
 
     def is_due(self) -> bool:
-        """True at the end of an epoch, or where train.evaluate_every says so, unless it has been (no losses since)."""
+        """Return whether an evaluation is due, at the end of an epoch or every ``train.evaluate_every`` updates.
+
+        Without losses since the last evaluation, the evaluation has already taken place.
+        """
         progress, settings = self.progress, self.config.train
         if settings.evaluate_every is None:
             return progress.update == 0 and bool(progress.losses)
@@ -187,14 +193,14 @@ class Trainer(BaseTrainer):
         number = settings.evaluations(progress.epoch, progress.step)
         evaluation = evaluate(self.model, self.dev, self.precision)
         current = {"joint": evaluation.joint(), **evaluation.main()}
-        # Strictly greater, so that of equal scores the earliest evaluation stays the best. A correlation may be
-        # negative, and so may a joint score: the first evaluation always is the best so far.
+        # The comparison is strict, so that the earliest of several equal scores stays the best. The default is minus
+        # infinity, because correlations and thus joint scores can be negative.
         better = [key for key, value in current.items() if value > progress.best.get(key, {}).get("score", -math.inf)]
         if not self.may_be_best(last=progress.epoch >= settings.epochs):
             better = []
         progress.best.update({key: {"epoch": number, "score": current[key]} for key in better})
         train_losses = progress.take_losses()
-        # Patience counts evaluations since the best joint score, whatever single tasks gained meanwhile.
+        # Patience counts evaluations since the best joint score, even if the scores of single tasks improved later.
         since = number - int(progress.best["joint"]["epoch"]) if progress.best else 0
         out_of_patience = settings.patience is not None and since >= settings.patience
         progress.finished = progress.epoch >= settings.epochs or out_of_patience
@@ -204,27 +210,30 @@ class Trainer(BaseTrainer):
             record_finish(self.folder, progress)
         else:
             self.checkpoint()
-        # Only after the checkpoint (or the end) is written: until then the earlier checkpoint needs the earlier
-        # files.
+        # Files are deleted only after the checkpoint (or the finish) is written, because the earlier checkpoint needs
+        # them.
         _delete_obsolete_files(self.folder, progress)
         self.watch(Event(progress, self.total, train_losses, evaluation, gates))
 
     def write(
         self, number: int, evaluation: Evaluation, better: list[str], losses: Mapping[str, float]
     ) -> GateLine | None:
-        """Weights, logs and results of an evaluation; before the checkpoint that knows of them.
+        """Write the weights, logs and results of an evaluation, before the checkpoint that refers to them.
 
         Args:
-            number: of the evaluation, from 1; called epoch in all files, because mostly there is one an epoch.
-            better: joint and the tasks of which this is the best so far.
+            number: the number of the evaluation, from 1. Files call it epoch, because most runs have one evaluation in
+                each epoch.
+            better: the tasks, and "joint", whose score is the best so far.
+            losses: task → mean training loss since the last evaluation.
 
         Returns:
-            In a run with gates, their line in gates.jsonl.
+            The line for gates.jsonl, or None for a run without gates.
         """
         progress, folder, model, config = self.progress, self.folder, self.model, self.config
         if better:
-            # Weights before the record that names them. A kill in between leaves a file that nobody refers to, and
-            # that goes when the run goes on; the other order would leave a record without its file.
+            # Weights are written before the record that names them. If the process is killed in between, a file without
+            # a record remains, which is deleted when the run is resumed. In the other order, a record without its file
+            # would remain.
             sha256 = save_weights(folder.weights_path(number), model)
             progress.best |= {key: {**progress.best[key], "sha256": sha256} for key in better}
         joint = evaluation.joint()
@@ -240,8 +249,10 @@ class Trainer(BaseTrainer):
         if self.board is not None:
             self.board.log(progress.step, "dev", {**evaluation.main(), "joint": joint})
             self.board.log_gates(progress.step, gates) if gates else None
-        folder.write_json("best.json", progress.best)  # first, so that results of others come before what follows
-        folder.forget_results(better)  # whoever evaluated meanwhile did so with weights that are now surpassed
+        # best.json comes first. Another process that evaluates older weights then either compares them with the new
+        # record, and writes nothing, or has already written its results, which are deleted here as out of date.
+        folder.write_json("best.json", progress.best)
+        folder.forget_results(better)
         if "joint" in better:
             ids = [sentence.id for sentence in self.dev]
             split = config.data.dev
@@ -249,13 +260,19 @@ class Trainer(BaseTrainer):
         return gates
 
     def may_be_best(self, last: bool) -> bool:
-        """True where the present weights may count as the best: gates that are steered have to come to their number.
-        ``last``: whether there is no further evaluation; where none came to it, the last is kept, with a warning."""
+        """Return whether the current weights may count as the best.
+
+        If a penalty steers the gates to a number of open heads, the gates must have reached that number. If they reach
+        it in no evaluation, the weights of the last evaluation count as the best, with a warning.
+
+        Args:
+            last: whether this is the last evaluation.
+        """
         if self.penalty is None:
             return True
         off_target = self.penalty.penalty.off_target(self.sets)
-        # With gates that are steered to a number, an early epoch has more open heads and therefore scores better. It
-        # must not win, since it is not the model that was asked for.
+        # While gates are steered to a number, early epochs have more open heads and therefore score higher. Their
+        # weights must not be the best, because they do not have the requested number of heads.
         if self.penalty.penalty.has_settled(self.progress.step) and not off_target:
             return True
         if not last or self.progress.best:
@@ -281,11 +298,11 @@ class Trainer(BaseTrainer):
 
 @torch.no_grad()
 def mean_losses(run: Run, sentences: int) -> dict[str, float]:
-    """Task → the loss of its decoder on the first training sentences, without dropout and in fp32.
+    """Return task → mean loss of its decoder on the first ``sentences`` training sentences, in fp32 without dropout.
 
-    The losses of a training log are means over an epoch in which the weights moved, with dropout. A comparison of runs
-    at equal training loss needs the loss of the weights as they are, on the same sentences for both (Mueller, Dredze
-    and Andrews 2024). Batches count by their sentences.
+    The losses in a training log are means over an epoch with dropout, during which the weights change. A comparison of
+    runs at equal training loss needs the loss of the current weights on the same sentences (Mueller, Dredze and Andrews
+    2024). The mean over batches is weighted by the number of annotated sentences.
     """
     # Training sets the model to training mode again before its next update.
     run.model.eval()
@@ -301,23 +318,29 @@ def mean_losses(run: Run, sentences: int) -> dict[str, float]:
 
 
 def _restore_folder(folder: RunFolder, progress: Progress) -> None:
-    """Bring a folder to the state of its checkpoint: what was written after it is forgotten. Raises RunError: something
-    that the checkpoint relies on is missing, or was changed or damaged."""
+    """Restore the logs and files of a folder to the state at its checkpoint, and drop everything written later.
+
+    Raises RunError if weights that the checkpoint names are missing or damaged.
+    """
     for key, best in progress.best.items():
         folder.verify_weights(key, best)
     progress.restore_logs(folder.metrics_path, folder.gates_path, folder.uas_path)
     if progress.step:
-        # A kill between two writes may have left the file ahead of the checkpoint.
+        # The file is newer than the checkpoint if the process was killed between writing the two.
         folder.write_json("best.json", progress.best)
         _delete_obsolete_files(folder, progress)
 
 
 def _delete_obsolete_files(folder: RunFolder, progress: Progress) -> None:
-    """Remove large files no longer needed: weights that are the best of no task, halves that a killed process left, and
-    the checkpoint of a finished run."""
+    """Delete the files that a run no longer needs.
+
+    These are weights that are the best of no task, incomplete files of a killed process, and the checkpoint of a
+    finished run.
+    """
     best_weights = {folder.weights_path(int(best["epoch"])) for best in progress.best.values()}
     weights = folder.path / "weights"
-    # Whoever evaluates a finished run writes there too, so the lock is taken; that of a killed writer is free again.
+    # Processes that evaluate a finished run also write there, so the lock is needed. The lock of a killed process is
+    # free.
     with one_writer(folder.path):
         for place in (folder.path, weights):
             remove_halves(place)

@@ -1,6 +1,7 @@
-"""Batches of similar length within a budget, and the tasks each serves: all (joint), or one, drawn by size (sampled).
+"""The mini-batches of an epoch: sentences of similar length, with the tasks whose losses are computed on them.
 
-All of it is a function of (seed, epoch).
+A mini-batch serves all tasks (joint) or a single task that is drawn at random (sampled). All random numbers follow from
+(seed, epoch).
 """
 
 from __future__ import annotations
@@ -15,30 +16,31 @@ if TYPE_CHECKING:
 
 
 _IsAnnotated = Mapping[str, Sequence[bool]]
-"""Task → whether each sentence has its layer."""
+"""Task → whether each sentence has the layer of the task."""
 ROWS = 8
-_LENGTH_NOISE = 0.1  # lengths are compared up to this share, so that batches do not repeat from epoch to epoch
+"""Batches that the budget of sub-words limits have a multiple of this number of rows (see `fitting`)."""
+_LENGTH_NOISE = 0.1
+"""The relative noise of lengths before sentences are sorted by length, so that batches differ between epochs."""
 
 
 def batches(
     lengths: Sequence[int], sentences: int, tokens: int, generator: np.random.Generator, shuffle: bool = True
 ) -> list[list[int]]:
-    """Cut sentences into batches of at most ``sentences`` sentences and ``tokens`` sub-words, padding counted.
+    """Divide sentences into batches of at most ``sentences`` sentences and ``tokens`` sub-words, including padding.
 
     Args:
-        lengths: sub-words of each sentence, special tokens included.
-        sentences, tokens: the budget, whichever is hit first; a sentence over the budget stands alone.
-        shuffle: shuffle the order of batches, and neighbours of similar length between batches.
+        lengths: the number of sub-words of each sentence, including special tokens.
+        sentences, tokens: the limits of a batch; a sentence of more than ``tokens`` sub-words is a batch of its own.
+        shuffle: whether to shuffle the order of batches, and to exchange sentences of similar length between batches.
 
     Returns:
-        Rows of ``lengths``; every row once.
+        Batches of indices into ``lengths``; every index occurs once.
     """
     size = np.asarray(lengths, dtype=np.float64)
-    # Sentences of similar length share a batch, because padding costs time. Lengths are blurred before sorting, so
-    # that not the same sentences meet in every epoch.
+    # Sentences of similar length share a batch, because padding costs time. Noise on the lengths makes sure that a
+    # batch does not consist of the same sentences in every epoch.
     noise = generator.uniform(1 - _LENGTH_NOISE, 1 + _LENGTH_NOISE, len(size)) if shuffle else 1.0
-    # Longest first: if memory is too small for a batch, training fails in the first minute and not in the last.
-    # Batches are shuffled as wholes below.
+    # The order is from long to short sentences; the batches are shuffled below.
     order = np.argsort(-size * noise, kind="stable").tolist()
     cut: list[list[int]] = []
     start = 0
@@ -50,12 +52,13 @@ def batches(
 
 
 def fitting(lengths: Sequence[int], tokens: int) -> int:
-    """The number of rows, from the first on, that stay within ``tokens`` sub-words with padding; at least one.
+    """Return how many of the first rows fit into ``tokens`` sub-words with padding, at least 1.
 
-    Where the budget cuts, a multiple of ROWS is taken, so that shapes repeat (see ``mtlprune.tasks.products``).
+    If not all rows fit, the number is a multiple of `ROWS` where possible, so that shapes of batches repeat (see
+    ``mtlprune.tasks.products``).
     """
-    # Padding makes every row as long as the longest, so n rows cost n times the maximum so far; the blurred order is
-    # not quite sorted, hence the running maximum.
+    # Padding makes every row as long as the longest, so n rows cost n times the longest of them. The running maximum is
+    # needed, because noise on the lengths disturbs their order.
     longest = np.maximum.accumulate(np.asarray(lengths))
     rows_that_fit = int((longest * np.arange(1, len(longest) + 1) <= tokens).sum())
     if rows_that_fit == len(lengths):
@@ -64,7 +67,7 @@ def fitting(lengths: Sequence[int], tokens: int) -> int:
 
 
 class MiniBatch(NamedTuple):
-    """Rows of the training set, and the tasks whose losses they feed."""
+    """Indices of training sentences, and the tasks whose losses are computed on them."""
 
     tasks: tuple[str, ...]
     rows: list[int]
@@ -73,12 +76,17 @@ class MiniBatch(NamedTuple):
 def plan(
     settings: TrainConfig, lengths: Sequence[int], is_annotated: _IsAnnotated, generator: np.random.Generator
 ) -> list[list[MiniBatch]]:
-    """The mini-batches of an epoch, grouped into updates; arguments as for `batches`.
+    """Return the mini-batches of an epoch, grouped into updates.
 
-    joint: every sentence with at least one of the layers once; a batch feeds every task. sampled: see there.
+    With ``train.mixing: joint``, every sentence that has the layer of at least one task occurs once, and each
+    mini-batch serves all tasks. For ``train.mixing: sampled``, see `sampled`.
+
+    Args:
+        lengths: the number of sub-words of each training sentence, including special tokens.
+        is_annotated: task → whether each training sentence has the layer of the task.
     """
-    # The budget is that of an update. Gradient accumulation cuts it into parts that are averaged, so the setting
-    # changes memory and not the size of an update.
+    # The settings limit the size of an update. Gradient accumulation divides an update into mini-batches whose losses
+    # are averaged, so it changes the need of memory but not the size of an update.
     sentences = max(1, settings.batch_sentences // settings.accumulate)
     tokens = max(1, settings.batch_tokens // settings.accumulate)
     if settings.mixing == "joint":
@@ -99,26 +107,27 @@ def sampled(
     tau: float,
     shuffle: bool = True,
 ) -> list[MiniBatch]:
-    """One task a batch, drawn with p ∝ n^τ; an epoch has Σ n draws (He and Choi 2021; n: the task's batches).
+    """Return mini-batches of a single task each, which is drawn with probability p ∝ n^τ (He and Choi 2021).
 
-    Each task's batches are taken in shuffled order and begin anew, shuffled again, when they are used up. Without
-    ``shuffle`` each task begins every epoch with its longest sentences, as the released code of He and Choi does.
+    n is the number of batches of a task, and an epoch has Σ n draws. The batches of a task are taken in shuffled order;
+    when all are used, they are formed and shuffled again. Without ``shuffle``, each task begins every epoch with its
+    longest sentences, as in the code released by He and Choi.
     """
     rows_of_task = {task: [row for row, has in enumerate(rows) if has] for task, rows in is_annotated.items()}
 
     def shuffled(task: str) -> list[list[int]]:
         rows = rows_of_task[task]
         cut = batches([lengths[row] for row in rows], sentences, tokens, generator, shuffle)
-        # Reversed, because batches are taken from the end of the list by `pop`, which costs nothing, while taking
-        # from the front would move all others.
+        # The list is reversed, because `pop` takes batches from its end; taking them from the front would move all
+        # others.
         return [[rows[place] for place in batch] for batch in reversed(cut)]
 
     queues = {task: shuffled(task) for task in rows_of_task}
     share = sampling_probabilities([len(queue) for queue in queues.values()], tau)
     names = list(queues)
     plan = []
-    # All draws of the epoch are made at once and the queues are refilled in between, so the order of tasks does not
-    # depend on how often a queue was used up before.
+    # All tasks of the epoch are drawn at once, so that their order does not depend on how often queues are refilled,
+    # which draws further random numbers.
     for draw in generator.choice(len(names), size=sum(map(len, queues.values())), p=share).tolist():
         task = names[draw]
         if not queues[task]:
@@ -128,6 +137,6 @@ def sampled(
 
 
 def sampling_probabilities(counts: Sequence[int], tau: float) -> np.ndarray:
-    """p_t = n_t^τ / Σ n^τ. (tasks,)"""
+    """Return the probability of each task, p_t = n_t^τ / Σ n^τ, from its count n_t, (number of tasks,)."""
     power = np.asarray(counts, dtype=np.float64) ** tau
     return power / power.sum()

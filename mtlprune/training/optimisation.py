@@ -1,4 +1,4 @@
-"""Turn gradients into updates: AdamW, and the schedule of its rates."""
+"""The optimizer of a run, and the schedule of its learning rates."""
 
 import math
 
@@ -10,9 +10,11 @@ from mtlprune.model import MultiTaskModel
 
 
 def make_optimizer(model: MultiTaskModel, config: Config) -> torch.optim.AdamW:
-    """AdamW with one rate for the encoder, one for the decoders (and a fusion of layers, which is as new as they are),
-    and a constant one for gates and for what closed heads contribute, which do not decay; the fused kernel where there
-    is one. What is frozen is left out.
+    """Return AdamW with three groups of parameters, which leave out frozen parameters.
+
+    The first group is the encoder. The second group are the decoders and the fusion of layers, which is newly
+    initialised like the decoders. The third group are the gates and the learnt constants of closed heads; it has a
+    constant rate and no weight decay. The fused implementation is used on CPUs and GPUs.
     """
     settings = config.train
     encoder_rate, decoder_rate = (settings.rate(name, config.tasks) for name in ("encoder_rate", "decoder_rate"))
@@ -33,8 +35,11 @@ def make_optimizer(model: MultiTaskModel, config: Config) -> torch.optim.AdamW:
 
 
 def schedule(step: int, total: int, warmup: float, shape: str = "linear") -> float:
-    """The rates' share of their peak: a linear rise over the first ``warmup`` share of ``total`` updates, then a fall
-    to 0 after the last, linear or along half a cosine (Loshchilov and Hutter 2017, one period), or none (constant)."""
+    """Return the learning rate of update ``step`` (from 0) as a share of its peak.
+
+    The rate rises linearly over the first share ``warmup`` of the ``total`` updates. It then falls to 0 after the last
+    update, linearly or along half a period of a cosine (Loshchilov and Hutter 2017), or remains constant.
+    """
     rise = math.ceil(total * warmup)
     if step < rise:
         return (step + 1) / rise

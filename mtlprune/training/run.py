@@ -1,4 +1,4 @@
-"""A run before it begins and while it trains: the types that all parts of training share."""
+"""The data of a run before its training (`NewRun`) and during its training (`Run`), which all of this package uses."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,41 +16,46 @@ from mtlprune.training.mixing import MiniBatch
 
 @dataclass
 class Run:
-    """Configuration, model and data of a run, ready to train."""
+    """The configuration, model and data of a run that is ready to train."""
 
     config: Config
     model: MultiTaskModel
     pieces: Sequence[Pieces]
+    """The sub-words of each training sentence."""
     targets: Mapping[str, Sequence[Target | None]]
+    """Task → the target of each training sentence; None for a sentence without the layer of the task."""
     lengths: list[int]
-    """Sub-words of each training sentence with its special tokens."""
+    """The number of sub-words of each training sentence, including special tokens."""
     is_annotated: dict[str, list[bool]]
+    """Task → whether each training sentence has the layer of the task."""
     dev: Sequence[Sentence]
     trees: Sequence[Dependencies | None] = ()
-    """The tree of each training sentence, where attention along arcs has a penalty."""
+    """The dependency tree of each training sentence or None; empty in a run without a penalty on attention along arcs.
+    """
 
     def batch(self, mini_batch: MiniBatch) -> Batch:
-        """Join the rows of a mini-batch."""
+        """Collate the sub-words and targets of a mini-batch into padded tensors."""
         targets = {task: [self.targets[task][row] for row in mini_batch.rows] for task in mini_batch.tasks}
         return self.model.collate([self.pieces[row] for row in mini_batch.rows], targets)
 
 
 @dataclass(frozen=True)
 class NewRun:
-    """A run before anything is written, as its parts check it."""
+    """A run before anything is written, so that checks can refuse it without leaving files behind."""
 
     config: Config
     model: MultiTaskModel
-    """Before its first update, on the CPU."""
+    """The model before its first update, on the CPU."""
     vocabularies: dict[str, dict[str, list[str]]]
+    """Task → kind of label → labels of the training sentences."""
     train: Sequence[Sentence]
     dev: Sequence[Sentence]
     folder: RunFolder | None = None
-    """The run's folder, where there is one."""
+    """The folder of the run, if it has one."""
     resumes: bool = False
-    """From a checkpoint, so that other runs are not asked again."""
+    """Whether the run resumes from a checkpoint, so that other runs on which it depends are not read again."""
 
 
 def gate_sets(model: MultiTaskModel) -> dict[str, Gates]:
-    """The model's gate sets by name, none where it has no gates."""
+    """Return the gate sets of a model by name; empty for a model without gates."""
     return {name: cast(Gates, gates) for name, gates in model.gates.items()}

@@ -1,4 +1,7 @@
-"""Prepare a model and data for training from a configuration and a folder: everything that can fail early."""
+"""Preparation of a training: build the model, load the data, write the first files, and refuse unusable settings.
+
+Everything that can fail because of settings or data fails here, before the first update.
+"""
 
 import datetime
 import hashlib
@@ -38,7 +41,7 @@ _PACKAGES = ("torch", "transformers", "datasets", "supar", "numpy", "safetensors
 
 
 def _check_tensorboard(run: NewRun) -> None:
-    """Raises ConfigError where TensorBoard is asked for and not installed."""
+    """Raise ConfigError if ``train.tensorboard`` is set but TensorBoard is not installed."""
     if run.config.train.tensorboard and importlib.util.find_spec("tensorboard") is None:
         raise ConfigError(
             "train.tensorboard: the package tensorboard is not installed; in a clone of mtlprune, run: "
@@ -54,13 +57,18 @@ _CHECKS: tuple[Callable[[NewRun], None], ...] = (
     check_uas,
     check_cosreg,
 )
-"""One of each part of a run, in this order. They change nothing, and raise ConfigError, EncoderError or RunError."""
+"""The checks of a new run, in order. They change nothing, and raise ConfigError, EncoderError or RunError."""
 
 
 def prepare(config: Config, folder: RunFolder, corpus: Corpus) -> Run:
-    """Read the data, make the model, and write the folder's first files where there are none yet. ``config``: with
-    device, precision and threads decided. Raises ConfigError, EncoderError, RunError: as `build_model`; or the disk is
-    full."""
+    """Build the model, load the data, and write the first files of the folder if it has none.
+
+    Args:
+        config: a configuration whose device, precision and threads are not "auto".
+
+    Raises:
+        ConfigError, EncoderError, RunError: as in `build_model`; or the files cannot be written.
+    """
     configure_process(config.train.threads)
     train, dev = read_splits(config, corpus)
     model, vocabularies = build_model(config, train, dev, folder)
@@ -74,16 +82,19 @@ def prepare(config: Config, folder: RunFolder, corpus: Corpus) -> Run:
 def build_model(
     config: Config, train: Sequence[Sentence], dev: Sequence[Sentence], folder: RunFolder | None = None
 ) -> tuple[MultiTaskModel, dict[str, dict[str, list[str]]]]:
-    """The model before its first update, on the CPU, and its vocabularies; whatever about it may fail fails here.
+    """Build the model of a run before its first update, on the CPU, and raise all errors that settings can cause.
 
     Args:
-        folder: of the run, where there is one. Where it holds a checkpoint, that replaces the weights, so that other
-            runs and the encoder's source are not asked again.
+        folder: the folder of the run, if it has one. If it holds a checkpoint, the checkpoint will replace the weights,
+            so that other runs and the source of the encoder are not read again.
+
+    Returns:
+        The model, and the vocabularies: task → kind of label → labels.
 
     Raises:
-        ConfigError: settings, labels or other runs that do not fit.
-        EncoderError: there is no such encoder, or none with heads that are known.
-        RunError: a damaged run.
+        ConfigError: settings, labels or other runs do not fit together.
+        EncoderError: the encoder cannot be loaded, or its heads are unknown although a setting needs them.
+        RunError: another run on which this run depends cannot be read.
     """
     start = config.train.start
     going_on = folder is not None and folder.checkpoint_path.exists()
@@ -104,13 +115,13 @@ def build_model(
     for part in config.train.freeze:
         (model.encoder if part == "encoder" else model.tasks).requires_grad_(False)
     if config.pruning.closed == "optimal" and model.encoder.head_constants is not None:
-        # The constants are learnt even where the encoder is frozen, because they are no part of the pretrained model.
+        # The constants are trained even if the encoder is frozen, because they are not part of the pretrained model.
         model.encoder.head_constants.requires_grad_(True)
     return model, vocabularies
 
 
 def _pinned(config: Config, folder: RunFolder | None) -> Config:
-    """The same with the commit of its encoder that a run already began with, which a branch may have left."""
+    """Fix the revision of the encoder to the commit with which a resumed run began, since branches can move."""
     is_resumed = folder is not None and folder.has("config.yaml")
     commit = folder.read_manifest().get("encoder", {}).get("revision") if folder is not None and is_resumed else None
     return config.model_copy(
@@ -119,13 +130,19 @@ def _pinned(config: Config, folder: RunFolder | None) -> Config:
 
 
 FREE = {"name", "train.checkpoint_minutes", "train.log_uas", "train.tensorboard", "data.path", "data.corpora"}
-FREE |= {"train.log_train_loss", "encoder.checkpointing"}  # gradients are the same
-"""Settings that may change while a run continues; of data the content may not."""
+FREE |= {"train.log_train_loss", "encoder.checkpointing"}  # activation checkpointing does not change gradients
+"""Settings that may change when a run is resumed; the paths of the data may change, but not their content."""
 
 
 def check_same(config: Block, folder: RunFolder, fingerprint: str) -> None:
-    """Refuse to go on with a run under another configuration, on other data, or after its heads were removed.
-    ``config``: of a training or a pretraining."""
+    """Raise RunError if a run cannot be resumed with this configuration and data.
+
+    The settings (except `FREE`) and the data must be the same, and the run must not come from the removal of heads.
+
+    Args:
+        config: the configuration of a training or a pretraining.
+        fingerprint: the fingerprint of the data.
+    """
     manifest = folder.read_manifest()
     if "pruned" in manifest:
         raise RunError(
@@ -146,7 +163,7 @@ def check_same(config: Block, folder: RunFolder, fingerprint: str) -> None:
 
 
 def check_whole(config: Config, folder: RunFolder) -> None:
-    """Refuse to go on with a run whose own files, or what it begins from, are not what they were. Raises RunError."""
+    """Raise RunError if files of a resumed run have changed, or files from which it would begin again."""
     folder.verify()
     if folder.checkpoint_path.exists():
         return
@@ -164,12 +181,12 @@ def check_whole(config: Config, folder: RunFolder) -> None:
 def _write_beginning(
     config: Config, folder: RunFolder, corpus: Corpus, model: MultiTaskModel, vocabularies: dict[str, Any]
 ) -> None:
-    """The files a run begins with."""
+    """Write the files of a run that exist before its first update."""
     folder.write_json("vocabulary.json", vocabularies)
     if model.treated:
         folder.write_json(TREATED, model.treated)
     else:
-        # A beginning with other settings, which was cut short, may have left this file.
+        # This file may remain from an interrupted beginning with other settings.
         remove(folder.path / TREATED)
     data = {"path": config.data.path, "fingerprint": corpus.fingerprint, "name": corpus.info.get("name")}
     gates = {"gates": sum(p.numel() for p in model.gates.parameters())} if model.gates else {}
@@ -185,8 +202,13 @@ def _write_beginning(
 
 
 def begin_folder(config: Any, folder: RunFolder, encoder: Encoder, facts: Mapping[str, Any]) -> None:
-    """Write encoder, manifest and configuration of a training or a pretraining; config.yaml comes last, so that its
-    presence means that all are there."""
+    """Write the encoder files, the manifest and the configuration of a training or a pretraining.
+
+    config.yaml is written last, so that its presence means that all other files exist.
+
+    Args:
+        facts: further entries of the manifest.
+    """
     _save_encoder_files(encoder, folder.encoder_path)
     manifest = provenance(config.train.seed)
     folder.write_json("manifest.json", {**manifest, "files": folder.hashes(), **facts})
@@ -194,7 +216,7 @@ def begin_folder(config: Any, folder: RunFolder, encoder: Encoder, facts: Mappin
 
 
 def provenance(seed: int) -> dict[str, Any]:
-    """The time, code and machine of a run's beginning."""
+    """Return entries of the manifest about the time, code, packages and machine of the beginning of a run."""
     return {
         "begun": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "mtlprune": __version__,
@@ -210,7 +232,10 @@ def provenance(seed: int) -> dict[str, Any]:
 
 
 def _save_encoder_files(encoder: Encoder, path: Path) -> None:
-    """Configuration and tokenizer, so that a run can be loaded where the encoder's source is not. Raises RunError."""
+    """Write the configuration and tokenizer of the encoder, so that a run can be loaded without the encoder's source.
+
+    Raises RunError if they cannot be written.
+    """
     try:
         with replacing_folder(path) as staging:
             encoder.config.save_pretrained(staging)
@@ -223,7 +248,7 @@ def _save_encoder_files(encoder: Encoder, path: Path) -> None:
 
 
 def processor() -> str:
-    """The processor's name."""
+    """Return the name of the processor."""
     info = Path("/proc/cpuinfo")
     if info.exists():
         for line in info.read_text(encoding="utf-8").splitlines():
@@ -233,8 +258,10 @@ def processor() -> str:
 
 
 def _code_hash() -> str:
-    """The SHA-256 over names and contents of the package's modules: it names the code where no repository does, and
-    tells apart what was changed since a commit."""
+    """Return the SHA-256 of the names and contents of the package's modules.
+
+    It identifies the code outside a Git repository, and distinguishes uncommitted versions.
+    """
     package, digest = Path(__file__).parents[1], hashlib.sha256()
     for path in sorted(package.rglob("*.py")):
         digest.update(f"{path.relative_to(package).as_posix()}\0".encode() + path.read_bytes())
@@ -242,9 +269,9 @@ def _code_hash() -> str:
 
 
 def _git_commit() -> str | None:
-    """The commit of the code, with + behind when it was changed since; None outside a checkout of its own."""
+    """Return the Git commit of the code, with + appended if there are uncommitted changes; None outside a checkout."""
     repository = Path(__file__).parents[2]
-    # An installed package may lie within somebody else's checkout, whose commit would say nothing about it.
+    # An installed package may be inside the checkout of another project, whose commit would be meaningless.
     if not (repository / ".git").exists():
         return None
     try:

@@ -1,4 +1,4 @@
-"""Other runs that a run makes use of: the one whose weights it starts from, the one whose loss ranks its heads."""
+"""Other runs on which a run depends, such as the run from whose weights it starts: checks, labels and weights."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -17,14 +17,22 @@ from mtlprune.tasks import decoder_class
 
 log = logging.getLogger(__name__)
 
-MAX_LABELS_LISTED = 5  # unknown labels named by name
+MAX_LABELS_LISTED = 5
+"""The largest number of unknown labels that an error message names."""
 _EQUAL_SETTINGS = ("name", "random", "context", "attention", "pooling", "fusion", "fusion_layers")
-"""Settings of the encoder that make word vectors what decoders know."""
+"""Settings of the encoder that must be the same in both runs, because a decoder depends on them."""
 
 
 def check_finished(path: str, key: str, own_folder: RunFolder | None) -> RunFolder:
-    """The folder of another run that is trained to the end: what is read of it must not change meanwhile. ``key``: the
-    setting that names it, for messages; ``own_folder``: the folder of the run that asks."""
+    """Return the folder of another run, and raise ConfigError if its training is not finished.
+
+    Training would change the files that this run reads from it.
+
+    Args:
+        path: the folder of the other run.
+        key: the setting that names the other run, for error messages.
+        own_folder: the folder of this run, which must be another folder.
+    """
     folder = RunFolder(path)
     if own_folder is not None and own_folder.path.resolve() == folder.path.resolve():
         raise ConfigError(f"{key}: expected another run than the one to be trained, found its own folder {path}")
@@ -39,7 +47,11 @@ def check_finished(path: str, key: str, own_folder: RunFolder | None) -> RunFold
 
 
 def check_compatible(config: Config, path: str, key: str, own_folder: RunFolder | None) -> RunFolder:
-    """Refuse a run whose encoder, tasks or decoders do not fit the configuration, or whose weights are gone."""
+    """Return the folder of another finished run whose encoder and decoders fit a configuration.
+
+    Raises ConfigError if its encoder, tasks or decoders do not fit, if it has clones of heads, or if its weights are
+    missing. The arguments are those of `check_finished`.
+    """
     folder = check_finished(path, key, own_folder)
     folder.check_weights_kept()
     other_config = folder.config
@@ -69,7 +81,10 @@ def check_compatible(config: Config, path: str, key: str, own_folder: RunFolder 
 
 
 def collect_labels(config: Config, train: Sequence[Sentence]) -> dict[str, dict[str, list[str]]]:
-    """The vocabularies of the training sentences by task."""
+    """Collect the vocabularies of the training sentences, task → kind of label → labels.
+
+    A task without any label causes a warning.
+    """
     vocabularies = {task: decoder_class(config.decoder(task)).collect(train, task) for task in config.tasks}
     for task, kinds in vocabularies.items():
         if not {label for labels in kinds.values() for label in labels} - {"O", ""}:
@@ -83,15 +98,18 @@ def collect_labels(config: Config, train: Sequence[Sentence]) -> dict[str, dict[
 def read_labels(
     config: Config, train: Sequence[Sentence], own_folder: RunFolder | None
 ) -> dict[str, dict[str, list[str]]]:
-    """The vocabularies of the run that training starts from. Raises ConfigError: that run does not fit, or never saw a
-    label of the training sentences."""
+    """Read the vocabularies of the run from which the training starts (``train.start``).
+
+    Raises ConfigError if that run does not fit, or if its vocabularies lack a label of the training sentences.
+    """
     start = config.train.start
     assert start is not None
     known_labels = check_compatible(config, start, "train.start", own_folder).read_vocabularies()
     for task, kinds in collect_labels(config, train).items():
         for kind, labels in kinds.items():
             unknown = [label for label in labels if label not in set(known_labels[task].get(kind, ()))]
-            if unknown and DECODERS[config.decoder(task)].kind != "number":  # its vocabulary is train's scale
+            # The vocabulary of a layer of numbers is the scale of the training numbers, which need not be the same.
+            if unknown and DECODERS[config.decoder(task)].kind != "number":
                 remaining = f" and {len(unknown) - MAX_LABELS_LISTED} more" if len(unknown) > MAX_LABELS_LISTED else ""
                 raise ConfigError(
                     f"train.start: {config.data.path} has {kind} of {task} that {start} never learnt: "
@@ -101,7 +119,7 @@ def read_labels(
 
 
 def check_same_labels(vocabularies: Mapping[str, Any], other_folder: RunFolder, key: str) -> None:
-    """Refuse a run that numbers labels otherwise: its loss could not be computed. Raises ConfigError."""
+    """Raise ConfigError if another run has other labels, or another order of labels, so that its loss is undefined."""
     other_vocabularies = other_folder.read_vocabularies()
     for task, kinds in vocabularies.items():
         if other_vocabularies.get(task) != kinds:
@@ -112,13 +130,15 @@ def check_same_labels(vocabularies: Mapping[str, Any], other_folder: RunFolder, 
 
 
 def origins(config: Config) -> dict[str, dict[str, str]]:
-    """The files that a run is made from: setting → "file" that is read and its "sha256". Raises RunError: a damaged
-    run."""
+    """List the files of other runs and encoders that a run reads, setting → "file" (its path) and "sha256".
+
+    Raises RunError if another run is damaged.
+    """
     runs = {"train.start": config.train.start, "pruning.importance_of": config.pruning.importance_of}
     runs |= {f"treatment.{setting}": path for setting, path in config.treatment.runs.items()}
     files = {key: _best_weights(RunFolder(path)) for key, path in runs.items() if path is not None}
     if config.pruning.layers_like is not None:
-        like = RunFolder(config.pruning.layers_like)  # it may be a run of a study, which has the text and no file
+        like = RunFolder(config.pruning.layers_like)  # may be a packed run of a study, which holds the text but no file
         files["pruning.layers_like"] = like.gates_path
         gates = like.read_text("gates.jsonl", "pruning.layers_like names it")
     encoder_files = [path for name in (WEIGHTS, GATED) if (path := Path(config.encoder.name) / name).is_file()]
@@ -137,9 +157,12 @@ def _best_weights(folder: RunFolder) -> Path:
 
 
 def start_from(path: str, model: MultiTaskModel) -> None:
-    """Give a model the encoder and the decoders of a finished run, at its best joint epoch; gates begin anew."""
+    """Load the encoder and decoders of a finished run into a model, from the evaluation with the best joint score.
+
+    Gates keep their initial values.
+    """
     source = MultiTaskModel.load(path)
-    constants = model.encoder.head_constants  # not yet measured
+    constants = model.encoder.head_constants  # the constants of this run's closed heads, which are not yet measured
     extra_tensors = {} if constants is None else {"head_constants": constants}
     extra_tensors |= {name: value for name, value in model.encoder.state_dict().items() if name.startswith("clones.")}
     source.encoder.head_constants = None

@@ -1,4 +1,4 @@
-"""Gates of a run: checks before it begins, fixed masks for comparison, and the record of the gates."""
+"""The gates of a run: checks of the settings ``pruning``, masks of fixed heads, and the lines of gates.jsonl."""
 
 import math
 from typing import cast
@@ -24,7 +24,7 @@ from mtlprune.training.start import check_compatible, check_finished, check_same
 
 
 def record(model: MultiTaskModel, epoch: int, step: int) -> GateLine:
-    """One line of gates.jsonl: evaluated gates of every set, how many are open, how many are expected to be."""
+    """Return a line of gates.jsonl: evaluated gates, number of open heads and expected number, for every gate set."""
     sets = gate_sets(model)
     return {
         "epoch": epoch,
@@ -33,14 +33,17 @@ def record(model: MultiTaskModel, epoch: int, step: int) -> GateLine:
         "expected": {name: round(float(gates.expected_open().detach()), 4) for name, gates in sets.items()},
         "gates": {
             name: [[float(f"{value:.6g}") for value in row] for row in gates.evaluated().detach().cpu().tolist()]
-            # Six digits are enough for a figure, but nothing that is above 0 becomes 0, because 0 means closed.
+            # Rounding to six significant digits keeps small gates above 0, because 0 means closed.
             for name, gates in sets.items()
         },
     }
 
 
 def check_pruning(run: NewRun) -> None:
-    """Refuse what the encoder's heads do not allow: more heads to keep than there are, heads that were removed."""
+    """Raise ConfigError if the settings of ``pruning`` do not fit the heads of the encoder.
+
+    Examples are a larger ``keep`` than the number of heads, and an encoder from which heads were removed.
+    """
     config, model, settings = run.config, run.model, run.config.pruning
     if settings.method == "none":
         return
@@ -65,8 +68,11 @@ def check_pruning(run: NewRun) -> None:
 
 
 def _check_stable(run: NewRun, heads: int) -> None:
-    """Refuse claims of which half may be false, gates that cannot settle or that chance closes, and halves without
-    sentences. Raises ConfigError."""
+    """Raise ConfigError if ``pruning.method: stable`` cannot select heads reliably.
+
+    This is the case if half of the selected heads may be false, if the gates of a selector cannot settle or move less
+    than the distance between their initial values, or if there are fewer than two sentences.
+    """
     settings = run.config.pruning
     if settings.selector not in SELECTORS:
         hint = nearest(settings.selector, SELECTORS)
@@ -87,7 +93,7 @@ def _check_stable(run: NewRun, heads: int) -> None:
         make_penalty(gates_config(run.config, 0), run.model, settings.selector_updates)
     places = run.model.encoder.head_hooks
     first = first_logits(places.layers, places.heads, settings.init).numpy()
-    # The way that a gate's logit has to go, to pass another gate or to close.
+    # This is the distance that the logit of a gate has to move before the gate can overtake another gate, or close.
     distance = max(float(np.ptp(first)), float(first.max()))
     if settings.selector in ("gates", "topk") and settings.rate * settings.selector_updates < distance:
         raise ConfigError(
@@ -102,7 +108,10 @@ def _check_stable(run: NewRun, heads: int) -> None:
 
 
 def check_rankings(run: NewRun) -> None:
-    """Refuse runs by which heads shall be chosen and cannot be; a run that resumes has chosen."""
+    """Raise ConfigError if the run that ``pruning`` names cannot determine the heads.
+
+    A resumed run is not checked, because its heads are already chosen.
+    """
     settings = run.config.pruning
     if run.resumes:
         return
@@ -125,9 +134,14 @@ def check_rankings(run: NewRun) -> None:
 
 
 def fix_heads(run: Run, folder: RunFolder, precision: torch.dtype) -> None:
-    """Decide before the first update what closed heads contribute (pruning.closed), and for methods that do not learn
-    gates the heads, to which gates are fixed for the whole run, or by pruning.noise only in the end. Raises RunError: a
-    run that cannot be read; the disk is full."""
+    """Set, before the first update, what closed heads contribute and which heads are open.
+
+    The contribution (``pruning.closed``: mean or optimal) is measured for all methods. Heads are chosen only for
+    methods that do not learn gates. Their gates are fixed for the whole run, or with ``pruning.noise`` only at its end.
+
+    Raises:
+        RunError: another run cannot be read, or a file cannot be written.
+    """
     settings, means = run.config.pruning, run.model.encoder.head_constants
     if means is not None:
         with torch.no_grad():
@@ -148,20 +162,27 @@ def fix_heads(run: Run, folder: RunFolder, precision: torch.dtype) -> None:
 
 
 def _given_masks(config: Config, model: MultiTaskModel) -> dict[str, Tensor]:
-    """Gate set → (L, A), 1 where pruning.heads opens a head. Raises ConfigError, ResultError where they do not fit."""
+    """Return gate set → mask (L, A) of the heads that ``pruning.heads`` opens, float32.
+
+    Raises ConfigError or ResultError if the settings do not fit the tasks, the encoder or the claims.
+    """
     settings, shared = cast(HeadsConfig, config.pruning.heads), config.pruning.sets == "shared"
     return {name: mask.float() for name, mask in named_heads(settings, config, model, shared, "pruning.heads").items()}
 
 
 def drawn_heads(config: Config, model: MultiTaskModel) -> Mask:
-    """(L, A): the heads that pruning.method: random leaves open. Raises ConfigError, as `layer_counts` does."""
+    """Draw the heads that ``pruning.method: random`` leaves open, (L, A). Raises ConfigError as in `layer_counts`."""
     counts, heads, draw = layer_counts(config, model), model.encoder.head_hooks.heads, config.pruning.draw
     return random_heads(counts, heads, seeded(config, 4)) if draw is None else nested_heads(counts, heads, draw)
 
 
 def layer_counts(config: Config, model: MultiTaskModel) -> list[int]:
-    """The heads of each layer that a random mask keeps. Raises ConfigError: the run to be like does not fit."""
+    """Return how many heads of each layer a random mask opens.
+
+    Raises ConfigError if the gates of the run ``pruning.layers_like`` do not fit the encoder.
+    """
     if config.pruning.layers_like is None:
         keep, layers = cast(int, config.pruning.keep), model.encoder.head_hooks.layers
-        return [keep // layers + (layer < keep % layers) for layer in range(layers)]  # evenly, lower layers first
+        # Heads are spread evenly; if `keep` is no multiple of the number of layers, lower layers get one head more.
+        return [keep // layers + (layer < keep % layers) for layer in range(layers)]
     return claim_like(config, model).open.sum(1).tolist()

@@ -1,4 +1,4 @@
-"""The penalty on the gates of a run, as the training loop calls it, and which one a configuration names."""
+"""The callback that applies the penalty on the gates of a run, and the choice of the penalty by the configuration."""
 
 import zlib
 from collections.abc import Collection
@@ -26,8 +26,12 @@ from mtlprune.training.run import gate_sets
 
 
 class GatePenalty(Callback):
-    """The penalty on the gates of a run: added to their gradient after clipping, or with ``pruning.in_loss`` to each
-    task's loss. ``config``: one whose gates move."""
+    """Callback that adds the penalty on gates to their gradient after clipping, or with ``pruning.in_loss`` to losses.
+
+    Args:
+        config: a configuration whose gates change during training (``pruning.moves``).
+        total: the number of updates of the run.
+    """
 
     def __init__(self, config: Config, model: MultiTaskModel, total: int) -> None:
         self.sets, self.step = gate_sets(model), 0
@@ -47,8 +51,8 @@ class GatePenalty(Callback):
             return
         used = {name: gates for name, gates in self.sets.items() if name in tasks or name == SHARED}
         total = self.penalty(used, self.step)
-        # Sets of tasks without a batch in this update count in the overlap, but their values are detached, so they
-        # stay where they are.
+        # Gate sets of tasks without a batch in this update count in the overlap, but their values are detached, so that
+        # they do not change.
         if self.overlap:
             values = [gates() if name in used else gates().detach() for name, gates in self.sets.items()]
             total = total + self.overlap * overlap(values)
@@ -60,7 +64,13 @@ class GatePenalty(Callback):
 
 
 def make_penalty(config: Config, model: MultiTaskModel, total: int) -> Penalty:
-    """The penalty that the configuration names, or the schedule; its own defaults where the configuration is silent."""
+    """Return the penalty, or the schedule without a penalty, that the configuration describes.
+
+    The defaults of ``warmup`` and ``settle`` depend on the penalty.
+
+    Args:
+        total: the number of updates of the run.
+    """
     settings = config.pruning
     heads = model.encoder.head_hooks.layers * model.encoder.head_hooks.heads
     options: dict[str, Any] = {
@@ -89,7 +99,12 @@ def seeded(config: Config, purpose: int) -> np.random.Generator:
 
 
 def claim_like(config: Config, model: MultiTaskModel) -> Claim:
-    """The gates of pruning.layers_like. Raises ConfigError where they do not fit, ClaimError where there are none."""
+    """Return the gates of the run ``pruning.layers_like``.
+
+    Raises:
+        ConfigError: the run has several gate sets, or its gates do not fit the encoder or the settings.
+        ClaimError: the run has no gates.
+    """
     path, places = cast(str, config.pruning.layers_like), model.encoder.head_hooks
     claims = load_claims([Path(path)])
     if len(claims) > 1:

@@ -1,4 +1,7 @@
-"""Turn a run with gates into a run without the heads they closed: a whole run folder, proved to compute the same."""
+"""`mtlprune export --remove`: convert a run with closed heads into a run folder without these heads.
+
+The word vectors of both runs are compared before anything is kept.
+"""
 
 import contextlib
 import datetime
@@ -34,18 +37,21 @@ from mtlprune.training.pruning.gate_penalty import seeded
 from mtlprune.training.pruning.penalty import largest
 
 _CHECKED_SENTENCES = 64
+"""The number of dev sentences whose word vectors are compared."""
 TOLERANCE = 1e-5
-"""Largest difference of word vectors before and after that is allowed, relative to the largest number in them."""
+"""The largest difference between outputs before and after an export, relative to the largest output."""
 
 
 @dataclass
 class RemovalRequest:
-    """A request, checked as far as can be without a model.
+    """A request for the removal of heads, checked as far as possible without loading the model.
 
     Attributes:
-        task: whose own gates or clones count; None where all tasks share them.
-        gate_set: "shared", or that task.
-        most_open: keep only so many heads, the most open ones; all open heads if None.
+        source: the folder of the run.
+        task: the task whose gates or clones are used; None if all tasks share them.
+        gate_set: the gate set that is used, "shared" or the task.
+        most_open: the number of heads to keep, which are the heads with the largest gates; None keeps all open heads.
+        corpus: the corpus of the run.
     """
 
     source: RunFolder
@@ -56,19 +62,21 @@ class RemovalRequest:
 
     @property
     def tasks(self) -> list[str]:
-        """The tasks that the pruned run serves."""
+        """The tasks of the run without the removed heads."""
         return list(self.source.config.tasks) if self.task is None else [self.task]
 
 
 @dataclass
 class Pruned:
-    """A run without the removed heads.
+    """The outcome of a removal of heads.
 
     Attributes:
-        gates: (L, A) float32 with closed ones at 0, in original numbering.
-        model: the run as it was written and read back, with the ``heads`` that are left.
-        parameters: "before" and "after" → part → number.
-        difference: between word vectors before and after, relative to the largest number in them.
+        gates: the gates by which heads were removed, (L, A) float32 in original numbering, with 0 for removed heads.
+        model: the model without the removed heads, reloaded from its folder.
+        heads: the heads that remain.
+        parameters: "before" and "after" → part of the model → number of parameters.
+        difference: the largest difference between word vectors before and after, relative to the largest number in
+            them.
     """
 
     gates: Tensor
@@ -79,7 +87,16 @@ class Pruned:
 
 
 def request(run: str | Path, task: str | None, most_open: int | None) -> RemovalRequest:
-    """Check what is asked for. Nothing is written. Raises RunError."""
+    """Check a request for the removal of heads, without writing anything.
+
+    Args:
+        run: the folder of the run.
+        task: the task whose gates or clones are used, for a run with separate gates or clones for each task.
+        most_open: the number of heads to keep; None keeps all open heads.
+
+    Raises:
+        RunError: there is no such run, the arguments do not fit it, or its corpus has changed.
+    """
     source = RunFolder.with_weights(run)
     sets = {claim.label.partition(":")[2].lower() or SHARED: claim.gates for claim in load_claims([source.path])}
     config = source.config
@@ -109,7 +126,10 @@ def request(run: str | Path, task: str | None, most_open: int | None) -> Removal
 
 @contextlib.contextmanager
 def appearing(out: Path) -> Iterator[RunFolder]:
-    """A folder beside ``out`` that takes its place at the end, if nothing goes wrong; else nothing is left."""
+    """Yield a temporary run folder that becomes ``out`` at the end of the context, or is deleted after an error.
+
+    Raises RunError if ``out`` is a file or a folder with content, or cannot be written.
+    """
     if out.exists() and not out.is_dir():
         raise RunError(f"--out: {out} is a file; name a new folder")
     if out.is_dir() and any(out.iterdir()):
@@ -122,14 +142,14 @@ def appearing(out: Path) -> Iterator[RunFolder]:
 
 
 def prune(request: RemovalRequest, folder: RunFolder, out: Path) -> Pruned:
-    """Remove the heads and write the run, but for its results.
+    """Remove the closed heads of a run, write the new run without results, reload it, and compare it with the run.
 
     Args:
-        folder: where the files go.
-        out: what that folder will be called.
+        folder: the folder to which the files are written.
+        out: the final path of the folder, for messages and for the configuration.
 
     Raises:
-        RunError: the result does not compute what the masked model computes.
+        RunError: the new model computes other word vectors than the model with closed heads.
         EncoderError: heads of this encoder cannot be removed.
     """
     config = request.source.config
@@ -160,8 +180,11 @@ def prune(request: RemovalRequest, folder: RunFolder, out: Path) -> Pruned:
 
 
 def cut(encoder: Encoder, gates: Tensor) -> KeptHeads:
-    """Take the heads that these gates close out of an encoder, in place; what they contribute goes into biases. Raises
-    EncoderError: heads of this encoder cannot be removed."""
+    """Remove the closed heads from an encoder in place, and return the heads that remain.
+
+    The means or constants that removed heads contribute are added to biases, and the other gates are folded into the
+    weights. Raises EncoderError if heads of this encoder cannot be removed.
+    """
     fold_means(encoder, gates)
     encoder.head_map = remove_heads(cast(PreTrainedModel, encoder.transformer), gates, encoder.head_hooks.kept_heads)
     encoder.forget_head_hooks()
@@ -169,7 +192,7 @@ def cut(encoder: Encoder, gates: Tensor) -> KeptHeads:
 
 
 def _chosen_gates(model: MultiTaskModel, request: RemovalRequest, generator: np.random.Generator) -> Tensor:
-    """The gates of the run's best weights, (L, A), with those at 0 whose heads are to go; of equal ones, by chance."""
+    """Return the gates of the run's best weights, (L, A), with 0 for the heads to remove; ties are broken at random."""
     gates = cast(Gates, model.gates[request.gate_set]).evaluated().detach()
     gates = gates * (gates > OPEN)
     return gates if request.most_open is None else gates * largest(gates, request.most_open, generator, "gates have")
@@ -179,7 +202,10 @@ def _chosen_gates(model: MultiTaskModel, request: RemovalRequest, generator: np.
 def word_vectors(
     model: MultiTaskModel, sentences: Sequence[Sentence], gates: Tensor | None, task: str | None = None
 ) -> Tensor:
-    """Vectors of all words, (N, H), in float32 with the autocast off; with the task's clones, where there are some."""
+    """Encode sentences and return the vectors of all words, (N, H), in float32 without autocast.
+
+    If the encoder has clones of heads, the clones of ``task`` are used.
+    """
     encoder = model.encoder
     pieces = encoder.tokenize_sentences(sentences)
     batches = [encoder.collate([row]).to(model.device) for row in pieces]
@@ -195,15 +221,23 @@ def write(
     model: MultiTaskModel,
     parameter_counts: dict[str, dict[str, int]],
 ) -> None:
-    """All files of the run but its results; config.yaml last. Nothing has a SHA-256 before `score`."""
+    """Write all files of the new run except its results, with config.yaml last.
+
+    The manifest gets the SHA-256 of the files later, in `score`.
+
+    Args:
+        folder: the folder to which the files are written.
+        out: the final path of the folder.
+        model: the model without the removed heads.
+        parameter_counts: "before" and "after" → part of the model → number of parameters.
+    """
     source, heads = request.source, cast(KeptHeads, model.encoder.head_map)
     config, manifest, best = source.config, source.read_manifest(), source.read_best()
     vocabularies = source.read_vocabularies()
     epoch = best["joint"]["epoch"]
     try:
         model.encoder.save(folder.encoder_path)
-    # A full disk is reported by safetensors and tokenizers with classes of their own, so any error here is checked
-    # for it.
+    # safetensors and tokenizers report a full disk with exceptions of their own classes, so all exceptions are caught.
     except Exception as error:
         if out_of_memory(error):
             raise
@@ -234,9 +268,10 @@ def write(
 
 
 def _pruned_config(config: Config, tasks: list[str], out: Path) -> Config:
-    """The configuration of the pruned run: the source's, but for the encoder, which is now in the run's own folder.
+    """Return the configuration of the new run: that of the source without pruning, with the smaller encoder.
 
-    So `mtlprune bench` measures the smaller encoder, and `mtlprune train` begins from it.
+    The encoder is named by its folder in the new run, so that `mtlprune bench` measures the smaller encoder and
+    `mtlprune train` begins from it.
     """
     tree = config.model_dump(mode="json")
     changes = {
@@ -251,8 +286,12 @@ def _pruned_config(config: Config, tasks: list[str], out: Path) -> Config:
 
 
 def score(folder: RunFolder, model: MultiTaskModel, corpus: Corpus, source: RunFolder) -> Evaluation:
-    """Evaluate on dev, as training does after an epoch; write best.json, results, and the SHA-256 of all files.
-    ``source``: the run before; of dev, the sentences that its scores are of are taken, so that both can be compared."""
+    """Evaluate the new run on dev, and write best.json, the results, and the SHA-256 of all files.
+
+    Args:
+        source: the run before the removal. If it has results on dev, the same sentences are used, so that the scores of
+            both runs can be compared.
+    """
     config = folder.config
     split, best = config.data.dev, folder.read_best()["joint"]
     dev = list(corpus[split].first(config.data.dev_sentences))

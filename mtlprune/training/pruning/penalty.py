@@ -1,6 +1,7 @@
-"""Penalties that close gates, and schedules of gates that feel none, behind one interface.
+"""Penalties that close gates during training, and schedules that change gates without a penalty.
 
-The state is a few numbers a set, `state()`; everything else follows from the number of the update.
+All of them implement `Penalty`. Their state is a few numbers for each gate set (`Penalty.state`); everything else
+follows from the number of the update.
 """
 
 import logging
@@ -23,43 +24,49 @@ from mtlprune.training.balance import adam
 log = logging.getLogger(__name__)
 
 _MEMORY = 0.9
-"""The share of the past that running means of gradients keep after an update."""
+"""The decay of the running means of gradients: the weight of the previous mean in an update."""
 TOLERANCE = 0.05
-"""Share of K by which the open heads may miss K (and by one in any case) in weights that count as the run's best."""
+"""The largest deviation of the number of open heads from K in weights that may count as the best, as a share of K.
+
+A deviation of a single head is always allowed."""
 RATE, DAMPING, LIMIT = 0.003, 2.0, 4.0
-"""The rate of the multiplier's ascent, per head and update; the direct penalty per head, and its limit."""
+"""Constants of `TargetPenalty`, in units of its scale: the rate at which the multiplier rises for each excess head and
+update, the direct penalty for each excess head, and the limit of the direct penalty."""
 SETTLE = 0.7
-"""Share of the updates after which exact gates are fixed."""
+"""The share of the updates after which `ExactPenalty` fixes the gates."""
 _LEAST_SCALE = 1e-6
-"""The penalty a head where the tasks do not care for any gate at all; far above the epsilon of Adam, 1e-8."""
+"""The smallest scale of `TargetPenalty`, used if the loss does not depend on any gate; far above Adam's epsilon, 1e-8.
+"""
 
 
 class Penalty(ABC):
-    """A penalty of which weights always count as the best, and that remembers nothing."""
+    """Base class of penalties on gates; by default a penalty has no state, and all weights may count as the best."""
 
     @abstractmethod
     def __call__(self, sets: Mapping[str, Gates], step: int) -> Tensor:
-        """The penalty at update ``step`` (from 0), a differentiable float32 scalar.
+        """Return the penalty at update ``step`` (from 0), a differentiable float32 scalar.
 
         Args:
-            sets: the gates that took part in this update, at least one. Their gradient must be the tasks' alone: call
-                this after the backward passes of the mini-batches.
+            sets: the gate sets of the update's mini-batches, at least one. Call this after the backward passes of the
+                mini-batches, so that the gates have the gradient of the tasks alone.
         """
 
     def end_update(self, sets: Mapping[str, Gates], step: int) -> None:  # noqa: B027 (most have nothing to do)
-        """Called after the optimizers stepped, with all sets."""
+        """Change the gates or the penalty after the optimizer has stepped. ``sets``: all gate sets."""
 
     def has_settled(self, step: int) -> bool:
-        """True where weights after ``step`` updates may count as the run's best."""
+        """Return whether the weights after ``step`` updates may count as the best of the run."""
         return True
 
     def off_target(self, sets: Mapping[str, Gates]) -> dict[str, int]:
-        """Open heads of the sets that are not where they are steered to; weights of which there are any are not the
-        best."""
+        """Return the number of open heads of each gate set that has not reached its target.
+
+        Weights with such a gate set cannot count as the best.
+        """
         return {}
 
     def state(self) -> dict[str, dict[str, float]]:
-        """Everything that a checkpoint must hold, as JSON can hold it without loss."""
+        """Return the state that a checkpoint must hold, as numbers that JSON stores without loss."""
         return {}
 
     def restore(self, state: Mapping[str, Mapping[str, float]]) -> None:  # noqa: B027
@@ -67,64 +74,72 @@ class Penalty(ABC):
 
 
 class LambdaPenalty(Penalty):
-    """λ · mean over layers of the expected number of open heads (He and Choi 2021), summed over sets.
+    """λ times the mean over layers of the expected number of open heads, summed over gate sets (He and Choi 2021).
 
     Args:
-        weight: λ, constant but for the warm-up.
-        warmup: over the first so large share of the updates λ rises linearly; 0 is the paper's.
+        weight: λ, which is constant after the warm-up.
+        total: the number of updates of the run.
+        warmup: the share of the updates over which λ rises linearly from 0; the paper has no warm-up.
     """
 
     def __init__(self, weight: float, total: int, warmup: float = 0.0) -> None:
         self.weight, self.total, self.warmup = weight, total, warmup
 
     def __call__(self, sets: Mapping[str, Gates], step: int) -> Tensor:
-        # The paper sums the expected number over the layers and divides by their number, so λ has the same meaning
-        # for encoders of any depth. Sets are added and not averaged, because each task's set is penalised on its own
-        # there.
+        # As in the paper, the expected number is divided by the number of layers, so that λ does not depend on the
+        # depth of the encoder. Gate sets are summed, because the paper penalises the gates of each task separately.
         weight = self.weight * _fraction_done(self.warmup * self.total, step)
         return weight * torch.stack([gates.expected_open() / len(gates.logits) for gates in sets.values()]).sum()
 
 
 @dataclass
 class _Multiplier:
-    """The memory of one set."""
+    """The state of `TargetPenalty` for a gate set."""
 
     value: float = 0.0
-    """Lagrange multiplier, in units of the scale."""
+    """The Lagrange multiplier, in units of the scale."""
     pull: float = 0.0
-    """Running mean of Σ |∂ task loss / ∂ logit|."""
+    """The running mean of Σ |∂ loss of the tasks / ∂ logit| over the heads."""
     give: float = 0.0
-    """Running mean of Σ ∂ expected open / ∂ logit."""
+    """The running mean of Σ ∂ (expected number of open heads) / ∂ logit over the heads."""
 
     def scale(self) -> float:
-        """The unit of penalty: the rough change of the tasks' loss per expected open head."""
+        """Return the unit of the penalty, roughly the change of the tasks' loss for each expected open head."""
         return max(self.pull / self.give if self.give else 0.0, _LEAST_SCALE)
 
 
 class TargetPenalty(Penalty):
-    """Brings every set to ``keep`` open heads, and holds it there.
+    """Penalty that steers every gate set to ``keep`` open heads and holds it there.
 
-    An augmented Lagrangian as in Wang, Wohlwend and Lei (2020) and CoFi (Xia, Zhong and Chen 2022). In the end it
-    steers the number of heads whose *evaluated* gate exceeds 1e-3, through the expected number, which has a derivative:
-    a proxy constraint (Cotter, Jiang and Sridharan 2019). In the beginning it steers the expected number, because the
-    other one does not move before the first head has come all the way. It is measured in units of the gates' task
-    gradient (running mean), whatever the loss's scale. Its direct part is limited: a large one closes all heads in
-    step, whatever they are worth, and stays in Adam's second moment for a thousand updates.
+    It is an augmented Lagrangian as in Wang, Wohlwend and Lei (2020) and CoFi (Xia, Zhong and Chen 2022). With
+    f = min(1, update / updates of the warm-up)³ and
 
-    With f = min(1, update / updates of the warm-up)³ and
+        excess = f · open + (1 − f) · expected open − target,
 
-        excess = f · open + (1 − f) · expected open − target
+    the penalty is scale · (multiplier + clip(damping · excess, ±limit)) · expected open. Afterwards the multiplier
+    rises by rate · excess. The target falls linearly from all heads to ``keep`` over the warm-up.
 
-    the penalty is scale · (multiplier + clip(damping · excess, ±limit)) · expected open, and then
-    multiplier += rate · excess. The wanted number falls linearly from all heads to ``keep`` over the warm-up.
+    "open" is the number of heads whose evaluated gate exceeds 1e-3. It is the number that matters in the end, but it
+    has no derivative, so the penalty acts on the expected number: a proxy constraint (Cotter, Jiang and Sridharan
+    2019). In the beginning the excess uses the expected number, because "open" does not change before a gate has closed
+    completely. The scale follows from running means of the tasks' gradient with respect to the gates, so that the
+    penalty adapts to the scale of the loss. The direct part, damping · excess, is limited, because a large direct part
+    would close all heads at the same rate, however much a task needs them, and would remain in Adam's second moment for
+    a thousand updates.
 
     Args:
-        keep: K, heads of every set, at most ``heads``, which is L · A.
-        warmup: share of the updates over which the wanted number falls.
-        settle: share of the updates after which weights count; ConfigError where the warm-up ends later.
+        keep: K, the number of open heads in every gate set, at most ``heads``.
+        heads: L · A, the number of heads.
+        total: the number of updates of the run.
+        warmup: the share of the updates over which the target falls.
+        settle: the share of the updates after which weights may count as the best.
+
+    Raises:
+        ConfigError: the warm-up is longer than the share ``settle``.
     """
 
     remembered: type = _Multiplier
+    """The class of the state of a gate set."""
 
     def __init__(self, keep: int, heads: int, total: int, warmup: float = 0.4, settle: float = 0.6) -> None:
         if not warmup <= settle:
@@ -137,57 +152,55 @@ class TargetPenalty(Penalty):
         self.multipliers: dict[str, Any] = {}
 
     def warmup_progress(self, step: int) -> float:
-        """The share of the warm-up that is done after update ``step`` (from 0), 0 to 1."""
+        """Return the share of the warm-up that is done after update ``step`` (from 0), from 0 to 1."""
         return _fraction_done(self.warmup * self.total, step)
 
     def target_count(self, step: int) -> float:
-        """The number of heads that should be open after update ``step`` (from 0)."""
-        # A straight line from all heads down to `keep`. Without it the whole excess would be there at once, and the
-        # first gradient would close heads before the tasks had any say in which.
+        """Return the target number of open heads after update ``step`` (from 0)."""
+        # The target falls linearly from all heads to `keep`. A constant target would give a large excess at the first
+        # update, which would close heads before the gradient of the tasks can tell which heads they need.
         return self.heads + (self.keep - self.heads) * self.warmup_progress(step)
 
     def __call__(self, sets: Mapping[str, Gates], step: int) -> Tensor:
-        """The penalty; moves the multipliers."""
+        """Return the penalty, and update the multipliers."""
         return torch.stack([self._term(name, gates, step) for name, gates in sets.items()]).sum()
 
     def _term(self, name: str, gates: Gates, step: int) -> Tensor:
         if gates.is_fixed():
             return gates.logits.new_zeros(())
-        # Only the tasks' gradient may be in `logits.grad` here: its size is the unit in which the penalty is
-        # measured, and the penalty's own gradient would be counted in its own scale.
-        assert gates.logits.grad is not None  # the mini-batches' backward passes come first
+        # `logits.grad` must hold the gradient of the tasks alone, because its size sets the scale of the penalty. So
+        # the backward passes of the mini-batches come before this call, and the backward pass of the penalty after it.
+        assert gates.logits.grad is not None
         expected = gates.expected_open()
-        # The slope of the expected number says how much a logit gives for its way. The graph is kept, because the
-        # caller calls backward on the very same `expected` afterwards.
+        # The graph is kept, because the caller calls backward on the returned product with `expected`.
         (slope,) = torch.autograd.grad(expected, gates.logits, retain_graph=True)
         multiplier = self.multipliers.setdefault(name, self.remembered())
         numbers = gates.logits.grad.abs().sum(), slope.sum(), gates.open_mask().sum(), expected.detach()
-        # All four numbers are stacked before they are read, so that the host waits for the device once an update and
-        # not four times.
+        # All four numbers are read together, so that the host waits for the device only once in an update.
         pull, give, count, likely = torch.stack(numbers).tolist()
         multiplier.pull = _MEMORY * multiplier.pull + (1 - _MEMORY) * pull
         multiplier.give = _MEMORY * multiplier.give + (1 - _MEMORY) * give
-        # The number of heads that are open in evaluation is what has to be right in the end, but it is a step
-        # function and does not move at all in the beginning. The cube keeps the smooth expected number in charge for
-        # most of the warm-up.
+        # The number of open heads in evaluation has to be right in the end, but it is a step function and does not
+        # change in the beginning. The cube gives most weight to the smooth expected number for most of the warm-up.
         share = self.warmup_progress(step) ** 3
         excess = share * count + (1 - share) * likely - self.target_count(step)
-        # The direct part answers at once and fades at the goal; the multiplier integrates and holds the gates there.
-        # The direct part is limited: a large one would close all heads in step and stay in Adam's second moment long
-        # after.
+        # The direct part responds at once to the excess and vanishes at the target. The multiplier integrates the
+        # excess, and holds the gates at the target.
         direct = max(-LIMIT, min(LIMIT, DAMPING * excess))
         penalty = multiplier.scale() * (multiplier.value + direct)
-        # The ascent of the multiplier comes after the penalty is computed, as in the method of multipliers: this
-        # update uses the value that the earlier ones left.
+        # As in the method of multipliers, the multiplier changes only after the penalty is computed with its old value.
         multiplier.value += RATE * excess
         return penalty * expected
 
     def has_settled(self, step: int) -> bool:
-        """True once the gates had time to come to K; else the best epoch would be an early one with most heads open."""
+        """Return whether the gates had time to reach K.
+
+        Otherwise the best weights would be from an early epoch, in which most heads are still open.
+        """
         return step >= math.ceil(self.settle * self.total)
 
     def off_target(self, sets: Mapping[str, Gates]) -> dict[str, int]:
-        """Near is |open − K| ≤ max(1, 0.05 K)."""
+        """Return the number of open heads of each gate set with |open − K| > max(1, 0.05 K)."""
         counts = {name: sets[name].open_count() for name in self.multipliers}
         return {name: count for name, count in counts.items() if abs(count - self.keep) > max(1, TOLERANCE * self.keep)}
 
@@ -199,10 +212,13 @@ class TargetPenalty(Penalty):
 
 
 class ExactPenalty(TargetPenalty):
-    """A `TargetPenalty` after whose settling share every set is fixed to its ``keep`` heads of the largest logits.
-    ``generator``: makes the one that draws among equal gates, the same whenever it is asked.
+    """A `TargetPenalty` that fixes every gate set to its ``keep`` heads with the largest logits.
 
-    The rest of the run trains with gates of exactly 0 and 1. Whether a set is fixed is saved with the gates themselves.
+    Gates are fixed after the share ``settle`` of the updates. The rest of the run trains with gates of exactly 0 and 1.
+    The gates store whether they are fixed, so this is not part of the state.
+
+    Args:
+        generator: function that returns the random generator for ties between gates, the same in every call.
     """
 
     def __init__(
@@ -218,22 +234,22 @@ class ExactPenalty(TargetPenalty):
         self.generator = generator
 
     def end_update(self, sets: Mapping[str, Gates], step: int) -> None:
-        # `step` counts from 0, and gates are fixed after the update, so step + 1 updates are done by now.
+        # `step` counts from 0 and this update is done, so the number of finished updates is step + 1.
         if not self.has_settled(step + 1):
             return
         generator = self.generator()
         for name, gates in sets.items():
             if not gates.is_fixed():
                 log.info("gates %s: %d heads open, fixed to the %d largest", name, gates.open_count(), self.keep)
-                # Heads are ranked by their logits, which still differ where evaluated gates are all clamped to 1; the
-                # evaluated ones only decide whether a warning is due, because there such heads are alike.
+                # Heads are ranked by their logits, which differ even if their evaluated gates are all 1. The evaluated
+                # gates only decide about the warning that heads could not be distinguished.
                 logits, evaluated = gates.logits.detach(), gates.evaluated().detach()
                 gates.fix(largest(logits, self.keep, generator, f"gates {name} have", evaluated))
 
 
 @dataclass
 class DualMultipliers:
-    """Two multipliers and the moments of their Adam."""
+    """The state of `LagrangianPenalty` for a gate set: the multipliers λ₁ and λ₂ with the moments of Adam."""
 
     first: float = 0.0
     second: float = 0.0
@@ -244,23 +260,23 @@ class DualMultipliers:
     count: int = 0
 
     def rise(self, slopes: dict[str, float], rate: float) -> None:
-        """One step of Adam upwards."""
+        """Raise both multipliers by a step of Adam. ``slopes``: "first" and "second" → gradient of the penalty."""
         for name, slope in slopes.items():
             fields = name, f"{name}_mean", f"{name}_square"
             new_values = adam([*(getattr(self, field) for field in fields), self.count], slope, -rate)
-            # The step count that Adam returns is dropped here (`strict=False`), because both multipliers take their
-            # steps together and the count must rise once, below.
+            # `strict=False` drops the step count that Adam returns, because both multipliers share a count, which rises
+            # once, below.
             for field, value in zip(fields, new_values, strict=False):
                 setattr(self, field, value)
         self.count += 1
 
 
 class LagrangianPenalty(ExactPenalty):
-    """An `ExactPenalty` with the multipliers of Wang, Wohlwend and Lei (2020), CoFi (Xia, Zhong and Chen 2022) and
-    The Heuristic Core (Bhaskar, Friedman and Chen 2024): λ₁ · d + λ₂ · d², d = (expected − wanted) / heads.
+    """An `ExactPenalty` of the form λ₁ · d + λ₂ · d² with d = (expected open − target) / heads.
 
-    Both multipliers begin at 0 and rise by Adam of rate ``multiplier_rate`` while d is above 0; λ₁ falls where it is
-    below.
+    Both multipliers start at 0 and are updated by Adam with the rate ``multiplier_rate``, so as to maximise the
+    penalty: λ₁ rises while d is above 0 and falls while d is below 0, and λ₂ never falls. Sources: Wang, Wohlwend and
+    Lei (2020), CoFi (Xia, Zhong and Chen 2022) and The Heuristic Core (Bhaskar, Friedman and Chen 2024).
     """
 
     remembered = DualMultipliers
@@ -272,24 +288,31 @@ class LagrangianPenalty(ExactPenalty):
     def _term(self, name: str, gates: Gates, step: int) -> Tensor:
         if gates.is_fixed():
             return gates.logits.new_zeros(())
-        # Divided by all heads, as in CoFi, so that the multipliers' rate does not depend on the size of the encoder.
+        # As in CoFi, the excess is divided by the number of heads, so that the rate of the multipliers does not depend
+        # on the size of the encoder.
         excess = (gates.expected_open() - self.target_count(step)) / self.heads
         ascent = self.multipliers.setdefault(name, DualMultipliers())
         penalty = ascent.first * excess + ascent.second * excess**2
         value = float(excess.detach())
-        # The gradient of the penalty by λ₁ is d, and by λ₂ it is d². Both are ascended: the model minimises the same
-        # sum that the multipliers maximise. As d² is never negative, λ₂ only rises.
+        # The derivative of the penalty is d with respect to λ₁ and d² with respect to λ₂. The multipliers maximise the
+        # penalty that the gates minimise.
         ascent.rise({"first": value, "second": value**2}, self.multiplier_rate)
         return penalty
 
 
 class ClosingSchedule(ExactPenalty):
-    """No penalty: gates whose mask is given close as trained ones do, and are fixed to it after the settling share.
-    ``claim``: the gates of that run, which has as many heads of each layer as the mask.
+    """A schedule without penalty: gates close gradually to a given mask, like trained gates, and are then fixed to it.
 
-    Logits of the mask's heads stay where open gates start, a; those of the others fall linearly from a to −a over the
-    warm-up. With the gates of a run every head has those of a head of its layer there, of the kept ones if the mask
-    keeps it: logits are linear between its records, from a on, and stay at the last before its gates were fixed.
+    The gates are fixed after the share ``settle`` of the updates. Let a be the initial logit of open gates. Without
+    ``claim``, the logits of heads in the mask remain at a, and the logits of other heads fall linearly from a to −a
+    over the warm-up.
+
+    With ``claim``, every head follows the logits of a head of the same layer in another run: a head that the other run
+    keeps, if the mask keeps the head, and a closed head otherwise. Logits start at a, are interpolated linearly between
+    the evaluations of the other run, and remain constant after its last evaluation before its gates were fixed.
+
+    Args:
+        claim: the gates of the other run, with as many open heads in each layer as the mask.
     """
 
     def __init__(self, heads: int, total: int, claim: Claim | None = None, **shares: Any) -> None:
@@ -297,11 +320,10 @@ class ClosingSchedule(ExactPenalty):
         self.claim = claim
         if claim is None:
             return
-        # Records with only 0 and 1 were taken after the gates had been fixed; no logit belongs to them, because both
-        # ends of the stretch are clamped.
+        # Evaluations with only 0 and 1 took place after the gates had been fixed. They have no logits, because both
+        # ends of the stretched sigmoid are clamped.
         noisy_epochs = [(step, gates) for step, gates in claim.history if not np.isin(gates, (0, 1)).all()]
-        # The other run may have had another number of updates, so its records are placed at the same share of this
-        # run.
+        # The other run may have another number of updates, so its evaluations are mapped to the same share of this run.
         self.steps = [0.0, *(step / claim.history[-1][0] * total for step, _ in noisy_epochs)]
         first = np.ones(claim.gates.shape)
         self.logits = logits_of(torch.from_numpy(np.stack([first, *(gates for _, gates in noisy_epochs)])))  # (E, L, A)
@@ -317,16 +339,16 @@ class ClosingSchedule(ExactPenalty):
                 gates.fix(gates.mask.clone())
 
     def at(self, mask: Tensor, step: int) -> Tensor:
-        """Logits (L, A) after update ``step`` (from 0) of gates that will be fixed to the mask."""
+        """Return the logits (L, A), after update ``step`` (from 0), of gates that will be fixed to ``mask``."""
         if self.claim is None:
             return OPEN_LOGIT * (1 - 2 * self.warmup_progress(step) * (1 - mask))
-        # Linear interpolation between the two records around this update; behind the last record its logits stay.
+        # Logits are interpolated between the two evaluations around this update, and are constant after the last one.
         after = min(bisect_right(self.steps, step + 1), len(self.steps) - 1)
         begin, end = self.steps[after - 1], self.steps[after]
         logits = torch.lerp(self.logits[after - 1], self.logits[after], min(1.0, (step + 1 - begin) / (end - begin)))
-        # Within each layer a stable sort puts closed heads first and kept ones last, in both masks. Pairing the two
-        # orders gives every head the logits of one head of its layer that met the same fate, whichever heads the mask
-        # keeps.
+        # In both masks, a stable sort within each layer puts closed heads first and open heads last. Pairing the two
+        # orders gives every closed head the logits of a closed head of its layer, and every open head the logits of an
+        # open head.
         claim_order, mask_order = (
             torch.argsort(is_kept.int(), stable=True) for is_kept in (torch.from_numpy(self.claim.open), mask)
         )
@@ -334,7 +356,7 @@ class ClosingSchedule(ExactPenalty):
 
 
 class Annealing(Penalty):
-    """No penalty: the temperature of `TopKGates` falls geometrically from ``first`` to ``last`` over the warm-up."""
+    """A schedule without penalty: the temperature of `TopKGates` falls from ``first`` to ``last`` over the warm-up."""
 
     def __init__(self, first: float, last: float, total: int, warmup: float = 0.68) -> None:
         self.first, self.last, self.total, self.warmup = first, last, total, warmup
@@ -346,8 +368,7 @@ class Annealing(Penalty):
         share = _fraction_done(self.warmup * self.total, step)
         for gates in sets.values():
             if isinstance(gates, TopKGates):
-                # Geometric: the logarithm of the temperature falls in a straight line, so that every halving takes
-                # equally many updates.
+                # The temperature falls geometrically, so that every halving takes the same number of updates.
                 gates.temperature.fill_(self.first ** (1 - share) * self.last**share)
 
 
@@ -358,22 +379,23 @@ def largest(
     subject: str = "the selector has",
     deciding_values: Tensor | None = None,
 ) -> Tensor:
-    """A mask of the ``keep`` largest values, (L, A) of 0 and 1 as `top_mask` gives it; equal ones are drawn at random,
-    not by layer and head. A warning tells where heads on both sides of the border are alike.
+    """Return a mask of the ``keep`` largest values, (L, A) of 0 and 1; ties are broken at random.
+
+    A warning is logged if a selected and an unselected head have the same value.
 
     Args:
-        subject: "the gates have", for the warning.
-        deciding_values: (L, A), in which heads may be alike whose values still differ, as gates that are wide open;
-            values, if not given.
+        values: (L, A), a value for each head.
+        subject: the beginning of the warning, such as "the gates have".
+        deciding_values: (L, A), the values by which the warning decides whether heads are equal, for example evaluated
+            gates, which can be equal although their logits (``values``) differ. By default, ``values``.
     """
     flat, deciding_flat = values.flatten(), (values if deciding_values is None else deciding_values).flatten()
-    # `top_mask` breaks ties by position, which would prefer early layers. Ranking a random permutation of the heads,
-    # and undoing it by indexed assignment, breaks them at random instead.
+    # `top_mask` breaks ties by position, which would prefer low layers. So a random permutation of the heads is ranked,
+    # and the indexed assignment undoes the permutation.
     order = torch.from_numpy(generator.permutation(len(flat))).to(flat.device)
     mask = torch.zeros_like(flat, dtype=torch.float32)
     mask[order] = top_mask(flat[order][None], keep)[0]
-    # The smallest value that stays. Where a closed head reaches it too, the ranking did not decide between them, and
-    # the reader should know that chance did.
+    # The border is the smallest value of a selected head. If an unselected head has the same value, chance decided.
     border = deciding_flat[mask == 1].min() if keep else deciding_flat.new_tensor(torch.inf)
     if int((deciding_flat[mask == 0] >= border).sum()):
         tie_count = int((deciding_flat == border).sum())
@@ -386,5 +408,5 @@ def largest(
 
 
 def _fraction_done(updates: float, step: int) -> float:
-    """The share of so many updates that is done after update ``step`` (from 0)."""
+    """Return the share of the first ``updates`` updates that is done after update ``step`` (from 0)."""
     return min(1.0, (step + 1) / updates) if updates else 1.0

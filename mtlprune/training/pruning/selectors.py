@@ -1,10 +1,10 @@
-"""Heads chosen on a finished run: by importance, by Fisher information, and those on which halves of the data agree.
+"""Selectors, which choose heads of a finished run, and stable selection, which repeats a selector on halves of data.
 
-A selector is one function ``select(finished, rows, seed)`` → mask (L, A): on a finished run, from some training
-sentences, with a seed for its noise where it has any. ``SELECTORS`` names them; ``stable`` calls one again and again.
+A selector is a function ``select(finished, rows, seed)`` → mask (L, A). It chooses heads of a finished run on the
+training sentences with the indices ``rows``; ``seed`` is for noise and ties. `SELECTORS` lists all selectors.
 
-Letters for shapes: S sentences, L layers, A heads a layer before any was removed, d values a head has, H halves of the
-data.
+Letters for shapes: S sentences, L layers, A heads of a layer before any removal, d size of a head's output, H halves of
+the data.
 """
 
 import logging
@@ -32,25 +32,29 @@ from mtlprune.training.run import Run
 log = logging.getLogger(__name__)
 
 BATCH = 32
+"""The largest number of sentences in a batch for which derivatives are computed."""
 ROUNDING = 1e-12
-"""Gains below this part of the trace of a layer's Fisher matrix do not move a head, so that exchanging heads ends."""
+"""Gains below this share of the trace of a layer's Fisher matrix are ignored, so that the exchange of heads ends."""
 
 
 class Finished:
-    """A finished run (pruning.importance_of) as selectors see it, on the training sentences of the run that asks.
+    """The argument of selectors: a finished run (``pruning.importance_of``), with training sentences of another run.
+
+    The other run is the run that is about to train, whose settings ask for the selection.
 
     Args:
-        run: the one that asks.
-        precision: to compute in.
+        run: the run that is about to train.
+        precision: dtype of the forward passes.
 
     Attributes:
-        model: the finished one, in evaluation mode.
-        means: of its heads, (L, A, d), with pruning.closed: mean or optimal; else None.
-        keep: how many heads a selector has to choose.
-        rows: the sentences to choose by, at most pruning.importance_sentences, drawn by the seed; each has a layer.
+        model: the model of the finished run, in evaluation mode.
+        means: the mean outputs of its heads, (L, A, d), with ``pruning.closed: mean`` or ``optimal``; else None.
+        keep: the number of heads that a selector has to choose.
+        rows: indices of the training sentences for the selection, at most ``pruning.importance_sentences``. They are
+            drawn with the training seed from the sentences that have the layer of a task.
 
     Raises:
-        RunError: a run that cannot be read.
+        RunError: the finished run cannot be read.
     """
 
     def __init__(self, run: Run, precision: torch.dtype) -> None:
@@ -58,12 +62,11 @@ class Finished:
         self.run, self.precision, self.keep = run, precision, cast(int, settings.keep)
         self.model = MultiTaskModel.load(cast(str, settings.importance_of), device=str(run.model.device))
         self.means = measure_means(self.model.encoder, run.pieces) if settings.closed in CONSTANT else None
-        # A sentence without any layer of the run's tasks has no loss and so no derivative; counting it would only
-        # dilute the halves.
+        # Sentences without the layer of a task are left out, because they have no loss and thus no derivatives.
         annotated_rows = [row for row in range(len(run.pieces)) if any(has[row] for has in run.is_annotated.values())]
         count = min(settings.importance_sentences, len(annotated_rows))
-        # The number at the end of such a list tells apart what randomness is for, so that drawing sentences here does
-        # not shift the noise of gates or the order of batches.
+        # The last number of the seed stands for the purpose of the generator, so that these draws are independent of
+        # the noise of gates and of the order of batches.
         self._generator = np.random.default_rng(np.random.SeedSequence([run.config.train.seed, 5]))
         self.rows = [
             annotated_rows[place] for place in self._generator.permutation(len(annotated_rows))[:count].tolist()
@@ -71,10 +74,10 @@ class Finished:
 
     @cached_property
     def _slopes(self) -> Tensor:
-        """Derivatives for all ``rows`` in one pass, by the number of the sentence."""
+        """Derivatives of all training sentences, (number of sentences, L, A), with 0 for sentences outside ``rows``."""
         places = self.model.encoder.head_hooks
-        # Indexed by the number of the sentence in the corpus and not by its place in `rows`, so that every half reads
-        # its own with one index. The whole tensor is small: 2,000 sentences × 72 heads are half a megabyte.
+        # The tensor has an entry for each training sentence, so that every half of the data can index it directly. It
+        # is small: 2,000 sentences with 72 heads need half a megabyte.
         slopes = torch.zeros(len(self.run.pieces), places.layers, places.heads)
         lengths = [self.run.lengths[row] for row in self.rows]
         for batch in batches(lengths, BATCH, 4096, self._generator, shuffle=False):
@@ -85,16 +88,15 @@ class Finished:
         return slopes
 
     def substitutes(self, batch: EncoderBatch) -> Substitutes | None:
-        """The contributions of heads to a batch where the run that asks closes them; None for nothing."""
+        """Return what heads contribute to a batch when the run that is about to train closes them; None for nothing."""
         if self.run.config.pruning.closed != "resample":
             return self.means
         return self.model.encoder.outputs_elsewhere(batch, donors(batch, self.run.config.train.seed))
 
     def derivatives(self, rows: Sequence[int]) -> Tensor:
-        """∂L(x) / ∂ξ for some of ``rows`` (see `sentence_derivatives`): the first call makes the only pass.
+        """Return ∂L(x) / ∂ξ of sentences among ``rows``, (len(rows), L, A) float32 on the CPU.
 
-        Returns:
-            (len(rows), L, A) float32, on the CPU.
+        The first call computes the derivatives of all sentences; see `sentence_derivatives`.
         """
         return self._slopes[list(rows)]
 
@@ -102,10 +104,10 @@ class Finished:
 def sentence_derivatives(
     run: Run, model: MultiTaskModel, rows: list[int], precision: torch.dtype, substitute: Substitute | None = None
 ) -> Tensor:
-    """`derivatives` of some training sentences of a run, (len(rows), L, A), on the tasks of the run.
+    """Compute `derivatives` for training sentences of a run and its tasks, (len(rows), L, A).
 
     Args:
-        model: in evaluation mode, with the vocabularies of the run.
+        model: a model in evaluation mode, with the vocabularies of the run.
     """
     targets = {
         name: [run.targets[name][row] if run.is_annotated[name][row] else None for row in rows]
@@ -115,49 +117,53 @@ def sentence_derivatives(
 
 
 def importance(slopes: Tensor) -> Tensor:
-    """The importance of each head of a finished run: E_x |∂L(x) / ∂ξ_h| (Michel, Levy and Neubig 2019, equation 5),
-    normalised within each layer by the l2 norm as there. (S, L, A) → (L, A)"""
+    """Compute the importance of each head, E_x |∂L(x) / ∂ξ_h|, (S, L, A) → (L, A).
+
+    As in Michel, Levy and Neubig (2019, equation 5), each layer is divided by its l2 norm.
+    """
     sums = slopes.abs().sum(0)
-    # Each layer is divided by its norm, because derivatives shrink or grow with depth whatever heads do; without it,
-    # whole layers would be chosen. The clamp serves layers in which no head matters at all.
+    # Without the division, whole layers would be chosen, because the size of derivatives depends on depth. The clamp is
+    # for layers in which all derivatives are 0.
     return sums / sums.norm(dim=1, keepdim=True).clamp(min=1e-30)
 
 
 def fisher_mask(slopes: Tensor, keep: int, generator: np.random.Generator) -> Tensor:
-    """The heads whose closing raises the loss least by its second-order expansion at ξ = 1, with the empirical Fisher
-    matrix F = Σ_x ∂L(x) ∂L(x)ᵀ for its curvature (Kwon et al. 2022, sections 4.2 and 4.3): the ``keep`` heads with the
-    largest F_hh stay open, then each layer exchanges heads by its whole block of F (`refine_by_swaps`).
+    """Select the ``keep`` heads by Fisher information (Kwon et al. 2022, sections 4.2 and 4.3).
+
+    The other heads are those whose closing raises the loss least according to its second-order expansion at ξ = 1,
+    whose curvature is the empirical Fisher matrix F = Σ_x ∂L(x) ∂L(x)ᵀ. First the heads with the largest F_hh are
+    selected. Then `refine_by_swaps` exchanges heads within each layer by the layer's block of F.
 
     Args:
-        slopes: (S, L, A), ∂L(x) / ∂ξ.
-        generator: draws among equal heads.
+        slopes: ∂L(x) / ∂ξ, (S, L, A).
+        generator: random generator that breaks ties between heads.
 
     Returns:
-        (L, A) of 0 and 1, float32.
+        The mask, (L, A) of 0 and 1, float32.
     """
     slopes = slopes.double()
-    # The diagonal of the empirical Fisher matrix is the sum of squared derivatives over sentences. It says how many
-    # heads each layer keeps; which ones, the layer's block decides below.
+    # The diagonal of F is the sum of squared derivatives over sentences. It determines how many heads of each layer
+    # are selected; the block of the layer determines which.
     mask = largest(slopes.square().sum(0), keep, generator)
     return torch.stack([refine_by_swaps(heads, g.T @ g) for heads, g in zip(mask, slopes.unbind(1), strict=True)])
 
 
 def refine_by_swaps(mask: Tensor, information: Tensor) -> Tensor:
-    """Exchange closed heads of a layer for open ones until no exchange of two lowers Σ_{g,h closed} F_gh any more.
+    """Exchange open and closed heads of a layer until no exchange of two heads lowers Σ F_gh over closed heads g and h.
 
-    A round as in the code of Kwon et al. (2022): every open head, the least important first, is closed for a trial, and
-    of the closed ones that head is opened which leaves the least. They do one round; here rounds follow until one
-    changes nothing.
+    In a round, every open head is closed for a trial, from the least to the most important head. Then the closed head
+    whose opening leaves the smallest sum is opened. Kwon et al. (2022) make a single round in their code; here, rounds
+    are repeated until a round changes nothing.
 
     Args:
         mask: (A,) of 0 and 1.
-        information: F, (A, A), float64.
+        information: F, (A, A) float64.
 
     Returns:
-        (A,), as many open heads as before.
+        The new mask, (A,), with the same number of open heads.
     """
     importances = information.diagonal()
-    # No entry of a mask is −1, so `before` differs from `closed` in the first round whatever the mask.
+    # A mask has no entry of −1, so no head is closed in `before`, and a first round follows if any head is closed.
     closed, before = mask == 0, mask == -1
     while not torch.equal(closed, before):
         before = closed.clone()
@@ -165,72 +171,72 @@ def refine_by_swaps(mask: Tensor, information: Tensor) -> Tensor:
             if closed[head]:
                 continue
             closed[head] = True
-            # With the trial head closed too, the loss of opening g again changes Σ F over closed pairs by F_gg − 2
-            # Σ_h F_gh (h closed, with g itself, which is why the sign of the diagonal is plus). The smallest value is
-            # the best head to open; open heads cannot be opened again.
+            # Opening a closed head g changes the sum over pairs of closed heads by F_gg − 2 Σ_h F_gh, where h runs over
+            # the closed heads including g and the trial head. The smallest value determines the head to open.
             left = (importances - 2 * information @ closed.double()).where(
                 closed, torch.inf
             )  # change where one is opened
             best = int(left.argmin())
-            # The head that was closed for the trial is opened again unless another one gains more than rounding does,
-            # so every exchange lowers the sum, and the loop must end.
+            # The trial head is opened again unless another head is better by more than a rounding error. So every
+            # exchange lowers the sum, and the loop must end.
             closed[best if left[best] < left[head] - ROUNDING * importances.sum() else head] = False
     return (~closed).to(mask)
 
 
 def _train_gates(finished: Finished, rows: Sequence[int], seed: int) -> Tensor:
-    """The heads that gates leave open which are trained alone, for pruning.selector_updates: Hard Concrete gates with
-    penalty: exact, or top-K gates, as pruning.selector says.
+    """Train new gates on a frozen finished run, and return the mask (L, A) of open heads.
 
-    Encoder and decoders neither move nor drop out, so the seed's noise is that of gates and the order of sentences.
-    Gates of the finished run play no part. From then on its weights take no gradients.
+    The gates are Hard Concrete gates with ``penalty: exact`` or top-K gates, according to ``pruning.selector``. They
+    are trained for ``pruning.selector_updates`` updates. Encoder and decoders are frozen and have no dropout, so the
+    seed affects only the noise of the gates and the order of sentences. Gates of the finished run are ignored. As a
+    side effect, the weights of the finished run no longer require gradients.
     """
     settings, config = finished.run.config.pruning, gates_config(finished.run.config, seed)
     encoder, device = finished.model.requires_grad_(False).encoder, finished.model.device
-    # A closed head contributes here what the run that asks lets closed heads contribute, and not what the finished
-    # run did.
+    # What closed heads contribute depends on the settings of the run that is about to train, not of the finished run.
     set_substitute(encoder, settings.closed, finished.means)
     decoders = dict(finished.model.tasks.items())
     model = MultiTaskModel(encoder, decoders, make_gates(config, encoder)).to(device)  # type: ignore[arg-type]
-    # Only the gates are in training mode: they draw noise, while dropout in encoder and decoders stays off.
+    # Only the gates are in training mode, so that they draw noise, but encoder and decoders have no dropout.
     gates = cast(Gates, model.eval().gates[SHARED].train())
     gates.noise = torch.Generator(device).manual_seed(seed)
     penalty = GatePenalty(config, model, settings.selector_updates)
     optimizer = torch.optim.Adam([gates.logits], settings.rate)
     generator, cut = np.random.default_rng(seed), list[list[int]]()
     lengths = [finished.run.lengths[row] for row in rows]
-    # Batches are made epoch by epoch until there are enough; the last epoch is cut off in the middle.
+    # Batches are made epoch by epoch until there are enough; the rest of the last epoch is not used.
     while len(cut) < settings.selector_updates:
         cut += batches(lengths, settings.selector_sentences, config.train.batch_tokens, generator)
     for step, places in enumerate(cut[: settings.selector_updates]):
         batch = finished.run.batch(MiniBatch(config.tasks, [rows[place] for place in places]))
         with autocast(device, finished.precision):
             losses = model.losses(batch)
-        # The order is that of the training loop: the tasks' backward pass first, because the penalty measures itself
-        # in units of the tasks' gradient; then the penalty adds its own; then the optimizer steps.
+        # The order is that of the training loop. The backward pass of the tasks comes first, because the penalty is
+        # scaled by the gradient of the tasks.
         torch.stack(list(losses.values())).sum().backward()
         penalty.before_update(step)
         penalty.before_step(losses)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         penalty.after_step()
-        # Fixed gates have no gradient any more, so further updates could change nothing.
+        # Fixed gates have no gradient, so further updates would change nothing.
         if gates.is_fixed():
             break
     return gates.evaluated().detach().cpu()
 
 
 def gates_config(config: Config, seed: int) -> Config:
-    """The configuration of gates that are trained on one half."""
+    """Return the configuration with which the selectors gates and topk train gates on a half of the data."""
     trained = {"method": config.pruning.selector, "penalty": "exact", "noise": False}
     pruning = config.pruning.model_copy(update=trained)
     return config.model_copy(update={"pruning": pruning, "train": config.train.model_copy(update={"seed": seed})})
 
 
 _Selector = Callable[[Finished, Sequence[int], int], Tensor]
-"""A finished run, rows of training sentences, a seed → mask (L, A) of 0 and 1."""
+"""A function of a finished run, indices of training sentences and a seed that returns a mask, (L, A) of 0 and 1."""
 
-SELECTORS: dict[str, _Selector] = {  # the first two have no noise: their seed draws among equal heads
+# Importance and Fisher information have no noise, so their seed only breaks ties.
+SELECTORS: dict[str, _Selector] = {
     "importance": lambda finished, rows, seed: largest(
         importance(finished.derivatives(rows)), finished.keep, np.random.default_rng(seed)
     ),
@@ -243,11 +249,12 @@ SELECTORS: dict[str, _Selector] = {  # the first two have no noise: their seed d
 
 
 def choose(run: Run, folder: RunFolder, precision: torch.dtype) -> Tensor:
-    """The heads (L, A) that pruning.method (importance, fisher or stable) picks on a finished run; for stable,
-    selection.json is written.
+    """Return the mask (L, A) of the heads that ``pruning.method`` (importance, fisher or stable) chooses.
+
+    With ``stable``, selection.json is written into the run folder.
 
     Raises:
-        RunError: a run that cannot be read; the disk is full.
+        RunError: the finished run cannot be read, or selection.json cannot be written.
     """
     settings, seed = run.config.pruning, run.config.train.seed
     finished = Finished(run, precision)
@@ -255,8 +262,8 @@ def choose(run: Run, folder: RunFolder, precision: torch.dtype) -> Tensor:
         return SELECTORS[settings.method](finished, finished.rows, seed)
     generator = seeded(run.config, 6)
     masks = selections(SELECTORS[settings.selector], finished, finished.rows, settings.halves, generator)
-    # π of Meinshausen and Bühlmann: the share of halves in which a head is selected. What a selector picks by chance
-    # is seldom picked on most halves.
+    # The frequency of a head is π of Meinshausen and Bühlmann, the share of halves on which the head is selected. A
+    # head that is selected by chance is rarely selected on most halves.
     frequencies = masks.double().mean(0)
     folder.write_json(
         SELECTION,
@@ -276,18 +283,23 @@ def choose(run: Run, folder: RunFolder, precision: torch.dtype) -> Tensor:
 def selections(
     select: _Selector, finished: Finished, rows: Sequence[int], number: int, generator: np.random.Generator
 ) -> Tensor:
-    """Masks that a selector chooses on each half of the sentences, with a seed of its own for each: (H, L, A)."""
-    # Halves are drawn before the seeds, so that both are the same whatever selector is asked.
+    """Apply a selector to ``number`` random halves of the sentences, with a different seed for each half.
+
+    Returns the masks, (H, L, A).
+    """
+    # All halves and seeds are drawn before the selector is called, so that they do not depend on the selector.
     parts = list(halves(rows, number, generator))
     seeds = generator.integers(2**31, size=number).tolist()
     return torch.stack([select(finished, part, seed) for part, seed in zip(parts, seeds, strict=True)])
 
 
 def halves(rows: Sequence[int], number: int, generator: np.random.Generator) -> Iterator[list[int]]:
-    """So many halves, an even number: random ones, each followed by the other half (Shah and Samworth 2013). Of an odd
-    number of sentences each pair leaves one out."""
-    # Complementary pairs (Shah and Samworth): the two halves of a pair share no sentence, and the bound on false
-    # claims then needs weaker assumptions than independent subsamples do.
+    """Draw complementary pairs of halves of the sentences (Shah and Samworth 2013), ``number`` (even) halves in total.
+
+    If the number of sentences is odd, each pair leaves a sentence out.
+    """
+    # The two halves of a pair share no sentence. The bound on false selections then needs weaker assumptions than with
+    # independent subsamples.
     size = len(rows) // 2
     for _ in range(number // 2):
         order = generator.permutation(rows).tolist()
@@ -295,13 +307,14 @@ def halves(rows: Sequence[int], number: int, generator: np.random.Generator) -> 
 
 
 def expected_false(keep: int, threshold: float, heads: int) -> float:
-    """At most so many false claims are expected: q² / ((2π − 1) p) (Meinshausen and Bühlmann 2010, theorem 1).
+    """Return an upper bound on the expected number of falsely selected heads, q² / ((2π − 1) p).
 
-    It holds where false heads are exchangeable, and a selector is no worse than drawing heads at random.
+    The bound (Meinshausen and Bühlmann 2010, theorem 1) holds if the heads that should not be selected are
+    exchangeable, and if the selector is not worse than a random choice of heads.
 
     Args:
-        keep: q, heads selected on each half.
-        threshold: π, above one half.
-        heads: p.
+        keep: q, the number of heads selected on each half.
+        threshold: π, the share of halves on which a head must be selected, above one half.
+        heads: p, the number of heads.
     """
     return keep**2 / ((2 * threshold - 1) * heads)

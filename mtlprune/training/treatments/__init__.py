@@ -1,7 +1,8 @@
-"""Treatments of multi-task training, by the name that `treatment` in a configuration knows them by.
+"""Treatments of multi-task training, by their names in the settings ``treatment`` of a configuration.
 
-Another is a file and a line here, or an entry point of an installed package (``mtlprune.treatments``): a subclass of
-`Treatment` with its settings as ``Options``. docs/methods/treatments.md says which go together.
+To add a treatment, write a subclass of `Treatment` whose attribute ``Options`` defines its settings. Add it to
+`_BUILT_IN`, or name it in an entry point of the group ``mtlprune.treatments`` of an installed package.
+docs/methods/treatments.md lists the treatments that can be combined.
 """
 
 from typing import Any
@@ -33,14 +34,18 @@ _BUILT_IN: dict[str, type[Treatment[Any]]] = {
 
 
 def find(name: str) -> type[Treatment[Any]]:
-    """The treatment of that name."""
+    """Return the class of a treatment by its name."""
     kind: type[Treatment[Any]] = _BUILT_IN[name] if name in _BUILT_IN else ADDED_TREATMENTS[name]
     return kind
 
 
 def attach_treatments(run: NewRun) -> None:
-    """Write into the model which heads are treated, chosen now or when the run began, and add the treatments'
-    parameters. Raises ConfigError, EncoderError, RunError: what cannot be treated so."""
+    """Check the treatments of a run, choose their heads, and add their parameters to the model.
+
+    ``model.treated`` records the heads of each treatment. A resumed run takes them from its folder.
+
+    Raises ConfigError, EncoderError or RunError if a treatment cannot be applied.
+    """
     config, model = run.config, run.model
     recorded = run.folder.treated() if run.folder is not None and run.folder.has("config.yaml") else None
     for name, options in config.treatment.chosen_treatments.items():
@@ -66,7 +71,7 @@ def attach_treatments(run: NewRun) -> None:
 
 
 def _check_gradients(name: str, config: Config) -> None:
-    """Refuse settings that gradients of heads, weighed task by task, do not go with. Raises ConfigError."""
+    """Raise ConfigError if a treatment with `Treatment.factors` is combined with settings that exclude it."""
     joint, projects = config.train.mixing == "joint", name != "project" and config.treatment.project is not None
     for is_set, setting in (
         ("encoder" in config.train.freeze, "train.freeze: encoder"),
@@ -79,7 +84,7 @@ def _check_gradients(name: str, config: Config) -> None:
 
 
 def _chosen_heads(model: MultiTaskModel, name: str) -> Sets:
-    """The sets of heads, (L, A) of bool each, of one treatment of a model: a set for each task, or one, "shared"."""
+    """Return the heads of a treatment as recorded in the model, task (or "shared") → mask (L, A)."""
     if "heads" not in model.treated[name]:
         return {}
     size = model.encoder.head_hooks.layers, model.encoder.head_hooks.heads
@@ -87,13 +92,19 @@ def _chosen_heads(model: MultiTaskModel, name: str) -> Sets:
 
 
 def begin_treatments(run: Run, folder: RunFolder, precision: torch.dtype) -> None:
-    """Begin each treatment of a run, once before its first update."""
+    """Call `Treatment.begin` of each treatment of a run, once before its first update."""
     for name, options in run.config.treatment.chosen_treatments.items():
         find(name).begin(options, run, folder, precision)
 
 
 def treatment_callbacks(run: Run, folder: RunFolder, total: int) -> list[Callback]:
-    """The treatments of a run of so many updates, and first what weighs gradients of heads for them."""
+    """Return the callbacks of the treatments of a run.
+
+    If treatments weight the gradients of heads, the callback that does so for all of them comes first.
+
+    Args:
+        total: the number of updates of the run.
+    """
     treatments = [
         find(name)(TreatmentContext(options, run, folder, total, _chosen_heads(run.model, name)))
         for name, options in run.config.treatment.chosen_treatments.items()

@@ -1,10 +1,11 @@
-"""Assign gradients to heads: some heads are kept from tasks, each task moves its own, or has a clone of its own; or
-conflicts are taken out, at the encoder's output or at the weights of each head: PCGrad (Yu et al. 2020).
+"""Treatments that change which tasks train which heads: protect, dispatch, clone and project.
 
-    g_i ← g_i − (g_i · g_j / ‖g_j‖²) g_j where g_i · g_j < 0, for all j ≠ i in random order; then Σ_i g_i
+`Project` is PCGrad (Yu et al. 2020), at the output of the encoder or at the weights of each head:
 
-All of it follows from the products of the original gradients, so only these are computed, and the result is a weighed
-sum of the gradients. At the output (features) each gradient is of all word vectors and special tokens of the batch.
+    g_i ← g_i − (g_i · g_j / ‖g_j‖²) g_j if g_i · g_j < 0, for all j ≠ i in random order; the result is Σ_i g_i
+
+The result is a weighted sum of the original gradients, and its weights follow from their scalar products. So only the
+scalar products are computed before the sum.
 """
 
 import math
@@ -28,7 +29,7 @@ from mtlprune.training.treatments.base import Treatment, TreatmentContext
 
 
 class Protect(Treatment[ProtectConfig]):
-    """Keep some heads from tasks: their gradient from these is 0 from the first update on."""
+    """Shield the chosen heads from some tasks: the gradient of these tasks is 0 for the weights of the heads."""
 
     Options = ProtectConfig
 
@@ -45,11 +46,11 @@ class Protect(Treatment[ProtectConfig]):
 
 
 class Dispatch(Treatment[DispatchConfig]):
-    """Allocate heads: in the last updates each task's gradient moves its own heads only.
+    """Allocate heads to tasks: in the last updates, the gradient of a task changes only the heads of its set S_t.
 
-    Important-attention training (Li et al. 2023, arXiv 2310.10318): the gradient of head h from task t is multiplied by
-    1[h ∈ S_t]. Heads in no task's set then stay as they are but for what the optimiser remembers. All heads for all
-    tasks are joint training, bit for bit.
+    In this important-attention training (Li et al. 2023, arXiv 2310.10318), the gradient of task t with respect to head
+    h is multiplied by 1 if h ∈ S_t, else by 0. Heads in no set change only by the optimizer's moments and weight decay.
+    If S_t contains all heads for all tasks, this is joint training, bit for bit.
     """
 
     Options = DispatchConfig
@@ -57,7 +58,7 @@ class Dispatch(Treatment[DispatchConfig]):
 
     def __init__(self, run: TreatmentContext[DispatchConfig]) -> None:
         super().__init__(run)
-        # The first update in which allocation is on, counted from 0; with `last` = 1 it is update 0.
+        # `first` is the first update with allocation, counted from 0. With `last` = 1 it is update 0.
         self.heads, self.first = run.heads, run.total - math.ceil(self.options.last * run.total)
         self.active = False
 
@@ -69,8 +70,11 @@ class Dispatch(Treatment[DispatchConfig]):
 
 
 class Clone(Treatment[CloneConfig]):
-    """Each task has W_h + Δ_h^t in the place of W_h (encoder/clones.py), Δ beginning at 0: before the first update it
-    is joint training. Δ learns at the encoder's rate, and so do the shared heads."""
+    """Give each task a copy of the chosen heads, with the weights W_h + Δ_h^t instead of W_h (encoder/clones.py).
+
+    Δ starts at 0, so that the model begins like that of joint training. Δ and the shared W_h are trained at the rate of
+    the encoder.
+    """
 
     Options = CloneConfig
 
@@ -92,23 +96,31 @@ class Clone(Treatment[CloneConfig]):
 
 
 PARTS = ("words", "cls", "sep")
+"""The attributes of `Encoded` at which ``at: features`` projects gradients: word vectors and special tokens."""
 
 
 def pcgrad(gram: Tensor, generator: torch.Generator) -> Tensor:
-    """The factors of each gradient in the sum of the projected ones. ``gram``: (T, T), g_i · g_j, float64. Returns
-    (T,); 1 where no two gradients conflict."""
+    """Return the weight of each original gradient in the sum of the projected gradients (Yu et al. 2020).
+
+    Args:
+        gram: the scalar products g_i · g_j, (T, T) float64.
+        generator: random generator for the order of projections.
+
+    Returns:
+        The weights, (T,); all are 1 if no two gradients conflict.
+    """
     tasks = len(gram)
     total = gram.new_zeros(tasks)
     for task in range(tasks):
-        # Projected gradients are linear combinations of the tasks' gradients, so T numbers describe each one, and all
-        # scalar products follow from the Gram matrix: no parameter-sized tensor is touched until the sum is known.
+        # A projected gradient is a linear combination of the tasks' gradients, so T numbers describe it. All scalar
+        # products follow from the Gram matrix, so no tensor of the size of the parameters is needed.
         weights = gram.new_zeros(tasks)
         weights[task] = 1
-        # The original projects in random order, because projecting on one plane may bring back a conflict with an
-        # earlier one.
+        # The order is random as in the paper, because a projection may restore a conflict that an earlier projection
+        # has removed.
         for opponent in torch.randperm(tasks, generator=generator).tolist():
             product = gram[opponent] @ weights
-            # Only conflicting pairs (negative product) are projected; then the opponent's own norm is above 0, so the
+            # Only conflicting pairs (negative product) are projected. The norm of the opponent is then above 0, so the
             # division is safe.
             if opponent != task and product < 0:
                 weights[opponent] -= product / gram[opponent, opponent]
@@ -117,7 +129,7 @@ def pcgrad(gram: Tensor, generator: torch.Generator) -> Tensor:
 
 
 class Project(Treatment[ProjectConfig]):
-    """Projected gradients; where none conflict it is joint training."""
+    """Remove conflicts between the gradients of tasks (PCGrad); without conflicts this is joint training."""
 
     Options = ProjectConfig
 
@@ -146,7 +158,7 @@ class Project(Treatment[ProjectConfig]):
         return weights
 
     def decode(self, decode: Decode, rows: Sequence[int]) -> Decode:
-        """Every task reads a copy of the encoder's output, at which its gradient stops."""
+        """Give every task a detached copy of the encoder's output, so that `backward` can read its gradient there."""
         if self.at != "features":
             return decode
         self.source, self.copies = None, {}

@@ -1,5 +1,4 @@
-"""The base of treatments: refusals before a run begins, and a callback of the training loop; and gradients by the
-weights of heads, weighed task by task, without a gradient of the whole encoder for each task."""
+"""The base class of treatments, and the callback that weights the gradients of heads for each task separately."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,16 +23,16 @@ Settings = TypeVar("Settings", bound=Block)
 
 @dataclass(frozen=True)
 class TreatmentContext(Generic[Settings]):
-    """A run as its treatments see it."""
+    """The arguments with which a treatment is created."""
 
     options: Settings
-    """The treatment's settings."""
+    """The settings of the treatment."""
     run: Run
     folder: RunFolder
     total: int
-    """Updates."""
+    """The number of updates of the run."""
     heads: Sets
-    """That are treated: (L, A) of bool for each task, or for all of them as "shared"; nothing without heads."""
+    """The treated heads, task (or "shared") → mask (L, A); empty if the treatment is not about heads."""
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -41,64 +40,77 @@ class TreatmentContext(Generic[Settings]):
 
 
 class Treatment(Callback, Generic[Settings]):
-    """One treatment of one run: what it does before the first update, and as a `Callback` in each.
+    """Base class of treatments: class methods act before the first update, and the `Callback` acts in each update.
 
-    Letters: L layers, A heads a layer, T tasks of the batch.
+    Letters for shapes: L layers, A heads of a layer, T tasks of the mini-batch.
     """
 
     Options: ClassVar[type[Block]]
-    """Its settings; heads among them are called ``heads``."""
+    """The class of the settings; a setting that chooses heads is called ``heads``."""
     one_set: ClassVar[bool] = True
-    """True where all tasks share the set of heads."""
+    """Whether all tasks share a set of heads."""
 
     def __init__(self, run: TreatmentContext[Settings]) -> None:
         self.options, self.tasks = run.options, run.tasks
 
     @classmethod
     def heads_of(cls, options: Settings) -> HeadsConfig | None:
-        """The settings of heads; None where none are treated."""
+        """Return the settings that choose the treated heads; None for a treatment that is not about heads."""
         return getattr(options, "heads", None)
 
     @classmethod
     def check_model(cls, model: MultiTaskModel) -> None:
-        """Refuse models whose heads cannot be treated; asked where heads are. Raises EncoderError."""
+        """Raise EncoderError if the heads of a model cannot be treated; called only for treatments of heads."""
         check_own_weights(model.encoder)
 
     @classmethod
     def check(cls, run: NewRun, options: Settings) -> None:
-        """Refuse what cannot be done. Raises ConfigError or RunError."""
+        """Raise ConfigError or RunError if the settings of the treatment do not fit the run."""
 
     @classmethod
     def shape(cls, model: MultiTaskModel, heads: Sets, options: Settings) -> None:
-        """Add parameters to a new model; what random numbers others draw must not change by it."""
+        """Add parameters to a new model, without changing the random numbers that other code draws."""
 
     @classmethod
     def begin(cls, options: Settings, run: Run, folder: RunFolder, precision: torch.dtype) -> None:
-        """Change the weights that the run begins with."""
+        """Change the weights of the model before the first update."""
 
     def factors(self, tasks: Sequence[str], gram: Callable[..., Tensor]) -> Tensor | None:
-        """Numbers that the gradients of tasks by each head's weights are multiplied with before they are added.
-        ``gram``: gives (L, A, T, T) float64, scalar products of the tasks' gradients by the weights of each head; it
-        costs a backward pass a task, down to the lowest of the layers that it is given (all, if none). Returns (T, L,
-        A); None for 1 everywhere."""
+        """Return factors for the gradients of tasks with respect to the weights of each head, before they are summed.
+
+        Args:
+            tasks: the T tasks of the mini-batch.
+            gram: function that returns the scalar products of the tasks' gradients with respect to the weights of each
+                head, (L, A, T, T) float64. Its argument lists the layers that are needed (by default all). It costs a
+                backward pass for each task, down to the lowest of these layers.
+
+        Returns:
+            The factors, (T, L, A); None if all factors are 1.
+        """
         return None
 
 
 class HeadGradients(Callback):
-    """Puts Σ_t c_t(h) · ∂L_t / ∂W_h in the place of Σ_t ∂L_t / ∂W_h for the weights of heads h. ``treatments``: that
-    have factors.
+    """Callback that replaces Σ_t ∂L_t / ∂W_h by Σ_t c_t(h) · ∂L_t / ∂W_h for the weights W_h of each head h.
 
-    Hooks on the parameters do so within the one backward pass of all losses, before gradients are added to those of
-    earlier mini-batches. Tasks with the same factors everywhere share a backward pass; where all do, there is no
-    further one. Otherwise each costs a pass down to the lowest layer with a factor that is not 1, and of weight
-    gradients only those of heads.
+    The factors c_t(h) are the product of the factors of all treatments. Hooks on the parameters replace the gradient
+    during the backward pass of the summed loss, before it is added to the gradients of earlier mini-batches.
+
+    If all tasks have the same factors, no further backward pass is needed. Otherwise, each group of tasks with the same
+    factors costs a backward pass down to the lowest layer with a factor other than 1. It computes weight gradients only
+    for the parameters of heads.
+
+    Args:
+        treatments: the treatments that define `Treatment.factors`.
     """
 
     def __init__(self, model: MultiTaskModel, treatments: Sequence[Treatment[Any]] = ()) -> None:
         self.treatments = treatments
         self.parts = head_parameters(model.encoder)
         self.size = model.encoder.head_hooks.layers, model.encoder.head_hooks.heads
-        self.factor: dict[int, Tensor] = {}  # of the only gradient there is
+        # Index of a parameter → the factor of its gradient, if all tasks have the same factors.
+        self.factor: dict[int, Tensor] = {}
+        # Index of a parameter → the sum that replaces its gradient, if tasks have different factors.
         self.sums: dict[int, Tensor] = {}
         for place, part in enumerate(self.parts):
             part.parameter.register_hook(partial(self._replace_gradient, place))
@@ -152,7 +164,7 @@ class HeadGradients(Callback):
 
     @staticmethod
     def of_tasks(losses: Mapping[Any, Tensor], parts: Sequence[HeadParameter]) -> list[list[Tensor]]:
-        """The gradients of each loss by the parts, as they are."""
+        """Compute the gradients of each loss with respect to the parameters of ``parts``."""
         parameters = [part.parameter for part in parts]
         gradients = []
         for loss in losses.values():
@@ -163,5 +175,9 @@ class HeadGradients(Callback):
         return gradients
 
     def gram(self, gradients: Mapping[int, Sequence[Tensor]], tasks: int) -> Tensor:
-        """(L, A, T, T) float64: scalar products of the tasks' gradients by each head's weights, of these parts."""
+        """Compute scalar products of the tasks' gradients with respect to each head's weights, (L, A, T, T) float64.
+
+        Args:
+            gradients: index of a parameter → its gradient for each task.
+        """
         return products(((self.parts[n], part_gradients) for n, part_gradients in gradients.items()), *self.size, tasks)

@@ -1,16 +1,17 @@
-"""Teach: finished single-task runs give targets, λ · gold + (1 − λ) · teacher (BAM, Clark et al. 2019).
+"""Distillation from finished single-task runs (BAM, Clark et al. 2019): the loss is λ · gold + (1 − λ) · teacher.
 
-λ rises from 0 to 1 over the updates. Teachers score each mini-batch without dropout. By decoder, p the teacher's
-probabilities, q the student's:
+λ rises from 0 to 1 during training. Teachers score each mini-batch without dropout. The teacher loss depends on the
+kind of the layer, with the probabilities p of the teacher and q of the student:
 
-    tags, spans    −Σ p log q over labels of each word, of each span
-    tree           the same over the heads of each word, and over relations at its gold head
-    brackets       (log Z − ⟨μ, s⟩) / words, μ the teacher's span marginals and s the student's span scores; −Σ p log q
-                   over labels of gold spans
-    frames         binary cross-entropies of words (predicates) and spans (arguments); −Σ p log q over roles of gold
+    tags, spans    −Σ p log q over the labels of each word or span
+    tree           −Σ p log q over the syntactic heads of each word, and over the relations at its gold head
+    brackets       (log Z − ⟨μ, s⟩) / words, where μ are the teacher's span marginals and s the student's span scores;
+                   −Σ p log q over the labels of gold spans
+    frames         binary cross-entropies of words (predicates) and spans (arguments); −Σ p log q over the roles of gold
                    predicates with the spans that the teacher keeps
 
-Every part has the denominator of its gold loss. Letters: N words, M spans or words, K labels.
+Every term has the same denominator as in the gold loss. Letters for shapes: B sentences, T words of the longest
+sentence, N words, M spans or words, K labels.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -40,11 +41,14 @@ from mtlprune.training.treatments.base import Treatment, TreatmentContext
 
 Target = Mapping[str, Tensor]
 Read = tuple[Any, Encoded]
-"""A decoder, and a batch as its encoder reads it."""
+"""A decoder, and a batch as encoded by the encoder of the same model."""
 
 
 def cross(student_scores: Tensor, teacher_scores: Tensor) -> Tensor:
-    """−Σ p log q over all rows of scores, (M, K) each, in which impossible classes are −∞."""
+    """Return the cross-entropy −Σ p log q, summed over all rows of scores, (M, K) each.
+
+    The scores of impossible classes are −∞.
+    """
     logs = student_scores.log_softmax(-1).masked_fill(student_scores == float("-inf"), 0.0)
     return -(teacher_scores.softmax(-1) * logs).sum()
 
@@ -56,7 +60,7 @@ def _teach_words(student: Read, teacher: Read, target: Target) -> Tensor:
 
 def _teach_spans(student: Read, teacher: Read, target: Target) -> Tensor:
     def scores(task: Any, encoded: Encoded) -> Tensor:
-        """Scores of the spans that there are, sentence by sentence. (M, K)"""
+        """Return the scores of all candidate spans, sentence by sentence, (M, K)."""
         table = task.span_scores(encoded)  # (B, T, K, T)
         return table.transpose(2, 3)[task.candidates(encoded.lengths, table.shape[1])]
 
@@ -68,7 +72,7 @@ def _teach_spans(student: Read, teacher: Read, target: Target) -> Tensor:
 
 def _teach_trees(student: Read, teacher: Read, target: Target) -> Tensor:
     def scores(task: Any, encoded: Encoded) -> tuple[Tensor, Tensor]:
-        """Scores of the heads of each word, and of relations at its gold head. (N, T + 1), (N, K)"""
+        """Return the scores of the heads of each word, (N, T + 1), and of the relations at its gold head, (N, K)."""
         arcs, vectors = task.features(encoded)
         return task.is_word(encoded, arcs), task.relation_scores(encoded, vectors, target["rows"])
 
@@ -78,14 +82,14 @@ def _teach_trees(student: Read, teacher: Read, target: Target) -> Tensor:
 
 def _teach_brackets(student: Read, teacher: Read, target: Target) -> Tensor:
     def scores(task: Any, encoded: Encoded) -> tuple[Tensor, Tensor]:
-        """Scores of all spans, and of labels of gold spans. (B, T + 1, T + 1), (M, K)"""
+        """Return the scores of all spans, (B, T + 1, T + 1), and of the labels of gold spans, (M, K)."""
         spans, vectors = task.features(encoded)
         return spans, task.label_scores(encoded, vectors, target)
 
     (spans, labels), teacher_scores = scores(*student), scores(*teacher)
     encoded = student[1]
-    # The cross-entropy of two distributions over trees is the student's log partition minus its score under the
-    # teacher's marginals, so no tree is enumerated.
+    # The cross-entropy of two distributions over trees is the student's log partition function minus its expected score
+    # under the teacher's marginals, so no tree needs to be enumerated.
     expected = (spans * inference.constituency_marginals(teacher_scores[0], encoded.lengths)).sum()
     crf = inference.constituency_log_partition(spans, encoded.lengths).sum() - expected
     return crf / len(encoded.words) + cross(labels, teacher_scores[1]) / len(labels)
@@ -117,18 +121,18 @@ _TEACHERS: dict[type, Callable[[Read, Read, Target], Tensor]] = {
     CON: _teach_brackets,
     SRL: _teach_frames,
 }
-"""Decoder → its loss by a teacher with a decoder of its kind."""
+"""Class of a decoder → the function that computes its loss for a teacher with the same kind of decoder."""
 
 
 def teaching_of(task: Any) -> Callable[[Read, Read, Target], Tensor] | None:
-    """The loss by a teacher for a decoder; None where there is none."""
+    """Return the function that computes the teacher loss of a decoder; None if the decoder cannot be distilled."""
     if isinstance(task, SRL) and task.ranked:
         return None
     return next((teach for kind, teach in _TEACHERS.items() if isinstance(task, kind)), None)
 
 
 class Distil(Treatment[DistilConfig]):
-    """Teaching; with λ = 1 training on gold, bit for bit."""
+    """Distil from single-task teachers; while λ = 1, this is training on gold labels, bit for bit."""
 
     Options = DistilConfig
 
@@ -141,7 +145,7 @@ class Distil(Treatment[DistilConfig]):
         self.sentences = read_splits(config, load_corpus(Path(config.data.path)))[0]
         self.teachers: dict[str, MultiTaskModel] = {}
         for task, path in self.options.teachers.items():
-            # A resumed run must have the very teachers that it began with, which its manifest names with their sums.
+            # A resumed run must have the same teachers as at its beginning; its manifest holds their SHA-256.
             key = f"treatment.distil.teachers.{task}"
             advice = f"{key} names it; restore it, or choose another --out"
             if key not in files:
@@ -176,7 +180,7 @@ class Distil(Treatment[DistilConfig]):
         self.weight = min(1.0, step / self.last)
 
     def decode(self, decode: Decode, rows: Sequence[int]) -> Decode:
-        # From here on the loss is that of gold alone, so teachers encode nothing any more.
+        # With λ = 1 the loss is the gold loss alone, so the teachers need not be run.
         if self.weight == 1.0:
             return decode
 
@@ -193,7 +197,7 @@ class Distil(Treatment[DistilConfig]):
         return distilled_loss
 
     def read(self, task: str, rows: Sequence[int]) -> Read:
-        """The decoder of a task's teacher, and training sentences as its encoder reads them."""
+        """Return the decoder of a task's teacher, and training sentences as encoded by the teacher."""
         model = self.teachers[task]
         pieces = model.encoder.tokenize_sentences([self.sentences[row] for row in rows])
         [(encoded, _)] = model.encodings(model.encoder.collate(pieces).to(model.device), [task])

@@ -1,12 +1,13 @@
-"""Merge finished single-task runs into the encoder that a run begins with; its training refits the decoders.
+"""Merge finished single-task runs into the encoder with which a run begins; its training then refits the decoders.
 
-With θ_0 the encoder before any training, θ_t that of task t's run, τ_t = θ_t − θ_0, T tasks:
+θ_0 is the encoder before any training, θ_t the encoder of the run of task t, τ_t = θ_t − θ_0, and T the number of
+tasks. The rules are:
 
-    fisher      heads: Σ_t F_h^t θ_h^t / Σ_t F_h^t, F_h^t = E_x[(∂L_t(x) / ∂ξ_h)²], ξ_h a factor of the head's output;
-                everything else: the mean
-    arithmetic  θ_0 + scale Σ_t τ_t, scale 1/T: the mean (Ilharco et al. 2023)
-    ties        τ_t cut to the share `keep` with the largest |τ|, the sign of Σ_t τ_t elected, the mean of those τ_t
-                that have it, times scale (Yadav et al. 2023)
+    fisher      Σ_t F_h^t θ_h^t / Σ_t F_h^t for the weights of head h, and the mean of θ_t for all other weights;
+                F_h^t = E_x[(∂L_t(x) / ∂ξ_h)²], where ξ_h is a factor of the head's output
+    arithmetic  θ_0 + scale Σ_t τ_t; with scale 1/T this is the mean of θ_t (Ilharco et al. 2023)
+    ties        θ_0 + scale times a mean of changes (Yadav et al. 2023): each τ_t keeps only its share ``keep`` of
+                entries with the largest |τ_t|, and each entry is averaged over the τ_t whose sign is that of Σ_t τ_t
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,13 +30,13 @@ Weights = Mapping[str, Tensor]
 
 
 def arithmetic(base: Weights, tuned: Sequence[Weights], scale: float | None) -> dict[str, Tensor]:
-    """θ_0 + scale Σ_t τ_t."""
+    """Return θ_0 + scale Σ_t τ_t; the default of ``scale`` is 1/T."""
     factor = 1 / len(tuned) if scale is None else scale
     return {name: was + factor * sum(weights[name] - was for weights in tuned) for name, was in base.items()}
 
 
 def ties(base: Weights, tuned: Sequence[Weights], scale: float | None, keep: float) -> dict[str, Tensor]:
-    """Changes trimmed over the whole encoder, then merged where their signs agree with the elected one."""
+    """Merge by the rule ties, where the share ``keep`` refers to the weights of the whole encoder."""
     changes = torch.stack(
         [torch.cat([(weights[name] - was).flatten() for name, was in base.items()]) for weights in tuned]
     )
@@ -50,7 +51,7 @@ def ties(base: Weights, tuned: Sequence[Weights], scale: float | None, keep: flo
 
 
 class Merge(Treatment[MergeConfig]):
-    """Five equal runs are that run (ties: with keep 1)."""
+    """Initialise the encoder by merging finished runs; merging equal runs returns the run (for ties, if keep is 1)."""
 
     Options = MergeConfig
 
@@ -93,7 +94,7 @@ class Merge(Treatment[MergeConfig]):
 
 
 def fisher(run: Run, model: MultiTaskModel, task: str, sentences: int, precision: torch.dtype) -> Tensor:
-    """E[(∂L / ∂ξ_h)²] over the first training sentences that have the layer. (L, A)"""
+    """Compute E[(∂L / ∂ξ_h)²], (L, A), over the first ``sentences`` training sentences with the layer of the task."""
     rows = [row for row, has in enumerate(run.is_annotated[task]) if has][:sentences]
     total = torch.zeros(model.encoder.head_hooks.layers, model.encoder.head_hooks.heads)
     for start in range(0, len(rows), BATCH):
@@ -104,8 +105,14 @@ def fisher(run: Run, model: MultiTaskModel, task: str, sentences: int, precision
 
 
 def _weigh_heads(model: MultiTaskModel, tuned: Sequence[Weights], importance: Tensor) -> None:
-    """Heads by F in the place of their mean; a head with F = 0 for all tasks keeps the mean. ``tuned``: weights of the
-    encoder of each task's run; ``importance``: (T, L, A), F."""
+    """Replace the weights of heads in a merged model by means that are weighted by F.
+
+    A head with F = 0 for all tasks keeps the unweighted mean.
+
+    Args:
+        tuned: the encoder weights of the run of each task.
+        importance: F, (T, L, A).
+    """
     total = importance.sum(0)
     shares = torch.where(total > 0, importance / total.where(total > 0, 1.0), 1 / len(importance))
     called = {id(parameter): name for name, parameter in model.encoder.named_parameters()}
