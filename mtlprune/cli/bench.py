@@ -31,7 +31,9 @@ def bench(
     """Compare the speed of single-task and joint training (STL, MTL) and of evaluation with that of plain fine-tuning.
 
     A step of plain fine-tuning trains the whole encoder, all embedding rows included, with a minimal output layer.
-    Evaluation is compared with a forward pass of the encoder. The measurements are interleaved.
+    Evaluation is compared with a forward pass of the encoder. The measurements are interleaved. Batches hold sentences
+    of similar length. A second ratio compares with plain fine-tuning on as many random sentences per batch, which need
+    more padding; Hugging Face's Trainer makes such batches by default.
 
     On a CPU, ratios compare processor seconds, which other work on the machine hardly affects. Brackets show the lowest
     and the highest ratio of a single round. If these two ratios differ by more than a fifth, no other ratio is printed.
@@ -60,10 +62,11 @@ def bench(
         )
     if out is not None:
         seconds = {kind: result.steps.seconds(kind) for kind in result.steps.clock}
-        ratio_fields = {kind: ratio._asdict() for kind, ratio in ratios.items()}
-        write_json(
-            out, {"settings": result.settings, "ratios": ratio_fields, "steps": seconds, "memory": result.memory}
+        fields, to_random = (
+            {kind: ratio._asdict() for kind, ratio in of.items()} for of in (ratios, result.ratios_to_random())
         )
+        facts = {"settings": result.settings, "ratios": fields, "ratios_to_random": to_random}
+        write_json(out, facts | {"steps": seconds, "memory": result.memory})
 
 
 def _table(result: Measured, title: str) -> Table:
@@ -71,16 +74,19 @@ def _table(result: Measured, title: str) -> Table:
     from mtlprune.training.benchmark import BARE, EVALUATION
 
     settings = ", ".join(f"{key} {value}" for key, value in result.settings.items())
-    columns = ">seconds", ">processor seconds", ">sentences/s", ">ratio (rounds)"
+    columns = ">seconds", ">processor seconds", ">sentences/s", ">ratio (rounds)", ">ratio to random batches"
     table = new_table(f"{title}: {settings}", "", *columns)
-    ratios = {kind: _in_words(ratio) for kind, ratio in result.ratios().items()}
+    ratios, to_random = (
+        {kind: _in_words(ratio) for kind, ratio in of.items()} for of in (result.ratios(), result.ratios_to_random())
+    )
     rows = [(kind, result.steps) for kind in result.steps.clock]
     for kind, times in [*rows, (BARE, result.evaluation), (EVALUATION, result.evaluation)]:
         seconds, processor = times.seconds(kind)
         speed = f"{times.sentences / seconds:.0f}"
-        table.add_row(kind, f"{seconds:.2f}", f"{processor:.2f}", speed, ratios.pop(kind, ""))
+        shown = ratios.pop(kind, ""), to_random.get(kind, "")
+        table.add_row(kind, f"{seconds:.2f}", f"{processor:.2f}", speed, *shown)
     for kind, ratio in ratios.items():
-        table.add_row(kind, "", "", "", ratio)
+        table.add_row(kind, "", "", "", ratio, "")
     return table
 
 

@@ -45,6 +45,9 @@ from mtlprune.training.run import Run
 log = logging.getLogger(__name__)
 
 PLAIN, GATED = "plain fine-tuning", ", gated"
+RANDOM = "plain fine-tuning, random batches"
+"""Plain fine-tuning on sentences that are drawn without regard to their length, as Hugging Face's Trainer does it by
+default. Each batch has as many sentences as the batch of the other kinds, but more padding."""
 BARE, EVALUATION = "bare forward over dev", "evaluation, all tasks"
 _MAX_SPREAD = 0.2
 """The largest spread of a ratio over rounds, as a fraction of the ratio, at which the ratio counts as steady."""
@@ -107,8 +110,8 @@ class Measured:
     def ratios(self) -> dict[str, Ratio]:
         """Return all ratios by name.
 
-        They compare every kind of step with plain fine-tuning, gated with ungated steps, and evaluation with the bare
-        forward pass.
+        They compare every kind of step with plain fine-tuning on the same batches, gated with ungated steps, and
+        evaluation with the bare forward pass.
         """
         kinds = self.steps.clock
         gated = [(kind, kind.removesuffix(GATED)) for kind in kinds if kind.endswith(GATED)]
@@ -117,6 +120,10 @@ class Measured:
             **{f"{plain}: gated / ungated": self.steps.ratio(kind, plain) for kind, plain in gated},
             EVALUATION: self.evaluation.ratio(EVALUATION, BARE),
         }
+
+    def ratios_to_random(self) -> dict[str, Ratio]:
+        """Return the ratios of every kind of step to plain fine-tuning on random batches."""
+        return {kind: self.steps.ratio(kind, RANDOM) for kind in self.steps.clock}
 
 
 def measure(
@@ -163,9 +170,15 @@ def measure(
     facts = {"precision": settings.precision, "device": settings.device, "threads": settings.threads}
     facts["largest batch"] = _largest(timed_batches, run.lengths)
     rows = [batch.rows for batch in timed_batches]
-    steps = interleaved(
-        {kind: stepper.step for kind, stepper in steppers.items()}, rows, rounds, run, lambda _: on_batch()
-    )
+
+    def random_step(rows: list[int]) -> None:
+        # The first sentence seeds the draw, so that every round has the same batches.
+        drawn = np.random.default_rng(rows[0]).choice(len(run.lengths), len(rows), replace=False)
+        steppers[PLAIN].step(drawn.tolist())
+
+    kinds = {PLAIN: steppers[PLAIN].step, RANDOM: random_step}
+    kinds |= {kind: stepper.step for kind, stepper in steppers.items()}
+    steps = interleaved(kinds, rows, rounds, run, lambda _: on_batch())
     return Measured(facts, steps, _measure_evaluation(run, precision, rounds, on_batch), peak)
 
 

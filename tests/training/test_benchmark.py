@@ -15,9 +15,17 @@ def test_every_kind_is_measured_on_the_same_batches(small_settings: Settings):
     ticks: list[int] = []
     config = build_config(small_settings("pos,srl", batch_sentences=12))
     result = measure(config, 2, 2, memory=False, on_batch=lambda: ticks.append(1))
-    kinds = {"plain fine-tuning", "STL pos", "STL srl", "MTL-2 joint", "MTL-2 joint, gated"}
+    kinds = {
+        "plain fine-tuning",
+        "plain fine-tuning, random batches",
+        "STL pos",
+        "STL srl",
+        "MTL-2 joint",
+        "MTL-2 joint, gated",
+    }
     assert set(result.steps.clock) == set(result.steps.processor) == kinds and result.memory == 0
     assert all((times > 0).all() and times.shape == (2, 2) for times in result.steps.clock.values())
+    assert result.ratios_to_random().keys() == kinds
     assert result.ratios().keys() == kinds | {"MTL-2 joint: gated / ungated", "evaluation, all tasks"}
     assert 0 < result.steps.sentences <= 24 and len(ticks) == 2 * (2 + 1)
     assert result.evaluation.sentences == 12
