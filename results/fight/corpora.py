@@ -70,7 +70,7 @@ def read(*places: tuple[str, str]) -> Runs:
 def measure(*places: str) -> tuple[list[list[list[Figure]]], list[list[Figure]]]:
     """By MODES and PLACES the three figures of ``statistics``; and Φ of each task across corpora, by MODES."""
     runs = read(*((place, task) for place in places for task in TASKS))
-    pairs = np.ones_like(runs.strangers)
+    pairs = np.ones_like(runs.unequal_seeds)
 
     def all_of(kept: np.ndarray) -> np.ndarray:
         phis = phi(runs, pairs, kept)  # (2, 8, 8)
@@ -90,7 +90,7 @@ def crossed(first: str, second: str) -> pd.DataFrame:
     """Plain Φ (``value``) of each task on the first corpus and each on the second, DEP on GUM."""
     others = [(GUM if task == "dep" else second, task) for task in FIVE]
     runs = read(*((first, task) for task in FIVE), *others)
-    phis = phi(runs, np.ones_like(runs.strangers), np.ones(len(runs.units), dtype=bool))[0]  # (10, 10)
+    phis = phi(runs, np.ones_like(runs.unequal_seeds), np.ones(len(runs.units), dtype=bool))[0]  # (10, 10)
     names = [task.upper() for task in FIVE]
     rows = np.ndindex(len(FIVE), len(FIVE))
     return pd.DataFrame([{"first": names[i], "second": names[j], "value": phis[i, len(FIVE) + j]} for i, j in rows])

@@ -63,8 +63,8 @@ def findings(result: Result) -> list[str]:
         )
         tasks = of[(of["encoder"] != ALL_TASKS) & (of["term"] == "points")].itertuples()
         sentences.append(
-            f"In units of the usual loss of its runs, a task loses {_more(mean)} by {PARTS[part]} than by those of "
-            f"other tasks (mean of tasks, 95 % [{number(mean.low)}, {number(mean.high)}], p {probability(mean.p)}, "
+            f"In units of the usual loss of its runs, a task loses {_more(mean)} by {_PART_NAMES[part]} than by those "
+            f"of other tasks (mean of tasks, 95 % [{number(mean.low)}, {number(mean.high)}], p {probability(mean.p)}, "
             f"{mean.n} seeds). The differences in points are "
             f"{', '.join(f'{_more(row)} for {row.encoder}' for row in tasks)}. The mean of these differences is "
             f"{with_interval(in_points)} points, but it adds scores without a common scale."
@@ -74,7 +74,7 @@ def findings(result: Result) -> list[str]:
 
 _BOUND = 5.0
 """Least difference, in points, at the ends of the colour scale of the matrix."""
-PARTS = {
+_PART_NAMES = {
     "claimed": "the heads that it claims",
     "exclusive": "the heads that only it claims",
     "shared": "the heads that it claims together with another task",
@@ -94,6 +94,7 @@ def _in_order(frame: pd.DataFrame, *columns: str) -> pd.DataFrame:
 
 
 def _cells(result: Result) -> pd.DataFrame:
+    """Return the frame ``cells`` with the task and the closed heads in words (``scored`` and ``closed_for``)."""
     frame = _in_order(result.frames["cells"], "encoder", "other")
     sizes = result.frames["claimed"].groupby(["other", "measure"])["value"].sum().astype(int)
     return frame.assign(
@@ -109,6 +110,7 @@ def _cells(result: Result) -> pd.DataFrame:
 
 
 def _specificity(result: Result) -> pd.DataFrame:
+    """Return the frame ``specificity`` with ratios, which are the exponentials of its logarithms."""
     frame = result.frame("specificity", "encoder", "mode", "estimate", "low", "high")
     return frame.assign(
         **{

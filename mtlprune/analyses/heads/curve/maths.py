@@ -19,7 +19,7 @@ Score = Callable[[Mask], float]
 Ranking = Callable[[int], Mask]
 """Function from a number k to a mask of the k best heads."""
 _QUANTILE = 0.9
-"""The share of other heads whose cost that of a member of a set should exceed (q* of Shi et al. 2024)."""
+"""A member of a set should cost more than this share of the heads outside the set (q* of Shi et al. 2024)."""
 
 
 def numbers(heads: int, step: int) -> list[int]:
@@ -30,8 +30,8 @@ def numbers(heads: int, step: int) -> list[int]:
 def ranked(values: Floats, generator: np.random.Generator) -> Ranking:
     """Rank heads by their values (L, A), the largest first; heads with equal values are in random order."""
     order = np.lexsort((generator.random(values.size), -values.ravel()))
-    places = order.argsort().reshape(values.shape)
-    return lambda keep: np.asarray(places < keep)
+    ranks = order.argsort().reshape(values.shape)
+    return lambda keep: np.asarray(ranks < keep)
 
 
 def within_layers(ranking: Ranking, size: tuple[int, int], generator: np.random.Generator) -> Ranking:

@@ -39,14 +39,14 @@ def findings(result: Result) -> list[str]:
     is_own = claimed_rows["other"].str.upper() == claimed_rows["task"].str.upper()
     sentences = []
     if is_own.any() and (~is_own).any():
-        (own_share, of_mine), (others_share, of_theirs) = (
+        (own_share, own_random), (others_share, others_random) = (
             (number(rows_of_kind["share"].mean()), number(rows_of_kind["random"].mean()))
             for rows_of_kind in (claimed_rows[is_own], claimed_rows[~is_own])
         )
         sentences.append(
             f"On average over cells, a share of {own_share} of the change of a task's decision passes through the "
-            f"heads that the task itself claims ({of_mine} through random heads of the same layers). A share of "
-            f"{others_share} passes through the heads that another task claims ({of_theirs} through random heads)."
+            f"heads that the task itself claims ({own_random} through random heads of the same layers). A share of "
+            f"{others_share} passes through the heads that another task claims ({others_random} through random heads)."
         )
     contrasts = result.frame("contrasts", "term")
     for row in contrasts.query("term == 'stem'").itertuples():

@@ -9,7 +9,7 @@ from mtlprune.figures.grid import Grid
 from mtlprune.runs.results import Result
 from mtlprune.statistics.standard_errors import LEVEL
 
-MAX_ROWS_SHOWN = 40
+_MAX_ROWS_SHOWN = 40
 """Largest number of correlations that a table lists; the frame has all of them."""
 
 
@@ -43,7 +43,7 @@ def _correlations(result: Result, one_source: bool) -> TableRows:
     """Return the correlations with q below LEVEL, or the ten with the smallest p if there are none."""
     all_rows = _pairs(result, one_source)
     clear = all_rows[all_rows["q"] < LEVEL]
-    shown_rows = (clear if len(clear) else all_rows[:10])[:MAX_ROWS_SHOWN]
+    shown_rows = (clear if len(clear) else all_rows[:10])[:_MAX_ROWS_SHOWN]
     source_words = "one source (which may be correlated by construction)" if one_source else "different sources"
     count_words = f"{len(clear)} of {len(all_rows)} pairs have" if len(clear) else f"None of {len(all_rows)} has"
     return TableRows(shown_rows, {"what": source_words, "many": count_words, "shown": len(shown_rows)})

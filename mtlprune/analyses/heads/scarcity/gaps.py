@@ -36,8 +36,8 @@ class Level(NamedTuple):
     @property
     def other_settings(self) -> str:
         """The encoder and all settings except those of pruning and treatments, as a key that equal settings share."""
-        paths_kept = [pair for pair in untreated(self.joint.column.runs[0]).items() if not pair[0].startswith(PRUNING)]
-        return f"{self.joint.column.encoder} {sorted(paths_kept)}"
+        other_paths = [pair for pair in untreated(self.joint.column.runs[0]).items() if not pair[0].startswith(PRUNING)]
+        return f"{self.joint.column.encoder} {sorted(other_paths)}"
 
 
 def means_of(tasks: Sequence[str], without: str) -> dict[str, list[str]]:

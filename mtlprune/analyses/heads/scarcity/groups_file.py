@@ -92,7 +92,7 @@ def measure(request: Request) -> Result:
         row = {"term": title, "task": name, "updates": group.level.joint.updates, "p_margin": gap.p_margin(margin)}
         levels.append((row | _scores(group, name), gap))
         seeds += _by_seed({"term": title, "other": "", "task": name}, {group: 1}, figure)
-    for name in names:  # the pooled error needs all changes of a task first
+    for name in names:  # tasks are in the outer loop, because the pooled error needs all changes of a task
         pairs = {pair: {groups[pair[0]]: 1, groups[pair[1]]: -1} for pair in compared}
         error = pooled_deviation([_figure(pairs[pair], name)[0].observed for pair in groups_file.changes])
         for (term, base), weights in pairs.items():
@@ -131,7 +131,7 @@ def _group(title: str, runs: Sequence[str], task_names: Sequence[str], request: 
     comparison = _with_encoders_by_seed(in_columns([RunFolder(path) for path in expanded(runs)], request.split))
     tasks = max((list(column.runs[0].tasks) for column in comparison.columns), key=len)
     order = have_all(comparison, tasks)
-    if task_names and len(order) < 2:  # only the tasks that the file asks for were also trained alone
+    if task_names and len(order) < 2:  # there may be single-task runs of only those tasks that the file names
         order, tasks = have_all(comparison, tasks, task_names), [task for task in tasks if task in task_names]
     settings = read_settings(comparison, order, tasks, options.resamples, request.seed, request.on_batch)
     single, joint = (

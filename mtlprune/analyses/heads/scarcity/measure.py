@@ -80,7 +80,7 @@ def _levels(comparison: Columns, tasks: Sequence[str], request: Request) -> list
     """
     columns, places = comparison.columns, have_all(comparison, tasks)
     pairs = [pair for pair in joint_pairs(comparison) if {*pair} <= {*places}]
-    open_heads = {joint: _open(columns[joint].runs) for _, joint in pairs}
+    open_heads = {joint: _open_heads(columns[joint].runs) for _, joint in pairs}
     if len(set(open_heads.values())) < 2:
         raise RunError(
             "expected single-task and joint runs of the same settings with all heads, and such runs with few heads "
@@ -114,7 +114,7 @@ def _notes_of_differences(levels: Sequence[Level]) -> list[str]:
     return notes
 
 
-def _open(runs: Sequence[ScoredRun]) -> int:
+def _open_heads(runs: Sequence[ScoredRun]) -> int:
     """Return the number of open heads of these runs, or 0 if all heads are open.
 
     Raises:
