@@ -203,10 +203,10 @@ def _stable_rules(result: Result) -> list[str]:
     rules = runs.groupby(["threshold", "halves", "expected_false"], sort=False) if len(runs) else ()
     heads = result.about["layers"] * result.about["heads"]
     return [
-        f"The stable claims of {', '.join(of['encoder'].unique())} are heads with π ≥ {threshold:g} in {halves} halves "
-        f"of the data. A run claims {number(of['open'].mean(), 1)} of {heads} heads on average, of which at most "
-        f"{number(false, 1)} are expected to be false."
-        for (threshold, halves, false), of in rules
+        f"The stable claims of {', '.join(entries['encoder'].unique())} are heads with π ≥ {threshold:g} in {halves} "
+        f"halves of the data. A run claims {number(entries['open'].mean(), 1)} of {heads} heads on average, of which "
+        f"at most {number(false, 1)} are expected to be false."
+        for (threshold, halves, false), entries in rules
     ]
 
 

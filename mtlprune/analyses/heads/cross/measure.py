@@ -57,7 +57,9 @@ def measure(request: Request) -> Result:
     closed = claimed_heads(request.claims, find_sources(request.names))
     reading = read_request(request)
     generator = np.random.default_rng([request.seed, 10])
-    parts = {(part, label): heads for label, of in split_by_exclusivity(closed).items() for part, heads in of.items()}
+    parts = {
+        (part, label): heads for label, masks in split_by_exclusivity(closed).items() for part, heads in masks.items()
+    }
     masks = {key: [heads, *random_sets(heads, request.options.draws, generator)] for key, heads in parts.items()}
     # Random sets are drawn once for all runs, so that runs of different tasks are compared with the same heads closed.
     constant = request.options.closed in CONSTANT
@@ -239,10 +241,10 @@ def _specificity_rows(
             raise RunError(f"specific: expected some of {', '.join(labels)}, found {', '.join(missing)}")
         groups |= {PREDICTED_TASKS: names, OTHER_TASKS: [label for label in labels if label not in names]}
     rows = []
-    for title, of in groups.items():
-        if of and all(label in figure_of_label for label in of):
-            draws = np.concatenate([figure_of_label[label][1] for label in of]) / len(of)  # (U, D), U labels
-            contrast = Contrast.of(weighted([figure_of_label[label][0] for label in of]), draws=draws)
+    for title, group in groups.items():
+        if group and all(label in figure_of_label for label in group):
+            draws = np.concatenate([figure_of_label[label][1] for label in group]) / len(group)  # (U, D), U labels
+            contrast = Contrast.of(weighted([figure_of_label[label][0] for label in group]), draws=draws)
             rows.append(({"encoder": title, "mode": part}, contrast))
     return rows
 
@@ -265,17 +267,17 @@ def log_specificity(observed: Floats, booted: Floats, random: Floats) -> list[tu
         For each task, the log specificity of runs and resamples, and the contribution of each draw of random heads to
         it, (1, D).
     """
-    number = len(observed)
+    tasks = len(observed)
 
     def own_and_others(loss: Floats) -> tuple[Floats, Floats]:
         own_loss = np.einsum("aa...->a...", loss)
-        return own_loss, (loss.sum(0) - own_loss) / (number - 1)
+        return own_loss, (loss.sum(0) - own_loss) / (tasks - 1)
 
     parts = [own_and_others(values) for values in (observed, booted, random)]
     figures = []
-    for place in range(number):
+    for index in range(tasks):
         # The losses of one label's heads: in its own task, and in the others. Each has runs, resamples and draws.
-        sides = [[values[side][place] for values in parts] for side in (0, 1)]
+        sides = [[values[side][index] for values in parts] for side in (0, 1)]
         contrasts = [Contrast.of(Resampled(runs, resamples), draws=draws[None]) for runs, resamples, draws in sides]
         scale = [contrast.estimate if contrast.low > 0 else math.nan for contrast in contrasts]
         level = math.log(scale[0] / scale[1])
@@ -325,8 +327,8 @@ def own_of_draws(delta: Floats, random: Floats) -> Floats:
     Returns:
         (2, T + 1, U, D), in the scales _TERMS, for each task and last the mean over tasks.
     """
-    number = len(delta)
-    points = -((np.eye(number) * number - 1) / (number - 1))[:, :, None] * random
+    tasks = len(delta)
+    points = -((np.eye(tasks) * tasks - 1) / (tasks - 1))[:, :, None] * random
     with np.errstate(invalid="ignore", divide="ignore"):
         units = points / np.sqrt((delta**2).mean(axis=(1, 2)))[:, None, None]
     both_scales = np.stack([units, points])

@@ -106,15 +106,15 @@ def head_set_tests(score: Score, members: Mask, draws: int, generator: np.random
     random_alone, random_without = np.array([[score(heads), score(~heads)] for heads in sets]).T
     score_alone, without = score(members), score(~members)
 
-    def scores_after_flip(places: NDArray[np.int64]) -> Floats:
+    def scores_after_flip(heads: NDArray[np.int64]) -> Floats:
         """Return the scores with one head changed: a member is closed, any other head is added to the set.
 
         Args:
-            places: (n, 2), layer and index of each head.
+            heads: (n, 2), layer and index of each head.
         """
         layer, head = np.indices(members.shape)
         return np.array(
-            [score(members ^ ((layer == flip_layer) & (head == flip_head))) for flip_layer, flip_head in places]
+            [score(members ^ ((layer == flip_layer) & (head == flip_head))) for flip_layer, flip_head in heads]
         )
 
     closed = scores_after_flip(np.argwhere(members))

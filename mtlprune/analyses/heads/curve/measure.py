@@ -255,7 +255,9 @@ def _areas(counts: Mapping[tuple[Any, ...], AblatedCounts], request: Request) ->
     tables: dict[tuple[str, str], dict[tuple[Order, int], AblatedCounts]] = {}
     for (label, task, order, keep), of_runs in counts.items():
         tables.setdefault((label, task), {})[order, keep] = of_runs
-    rows = [{"encoder": key[0], "task": key[1], **row} for key, of in tables.items() for row in _rows(of, request)]
+    rows = [
+        {"encoder": key[0], "task": key[1], **row} for key, table in tables.items() for row in _rows(table, request)
+    ]
     return with_verdict(corrected(pd.DataFrame(rows), [], slice(None)))
 
 

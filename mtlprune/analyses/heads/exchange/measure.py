@@ -253,7 +253,7 @@ class Share(NamedTuple):
     """
 
     seeds: tuple[int, ...]
-    own_share: Floats
+    set_share: Floats
     random: Floats
     beyond: Resampled
     draw_shares: Floats
@@ -276,11 +276,11 @@ def _shares(changes: Changes, request: Request) -> Shares:
             through = np.stack([runs[seed].through[closed_label] for seed in seeds], 1)  # (1 + D, S, P)
             beyond = through[0] - through[1:].mean(0)
             booted = (beyond @ weights.T / (full_change @ weights.T)).T  # (C, S)
-            own_share, *draws = through.sum(2) / full_change.sum(1)  # (S,) each
+            set_share, *draws = through.sum(2) / full_change.sum(1)  # (S,) each
             random = np.mean(draws, axis=0)
             draw_shares = -np.mean(draws, axis=1)  # negative, because random shares are subtracted
             shares[label, task, closed_label] = Share(
-                seeds, own_share, random, Resampled(own_share - random, booted), draw_shares
+                seeds, set_share, random, Resampled(set_share - random, booted), draw_shares
             )
     return shares
 
@@ -289,7 +289,7 @@ def _cells(shares: Shares, changes: Changes) -> Iterator[tuple[dict[str, object]
     """Yield the rows of the frame ``cells``, with their contrasts."""
     for (label, task, closed_label), share in shares.items():
         runs = changes[label, task]
-        row = {"encoder": label, "task": task, "other": closed_label, "share": share.own_share.mean()}
+        row = {"encoder": label, "task": task, "other": closed_label, "share": share.set_share.mean()}
         row |= {"random": share.random.mean(), "pairs": len(runs[share.seeds[0]].full_change)}
         row |= {"decided": np.mean([run.decided for run in runs.values()])}
         yield row, Contrast.of(share.beyond, one_run=True, draws=share.draw_shares[None])
@@ -301,17 +301,17 @@ def _contrasts(shares: Shares) -> Iterator[tuple[dict[str, object], Contrast]]:
     A label is left out if fewer than two of its tasks claim heads, or if these tasks have different seeds.
     """
     for label in dict.fromkeys(label for label, *_ in shares):
-        of = {
+        shares_of_label = {
             (task, closed_label): share
             for (encoder_label, task, closed_label), share in shares.items()
             if encoder_label == label
         }
-        tasks = [task for task in _LAYERS if (task, task.upper()) in of]
-        if len(tasks) < 2 or len({of[task, task.upper()].seeds for task in tasks}) > 1:
+        tasks = [task for task in _LAYERS if (task, task.upper()) in shares_of_label]
+        if len(tasks) < 2 or len({shares_of_label[task, task.upper()].seeds for task in tasks}) > 1:
             continue
         claimed_labels = [
             closed_label
-            for closed_label in dict.fromkeys(closed_label for _, closed_label in of)
+            for closed_label in dict.fromkeys(closed_label for _, closed_label in shares_of_label)
             if closed_label != STEM and not is_joint(closed_label)
         ]
         own_weights = {(task, task.upper()): 1 / len(tasks) for task in tasks}
@@ -324,13 +324,14 @@ def _contrasts(shares: Shares) -> Iterator[tuple[dict[str, object], Contrast]]:
             "others": weights_of_others,
             "own minus others": {**own_weights, **{key: -w for key, w in weights_of_others.items()}},
         }
-        terms |= {"stem": {(task, STEM): 1 / len(tasks) for task in tasks}} if (tasks[0], STEM) in of else {}
+        if (tasks[0], STEM) in shares_of_label:
+            terms["stem"] = {(task, STEM): 1 / len(tasks) for task in tasks}
         for name, weights in terms.items():
-            figure = weighted([of[key].beyond for key in weights], [*weights.values()])
+            figure = weighted([shares_of_label[key].beyond for key in weights], [*weights.values()])
             # All tasks use the same draws for a set, so their contributions are added before the variance is taken.
             by_set: dict[str, Floats] = {}
             for key, weight in weights.items():
-                by_set[key[1]] = by_set.get(key[1], 0.0) + weight * of[key].draw_shares
+                by_set[key[1]] = by_set.get(key[1], 0.0) + weight * shares_of_label[key].draw_shares
             yield {"encoder": label, "term": name}, Contrast.of(figure, draws=np.stack([*by_set.values()]))
 
 
@@ -338,7 +339,7 @@ def _stems(shares: Shares) -> Iterator[dict[str, object]]:
     """Yield the rows of the frame ``stems``: for each run, the number of tasks whose change stem heads carry."""
     carried_by_run: dict[tuple[str, int], list[bool]] = {}
     for (label, _, closed_label), share in shares.items():
-        for seed, own_share in zip(share.seeds, share.own_share, strict=True) if closed_label == STEM else ():
-            carried_by_run.setdefault((label, seed), []).append(own_share >= _CARRIED_FROM)
+        for seed, set_share in zip(share.seeds, share.set_share, strict=True) if closed_label == STEM else ():
+            carried_by_run.setdefault((label, seed), []).append(set_share >= _CARRIED_FROM)
     for (label, seed), tasks in sorted(carried_by_run.items()):
         yield {"encoder": label, "seed": seed, "carried": sum(tasks), "of": len(tasks)}

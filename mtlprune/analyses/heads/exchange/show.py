@@ -15,13 +15,13 @@ def about(result: Result) -> str:
     """Describe the pairs, the exchange and the random control, and define the share."""
     settings = result.about["settings"]
     natural = settings.get("natural")
-    of = (
+    pairs = (
         f"of a sentence of {natural} and this sentence with one name or modifier swapped"
         if natural
         else "of generated sentences"
     )
     return (
-        f"For each layer, up to {settings['pairs']} pairs {of} differ only in the gold of this layer. The seed is "
+        f"For each layer, up to {settings['pairs']} pairs {pairs} differ only in the gold of this layer. The seed is "
         f"{result.about['seed']}. Outputs of heads of the second sentence are put into the first. The share is the "
         "part of the change of the task's loss margin between the two gold annotations that passes through the heads. "
         "A share of 0 means that nothing passes through the heads, "

@@ -51,7 +51,9 @@ def measure(request: Request) -> Result:
     reading = read_request(request)
     surveyed = survey("gradients", reading, request, partial(_gradients, reading, request=request))
     maps: Maps = {
-        (label, task, seed): grids for (label, seed), of in surveyed.measured.items() for task, grids in of.items()
+        (label, task, seed): grids
+        for (label, seed), maps_of_tasks in surveyed.measured.items()
+        for task, grids in maps_of_tasks.items()
     }
     return surveyed.result.with_frames(pairs=pd.DataFrame(_pairs(maps, request)))
 
@@ -97,7 +99,7 @@ def _gradients(reading: Reading, subject: Subject, request: Request) -> SubjectR
     for task, signed_slopes in signed.items():
         sizes: NDArray[np.float64] = np.where(present | (signed_slopes != 0).any(0), np.abs(signed_slopes), np.nan)
         grids: dict[str, Grid] = {"": sizes.mean(0)}
-        grids |= {name: sizes[half_of_sentence == place].mean(0) for place, name in enumerate(HALVES)}
+        grids |= {name: sizes[half_of_sentence == half].mean(0) for half, name in enumerate(HALVES)}
         maps[task] = grids
         for mode, grid in grids.items():
             norm = np.sqrt(np.nansum(grid**2, axis=1, keepdims=True))

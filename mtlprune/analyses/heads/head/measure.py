@@ -129,13 +129,13 @@ def _index_in_layer(subject: Subject, layer: int, head: int) -> int:
     Raises:
         RunError: if the encoder has no such head, or if the head was removed.
     """
-    places = subject.encoder.head_hooks
-    if layer > places.layers or head > places.heads:
+    head_hooks = subject.encoder.head_hooks
+    if layer > head_hooks.layers or head > head_hooks.heads:
         raise RunError(
-            f"{subject.name} has {places.layers} layers of {places.heads} heads, so there is no head {head} in layer "
-            f"{layer}"
+            f"{subject.name} has {head_hooks.layers} layers of {head_hooks.heads} heads, so there is no head {head} in "
+            f"layer {layer}"
         )
-    kept_heads = places.kept_heads[layer - 1]
+    kept_heads = head_hooks.kept_heads[layer - 1]
     if head - 1 not in kept_heads:
         left = ", ".join(str(number + 1) for number in kept_heads) or "none"
         raise RunError(f"head {head} of layer {layer} was removed from {subject.name}; left in this layer: {left}")
@@ -153,11 +153,11 @@ def _probe_rows(
     """
     if folder is None:
         return pd.DataFrame(), {}, []
-    results, places = read_probes([folder]), subject.encoder.head_hooks
-    if (size := shape(results)) != (places.layers, places.heads):
+    results, head_hooks = read_probes([folder]), subject.encoder.head_hooks
+    if (size := shape(results)) != (head_hooks.layers, head_hooks.heads):
         raise RunError(
-            f"{folder}: expected results of {places.layers} × {places.heads} heads, which {subject.name} has, found "
-            f"{size[0]} × {size[1]} heads; probe this encoder"
+            f"{folder}: expected results of {head_hooks.layers} × {head_hooks.heads} heads, which {subject.name} has, "
+            f"found {size[0]} × {size[1]} heads; probe this encoder"
         )
     run_of_encoder = {(entry["encoder"], entry["seed"]): entry["run"] for entry in results.about["encoders"]}
     probed = run_of_encoder.get((subject.label, subject.seed))
@@ -242,13 +242,13 @@ def _claim_rows(runs: Sequence[Path], layer: int, head: int) -> list[dict[str, A
                 f"{run_group.claims[0].run} has {layers} layers of {heads} heads, so there is no head {head} in "
                 f"layer {layer}"
             )
-        place = layer - 1, head - 1
+        index = layer - 1, head - 1
         rows.append(
             {
                 "encoder": run_group.label,
-                "open": int(run_group.times[place]),
+                "open": int(run_group.times[index]),
                 "seeds": len(run_group.claims),
-                "mean": run_group.mean[place],
+                "mean": run_group.mean[index],
             }
         )
     return rows

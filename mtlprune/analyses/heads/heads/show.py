@@ -51,10 +51,10 @@ def _correlations(result: Result, one_source: bool) -> TableRows:
 
 def _heads(result: Result) -> Grid:
     """Return the table of heads, with one row for each head; columns of numbers come before those of words."""
-    place, names = ["layer", "head"], list(result.frames["columns"]["term"])
-    table = result.frames["heads"].pivot(index=place, columns="measure", values="value")
+    keys, names = ["layer", "head"], list(result.frames["columns"]["term"])
+    table = result.frames["heads"].pivot(index=keys, columns="measure", values="value")
     if "words" in result.frames:
-        table = table.join(result.frames["words"].pivot(index=place, columns="term", values="words").replace("", "–"))
+        table = table.join(result.frames["words"].pivot(index=keys, columns="term", values="words").replace("", "–"))
     numbers = [name for name in names if name in set(result.frames["heads"]["measure"])]
     words = [name for name in names if name not in numbers]
     columns: dict[str, Any] = {"layer": ("layer", 0), "head": ("head", 0)}

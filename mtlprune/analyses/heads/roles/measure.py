@@ -237,14 +237,14 @@ def _gains(study: _Study, counts: Mapping[tuple[Any, ...], AblatedCounts]) -> pd
     scores = resampled_scores(systems, options.resamples, study.request.seed)
     generator, rows, width = np.random.default_rng([study.request.seed, 17]), [], len(study.kinds)
     runs: dict[tuple[str, int], list[Resampled]] = {}  # label and seed → gains of its tasks
-    for place, (label, task) in enumerate(keys):
-        opening, closed, *draws = scores[width * place : width * (place + 1)]
+    for index, (label, task) in enumerate(keys):
+        opening, closed, *draws = scores[width * index : width * (index + 1)]
         random = with_draws(draws, generator)
         gain, three = closed - random, zip(("open", "closed", "random"), (opening, closed, random), strict=True)
         means = {kind: float(gain_of_kind.observed.mean()) for kind, gain_of_kind in three}
         rows.append(({"encoder": label, "task": task, **means}, Contrast.of(gain)))
-        for run, seed in enumerate(seeds[place]):
-            runs.setdefault((label, seed), []).append(Resampled(gain.observed[[run]], gain.booted[:, [run]]))
+        for column, seed in enumerate(seeds[index]):
+            runs.setdefault((label, seed), []).append(Resampled(gain.observed[[column]], gain.booted[:, [column]]))
     rows += _mean_gains(runs)
     return contrast_frame(rows, [], lambda frame: frame["task"] != MEAN, effect=GAIN)
 

@@ -94,9 +94,10 @@ def interfering(
             grids = {name: half_gains[name].reshape(size) for name in ("gain", "detectable")}
             parts.append(head_rows(grids).assign(task=task, step=step))
         for head in np.flatnonzero(first["p"] < LEVEL):
-            place = dict(zip(("layer", "head"), (int(at) + 1 for at in np.unravel_index(head, size)), strict=True))
-            row = {"task": task, **place, "first": first["gain"][head], "second": second["gain"][head]}
-            chosen_rows.append({**row, "p": second["p"][head]})
+            layer, head_in_layer = (int(index) + 1 for index in np.unravel_index(head, size))
+            row = {"task": task, "layer": layer, "head": head_in_layer}
+            row |= {"first": first["gain"][head], "second": second["gain"][head], "p": second["p"][head]}
+            chosen_rows.append(row)
     frame = pd.DataFrame(chosen_rows, columns=None if chosen_rows else ["task", "layer", "head", "p"])
     frame = frame.assign(p_holm=holm(frame["p"]))
     masks = {}

@@ -56,17 +56,21 @@ def means_of(tasks: Sequence[str], without: str) -> dict[str, list[str]]:
     return means | {task: [task] for task in tasks}
 
 
-def figure_of(weights: Mapping[Level, float], places: list[int]) -> tuple[Resampled, list[tuple[int | None, ...]]]:
+def figure_of(
+    weights: Mapping[Level, float], task_indices: list[int]
+) -> tuple[Resampled, list[tuple[int | None, ...]]]:
     """Compute the weighted sum of the gaps of several levels, for the seeds that all of them have.
 
     Args:
-        places: indices of the tasks over which a gap is averaged.
+        task_indices: indices of the tasks over which a gap is averaged.
 
     Returns:
         The sum, and for each seed the draws of the open heads of the levels (``pruning.draw``).
     """
     seeds = common_seeds(*(side for level in weights for side in (level.single, level.joint)))
-    figure = weighted([gap(level.joint, level.single, seeds, places) for level in weights], list(weights.values()))
+    figure = weighted(
+        [gap(level.joint, level.single, seeds, task_indices) for level in weights], list(weights.values())
+    )
     return figure, list(zip(*(level.joint.draws(seeds) for level in weights), strict=True))
 
 

@@ -98,7 +98,7 @@ def _fastest(
             for name, work in works.items():
                 times[name][round_, place] = _seconds(work, device)
         on_round()
-    return {name: float(of.min(0).sum()) for name, of in times.items()}
+    return {name: float(seconds.min(0).sum()) for name, seconds in times.items()}
 
 
 def _seconds(work: Work, device: torch.device) -> float:

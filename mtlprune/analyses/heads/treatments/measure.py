@@ -103,7 +103,7 @@ def _settings(
     The notes name columns that are left out, and settings with other seeds than single tasks have.
     """
     columns, complete = comparison.columns, have_all(comparison, tasks)
-    order = sorted(complete, key=lambda place: (place != single, place != joint))
+    order = sorted(complete, key=lambda column: (column != single, column != joint))
     notes = [
         f"{column.title} is left out, because it has other tasks."
         for k, column in enumerate(columns)
@@ -133,7 +133,7 @@ def gap_errors(request: Request) -> dict[str, StandardError]:
     single, joint = _baselines(comparison)
     tasks = comparison.columns[joint].runs[0].tasks
     (single_setting, joint_setting, *_), _ = _settings(comparison, single, joint, tasks, request)
-    parts = {"mean": slice(None)} | {task: slice(place, place + 1) for place, task in enumerate(tasks)}
+    parts = {"mean": slice(None)} | {task: slice(index, index + 1) for index, task in enumerate(tasks)}
     gaps = {
         name: gap(joint_setting, single_setting, common_seeds(joint_setting, single_setting), part)
         for name, part in parts.items()
