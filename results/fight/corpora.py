@@ -84,7 +84,7 @@ def measure(*places: str) -> tuple[list[list[list[Figure]]], list[list[Figure]]]
         The three KINDS of statistics by MODES and PLACES, and Φ of each task across corpora by MODES.
     """
     runs = read(*((place, task) for place in places for task in TASKS))
-    pairs = np.ones_like(runs.strangers)
+    pairs = np.ones_like(runs.unequal_seeds)
 
     def all_of(kept: np.ndarray) -> np.ndarray:
         phis = phi(runs, pairs, kept)  # (2, 8, 8)
@@ -108,7 +108,7 @@ def crossed(first: str, second: str) -> pd.DataFrame:
     """
     others = [(GUM if task == "dep" else second, task) for task in FIVE]
     runs = read(*((first, task) for task in FIVE), *others)
-    phis = phi(runs, np.ones_like(runs.strangers), np.ones(len(runs.units), dtype=bool))[0]  # (10, 10)
+    phis = phi(runs, np.ones_like(runs.unequal_seeds), np.ones(len(runs.units), dtype=bool))[0]  # (10, 10)
     names = [task.upper() for task in FIVE]
     rows = np.ndindex(len(FIVE), len(FIVE))
     return pd.DataFrame([{"first": names[i], "second": names[j], "value": phis[i, len(FIVE) + j]} for i, j in rows])

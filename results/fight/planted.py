@@ -24,7 +24,7 @@ from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.harness.ablation import AblatableRun
 from mtlprune.analyses.harness.reading import find_sources, read_request
 from mtlprune.analyses.heads.roles import RoleOptions
-from mtlprune.analyses.heads.roles.single import gains, halves, of_rows
+from mtlprune.analyses.heads.roles.single import gains, halves, select_sentences
 from mtlprune.corpora.store import load_corpus
 from mtlprune.encoder.export import fold_gates
 from mtlprune.evaluation.head_masks import Mask
@@ -147,7 +147,9 @@ def measure(out: str, corpus: str, name: str, sentences: str = "test") -> None:
         on_dev, on_test = ([scorer(heads, layer) for heads in (nothing, mask)] for scorer in scorers)
         sides = halves(len(test), SEED)
         asked = {"dev": on_dev, "test": on_test}
-        asked |= {half: [of_rows(one, rows) for one in on_test] for half, rows in zip(HALVES, sides, strict=True)}
+        asked |= {
+            half: [select_sentences(one, rows) for one in on_test] for half, rows in zip(HALVES, sides, strict=True)
+        }
         for part, systems in asked.items():
             gained = gains(systems, RESAMPLES, SEED)
             row |= {part: float(gained["gain"][0]), f"p {part}": float(gained["p"][0])}

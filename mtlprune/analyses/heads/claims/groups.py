@@ -24,13 +24,11 @@ from mtlprune.analyses.heads.claims.maths import STEM_TASKS, add_pooled_rows
 from mtlprune.evaluation.head_masks import OPEN_ABOVE
 from mtlprune.runs.claims import Claim, ClaimError, group, load_claims
 from mtlprune.runs.groups import is_joint
-from mtlprune.runs.results import Result, head_rows
+from mtlprune.runs.results import Grid, Result, head_rows
 from mtlprune.statistics.permutation import corrected, layer_orders, layered_rank_test, spearman, tail
 
-Grid = NDArray[np.float64]  # (L, A)
-
 GROUPS = ("stem", "exclusive", "free")
-PERMUTATIONS = 10_000
+_PERMUTATIONS = 10_000
 """Default number of permutations of heads within layers."""
 
 
@@ -127,7 +125,7 @@ def compared(
     seed: int,
     *,
     salt: int = 62,
-    permutations: int = PERMUTATIONS,
+    permutations: int = _PERMUTATIONS,
     gates: bool = False,
 ) -> Result:
     """Return ``result`` with a comparison of the measures of its frame ``heads`` by claims.
@@ -217,10 +215,10 @@ def compare(
         for first, second in combinations(GROUPS, 2):
             value, p, n = difference(values, groups.of(first), groups.of(second), permutations, (seed, salt))
             tests.append({"measure": measure, "term": f"{first} - {second}", "n": n, "value": value, "p": p})
-        known_count = int((~np.isnan(values)).sum())
+        count = int((~np.isnan(values)).sum())
         for term, variable in against.items():
             ranks = layered_rank_test(values, variable, permutations, (seed, salt))
-            test = {"measure": measure, "term": term, "n": known_count, "value": ranks.value, "p": ranks.p}
+            test = {"measure": measure, "term": term, "n": count, "value": ranks.value, "p": ranks.p}
             tests.append({**test, "pooled": spearman(values, variable)})
     return tests
 
@@ -239,9 +237,9 @@ def difference(
         result is (NaN, NaN, 0) if no layer has heads of both groups.
     """
     members = [(group & ~np.isnan(values)).astype(np.float64) for group in (first, second)]
-    first_count, two = (member.sum(1, keepdims=True) for member in members)  # (L, 1)
-    weights = first_count * two / np.maximum(first_count + two, 1)
-    contrast = weights * (members[0] / np.maximum(first_count, 1) - members[1] / np.maximum(two, 1))
+    first_count, second_count = (member.sum(1, keepdims=True) for member in members)  # (L, 1)
+    weights = first_count * second_count / np.maximum(first_count + second_count, 1)
+    contrast = weights * (members[0] / np.maximum(first_count, 1) - members[1] / np.maximum(second_count, 1))
     used = contrast != 0
     if not used.any():
         return math.nan, math.nan, 0

@@ -34,7 +34,7 @@ SHARING = ("shared", "expected", "z", "p")
 layers. ``z`` is shared − expected in exact standard deviations over these permutations (NaN if this deviation is 0).
 ``p`` is the share of random permutations that reach ``shared`` (NaN without permutations, or if all give the same).
 """
-UNKNOWN: Row = dict.fromkeys(SHARING, math.nan)
+_UNKNOWN: Row = dict.fromkeys(SHARING, math.nan)
 """The columns SHARING where nothing can be computed."""
 
 
@@ -56,7 +56,7 @@ def pair_statistics(**figures: Iterable[float]) -> Row:
 
 
 def compare_pairs(run_groups: Sequence[RunGroup], null: NDArray[np.float64]) -> pd.DataFrame:
-    """Compare every two labels.
+    """Compare the open and the claimed heads of every two labels.
 
     Args:
         null: (P, n, n), the result of `shared_null` for the same labels.
@@ -71,19 +71,19 @@ def compare_pairs(run_groups: Sequence[RunGroup], null: NDArray[np.float64]) -> 
         ``p_layers``, the exact p of a sum of hypergeometric variables, one for each layer.
     """
     rows = []
-    for (i, run_group), (j, second) in itertools.combinations(enumerate(run_groups), 2):
-        seeds = [(a, b) for a in run_group.open for b in second.open]
+    for (i, first), (j, second) in itertools.combinations(enumerate(run_groups), 2):
+        seeds = [(a, b) for a in first.open for b in second.open]
         rows.append(
             {
-                "encoder": run_group.label,
+                "encoder": first.label,
                 "other": second.label,
-                "pearson": pearson(run_group.mean.ravel(), second.mean.ravel()),
+                "pearson": pearson(first.mean.ravel(), second.mean.ravel()),
                 **pair_statistics(
                     jaccard=(jaccard(a, b) for a, b in seeds),
                     overlap_coefficient=(overlap_coefficient(a, b) for a, b in seeds),
                 ),
-                **_sharing([(run_group.times, second.times, len(seeds))], null[:, i, j] / len(seeds)),
-                **_claimed_by_both(run_group.claimed_by_most, second.claimed_by_most),
+                **_sharing([(first.times, second.times, len(seeds))], null[:, i, j] / len(seeds)),
+                **_claimed_by_both(first.claimed_by_most, second.claimed_by_most),
             }
         )
     if not rows:
@@ -104,10 +104,10 @@ def share_by_seed(run_groups: Sequence[RunGroup], permutations: int, generator: 
         which both are different (without ``z``). Values are NaN if there are no such pairs.
     """
     if len(run_groups) < 2:
-        return UNKNOWN, UNKNOWN
+        return _UNKNOWN, _UNKNOWN
     runs = Runs.of(run_groups)
     flat, by_layer = runs.open_heads.reshape(len(runs.labels), -1), runs.open_heads.sum(2)
-    equal_level = runs.levels[:, None, :2] == runs.levels[None, :, :2]  # (M, M, 2)
+    equal_seeds = (runs.levels[:, None, :2] == runs.levels[None, :, :2]).all(2)  # (M, M): training and selector seed
 
     def products(values: NDArray[np.float64], used: NDArray[np.bool_]) -> dict[tuple[int, int], NDArray[np.float64]]:
         """Return for each pair of labels the mean outer product of their rows of ``values`` over used pairs of runs.
@@ -126,20 +126,20 @@ def share_by_seed(run_groups: Sequence[RunGroup], permutations: int, generator: 
         """Return the mean over pairs of labels of the number of heads that two runs share."""
         return float(np.mean([np.trace(product) for product in products.values()])) if products else math.nan
 
-    strangers, shape = ~equal_level.any(2), runs.open_heads.shape[1:]
-    between = products(flat, strangers)
-    equal, unequal = shared(products(flat, equal_level.all(2))), shared(between)
+    shape = runs.open_heads.shape[1:]
+    between = products(flat, runs.unequal_seeds)
+    equal, unequal = shared(products(flat, equal_seeds)), shared(between)
     if math.isnan(unequal):
-        return {**UNKNOWN, "shared": equal}, UNKNOWN
-    expected = shared(products(by_layer, strangers)) / shape[1]
+        return {**_UNKNOWN, "shared": equal}, _UNKNOWN
+    expected = shared(products(by_layer, runs.unequal_seeds)) / shape[1]
     heads = np.broadcast_to(np.arange(flat.shape[1]).reshape(shape), (len(run_groups), 1, *shape))
     null = np.zeros(0)
     for chunk in permuted(heads, permutations, generator):  # (C, n, 1, H)
         sums = sum(product[chunk[:, a, 0], chunk[:, b, 0]].sum(1) for (a, b), product in between.items())
         null = np.append(null, sums / len(between))
-    flatly = len(null) and np.ptp(null) < 1e-6  # permutations do not change the number
-    p = math.nan if flatly else tail(unequal, null)
-    return {**UNKNOWN, "shared": equal}, {**UNKNOWN, "shared": unequal, "expected": expected, "p": p}
+    is_constant = len(null) and np.ptp(null) < 1e-6  # permutations do not change the number
+    p = math.nan if is_constant else tail(unequal, null)
+    return {**_UNKNOWN, "shared": equal}, {**_UNKNOWN, "shared": unequal, "expected": expected, "p": p}
 
 
 def share_over_pairs(run_groups: Sequence[RunGroup], null: NDArray[np.float64]) -> Row:
@@ -149,7 +149,7 @@ def share_over_pairs(run_groups: Sequence[RunGroup], null: NDArray[np.float64]) 
         null: (P, n, n), the result of `shared_null` for the same labels.
     """
     if len(run_groups) < 2:
-        return UNKNOWN
+        return _UNKNOWN
     seeds = np.array([len(run_group.claims) for run_group in run_groups])
     first, second = np.triu_indices(len(run_groups), 1)
     scaled = (null / np.outer(seeds, seeds))[:, first, second]  # (P, pairs)
@@ -162,7 +162,7 @@ def share_within(run_group: RunGroup, permutations: int, generator: np.random.Ge
     """Return SHARING for pairs of seeds of one label. Unlike between labels, each seed is permuted separately."""
     seeds = run_group.open.astype(np.int64)  # (S, L, A)
     if len(seeds) < 2:
-        return UNKNOWN
+        return _UNKNOWN
     # For vectors v of seeds, Σ over pairs of v·w is (|Σ v|² − Σ |v|²) / 2, so pairs need not be formed. |v|² is the
     # number of open heads, because v holds 0 and 1. Whole numbers are exact.
     times = [chunk.sum((1, 2)) for chunk in permuted(seeds[:, None], permutations, generator)]  # (C, H) each
@@ -192,6 +192,7 @@ def _sharing(sides: Sequence[tuple[NDArray[np.int64], NDArray[np.int64], int]], 
 
 
 def _claimed_by_both(first_set: NDArray[np.bool_], second_set: NDArray[np.bool_]) -> Row:
+    """Count the heads in both sets (L, A), with the expectations and p-values that `compare_pairs` describes."""
     layers, heads = first_set.shape
     first, second, shared_count = int(first_set.sum()), int(second_set.sum()), int((first_set & second_set).sum())
     by_layer = first_set.sum(1), second_set.sum(1)
@@ -307,7 +308,9 @@ def list_heads(run_groups: Sequence[RunGroup]) -> pd.DataFrame:
     probabilities = _claim_probabilities(run_groups)
     rows = []
     for layer, head in np.ndindex(*claimed_heads.shape[1:]):
-        labels = [c.label for c, has_head in zip(run_groups, claimed_heads[:, layer, head], strict=True) if has_head]
+        labels = [
+            c.label for c, is_claimed in zip(run_groups, claimed_heads[:, layer, head], strict=True) if is_claimed
+        ]
         shares, tasks = probabilities[:, layer, head], len(labels)
         group = "stem" if tasks >= STEM_TASKS else {0: "free", 1: "exclusive"}.get(tasks, "")
         confidence = shares[STEM_TASKS:].sum() if group == "stem" else shares[tasks] if group else math.nan
@@ -318,7 +321,7 @@ def list_heads(run_groups: Sequence[RunGroup]) -> pd.DataFrame:
 # -- single heads ------------------------------------------------------------------------------------------------------
 
 
-def tails(open_: NDArray[np.bool_]) -> NDArray[np.float64]:
+def _tails(open_: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Return the probabilities that a head of a layer is open in at least 0 … S of S maps, (S, L, A) → (L, S + 1).
 
     Under the null hypothesis, the open heads of each map fall anywhere within their layer, independently of the other
@@ -333,9 +336,9 @@ def tails(open_: NDArray[np.bool_]) -> NDArray[np.float64]:
 def by_maps(open_: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Return the probability that a head is open by chance in at least as many maps as observed, (S, L, A) → (L, A).
 
-    The docstring of `tails` describes the null hypothesis.
+    The docstring of `_tails` describes the null hypothesis.
     """
-    return np.take_along_axis(tails(open_), open_.sum(0), axis=1)
+    return np.take_along_axis(_tails(open_), open_.sum(0), axis=1)
 
 
 def least(open_: NDArray[np.bool_]) -> float:
@@ -344,7 +347,7 @@ def least(open_: NDArray[np.bool_]) -> float:
     A head reaches the p of its layer if it is open in every map that opens any head of this layer.
     """
     open_in_any = open_.any(2).sum(0)  # (L,): number of maps that open a head of the layer
-    return float(np.take_along_axis(tails(open_), open_in_any[:, None], axis=1).min())
+    return float(np.take_along_axis(_tails(open_), open_in_any[:, None], axis=1).min())
 
 
 _CLAIMED_FROM = 0.5

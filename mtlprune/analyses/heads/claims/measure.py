@@ -58,8 +58,8 @@ def overlap(claims: Iterable[Claim], permutations: int = 10_000, seed: int = 0) 
     frames = _frames(run_groups, permutations, np.random.SeedSequence(seed))
     filled_frames = {name: frame.reset_index(drop=True) for name, frame in frames.items() if len(frame)}
     settings = {"permutations": permutations, "seed": seed, "open_above": OPEN_ABOVE, "stem_tasks": STEM_TASKS}
-    notes_of = [*notes(run_groups), *identifiability_notes(run_groups), *explain(run_groups, permutations)]
-    return Result("claims", {**_about(run_groups, settings), "notes": notes_of}, filled_frames)
+    all_notes = [*notes(run_groups), *identifiability_notes(run_groups), *_undefined_notes(run_groups, permutations)]
+    return Result("claims", {**_about(run_groups, settings), "notes": all_notes}, filled_frames)
 
 
 def _frames(run_groups: Sequence[RunGroup], permutations: int, seed: np.random.SeedSequence) -> dict[str, pd.DataFrame]:
@@ -96,11 +96,12 @@ def _frames(run_groups: Sequence[RunGroup], permutations: int, seed: np.random.S
 
 
 def _variance(single: Sequence[RunGroup]) -> pd.DataFrame:
+    """Return the frame ``variance``: the variance of gates of single tasks by layers, heads, tasks and seeds."""
     variance = decompose([run_group.gates for run_group in single])
     parts = {part: (value, variance.shares[part]) for part, value in variance.components.items()}
     parts |= {f"seeds: {part}": (value, np.nan) for part, value in variance.seeds.items()}
     parts["total"] = variance.total, np.nan
-    return pd.DataFrame([(part, *two) for part, two in parts.items()], columns=["part", "component", "share"])
+    return pd.DataFrame([(part, *values) for part, values in parts.items()], columns=["part", "component", "share"])
 
 
 def _about(run_groups: Sequence[RunGroup], settings: dict[str, float]) -> dict[str, object]:
@@ -138,6 +139,7 @@ def _stable(claim: Claim) -> dict[str, float | None]:
 
 
 def _label(run_group: RunGroup, permutations: int, generator: np.random.Generator) -> dict[str, object]:
+    """Return the row of the frame ``labels``: how far the seeds of one label agree."""
     seeds = range(len(run_group.claims))
     gates, open_flat = (grid.reshape(len(seeds), -1) for grid in (run_group.gates, run_group.open))
     pairs = list(itertools.combinations(seeds, 2))
@@ -156,26 +158,38 @@ def _label(run_group: RunGroup, permutations: int, generator: np.random.Generato
     }
 
 
-def explain(run_groups: Sequence[RunGroup], permutations: int) -> list[str]:
+def _undefined_notes(run_groups: Sequence[RunGroup], permutations: int) -> list[str]:
     """Return one sentence for each reason why some numbers are undefined for these groups of runs."""
     single = [run_group for run_group in run_groups if not run_group.joint]
     one_seed_labels = [run_group.label for run_group in run_groups if len(run_group.claims) == 1]
-    even = [run_group.label for run_group in run_groups if not np.ptp(run_group.times, axis=1).any()]
-    flat = [run_group.label for run_group in run_groups if any(not np.ptp(gates) for gates in run_group.gates)]
+    even_labels = [run_group.label for run_group in run_groups if not np.ptp(run_group.times, axis=1).any()]
+    constant_labels = [
+        run_group.label for run_group in run_groups if any(not np.ptp(gates) for gates in run_group.gates)
+    ]
     number = "one" if single else "no"
-    reasons = {
-        f"{', '.join(one_seed_labels)}: with one seed, the agreement of seeds is not known.": one_seed_labels,
-        f"{', '.join(even)}: the heads of each layer are open equally often, so permuting heads within layers changes "
-        "nothing, and there is no p-value.": even,
-        f"{', '.join(flat)}: all gates of a run are equal, so they have no variance and no correlations.": flat,
-        "No permutations were asked for, so there are no p-values from permutations.": permutations == 0,
-        "There is only one setting, so settings cannot be compared.": len(run_groups) < 2,
-        f"There is {number} single task, so tasks cannot be compared, and their part of the variance is unknown.": len(
-            single
-        )
-        < 2,
-        f"With fewer than {STEM_TASKS} single tasks there can be no stem head.": len(single) < STEM_TASKS,
-        "No single task has two seeds, so seeds cannot be resampled, and their part of the variance is included in "
-        "that of tasks by heads.": single and all(len(run_group.claims) < 2 for run_group in single),
-    }
-    return [sentence for sentence, holds in reasons.items() if holds]
+    reasons = [
+        (one_seed_labels, f"{', '.join(one_seed_labels)}: with one seed, the agreement of seeds is not known."),
+        (
+            even_labels,
+            f"{', '.join(even_labels)}: the heads of each layer are open equally often, so permuting heads within "
+            "layers changes nothing, and there is no p-value.",
+        ),
+        (
+            constant_labels,
+            f"{', '.join(constant_labels)}: all gates of a run are equal, so they have no variance and no "
+            "correlations.",
+        ),
+        (permutations == 0, "No permutations were asked for, so there are no p-values from permutations."),
+        (len(run_groups) < 2, "There is only one setting, so settings cannot be compared."),
+        (
+            len(single) < 2,
+            f"There is {number} single task, so tasks cannot be compared, and their part of the variance is unknown.",
+        ),
+        (len(single) < STEM_TASKS, f"With fewer than {STEM_TASKS} single tasks there can be no stem head."),
+        (
+            single and all(len(run_group.claims) < 2 for run_group in single),
+            "No single task has two seeds, so seeds cannot be resampled, and their part of the variance is included in "
+            "that of tasks by heads.",
+        ),
+    ]
+    return [sentence for holds, sentence in reasons if holds]

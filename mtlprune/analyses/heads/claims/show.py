@@ -32,7 +32,6 @@ PARTS = {
     "tasks_by_heads": "tasks by heads within layers",
     "seeds": "seeds (residual)",
 }
-SHARING: dict[str, Any] = {"shared": ("shared", 1), "expected": ("expected", 1), "z": ("z", 2), "p": ("p", probability)}
 
 
 def about(result: Result) -> str:
@@ -49,11 +48,11 @@ def about(result: Result) -> str:
 
 def findings(result: Result) -> list[str]:
     """Answer the question of the analysis; report the stability of claims, and the stem heads compared with chance."""
-    sentences = [answer(result), *stable(result), *selected(result)]
+    sentences = [_answer(result), *_stability_sentences(result), *_stable_rules(result)]
     stem = _group(result, "stem")
     if len(stem):
         least = result.about["settings"]["stem_tasks"]
-        stem_names = f"The heads that {least} tasks or more claim are {', '.join(_places(stem))}."
+        stem_names = f"The heads that {least} tasks or more claim are {', '.join(_head_names(stem))}."
         sentences.append(f"{_claimed_by_several(result)} {stem_names}".strip())
     return sentences
 
@@ -79,7 +78,7 @@ def _claimed_by_several(result: Result) -> str:
     return " ".join(parts)
 
 
-def answer(result: Result) -> str:
+def _answer(result: Result) -> str:
     """Report with numbers whether tasks claim the same heads beyond what layer depth explains."""
     tests = result.frames["tests"].set_index("mode")
     all_pairs, equal, unequal = (tests.loc[mode] for mode in ("all", "equal seeds", "unequal seeds"))
@@ -102,20 +101,23 @@ def answer(result: Result) -> str:
     test = f"(z = {number(all_pairs.z)}, p {probability(all_pairs.p)})"
     verdict = f"They share more heads than depth explains {test}."
     if all_pairs.p > LEVEL:
-        # z is a difference in standard deviations under the null hypothesis, which follow from it by division.
+        # z is shared − expected in standard deviations of the null hypothesis, so their ratio is this deviation.
         error = (all_pairs.shared - all_pairs.expected) / all_pairs.z if all_pairs.z else math.nan
-        could_be_seen = power_clause(float(detectable(error)), unit="heads")
-        verdict = f"We found no evidence that they share more heads than depth explains {test}{could_be_seen}."
+        power_note = power_clause(float(detectable(error)), unit="heads")
+        verdict = f"We found no evidence that they share more heads than depth explains {test}{power_note}."
     return f"{first}. {verdict}{seeds_note}{_by_label(result)}"
 
 
 def _by_label(result: Result) -> str:
     """Compare runs of one task with runs of two tasks by the heads they share; return "" if there is no such test."""
     tests = {(test.pairs, test.counted): test for test in result.frame("labellings").itertuples()}
-    plain, deep = (tests.get(("all", measure)) for measure in ("shared heads", "beyond depth"))
-    if plain is None or deep is None or math.isnan(plain.p):
+    plain, beyond_depth = (tests.get(("all", measure)) for measure in ("shared heads", "beyond depth"))
+    if plain is None or beyond_depth is None or math.isnan(plain.p):
         return ""
-    more = f" Beyond depth they share {number(deep.within, 1)} and {number(deep.between, 1)} (p {probability(deep.p)})."
+    more = (
+        f" Beyond depth they share {number(beyond_depth.within, 1)} and {number(beyond_depth.between, 1)} (p "
+        f"{probability(beyond_depth.p)})."
+    )
     if ranked := tests.get(("all", "beyond depth and ranking")):
         ranking_gap = number(ranked.within - ranked.between, 1)
         more += (
@@ -134,7 +136,7 @@ def _by_label(result: Result) -> str:
     )
 
 
-def stable(result: Result) -> list[str]:
+def _stability_sentences(result: Result) -> list[str]:
     """Report the stability of single tasks, as far as it is known.
 
     The sentences are about Φ, the number of seeds that a claim needs, the nearest run, and the variance by seeds.
@@ -192,7 +194,7 @@ def stable(result: Result) -> list[str]:
     ]
 
 
-def selected(result: Result) -> list[str]:
+def _stable_rules(result: Result) -> list[str]:
     """Report the rules by which stable heads were selected, with the expected number of false claims.
 
     There is one sentence for each rule, about all labels that were selected by this rule.
@@ -201,10 +203,10 @@ def selected(result: Result) -> list[str]:
     rules = runs.groupby(["threshold", "halves", "expected_false"], sort=False) if len(runs) else ()
     heads = result.about["layers"] * result.about["heads"]
     return [
-        f"The stable claims of {', '.join(of['encoder'].unique())} are heads with π ≥ {threshold:g} in {halves} halves "
-        f"of the data. A run claims {number(of['open'].mean(), 1)} of {heads} heads on average, of which at most "
-        f"{number(false, 1)} are expected to be false."
-        for (threshold, halves, false), of in rules
+        f"The stable claims of {', '.join(entries['encoder'].unique())} are heads with π ≥ {threshold:g} in {halves} "
+        f"halves of the data. A run claims {number(entries['open'].mean(), 1)} of {heads} heads on average, of which "
+        f"at most {number(false, 1)} are expected to be false."
+        for (threshold, halves, false), entries in rules
     ]
 
 
@@ -244,7 +246,7 @@ def _group(result: Result, group: str) -> pd.DataFrame:
     return heads[heads["group"] == group].sort_values("tasks", ascending=False, kind="stable") if len(heads) else heads
 
 
-def _places(heads: pd.DataFrame) -> list[str]:
+def _head_names(heads: pd.DataFrame) -> list[str]:
     """Return the name LAYER-HEAD of each head."""
     return [f"{head.layer}-{head.head}" for head in heads.itertuples()]
 
@@ -255,7 +257,7 @@ def _mean_and_sd(frame: pd.DataFrame, name: str) -> list[str]:
     return [number(mean) + ("" if math.isnan(sd) else f" ± {number(sd)}") for mean, sd in pairs_of_values]
 
 
-def _spreads(frame: pd.DataFrame, *names: str) -> pd.DataFrame:
+def _with_means(frame: pd.DataFrame, *names: str) -> pd.DataFrame:
     return frame.assign(**{name: _mean_and_sd(frame, name) for name in names}) if len(frame) else frame
 
 
@@ -271,7 +273,7 @@ def _within(result: Result) -> pd.DataFrame:
     seeds = pd.Series([entry["encoder"] for entry in result.about["encoders"]]).value_counts()
     labels = result.frames["labels"]
     labels_with_seeds = labels[labels["encoder"].map(seeds) > 1]
-    return _spreads(labels_with_seeds, "pearson", "jaccard", "overlap_coefficient")
+    return _with_means(labels_with_seeds, "pearson", "jaccard", "overlap_coefficient")
 
 
 def _labellings(result: Result) -> pd.DataFrame:
@@ -364,7 +366,7 @@ def _variance(result: Result) -> pd.DataFrame:
 
 def _stem(result: Result) -> TableRows:
     heads = _group(result, "stem")
-    return TableRows(heads.assign(place=_places(heads)), {"least": result.about["settings"]["stem_tasks"]})
+    return TableRows(heads.assign(place=_head_names(heads)), {"least": result.about["settings"]["stem_tasks"]})
 
 
 def _exclusive(result: Result) -> Grid:
@@ -373,7 +375,7 @@ def _exclusive(result: Result) -> Grid:
         heads = _group(result, "exclusive" if label else "free")
         heads_of_label = heads[heads["claimed_by"] == label] if len(heads) else heads
         confidences = [f" ({head.confidence:.2f})".replace(" (nan)", "") for head in heads_of_label.itertuples()]
-        names = ", ".join(map(str.__add__, _places(heads_of_label), confidences)) or "none"
+        names = ", ".join(map(str.__add__, _head_names(heads_of_label), confidences)) or "none"
         rows.append([f"{label} only" if label else "no single task", names, str(len(heads_of_label))])
     caption = "Brackets hold the confidence of each head, which is defined as for stem heads."
     return Grid(["claimed by", "heads", "number"], rows, 2, "Exclusive and free heads", caption)
@@ -386,7 +388,7 @@ TABLES = {
     "labellings": _labellings,
     "split": _split,
     "correlation": _correlation,
-    "pairs": lambda result: _spreads(_named_pairs(result), "jaccard", "overlap_coefficient"),
+    "pairs": lambda result: _with_means(_named_pairs(result), "jaccard", "overlap_coefficient"),
     "claimed_by_both": _named_pairs,
     "claimed_by": lambda result: result.frame("numbers"),
     "variance": _variance,

@@ -33,7 +33,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 Pairs = tuple[NDArray[np.intp], NDArray[np.intp]]
-"""Pairs of runs, as the index of the first run of each pair, (Q,), and that of the second, (Q,)."""
+"""Pairs of runs: the indices of the first runs, (Q,), and of the second runs, (Q,)."""
 
 _FACTORS = ("training seed", "selector seed", "half of the data")
 COMMON = "heads"
@@ -41,7 +41,7 @@ COMMON = "heads"
 OVER_TASKS = "single tasks"
 """Value that stands for a label in rows with the mean over all single tasks."""
 MODES = ("plain", "layer-centred")
-"""Modes of Φ: its expectation is that of independent draws from all heads, or within layers."""
+"""Modes of Φ. Its expectation is 0 for heads that are drawn independently from all heads (plain) or within layers."""
 RELIABILITIES = (0.8, 0.9)
 """Reliabilities for which the number of runs is computed."""
 _SAMPLES = 2_000  # bootstrap samples of heads
@@ -96,7 +96,7 @@ class Runs:
         return np.asarray(flat @ flat.T)
 
     @cached_property
-    def strangers(self) -> Mask:
+    def unequal_seeds(self) -> Mask:
         """A mask (M, M) of the pairs of runs that differ in both the training seed and the selector seed."""
         return np.asarray((self.levels[:, None, :2] != self.levels[None, :, :2]).all(2))
 
@@ -148,7 +148,7 @@ def label_tests(run_groups: Sequence[RunGroup], permutations: int, generator: np
     first, second = pairs = np.triu_indices(len(runs.labels), 1)
     by_layer = runs.open_heads.sum(2)
     depth = (by_layer @ by_layer.T)[pairs] / runs.open_heads.shape[2]
-    kinds = list(_kinds_of_pairs(runs, runs.strangers[pairs]))
+    kinds = list(_kinds_of_pairs(runs, runs.unequal_seeds[pairs]))
     ranked, swapped_gaps = _swapped_gaps(runs, pairs, [used for _, used, _ in kinds], permutations, generator)
     explained = dict(zip(MEASURES_OF_SHARING, (np.zeros_like(depth), depth, ranked), strict=True))
     rows = []
@@ -312,9 +312,9 @@ def _arrangements(values: Sequence[int]) -> Iterator[tuple[int, ...]]:
     if not values:
         yield ()
     for value in dict.fromkeys(values):
-        place = values.index(value)
+        index = values.index(value)
         yield from (
-            (value, *remaining_values) for remaining_values in _arrangements([*values[:place], *values[place + 1 :]])
+            (value, *remaining_values) for remaining_values in _arrangements([*values[:index], *values[index + 1 :]])
         )
 
 
@@ -372,7 +372,7 @@ def stability(run_groups: Sequence[RunGroup], single: int) -> pd.DataFrame:
     names += [(OVER_TASKS, OVER_TASKS, term) for term in ("within", "between", "within - between")]
     units, strata = _units(runs)
     lines: list[tuple[Any, ...]] = []
-    for control, used in (("all pairs", np.ones_like(runs.strangers)), ("unequal seeds", runs.strangers)):
+    for control, used in (("all pairs", np.ones_like(runs.unequal_seeds)), ("unequal seeds", runs.unequal_seeds)):
         pair_counts = Counter(
             zip(runs.labels[first][used[first, second]], runs.labels[second][used[first, second]], strict=True)
         )
@@ -452,9 +452,14 @@ def jackknife(value: Floats, left_out: Floats, strata: Ints) -> tuple[Floats, Fl
             variance = np.where(np.abs(values_of_stratum[0] - value) > 1e-12, math.nan, variance)
         total, variance_sum = total + variance, variance_sum + variance**2 / max(1, len(values_of_stratum) - 1)
     with np.errstate(divide="ignore", invalid="ignore"):
-        error, free = np.where(total > 1e-12, np.sqrt(total), math.nan), total**2 / variance_sum
-    half_width = stats.t.ppf(0.975, free) * error
-    return value - half_width, value + half_width, detectable(error, free), 2 * stats.t.sf(np.abs(value) / error, free)
+        error, degrees = np.where(total > 1e-12, np.sqrt(total), math.nan), total**2 / variance_sum
+    half_width = stats.t.ppf(0.975, degrees) * error
+    return (
+        value - half_width,
+        value + half_width,
+        detectable(error, degrees),
+        2 * stats.t.sf(np.abs(value) / error, degrees),
+    )
 
 
 def runs_needed(reliability: float, target_reliability: float) -> float:
@@ -495,14 +500,14 @@ def variance_split(run_groups: Sequence[RunGroup], single: int, generator: np.ra
         if all samples have the same share.
     """
     runs, rows = Runs.of(run_groups), []
-    names = {run_group.label: [place] for place, run_group in enumerate(run_groups)}
+    names = {run_group.label: [index] for index, run_group in enumerate(run_groups)}
     if single > 1:
         names[OVER_TASKS] = list(range(single))
-    for name, places in names.items():
-        first, second = _pairs(runs, places)
+    for name, label_indices in names.items():
+        first, second = _pairs(runs, label_indices)
         if not len(first):
             continue
-        factors = list(merged(runs, first, second).items())
+        factors = list(_varying_factors(runs, first, second).items())
         columns = np.stack([column for _, column in factors], axis=1)
         patterns, kind = np.unique(columns, axis=0, return_inverse=True)  # (R, factors), (Q,)
         # Main effects come first. A product of factors is a term of its own only if the patterns can separate it from
@@ -512,7 +517,7 @@ def variance_split(run_groups: Sequence[RunGroup], single: int, generator: np.ra
             for factor_set in itertools.combinations(range(len(factors)), size):
                 candidate_terms = [*terms.values(), np.asarray(patterns[:, factor_set].any(1), dtype=bool)]
                 if np.linalg.matrix_rank(np.stack(candidate_terms)) == len(candidate_terms):
-                    terms[" × ".join(factors[place][0] for place in factor_set)] = candidate_terms[-1]
+                    terms[" × ".join(factors[index][0] for index in factor_set)] = candidate_terms[-1]
         heads = runs.gates[0].size
         # The first row has equal weights and gives the estimate; the other rows are bootstrap samples of heads.
         weights = np.vstack([np.ones(heads), generator.multinomial(heads, np.full(heads, 1 / heads), _SAMPLES)]) / heads
@@ -528,6 +533,7 @@ def variance_split(run_groups: Sequence[RunGroup], single: int, generator: np.ra
         components = weights @ np.stack(by_kind, axis=1) @ np.linalg.pinv(np.stack([*terms.values()], axis=1)).T
         explained = weights @ (flat**2).T - (weights @ flat.T) ** 2  # (B, M)
         total = np.mean([explained[:, runs.labels == label].mean(1) for label in np.unique(labels)], axis=0)
+        # The variance between the heads of a run is the sum of the common part and all components.
         common = total * heads / (heads - 1) - components.sum(1)
         parts = np.maximum(np.column_stack([common, components]), 0)
         sums = parts.sum(1, keepdims=True)
@@ -540,14 +546,14 @@ def variance_split(run_groups: Sequence[RunGroup], single: int, generator: np.ra
     return pd.DataFrame(rows, columns=["encoder", "term", "measure", "value", "low", "high", "n"])
 
 
-def _pairs(runs: Runs, places: Sequence[int]) -> Pairs:
+def _pairs(runs: Runs, label_indices: Sequence[int]) -> Pairs:
     """Return the pairs of runs of the same label, for the labels with these indices."""
     first, second = np.triu_indices(len(runs.labels), 1)
-    same_label = (runs.labels[first] == runs.labels[second]) & np.isin(runs.labels[first], places)
+    same_label = (runs.labels[first] == runs.labels[second]) & np.isin(runs.labels[first], label_indices)
     return first[same_label], second[same_label]
 
 
-def merged(runs: Runs, first: NDArray[np.intp], second: NDArray[np.intp]) -> dict[str, Mask]:
+def _varying_factors(runs: Runs, first: NDArray[np.intp], second: NDArray[np.intp]) -> dict[str, Mask]:
     """Return the factors in which some pairs of runs differ.
 
     Returns:
@@ -561,18 +567,18 @@ def merged(runs: Runs, first: NDArray[np.intp], second: NDArray[np.intp]) -> dic
     return {" and ".join(names): differ for names, differ in factors.values()}
 
 
-_DRAWING = {"gates", "topk", "random"}
+_RANDOM_METHODS = {"gates", "topk", "random"}
 """Methods and selectors that draw random numbers when they choose heads."""
 
 
 def _same_noise(claims: Sequence[Claim]) -> bool:
     """Return whether several runs of a label have the same selector seed and a selector that draws random numbers."""
     settings = [claim.settings for claim in claims]
-    by = {
+    methods = {
         setting.get(f"pruning.{'selector' if setting.get('pruning.method') == 'stable' else 'method'}")
         for setting in settings
     }
-    return len(claims) > 1 and len({claim.seed for claim in claims}) == 1 and not by.isdisjoint(_DRAWING)
+    return len(claims) > 1 and len({claim.seed for claim in claims}) == 1 and not methods.isdisjoint(_RANDOM_METHODS)
 
 
 def identifiability_notes(run_groups: Sequence[RunGroup]) -> Iterator[str]:
@@ -592,7 +598,7 @@ def identifiability_notes(run_groups: Sequence[RunGroup]) -> Iterator[str]:
             "selectors drew the same noise and agree more than with different seeds."
         )
     runs = Runs.of(run_groups)
-    varying = merged(runs, *_pairs(runs, range(len(run_groups))))
+    varying = _varying_factors(runs, *_pairs(runs, range(len(run_groups))))
     constant = [name for name in _FACTORS if not any(name in names for names in varying)]
     reasons = [f"{names} only vary together" for names in varying if " and " in names]
     reasons += [f"{' and '.join(constant)} {'do' if constant[1:] else 'does'} not vary"] if constant else []

@@ -4,6 +4,7 @@ Letters for shapes: S runs (seeds), L layers, A heads per layer, T tasks (or lab
 D draws of random heads, C resamples.
 """
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -38,10 +39,10 @@ from mtlprune.statistics.significance import differences
 from mtlprune.statistics.standard_errors import Floats
 
 Tables = dict[tuple[Any, ...], AblatedCounts]
-"""Counts by the label of the runs, the task, one of PARTS ("" if nothing is closed), the label whose heads are closed,
+"""Counts by the label of the runs, the task, one of _PARTS ("" if nothing is closed), the label whose heads are closed,
 and "random" for the control ("" otherwise)."""
 
-PARTS = ("claimed", "exclusive", "shared")
+_PARTS = ("claimed", "exclusive", "shared")
 """Parts of the heads of a label that are closed: all heads that it claims, those that no other single task claims, and
 those that another single task also claims."""
 
@@ -56,7 +57,9 @@ def measure(request: Request) -> Result:
     closed = claimed_heads(request.claims, find_sources(request.names))
     reading = read_request(request)
     generator = np.random.default_rng([request.seed, 10])
-    parts = {(part, label): heads for label, of in split_by_exclusivity(closed).items() for part, heads in of.items()}
+    parts = {
+        (part, label): heads for label, masks in split_by_exclusivity(closed).items() for part, heads in masks.items()
+    }
     masks = {key: [heads, *random_sets(heads, request.options.draws, generator)] for key, heads in parts.items()}
     # Random sets are drawn once for all runs, so that runs of different tasks are compared with the same heads closed.
     constant = request.options.closed in CONSTANT
@@ -74,7 +77,7 @@ def measure(request: Request) -> Result:
 
 
 def split_by_exclusivity(closed: Mapping[str, Mask]) -> dict[str, dict[str, Mask]]:
-    """Return for each label the masks (L, A) of PARTS of its heads.
+    """Return for each label the masks (L, A) of _PARTS of its heads.
 
     Exclusive and shared heads are left out if the label has only one of the two kinds.
     """
@@ -99,18 +102,23 @@ def _scored(
     request: Request,
     masks: Mapping[tuple[str, str], list[Mask]],
 ) -> SubjectResult:
-    tested = [heads for random_masks in masks.values() for heads in random_masks]
+    """Score one run with nothing closed, and with each set of heads and each of its random draws closed.
+
+    Args:
+        masks: for each part and label, the mask of the claimed heads and those of the random draws.
+    """
+    all_masks = [heads for set_and_draws in masks.values() for heads in set_and_draws]
     run = AblatableRun.of(subject, request.device)
-    run = run.contributing(request.options.closed, train, tested, request.seed)
+    run = run.contributing(request.options.closed, train, all_masks, request.seed)
     rows, counts = [], dict[tuple[str, str, str, str], AblatedCounts]()
     masks_to_close = [
-        (*key, draw, heads) for key, random_masks in masks.items() for draw, heads in enumerate(random_masks)
+        (*key, draw, heads) for key, set_and_draws in masks.items() for draw, heads in enumerate(set_and_draws)
     ]
     for mode, closed_label, draw, heads in [("", "", 0, np.zeros(run.size, bool)), *masks_to_close]:
         control = "random" if draw else ""
         for task, system in run.counts(heads, reading.sentences).items():
-            place = {"task": task, "other": closed_label, "mode": mode, "control": control, "step": draw}
-            rows.append({**place, "measure": "score", "value": system.scores(system.totals)[0]})
+            keys = {"task": task, "other": closed_label, "mode": mode, "control": control, "step": draw}
+            rows.append({**keys, "measure": "score", "value": system.scores(system.totals)[0]})
             add_counts(counts, (task, mode, closed_label, control), subject.seed, system)
         request.on_batch()
     if not rows:
@@ -129,16 +137,16 @@ def drawn_scores(scores: pd.DataFrame) -> pd.DataFrame:
 
 
 def _cells(tables: Tables, draw_scores: pd.DataFrame, request: Request) -> pd.DataFrame:
+    """Return the frame ``cells``: for each task and set of heads, the score beyond that with random heads closed."""
     keys = [key for key in tables if key[2] and not key[4]]
     systems = []
     for label, task, mode, closed_label, _ in keys:
         seeds = tuple(sorted(tables[label, task, "", "", ""].runs))
-        systems.append(
-            tables[label, task, mode, closed_label, ""].system(seeds, request.options.draws)
-        )  # draws are summed
+        # Counts of random heads are summed over draws, so the counts of claimed heads are multiplied by their number.
+        systems.append(tables[label, task, mode, closed_label, ""].system(seeds, request.options.draws))
         systems.append(tables[label, task, mode, closed_label, "random"].system(seeds))
         systems.append(tables[label, task, "", "", ""].system(seeds))
-    pairs = [(3 * place, 3 * place + 1) for place in range(len(keys))]
+    pairs = [(3 * row, 3 * row + 1) for row in range(len(keys))]
     tested = differences(systems, pairs, request.options.resamples, request.seed)
     means = np.reshape([system.scores(system.totals).mean() for system in systems], (-1, 3))
     rows, margin = [], request.options.margin
@@ -150,7 +158,7 @@ def _cells(tables: Tables, draw_scores: pd.DataFrame, request: Request) -> pd.Da
         row |= {"open": open_, "closed": closed, "random": random}
         rows.append((row | {"p_margin": contrast.p_margin(margin)}, contrast))
     frame = contrast_frame(rows, ["mode"], lambda frame: frame["encoder"] != frame["other"], effect=-margin)
-    return frame.sort_values("mode", key=lambda modes: modes.map(PARTS.index), kind="stable")
+    return frame.sort_values("mode", key=lambda modes: modes.map(_PARTS.index), kind="stable")
 
 
 def _own_and_others(
@@ -167,58 +175,46 @@ def _own_and_others(
     labels = [
         key[0] for key in tables if key[2] == "claimed" and key[0] == key[3] and not key[4] and not is_joint(key[0])
     ]
-    places = {key[0]: key for key in tables if key[0] in labels and not key[2]}  # label → its only task
     if len(labels) < 2:
         return pd.DataFrame(), pd.DataFrame()
-    seeds = tuple(sorted(set.intersection(*(set(tables[key].runs) for key in places.values()))))
+    # The key of each label's scores with nothing closed. There is one, because runs of a single task have one task.
+    open_keys = {key[0]: key for key in tables if key[0] in labels and not key[2]}
+    seeds = tuple(sorted(set.intersection(*(set(tables[key].runs) for key in open_keys.values()))))
     if not seeds:
         notes.append(
             f"The heads of a task are not compared with those of other tasks, because runs of {', '.join(labels)} "
             "share no seed."
         )
         return pd.DataFrame(), pd.DataFrame()
-    parts = [part for part in PARTS if {(part, label) for label in labels} <= {(key[2], key[3]) for key in tables}]
-    order = [(label, part, closed_label) for part in parts for label in labels for closed_label in labels]
-    systems = [
-        tables[label, places[label][1], part, closed_label, control].system(seeds)
-        for label, part, closed_label in order
-        for control in ("", "random")
-    ]
-
-    resampled_figures = resampled_scores(systems, request.options.resamples, request.seed)
-
-    def contrasts(scores: Sequence[Floats]) -> Floats:
-        """Compute `own_minus_others` for each part from the scores (..., S) of all systems.
-
-        Returns:
-            (parts, 2, labels + 1, ..., S)
-        """
-        delta = np.reshape(scores, (len(parts), len(labels), len(labels), 2, *scores[0].shape))
-        return np.stack([own_minus_others(of[:, :, 0] - of[:, :, 1]) for of in delta])
-
-    observed, booted = map(contrasts, zip(*resampled_figures, strict=True))
-    delta = np.reshape([figure.observed for figure in resampled_figures], (len(parts), len(labels), len(labels), 2, -1))
-    by_draw, rows = drawn_scores(scores[scores["seed"].isin(seeds)]), []
+    parts = [part for part in _PARTS if {(part, label) for label in labels} <= {(key[2], key[3]) for key in tables}]
     keys = [
-        (label, places[label][1], part, closed_label) for part in parts for label in labels for closed_label in labels
+        (label, open_keys[label][1], part, closed_label)
+        for part in parts
+        for label in labels
+        for closed_label in labels
     ]
-    draws = by_draw.loc[keys].to_numpy().reshape(len(parts), len(labels), len(labels), -1)  # (parts, T, U, D)
-    contrast_draws = [own_of_draws(of[:, :, 0] - of[:, :, 1], random) for of, random in zip(delta, draws, strict=True)]
-    for part, term, label in np.ndindex(observed.shape[:3]):
-        row = {"encoder": [*labels, ALL_TASKS][label], "mode": parts[part], "term": TERMS[term]}
-        figure = Resampled(observed[part, term, label], booted[part, term, label])
-        rows.append((row, Contrast.of(figure, draws=contrast_draws[part][term, label])))
-    frame = contrast_frame(rows, ["mode", "term"], lambda frame: frame["encoder"] != ALL_TASKS)
-    loss, booted_loss = (
-        np.reshape(values, (len(parts), len(labels), len(labels), 2, *values[0].shape))
-        for values in zip(*resampled_figures, strict=True)
+    systems = [tables[(*key, control)].system(seeds) for key in keys for control in ("", "random")]
+    shape = (len(parts), len(labels), len(labels))  # (parts, T, T)
+    changes = []  # of scores beyond random heads: (parts, T, T, S), and resampled (parts, T, T, C, S)
+    for values in zip(*resampled_scores(systems, request.options.resamples, request.seed), strict=True):
+        closed_and_random = np.reshape(values, (*shape, 2, *values[0].shape))
+        changes.append(closed_and_random[:, :, :, 0] - closed_and_random[:, :, :, 1])
+    by_draw = drawn_scores(scores[scores["seed"].isin(seeds)])
+    draws = by_draw.loc[keys].to_numpy().reshape(*shape, -1)  # (parts, T, U, D)
+    own_rows, specificity_rows = [], []
+    for part, change, booted_change, draws_of_part in zip(parts, *changes, draws, strict=True):
+        observed, booted = own_minus_others(change), own_minus_others(booted_change)
+        contrast_draws = own_of_draws(change, draws_of_part)
+        for (term, scale), (index, label) in itertools.product(enumerate(_TERMS), enumerate([*labels, ALL_TASKS])):
+            figure = Resampled(observed[term, index], booted[term, index])
+            contrast = Contrast.of(figure, draws=contrast_draws[term, index])
+            own_rows.append(({"encoder": label, "mode": part, "term": scale}, contrast))
+        figures = log_specificity(-change, -booted_change, draws_of_part)
+        specificity_rows += _specificity_rows(part, labels, figures, request.options.specific, notes)
+    return (
+        contrast_frame(own_rows, ["mode", "term"], lambda frame: frame["encoder"] != ALL_TASKS),
+        contrast_frame(specificity_rows, ["mode"], lambda frame: frame["encoder"].isin(labels)),
     )
-    rows = []
-    for place, part in enumerate(parts):
-        beyond_random, booted_beyond = (of[place, :, :, 1] - of[place, :, :, 0] for of in (loss, booted_loss))
-        figures = log_specificity(beyond_random, booted_beyond, draws[place])
-        rows += _specificity_rows(part, labels, figures, request.options.specific, notes)
-    return frame, contrast_frame(rows, ["mode"], lambda frame: frame["encoder"].isin(labels))
 
 
 def _specificity_rows(
@@ -245,10 +241,10 @@ def _specificity_rows(
             raise RunError(f"specific: expected some of {', '.join(labels)}, found {', '.join(missing)}")
         groups |= {PREDICTED_TASKS: names, OTHER_TASKS: [label for label in labels if label not in names]}
     rows = []
-    for title, of in groups.items():
-        if of and all(label in figure_of_label for label in of):
-            draws = np.concatenate([figure_of_label[label][1] for label in of]) / len(of)  # (U, D), U labels
-            contrast = Contrast.of(weighted([figure_of_label[label][0] for label in of]), draws=draws)
+    for title, group in groups.items():
+        if group and all(label in figure_of_label for label in group):
+            draws = np.concatenate([figure_of_label[label][1] for label in group]) / len(group)  # (U, D), U labels
+            contrast = Contrast.of(weighted([figure_of_label[label][0] for label in group]), draws=draws)
             rows.append(({"encoder": title, "mode": part}, contrast))
     return rows
 
@@ -271,17 +267,17 @@ def log_specificity(observed: Floats, booted: Floats, random: Floats) -> list[tu
         For each task, the log specificity of runs and resamples, and the contribution of each draw of random heads to
         it, (1, D).
     """
-    number = len(observed)
+    tasks = len(observed)
 
     def own_and_others(loss: Floats) -> tuple[Floats, Floats]:
         own_loss = np.einsum("aa...->a...", loss)
-        return own_loss, (loss.sum(0) - own_loss) / (number - 1)
+        return own_loss, (loss.sum(0) - own_loss) / (tasks - 1)
 
     parts = [own_and_others(values) for values in (observed, booted, random)]
     figures = []
-    for place in range(number):
+    for index in range(tasks):
         # The losses of one label's heads: in its own task, and in the others. Each has runs, resamples and draws.
-        sides = [[values[side][place] for values in parts] for side in (0, 1)]
+        sides = [[values[side][index] for values in parts] for side in (0, 1)]
         contrasts = [Contrast.of(Resampled(runs, resamples), draws=draws[None]) for runs, resamples, draws in sides]
         scale = [contrast.estimate if contrast.low > 0 else math.nan for contrast in contrasts]
         level = math.log(scale[0] / scale[1])
@@ -292,7 +288,7 @@ def log_specificity(observed: Floats, booted: Floats, random: Floats) -> list[tu
     return figures
 
 
-TERMS = ("units", "points")
+_TERMS = ("units", "points")
 """Scales of `own_minus_others`: units of a task's usual change, and points of its score."""
 
 
@@ -308,11 +304,11 @@ def own_minus_others(delta: Floats) -> Floats:
             closed.
 
     Returns:
-        (2, T + 1, ..., S), in the scales TERMS, for each task and last the mean over tasks. Units are NaN if no heads
+        (2, T + 1, ..., S), in the scales _TERMS, for each task and last the mean over tasks. Units are NaN if no heads
         change the task's score.
     """
-    contrast_frame = np.einsum("aa...->a...", delta)
-    points = contrast_frame - (delta.sum(1) - contrast_frame) / (len(delta) - 1)
+    own = np.einsum("aa...->a...", delta)
+    points = own - (delta.sum(1) - own) / (len(delta) - 1)
     with np.errstate(invalid="ignore"):  # 0 / 0 for a task whose score no heads change
         units = points / np.sqrt((delta**2).mean(axis=(1, -1)))[..., None]
     both_scales = np.stack([units, points])
@@ -329,10 +325,10 @@ def own_of_draws(delta: Floats, random: Floats) -> Floats:
         random: (T, U, D), score of each task with a draw of random heads closed that was made for each of U = T sets.
 
     Returns:
-        (2, T + 1, U, D), in the scales TERMS, for each task and last the mean over tasks.
+        (2, T + 1, U, D), in the scales _TERMS, for each task and last the mean over tasks.
     """
-    number = len(delta)
-    points = -((np.eye(number) * number - 1) / (number - 1))[:, :, None] * random
+    tasks = len(delta)
+    points = -((np.eye(tasks) * tasks - 1) / (tasks - 1))[:, :, None] * random
     with np.errstate(invalid="ignore", divide="ignore"):
         units = points / np.sqrt((delta**2).mean(axis=(1, 2)))[:, None, None]
     both_scales = np.stack([units, points])

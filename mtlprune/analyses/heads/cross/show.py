@@ -42,14 +42,14 @@ def findings(result: Result) -> list[str]:
     }
     margin = result.about["settings"]["margin"]
     points = "one point" if margin == 1 else f"{margin:g} points"
-    for part, of in across_tasks.groupby("mode", sort=False):
-        lower, higher = (int(((of["p_holm"] < LEVEL) & (sign * of["estimate"] < 0)).sum()) for sign in (1, -1))
-        equal = int((holm(of["p_margin"]) < LEVEL).sum())
+    for part, rows in across_tasks.groupby("mode", sort=False):
+        lower, higher = (int(((rows["p_holm"] < LEVEL) & (sign * rows["estimate"] < 0)).sum()) for sign in (1, -1))
+        equal = int((holm(rows["p_margin"]) < LEVEL).sum())
         sentences.append(
             f"Closing the heads that one task claims{words[part]}, instead of random ones of the same layers, lowers "
-            f"the score of another task in {lower} of {len(of)} cells and raises it in {higher}. In {equal} "
+            f"the score of another task in {lower} of {len(rows)} cells and raises it in {higher}. In {equal} "
             f"of them the difference is below {points} (Holm, p < {LEVEL}). The mean difference is "
-            f"{number(of['estimate'].mean())} points."
+            f"{number(rows['estimate'].mean())} points."
         )
     for row in () if len(across_tasks) else all_cells.itertuples():
         sentences.append(
@@ -57,14 +57,14 @@ def findings(result: Result) -> list[str]:
             f"changes the score of {row.scored} by {with_interval(row)} points, p {probability(row.p)}."
         )
     own_rows = _in_order(result.frame("own", "encoder", "mode", "term"), "encoder")
-    for part, of in own_rows.groupby("mode", sort=False):
+    for part, rows in own_rows.groupby("mode", sort=False):
         mean, in_points = (
-            of[(of["encoder"] == ALL_TASKS) & (of["term"] == term)].iloc[0] for term in ("units", "points")
+            rows[(rows["encoder"] == ALL_TASKS) & (rows["term"] == term)].iloc[0] for term in ("units", "points")
         )
-        tasks = of[(of["encoder"] != ALL_TASKS) & (of["term"] == "points")].itertuples()
+        tasks = rows[(rows["encoder"] != ALL_TASKS) & (rows["term"] == "points")].itertuples()
         sentences.append(
-            f"In units of the usual loss of its runs, a task loses {_more(mean)} by {PARTS[part]} than by those of "
-            f"other tasks (mean of tasks, 95 % [{number(mean.low)}, {number(mean.high)}], p {probability(mean.p)}, "
+            f"In units of the usual loss of its runs, a task loses {_more(mean)} by {_PART_NAMES[part]} than by those "
+            f"of other tasks (mean of tasks, 95 % [{number(mean.low)}, {number(mean.high)}], p {probability(mean.p)}, "
             f"{mean.n} seeds). The differences in points are "
             f"{', '.join(f'{_more(row)} for {row.encoder}' for row in tasks)}. The mean of these differences is "
             f"{with_interval(in_points)} points, but it adds scores without a common scale."
@@ -74,7 +74,7 @@ def findings(result: Result) -> list[str]:
 
 _BOUND = 5.0
 """Least difference, in points, at the ends of the colour scale of the matrix."""
-PARTS = {
+_PART_NAMES = {
     "claimed": "the heads that it claims",
     "exclusive": "the heads that only it claims",
     "shared": "the heads that it claims together with another task",
@@ -94,6 +94,7 @@ def _in_order(frame: pd.DataFrame, *columns: str) -> pd.DataFrame:
 
 
 def _cells(result: Result) -> pd.DataFrame:
+    """Return the frame ``cells`` with the task and the closed heads in words (``scored`` and ``closed_for``)."""
     frame = _in_order(result.frames["cells"], "encoder", "other")
     sizes = result.frames["claimed"].groupby(["other", "measure"])["value"].sum().astype(int)
     return frame.assign(
@@ -109,11 +110,12 @@ def _cells(result: Result) -> pd.DataFrame:
 
 
 def _specificity(result: Result) -> pd.DataFrame:
+    """Return the frame ``specificity`` with ratios, which are the exponentials of its logarithms."""
     frame = result.frame("specificity", "encoder", "mode", "estimate", "low", "high")
     return frame.assign(
         **{
-            name: np.exp(frame[of])
-            for name, of in (("ratio", "estimate"), ("ratio_low", "low"), ("ratio_high", "high"))
+            name: np.exp(frame[column])
+            for name, column in (("ratio", "estimate"), ("ratio_low", "low"), ("ratio_high", "high"))
         }
     )
 

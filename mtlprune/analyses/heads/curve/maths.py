@@ -19,7 +19,7 @@ Score = Callable[[Mask], float]
 Ranking = Callable[[int], Mask]
 """Function from a number k to a mask of the k best heads."""
 _QUANTILE = 0.9
-"""The share of other heads whose cost that of a member of a set should exceed (q* of Shi et al. 2024)."""
+"""A member of a set should cost more than this share of the heads outside the set (q* of Shi et al. 2024)."""
 
 
 def numbers(heads: int, step: int) -> list[int]:
@@ -30,8 +30,8 @@ def numbers(heads: int, step: int) -> list[int]:
 def ranked(values: Floats, generator: np.random.Generator) -> Ranking:
     """Rank heads by their values (L, A), the largest first; heads with equal values are in random order."""
     order = np.lexsort((generator.random(values.size), -values.ravel()))
-    places = order.argsort().reshape(values.shape)
-    return lambda keep: np.asarray(places < keep)
+    ranks = order.argsort().reshape(values.shape)
+    return lambda keep: np.asarray(ranks < keep)
 
 
 def within_layers(ranking: Ranking, size: tuple[int, int], generator: np.random.Generator) -> Ranking:
@@ -106,15 +106,15 @@ def head_set_tests(score: Score, members: Mask, draws: int, generator: np.random
     random_alone, random_without = np.array([[score(heads), score(~heads)] for heads in sets]).T
     score_alone, without = score(members), score(~members)
 
-    def scores_after_flip(places: NDArray[np.int64]) -> Floats:
+    def scores_after_flip(heads: NDArray[np.int64]) -> Floats:
         """Return the scores with one head changed: a member is closed, any other head is added to the set.
 
         Args:
-            places: (n, 2), layer and index of each head.
+            heads: (n, 2), layer and index of each head.
         """
         layer, head = np.indices(members.shape)
         return np.array(
-            [score(members ^ ((layer == flip_layer) & (head == flip_head))) for flip_layer, flip_head in places]
+            [score(members ^ ((layer == flip_layer) & (head == flip_head))) for flip_layer, flip_head in heads]
         )
 
     closed = scores_after_flip(np.argwhere(members))

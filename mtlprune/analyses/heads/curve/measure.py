@@ -168,6 +168,7 @@ def measure(request: Request) -> Result:
 
 
 def _measured(study: _Curves, subject: Subject) -> SubjectResult:
+    """Measure the curves and the sufficient sets of all tasks of one run."""
     request, run = study.request, AblatableRun.of(subject, study.request.device, study.reading.fingerprint)
     # Optimal constants are fitted with random halves of the heads closed, so that one table serves all orders.
     halves = np.random.default_rng([request.seed, 18]).random((8, *run.size)) >= 0.5
@@ -254,11 +255,14 @@ def _areas(counts: Mapping[tuple[Any, ...], AblatedCounts], request: Request) ->
     tables: dict[tuple[str, str], dict[tuple[Order, int], AblatedCounts]] = {}
     for (label, task, order, keep), of_runs in counts.items():
         tables.setdefault((label, task), {})[order, keep] = of_runs
-    rows = [{"encoder": key[0], "task": key[1], **row} for key, of in tables.items() for row in _rows(of, request)]
+    rows = [
+        {"encoder": key[0], "task": key[1], **row} for key, table in tables.items() for row in _rows(table, request)
+    ]
     return with_verdict(corrected(pd.DataFrame(rows), [], slice(None)))
 
 
 def _rows(table: Mapping[tuple[Order, int], AblatedCounts], request: Request) -> Iterator[dict[str, object]]:
+    """Yield the rows of the frame ``areas`` for one label and task, from its counts by order and number of heads."""
     orders, open_counts = (list(dict.fromkeys(part)) for part in zip(*table, strict=True))
     seeds = tuple(sorted(next(iter(table.values())).runs))
     systems = [table[order, keep].system(seeds) for order in orders for keep in open_counts]

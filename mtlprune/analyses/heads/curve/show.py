@@ -11,7 +11,7 @@ from mtlprune.figures.grid import number, power_clause, probability, with_interv
 from mtlprune.runs.results import Result
 from mtlprune.statistics.contrast import only_not_shown
 
-NAMES = {"": "{}", "reverse": "{}, reversed", "random": "random in the layers of {}"}
+_ORDER_NAMES = {"": "{}", "reverse": "{}, reversed", "random": "random in the layers of {}"}
 """For each control, the name of an order; {} is the method that ranks heads."""
 
 
@@ -60,7 +60,9 @@ def _label(row: Any) -> str:
 def _with_words(frame: pd.DataFrame) -> pd.DataFrame:
     """Add the columns ``scored`` (the task and its runs) and ``order`` (the order of heads), both in words."""
     rows = list(frame.itertuples())
-    return frame.assign(scored=list(map(_label, rows)), order=[NAMES[row.control].format(row.mode) for row in rows])
+    return frame.assign(
+        scored=list(map(_label, rows)), order=[_ORDER_NAMES[row.control].format(row.mode) for row in rows]
+    )
 
 
 def _sets(result: Result) -> pd.DataFrame:

@@ -12,6 +12,7 @@ disjoint sets need not add up to the share of their union.
 Letters for shapes: P pairs, L layers, A heads per layer, D draws of random heads, C resamples, S runs (seeds).
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -50,11 +51,11 @@ from mtlprune.statistics.standard_errors import Floats
 from mtlprune.tasks.base import Target, Task
 from mtlprune.training.head_gradients import sentence_loss
 
-BATCH = 50
+_BATCH = 50
 """Pairs of sentences in a batch."""
 _CARRIED_FROM = 0.1
 """The least share with which a set of heads counts as carrying a task's change."""
-LAYERS = ("pos", "ner", "dep", "con", "srl")
+_LAYERS = ("pos", "ner", "dep", "con", "srl")
 """Layers of annotation in which the two generated sentences of a pair can differ."""
 
 
@@ -110,14 +111,14 @@ def with_stem(claimed_heads: Mapping[str, Mask]) -> dict[str, Mask]:
 def _exchanged(
     reading: Reading, subject: Subject, request: Request, masks: Mapping[str, Sequence[Mask]]
 ) -> SubjectResult:
+    """Measure the changes of all tasks of one run through each set of heads and through each single head."""
     run = AblatableRun.of(subject, request.device, reading.fingerprint)
     frames, notes, changes = [], list[str](), dict[str, Change]()
-    single_head_masks = np.eye(run.size[0] * run.size[1], dtype=bool).reshape(-1, *run.size)[
-        : None if request.options.single else 0
-    ]
+    number = run.size[0] * run.size[1]
+    single_head_masks = np.eye(number if request.options.single else 0, number, dtype=bool).reshape(-1, *run.size)
     exchanges = sum(map(len, masks.values())) + len(single_head_masks)
     natural = reading.sentences if request.options.natural else None
-    for name in (name for name in run.model.tasks if name in (LAYERS if natural is None else SWAPPED)):
+    for name in (name for name in run.model.tasks if name in (_LAYERS if natural is None else SWAPPED)):
         pairs = usable_pairs(run.model, name, request.options.pairs, request.seed, natural)
         if len(pairs) < MIN_PAIRS:
             notes.append(
@@ -157,8 +158,8 @@ def _change(
         return first - margins.exchanged(heads)
 
     through = {}
-    for label, random_masks in masks.items():
-        through[label] = np.stack(list(map(passing, random_masks)))
+    for label, set_and_draws in masks.items():
+        through[label] = np.stack([passing(mask) for mask in set_and_draws])
     change = Change(first - second, float(((first > 0) & (second < 0)).mean()), through)
     return change, np.array([passing(mask).sum() / change.full_change.sum() for mask in single_head_masks])
 
@@ -178,22 +179,18 @@ def usable_pairs(
         Pairs with the targets of both sentences, the shortest first, so that batches need little padding.
     """
     if natural is None:
+        # A changed attachment changes both the dependencies and the constituents, so both tasks also use such pairs.
         layers = [name, "dep+con"] if name in ("dep", "con") else [name]
-        drawn_pairs = [pair for layer in layers for pair in draw_pairs(-(-size // len(layers)), seed + 1, (layer,))][
-            :size
-        ]
+        number = math.ceil(size / len(layers))
+        drawn_pairs = [pair for layer in layers for pair in draw_pairs(number, seed + 1, (layer,))][:size]
     else:
         drawn_pairs = swapped_pairs(natural, name, seed + 1)
     task, usable = cast(Task, model.tasks[name]), list[_Usable]()
     for pair in drawn_pairs:
         first, second = model.encoder.tokenize_all([pair.first.words, pair.second.words])
-        targets_of_pair = known_target(task, pair.first), known_target(task, pair.second)
-        if (
-            np.array_equal(first.counts, second.counts)
-            and targets_of_pair[0] is not None
-            and targets_of_pair[1] is not None
-        ):
-            usable.append((pair, (targets_of_pair[0], targets_of_pair[1])))
+        targets = known_target(task, pair.first), known_target(task, pair.second)
+        if np.array_equal(first.counts, second.counts) and targets[0] is not None and targets[1] is not None:
+            usable.append((pair, (targets[0], targets[1])))
         if len(usable) == size:
             break
     return sorted(usable, key=lambda usable_pair: len(usable_pair[0].first))
@@ -206,7 +203,7 @@ class _Margins:
         self.model, self.name, self.targets = model, name, [targets for _, targets in pairs]
         encoder, self.precision = model.encoder, precision
         self.batches: list[tuple[list[int], dict[str, EncoderBatch]]] = []
-        for rows in batched(range(len(pairs)), BATCH):
+        for rows in batched(range(len(pairs)), _BATCH):
             batches_of_sides = {
                 side: encoder.collate(encoder.tokenize_all([getattr(pairs[row][0], side).words for row in rows]))
                 for side in ("first", "second")
@@ -235,17 +232,18 @@ class _Margins:
         return np.concatenate(parts)
 
     def _margins(self, rows: Sequence[int], encoded: Encoded) -> Floats:
+        """Return the margins of encoded sentences, which belong to the pairs with these indices."""
         task = self.model.tasks[self.name]
         losses = [
-            [float(sentence_loss(task, encoded.select([place]), self.targets[row][side])) for side in (1, 0)]
-            for place, row in enumerate(rows)
+            [float(sentence_loss(task, encoded.select([index]), self.targets[row][side])) for side in (1, 0)]
+            for index, row in enumerate(rows)
         ]
         second, first = np.array(losses).T
         return np.asarray(second - first)
 
 
 class Share(NamedTuple):
-    """Shares of the change of a task that pass through one set of heads.
+    """Shares of a task's change that pass through one set of heads.
 
     Attributes:
         own_share: (S,), share through the set.
@@ -255,7 +253,7 @@ class Share(NamedTuple):
     """
 
     seeds: tuple[int, ...]
-    own_share: Floats
+    set_share: Floats
     random: Floats
     beyond: Resampled
     draw_shares: Floats
@@ -272,17 +270,17 @@ def _shares(changes: Changes, request: Request) -> Shares:
         seeds = tuple(sorted(runs))
         full_change = np.stack([runs[seed].full_change for seed in seeds])  # (S, P)
         size = full_change.shape[1]
-        generator = np.random.default_rng([request.seed, 17, LAYERS.index(task)])
+        generator = np.random.default_rng([request.seed, 17, _LAYERS.index(task)])
         weights = generator.multinomial(size, np.full(size, 1 / size), size=request.options.resamples)  # (C, P)
         for closed_label in runs[seeds[0]].through:
             through = np.stack([runs[seed].through[closed_label] for seed in seeds], 1)  # (1 + D, S, P)
             beyond = through[0] - through[1:].mean(0)
             booted = (beyond @ weights.T / (full_change @ weights.T)).T  # (C, S)
-            own_share, *draws = through.sum(2) / full_change.sum(1)  # (S,) each
+            set_share, *draws = through.sum(2) / full_change.sum(1)  # (S,) each
             random = np.mean(draws, axis=0)
-            draw_shares = -np.mean(draws, axis=1)
+            draw_shares = -np.mean(draws, axis=1)  # negative, because random shares are subtracted
             shares[label, task, closed_label] = Share(
-                seeds, own_share, random, Resampled(own_share - random, booted), draw_shares
+                seeds, set_share, random, Resampled(set_share - random, booted), draw_shares
             )
     return shares
 
@@ -291,7 +289,7 @@ def _cells(shares: Shares, changes: Changes) -> Iterator[tuple[dict[str, object]
     """Yield the rows of the frame ``cells``, with their contrasts."""
     for (label, task, closed_label), share in shares.items():
         runs = changes[label, task]
-        row = {"encoder": label, "task": task, "other": closed_label, "share": share.own_share.mean()}
+        row = {"encoder": label, "task": task, "other": closed_label, "share": share.set_share.mean()}
         row |= {"random": share.random.mean(), "pairs": len(runs[share.seeds[0]].full_change)}
         row |= {"decided": np.mean([run.decided for run in runs.values()])}
         yield row, Contrast.of(share.beyond, one_run=True, draws=share.draw_shares[None])
@@ -303,17 +301,17 @@ def _contrasts(shares: Shares) -> Iterator[tuple[dict[str, object], Contrast]]:
     A label is left out if fewer than two of its tasks claim heads, or if these tasks have different seeds.
     """
     for label in dict.fromkeys(label for label, *_ in shares):
-        of = {
+        shares_of_label = {
             (task, closed_label): share
             for (encoder_label, task, closed_label), share in shares.items()
             if encoder_label == label
         }
-        tasks = [task for task in LAYERS if (task, task.upper()) in of]
-        if len(tasks) < 2 or len({of[task, task.upper()].seeds for task in tasks}) > 1:
+        tasks = [task for task in _LAYERS if (task, task.upper()) in shares_of_label]
+        if len(tasks) < 2 or len({shares_of_label[task, task.upper()].seeds for task in tasks}) > 1:
             continue
         claimed_labels = [
             closed_label
-            for closed_label in dict.fromkeys(closed_label for _, closed_label in of)
+            for closed_label in dict.fromkeys(closed_label for _, closed_label in shares_of_label)
             if closed_label != STEM and not is_joint(closed_label)
         ]
         own_weights = {(task, task.upper()): 1 / len(tasks) for task in tasks}
@@ -326,13 +324,14 @@ def _contrasts(shares: Shares) -> Iterator[tuple[dict[str, object], Contrast]]:
             "others": weights_of_others,
             "own minus others": {**own_weights, **{key: -w for key, w in weights_of_others.items()}},
         }
-        terms |= {"stem": {(task, STEM): 1 / len(tasks) for task in tasks}} if (tasks[0], STEM) in of else {}
+        if (tasks[0], STEM) in shares_of_label:
+            terms["stem"] = {(task, STEM): 1 / len(tasks) for task in tasks}
         for name, weights in terms.items():
-            figure = weighted([of[key].beyond for key in weights], [*weights.values()])
+            figure = weighted([shares_of_label[key].beyond for key in weights], [*weights.values()])
             # All tasks use the same draws for a set, so their contributions are added before the variance is taken.
             by_set: dict[str, Floats] = {}
             for key, weight in weights.items():
-                by_set[key[1]] = by_set.get(key[1], 0.0) + weight * of[key].draw_shares
+                by_set[key[1]] = by_set.get(key[1], 0.0) + weight * shares_of_label[key].draw_shares
             yield {"encoder": label, "term": name}, Contrast.of(figure, draws=np.stack([*by_set.values()]))
 
 
@@ -340,7 +339,7 @@ def _stems(shares: Shares) -> Iterator[dict[str, object]]:
     """Yield the rows of the frame ``stems``: for each run, the number of tasks whose change stem heads carry."""
     carried_by_run: dict[tuple[str, int], list[bool]] = {}
     for (label, _, closed_label), share in shares.items():
-        for seed, own_share in zip(share.seeds, share.own_share, strict=True) if closed_label == STEM else ():
-            carried_by_run.setdefault((label, seed), []).append(own_share >= _CARRIED_FROM)
+        for seed, set_share in zip(share.seeds, share.set_share, strict=True) if closed_label == STEM else ():
+            carried_by_run.setdefault((label, seed), []).append(set_share >= _CARRIED_FROM)
     for (label, seed), tasks in sorted(carried_by_run.items()):
         yield {"encoder": label, "seed": seed, "carried": sum(tasks), "of": len(tasks)}

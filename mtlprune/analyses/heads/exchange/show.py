@@ -15,13 +15,13 @@ def about(result: Result) -> str:
     """Describe the pairs, the exchange and the random control, and define the share."""
     settings = result.about["settings"]
     natural = settings.get("natural")
-    of = (
+    pairs = (
         f"of a sentence of {natural} and this sentence with one name or modifier swapped"
         if natural
         else "of generated sentences"
     )
     return (
-        f"For each layer, up to {settings['pairs']} pairs {of} differ only in the gold of this layer. The seed is "
+        f"For each layer, up to {settings['pairs']} pairs {pairs} differ only in the gold of this layer. The seed is "
         f"{result.about['seed']}. Outputs of heads of the second sentence are put into the first. The share is the "
         "part of the change of the task's loss margin between the two gold annotations that passes through the heads. "
         "A share of 0 means that nothing passes through the heads, "
@@ -39,14 +39,14 @@ def findings(result: Result) -> list[str]:
     is_own = claimed_rows["other"].str.upper() == claimed_rows["task"].str.upper()
     sentences = []
     if is_own.any() and (~is_own).any():
-        (own_share, of_mine), (others_share, of_theirs) = (
+        (own_share, own_random), (others_share, others_random) = (
             (number(rows_of_kind["share"].mean()), number(rows_of_kind["random"].mean()))
             for rows_of_kind in (claimed_rows[is_own], claimed_rows[~is_own])
         )
         sentences.append(
             f"On average over cells, a share of {own_share} of the change of a task's decision passes through the "
-            f"heads that the task itself claims ({of_mine} through random heads of the same layers). A share of "
-            f"{others_share} passes through the heads that another task claims ({of_theirs} through random heads)."
+            f"heads that the task itself claims ({own_random} through random heads of the same layers). A share of "
+            f"{others_share} passes through the heads that another task claims ({others_random} through random heads)."
         )
     contrasts = result.frame("contrasts", "term")
     for row in contrasts.query("term == 'stem'").itertuples():

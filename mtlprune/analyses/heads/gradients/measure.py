@@ -34,7 +34,7 @@ from mtlprune.statistics.permutation import layered_rank_test
 from mtlprune.tasks.base import Task
 from mtlprune.training.head_gradients import agreement, derivatives
 
-BATCH = 32
+_BATCH = 32
 """Number of sentences in a mini-batch."""
 Key = tuple[str, str, int]
 """Label of a run, task, and seed."""
@@ -51,12 +51,18 @@ def measure(request: Request) -> Result:
     reading = read_request(request)
     surveyed = survey("gradients", reading, request, partial(_gradients, reading, request=request))
     maps: Maps = {
-        (label, task, seed): grids for (label, seed), of in surveyed.measured.items() for task, grids in of.items()
+        (label, task, seed): grids
+        for (label, seed), maps_of_tasks in surveyed.measured.items()
+        for task, grids in maps_of_tasks.items()
     }
     return surveyed.result.with_frames(pairs=pd.DataFrame(_pairs(maps, request)))
 
 
 def _gradients(reading: Reading, subject: Subject, request: Request) -> SubjectResult:
+    """Measure the importance of all heads of one run for each task, and the agreement of gradients in joint runs.
+
+    All tasks use the same sentences, which have the layers of all tasks with known labels.
+    """
     _check_run(subject, reading, request)
     model = subject.model(request.device)
     task_names = list(model.tasks) if subject.task is None else [subject.task]
@@ -81,7 +87,7 @@ def _gradients(reading: Reading, subject: Subject, request: Request) -> SubjectR
     by_length = sorted(range(len(sentences)), key=lambda row: -len(pieces[row].ids))  # batches need little padding
     for name, task_targets in targets.items():
         signed[name] = np.empty((len(sentences), model.encoder.head_hooks.layers, model.encoder.head_hooks.heads))
-        for rows in batched(by_length, BATCH):
+        for rows in batched(by_length, _BATCH):
             slopes = derivatives(model, [pieces[row] for row in rows], {name: [task_targets[row] for row in rows]})
             signed[name][rows] = slopes.double().numpy()  # (B, L, A)
             request.on_batch()
@@ -93,7 +99,7 @@ def _gradients(reading: Reading, subject: Subject, request: Request) -> SubjectR
     for task, signed_slopes in signed.items():
         sizes: NDArray[np.float64] = np.where(present | (signed_slopes != 0).any(0), np.abs(signed_slopes), np.nan)
         grids: dict[str, Grid] = {"": sizes.mean(0)}
-        grids |= {name: sizes[half_of_sentence == place].mean(0) for place, name in enumerate(HALVES)}
+        grids |= {name: sizes[half_of_sentence == half].mean(0) for half, name in enumerate(HALVES)}
         maps[task] = grids
         for mode, grid in grids.items():
             norm = np.sqrt(np.nansum(grid**2, axis=1, keepdims=True))
@@ -102,9 +108,9 @@ def _gradients(reading: Reading, subject: Subject, request: Request) -> SubjectR
     tables = {"heads": pd.concat(frames, ignore_index=True)}
     if len(task_names) > 1:
         tables |= _joint_frames(model, pieces, targets)
-    left = len(reading.sentences) - len(sentences)
-    unfit = f"{subject.label}: {plural(left, 'sentence')} without its layers or with unknown labels were left out."
-    return SubjectResult(tables, {"tasks": task_names}, [unfit] * bool(left), maps)
+    left_out = len(reading.sentences) - len(sentences)
+    note = f"{subject.label}: {plural(left_out, 'sentence')} without its layers or with unknown labels were left out."
+    return SubjectResult(tables, {"tasks": task_names}, [note] * bool(left_out), maps)
 
 
 def _check_run(subject: Subject, reading: Reading, request: Request) -> None:
@@ -122,9 +128,9 @@ def _joint_frames(
     model: MultiTaskModel, pieces: Sequence[Pieces], targets: Mapping[str, list[Any]]
 ) -> dict[str, pd.DataFrame]:
     """Return the frames ``joint`` and ``cosines``: how far the gradients of a joint run's tasks agree for each head."""
-    pulls = agreement(model, pieces, targets, BATCH)
+    pulls = agreement(model, pieces, targets, _BATCH)
     joint = {"cosine": pulls.mean(), "opposed": pulls.opposed()}
-    if len(pieces) > BATCH:  # halves consist of whole batches, so a single batch has no second half
+    if len(pieces) > _BATCH:  # halves consist of whole batches, so a single batch has no second half
         joint["halves"] = pulls.halves.mean(0)
     cosines = [
         head_rows({"cosine": pulls.cosines[i, j]}).assign(task=first, other=second)
@@ -134,6 +140,8 @@ def _joint_frames(
 
 
 def _pairs(maps: Maps, request: Request) -> Iterator[dict[str, Any]]:
+    """Yield the rows of the frame ``pairs``: correlations of the two halves of a map, and of every two maps."""
+
     def row(first_key: Key, second_key: Key, mode: str, first: Grid, second: Grid) -> dict[str, Any]:
         test = layered_rank_test(first, second, request.options.permutations, (request.seed, 9))
         keys = dict(

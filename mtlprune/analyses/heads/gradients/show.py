@@ -79,16 +79,16 @@ def _range(values: pd.Series) -> str:
 def _pairs(result: Result, mode: str) -> pd.DataFrame:
     """Return the pairs of maps of this mode, with the names of the two maps in the columns ``first`` and ``second``."""
     pairs = result.with_names("pairs").query("mode == @mode")
-    called = {
+    name_of_run = {
         (row["encoder"], row["seed"]): name for row, name in zip(result.about["encoders"], result.names, strict=True)
     }
     return pairs.assign(
-        first=[_called(name, task) for name, task in zip(pairs["name"], pairs["task"], strict=True)],
-        second=[_called(called[row.other, row.other_seed], row.other_task) for row in pairs.itertuples()],
+        first=[_map_name(name, task) for name, task in zip(pairs["name"], pairs["task"], strict=True)],
+        second=[_map_name(name_of_run[row.other, row.other_seed], row.other_task) for row in pairs.itertuples()],
     )
 
 
-def _called(name: str, task: str) -> str:
+def _map_name(name: str, task: str) -> str:
     """Return the name of a task's map in a run, such as "POS" in the run POS, "DEP in MTL-5" or "MTL-5, all tasks"."""
     if task == ALL_TASKS:
         return f"{name}, {task}"
@@ -113,17 +113,17 @@ def head_columns(result: Result, of: str) -> tuple[list[HeadColumn], list[str]]:
         for task in heads.loc[heads["encoder"] == encoder["encoder"], "task"].unique():
             part = Result("gradients", result.about, {"heads": heads[heads["task"] == task]})
             grid = part.grids(encoder)["importance"]
-            title = f"importance {_called(encoder['encoder'], task)}"
+            title = f"importance {_map_name(encoder['encoder'], task)}"
             columns.append(HeadColumn(title, "gradients", grid, task != ALL_TASKS, "mean of |∂L/∂ξ| over sentences"))
         for measure, grid in result.grids(encoder, "joint").items():
-            title, meaning = JOINT[measure]
+            title, meaning = _JOINT_COLUMNS[measure]
             columns.append(
                 HeadColumn(title, "gradients", grid, measure != "halves", f"{encoder['encoder']}: {meaning}")
             )
     return columns, notes
 
 
-JOINT = {  # measure of the frame "joint" → title and meaning of its column
+_JOINT_COLUMNS = {  # measure of the frame "joint" → title and meaning of its column
     "cosine": ("gradient cosine", "cosine of two tasks' gradients, mean over pairs of tasks"),
     "opposed": ("tasks opposed", "share of pairs of tasks whose gradients oppose each other"),
     "halves": ("gradient halves", "cosine of a task's gradients on two halves of the sentences, mean over tasks"),
@@ -131,13 +131,13 @@ JOINT = {  # measure of the frame "joint" → title and meaning of its column
 
 
 def _across(result: Result) -> pd.DataFrame:
+    """Return the mean correlation of each pair of maps over seeds, and the number of correlations with p < LEVEL."""
     pairs = _pairs(result, "maps")
-    called = [
-        {_called(first_task.encoder, first_task.task), _called(first_task.other, first_task.other_task)}
-        for first_task in pairs.itertuples()
+    names_of_pair = [
+        {_map_name(row.encoder, row.task), _map_name(row.other, row.other_task)} for row in pairs.itertuples()
     ]
     pairs = pairs.assign(
-        maps=[" and ".join(sorted(names)) if len(names) > 1 else f"{min(names)}, two seeds" for names in called],
+        maps=[" and ".join(sorted(names)) if len(names) > 1 else f"{min(names)}, two seeds" for names in names_of_pair],
         sure=pairs["p"] < LEVEL,
     )
     means = pairs.groupby("maps", sort=False).agg(n=("p", "size"), mean=("spearman", "mean"), sure=("sure", "sum"))
@@ -145,12 +145,13 @@ def _across(result: Result) -> pd.DataFrame:
 
 
 def _pulls(result: Result) -> pd.DataFrame | None:
+    """Return the cosine of each pair of tasks as a mean over heads, with its mean and range over seeds."""
     if (cosines := result.frames.get("cosines")) is None:
         return None
     cosines = cosines.assign(
         pair=[
-            f"{first_task.upper()} and {two.upper()}"
-            for first_task, two in zip(cosines["task"], cosines["other"], strict=True)
+            f"{first.upper()} and {second.upper()}"
+            for first, second in zip(cosines["task"], cosines["other"], strict=True)
         ]
     )
     means = cosines.groupby(["encoder", "seed", "pair"], sort=False)["value"].mean()  # over heads
@@ -165,7 +166,7 @@ def _maps(result: Result) -> AnyChart | None:
     heads = heads[(heads["measure"] == "relative") & (heads["mode"] == "")]
     if not len(heads):
         return None
-    names = [_called(name, task) for name, task in zip(heads["name"], heads["task"], strict=True)]
+    names = [_map_name(name, task) for name, task in zip(heads["name"], heads["task"], strict=True)]
     frame = heads.assign(name=pd.Categorical(names, list(dict.fromkeys(names)), ordered=True))
     frame = frame.rename(columns={"value": "relative importance"})
     return head_map(frame, "relative importance", columns=3, axes=True, heading="importance over its layer's norm")

@@ -24,9 +24,9 @@ from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.runs.results import Result
 from mtlprune.sentence import Sentence
 
-SHORTEST, LONGEST = 8, 14
+_MIN_WORDS, _MAX_WORDS = 8, 14
 """Least and largest number of words of the sentences that are shown."""
-CANDIDATES, DEFAULT_SENTENCES = 500, 4
+_CANDIDATES, _DEFAULT_SENTENCES = 500, 4
 """Number of sentences from which those shown are chosen, and default number of sentences that are shown."""
 _BEST_OF = 5
 """Sentences are chosen for a label only if the head is among this many best heads of the label."""
@@ -48,13 +48,13 @@ def measure(request: Request) -> Result:
     [source] = find_sources([name])
     candidates, seen_in = _candidates(name, request)
     subject = _subject(name, options.gates_of)
-    place = _place(subject, options.layer, options.head)
+    head_index = _index_in_layer(subject, options.layer, options.head)
     rows, kinds, notes = _probe_rows(options.probes, subject, options.layer, options.head)
     notes += remarks(subject)
     label = _label(rows, kinds)
     sought_pairs = [_pairs_sought(sentence, label, kinds) for sentence in candidates]
     ranked = sorted(range(len(candidates)), key=lambda k: -len(sought_pairs[k]) / len(candidates[k]))
-    order = ranked[: request.sentences or DEFAULT_SENTENCES]
+    order = ranked[: request.sentences or _DEFAULT_SENTENCES]
     if options.text is None:
         preference = (
             f"those with most {label['task'].upper()} {label['label']}" if label and any(sought_pairs) else "the first"
@@ -62,7 +62,7 @@ def measure(request: Request) -> Result:
         notes.append(f"The sentences are {preference} {seen_in}" if candidates else seen_in)
     attention = [
         {"sentence": candidates[k].id, **row}
-        for k, row in _attention(subject, options.layer, place, order, candidates, sought_pairs)
+        for k, row in _attention(subject, options.layer, head_index, order, candidates, sought_pairs)
     ]
     claim_rows = _claim_rows(request.claims, options.layer, options.head)
     about = {
@@ -105,22 +105,22 @@ def _subject(name: str, gates_of: str | None) -> Subject:
 
 def _candidates(name: str, request: Request) -> tuple[list[Sentence], str]:
     """Return the sentences to choose from, and a description of their source in words."""
-    text, place = request.options.text, None if request.corpus == Path() else request.corpus
+    text, corpus = request.options.text, None if request.corpus == Path() else request.corpus
     if text is not None:
         if not (words := words_of(text)):
             raise RunError("text: expected words with spaces between them, found none")
         return [Sentence("text", words).validate()], ""
-    if place is None and (Path(name) / "config.yaml").is_file():
-        place = Path(RunFolder.with_weights(name).config.data.path)
-    if place is None:
+    if corpus is None and (Path(name) / "config.yaml").is_file():
+        corpus = Path(RunFolder.with_weights(name).config.data.path)
+    if corpus is None:
         return [], "No sentences: name a corpus (--corpus DIR) or give one (text='...')."
-    fit = (sentence for sentence in load_corpus(place)[request.split] if SHORTEST <= len(sentence) <= LONGEST)
-    candidates = list({sentence.words: sentence for sentence in islice(fit, CANDIDATES)}.values())
-    where = f"{place.name}, {request.split}, {SHORTEST} to {LONGEST} words"
+    fit = (sentence for sentence in load_corpus(corpus)[request.split] if _MIN_WORDS <= len(sentence) <= _MAX_WORDS)
+    candidates = list({sentence.words: sentence for sentence in islice(fit, _CANDIDATES)}.values())
+    where = f"{corpus.name}, {request.split}, {_MIN_WORDS} to {_MAX_WORDS} words"
     return candidates, f"(of {len(candidates)}: {where})." if candidates else f"No sentence: {where}."
 
 
-def _place(subject: Subject, layer: int, head: int) -> int:
+def _index_in_layer(subject: Subject, layer: int, head: int) -> int:
     """Return the index (from 0) of a head among the heads that are left in its layer.
 
     Args:
@@ -129,13 +129,13 @@ def _place(subject: Subject, layer: int, head: int) -> int:
     Raises:
         RunError: if the encoder has no such head, or if the head was removed.
     """
-    places = subject.encoder.head_hooks
-    if layer > places.layers or head > places.heads:
+    head_hooks = subject.encoder.head_hooks
+    if layer > head_hooks.layers or head > head_hooks.heads:
         raise RunError(
-            f"{subject.name} has {places.layers} layers of {places.heads} heads, so there is no head {head} in layer "
-            f"{layer}"
+            f"{subject.name} has {head_hooks.layers} layers of {head_hooks.heads} heads, so there is no head {head} in "
+            f"layer {layer}"
         )
-    kept_heads = places.kept_heads[layer - 1]
+    kept_heads = head_hooks.kept_heads[layer - 1]
     if head - 1 not in kept_heads:
         left = ", ".join(str(number + 1) for number in kept_heads) or "none"
         raise RunError(f"head {head} of layer {layer} was removed from {subject.name}; left in this layer: {left}")
@@ -153,11 +153,11 @@ def _probe_rows(
     """
     if folder is None:
         return pd.DataFrame(), {}, []
-    results, places = read_probes([folder]), subject.encoder.head_hooks
-    if (size := shape(results)) != (places.layers, places.heads):
+    results, head_hooks = read_probes([folder]), subject.encoder.head_hooks
+    if (size := shape(results)) != (head_hooks.layers, head_hooks.heads):
         raise RunError(
-            f"{folder}: expected results of {places.layers} × {places.heads} heads, which {subject.name} has, found "
-            f"{size[0]} × {size[1]} heads; probe this encoder"
+            f"{folder}: expected results of {head_hooks.layers} × {head_hooks.heads} heads, which {subject.name} has, "
+            f"found {size[0]} × {size[1]} heads; probe this encoder"
         )
     run_of_encoder = {(entry["encoder"], entry["seed"]): entry["run"] for entry in results.about["encoders"]}
     probed = run_of_encoder.get((subject.label, subject.seed))
@@ -205,7 +205,7 @@ def _pairs_sought(sentence: Sentence, label: Mapping[str, Any] | None, kinds: Ma
 def _attention(
     subject: Subject,
     layer: int,
-    place: int,
+    head_index: int,
     order: Sequence[int],
     sentences: Sequence[Sentence],
     sought_pairs: list[Pairs],
@@ -216,7 +216,7 @@ def _attention(
         return
     encoder = subject.encoder
     batch = encoder.collate(encoder.tokenize_sentences([sentences[k] for k in order]))
-    attention = observe(encoder, batch, subject.gates, {"attention"}).word_attention(layer - 1)[:, place]
+    attention = observe(encoder, batch, subject.gates, {"attention"}).word_attention(layer - 1)[:, head_index]
     for k, matrix in zip(order, attention, strict=True):
         words = sentences[k].words
         weights = matrix[: len(words) + 2, : len(words) + 2].double().numpy()  # (S, S)
@@ -242,13 +242,13 @@ def _claim_rows(runs: Sequence[Path], layer: int, head: int) -> list[dict[str, A
                 f"{run_group.claims[0].run} has {layers} layers of {heads} heads, so there is no head {head} in "
                 f"layer {layer}"
             )
-        place = layer - 1, head - 1
+        index = layer - 1, head - 1
         rows.append(
             {
                 "encoder": run_group.label,
-                "open": int(run_group.times[place]),
+                "open": int(run_group.times[index]),
                 "seeds": len(run_group.claims),
-                "mean": run_group.mean[place],
+                "mean": run_group.mean[index],
             }
         )
     return rows

@@ -8,7 +8,7 @@ from mtlprune.analyses.frames import TableRows
 from mtlprune.errors import plural
 from mtlprune.runs.results import Result
 
-MAX_ROWS_SHOWN = 10
+_MAX_ROWS_SHOWN = 10
 """Largest number of labels in the table of labels that the head identifies."""
 
 
@@ -46,14 +46,14 @@ def _known_table(result: Result) -> pd.DataFrame | None:
     if "known" not in result.frames:
         return None
     known_rows = result.frames["known"]
-    rows = known_rows[(known_rows["gain"] > 0) | known_rows["best"]][:MAX_ROWS_SHOWN]
+    rows = known_rows[(known_rows["gain"] > 0) | known_rows["best"]][:_MAX_ROWS_SHOWN]
     marks = [
         ", ".join(
             words
             for words, holds in (
                 ("chosen for it", row["best"]),
                 ("few items", row["few"]),
-                ("attention resting at [CLS]", row["apart"]),  # root is no arc
+                ("attention resting at [CLS]", row["apart"]),  # the relation root has no head word to attend to
             )
             if holds
         )

@@ -122,50 +122,48 @@ class HeadTable:
         Raises:
             RunError: if the folder has no result of these analyses, a damaged result, or none of this encoder.
         """
-        here = [name for name in names if (folder / f"{name}.json").is_file()]
-        if not here:
+        found = [name for name in names if (folder / f"{name}.json").is_file()]
+        if not found:
             files = ", ".join(f"{name}.json" for name in names)
             raise RunError(
                 f"{folder}: expected one of {files}, found none; name a folder that an analysis wrote (--out DIR)"
             )
         missing_labels: dict[str, list[str]] = {}
-        for name in here:
+        for name in found:
             path, analysis = folder / f"{name}.json", find(name)
-            with reading(path, RunError, "make it anew"):
+            with reading(path, RunError, "run the analysis again"):
                 result = read(folder, name)
-                labels = [one_subject["encoder"] for one_subject in result.about["encoders"]]
-                one_subject = (
-                    "encoders" in analysis.needs and "decoders" not in analysis.needs
-                )  # else columns of all runs
-                if one_subject and of not in labels:
+                labels = [entry["encoder"] for entry in result.about["encoders"]]
+                # Only analyses of encoders have columns of one encoder; claims and gradients have those of all runs.
+                is_of_one_encoder = "encoders" in analysis.needs and "decoders" not in analysis.needs
+                if is_of_one_encoder and of not in labels:
                     missing_labels[name] = labels
                     continue
-                make = analysis.show.head_columns if analysis.columns is None else measured
+                make = analysis.show.head_columns if analysis.columns is None else _declared_columns
                 columns, notes = make(result, of)
             self.notes += [*notes, *([] if columns else [f"{path} has no measures of single heads of {of}."])]
             self.add(columns, str(path))
-        if len(missing_labels) == len(here):
+        if len(missing_labels) == len(found):
             expected = " or ".join(dict.fromkeys(label for labels in missing_labels.values() for label in labels))
             raise RunError(f"{folder} has no result of {of!r}; expected of={expected}")
         self.notes += [f"{folder / name}.json has no result of {of}." for name in missing_labels]
 
 
-def measured(result: Result, of: str) -> tuple[list[HeadColumn], list[str]]:
+def _declared_columns(result: Result, of: str) -> tuple[list[HeadColumn], list[str]]:
     """Return the columns that the record of an analysis declares, for the encoder ``of``, and notes in sentences.
 
     If the Result has several seeds of this encoder, columns are means over seeds.
     """
     analysis = find(result.analysis)
-    grids_of_runs = [result.grids(first) for first in result.about["encoders"] if first["encoder"] == of]
+    grids_of_runs = [result.grids(entry) for entry in result.about["encoders"] if entry["encoder"] == of]
     columns = []
     for column in analysis.columns or ():
         grids = [grids[column.measure] for grids in grids_of_runs if column.measure in grids]
         if grids and not np.isnan(grids[0]).all():
             mean = np.mean(grids, axis=0)
             columns.append(HeadColumn(column.title, analysis.name, mean, column.tested, column.meaning))
-    return columns, [f"{analysis.name}.json: means of {len(grids_of_runs)} results of {of}."] if len(
-        grids_of_runs
-    ) > 1 else []
+    note = f"{analysis.name}.json: means of {len(grids_of_runs)} results of {of}."
+    return columns, [note] if len(grids_of_runs) > 1 else []
 
 
 def correlations(columns: Sequence[HeadColumn], permutations: int = 9999, seed: int = 0) -> pd.DataFrame:

@@ -9,7 +9,7 @@ from mtlprune.figures.grid import Grid
 from mtlprune.runs.results import Result
 from mtlprune.statistics.standard_errors import LEVEL
 
-MAX_ROWS_SHOWN = 40
+_MAX_ROWS_SHOWN = 40
 """Largest number of correlations that a table lists; the frame has all of them."""
 
 
@@ -43,7 +43,7 @@ def _correlations(result: Result, one_source: bool) -> TableRows:
     """Return the correlations with q below LEVEL, or the ten with the smallest p if there are none."""
     all_rows = _pairs(result, one_source)
     clear = all_rows[all_rows["q"] < LEVEL]
-    shown_rows = (clear if len(clear) else all_rows[:10])[:MAX_ROWS_SHOWN]
+    shown_rows = (clear if len(clear) else all_rows[:10])[:_MAX_ROWS_SHOWN]
     source_words = "one source (which may be correlated by construction)" if one_source else "different sources"
     count_words = f"{len(clear)} of {len(all_rows)} pairs have" if len(clear) else f"None of {len(all_rows)} has"
     return TableRows(shown_rows, {"what": source_words, "many": count_words, "shown": len(shown_rows)})
@@ -51,10 +51,10 @@ def _correlations(result: Result, one_source: bool) -> TableRows:
 
 def _heads(result: Result) -> Grid:
     """Return the table of heads, with one row for each head; columns of numbers come before those of words."""
-    place, names = ["layer", "head"], list(result.frames["columns"]["term"])
-    table = result.frames["heads"].pivot(index=place, columns="measure", values="value")
+    keys, names = ["layer", "head"], list(result.frames["columns"]["term"])
+    table = result.frames["heads"].pivot(index=keys, columns="measure", values="value")
     if "words" in result.frames:
-        table = table.join(result.frames["words"].pivot(index=place, columns="term", values="words").replace("", "–"))
+        table = table.join(result.frames["words"].pivot(index=keys, columns="term", values="words").replace("", "–"))
     numbers = [name for name in names if name in set(result.frames["heads"]["measure"])]
     words = [name for name in names if name not in numbers]
     columns: dict[str, Any] = {"layer": ("layer", 0), "head": ("head", 0)}

@@ -21,7 +21,7 @@ for this task (results/fight/PLAN.md)."""
 ROLES = ("facilitating", "interfering", "irrelevant")
 
 
-GATES = ("updates", "rate", "strength", "batch", "train_sentences", "selections", "permutations")
+_GATE_OPTIONS = ("updates", "rate", "strength", "batch", "train_sentences", "selections", "permutations")
 """Options about gates, which closing=single refuses."""
 
 
@@ -58,10 +58,10 @@ class RoleOptions(Block):
 
     @model_validator(mode="before")
     @classmethod
-    def _used(cls, value: Any) -> Any:
+    def _refuse_gate_options(cls, value: Any) -> Any:
         """Refuse options about gates together with closing=single."""
         if isinstance(value, dict) and value.get("closing") == "single":
-            for name in GATES:
+            for name in _GATE_OPTIONS:
                 if name in value:
                     raise ValueError(f"closing=single fits no gates, so {name} has no effect; leave it out")
         return value

@@ -33,7 +33,7 @@ from mtlprune.analyses.harness.reading import (
 )
 from mtlprune.analyses.heads.roles import GAIN, MEAN, ROLES, STL
 from mtlprune.analyses.heads.roles.maths import agreed, conflicts, least_effect, role_scores, two_sided
-from mtlprune.analyses.heads.roles.single import count_each, halves, interfering, one_by_one
+from mtlprune.analyses.heads.roles.single import count_each, halves, interfering, single_head_masks
 from mtlprune.encoder.interventions import CONSTANT
 from mtlprune.evaluation.head_masks import Mask, random_sets
 from mtlprune.model import autocast
@@ -49,7 +49,7 @@ Roles = dict[tuple[str, int], dict[str, dict[str, Mask]]]
 
 
 @dataclass(frozen=True, eq=False)
-class _OfRun:
+class _RunMeasurements:
     """Measurements of one run.
 
     Attributes:
@@ -103,15 +103,15 @@ def measure(request: Request) -> Result:
             f"{least_effect(strength, heads):.2g} nats of a task's loss or more (4 λ / heads). A head whose closing "
             "changes the loss by less follows the push."
         )
-    roles: Roles = {key: of_run.roles for key, of_run in surveyed.measured.items() if of_run.roles}
-    closed = join_counts({key: of_run.counts for key, of_run in surveyed.measured.items()})
+    roles: Roles = {key: measurements.roles for key, measurements in surveyed.measured.items() if measurements.roles}
+    closed = join_counts({key: measurements.counts for key, measurements in surveyed.measured.items()})
     return result.with_frames(conflicts=pd.DataFrame(_conflicts(study, roles)), gains=_gains(study, closed))
 
 
 def _each_closed(study: _Study, subject: Subject) -> SubjectResult:
     """Close each head of a run by itself, then together those heads that interfere with a task on both halves."""
     run, options = AblatableRun.of(subject, study.request.device, study.reading.fingerprint), study.request.options
-    closed = one_by_one(run.size)
+    closed = single_head_masks(run.size)
     run = run.contributing(options.closed, study.train, closed, study.request.seed)
     status = f"{subject.label}, seed {subject.seed}: each head closed alone, evaluation"
     study.request.on_status(status, 1 + len(closed))
@@ -122,17 +122,18 @@ def _each_closed(study: _Study, subject: Subject) -> SubjectResult:
     # Heads were chosen on one half of the sentences. Their gain is measured on the other half only, because the best of
     # many heads always seems to gain on the sentences that chose it.
     _, confirming = halves(len(study.reading.sentences), study.request.seed)
-    measured = _OfRun()
+    measured = _RunMeasurements()
     for name, mask in masks.items():
         measured.counts.update(_closed_counts(study, subject, run, name, mask, confirming))
     return SubjectResult({"heads": heads, "chosen": chosen_rows}, measured=measured)
 
 
 def _roles(study: _Study, subject: Subject) -> SubjectResult:
+    """Fit the gates of all tasks of one run, and score its tasks with their conflict heads closed."""
     run = AblatableRun.of(subject, study.request.device, study.reading.fingerprint)
     # Only gates are fitted, so the weights need no gradients.
     run.model.requires_grad_(False)
-    frames, measured = [], _OfRun()
+    frames, measured = [], _RunMeasurements()
     for name in run.model.tasks if subject.task is None else [subject.task]:
         study.request.on_status(subject.part(name, "gates, selection"), study.request.options.selections)
         selections = _fitted(study, run, name)  # role → (V, L, A)
@@ -236,14 +237,14 @@ def _gains(study: _Study, counts: Mapping[tuple[Any, ...], AblatedCounts]) -> pd
     scores = resampled_scores(systems, options.resamples, study.request.seed)
     generator, rows, width = np.random.default_rng([study.request.seed, 17]), [], len(study.kinds)
     runs: dict[tuple[str, int], list[Resampled]] = {}  # label and seed → gains of its tasks
-    for place, (label, task) in enumerate(keys):
-        opening, closed, *draws = scores[width * place : width * (place + 1)]
+    for index, (label, task) in enumerate(keys):
+        opening, closed, *draws = scores[width * index : width * (index + 1)]
         random = with_draws(draws, generator)
         gain, three = closed - random, zip(("open", "closed", "random"), (opening, closed, random), strict=True)
         means = {kind: float(gain_of_kind.observed.mean()) for kind, gain_of_kind in three}
         rows.append(({"encoder": label, "task": task, **means}, Contrast.of(gain)))
-        for run, seed in enumerate(seeds[place]):
-            runs.setdefault((label, seed), []).append(Resampled(gain.observed[[run]], gain.booted[:, [run]]))
+        for column, seed in enumerate(seeds[index]):
+            runs.setdefault((label, seed), []).append(Resampled(gain.observed[[column]], gain.booted[:, [column]]))
     rows += _mean_gains(runs)
     return contrast_frame(rows, [], lambda frame: frame["task"] != MEAN, effect=GAIN)
 

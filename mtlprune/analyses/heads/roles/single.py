@@ -33,19 +33,19 @@ def count_each(
 ) -> dict[str, list[System]]:
     """Return for each task 1 + H counts: with all heads open, and with each head closed by itself."""
     counts: dict[str, list[System]] = {}
-    for heads in [np.zeros(run.size, bool), *one_by_one(run.size)]:
+    for heads in [np.zeros(run.size, bool), *single_head_masks(run.size)]:
         for task, system in run.counts(heads, sentences).items():
             counts.setdefault(task, []).append(system)
         on_batch()
     return counts
 
 
-def one_by_one(size: tuple[int, int]) -> list[Mask]:
+def single_head_masks(size: tuple[int, int]) -> list[Mask]:
     """Return a mask for each single head."""
     return list(np.eye(size[0] * size[1], dtype=bool).reshape(-1, *size))
 
 
-def of_rows(system: System, rows: Rows) -> System:
+def select_sentences(system: System, rows: Rows) -> System:
     """Return the counts of these sentences only."""
     return replace(system, counts=system.counts[:, rows])
 
@@ -87,14 +87,17 @@ def interfering(
     parts, chosen_rows = [], []
     for task, systems in counts.items():
         sides = halves(systems[0].counts.shape[1], seed)
-        first, second = (gains([of_rows(system, rows) for system in systems], resamples, seed) for rows in sides)
+        first, second = (
+            gains([select_sentences(system, rows) for system in systems], resamples, seed) for rows in sides
+        )
         for step, half_gains in enumerate((first, second)):
             grids = {name: half_gains[name].reshape(size) for name in ("gain", "detectable")}
             parts.append(head_rows(grids).assign(task=task, step=step))
         for head in np.flatnonzero(first["p"] < LEVEL):
-            place = dict(zip(("layer", "head"), (int(at) + 1 for at in np.unravel_index(head, size)), strict=True))
-            row = {"task": task, **place, "first": first["gain"][head], "second": second["gain"][head]}
-            chosen_rows.append({**row, "p": second["p"][head]})
+            layer, head_in_layer = (int(index) + 1 for index in np.unravel_index(head, size))
+            row = {"task": task, "layer": layer, "head": head_in_layer}
+            row |= {"first": first["gain"][head], "second": second["gain"][head], "p": second["p"][head]}
+            chosen_rows.append(row)
     frame = pd.DataFrame(chosen_rows, columns=None if chosen_rows else ["task", "layer", "head", "p"])
     frame = frame.assign(p_holm=holm(frame["p"]))
     masks = {}

@@ -36,8 +36,8 @@ class Level(NamedTuple):
     @property
     def other_settings(self) -> str:
         """The encoder and all settings except those of pruning and treatments, as a key that equal settings share."""
-        paths_kept = [pair for pair in untreated(self.joint.column.runs[0]).items() if not pair[0].startswith(PRUNING)]
-        return f"{self.joint.column.encoder} {sorted(paths_kept)}"
+        other_paths = [pair for pair in untreated(self.joint.column.runs[0]).items() if not pair[0].startswith(PRUNING)]
+        return f"{self.joint.column.encoder} {sorted(other_paths)}"
 
 
 def means_of(tasks: Sequence[str], without: str) -> dict[str, list[str]]:
@@ -56,17 +56,21 @@ def means_of(tasks: Sequence[str], without: str) -> dict[str, list[str]]:
     return means | {task: [task] for task in tasks}
 
 
-def figure_of(weights: Mapping[Level, float], places: list[int]) -> tuple[Resampled, list[tuple[int | None, ...]]]:
+def figure_of(
+    weights: Mapping[Level, float], task_indices: list[int]
+) -> tuple[Resampled, list[tuple[int | None, ...]]]:
     """Compute the weighted sum of the gaps of several levels, for the seeds that all of them have.
 
     Args:
-        places: indices of the tasks over which a gap is averaged.
+        task_indices: indices of the tasks over which a gap is averaged.
 
     Returns:
         The sum, and for each seed the draws of the open heads of the levels (``pruning.draw``).
     """
     seeds = common_seeds(*(side for level in weights for side in (level.single, level.joint)))
-    figure = weighted([gap(level.joint, level.single, seeds, places) for level in weights], list(weights.values()))
+    figure = weighted(
+        [gap(level.joint, level.single, seeds, task_indices) for level in weights], list(weights.values())
+    )
     return figure, list(zip(*(level.joint.draws(seeds) for level in weights), strict=True))
 
 

@@ -57,11 +57,11 @@ class RunPair:
     """Single-task and joint runs of one group.
 
     Attributes:
-        places: for each row of a table, by its name, the indices of the tasks over which it is a mean.
+        task_indices: for each row of a table, by its name, the indices of the tasks over which it is a mean.
     """
 
     level: Level
-    places: Mapping[str, list[int]]
+    task_indices: Mapping[str, list[int]]
 
 
 def measure(request: Request) -> Result:
@@ -84,7 +84,7 @@ def measure(request: Request) -> Result:
         if title not in groups_file.groups:
             raise RunError(f"{file}: expected titles of its groups ({'; '.join(groups_file.groups)}), found {title!r}")
     groups = {title: _group(title, runs, groups_file.tasks, request) for title, runs in groups_file.groups.items()}
-    names = list(next(iter(groups.values())).places)
+    names = list(next(iter(groups.values())).task_indices)
     levels, changes, pooled, seeds = [], [], [], []
     for (title, group), name in itertools.product(groups.items(), names):
         figure, _ = _figure({group: 1}, name)
@@ -92,7 +92,7 @@ def measure(request: Request) -> Result:
         row = {"term": title, "task": name, "updates": group.level.joint.updates, "p_margin": gap.p_margin(margin)}
         levels.append((row | _scores(group, name), gap))
         seeds += _by_seed({"term": title, "other": "", "task": name}, {group: 1}, figure)
-    for name in names:  # the pooled error needs all changes of a task first
+    for name in names:  # tasks are in the outer loop, because the pooled error needs all changes of a task
         pairs = {pair: {groups[pair[0]]: 1, groups[pair[1]]: -1} for pair in compared}
         error = pooled_deviation([_figure(pairs[pair], name)[0].observed for pair in groups_file.changes])
         for (term, base), weights in pairs.items():
@@ -131,7 +131,7 @@ def _group(title: str, runs: Sequence[str], task_names: Sequence[str], request: 
     comparison = _with_encoders_by_seed(in_columns([RunFolder(path) for path in expanded(runs)], request.split))
     tasks = max((list(column.runs[0].tasks) for column in comparison.columns), key=len)
     order = have_all(comparison, tasks)
-    if task_names and len(order) < 2:  # only the tasks that the file asks for were also trained alone
+    if task_names and len(order) < 2:  # there may be single-task runs of only those tasks that the file names
         order, tasks = have_all(comparison, tasks, task_names), [task for task in tasks if task in task_names]
     settings = read_settings(comparison, order, tasks, options.resamples, request.seed, request.on_batch)
     single, joint = (
@@ -143,8 +143,8 @@ def _group(title: str, runs: Sequence[str], task_names: Sequence[str], request: 
             f"{', '.join(tasks)}, found {len(single)} and {len(joint)}"
         )
     means = means_of([task for task in tasks if task in (task_names or tasks)], options.without)
-    places = {name: [tasks.index(task) for task in of] for name, of in means.items()}
-    return RunPair(Level(single[0], joint[0], 0, title), places)
+    task_indices = {name: [tasks.index(task) for task in mean_tasks] for name, mean_tasks in means.items()}
+    return RunPair(Level(single[0], joint[0], 0, title), task_indices)
 
 
 def _with_encoders_by_seed(comparison: Columns) -> Columns:
@@ -165,16 +165,16 @@ def _with_encoders_by_seed(comparison: Columns) -> Columns:
 
 def _figure(weights: Mapping[RunPair, float], name: str) -> tuple[Resampled, list[tuple[int | None, ...]]]:
     """Return `figure_of` for the weighted groups and the tasks of the row ``name``."""
-    places = next(iter(weights)).places[name]
-    return figure_of({group.level: weight for group, weight in weights.items()}, places)
+    task_indices = next(iter(weights)).task_indices[name]
+    return figure_of({group.level: weight for group, weight in weights.items()}, task_indices)
 
 
 def _scores(group: RunPair, name: str) -> dict[str, float]:
     """Return the mean scores of the single-task and the joint runs over their common seeds, for the row ``name``."""
-    single, joint, places = group.level.single, group.level.joint, group.places[name]
+    single, joint, task_indices = group.level.single, group.level.joint, group.task_indices[name]
     seeds = common_seeds(single, joint)
     sides = {"single": single, "joint": joint}
-    return {side: float(setting.of_seeds(seeds, places).observed.mean()) for side, setting in sides.items()}
+    return {side: float(setting.of_seeds(seeds, task_indices).observed.mean()) for side, setting in sides.items()}
 
 
 def _seeds(weights: Mapping[RunPair, float]) -> list[int]:
@@ -195,7 +195,7 @@ def _pooled(pairs: Sequence[tuple[RunPair, RunPair]], task: str, scale: str) -> 
         seeds, parts = _seeds({first: 1, second: -1}), []
         for group in (first, second):
             for side in (group.level.single, group.level.joint):
-                score = side.of_seeds(seeds, group.places[task])
+                score = side.of_seeds(seeds, group.task_indices[task])
                 parts.append(Resampled(*(np.asarray(_SCALES[scale](values)) for values in score)))
         figure = weighted(parts, [-1, 1, 1, -1])  # single and joint of the first, then of the second group
         for column, seed in enumerate(seeds):

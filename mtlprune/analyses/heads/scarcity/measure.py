@@ -27,9 +27,12 @@ def measure(request: Request) -> Result:
         return groups_file.measure(request)
     comparison = in_columns([RunFolder(name) for name in request.names], request.split)
     options, tasks = request.options, max((list(column.runs[0].tasks) for column in comparison.columns), key=len)
-    means = {name: [tasks.index(task) for task in of] for name, of in means_of(tasks, options.without).items()}
+    means = means_of(tasks, options.without)
+    rows = {name: [tasks.index(task) for task in mean_tasks] for name, mean_tasks in means.items()}
     levels = _levels(comparison, tasks, request)
-    levels_by_settings: dict[str, list[Level]] = {}  # levels of equal other settings, many heads before few
+    # A level is compared with the level of the same other settings that has all heads. Levels with all heads, such as
+    # longer training, are compared with the first of them.
+    levels_by_settings: dict[str, list[Level]] = {}  # from many heads to few
     for level in levels:
         levels_by_settings.setdefault(level.other_settings, []).append(level)
     base_levels = [
@@ -43,26 +46,26 @@ def measure(request: Request) -> Result:
     }
     bases |= dict.fromkeys(base_levels[1:], base_levels[0])
     gaps, changes = [], []
-    for level, (name, places) in itertools.product(levels, means.items()):
-        figure, _ = figure_of({level: 1}, places)
+    for level, (name, task_indices) in itertools.product(levels, rows.items()):
+        figure, _ = figure_of({level: 1}, task_indices)
         row = {"term": level.label, "heads": level.heads, "updates": level.joint.updates, "task": name}
         seeds, sides = common_seeds(level.single, level.joint), {"single": level.single, "joint": level.joint}
-        scores = {side: float(of.of_seeds(seeds, places).observed.mean()) for side, of in sides.items()}
+        scores = {side: float(setting.of_seeds(seeds, task_indices).observed.mean()) for side, setting in sides.items()}
         gaps.append((row | scores, Contrast.of(figure)))
-    for name, places in means.items():
-        figures = {level: figure_of({level: 1, base: -1}, places) for level, base in bases.items()}
+    for name, task_indices in rows.items():
+        figures = {level: figure_of({level: 1, base: -1}, task_indices) for level, base in bases.items()}
         pooled = pooled_deviation([figure.observed for figure, _ in figures.values()])
         for level, (figure, draws) in figures.items():
             keys = {"term": level.label, "other": bases[level].label, "task": name}
             changes.append((keys | doubts(figure, draws, options.margin, pooled), Contrast.of(figure)))
-    order = {level.label: place for place, level in enumerate(levels)}
+    order = {level.label: index for index, level in enumerate(levels)}
     changes.sort(key=lambda row: order[str(row[0]["term"])])
-    paired = {place for level in levels for place in (level.single.place, level.joint.place)}
+    paired = {column for level in levels for column in (level.single.place, level.joint.place)}
     notes = [
-        f"{comparison.columns[place].title} is left out, because there are no joint or single-task runs of the same "
+        f"{comparison.columns[column].title} is left out, because there are no joint or single-task runs of the same "
         "settings."
-        for place in have_all(comparison, tasks)
-        if place not in paired
+        for column in have_all(comparison, tasks)
+        if column not in paired
     ]
     notes += _notes_of_differences(levels)
     about = {"split": request.split, "sentences": levels[0].joint.systems[0].counts.shape[1], "encoders": []}
@@ -78,9 +81,9 @@ def _levels(comparison: Columns, tasks: Sequence[str], request: Request) -> list
     Raises:
         RunError: as in `measure`.
     """
-    columns, places = comparison.columns, have_all(comparison, tasks)
-    pairs = [pair for pair in joint_pairs(comparison) if {*pair} <= {*places}]
-    open_heads = {joint: _open(columns[joint].runs) for _, joint in pairs}
+    columns, complete = comparison.columns, have_all(comparison, tasks)
+    pairs = [pair for pair in joint_pairs(comparison) if {*pair} <= {*complete}]
+    open_heads = {joint: _open_heads(columns[joint].runs) for _, joint in pairs}
     if len(set(open_heads.values())) < 2:
         raise RunError(
             "expected single-task and joint runs of the same settings with all heads, and such runs with few heads "
@@ -88,10 +91,10 @@ def _levels(comparison: Columns, tasks: Sequence[str], request: Request) -> list
             "runs with another number of heads"
         )
     total = max(head_count for _, joint in pairs for run in columns[joint].runs for _, head_count in run.heads.values())
-    order = [place for pair in pairs for place in pair]
+    order = [column for pair in pairs for column in pair]
     settings = read_settings(comparison, order, tasks, request.options.resamples, request.seed, request.on_batch)
-    of = {setting.place: setting for setting in settings}
-    levels = [Level(of[single], of[joint], open_heads[joint] or total) for single, joint in pairs]
+    by_column = {setting.place: setting for setting in settings}
+    levels = [Level(by_column[single], by_column[joint], open_heads[joint] or total) for single, joint in pairs]
     levels.sort(key=lambda level: (-level.heads, level.joint.updates))
     updates = len({level.joint.updates for level in levels}) > 1
     labels = [f"{level.heads} heads" + f", {level.joint.updates:,} updates" * updates for level in levels]
@@ -114,7 +117,7 @@ def _notes_of_differences(levels: Sequence[Level]) -> list[str]:
     return notes
 
 
-def _open(runs: Sequence[ScoredRun]) -> int:
+def _open_heads(runs: Sequence[ScoredRun]) -> int:
     """Return the number of open heads of these runs, or 0 if all heads are open.
 
     Raises:

@@ -36,7 +36,7 @@ def findings(result: Result) -> list[str]:
         if not row.task.startswith(MEAN):
             continue
         gap, base = gaps.loc[(row.term, row.task)], gaps.loc[(row.other, row.task)]
-        # The mean of one task is that task.
+        # With a single task, the mean is the score of this task.
         name = row.task if len(tasks := result.about["tasks"]) > 1 else tasks[0].upper()
         sentences.append(
             f"The gap with {row.term} ({name}) is {with_interval(gap)} ({plural(gap['n'], 'seed')}). The gap with "

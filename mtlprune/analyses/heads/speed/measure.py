@@ -35,6 +35,7 @@ def measure(request: Request) -> Result:
 
 
 def _timed(reading: Reading, subject: Subject, request: Request) -> SubjectResult:
+    """Time one run with batches of all sizes, from the longest sentences to the shortest."""
     if subject.gates is None or bool((subject.gates > OPEN).all()):
         raise SubjectError(
             "expected a run whose gates closed some heads, found one with all heads open; name another run"
@@ -48,8 +49,8 @@ def _timed(reading: Reading, subject: Subject, request: Request) -> SubjectResul
     options, rows = request.options, []
     request.on_status(f"{subject.label}, seed {subject.seed}: round", options.rounds * len(options.sizes))
     for size in options.sizes:
-        cuts = np.linspace(0, max(0, len(order) - size), options.batches).round().astype(int)
-        batches = [order[first : first + size] for first in dict.fromkeys(cuts.tolist())]
+        starts = np.linspace(0, max(0, len(order) - size), options.batches).round().astype(int)
+        batches = [order[first : first + size] for first in dict.fromkeys(starts.tolist())]
         kinds = [_kinds(masked, removed, subject, batch_rows) for batch_rows in batches]
         ideal = 1 - sum(_flops(kinds_of_batch["removed"]) for kinds_of_batch in kinds) / sum(
             _flops(kinds_of_batch["full"]) for kinds_of_batch in kinds
@@ -97,7 +98,7 @@ def _fastest(
             for name, work in works.items():
                 times[name][round_, place] = _seconds(work, device)
         on_round()
-    return {name: float(of.min(0).sum()) for name, of in times.items()}
+    return {name: float(seconds.min(0).sum()) for name, seconds in times.items()}
 
 
 def _seconds(work: Work, device: torch.device) -> float:

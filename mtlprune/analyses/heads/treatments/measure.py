@@ -22,7 +22,7 @@ from mtlprune.statistics.contrast import Contrast, contrast_frame, corrected, wi
 from mtlprune.statistics.resamples import Resampled, ratio_over_seeds, swapped_p
 from mtlprune.statistics.standard_errors import StandardError
 
-SINGLE, JOINT, TREATED, OTHER_KIND = "single", "joint", "treated", "other"
+_SINGLE, _JOINT, _TREATED, _OTHER_KIND = "single", "joint", "treated", "other"
 
 
 def measure(request: Request) -> Result:
@@ -45,14 +45,14 @@ def measure(request: Request) -> Result:
         "encoders": [],
     }
     about |= {"encoder": comparison.encoders()[0], "tasks": list(tasks)}
-    by_kind = {kind: next(setting for setting in settings if setting.kind == kind) for kind in (SINGLE, JOINT)}
+    by_kind = {kind: next(setting for setting in settings if setting.kind == kind) for kind in (_SINGLE, _JOINT)}
     costs = {setting.label: _cost(setting) for setting in settings}
     clock = "cpu_seconds" if all(cost["cpu_seconds"] for cost in costs.values()) else "seconds"
     if request.options.costs is not None:
         clock, cost_ratios = "update", _ratios(request.options.costs)
         for setting in settings:
             costs[setting.label]["update"] = cost_ratios.get(min(run.name for run in setting.column.runs), math.nan)
-    rows = _rows(settings, by_kind[SINGLE], by_kind[JOINT], costs, clock, request)
+    rows = _rows(settings, by_kind[_SINGLE], by_kind[_JOINT], costs, clock, request)
     if unknown := rows.loc[(rows["n"] > 1) & rows["p"].isna(), "term"].tolist():
         notes.append(
             f"The gain of {', '.join(unknown)} has no interval, because all seeds or resampled sentences give the same "
@@ -65,7 +65,7 @@ def measure(request: Request) -> Result:
             for task, score in zip(tasks, _means(setting), strict=True)
         ),
         "settings": rows,
-        "pairs": _pairs(settings, by_kind[JOINT], dict(zip(rows["term"], rows["total"], strict=True)), request),
+        "pairs": _pairs(settings, by_kind[_JOINT], dict(zip(rows["term"], rows["total"], strict=True)), request),
     }
     about["clock"] = {"cpu_seconds": "processor", "seconds": "wall", "update": "update"}[clock]
     return Result(
@@ -103,7 +103,7 @@ def _settings(
     The notes name columns that are left out, and settings with other seeds than single tasks have.
     """
     columns, complete = comparison.columns, have_all(comparison, tasks)
-    order = sorted(complete, key=lambda place: (place != single, place != joint))
+    order = sorted(complete, key=lambda column: (column != single, column != joint))
     notes = [
         f"{column.title} is left out, because it has other tasks."
         for k, column in enumerate(columns)
@@ -113,7 +113,7 @@ def _settings(
     for setting in read_settings(comparison, order, tasks, request.options.resamples, request.seed, request.on_batch):
         run = setting.column.runs[0]
         has_treatment = run.treatment or any(".heads." in path for path in run.settings)  # sparse sharing is pruning
-        kind = {single: SINGLE, joint: JOINT}.get(setting.place, TREATED if has_treatment else OTHER_KIND)
+        kind = {single: _SINGLE, joint: _JOINT}.get(setting.place, _TREATED if has_treatment else _OTHER_KIND)
         settings.append(replace(setting, kind=kind))
     seed_notes = [f"{setting.label} has only the seeds {', '.join(map(str, setting.seeds))}." for setting in settings]
     return settings, notes + [
@@ -133,7 +133,7 @@ def gap_errors(request: Request) -> dict[str, StandardError]:
     single, joint = _baselines(comparison)
     tasks = comparison.columns[joint].runs[0].tasks
     (single_setting, joint_setting, *_), _ = _settings(comparison, single, joint, tasks, request)
-    parts = {"mean": slice(None)} | {task: slice(place, place + 1) for place, task in enumerate(tasks)}
+    parts = {"mean": slice(None)} | {task: slice(index, index + 1) for index, task in enumerate(tasks)}
     gaps = {
         name: gap(joint_setting, single_setting, common_seeds(joint_setting, single_setting), part)
         for name, part in parts.items()
@@ -158,37 +158,35 @@ def _rows(
     clock: str,
     request: Request,
 ) -> pd.DataFrame:
-    gap_test, margin, rows = (
-        Contrast.of(_gap_of_settings(single, joint)),
-        request.options.margin,
-        list[dict[str, Any]](),
-    )
+    """Return the frame ``settings``: the gap, the gain and the costs of each setting.
+
+    Args:
+        costs: for each label of a setting, the result of `_cost`.
+        clock: the key of the cost that is reported.
+    """
+    joint_gap, margin = Contrast.of(_gap_of_settings(single, joint)), request.options.margin
+    rows: list[dict[str, Any]] = []
     for setting in settings:
-        mean, cost = float(np.mean(_means(setting))), costs[setting.label]
-        row = {
-            "term": setting.label,
-            "mode": setting.kind,
-            "label": setting.column.title,
-            "mean": mean,
-            "seeds": len(setting.seeds),
-        }
+        cost = costs[setting.label]
+        row: dict[str, Any] = {"term": setting.label, "mode": setting.kind, "label": setting.column.title}
+        row |= {"mean": float(np.mean(_means(setting))), "seeds": len(setting.seeds)}
         row |= {"parameters": cost["parameters"] - costs[joint.label]["parameters"]}
-        whole_costs = [_total_cost(costs[costed.label], clock) for costed in (setting, joint, single)]
+        total_costs = [_total_cost(costs[costed.label], clock) for costed in (setting, joint, single)]
         row |= {"cost": cost[clock] / costs[joint.label][clock]}
-        row |= {"total": (whole_costs[0] + (whole_costs[2] if cost["owes"] else 0.0)) / whole_costs[1]}
+        row |= {"total": (total_costs[0] + (total_costs[2] if cost["owes"] else 0.0)) / total_costs[1]}
         if setting is not single:
-            behind = Contrast.of(_gap_of_settings(single, setting))
-            row |= {"gap": behind.estimate, "gap_low": behind.low, "gap_high": behind.high}
+            gap_of_setting = Contrast.of(_gap_of_settings(single, setting))
+            row |= {"gap": gap_of_setting.estimate, "gap_low": gap_of_setting.low, "gap_high": gap_of_setting.high}
             row |= {"p_reach": Contrast.of(_gap_of_settings(setting, single)).p_at_most(-margin)}
         if setting is not joint:
             gain = Contrast.of(gained := _gap_of_settings(setting, joint))
             row |= gain.row()
-            if gap_test.low > 0 and setting.seeds == single.seeds == joint.seeds and setting is not single:
+            if joint_gap.low > 0 and setting.seeds == single.seeds == joint.seeds and setting is not single:
                 ends = ratio_over_seeds(gained, _gap_of_settings(single, joint))
-                row |= {"share": gain.estimate / gap_test.estimate, "share_low": ends[0], "share_high": ends[1]}
+                row |= {"share": gain.estimate / joint_gap.estimate, "share_low": ends[0], "share_high": ends[1]}
         rows.append(row)
     frame = pd.DataFrame(rows).reindex(columns=[*dict.fromkeys([*(k for r in rows for k in r), *_SHARES])])
-    among = frame["mode"].isin((TREATED, OTHER_KIND))
+    among = frame["mode"].isin((_TREATED, _OTHER_KIND))
     frame = corrected(corrected(frame, ["mode"], among), ["mode"], among, p="p_reach")
     return with_verdict(frame, effect=margin)
 
@@ -231,6 +229,11 @@ def _cost(setting: Setting) -> dict[str, float]:
 
 
 def _pairs(settings: Sequence[Setting], joint: Setting, costs: Mapping[str, float], request: Request) -> pd.DataFrame:
+    """Return the frame ``pairs``: the comparisons of two settings.
+
+    Args:
+        costs: for each label of a setting, its total cost as a multiple of that of joint training.
+    """
     options, rows = request.options, []
     for first, second, mode in _compared(settings, joint, costs, set(options.primary.split(","))):
         distance = _gap_of_settings(first, second)
@@ -256,35 +259,42 @@ def _compared(
         - Treated settings and the untreated joint training that is best on dev without more updates ("tuned"), unless
           this is the baseline.
     """
-    treated = [setting for setting in settings if setting.kind == TREATED]
-    flat = {setting.label: dict(setting.column.runs[0].settings) for setting in treated}
-    for setting in flat.values():
-        setting.pop("train.precision", None)  # precision depends on the machine, so it does not tell settings apart
-    for second in treated:
-        for path, value in flat[second.label].items():
-            if not (path.endswith(".heads.rule") and value in ("random", "unclaimed", "permuted")):
+    treated = [setting for setting in settings if setting.kind == _TREATED]
+    # Precision depends on the machine, so it does not distinguish settings.
+    values = {
+        setting.label: {
+            path: value for path, value in setting.column.runs[0].settings.items() if path != "train.precision"
+        }
+        for setting in treated
+    }
+    for control in treated:
+        settings_of_control = values[control.label]
+        for path, rule in settings_of_control.items():
+            if not (path.endswith(".heads.rule") and rule in ("random", "unclaimed", "permuted")):
                 continue
+            # The settings below heads.like are those of the heads that the control imitates. In place of the control's
+            # own settings of heads, they make the settings of the treatment with chosen heads.
             heads = path.removesuffix("rule")
-            head_keys = {key for key in flat[second.label] if key.startswith(heads)}
-            like = {key: value for key, value in flat[second.label].items() if key not in head_keys}
-            renamed_keys = {
-                key: heads + key.removeprefix(f"{heads}like.") for key in head_keys if key.startswith(f"{heads}like.")
-            }
-            like |= {name: flat[second.label][key] for key, name in renamed_keys.items()}
+            chosen = {key: value for key, value in settings_of_control.items() if not key.startswith(heads)}
+            for key, value in settings_of_control.items():
+                if key.startswith(f"{heads}like."):
+                    chosen[heads + key.removeprefix(f"{heads}like.")] = value
             for first in treated:
-                if flat[first.label] == like:
-                    yield first, second, "primary" if path.split(".")[1] in primary else "control"
+                if values[first.label] == chosen:
+                    yield first, control, "primary" if path.split(".")[1] in primary else "control"
     for longer in settings:
-        if longer.kind == OTHER_KIND and not longer.is_single_task and longer.updates > MORE_UPDATES * joint.updates:
+        if longer.kind == _OTHER_KIND and not longer.is_single_task and longer.updates > MORE_UPDATES * joint.updates:
             for treated_setting in treated:
                 if _cost(treated_setting)["owes"] or costs[treated_setting.label] * 1.25 > costs[longer.label]:
                     yield treated_setting, longer, "budget"
-    candidates = [setting for setting in settings if setting.kind in (JOINT, OTHER_KIND) and not setting.is_single_task]
-    tuned = max((setting for setting in candidates if setting.updates <= MORE_UPDATES * joint.updates), key=_on_dev)
+    candidates = [
+        setting for setting in settings if setting.kind in (_JOINT, _OTHER_KIND) and not setting.is_single_task
+    ]
+    tuned = max((setting for setting in candidates if setting.updates <= MORE_UPDATES * joint.updates), key=_dev_score)
     if tuned is not joint:
         yield from ((setting, tuned, "tuned") for setting in treated)
 
 
-def _on_dev(setting: Setting) -> float:
+def _dev_score(setting: Setting) -> float:
     """Return the mean over seeds of the mean score of tasks on dev, by which the best epoch was chosen."""
     return float(np.mean([run.folder.read_best()["joint"]["score"] for run in setting.runs]))
