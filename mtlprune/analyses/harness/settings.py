@@ -50,8 +50,8 @@ class Setting:
 
     def draws(self, seeds: Sequence[int]) -> list[int | None]:
         """Return the random draw of heads (``pruning.draw``) of each seed's run; None if heads are not random."""
-        of = {run.seed: run.config.pruning.draw if run.pruning else None for run in self.runs}
-        return [of[seed] for seed in seeds]
+        draws = {run.seed: run.config.pruning.draw if run.pruning else None for run in self.runs}
+        return [draws[seed] for seed in seeds]
 
     @property
     def updates(self) -> int:

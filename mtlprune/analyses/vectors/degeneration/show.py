@@ -10,7 +10,7 @@ import pandas as pd
 from mtlprune.analyses.heads.claims.show import by_claims, tests_table
 from mtlprune.evaluation.head_masks import OPEN_ABOVE
 from mtlprune.figures.charts import AnyChart, Drawing, colours, dots, head_map, lines, mark, panels
-from mtlprune.figures.grid import Grid, number
+from mtlprune.figures.grid import Grid
 from mtlprune.layers import in_order
 from mtlprune.runs.results import Result
 from mtlprune.statistics.labels import FEW_ITEMS
@@ -20,7 +20,7 @@ _ROWS = (
     "Rows are words, as means of their sub-words, without [CLS] and [SEP]. For token embeddings, rows are the "
     "whole vocabulary."
 )
-MEASURES = {
+_MEASURES = {
     "cosine": "mean cosine",
     "isoscore": "IsoScore",
     "rank_share": "effective rank / possible",
@@ -46,7 +46,7 @@ _AGAINST = {
     "cosine_change_given_frequency": "change of the cosine, frequency held",
 }
 """``term`` of the frame ``pairs`` → its name in a table."""
-DEEPEST, FURTHEST = 4, 2
+_LARGEST_SHOWN, _SMALLEST_SHOWN = 4, 2
 """Numbers of labels with the largest and with the smallest cosine that the table of labels shows for each decoder."""
 
 
@@ -111,11 +111,6 @@ def _loss_text(result: Result) -> str:
     )
 
 
-def percent(value: float) -> str:
-    """Format a share as a percentage with one decimal."""
-    return number(100 * value, 1)
-
-
 def _by_task(result: Result, frame: str) -> pd.DataFrame:
     """Return rows of decoders, task by task, with the column ``title``, the name of the task in figures."""
     rows = result.wide(frame) if "measure" in result.frames.get(frame, ()) else result.with_names(frame)
@@ -153,7 +148,7 @@ def _labels(result: Result) -> pd.DataFrame:
         labels = labels.sort_values(["task", "name", "cosine"], ascending=[True, True, False])
         cosines = labels.groupby(["task", "name"], observed=True)["cosine"]
         place, size = cosines.cumcount(), cosines.transform("size")
-        shown_labels = labels[(place < DEEPEST) | (place >= size - FURTHEST)]
+        shown_labels = labels[(place < _LARGEST_SHOWN) | (place >= size - _SMALLEST_SHOWN)]
     return shown_labels
 
 
@@ -165,7 +160,7 @@ def _pairs(result: Result) -> pd.DataFrame:
 
 
 def _groups(result: Result) -> pd.DataFrame:
-    titles = {**MEASURES, "cone": "share of the last layer's mean (sum)"}
+    titles = {**_MEASURES, "cone": "share of the last layer's mean (sum)"}
     groups = result.with_names("groups")
     if len(groups):
         measures = pd.Categorical(groups["measure"].map(titles), list(titles.values()), ordered=True)
@@ -176,7 +171,7 @@ def _groups(result: Result) -> pd.DataFrame:
 
 def _tests(result: Result) -> Grid:
     return tests_table(
-        result, MEASURES, "Above 0, the first group, or heads of more tasks, have larger values.", digits=3
+        result, _MEASURES, "Above 0, the first group, or heads of more tasks, have larger values.", digits=3
     )
 
 
@@ -193,7 +188,7 @@ TABLES = {
 }
 
 
-CURVES = {
+_CURVES = {
     "mean_cosine": ("mean cosine (R)", "R"),
     "isoscore": ("IsoScore", "IsoScore"),
     "rank_share": ("effective rank / possible", "share"),
@@ -202,7 +197,7 @@ CURVES = {
     "dimension": ("TwoNN, one word a sentence", "dimension"),
 }
 """Measure of the frame ``layers`` that is drawn layer by layer → title of its panel and of its y-axis."""
-MAPS = {"cosine": "mean cosine", "isoscore": "IsoScore", "dimension": "TwoNN", "cone": "share of the mean"}
+_MAPS = {"cosine": "mean cosine", "isoscore": "IsoScore", "dimension": "TwoNN", "cone": "share of the mean"}
 """Measure of the frame ``heads`` that is drawn as a map → title of the map."""
 
 
@@ -256,13 +251,15 @@ def _against_pieces(result: Result) -> AnyChart | None:
 
 def _isotropy(result: Result) -> AnyChart:
     frame = result.dashed(result.wide("layers"))
-    charts = [lines(frame, "layer", key, title=title, y_title=y, dashed="closed") for key, (title, y) in CURVES.items()]
+    charts = [
+        lines(frame, "layer", key, title=title, y_title=y, dashed="closed") for key, (title, y) in _CURVES.items()
+    ]
     return panels(charts, 3)
 
 
 def _maps(result: Result) -> AnyChart | None:
     frame = result.wide("heads")
-    maps_shown = {key: title for key, title in MAPS.items() if key in frame and frame[key].abs().max() > 0}
+    maps_shown = {key: title for key, title in _MAPS.items() if key in frame and frame[key].abs().max() > 0}
     if not maps_shown:
         return None
     frame[[*maps_shown]] = frame[[*maps_shown]].where(frame["gate"] > OPEN_ABOVE)

@@ -38,10 +38,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from mtlprune.analyses.vectors.dissection import NEAREST, SENSES, SUBSETS, TERMS
-from mtlprune.analyses.vectors.dissection.comparison import Floats, Ints, agreement, f1, macro_f1
+from mtlprune.analyses.vectors.dissection.comparison import Ints, agreement, f1, macro_f1
 from mtlprune.corpora.formats.iob2 import iob2_from_spans, spans_from_tags
 from mtlprune.layers import kind_of
 from mtlprune.sentence import NOT_ARGUMENTS, Sentence, declared
+from mtlprune.statistics.standard_errors import Floats
 
 _NEIGHBOURS = 5
 _UNSEEN_LABEL = -1
@@ -104,22 +105,22 @@ def term_items(task: str, sentences: Sequence[Sentence]) -> TermItems:
     return TermItems(np.array(spans, np.int64).reshape(shape), np.array(labels, np.str_), np.array(rows, np.int64))
 
 
-Item = tuple[tuple[tuple[int, int], ...], str]
+_Item = tuple[tuple[tuple[int, int], ...], str]
 """The spans of an item within its sentence, each as (first word, word after the last), and its label."""
 
 
-def _tags(tags: Any, words: int) -> Iterator[Item]:
+def _tags(tags: Any, words: int) -> Iterator[_Item]:
     for word, tag in enumerate(tags):
         yield ((word, word + 1),), tag
 
 
-def _arcs(tree: Any, words: int) -> Iterator[Item]:
+def _arcs(tree: Any, words: int) -> Iterator[_Item]:
     for word, (head, relation) in enumerate(zip(*tree, strict=True)):
         if head:
             yield ((word, word + 1), (head - 1, head)), relation
 
 
-def _brackets(brackets: Any, words: int) -> Iterator[Item]:
+def _brackets(brackets: Any, words: int) -> Iterator[_Item]:
     spans_seen = set()
     for start, end, label in brackets:
         if end - start > 1 and (start, end) not in spans_seen:
@@ -127,20 +128,20 @@ def _brackets(brackets: Any, words: int) -> Iterator[Item]:
             yield ((start, start + 1), (end - 1, end)), label
 
 
-def _arguments(frames: Any, words: int) -> Iterator[Item]:
+def _arguments(frames: Any, words: int) -> Iterator[_Item]:
     for predicate in frames:
         for start, end, label in predicate.arguments:
             if label not in NOT_ARGUMENTS:
                 yield ((predicate.index, predicate.index + 1), (start, end)), label
 
 
-def _senses(frames: Any, words: int) -> Iterator[Item]:
+def _senses(frames: Any, words: int) -> Iterator[_Item]:
     for predicate in frames:
         if predicate.roleset is not None:
             yield ((predicate.index, predicate.index + 1),), predicate.roleset
 
 
-_ITEMS: dict[str, tuple[int, Callable[[Any, int], Iterator[Item]]]] = {
+_ITEMS: dict[str, tuple[int, Callable[[Any, int], Iterator[_Item]]]] = {
     "tags": (1, _tags),
     "spans": (1, lambda spans, words: _tags(iob2_from_spans(spans, words), words)),
     "tree": (2, _arcs),

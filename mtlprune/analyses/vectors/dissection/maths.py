@@ -107,7 +107,7 @@ class Trace:
     layers: Sequence[LayerTrace]
 
 
-def normalised(stack: Tensor, norm: Norm) -> Tensor:
+def _normalised(stack: Tensor, norm: Norm) -> Tensor:
     """Push slots through a LayerNorm and return them, (K, N, H) → (K, N, H); the last slot is the correction."""
     scale = norm.gain / norm.std  # (N, H)
     scaled = stack * scale
@@ -137,10 +137,10 @@ def terms(trace: Trace) -> Iterator[Tensor]:
         stack = stack.clone()
         stack[1] += layer.attention()
         stack[3] += layer.attention_bias()
-        stack = normalised(stack, layer.norms[0])
+        stack = _normalised(stack, layer.norms[0])
         stack[2] += layer.feed_forward
         stack[3] += layer.feed_forward_bias
-        stack = normalised(stack, layer.norms[1])
+        stack = _normalised(stack, layer.norms[1])
         yield stack
 
 

@@ -157,7 +157,7 @@ def _masked(vectors: Tensor, mask: Tensor) -> Tensor:
 # -- spread between labels ---------------------------------------------------------------------------------------------
 
 _NO_ROLE = "O"
-ROOM = 2**24
+_MAX_VALUES = 2**24
 """Largest number of values that one block of permutations holds in memory."""
 
 
@@ -258,26 +258,26 @@ class LabelSplit:
         rows, numbers, chances = [], [], []
         for row, sentence in enumerate(sentences):
             labels = word_labels(sentence, self.task)
-            kinds = {label: number for number, label in enumerate(dict.fromkeys(labels or ()))}
-            if labels is None or len(labels) < 3 or not 2 <= len(kinds) < len(labels):
+            number_of = {label: number for number, label in enumerate(dict.fromkeys(labels or ()))}
+            if labels is None or len(labels) < 3 or not 2 <= len(number_of) < len(labels):
                 continue
             rows.append(row)
-            numbers.append([kinds[label] for label in labels] + [-1] * (width - len(labels)))
-            chances.append((len(kinds) - 1) / (len(labels) - 1))
+            numbers.append([number_of[label] for label in labels] + [-1] * (width - len(labels)))
+            chances.append((len(number_of) - 1) / (len(labels) - 1))
         if not rows:
             return
-        labels_of, batch_grams = torch.tensor(numbers, device=grams.device), grams[rows]
-        shares = between_shares(batch_grams, labels_of[:, None])[:, 0]  # (B, L)
+        label_numbers, batch_grams = torch.tensor(numbers, device=grams.device), grams[rows]
+        shares = between_shares(batch_grams, label_numbers[:, None])[:, 0]  # (B, L)
         totals = batch_grams.diagonal(dim1=-2, dim2=-1).sum(-1)
         self.sentences += len(rows)
         self.chance += sum(chances)
         self.share += shares.sum(0).cpu().double().numpy()
         self.between += (shares * totals).sum(0).cpu().double().numpy()
         self.within += ((1 - shares) * totals).sum(0).cpu().double().numpy()
-        step = max(1, ROOM // (len(rows) * width**2))
+        step = max(1, _MAX_VALUES // (len(rows) * width**2))
         for first in range(0, self.permutations, step):
             number = min(step, self.permutations - first)
-            null_shares = between_shares(batch_grams, permuted(labels_of, number, self.generator))
+            null_shares = between_shares(batch_grams, permuted(label_numbers, number, self.generator))
             self.null[first : first + number] += null_shares.sum(0).cpu().double().numpy()
 
     def records(self) -> Iterator[dict[str, Any]]:

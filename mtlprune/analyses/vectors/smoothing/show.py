@@ -14,7 +14,7 @@ _TOKENS = (
     "Tokens are sub-words with [CLS] and [SEP] and without padding. The measure cosine_pieces leaves out [CLS] and "
     "[SEP]. Splits by label are over words (means of their sub-words), without [CLS] and [SEP]."
 )
-MEASURES = {
+_MEASURES = {
     "mixing": "λ",
     "amplification": "√λ ‖W_O W_V‖",
     "effect": "Δ log d_M after its layer",
@@ -79,14 +79,15 @@ def _by_corpus(result: Result) -> pd.DataFrame:
     The columns ``corpus`` and ``of`` (the encoder) name the row. The frame is empty if the Result covers only one
     corpus, or if σ₁σ₂ is not defined for its encoders.
     """
-    names = {
-        name: entry for name, entry in zip(result.names, result.about["encoders"], strict=True) if "corpus" in entry
+    corpus_of = {
+        name: entry["corpus"]
+        for name, entry in zip(result.names, result.about["encoders"], strict=True)
+        if "corpus" in entry
     }
     last = result.rows_with_measure("layers", "product").groupby("name", observed=True).tail(1)
-    rows = last[last["name"].isin(list(names))]
+    rows = last[last["name"].isin(list(corpus_of))]
     bounds = {f"product_{end}": result.wide("layers", end)["product"].loc[rows.index] for end in ("low", "high")}
-    places = [names[name] for name in rows["name"]]
-    corpora = [place["corpus"] for place in places]
+    corpora = [corpus_of[name] for name in rows["name"]]
     encoders = [name.replace(f" on {corpus}", "") for name, corpus in zip(rows["name"], corpora, strict=True)]
     return rows.assign(**bounds, corpus=corpora, of=encoders).sort_values(["of", "corpus"], kind="stable")
 
@@ -112,7 +113,7 @@ def _tests(result: Result) -> Grid:
         "Effects are values with the head open minus values with the head closed. The head smooths if its effect "
         "is below 0 in log d_M or above 0 in CosSim."
     )
-    return tests_table(result, MEASURES, signs)
+    return tests_table(result, _MEASURES, signs)
 
 
 def _heads(result: Result) -> pd.DataFrame:
@@ -139,7 +140,7 @@ TABLES = {
 }
 
 
-CURVES = {
+_CURVES = {
     "cosine": ("CosSim", "CosSim"),
     "cosine_centred": ("CosSim, corpus mean removed", "CosSim"),
     "cosine_without_outliers": ("CosSim without outlier dimensions", "CosSim"),
@@ -154,7 +155,7 @@ def _curves(result: Result) -> AnyChart:
     frame = result.dashed(result.wide("layers"))
     charts = [
         lines(frame, "layer", key, title=title, y_title=y, dashed="closed")
-        for key, (title, y) in CURVES.items()
+        for key, (title, y) in _CURVES.items()
         if key in frame
     ]
     return panels(charts, 3)

@@ -129,7 +129,7 @@ def _phenomena(result: Result) -> Grid | None:
 TABLES = {"overview": _overview, "relations": _relations, "gates": _gates, "phenomena": _phenomena}
 
 
-ROW, PANEL, ACROSS = 18, 118, 7
+_ROW, _PANEL, _PANELS_ACROSS = 18, 118, 7
 """Height of a relation and width of a panel in pixels, and the largest number of panels in a row."""
 
 
@@ -140,7 +140,7 @@ def _best_heads(result: Result) -> AnyChart:
     frame["beyond"] = frame["value"] > frame["held"]
     columns_kept = frame[["name", "relation", "value", "held", "offset", "beyond", "place"]]
     across = alt.Scale(domain=[0, 100], nice=False)
-    base = alt.Chart(data(columns_kept), width=PANEL, height=ROW * len(offsets)).encode(
+    base = alt.Chart(data(columns_kept), width=_PANEL, height=_ROW * len(offsets)).encode(
         alt.Y("relation:N", sort=list(words), title=None, axis=alt.Axis(grid=False, domain=False))
     )
     x = alt.X("value:Q", scale=across, title=None, axis=alt.Axis(values=[0, 25, 50, 75, 100], labelOverlap=True))
@@ -151,7 +151,7 @@ def _best_heads(result: Result) -> AnyChart:
     ticks = base.mark_tick(color=DIVERGING[2], thickness=2, height=12, opacity=1).encode(alt.X("held:Q", scale=across))
     header = alt.Header(title=None, labelOrient="top", labelAnchor="middle")
     facet = alt.Facet("name:N", sort=result.names, header=header)
-    return (ways + ticks + dots).facet(facet=facet, columns=min(ACROSS, len(result.names)), spacing=28)
+    return (ways + ticks + dots).facet(facet=facet, columns=min(_PANELS_ACROSS, len(result.names)), spacing=28)
 
 
 def _maps(result: Result) -> Drawing:
