@@ -40,7 +40,7 @@ from mtlprune.tasks.base import Target, Task
 from mtlprune.training import hardware
 from mtlprune.training.evaluation import evaluate
 
-_Key = TypeVar("Key", bound=Hashable)
+_Key = TypeVar("_Key", bound=Hashable)
 
 _BATCH, SENTENCES = 32, 256
 """Number of sentences in a batch, and largest number of sentences for losses and for constants of ablated heads."""

@@ -261,6 +261,7 @@ def take_apart(subject: Subject, reading: Reading, mean: Tensor, request: Reques
     for _, batch in reading.batches(subject, request.device):
         trace_of_batch, hidden, tokens = trace(subject.encoder, batch, subject.gates)
         pieces = torch.searchsorted(tokens, batch.piece_slot)
+        # With these weights the sum over sub-words is a sum over words, which are means of their sub-words.
         weight = (1.0 / batch.piece_counts.double())[batch.piece_word]  # (pieces,)
         for place, stack in enumerate(dissection.terms(trace_of_batch)):
             sums[place] += torch.einsum("knh,n->kh", stack[:, pieces].double(), weight).cpu()

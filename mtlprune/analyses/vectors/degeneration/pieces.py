@@ -73,7 +73,8 @@ def by_frequency(
     cosines = torch.cos(torch.deg2rad(maths.angles_to_mean(table[counts >= 0])))
     measures = {"cosine": torch.full((len(table),), torch.nan, dtype=torch.float64), "norm": table.norm(dim=1), **more}
     measures["cosine"][counts >= 0] = cosines
-    bands, rows = np.searchsorted(list(BANDS.values()), counts, side="right") - 1, []
+    bands = np.searchsorted(list(BANDS.values()), counts, side="right") - 1  # −1 for rows that are left out
+    rows = []
     for place, band in enumerate(BANDS):
         inside = torch.from_numpy(bands == place)
         if inside.any():
@@ -136,6 +137,7 @@ class Softmax:
         with ExitStack() as hooks, torch.no_grad():
             for norm in [module for module in full_model.modules() if isinstance(module, nn.LayerNorm)]:
                 hooks.enter_context(norm.register_forward_hook(lambda module, *_: norms_run.append(module)))
+            # The output embeddings multiply the table, so their input is the input of the softmax.
             hooks.enter_context(full_model.get_output_embeddings().register_forward_pre_hook(record_input))
             for batch in batches:
                 column = torch.arange(batch.input_ids.shape[1], device=batch.input_ids.device)

@@ -90,7 +90,11 @@ def linearity(first_moments: Floats, second_moments: Floats, inputs: int) -> dic
     """Compute r² of a linear map on the tokens on which it was fitted, and on held-out tokens.
 
     The held-out value is the mean of two: each half of the tokens is predicted by the map that was fitted on the other
-    half. ``inputs`` is P, and the moments of the halves are those of ``moments``.
+    half.
+
+    Args:
+        first_moments, second_moments: ``moments`` of the two halves.
+        inputs: P.
     """
     all_moments = first_moments + second_moments
     held_out = (r2(first_moments, fit(second_moments, inputs)) + r2(second_moments, fit(first_moments, inputs))) / 2
@@ -298,7 +302,7 @@ def gates_against_shares(gates: NDArray, shares: NDArray, seed: int = 0) -> dict
     ranks = layered_rank_test(gates, shares, _PERMUTATIONS, (seed, 12))
     is_open = gates >= _OPEN_FROM
     numbers = is_open.sum(1)
-    order = np.argsort(np.argsort(-shares, axis=1, kind="stable"), axis=1)
+    order = np.argsort(np.argsort(-shares, axis=1, kind="stable"), axis=1)  # rank of each head in its layer, from 0
     shared = int((is_open & (order < numbers[:, None])).sum())
     return {
         "rho": ranks.value,
@@ -334,14 +338,15 @@ def losses(single: NDArray[np.int64], joint: NDArray[np.int64], seed: int = 0) -
 
 
 def composition(target: NDArray, sources: Mapping[str, NDArray]) -> dict[str, tuple[dict[str, float], float]]:
-    """Express a term of one encoder as a non-negative combination of the same term in other encoders, (M, H) each.
+    """Express a term of one encoder as a non-negative combination of the same term in several source encoders, (M, H)
+    each.
 
     Returns:
-        For each mode the weights of the other encoders, from least squares over words and features, and the unexplained
-        share ‖target − Σ a · other‖² / ‖target‖², which is NaN if the target is 0. The mode ``weights`` uses the terms
-        unchanged. The mode ``centred`` first subtracts the mean over words from all terms. The mode ``rotated`` does
-        not centre, but first maps each other term onto the target by the best orthogonal map (Schönemann 1966), as a
-        control for encoders that differ only by a rotation.
+        For each mode the weights of the source encoders, from least squares over words and features, and the
+        unexplained share ‖target − Σ a · source‖² / ‖target‖², which is NaN if the target is 0. The mode ``weights``
+        uses the terms unchanged. The mode ``centred`` first subtracts the mean over words from all terms. The mode
+        ``rotated`` does not centre, but first maps each source term onto the target by the best orthogonal map
+        (Schönemann 1966), as a control for encoders that differ only by a rotation.
     """
     goal = np.asarray(target, np.float64)
     source_values = {name: np.asarray(values, np.float64) for name, values in sources.items()}

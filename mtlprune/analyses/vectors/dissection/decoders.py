@@ -76,6 +76,7 @@ class TermItems:
         The means of an item's k spans are concatenated. The features are linear in the terms, so the features of a sum
         of terms are the sum of their features.
         """
+        # Indices of the words of all spans, one span after another, for a mean over each span.
         begin, sizes = self.spans[..., 0].ravel(), (self.spans[..., 1] - self.spans[..., 0]).ravel()
         offsets = np.cumsum(sizes) - sizes
         words = torch.from_numpy(np.arange(sizes.sum()) + np.repeat(begin - offsets, sizes))

@@ -93,6 +93,7 @@ def masked_items(subject: Subject, sentences: Sequence[Sentence], request: Reque
         rows_of_items.append(np.array(rows)[slots // batch.input_ids.shape[1]])
         request.on_batch()
     total = sum(map(len, gold))
+    # A random permutation assigns the items to the three parts, with exact shares.
     part = np.digitize(draws.permutation(total), [round(_TRAIN * total), round((_TRAIN + _DEV) * total)])
     ids, ids_shown = (torch.from_numpy(np.concatenate(values)) for values in (gold, inputs_of_batches))
     return MaskedItems(torch.cat(terms, 1), ids, ids_shown, np.concatenate(rows_of_items), torch.from_numpy(part))

@@ -260,6 +260,7 @@ def _record_values(
 
     handles = []
     for name, modules_of_name in modules.items():
+        # Layers of ALBERT share a module, whose hook runs once for each layer.
         for module in dict.fromkeys(modules_of_name):
             calls = iter([place for place, listed_module in enumerate(modules_of_name) if listed_module is module])
             handles.append(module.register_forward_hook(cast(Callable, partial(record, name, calls))))

@@ -44,6 +44,7 @@ def cosine(vectors: Tensor, mask: Tensor) -> Tensor:
     """
     units = functional.normalize(_masked(vectors, mask), dim=-1, eps=torch.finfo(vectors.dtype).tiny)
     counts = mask.sum(1).to(vectors)
+    # ‖Σ u‖² is the sum of the cosines of all pairs, in which every token is also paired with itself.
     pairs = units.sum(1).square().sum(-1) - units.square().sum((1, 2))
     return pairs / torch.where(counts > 1, counts * (counts - 1), torch.nan)
 
@@ -91,6 +92,7 @@ def mixing(attention: Tensor, mask: Tensor) -> Tensor:
     masked = attention[:, :, :width, :width] * (mask[:, None, :width, None] & mask[:, None, None, :width])
     counts = mask.sum(1).clamp(min=1).to(masked)[:, None, None, None]
     off = (masked - masked.sum(2, keepdim=True) / counts) * mask[:, None, :width, None]
+    # For every matrix C, C Cᵀ has the same largest eigenvalue as Cᵀ C.
     return torch.linalg.eigvalsh(off @ off.transpose(-1, -2))[..., -1].clamp(min=0)
 
 
@@ -187,7 +189,8 @@ def _roles(frames: Any, words: int) -> list[str]:
 def _smallest(spans: Sequence[Span], otherwise: list[str]) -> list[str]:
     """Label each word with the smallest span around it; a word outside all spans keeps its label of ``otherwise``."""
     labels = list(otherwise)
-    for span in sorted(spans, key=lambda span: span.start - span.end):  # the largest first; of equal ones the last wins
+    # Smaller spans overwrite larger spans, and of two equal spans the last wins.
+    for span in sorted(spans, key=lambda span: span.start - span.end):
         labels[span.start : span.end] = [span.label] * (span.end - span.start)
     return labels
 
@@ -220,6 +223,7 @@ def between_shares(grams: Tensor, labels: Tensor) -> Tensor:
 
 def permuted(labels: Tensor, permutations: int, generator: torch.Generator) -> Tensor:
     """Permute the labels of each sentence at random: (B, T) → (B, P, T); −1 (padding) keeps its position."""
+    # Sorting by random keys permutes the words of a sentence.
     keys = torch.rand(len(labels), permutations, labels.shape[1], generator=generator)
     keys = keys.masked_fill((labels < 0)[:, None].cpu(), 2.0)  # padding sorts last, and a stable sort keeps its order
     order = keys.argsort(dim=-1, stable=True).to(labels.device)

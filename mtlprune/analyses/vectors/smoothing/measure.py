@@ -123,6 +123,7 @@ class SmoothingSurvey:
         self.mean, unit = self._corpus_mean()
         shares = maths.shares_of_dimensions(unit)  # (L + 1, H)
         top = shares.topk(min(_OUTLIERS, shares.shape[1]))
+        # True for the dimensions that are not outliers.
         self.inside = torch.ones_like(shares, dtype=torch.bool).scatter(1, top.indices, False)
         columns = self._all_sentences()
         fused = {name: columns[name][:, self.layers + 1] for name in STATES} if self.fusion else {}

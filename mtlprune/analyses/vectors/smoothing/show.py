@@ -163,7 +163,7 @@ def _curves(result: Result) -> AnyChart:
 
 def _deviations(result: Result) -> AnyChart:
     frame = result.with_names("points")
-    greys = alt.Scale(scheme=alt.SchemeParams("greys", extent=[0.3, 1.0]))  # hues mean tasks
+    greys = alt.Scale(scheme=alt.SchemeParams("greys", extent=[0.3, 1.0]))  # hues are the colours of tasks
     legend = alt.Legend(orient="bottom", symbolSize=90, symbolOpacity=1, title="layer")
     look = {"color": alt.Color("layer:O", scale=greys, legend=legend)}
     words = {"x_title": "least deviations: σ1 × σ2", "y_title": "CosSim after the layer"}

@@ -182,8 +182,11 @@ def _fact_frame(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
 def _compared(first: Grid, heads: MeasuredHeads, seed: int) -> _Rows:
     """Yield rows that compare an encoder with ``first``, the UAS of each head in the first encoder.
 
-    The rows are the correlation with the UAS of this encoder, and the correlation with the gates of this run, whose
-    seed is ``seed``. They also include the number of heads that are neither removed nor closed.
+    The rows contain the correlation with the UAS of heads in this encoder and, for runs with gates, the correlation of
+    gates with ``first``. They also contain the number of heads that are neither removed nor closed.
+
+    Args:
+        seed: seed of the run, for permutations.
     """
     other_values = heads.counts.by_head()
     if first.shape == other_values.shape and not np.isnan(value := spearman(first, other_values)):
@@ -243,9 +246,10 @@ def _vectors(observation: Observation) -> dict[str, NDArray[np.float32]]:
 
 
 def _distinct(encoder: Encoder, sentences: Sequence[Sentence], seed: int) -> set[int]:
-    """Draw the rows of at most :data:`_MAX_POINTS` sentences whose sub-words all differ, by ``seed``.
+    """Draw the rows of at most :data:`_MAX_POINTS` sentences without duplicates, by ``seed``.
 
-    Vectors of identical sentences differ only by rounding errors, which cannot be distinguished from small distances.
+    Two sentences are duplicates if their sub-words are the same. The vectors of duplicates differ only by rounding
+    errors, which cannot be distinguished from small distances.
     """
     first: dict[bytes, int] = {}
     for row, pieces in enumerate(encoder.tokenize_sentences(sentences)):
