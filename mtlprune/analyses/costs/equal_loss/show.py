@@ -62,6 +62,7 @@ def _costs(result: Result) -> pd.DataFrame:
 
 
 TABLES = {"costs": _costs, "shares": lambda result: result.frame("shares")}
+"""Name of a declared table (``frames.yaml``) → function from a Result to the rows of the table."""
 
 
 def _name(task: str) -> str:
@@ -112,3 +113,4 @@ def _with_names(frame: pd.DataFrame, column: str) -> pd.DataFrame:
 
 
 FIGURES = {"costs": _cost_by_updates, "curves": _curves}
+"""Name of a declared figure (``frames.yaml``) → function from a Result to the chart."""

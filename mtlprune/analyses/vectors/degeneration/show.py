@@ -78,7 +78,7 @@ def findings(result: Result) -> list[str]:
                 share = f"{TERMS[largest_term]} (a share of {shares[largest_term]:.2f})"
                 words += f". Most of the last layer's mean comes from {share}"
         sentences.append(f"{words}.")
-    return [*sentences, *_rare_pieces(result), *_rare(result), _loss_text(result), *by_claims(result)]
+    return [*sentences, *_rare_pieces(result), *_rare_labels(result), _lost_f1(result), *by_claims(result)]
 
 
 def _rare_pieces(result: Result) -> Iterator[str]:
@@ -89,7 +89,8 @@ def _rare_pieces(result: Result) -> Iterator[str]:
         )
 
 
-def _rare(result: Result) -> Iterator[str]:
+def _rare_labels(result: Result) -> Iterator[str]:
+    """Yield a sentence on the number of decoders in which rare labels are in the cone."""
     tested_rows = result.rows_with_measure("decoders", "spearman_p")
     if len(tested_rows):
         significant_count = ((tested_rows["spearman_p"] < LEVEL) & (tested_rows["spearman"] < 0)).sum()
@@ -100,7 +101,8 @@ def _rare(result: Result) -> Iterator[str]:
         )
 
 
-def _loss_text(result: Result) -> str:
+def _lost_f1(result: Result) -> str:
+    """Return a sentence on the correlations between lost F1 and movements of label rows."""
     tests = _pairs_known(result)
     if not len(tests):
         return "No joint run was named together with a single-task run of the same seed, so lost F1 is not analysed."
@@ -122,6 +124,7 @@ def _by_task(result: Result, frame: str) -> pd.DataFrame:
 
 
 def _pairs_known(result: Result) -> pd.DataFrame:
+    """Return the frame ``pairs`` without correlations that could not be computed."""
     pairs = _by_task(result, "pairs")
     return pairs.dropna(subset=["p"]) if len(pairs) else pairs
 
@@ -134,6 +137,7 @@ def _clouds(result: Result) -> pd.DataFrame:
 
 
 def _planes(result: Result) -> pd.DataFrame:
+    """Return the planes of the last layer's LayerNorm and of the LayerNorm before the softmax."""
     layers = result.rows_with_measure("layers", "plane_distance")
     rows = [layers.assign(where="layer " + layers["layer"].astype(str)).groupby("name", observed=True).tail(1)]
     rows.append(result.wide("softmax").assign(where="before the softmax"))
@@ -141,6 +145,7 @@ def _planes(result: Result) -> pd.DataFrame:
 
 
 def _labels(result: Result) -> pd.DataFrame:
+    """Return the labels of each decoder with the largest and the smallest cosine to the mean row."""
     labels = _by_task(result, "labels")
     shown_labels = labels
     if len(labels):
@@ -186,6 +191,7 @@ TABLES = {
     "groups": _groups,
     "tests": _tests,
 }
+"""Name of a declared table (``frames.yaml``) → function from a Result to the rows of the table."""
 
 
 _CURVES = {
@@ -287,6 +293,7 @@ def _against_frequency(result: Result) -> AnyChart | None:
 
 
 def _against_change(result: Result) -> Drawing | None:
+    """Draw the change of F1 in joint training against the change of the cosine to the mean row, label by label."""
     labels, joined_rows = _by_task(result, "labels"), _by_task(result, "pairs")
     own_labels = labels[["run", "task", "label", "cosine", "f1"]].rename(columns={"run": "other_run"})
     joined_rows = labels.merge(joined_rows[["run", "task", "other_run"]].drop_duplicates(), on=["run", "task"])
@@ -317,3 +324,4 @@ FIGURES = {
     "labels": _against_frequency,
     "lost": _against_change,
 }
+"""Name of a declared figure (``frames.yaml``) → function from a Result to the chart."""

@@ -116,12 +116,17 @@ def _tags(tags: Any, words: int) -> Iterator[_Item]:
 
 
 def _arcs(tree: Any, words: int) -> Iterator[_Item]:
+    """Yield the dependent and the head of every arc; the root has no head and is left out."""
     for word, (head, relation) in enumerate(zip(*tree, strict=True)):
         if head:
             yield ((word, word + 1), (head - 1, head)), relation
 
 
 def _brackets(brackets: Any, words: int) -> Iterator[_Item]:
+    """Yield the first and the last word of every bracket of two words or more.
+
+    Of several brackets with the same span, only the first is used, which is the upper one.
+    """
     spans_seen = set()
     for start, end, label in brackets:
         if end - start > 1 and (start, end) not in spans_seen:
@@ -130,6 +135,7 @@ def _brackets(brackets: Any, words: int) -> Iterator[_Item]:
 
 
 def _arguments(frames: Any, words: int) -> Iterator[_Item]:
+    """Yield the predicate and the span of every argument."""
     for predicate in frames:
         for start, end, label in predicate.arguments:
             if label not in NOT_ARGUMENTS:
@@ -137,6 +143,7 @@ def _arguments(frames: Any, words: int) -> Iterator[_Item]:
 
 
 def _senses(frames: Any, words: int) -> Iterator[_Item]:
+    """Yield every predicate that has a roleset."""
     for predicate in frames:
         if predicate.roleset is not None:
             yield ((predicate.index, predicate.index + 1),), predicate.roleset

@@ -325,6 +325,7 @@ def _value_bias(encoder: Encoder, number: int, gates: Tensor | None) -> Tensor:
 
 
 def _norm(module: Any, read: Tensor) -> Norm:
+    """Describe a LayerNorm by its parameters and by the mean and standard deviation of its input."""
     epsilon = float(module.eps if hasattr(module, "eps") else module.variance_epsilon)
     variance, mean = torch.var_mean(read, -1, correction=0, keepdim=True)
     return Norm(module.weight.detach(), module.bias.detach(), mean, (variance + epsilon).sqrt())

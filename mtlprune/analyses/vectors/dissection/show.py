@@ -103,6 +103,7 @@ def _masked_words(result: Result) -> list[str]:
 
 
 def _groups(frame: pd.DataFrame, *columns: str) -> Any:
+    """Group a frame by columns in the order of rows; an empty frame has no groups."""
     return frame.groupby(list(columns), observed=True, sort=False) if len(frame) else ()
 
 
@@ -113,6 +114,7 @@ def _points(rows: pd.DataFrame) -> list[str]:
 
 
 def _point(value: float) -> str:
+    """Format a difference of shares in points, with its sign."""
     return f"{round(100 * value, 1) + 0.0:+.1f}".replace("-", "−")
 
 
@@ -214,6 +216,10 @@ def _correlations(result: Result) -> pd.DataFrame:
 
 
 def _across(result: Result) -> pd.DataFrame:
+    """Summarise the frame ``across``, with one row for each pair of encoders and kind of correlation.
+
+    The column ``first`` is the layer from which on the correlation of h is below ``_DIFFERS_BELOW``.
+    """
     rows = []
     for (name, partner, kind), pairs in _groups(_correlations(result), "encoder", "partner", "measure"):
         by_layer = pairs.pivot_table(index="layer", columns="term", values="value")
@@ -263,6 +269,7 @@ TABLES = {
     "kept": _gates,
     "compositions": _compositions,
 }
+"""Name of a declared table (``frames.yaml``) → function from a Result to the rows of the table."""
 
 
 def _bars(result: Result) -> AnyChart:
@@ -337,6 +344,7 @@ def _loss_figure(result: Result) -> AnyChart:
 
 
 def _agreement_figure(result: Result) -> Drawing:
+    """Draw the agreement of subsets; for spans, within and between the first and the single-task encoder."""
     all_rows, charts = result.with_names("agreement"), []
     first = all_rows["name"].iloc[0]
     for (task,), rows in _groups(all_rows, "task"):
@@ -378,6 +386,7 @@ def _within_and_between(result: Result, task: str) -> pd.DataFrame:
 
 
 def _shifts(result: Result) -> Drawing | None:
+    """Draw the correlation of importance between the first encoder and every other encoder, by layer."""
     frame = _correlations(result)
     frame = frame[(frame["encoder"] == result.about["encoders"][0]["encoder"]) & (frame["encoder"] != frame["partner"])]
     if not len(frame):
@@ -403,3 +412,4 @@ FIGURES = {
     "agreement": _agreement_figure,
     "losses": _loss_figure,
 }
+"""Name of a declared figure (``frames.yaml``) → function from a Result to the chart."""

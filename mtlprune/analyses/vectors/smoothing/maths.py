@@ -181,6 +181,7 @@ def word_labels(sentence: Sentence, task: str) -> list[str] | None:
 
 
 def _roles(frames: Any, words: int) -> list[str]:
+    """Label each word with the role of the smallest argument around it, V for a predicate, or O."""
     predicates = {predicate.index for predicate in frames}
     arguments = [a for predicate in frames for a in predicate.arguments if a.label not in NOT_ARGUMENTS]
     return _smallest(arguments, ["V" if place in predicates else _NO_ROLE for place in range(words)])

@@ -61,6 +61,7 @@ def findings(result: Result) -> list[str]:
 
 
 def _fused(result: Result) -> pd.DataFrame:
+    """Return the frame ``fused`` with the measures of the last layer, for comparison."""
     last = result.wide("layers").groupby("name", observed=True).tail(1).set_index("name")
     rows = result.wide("fused")
     for measure in ("cosine", "relative_distance"):
@@ -98,6 +99,7 @@ def _sigma(result: Result) -> pd.DataFrame:
 
 
 def _labels(result: Result) -> pd.DataFrame:
+    """Return one row for each encoder and task, with the gain in the first, the best and the last layer."""
     p, n = (result.wide("labels", column).get("share") for column in "pn")
     rows = []
     known_rows = result.rows_with_measure("labels", "share")
@@ -117,6 +119,7 @@ def _tests(result: Result) -> Grid:
 
 
 def _heads(result: Result) -> pd.DataFrame:
+    """Return the heads with the lowest and the highest effects of each encoder."""
     heads = result.wide("heads").dropna(subset=["effect"]).sort_values(["name", "effect"], kind="stable")
     if "claims" in result.frames:
         claims = result.frames["claims"].query("measure == 'tasks'")[["layer", "head", "value"]]
@@ -138,6 +141,7 @@ TABLES = {
     "tests": _tests,
     "heads": _heads,
 }
+"""Name of a declared table (``frames.yaml``) → function from a Result to the rows of the table."""
 
 
 _CURVES = {
@@ -210,6 +214,7 @@ def _between(result: Result) -> AnyChart:
 
 
 def _maps(result: Result) -> Drawing | None:
+    """Draw maps of λ and of effects of heads; None if no head was measured."""
     frame = result.wide("heads")
     if not frame[["mixing", "effect", "effect_last"]].abs().max().max() > 0:
         return None
@@ -231,3 +236,4 @@ FIGURES = {
     "labels": _between,
     "heads": _maps,
 }
+"""Name of a declared figure (``frames.yaml``) → function from a Result to the chart."""

@@ -67,6 +67,7 @@ def _places(rows: pd.DataFrame) -> pd.Series:
 
 
 def _overview(result: Result) -> pd.DataFrame:
+    """Return one row for each encoder, and a row for the best fixed offset."""
     base = {key: value for key, value in result.about["offset"].items() if value is not None}
     offsets = {**base, "name": "best offset", "place": f"{base['offset_single']:+d}"}
     return pd.concat([_encoders(result).astype({"name": str}), pd.DataFrame([offsets])])
@@ -127,6 +128,7 @@ def _phenomena(result: Result) -> Grid | None:
 
 
 TABLES = {"overview": _overview, "relations": _relations, "gates": _gates, "phenomena": _phenomena}
+"""Name of a declared table (``frames.yaml``) → function from a Result to the rows of the table."""
 
 
 _ROW, _PANEL, _PANELS_ACROSS = 18, 118, 7
@@ -134,6 +136,7 @@ _ROW, _PANEL, _PANELS_ACROSS = 18, 118, 7
 
 
 def _best_heads(result: Result) -> AnyChart:
+    """Draw the held-out UAS of the best head of each relation, next to that of the best offset."""
     offsets = _offsets(result)
     words = offsets["label"] + " (" + offsets["n"].astype(int).astype(str) + ")"
     frame = _held_out(result).merge(offsets.assign(relation=words)[["label", "relation", "held", "offset"]], on="label")
@@ -172,3 +175,4 @@ def _maps(result: Result) -> Drawing:
 
 
 FIGURES = {"relations": _best_heads, "heads": _maps}
+"""Name of a declared figure (``frames.yaml``) → function from a Result to the chart."""
