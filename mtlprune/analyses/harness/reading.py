@@ -37,7 +37,7 @@ from mtlprune.runs.results import Grid, Part, Result, joined
 from mtlprune.sentence import Sentence
 
 _PRETRAINED = "pretrained"
-"""Label of a pretrained encoder, if it is the only encoder among runs."""
+"""Label of a pretrained encoder if no other encoder is named."""
 _SAMPLED = "sampled"
 """The word in a label for runs whose batches sample tasks."""
 

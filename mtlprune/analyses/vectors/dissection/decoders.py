@@ -14,8 +14,8 @@ predicate's lemma that occur in training. Lemmas with only one such roleset are 
 not occur in training counts as wrong for all decoders. The baseline of the network and of the nearest neighbours is the
 most frequent sense of the lemma.
 
-Letters for shapes: U items, k spans of an item, D features of an item (in results: seeds), S = 16 subsets, C classes, W
-words of all sentences, concatenated, H hidden size, X sentences.
+Letters for shapes: U items, k spans of an item, D features of an item, S = 16 subsets, C classes, W words of all
+sentences, concatenated, H hidden size, X sentences. In results, D is the number of seeds of decoders.
 
 Source: Mickus, Paperno and Constant (2022), section 5. They score NER by macro F1 over tags, O included, and predict
 senses with k = 5 neighbours (cosine) and with a two-layer network.
