@@ -18,7 +18,7 @@ from mtlprune.analyses.vectors.dissection.masked import (
     MaskedItems,
     learnt_answers,
     masked_items,
-    own_head,
+    prediction_head_scores,
     score_masked,
 )
 from mtlprune.encoder.model import Encoder
@@ -48,7 +48,7 @@ def language_model(tiny_encoder, tmp_path) -> Callable[[str], tuple[MaskedLangua
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_all_terms_give_the_own_head_what_the_model_gives_it(language_model, family):
+def test_all_terms_give_the_prediction_head_scores_what_the_model_gives_it(language_model, family):
     lm, subject = language_model(family)
     sentences = sentences_of([15, 12, 15, 9])
     given: list[tuple[Tensor, Tensor]] = []
@@ -63,7 +63,7 @@ def test_all_terms_give_the_own_head_what_the_model_gives_it(language_model, fam
     assert torch.equal(ids.flatten()[slots], items.input_ids)
     with torch.no_grad():
         expected = lm.model(input_ids=ids, attention_mask=mask).logits.flatten(0, 1)[slots]
-    scores = own_head(lm.model, items.terms.sum(0), int(ids[0, 0]))
+    scores = prediction_head_scores(lm.model, items.terms.sum(0), int(ids[0, 0]))
     assert torch.equal(scores.argmax(-1), expected.argmax(-1)) and len(set(expected.argmax(-1).tolist())) > 1
     assert torch.allclose(scores, expected, atol=1e-3)
 
@@ -115,7 +115,7 @@ def test_a_head_that_reads_one_term_is_right_with_that_term_alone(language_model
         term[:, 8 * place : 8 * place + 8] = torch.randn(200, 8, generator=torch.Generator().manual_seed(place))
     with torch.no_grad():
         lm.model.cls.predictions.transform.dense.weight[:, [*range(16), *range(24, 32)]] = 0  # it reads those of f
-    gold = own_head(lm.model, terms[2], 5).argmax(-1)
+    gold = prediction_head_scores(lm.model, terms[2], 5).argmax(-1)
     items = MaskedItems(terms, gold, gold, np.zeros(200, np.int64), torch.arange(200).ge(100).long() + 1)
     items.part[:80] = 0
     monkeypatch.setattr("mtlprune.analyses.vectors.dissection.masked.masked_items", lambda *given: items)

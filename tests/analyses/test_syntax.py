@@ -13,7 +13,7 @@ from found import GATES, reading_of, sentences_of, subject_of, without_heads
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 
 from mtlprune.analyses.analysis import Request
-from mtlprune.analyses.vectors.syntax.measure import _compared, findings
+from mtlprune.analyses.vectors.syntax.measure import _compared, measure_heads
 from mtlprune.corpora.blimp import MinimalPair, Paradigm
 from mtlprune.encoder.arcs import OFFSETS, ArcCounts, ArcError, guesses, halves, uas_of
 from mtlprune.encoder.model import Encoder
@@ -144,7 +144,7 @@ def test_dimensions_are_those_of_vectors_taken_one_sentence_at_a_time(bert):
     sentences = sentences_of([*range(2, 32)])
     repeated = [replace(one, words=tuple(word.upper() for word in one.words)) for one in sentences[:10]]
     reading, request = reading_of([*sentences, *repeated]), Request((), Path("nowhere"), Block())
-    found = findings(reading, subject_of(bert, GATES), request)
+    found = measure_heads(reading, subject_of(bert, GATES), request)
     frames, measured = found.frames, found.measured
     cls, means, heads = [], [], []
     for sentence in sentences:

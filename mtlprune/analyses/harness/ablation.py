@@ -40,9 +40,9 @@ from mtlprune.tasks.base import Target, Task
 from mtlprune.training import hardware
 from mtlprune.training.evaluation import evaluate
 
-Key = TypeVar("Key", bound=Hashable)
+_Key = TypeVar("_Key", bound=Hashable)
 
-BATCH, SENTENCES = 32, 256
+_BATCH, SENTENCES = 32, 256
 """Number of sentences in a batch, and largest number of sentences for losses and for constants of ablated heads."""
 
 
@@ -88,8 +88,8 @@ class AblatableRun:
     @property
     def size(self) -> tuple[int, int]:
         """The numbers L of layers and A of heads in a layer."""
-        places = self.model.encoder.head_hooks
-        return places.layers, places.heads
+        hooks = self.model.encoder.head_hooks
+        return hooks.layers, hooks.heads
 
     def of_task(self, name: str) -> "AblatableRun":
         """Return this run with only one of its tasks."""
@@ -154,10 +154,10 @@ class AblatableRun:
         for batch in self._batches(sentences):
             has = np.array([name in batch.targets for name in tasks])
             words += batch.words * has
-            for place, heads in enumerate(masks):
+            for row, heads in enumerate(masks):
                 with self.ablated(heads):
                     losses = self.model.losses(batch)
-                sums[place, has] += [batch.words * float(losses[name]) for name in tasks if name in losses]
+                sums[row, has] += [batch.words * float(losses[name]) for name in tasks if name in losses]
             on_batch()
         return np.divide(sums, words, out=np.full_like(sums, np.nan), where=words > 0)
 
@@ -174,9 +174,10 @@ class AblatableRun:
         }
         batches = [
             model.collate(
-                [pieces[row] for row in rows], {name: [of[row] for row in rows] for name, of in targets.items()}
+                [pieces[row] for row in rows],
+                {name: [targets_of_task[row] for row in rows] for name, targets_of_task in targets.items()},
             )
-            for rows in batched(range(len(sentences)), BATCH)
+            for rows in batched(range(len(sentences)), _BATCH)
         ]
         return [batch for batch in batches if batch.targets]
 
@@ -195,8 +196,8 @@ def with_task(model: MultiTaskModel, name: str) -> MultiTaskModel:
 
 def _has_all_heads(model: MultiTaskModel) -> bool:
     """Return whether no head of a model is gated, removed or cloned."""
-    places = model.encoder.head_hooks
-    return not model.gates and model.encoder.clones is None and min(map(len, places.kept_heads)) == places.heads
+    hooks = model.encoder.head_hooks
+    return not model.gates and model.encoder.clones is None and min(map(len, hooks.kept_heads)) == hooks.heads
 
 
 def known_target(task: Task, sentence: Sentence) -> Target | None:
@@ -230,7 +231,7 @@ class AblatedCounts:
         return System(times * np.stack([self.runs[seed] for seed in seeds]), self.names, self.score, seeds)
 
 
-def add_counts(table: dict[Key, AblatedCounts], key: Key, seed: int, system: System) -> None:
+def add_counts(table: dict[_Key, AblatedCounts], key: _Key, seed: int, system: System) -> None:
     """Add the counts of one run to the entry ``key`` of a table."""
     cell = table.setdefault(key, AblatedCounts(system.names, system.score))
     cell.runs[seed] = cell.runs.get(seed, 0) + system.counts[0]
@@ -288,8 +289,7 @@ def ablation_costs(
 
 
 def ablation_columns(runs: Sequence[str], kind: Closed, request: Request) -> list[HeadColumn]:
-    """Return columns with the rise of each task's loss when each head is ablated alone, averaged over a label's
-    runs."""
+    """Return columns with the rise of each task's loss when a head is ablated, averaged over a label's runs."""
     rises: dict[str, list[NDArray[np.float64]]] = {}
     for source in find_sources(runs):
         for task, (_, rise) in ablation_costs(source.name, kind, request).items():

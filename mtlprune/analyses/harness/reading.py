@@ -36,9 +36,9 @@ from mtlprune.runs.groups import DescribedRun, encoder_name, task_labels
 from mtlprune.runs.results import Grid, Part, Result, joined
 from mtlprune.sentence import Sentence
 
-PRETRAINED = "pretrained"
-"""Label of a pretrained encoder, if it is the only encoder among runs."""
-SAMPLED = "sampled"
+_PRETRAINED = "pretrained"
+"""Label of a pretrained encoder if no other encoder is named."""
+_SAMPLED = "sampled"
 """The word in a label for runs whose batches sample tasks."""
 
 
@@ -78,10 +78,9 @@ class Subject:
         return f"{self.label}, seed {self.seed}, {task.upper()}: {problem}"
 
     def size(self) -> tuple[str, int, int, int]:
-        """Return model type, layers, heads of a layer and hidden size, which must agree to compare heads of
-        encoders."""
-        places = self.encoder.head_hooks
-        return str(self.encoder.config.model_type), places.layers, places.heads, self.encoder.hidden_size
+        """Return model type, layers, heads and hidden size, which must agree to compare heads of encoders."""
+        hooks = self.encoder.head_hooks
+        return str(self.encoder.config.model_type), hooks.layers, hooks.heads, self.encoder.hidden_size
 
     def model(self, device: str) -> MultiTaskModel:
         """Load the run with its decoders for evaluation; a run with clones becomes the model of this subject's task."""
@@ -159,20 +158,20 @@ def find_sources(names: Iterable[str]) -> list[Source]:
         raise ProbeError("expected a run folder or an encoder, found none; name one")
     has_variants = len({run.variant for run in runs if run}) > 1  # labels name the variant only if runs differ in it
     sources = []
-    one_alone = runs.count(None) == 1
+    is_only_encoder = runs.count(None) == 1
     for name, run, label in zip(names, runs, task_labels([run.tasks if run else () for run in runs]), strict=True):
         if run is None:
-            label, seed = (PRETRAINED, 0) if one_alone else _encoder_label(name)
+            label, seed = (_PRETRAINED, 0) if is_only_encoder else _encoder_label(name)
             sources.append(Source(name, label, seed, encoder_name(name)))
         else:
             kind = f" ({run.variant})" if has_variants and run.variant else ""
             sources.append(Source(name, f"{label}{kind}", run.seed, run.encoder, run))
     for label in {label for label, _ in _repeated(sources)}:
-        of_label = [source for source in sources if source.label == label]
-        if len({source.run.name for source in of_label if source.run}) > 1:
-            names_by_source = {source.name: f"{label} ({source.run.name})" for source in of_label if source.run}
+        sources_of_label = [source for source in sources if source.label == label]
+        if len({source.run.name for source in sources_of_label if source.run}) > 1:
+            names_by_source = {source.name: f"{label} ({source.run.name})" for source in sources_of_label if source.run}
             sources = [
-                replace(source, label=names_by_source[source.name]) if source in of_label else source
+                replace(source, label=names_by_source[source.name]) if source in sources_of_label else source
                 for source in sources
             ]
     for label, seed in _repeated(sources):
@@ -203,7 +202,7 @@ def _repeated(sources: Iterable[Source]) -> list[tuple[str, int]]:
 def variant(label: str) -> str:
     """Return the words in brackets of a label except "sampled", such as "gates" for MTL-5 (gates, sampled)."""
     parts = label.partition(" (")[2].partition(")")[0].split(", ")
-    return ", ".join(part for part in parts if part != SAMPLED)
+    return ", ".join(part for part in parts if part != _SAMPLED)
 
 
 # -- sentences ----------------------------------------------------------------------------------------------------
@@ -267,8 +266,8 @@ def read_request(request: Request) -> Reading:
     if split not in stored.splits:
         raise ProbeError(f"{stored.path}: expected a split of {', '.join(stored.splits)}, found {split!r}")
     sentences = list(stored[split])
-    out = too_long(sources, sentences)
-    rows_that_fit = np.flatnonzero(~out)
+    is_too_long = too_long(sources, sentences)
+    rows_that_fit = np.flatnonzero(~is_too_long)
     if request.sentences is not None and request.sentences < len(rows_that_fit):
         rows_that_fit = np.sort(
             np.random.default_rng([request.seed, 6]).permutation(rows_that_fit)[: request.sentences]
@@ -277,19 +276,19 @@ def read_request(request: Request) -> Reading:
         raise ProbeError(f"{stored.path}: no sentence of {split} is short enough for the encoder to see it at once")
     sentences_read = [sentences[row] for row in rows_that_fit]
     return Reading(
-        stored.info["name"], stored.fingerprint, split, sentences_read, int(out.sum()), sources, request.seed
+        stored.info["name"], stored.fingerprint, split, sentences_read, int(is_too_long.sum()), sources, request.seed
     )
 
 
 def too_long(sources: Sequence[Source], sentences: Sequence[Sentence]) -> NDArray[np.bool_]:
     """Mark the sentences that are too long for one of the encoders. (N,)"""
-    out = np.zeros(len(sentences), bool)
+    is_too_long = np.zeros(len(sentences), bool)
     for source in {source.kind: source for source in sources}.values():
         encoder = next(source.open()).encoder
         if encoder.frame.capacity is not None:
             pieces = encoder.tokenize_sentences(sentences)
-            out |= np.array([len(p.ids) > encoder.frame.capacity for p in pieces], bool)
-    return out
+            is_too_long |= np.array([len(p.ids) > encoder.frame.capacity for p in pieces], bool)
+    return is_too_long
 
 
 def training_sentences(reading: Reading, request: Request, number: int) -> list[Sentence]:
@@ -409,12 +408,12 @@ def of_corpora(results: Sequence[Result]) -> Result:
         return results[0]
     encoders, notes, parts = [], [], []
     for result in results:
-        about, on = result.about, f" on {result.about['corpus']}"
+        about, suffix = result.about, f" on {result.about['corpus']}"
         encoders += [
-            {**entry, "encoder": entry["encoder"] + on, "corpus": about["corpus"]} for entry in about["encoders"]
+            {**entry, "encoder": entry["encoder"] + suffix, "corpus": about["corpus"]} for entry in about["encoders"]
         ]
         notes += [f"{about['corpus']}: {line}" for line in (result.origin, *about["notes"])]
-        parts.append({name: frame.assign(encoder=frame["encoder"] + on) for name, frame in result.frames.items()})
+        parts.append({name: frame.assign(encoder=frame["encoder"] + suffix) for name, frame in result.frames.items()})
     merged: dict[str, Any] = {key: [result.about[key] for result in results] for key in results[0].about}
     about = {**results[0].about, "corpus": ", ".join(merged["corpus"]), "fingerprint": "".join(merged["fingerprint"])}
     about |= {"sentences": sum(merged["sentences"]), "too_long": sum(merged["too_long"])}
@@ -434,15 +433,15 @@ def remarks(subject: Subject) -> list[str]:
 
 def entry(subject: Subject, kind: str) -> dict[str, Any]:
     """Return the entry of a subject in ``about["encoders"]``; ``kind`` is the encoder from which it started."""
-    places = subject.encoder.head_hooks
-    shape = {"layers": places.layers, "heads": places.heads, "open": int((gate_grid(subject) > OPEN_ABOVE).sum())}
+    hooks = subject.encoder.head_hooks
+    shape = {"layers": hooks.layers, "heads": hooks.heads, "open": int((gate_grid(subject) > OPEN_ABOVE).sum())}
     return {"encoder": subject.label, "run": subject.name, "seed": subject.seed, "kind": kind, **shape}
 
 
 def gate_grid(subject: Subject) -> Grid:
     """Return the gate of each head, (L, A): 1 if the run has no gates, 0 if the head was removed."""
-    places = subject.encoder.head_hooks
-    grid = np.zeros((places.layers, places.heads))
-    for layer, kept_heads in enumerate(map(list, places.kept_heads)):
+    hooks = subject.encoder.head_hooks
+    grid = np.zeros((hooks.layers, hooks.heads))
+    for layer, kept_heads in enumerate(map(list, hooks.kept_heads)):
         grid[layer, kept_heads] = 1.0 if subject.gates is None else subject.gates[layer, kept_heads].cpu().numpy()
     return grid

@@ -50,8 +50,8 @@ class Setting:
 
     def draws(self, seeds: Sequence[int]) -> list[int | None]:
         """Return the random draw of heads (``pruning.draw``) of each seed's run; None if heads are not random."""
-        of = {run.seed: run.config.pruning.draw if run.pruning else None for run in self.runs}
-        return [of[seed] for seed in seeds]
+        draws = {run.seed: run.config.pruning.draw if run.pruning else None for run in self.runs}
+        return [draws[seed] for seed in seeds]
 
     @property
     def updates(self) -> int:
@@ -64,7 +64,7 @@ class Setting:
         return len(self.column.runs[0].tasks) == 1
 
     def of_seeds(self, seeds: Sequence[int], tasks: slice | Sequence[int] = slice(None)) -> Resampled:
-        """Return the mean score of some tasks, given by their positions, for some of the seeds."""
+        """Return the mean score of some tasks for some seeds; ``tasks`` are positions of tasks in ``scores``."""
         seed_places = [self.seeds.index(seed) for seed in seeds]
         mean = weighted(self.scores[tasks] if isinstance(tasks, slice) else [self.scores[task] for task in tasks])
         return Resampled(mean.observed[seed_places], mean.booted[:, seed_places])
@@ -148,7 +148,7 @@ def have_all(comparison: Columns, tasks: Sequence[str], single_task_names: Seque
     Such a column consists of joint runs of all tasks, or of single-task runs of each task.
 
     Args:
-        single_task_names: tasks that a single-task column must have; by default all.
+        single_task_names: tasks of which a single-task column must consist; by default all.
     """
     single_tasks = {(task,) for task in (tasks if single_task_names is None else single_task_names)}
     return [

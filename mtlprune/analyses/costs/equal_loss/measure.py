@@ -114,8 +114,8 @@ def _figures(
     figures = {LOSS: [*parts, weighted(parts)]}
     for single in singles:
         if single.updates == joint.updates:
-            places: list[slice | list[int]] = [*([place] for place in range(len(tasks))), slice(None)]
-            figures[UPDATES] = [gap(joint, single, seeds, of) for of in places]
+            task_sets: list[slice | list[int]] = [*([place] for place in range(len(tasks))), slice(None)]
+            figures[UPDATES] = [gap(joint, single, seeds, task_set) for task_set in task_sets]
     return figures, outside
 
 
@@ -148,13 +148,13 @@ def cost_at_equal_loss(
             )
         inside = float(np.clip(loss, x[0], x[-1]))
         outside += int(inside != loss)
-        heights = [curve[place][1] for place in order]
+        scores = [curve[place][1] for place in order]
         # The same resampled sentences go through the curve and the joint run, so that their errors cancel where they
         # are shared. The losses are those of training sentences, which are not resampled.
-        at = PchipInterpolator(x, [of.observed[seed] for of in heights])(inside)
-        at_booted = PchipInterpolator(x, np.stack([of.booted[:, seed] for of in heights]))(inside)  # (C,)
-        observed.append(joint[1].observed[seed] - at)
-        booted.append(joint[1].booted[:, seed] - at_booted)
+        on_curve = PchipInterpolator(x, [score.observed[seed] for score in scores])(inside)
+        booted_on_curve = PchipInterpolator(x, np.stack([score.booted[:, seed] for score in scores]))(inside)  # (C,)
+        observed.append(joint[1].observed[seed] - on_curve)
+        booted.append(joint[1].booted[:, seed] - booted_on_curve)
     return Resampled(np.array(observed), np.stack(booted, 1)), outside
 
 

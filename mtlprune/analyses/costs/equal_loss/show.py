@@ -36,12 +36,12 @@ def findings(result: Result) -> list[str]:
             f"With {row.updates:,} updates joint training changes the mean score by {with_interval(at_updates)} "
             f"points. Compared with single tasks of equal training loss it changes the score by "
             f"{with_interval(at_loss)}, which is {percent(row.value)} of the first change ({interval}). "
-            f"{_in_words(explanation(row, settings))}."
+            f"{_in_words(_explanation(row, settings))}."
         )
     return sentences + list(result.about["notes"])
 
 
-def explanation(row: Any, settings: dict[str, Any]) -> str:
+def _explanation(row: Any, settings: dict[str, Any]) -> str:
     """Return the explanation that the interval of a share supports (docs/methods/equal_loss.md)."""
     if row.n > 1 and row.high <= settings["slower"]:
         return "joint training only optimises more slowly"
@@ -62,6 +62,7 @@ def _costs(result: Result) -> pd.DataFrame:
 
 
 TABLES = {"costs": _costs, "shares": lambda result: result.frame("shares")}
+"""Name of a declared table (``frames.yaml``) → function from a Result to the rows of the table."""
 
 
 def _name(task: str) -> str:
@@ -112,3 +113,4 @@ def _with_names(frame: pd.DataFrame, column: str) -> pd.DataFrame:
 
 
 FIGURES = {"costs": _cost_by_updates, "curves": _curves}
+"""Name of a declared figure (``frames.yaml``) → function from a Result to the chart."""

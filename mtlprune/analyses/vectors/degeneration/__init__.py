@@ -1,4 +1,4 @@
-"""Degeneration: do vectors fall into a cone, and do rare labels pay for it? (Gao et al. 2019)"""
+"""Degeneration: do vectors fall into a cone, and do rare labels suffer from it? (Gao et al. 2019)"""
 
 from pydantic import Field
 

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from mtlprune.analyses.analysis import Request
@@ -29,12 +28,12 @@ from mtlprune.runs.results import Part, long_frame
 from mtlprune.sentence import Sentence
 from mtlprune.statistics.labels import FEW_ITEMS, count_labels
 from mtlprune.statistics.permutation import corrected, rank_test
+from mtlprune.statistics.standard_errors import Floats
 from mtlprune.tasks import Task
 from mtlprune.tasks.base import LabelRows
 from mtlprune.training.cosreg import unit_rows
 
-Floats = NDArray[np.float64]
-MIN_LABELS = 5
+_MIN_LABELS = 5
 """Smallest number of labels for a correlation."""
 _NO_NAME = "(none)"
 """Label in results of the class of items without a label."""
@@ -207,7 +206,7 @@ def slope(cosine: pd.Series, frequency: pd.Series, permutations: int, seed: int)
     """
     occurs = frequency > 0
     slope = value = p = math.nan
-    if occurs.sum() >= MIN_LABELS:
+    if occurs.sum() >= _MIN_LABELS:
         logs = np.log(frequency[occurs])
         slope = float(np.polyfit(logs, cosine[occurs], 1)[0]) if np.ptp(logs) else math.nan
         value, p = rank_test(logs, cosine[occurs], permutations, np.random.default_rng([seed, 73]))
@@ -261,6 +260,6 @@ def _tests(joint: pd.DataFrame, single: pd.DataFrame, permutations: int, seed: i
         ("cosine_change_given_frequency", joint["cosine"] - single["cosine"], logs),
     ):
         value, p = math.nan, math.nan
-        if len(joint) >= MIN_LABELS and column.notna().all() and (fixed is None or fixed.notna().all()):
+        if len(joint) >= _MIN_LABELS and column.notna().all() and (fixed is None or fixed.notna().all()):
             value, p = rank_test(column, difference, permutations, np.random.default_rng([seed, 74]), fixed)
         yield {"term": term, "n": len(joint), "mean_difference": mean, "value": value, "p": p}

@@ -29,8 +29,8 @@ from torch import Tensor
 from mtlprune.statistics import twonn
 from mtlprune.training.cosreg import unit_rows
 
-TINY = 1e-12
-"""Squared singular values and variances below this fraction of the largest are rounding errors and count as 0."""
+_TINY = 1e-12
+"""Squared singular values and variances below this fraction of their scale are rounding errors and count as 0."""
 
 
 def angles_to_mean(rows: Tensor) -> Tensor:
@@ -42,7 +42,7 @@ def angles_to_mean(rows: Tensor) -> Tensor:
     units = unit_rows(rows)
     mean = units.mean(-2, keepdim=True)
     size = mean.norm(dim=-1)
-    cosines = (units * mean).sum(-1) / torch.where(size > TINY, size, math.nan)
+    cosines = (units * mean).sum(-1) / torch.where(size > _TINY, size, math.nan)
     return torch.rad2deg(torch.acos(cosines.clamp(-1, 1)))
 
 
@@ -90,7 +90,7 @@ def partition_isotropy(rows: Tensor, second: Tensor | None = None) -> float:
 def spectrum(second: Tensor) -> Tensor:
     """Compute the singular values, in descending order, of rows whose XᵀX is ``second``: (..., D, D) → (..., D)."""
     values = torch.linalg.eigvalsh(second).flip(-1).clamp(min=0)
-    return torch.where(values > TINY * values[..., :1], values, 0.0).sqrt()
+    return torch.where(values > _TINY * values[..., :1], values, 0.0).sqrt()
 
 
 def top_share(singular: Tensor, number: int) -> Tensor:
@@ -108,14 +108,14 @@ def effective_rank(singular: Tensor) -> Tensor:
     return torch.special.entr(shares).sum(-1).exp()
 
 
-def centred(second: Tensor, total: Tensor, number: int) -> Tensor:
+def _centred(second: Tensor, total: Tensor, number: int) -> Tensor:
     """Compute XᵀX of the rows minus their mean, (..., D, D), from XᵀX, the sum of rows and the number of rows.
 
     Entries of constant features are set to 0, because only rounding errors remain of them.
     """
     scatter = second - total[..., :, None] * total[..., None, :] / number
     size = second.diagonal(dim1=-2, dim2=-1)  # (..., D)
-    rounding = scatter.diagonal(dim1=-2, dim2=-1) <= TINY * size
+    rounding = scatter.diagonal(dim1=-2, dim2=-1) <= _TINY * size
     return scatter.masked_fill(rounding[..., :, None] | rounding[..., None, :], 0.0)
 
 
@@ -183,12 +183,12 @@ class Moments:
     def effective_rank_share(self) -> Tensor:
         """Return the effective rank of the centred rows, divided by its maximum min(N − 1, D). (...)"""
         room = min(self.rows - 1, self.second.shape[-1])
-        rank = effective_rank(spectrum(centred(self.second, self.total, self.rows)))
+        rank = effective_rank(spectrum(_centred(self.second, self.total, self.rows)))
         return rank / room if room > 0 else rank * math.nan
 
     def isoscore(self) -> Tensor:
         """Return the IsoScore of the rows, (...)."""
-        return isoscore(centred(self.second, self.total, self.rows))
+        return isoscore(_centred(self.second, self.total, self.rows))
 
 
 # -- uniformly negative directions -------------------------------------------------------------------------------------
@@ -198,7 +198,7 @@ class Moments:
 # the hidden states (Theorem 2). With few vectors compared with their features, its existence is not informative: M
 # random vectors have such a direction with the probability wendel(M, D), which is 1 for M ≤ D and ½ for M = 2 D.
 
-CHANCE = 0.05
+_UNINFORMATIVE_FROM = 0.05
 """If random vectors have a negative direction with this probability or more, its existence is not informative."""
 
 
@@ -330,9 +330,9 @@ def cloud(moments: Moments, rows: Tensor, one_a_sentence: Tensor | None = None) 
 def margin(rows: Tensor) -> float:
     """Compute the widest margin of a uniformly negative direction of rows (M, D); 0 if no such direction exists.
 
-    The margin is NaN if random rows would often have such a direction (``CHANCE``), or if a row is 0.
+    The margin is NaN if random rows would often have such a direction (``_UNINFORMATIVE_FROM``), or if a row is 0.
     """
-    if wendel(*rows.shape) >= CHANCE or bool((rows.norm(dim=1) == 0).any()):
+    if wendel(*rows.shape) >= _UNINFORMATIVE_FROM or bool((rows.norm(dim=1) == 0).any()):
         return math.nan
     direction = negative_direction(rows.numpy())
     return 0.0 if direction is None else direction[1]

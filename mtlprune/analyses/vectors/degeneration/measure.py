@@ -23,7 +23,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from mtlprune.analyses.analysis import Request
@@ -57,15 +56,15 @@ from mtlprune.encoder.pieces import EncoderError
 from mtlprune.evaluation.head_masks import OPEN_ABOVE
 from mtlprune.runs.folder import RunFolder
 from mtlprune.runs.results import Part, Result, head_rows, joined, long_frame
+from mtlprune.statistics.standard_errors import Floats
 from mtlprune.statistics.twonn import likelihood
 from mtlprune.training.cosreg import mean_cosine
 
-Floats = NDArray[np.float64]
 HEAD_MEASURES = ("cosine", "isoscore", "rank_share", "top1", "angle", "dimension", "margin")
 """Measures of the outputs of each head in the frame ``heads``."""
 TERMS = ("input", "heads", "feed_forward", "correction")
 """Names of the four terms of a vector, in the order of ``dissection.TERMS``."""
-POINTS = 250
+_POINTS = 250
 """Largest number of rows whose projection is stored for the figure."""
 
 
@@ -139,8 +138,8 @@ class DegenerationSurvey:
         table = input_embeddings(encoder.transformer).weight.detach().double().cpu()
         moments, rows = _sampled(table, self.request)
         points = {"embeddings": (moments, rows)}
-        frames, rising, more_notes = self._pieces(table)
-        frames["embeddings"] = long_frame([maths.cloud(moments, rows) | rising])
+        frames, correlation, piece_notes = self._pieces(table)
+        frames["embeddings"] = long_frame([maths.cloud(moments, rows) | correlation])
         notes = []
         if not encoder.context:
             notes.append(f"{subject.label} ({subject.name}) has no layers; only its token embeddings are measured.")
@@ -156,12 +155,12 @@ class DegenerationSurvey:
                 why = f"{why}, so the parts of its mean vector are not known"
                 notes.append(f"{subject.label} ({subject.name}): {why}.")
             else:
-                more, heads["cone"], norms = take_apart(subject, self.reading, hidden[-1][0].mean(), self.request)
-                layers = [row | shares for row, shares in zip(layers, more, strict=True)]
+                shares, heads["cone"], norms = take_apart(subject, self.reading, hidden[-1][0].mean(), self.request)
+                layers = [row | layer_shares for row, layer_shares in zip(layers, shares, strict=True)]
                 for layer, norm, (_, words) in zip(layers[1:], norms, hidden[1:], strict=True):
                     layer |= maths.plane(norm.gain, norm.bias, words[self.sample.rows])
             frames |= {"layers": long_frame(layers, "layer"), "heads": head_rows(heads)}
-        return SubjectResult({**frames, **_drawing_frames(points)}, notes=[*notes, *more_notes])
+        return SubjectResult({**frames, **_drawing_frames(points)}, notes=[*notes, *piece_notes])
 
     def _pieces(self, table: Tensor) -> tuple[dict[str, pd.DataFrame], dict[str, float], list[str]]:
         """Compare the embeddings of frequent and rare pieces.
@@ -172,8 +171,8 @@ class DegenerationSurvey:
         """
         subject, encoder = self.subject, self.subject.encoder
         frames: dict[str, pd.DataFrame] = {}
-        more: dict[str, Tensor] = {}
-        rising: dict[str, float] = {}
+        piece_measures: dict[str, Tensor] = {}
+        correlation: dict[str, float] = {}
         notes, softmax = [], None
         is_run = RunFolder(subject.name).has("config.yaml")  # the encoder of a run is stored without a prediction head
         if encoder.context and encoder.tokenizer.mask_token_id is not None and not is_run:
@@ -183,24 +182,26 @@ class DegenerationSurvey:
             except EncoderError as error:
                 notes.append(f"The softmax over pieces is not measured: {error}.")
         if softmax is not None:
-            more |= softmax.measures(table)
+            piece_measures |= softmax.measures(table)
             states = softmax.states[:: -(-len(softmax.states) // self.options.rows)]
             measures = {"loss": float(softmax.losses.mean()), "mean_cosine": float(mean_cosine(softmax.states))}
             frames["softmax"] = long_frame([measures | {"margin": maths.margin(states), **softmax.plane}])
         if (first := first_checkpoint(subject.name)) is not None:
             initial = input_embeddings(Encoder.load(str(first)).transformer).weight.detach().double()
-            more |= drift(table, initial, None if softmax is None else softmax.states)
+            piece_measures |= drift(table, initial, None if softmax is None else softmax.states)
         if self.training:
             names = encoder.tokenizer.convert_ids_to_tokens(list(range(len(table))))
-            banded, rising["spearman"] = by_frequency(table, names, count_pieces(encoder, self.training), more)
+            banded, correlation["spearman"] = by_frequency(
+                table, names, count_pieces(encoder, self.training), piece_measures
+            )
             frames |= banded
-        return frames, rising, notes
+        return frames, correlation, notes
 
     def _observe(self) -> tuple[list[_MomentsAndRows], list[_MomentsAndRows]]:
         """Return moments and stored vectors of L + 1 hidden states, (H,) each, and of the heads of L layers, (n, d)."""
         observed: list[_MomentsAndRows] = []
         for rows, observation in self.reading.observations(self.subject, {"hidden", "heads"}, self.request):
-            here, slots = self.sample.of(rows)
+            word_rows, slots = self.sample.of(rows)
             states = [*observation.hidden, *observation.heads]
             observed = observed or [
                 (Moments(*state.shape[2:]), torch.zeros(len(self.sample.stored_words), *state.shape[2:]))
@@ -210,7 +211,7 @@ class DegenerationSurvey:
                 if state.shape[2]:
                     words = observation.word_vectors(state)
                     moments.add(words)
-                    stored_rows[slots] = words[here].float().cpu()
+                    stored_rows[slots] = words[word_rows].float().cpu()
         return observed[: len(observation.hidden)], observed[len(observation.hidden) :]
 
     def _heads(self, observed: list[_MomentsAndRows]) -> dict[str, Floats]:
@@ -253,20 +254,20 @@ def take_apart(subject: Subject, reading: Reading, mean: Tensor, request: Reques
         subject: a subject whose encoder dissection can decompose (``refusal`` returns None).
         mean: (H,), mean of the last layer's word vectors over the same sentences.
     """
-    places, width = subject.encoder.head_hooks, subject.encoder.hidden_size
-    sums = torch.zeros(places.layers + 1, 4, width, dtype=torch.float64)
-    heads = torch.zeros(places.layers, places.heads, dtype=torch.float64)
+    hooks, width = subject.encoder.head_hooks, subject.encoder.hidden_size
+    sums = torch.zeros(hooks.layers + 1, 4, width, dtype=torch.float64)
+    heads = torch.zeros(hooks.layers, hooks.heads, dtype=torch.float64)
     words, norms = 0, list[dissection.Norm]()
     for _, batch in reading.batches(subject, request.device):
         trace_of_batch, hidden, tokens = trace(subject.encoder, batch, subject.gates)
         pieces = torch.searchsorted(tokens, batch.piece_slot)
+        # With these weights the sum over sub-words is a sum over words, which are means of their sub-words.
         weight = (1.0 / batch.piece_counts.double())[batch.piece_word]  # (pieces,)
         for place, stack in enumerate(dissection.terms(trace_of_batch)):
             sums[place] += torch.einsum("knh,n->kh", stack[:, pieces].double(), weight).cpu()
         shares = dissection.head_importance(trace_of_batch, mean.to(hidden[-1]).expand_as(hidden[-1]))
-        for row, (layer, share) in enumerate(
-            zip(trace_of_batch.layers, shares, strict=True)
-        ):  # share: (tokens, n), m · term of a head / ‖m‖²
+        for row, (layer, share) in enumerate(zip(trace_of_batch.layers, shares, strict=True)):
+            # share: (tokens, n), m · term of a head / ‖m‖²
             heads[row, list(layer.numbers)] += weight.cpu() @ share[pieces].double().cpu()
         words += sum(batch.sizes)
         norms = [layer.norms[1] for layer in trace_of_batch.layers]
@@ -313,12 +314,12 @@ def _static(path: Path, training: Sequence[Sequence[str]], request: Request) -> 
     names, table = read_vectors(path)
     moments, rows = _sampled(table, request)
     frames: dict[str, pd.DataFrame] = {}
-    rising: dict[str, float] = {}
+    correlation: dict[str, float] = {}
     if training:
         counter = Counter(word for words in training for word in words)
-        frames, rising["spearman"] = by_frequency(table, names, np.array([counter[name] for name in names]), {})
+        frames, correlation["spearman"] = by_frequency(table, names, np.array([counter[name] for name in names]), {})
     frames |= {
-        "embeddings": long_frame([maths.cloud(moments, rows) | rising]),
+        "embeddings": long_frame([maths.cloud(moments, rows) | correlation]),
         **_drawing_frames({"embeddings": (moments, rows)}),
     }
     return {"encoder": path.stem, "run": str(path), "seed": 0}, frames
@@ -341,7 +342,7 @@ def _drawing_frames(points: Mapping[str, _MomentsAndRows]) -> dict[str, pd.DataF
         (
             {},
             drawing_frames(
-                moments.spectrum(), maths.projection(rows[:: -(-len(rows) // POINTS)], moments.second), term
+                moments.spectrum(), maths.projection(rows[:: -(-len(rows) // _POINTS)], moments.second), term
             ),
         )
         for term, (moments, rows) in points.items()

@@ -33,12 +33,12 @@ from mtlprune.training.cosreg import mean_cosine, unit_rows
 
 BANDS = {"never": 0, "1 to 9": 1, "10 to 99": 10, "100 to 999": 100, "1,000 or more": 1000}
 """Range of the number of occurrences in training → its smallest number."""
-_STEPS_OF_ANGLE = 7
+_MASKING_TURNS = 7
 """One piece in this many is masked at a time: 14 %, about as many as in pretraining."""
 _MAX_POINTS = 400
 """Number of pieces that occur in training in the figure; of pieces that never occur the figure shows half as many."""
 
-Measures = dict[str, Tensor]
+_Measures = dict[str, Tensor]
 """Measure → (V,), a value for each piece; NaN where a piece has none."""
 
 
@@ -55,7 +55,7 @@ def count_pieces(encoder: Encoder, training: Sequence[Sequence[str]]) -> NDArray
 
 
 def by_frequency(
-    table: Tensor, names: Sequence[str], counts: NDArray[np.int64], more: Measures
+    table: Tensor, names: Sequence[str], counts: NDArray[np.int64], more: _Measures
 ) -> tuple[dict[str, pd.DataFrame], float]:
     """Summarise the rows of a table by ranges of the frequency of their pieces.
 
@@ -73,7 +73,8 @@ def by_frequency(
     cosines = torch.cos(torch.deg2rad(maths.angles_to_mean(table[counts >= 0])))
     measures = {"cosine": torch.full((len(table),), torch.nan, dtype=torch.float64), "norm": table.norm(dim=1), **more}
     measures["cosine"][counts >= 0] = cosines
-    bands, rows = np.searchsorted(list(BANDS.values()), counts, side="right") - 1, []
+    bands = np.searchsorted(list(BANDS.values()), counts, side="right") - 1  # −1 for rows that are left out
+    rows = []
     for place, band in enumerate(BANDS):
         inside = torch.from_numpy(bands == place)
         if inside.any():
@@ -90,8 +91,10 @@ def by_frequency(
     )
     sample = {"label": [names[place] for place in points_shown], "frequency": counts[points_shown]}
     sample |= {name: measures[name].numpy()[points_shown] for name in ("cosine", "norm")}
-    rising = float(spearmanr(measures["cosine"].numpy()[occur], counts[occur]).statistic) if len(occur) > 2 else np.nan
-    return {"pieces": long_frame(rows, "term"), "sample": pd.DataFrame(sample)}, rising
+    correlation = (
+        float(spearmanr(measures["cosine"].numpy()[occur], counts[occur]).statistic) if len(occur) > 2 else np.nan
+    )
+    return {"pieces": long_frame(rows, "term"), "sample": pd.DataFrame(sample)}, correlation
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,31 +127,36 @@ class Softmax:
         full_model, missing = load_masked(name)
         if missing or full_model.get_output_embeddings() is None:
             raise EncoderError(f"{name} has no head that predicts pieces")
-        full_model, states, used = full_model.eval().to(device), list[Tensor](), list[nn.LayerNorm]()
+        full_model = full_model.eval().to(device)
+        inputs, norms_run = list[Tensor](), list[nn.LayerNorm]()  # of the softmax; in the order of the forward pass
+
+        def record_input(module: nn.Module, args: tuple[Tensor, ...]) -> None:
+            inputs.append(args[0])
+
         parts: list[tuple[Tensor, ...]] = []
         with ExitStack() as hooks, torch.no_grad():
             for norm in [module for module in full_model.modules() if isinstance(module, nn.LayerNorm)]:
-                hooks.enter_context(norm.register_forward_hook(lambda module, *_: used.append(module)))
-            before_softmax = lambda _, arguments: states.append(arguments[0])  # noqa: E731
-            hooks.enter_context(full_model.get_output_embeddings().register_forward_pre_hook(before_softmax))
+                hooks.enter_context(norm.register_forward_hook(lambda module, *_: norms_run.append(module)))
+            # The output embeddings multiply the table, so their input is the input of the softmax.
+            hooks.enter_context(full_model.get_output_embeddings().register_forward_pre_hook(record_input))
             for batch in batches:
                 column = torch.arange(batch.input_ids.shape[1], device=batch.input_ids.device)
-                for turn in range(_STEPS_OF_ANGLE):
-                    hidden = (batch.source >= 0) & (column % _STEPS_OF_ANGLE == turn)
-                    slots = hidden.flatten().nonzero()[:, 0]
+                for turn in range(_MASKING_TURNS):
+                    is_masked = (batch.source >= 0) & (column % _MASKING_TURNS == turn)
+                    slots = is_masked.flatten().nonzero()[:, 0]
                     if not len(slots):
                         continue
                     gold = batch.input_ids.flatten()[slots]
-                    masked_ids = batch.input_ids.masked_fill(hidden, mask)
+                    masked_ids = batch.input_ids.masked_fill(is_masked, mask)
                     with head_at(full_model, slots, masked_ids.shape):
                         logits = full_model(input_ids=masked_ids, attention_mask=batch.attention_mask).logits  # (m, V)
                     losses = nn.functional.cross_entropy(logits.double(), gold, reduction="none")
-                    parts.append((states.pop().double().cpu(), gold.cpu(), losses.cpu()))
-        masked_ids, gold, losses = (torch.cat(part) for part in zip(*parts, strict=True))
-        plane = maths.plane(used[-1].weight, used[-1].bias, masked_ids) if used else {}
-        return cls(masked_ids, gold, losses, plane)
+                    parts.append((inputs.pop().double().cpu(), gold.cpu(), losses.cpu()))
+        states, gold, losses = (torch.cat(part) for part in zip(*parts, strict=True))
+        plane = maths.plane(norms_run[-1].weight, norms_run[-1].bias, states) if norms_run else {}
+        return cls(states, gold, losses, plane)
 
-    def measures(self, table: Tensor) -> Measures:
+    def measures(self, table: Tensor) -> _Measures:
         """Compute measures of each piece.
 
         Returns:
@@ -162,7 +170,7 @@ class Softmax:
         return {"loss": sums[0], "predicted": sums[1], "negative": below.double() / len(self.states)}
 
 
-def drift(table: Tensor, initial: Tensor, states: Tensor | None) -> Measures:
+def drift(table: Tensor, initial: Tensor, states: Tensor | None) -> _Measures:
     """Measure how far each row moved from its initial value.
 
     Returns:

@@ -10,7 +10,7 @@ import pandas as pd
 from mtlprune.analyses.heads.claims.show import by_claims, tests_table
 from mtlprune.evaluation.head_masks import OPEN_ABOVE
 from mtlprune.figures.charts import AnyChart, Drawing, colours, dots, head_map, lines, mark, panels
-from mtlprune.figures.grid import Grid, number
+from mtlprune.figures.grid import Grid
 from mtlprune.layers import in_order
 from mtlprune.runs.results import Result
 from mtlprune.statistics.labels import FEW_ITEMS
@@ -20,7 +20,7 @@ _ROWS = (
     "Rows are words, as means of their sub-words, without [CLS] and [SEP]. For token embeddings, rows are the "
     "whole vocabulary."
 )
-MEASURES = {
+_MEASURES = {
     "cosine": "mean cosine",
     "isoscore": "IsoScore",
     "rank_share": "effective rank / possible",
@@ -46,7 +46,7 @@ _AGAINST = {
     "cosine_change_given_frequency": "change of the cosine, frequency held",
 }
 """``term`` of the frame ``pairs`` → its name in a table."""
-DEEPEST, FURTHEST = 4, 2
+_LARGEST_SHOWN, _SMALLEST_SHOWN = 4, 2
 """Numbers of labels with the largest and with the smallest cosine that the table of labels shows for each decoder."""
 
 
@@ -78,7 +78,7 @@ def findings(result: Result) -> list[str]:
                 share = f"{TERMS[largest_term]} (a share of {shares[largest_term]:.2f})"
                 words += f". Most of the last layer's mean comes from {share}"
         sentences.append(f"{words}.")
-    return [*sentences, *_rare_pieces(result), *_rare(result), _loss_text(result), *by_claims(result)]
+    return [*sentences, *_rare_pieces(result), *_rare_labels(result), _lost_f1(result), *by_claims(result)]
 
 
 def _rare_pieces(result: Result) -> Iterator[str]:
@@ -89,7 +89,8 @@ def _rare_pieces(result: Result) -> Iterator[str]:
         )
 
 
-def _rare(result: Result) -> Iterator[str]:
+def _rare_labels(result: Result) -> Iterator[str]:
+    """Yield a sentence on the number of decoders in which rare labels are in the cone."""
     tested_rows = result.rows_with_measure("decoders", "spearman_p")
     if len(tested_rows):
         significant_count = ((tested_rows["spearman_p"] < LEVEL) & (tested_rows["spearman"] < 0)).sum()
@@ -100,7 +101,8 @@ def _rare(result: Result) -> Iterator[str]:
         )
 
 
-def _loss_text(result: Result) -> str:
+def _lost_f1(result: Result) -> str:
+    """Return a sentence on the correlations between lost F1 and movements of label rows."""
     tests = _pairs_known(result)
     if not len(tests):
         return "No joint run was named together with a single-task run of the same seed, so lost F1 is not analysed."
@@ -109,11 +111,6 @@ def _loss_text(result: Result) -> str:
         f"rows moved have q < {LEVEL}. {(tests['p'] < LEVEL).sum()} have p < {LEVEL}, and {LEVEL * len(tests):.1f} "
         "would if nothing were correlated."
     )
-
-
-def percent(value: float) -> str:
-    """Format a share as a percentage with one decimal."""
-    return number(100 * value, 1)
 
 
 def _by_task(result: Result, frame: str) -> pd.DataFrame:
@@ -127,6 +124,7 @@ def _by_task(result: Result, frame: str) -> pd.DataFrame:
 
 
 def _pairs_known(result: Result) -> pd.DataFrame:
+    """Return the frame ``pairs`` without correlations that could not be computed."""
     pairs = _by_task(result, "pairs")
     return pairs.dropna(subset=["p"]) if len(pairs) else pairs
 
@@ -139,6 +137,7 @@ def _clouds(result: Result) -> pd.DataFrame:
 
 
 def _planes(result: Result) -> pd.DataFrame:
+    """Return the planes of the last layer's LayerNorm and of the LayerNorm before the softmax."""
     layers = result.rows_with_measure("layers", "plane_distance")
     rows = [layers.assign(where="layer " + layers["layer"].astype(str)).groupby("name", observed=True).tail(1)]
     rows.append(result.wide("softmax").assign(where="before the softmax"))
@@ -146,6 +145,7 @@ def _planes(result: Result) -> pd.DataFrame:
 
 
 def _labels(result: Result) -> pd.DataFrame:
+    """Return the labels of each decoder with the largest and the smallest cosine to the mean row."""
     labels = _by_task(result, "labels")
     shown_labels = labels
     if len(labels):
@@ -153,7 +153,7 @@ def _labels(result: Result) -> pd.DataFrame:
         labels = labels.sort_values(["task", "name", "cosine"], ascending=[True, True, False])
         cosines = labels.groupby(["task", "name"], observed=True)["cosine"]
         place, size = cosines.cumcount(), cosines.transform("size")
-        shown_labels = labels[(place < DEEPEST) | (place >= size - FURTHEST)]
+        shown_labels = labels[(place < _LARGEST_SHOWN) | (place >= size - _SMALLEST_SHOWN)]
     return shown_labels
 
 
@@ -165,7 +165,7 @@ def _pairs(result: Result) -> pd.DataFrame:
 
 
 def _groups(result: Result) -> pd.DataFrame:
-    titles = {**MEASURES, "cone": "share of the last layer's mean (sum)"}
+    titles = {**_MEASURES, "cone": "share of the last layer's mean (sum)"}
     groups = result.with_names("groups")
     if len(groups):
         measures = pd.Categorical(groups["measure"].map(titles), list(titles.values()), ordered=True)
@@ -176,7 +176,7 @@ def _groups(result: Result) -> pd.DataFrame:
 
 def _tests(result: Result) -> Grid:
     return tests_table(
-        result, MEASURES, "Above 0, the first group, or heads of more tasks, have larger values.", digits=3
+        result, _MEASURES, "Above 0, the first group, or heads of more tasks, have larger values.", digits=3
     )
 
 
@@ -191,9 +191,10 @@ TABLES = {
     "groups": _groups,
     "tests": _tests,
 }
+"""Name of a declared table (``frames.yaml``) → function from a Result to the rows of the table."""
 
 
-CURVES = {
+_CURVES = {
     "mean_cosine": ("mean cosine (R)", "R"),
     "isoscore": ("IsoScore", "IsoScore"),
     "rank_share": ("effective rank / possible", "share"),
@@ -202,7 +203,7 @@ CURVES = {
     "dimension": ("TwoNN, one word a sentence", "dimension"),
 }
 """Measure of the frame ``layers`` that is drawn layer by layer → title of its panel and of its y-axis."""
-MAPS = {"cosine": "mean cosine", "isoscore": "IsoScore", "dimension": "TwoNN", "cone": "share of the mean"}
+_MAPS = {"cosine": "mean cosine", "isoscore": "IsoScore", "dimension": "TwoNN", "cone": "share of the mean"}
 """Measure of the frame ``heads`` that is drawn as a map → title of the map."""
 
 
@@ -256,13 +257,15 @@ def _against_pieces(result: Result) -> AnyChart | None:
 
 def _isotropy(result: Result) -> AnyChart:
     frame = result.dashed(result.wide("layers"))
-    charts = [lines(frame, "layer", key, title=title, y_title=y, dashed="closed") for key, (title, y) in CURVES.items()]
+    charts = [
+        lines(frame, "layer", key, title=title, y_title=y, dashed="closed") for key, (title, y) in _CURVES.items()
+    ]
     return panels(charts, 3)
 
 
 def _maps(result: Result) -> AnyChart | None:
     frame = result.wide("heads")
-    maps_shown = {key: title for key, title in MAPS.items() if key in frame and frame[key].abs().max() > 0}
+    maps_shown = {key: title for key, title in _MAPS.items() if key in frame and frame[key].abs().max() > 0}
     if not maps_shown:
         return None
     frame[[*maps_shown]] = frame[[*maps_shown]].where(frame["gate"] > OPEN_ABOVE)
@@ -290,6 +293,7 @@ def _against_frequency(result: Result) -> AnyChart | None:
 
 
 def _against_change(result: Result) -> Drawing | None:
+    """Draw the change of F1 in joint training against the change of the cosine to the mean row, label by label."""
     labels, joined_rows = _by_task(result, "labels"), _by_task(result, "pairs")
     own_labels = labels[["run", "task", "label", "cosine", "f1"]].rename(columns={"run": "other_run"})
     joined_rows = labels.merge(joined_rows[["run", "task", "other_run"]].drop_duplicates(), on=["run", "task"])
@@ -320,3 +324,4 @@ FIGURES = {
     "labels": _against_frequency,
     "lost": _against_change,
 }
+"""Name of a declared figure (``frames.yaml``) → function from a Result to the chart."""

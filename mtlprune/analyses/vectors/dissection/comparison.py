@@ -25,21 +25,21 @@ from scipy import linalg, optimize, stats
 from mtlprune.analyses.vectors.dissection import SUBSETS, TERMS
 from mtlprune.runs.results import KEYS, VALUES, head_rows
 from mtlprune.statistics.permutation import hypergeometric_p, layered_rank_test
+from mtlprune.statistics.standard_errors import Floats
 
-Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Encoder = Mapping[str, Any]
 """Measures of one encoder by name; ``frames`` and ``side_by_side`` list the names."""
-TINY = 1e-10
+_TINY = 1e-10
 """A feature is treated as constant if its variance is below this fraction of its mean square."""
-SCORES = ("score", "macro_f1", "score_sd", "macro_f1_sd")
+_SCORES = ("score", "macro_f1", "score_sd", "macro_f1_sd")
 """Measures of the frame ``scores``, in the order of display."""
-RESAMPLES = 1000
+_RESAMPLES = 1000
 """Number of resamples of sentences in the intervals of ``losses``."""
-PERMUTATIONS = 2000
+_PERMUTATIONS = 2000
 """Number of permutations of heads within layers in ``gates_against_shares``."""
-OPEN = 0.5
-"""Smallest gate of an open head."""
+_OPEN_FROM = 0.5
+"""Smallest gate of a head that counts as open in this comparison; elsewhere heads are open above OPEN_ABOVE."""
 
 # -- one encoder -------------------------------------------------------------------------------------------------------
 
@@ -79,7 +79,7 @@ def r2(sums: Floats, coefficients: Floats) -> float:
     fitted = np.einsum("pq,pr,rq->q", coefficients, sums[:side, :side], coefficients, optimize=True)
     residual = squares - 2 * crossed + fitted
     total = squares - sums[0, side:] ** 2 / tokens
-    floor = TINY * np.maximum(squares, 1e-300)
+    floor = _TINY * np.maximum(squares, 1e-300)
     constant = total <= floor
     flat = np.where(residual <= 10 * floor, 1.0, 0.0)
     moving = 1 - np.maximum(residual, 0) / np.where(constant, 1, total)
@@ -90,7 +90,11 @@ def linearity(first_moments: Floats, second_moments: Floats, inputs: int) -> dic
     """Compute r² of a linear map on the tokens on which it was fitted, and on held-out tokens.
 
     The held-out value is the mean of two: each half of the tokens is predicted by the map that was fitted on the other
-    half. ``inputs`` is P, and the moments of the halves are those of ``moments``.
+    half.
+
+    Args:
+        first_moments, second_moments: ``moments`` of the two halves.
+        inputs: P.
     """
     all_moments = first_moments + second_moments
     held_out = (r2(first_moments, fit(second_moments, inputs)) + r2(second_moments, fit(first_moments, inputs))) / 2
@@ -144,7 +148,7 @@ def agreement(first: Ints, second: Ints) -> dict[str, Floats]:
     }
 
 
-def tidy_frame(measure: str, values: Any, **axes: Sequence[Any]) -> pd.DataFrame:
+def _tidy_frame(measure: str, values: Any, **axes: Sequence[Any]) -> pd.DataFrame:
     """Turn an array into rows of a frame, with a column for each axis that names the position; None becomes NaN."""
     rows = pd.DataFrame(list(product(*axes.values())), columns=list(axes))
     return rows.assign(measure=measure, value=np.array(values, np.float64).ravel())
@@ -160,13 +164,13 @@ def frames(encoder: Encoder) -> dict[str, pd.DataFrame]:
     """
     lines, layers = encoder["linearity"], range(1, len(encoder["linearity"]) + 1)
     parts: dict[str, list[pd.DataFrame]] = {
-        "encoders": [tidy_frame(name, encoder[name]) for name in ("error", "largest", "pieces")],
+        "encoders": [_tidy_frame(name, encoder[name]) for name in ("error", "largest", "pieces")],
         "layers": [
-            tidy_frame(name, encoder[key], layer=range(len(lines) + 1), term=TERMS)
+            _tidy_frame(name, encoder[key], layer=range(len(lines) + 1), term=TERMS)
             for name, key in (("importance", "mu"), ("importance_sd", "mu_sd"))
         ],
         "linearity": [
-            tidy_frame(name, [line[name] for line in lines], layer=layers).assign(n=lines[0]["tokens"])
+            _tidy_frame(name, [line[name] for line in lines], layer=layers).assign(n=lines[0]["tokens"])
             for name in ("in_sample", "held_out")
         ],
         "heads": [head_rows({"gate": np.array(encoder["gates"]), "importance": np.array(encoder["heads"])})],
@@ -175,13 +179,13 @@ def frames(encoder: Encoder) -> dict[str, pd.DataFrame]:
     for task in encoder["scores"]:
         task_name = [task["task"]]
         parts["tasks"] += [
-            tidy_frame(name, task[name], task=task_name) for name in ("train", "test", "unseen", "baseline")
+            _tidy_frame(name, task[name], task=task_name) for name in ("train", "test", "unseen", "baseline")
         ]
         parts["scores"] += [
-            tidy_frame(name, task[name], task=task_name, term=SUBSETS) for name in SCORES if name in task
+            _tidy_frame(name, task[name], task=task_name, term=SUBSETS) for name in _SCORES if name in task
         ]
         parts["agreement"] += [
-            tidy_frame(name, task[f"{name}_agreement"], task=task_name, term=SUBSETS, other=SUBSETS)
+            _tidy_frame(name, task[f"{name}_agreement"], task=task_name, term=SUBSETS, other=SUBSETS)
             for name in ("micro", "macro")
         ]
     return {
@@ -218,12 +222,12 @@ def side_by_side(encoders: Sequence[Encoder], seed: int) -> dict[str, pd.DataFra
     for first, second in combinations(encoders, 2):
         if first["word_mu"].shape == second["word_mu"].shape:
             for name, values in mu_correlations(first["word_mu"], second["word_mu"]).items():
-                add("across", tidy_frame(name, values, layer=range(len(values)), term=TERMS), first, second)
+                add("across", _tidy_frame(name, values, layer=range(len(values)), term=TERMS), first, second)
     for pretrained, tuned in product(encoders, encoders):
         for pretrained_scores, tuned_scores in product(pretrained["scores"], tuned["scores"]):
             if tuned["tasks"] and not pretrained["tasks"] and pretrained_scores["task"] == tuned_scores["task"]:
                 for name, values in agreement(pretrained_scores["answers"], tuned_scores["answers"]).items():
-                    frame = tidy_frame(name.removesuffix("_agreement"), values, term=SUBSETS, label=SUBSETS)
+                    frame = _tidy_frame(name.removesuffix("_agreement"), values, term=SUBSETS, label=SUBSETS)
                     add("tuned_agreement", frame, pretrained, tuned, task=pretrained_scores["task"])
     for first, second in product(encoders, encoders):
         if second["whole"] and not first["whole"] and first["gates"].shape == second["heads"].shape:
@@ -240,7 +244,7 @@ def side_by_side(encoders: Sequence[Encoder], seed: int) -> dict[str, pd.DataFra
         for pretrained_scores, tuned_scores in product(single["scores"], joint["scores"]):
             if pretrained_scores["task"] == tuned_scores["task"] == task:
                 loss_values = losses(pretrained_scores["counts"], tuned_scores["counts"], seed)
-                frame = tidy_frame("loss", loss_values["difference"], term=SUBSETS).assign(
+                frame = _tidy_frame("loss", loss_values["difference"], term=SUBSETS).assign(
                     low=loss_values["low"], high=loss_values["high"]
                 )
                 add("losses", frame, single, joint, task=task)
@@ -255,8 +259,8 @@ def side_by_side(encoders: Sequence[Encoder], seed: int) -> dict[str, pd.DataFra
             added_vectors = {candidate["name"]: candidate["added"][layer, place] for candidate in candidates}
             for mode, (weights, unexplained) in composition(joint["added"][layer, place], added_vectors).items():
                 for frame in (
-                    tidy_frame("weight", [*weights.values()], other=[*weights]),
-                    tidy_frame("unexplained", unexplained),
+                    _tidy_frame("weight", [*weights.values()], other=[*weights]),
+                    _tidy_frame("unexplained", unexplained),
                 ):
                     add("compositions", frame, joint, layer=layer + 1, term="hf"[place], mode=mode)
     return {name: pd.concat(frames_of_name, ignore_index=True) for name, frames_of_name in parts.items()}
@@ -295,10 +299,10 @@ def gates_against_shares(gates: NDArray, shares: NDArray, seed: int = 0) -> dict
         in each layer as the layer has open heads; ``expected``: expected value of ``shared`` for random heads of the
         same layers; ``shared_p``: its one-sided p-value (upper tail).
     """
-    ranks = layered_rank_test(gates, shares, PERMUTATIONS, (seed, 12))
-    is_open = gates >= OPEN
+    ranks = layered_rank_test(gates, shares, _PERMUTATIONS, (seed, 12))
+    is_open = gates >= _OPEN_FROM
     numbers = is_open.sum(1)
-    order = np.argsort(np.argsort(-shares, axis=1, kind="stable"), axis=1)
+    order = np.argsort(np.argsort(-shares, axis=1, kind="stable"), axis=1)  # rank of each head in its layer, from 0
     shared = int((is_open & (order < numbers[:, None])).sum())
     return {
         "rho": ranks.value,
@@ -325,7 +329,7 @@ def losses(single: NDArray[np.int64], joint: NDArray[np.int64], seed: int = 0) -
     """
     sentences = single.shape[2]
     generator = np.random.default_rng([seed, 13])
-    times = generator.multinomial(sentences, np.full(sentences, 1 / sentences), RESAMPLES).astype(np.float64)  # (R, X)
+    times = generator.multinomial(sentences, np.full(sentences, 1 / sentences), _RESAMPLES).astype(np.float64)  # (R, X)
     sums = [np.einsum("rx,dsxc->drsc", times, counts.astype(np.float64), optimize=True) for counts in (single, joint)]
     resampled_scores = [f1(counts).mean(0) for counts in sums]
     low, high = np.percentile(resampled_scores[0] - resampled_scores[1], (2.5, 97.5), axis=0)
@@ -334,14 +338,15 @@ def losses(single: NDArray[np.int64], joint: NDArray[np.int64], seed: int = 0) -
 
 
 def composition(target: NDArray, sources: Mapping[str, NDArray]) -> dict[str, tuple[dict[str, float], float]]:
-    """Express a term of one encoder as a non-negative combination of the same term in other encoders, (M, H) each.
+    """Express a term of one encoder as a non-negative combination of the same term in several source encoders, (M, H)
+    each.
 
     Returns:
-        For each mode the weights of the other encoders, from least squares over words and features, and the unexplained
-        share ‖target − Σ a · other‖² / ‖target‖², which is NaN if the target is 0. The mode ``weights`` uses the terms
-        unchanged. The mode ``centred`` first subtracts the mean over words from all terms. The mode ``rotated`` does
-        not centre, but first maps each other term onto the target by the best orthogonal map (Schönemann 1966), as a
-        control for encoders that differ only by a rotation.
+        For each mode the weights of the source encoders, from least squares over words and features, and the
+        unexplained share ‖target − Σ a · source‖² / ‖target‖², which is NaN if the target is 0. The mode ``weights``
+        uses the terms unchanged. The mode ``centred`` first subtracts the mean over words from all terms. The mode
+        ``rotated`` does not centre, but first maps each source term onto the target by the best orthogonal map
+        (Schönemann 1966), as a control for encoders that differ only by a rotation.
     """
     goal = np.asarray(target, np.float64)
     source_values = {name: np.asarray(values, np.float64) for name, values in sources.items()}

@@ -14,8 +14,8 @@ predicate's lemma that occur in training. Lemmas with only one such roleset are 
 not occur in training counts as wrong for all decoders. The baseline of the network and of the nearest neighbours is the
 most frequent sense of the lemma.
 
-Letters for shapes: U items, k spans of an item, D features of an item (in results: seeds), S = 16 subsets, C classes, W
-words of all sentences, concatenated, H hidden size, X sentences.
+Letters for shapes: U items, k spans of an item, D features of an item, S = 16 subsets, C classes, W words of all
+sentences, concatenated, H hidden size, X sentences. In results, D is the number of seeds of decoders.
 
 Source: Mickus, Paperno and Constant (2022), section 5. They score NER by macro F1 over tags, O included, and predict
 senses with k = 5 neighbours (cosine) and with a two-layer network.
@@ -38,10 +38,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from mtlprune.analyses.vectors.dissection import NEAREST, SENSES, SUBSETS, TERMS
-from mtlprune.analyses.vectors.dissection.comparison import Floats, Ints, agreement, f1, macro_f1
+from mtlprune.analyses.vectors.dissection.comparison import Ints, agreement, f1, macro_f1
 from mtlprune.corpora.formats.iob2 import iob2_from_spans, spans_from_tags
 from mtlprune.layers import kind_of
 from mtlprune.sentence import NOT_ARGUMENTS, Sentence, declared
+from mtlprune.statistics.standard_errors import Floats
 
 _NEIGHBOURS = 5
 _UNSEEN_LABEL = -1
@@ -75,6 +76,7 @@ class TermItems:
         The means of an item's k spans are concatenated. The features are linear in the terms, so the features of a sum
         of terms are the sum of their features.
         """
+        # Indices of the words of all spans, one span after another, for a mean over each span.
         begin, sizes = self.spans[..., 0].ravel(), (self.spans[..., 1] - self.spans[..., 0]).ravel()
         offsets = np.cumsum(sizes) - sizes
         words = torch.from_numpy(np.arange(sizes.sum()) + np.repeat(begin - offsets, sizes))
@@ -104,22 +106,27 @@ def term_items(task: str, sentences: Sequence[Sentence]) -> TermItems:
     return TermItems(np.array(spans, np.int64).reshape(shape), np.array(labels, np.str_), np.array(rows, np.int64))
 
 
-Item = tuple[tuple[tuple[int, int], ...], str]
+_Item = tuple[tuple[tuple[int, int], ...], str]
 """The spans of an item within its sentence, each as (first word, word after the last), and its label."""
 
 
-def _tags(tags: Any, words: int) -> Iterator[Item]:
+def _tags(tags: Any, words: int) -> Iterator[_Item]:
     for word, tag in enumerate(tags):
         yield ((word, word + 1),), tag
 
 
-def _arcs(tree: Any, words: int) -> Iterator[Item]:
+def _arcs(tree: Any, words: int) -> Iterator[_Item]:
+    """Yield the dependent and the head of every arc; the root has no head and is left out."""
     for word, (head, relation) in enumerate(zip(*tree, strict=True)):
         if head:
             yield ((word, word + 1), (head - 1, head)), relation
 
 
-def _brackets(brackets: Any, words: int) -> Iterator[Item]:
+def _brackets(brackets: Any, words: int) -> Iterator[_Item]:
+    """Yield the first and the last word of every bracket of two words or more.
+
+    Of several brackets with the same span, only the first is used, which is the upper one.
+    """
     spans_seen = set()
     for start, end, label in brackets:
         if end - start > 1 and (start, end) not in spans_seen:
@@ -127,20 +134,22 @@ def _brackets(brackets: Any, words: int) -> Iterator[Item]:
             yield ((start, start + 1), (end - 1, end)), label
 
 
-def _arguments(frames: Any, words: int) -> Iterator[Item]:
+def _arguments(frames: Any, words: int) -> Iterator[_Item]:
+    """Yield the predicate and the span of every argument."""
     for predicate in frames:
         for start, end, label in predicate.arguments:
             if label not in NOT_ARGUMENTS:
                 yield ((predicate.index, predicate.index + 1), (start, end)), label
 
 
-def _senses(frames: Any, words: int) -> Iterator[Item]:
+def _senses(frames: Any, words: int) -> Iterator[_Item]:
+    """Yield every predicate that has a roleset."""
     for predicate in frames:
         if predicate.roleset is not None:
             yield ((predicate.index, predicate.index + 1),), predicate.roleset
 
 
-_ITEMS: dict[str, tuple[int, Callable[[Any, int], Iterator[Item]]]] = {
+_ITEMS: dict[str, tuple[int, Callable[[Any, int], Iterator[_Item]]]] = {
     "tags": (1, _tags),
     "spans": (1, lambda spans, words: _tags(iob2_from_spans(spans, words), words)),
     "tree": (2, _arcs),

@@ -36,13 +36,13 @@ from mtlprune.sentence import Sentence
 
 _CHOSEN_SHARE = 0.15
 """Share of the sub-words that are chosen and predicted."""
-HIDDEN, REPLACED = 0.8, 0.1
+_HIDDEN, _REPLACED = 0.8, 0.1
 """Shares of the chosen sub-words that the model sees as the mask token, and as a random sub-word."""
-TRAIN, DEV = 0.8, 0.1
+_TRAIN, _DEV = 0.8, 0.1
 """Shares of the chosen sub-words for training projections and for choosing rates and passes; the rest is scored."""
-RATES = (1e-3, 3e-3, 1e-2)
+_RATES = (1e-3, 3e-3, 1e-2)
 """Learning rates that are tried for each projection."""
-BATCH, DROPOUT = 512, 0.1
+_BATCH, _DROPOUT = 512, 0.1
 _IN_SUBSET = torch.tensor([[float(term in subset) for term in TERMS] for subset in SUBSETS])
 """(S, 4): 1 where a subset contains a term, 0 elsewhere."""
 
@@ -81,7 +81,7 @@ def masked_items(subject: Subject, sentences: Sequence[Sentence], request: Reque
         how, random_pieces = draws.random(len(slots)), draws.choice(plain, len(slots))
         true_pieces = batch.input_ids.flatten().numpy()[slots]
         pieces_seen = np.where(
-            how < HIDDEN, encoder.word_pieces.mask, np.where(how < HIDDEN + REPLACED, random_pieces, true_pieces)
+            how < _HIDDEN, encoder.word_pieces.mask, np.where(how < _HIDDEN + _REPLACED, random_pieces, true_pieces)
         )
         batch.input_ids.view(-1)[torch.from_numpy(slots)] = torch.from_numpy(pieces_seen)
         traced, _, tokens = maths.trace(encoder, batch.to(request.device), subject.gates)
@@ -93,24 +93,25 @@ def masked_items(subject: Subject, sentences: Sequence[Sentence], request: Reque
         rows_of_items.append(np.array(rows)[slots // batch.input_ids.shape[1]])
         request.on_batch()
     total = sum(map(len, gold))
-    part = np.digitize(draws.permutation(total), [round(TRAIN * total), round((TRAIN + DEV) * total)])
+    # A random permutation assigns the items to the three parts, with exact shares.
+    part = np.digitize(draws.permutation(total), [round(_TRAIN * total), round((_TRAIN + _DEV) * total)])
     ids, ids_shown = (torch.from_numpy(np.concatenate(values)) for values in (gold, inputs_of_batches))
     return MaskedItems(torch.cat(terms, 1), ids, ids_shown, np.concatenate(rows_of_items), torch.from_numpy(part))
 
 
 @torch.no_grad()
-def own_head(model: PreTrainedModel, vectors: Tensor, piece: int) -> Tensor:
+def prediction_head_scores(model: PreTrainedModel, vectors: Tensor, piece: int) -> Tensor:
     """Return the scores of the vocabulary that a model's prediction head computes from given vectors: (N, H) → (N, V).
 
     The model runs on a sentence of one sub-word, ``piece``, whose last hidden state is replaced by the vectors, so that
     everything between encoder and output applies to them.
     """
 
-    def exchange(module: Any, args: Any, output: Any) -> Any:
+    def replace_states(module: Any, args: Any, output: Any) -> Any:
         output["last_hidden_state"] = vectors[None]
         return output
 
-    with model.base_model.register_forward_hook(exchange):
+    with model.base_model.register_forward_hook(replace_states):
         return model(input_ids=torch.tensor([[piece]], device=vectors.device)).logits[0]
 
 
@@ -130,7 +131,7 @@ def learnt_answers(items: MaskedItems, epochs: int, seed: int, device: str = "cp
     centred = terms[0] - terms[0].mean(1, keepdim=True)
     covariance = torch.einsum("tnh,unh->tuh", centred, centred) / len(classes)
     deviation = torch.einsum("st,su,tuh->sh", masks, masks, covariance).clamp(min=1e-12).sqrt()[:, None]
-    beginning = classes.bincount().float().log().expand(len(SUBSETS), -1)
+    initial_bias = classes.bincount().float().log().expand(len(SUBSETS), -1)
 
     def scores(stack: Tensor, weights: Sequence[Tensor], dropout: float = 0.0) -> Tensor:
         features = functional.dropout((torch.einsum("st,tbh->sbh", masks, stack) - mean) / deviation, dropout)
@@ -138,25 +139,27 @@ def learnt_answers(items: MaskedItems, epochs: int, seed: int, device: str = "cp
 
     def answers(stack: Tensor, weights: Sequence[Tensor]) -> Tensor:
         with torch.no_grad():
-            return torch.cat([names[scores(rows, weights).argmax(-1).cpu()] for rows in stack.split(BATCH, 1)], 1)
+            return torch.cat([names[scores(rows, weights).argmax(-1).cpu()] for rows in stack.split(_BATCH, 1)], 1)
 
-    best, best_step = torch.full((len(SUBSETS),), -1.0), torch.zeros(len(SUBSETS), terms[2].shape[1], dtype=torch.int64)
+    best_accuracy = torch.full((len(SUBSETS),), -1.0)
+    best_answers = torch.zeros(len(SUBSETS), terms[2].shape[1], dtype=torch.int64)
     with torch.random.fork_rng():
-        for rate in RATES:
+        for rate in _RATES:
             torch.manual_seed(seed)
-            weights = [beginning.new_zeros(len(SUBSETS), terms[0].shape[2], len(names)), beginning.clone()]
+            weights = [initial_bias.new_zeros(len(SUBSETS), terms[0].shape[2], len(names)), initial_bias.clone()]
             optimizer = torch.optim.Adam([weight.requires_grad_() for weight in weights], rate)
             for _ in range(epochs):
-                for rows in torch.randperm(len(classes)).to(device).split(BATCH):
+                for rows in torch.randperm(len(classes)).to(device).split(_BATCH):
                     optimizer.zero_grad()
-                    predicted = scores(terms[0][:, rows], weights, DROPOUT).flatten(0, 1)
+                    predicted = scores(terms[0][:, rows], weights, _DROPOUT).flatten(0, 1)
                     loss = functional.cross_entropy(predicted, classes[rows].repeat(len(SUBSETS)), reduction="sum")
                     (loss / len(rows)).backward()
                     optimizer.step()
-                right = (answers(terms[1], weights) == items.gold[items.part == 1]).float().mean(1)  # (S,)
-                best_step = torch.where((right > best)[:, None], answers(terms[2], weights), best_step)
-                best = torch.maximum(right, best)
-    return best_step
+                accuracy = (answers(terms[1], weights) == items.gold[items.part == 1]).float().mean(1)  # (S,)
+                is_better = (accuracy > best_accuracy)[:, None]
+                best_answers = torch.where(is_better, answers(terms[2], weights), best_answers)
+                best_accuracy = torch.maximum(accuracy, best_accuracy)
+    return best_answers
 
 
 def score_masked(
@@ -179,8 +182,10 @@ def score_masked(
         )
     model = lm.model.to(request.device)  # type: ignore[arg-type]  # transformers annotates a device only
     sums = torch.einsum("st,tnh->snh", _IN_SUBSET, items.terms[:, test]).to(request.device)
-    by_head = [
-        torch.cat([own_head(model, rows, int(items.gold[0])).argmax(-1).cpu() for rows in subset.split(BATCH)])
+    head_answers = [
+        torch.cat(
+            [prediction_head_scores(model, rows, int(items.gold[0])).argmax(-1).cpu() for rows in subset.split(_BATCH)]
+        )
         for subset in sums
     ]
     learnt = torch.stack([learnt_answers(items, request.options.epochs, seed, request.device) for seed in seeds])
@@ -195,6 +200,6 @@ def score_masked(
     about: dict[str, Any] = {"test": len(gold), "unseen": int((~np.isin(gold, train.numpy())).sum())}
     about["baseline"] = float((gold == frequent).mean())
     return [
-        entry(MLM, {"train": 0, **about}, torch.stack(by_head)[None].numpy(), gold, count_answers),
+        entry(MLM, {"train": 0, **about}, torch.stack(head_answers)[None].numpy(), gold, count_answers),
         entry(LEARNT_MLM, {"train": len(train), **about}, learnt.numpy(), gold, count_answers),
     ]

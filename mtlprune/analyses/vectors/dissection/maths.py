@@ -107,7 +107,7 @@ class Trace:
     layers: Sequence[LayerTrace]
 
 
-def normalised(stack: Tensor, norm: Norm) -> Tensor:
+def _normalised(stack: Tensor, norm: Norm) -> Tensor:
     """Push slots through a LayerNorm and return them, (K, N, H) → (K, N, H); the last slot is the correction."""
     scale = norm.gain / norm.std  # (N, H)
     scaled = stack * scale
@@ -137,10 +137,10 @@ def terms(trace: Trace) -> Iterator[Tensor]:
         stack = stack.clone()
         stack[1] += layer.attention()
         stack[3] += layer.attention_bias()
-        stack = normalised(stack, layer.norms[0])
+        stack = _normalised(stack, layer.norms[0])
         stack[2] += layer.feed_forward
         stack[3] += layer.feed_forward_bias
-        stack = normalised(stack, layer.norms[1])
+        stack = _normalised(stack, layer.norms[1])
         yield stack
 
 
@@ -260,6 +260,7 @@ def _record_values(
 
     handles = []
     for name, modules_of_name in modules.items():
+        # Layers of ALBERT share a module, whose hook runs once for each layer.
         for module in dict.fromkeys(modules_of_name):
             calls = iter([place for place, listed_module in enumerate(modules_of_name) if listed_module is module])
             handles.append(module.register_forward_hook(cast(Callable, partial(record, name, calls))))
@@ -324,6 +325,7 @@ def _value_bias(encoder: Encoder, number: int, gates: Tensor | None) -> Tensor:
 
 
 def _norm(module: Any, read: Tensor) -> Norm:
+    """Describe a LayerNorm by its parameters and by the mean and standard deviation of its input."""
     epsilon = float(module.eps if hasattr(module, "eps") else module.variance_epsilon)
     variance, mean = torch.var_mean(read, -1, correction=0, keepdim=True)
     return Norm(module.weight.detach(), module.bias.detach(), mean, (variance + epsilon).sqrt())

@@ -43,7 +43,7 @@ from mtlprune.layers import in_order
 from mtlprune.runs.results import Result
 from mtlprune.sentence import Sentence, declared
 
-TOLERANCE = 1e-4
+_TOLERANCE = 1e-4
 """Largest accepted error of reconstruction in float32, relative to the largest absolute entry (or to 1, if larger)."""
 _SAMPLE = 1000
 """Number of words for which h and f of every layer are stored, so that encoders can be compared layer by layer."""
@@ -133,7 +133,7 @@ def _subject_names(subject: Subject) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, eq=False)
-class Pass:
+class _Pass:
     """The decomposition of one batch.
 
     Attributes:
@@ -161,14 +161,14 @@ class Pass:
         return torch.stack([self.mean(part) for part in stack])
 
 
-def passes(subject: Subject, sentences: Sequence[Sentence], device: str) -> Iterator[Pass]:
+def _passes(subject: Subject, sentences: Sequence[Sentence], device: str) -> Iterator[_Pass]:
     """Yield the decompositions of all sentences, in batches of similar length."""
     starts = np.concatenate([[0], np.cumsum([len(sentence) for sentence in sentences])])
     for rows, batch in batches(subject.encoder, sentences, device):
         traced, hidden, tokens = trace(subject.encoder, batch, subject.gates)
         words = np.concatenate([np.arange(starts[row], starts[row + 1]) for row in rows])
         is_odd = np.repeat(np.array(rows), batch.sizes)[batch.piece_word.cpu().numpy()] % 2 == 1
-        yield Pass(words, traced, hidden, torch.searchsorted(tokens, batch.piece_slot), is_odd, batch.first_piece)
+        yield _Pass(words, traced, hidden, torch.searchsorted(tokens, batch.piece_slot), is_odd, batch.first_piece)
 
 
 def dissect(subject: Subject, sentences: Sequence[Sentence], sample: int, request: Request) -> dict[str, Any]:
@@ -194,33 +194,30 @@ def dissect(subject: Subject, sentences: Sequence[Sentence], sample: int, reques
     Raises:
         EncoderError: the encoder cannot be decomposed, or the four terms do not sum to its hidden states.
     """
-    places, width = subject.encoder.head_hooks, subject.encoder.hidden_size
-    layers, words = places.layers, sum(map(len, sentences))
+    hooks, width = subject.encoder.head_hooks, subject.encoder.hidden_size
+    layers, words = hooks.layers, sum(map(len, sentences))
     sampled_words = np.sort(np.random.default_rng([request.seed, 11]).permutation(words)[:sample])
-    place_in_sample = torch.full((words,), -1).index_put(
-        (torch.from_numpy(sampled_words),), torch.arange(len(sampled_words))
-    )
+    row_in_sample = torch.full((words,), -1)  # of each word; −1 for words outside the sample
+    row_in_sample[torch.from_numpy(sampled_words)] = torch.arange(len(sampled_words))
     sums, squares = np.zeros((layers + 1, 4)), np.zeros((layers + 1, 4))
-    word_mu, heads = np.zeros((words, layers + 1, 4), np.float32), np.zeros((layers, places.heads))
+    word_mu, heads = np.zeros((words, layers + 1, 4), np.float32), np.zeros((layers, hooks.heads))
     halves = np.zeros((layers, 2, 1 + 2 * width, 1 + 2 * width))
     last, added = torch.zeros(4, words, width), torch.zeros(layers, 2, len(sampled_words), width)
     error = largest = 0.0
     pieces = 0
-    for batch in passes(subject, sentences, request.device):
-        keep = place_in_sample[batch.words]
+    for batch in _passes(subject, sentences, request.device):
+        sample_rows = row_in_sample[batch.words]
+        is_sampled = sample_rows >= 0
         for layer, (stack, full_state) in enumerate(zip(maths.terms(batch.trace), batch.hidden, strict=True)):
             stack, full_state = stack[:, batch.pieces], full_state[batch.pieces]
-            error, largest = (
-                max(error, _reconstruction_error(stack, full_state, subject)),
-                max(largest, float(full_state.abs().amax())),
-            )
+            error = max(error, _reconstruction_error(stack, full_state, subject))
+            largest = max(largest, float(full_state.abs().amax()))
             mu = maths.importance(stack, full_state)  # (4, N)
             sums[layer] += mu.double().sum(1).cpu().numpy()
             squares[layer] += mu.double().square().sum(1).cpu().numpy()
             word_mu[batch.words, layer] = batch.mean(mu.T).cpu().numpy()
             if layer:
-                at = keep >= 0
-                added[layer - 1, :, keep[at]] = batch.by_word(stack[1:3])[:, at].cpu()
+                added[layer - 1, :, sample_rows[is_sampled]] = batch.by_word(stack[1:3])[:, is_sampled].cpu()
         last[:, batch.words] = batch.by_word(stack).cpu()
         shares = maths.head_importance(batch.trace, batch.hidden[-1])
         for row, (traced, share) in enumerate(zip(batch.trace.layers, shares, strict=True)):
@@ -252,7 +249,7 @@ def _reconstruction_error(stack: Tensor, full_state: Tensor, subject: Subject) -
         EncoderError: the difference is larger than rounding errors explain.
     """
     error, largest = float((stack.sum(0) - full_state).abs().amax()), float(full_state.abs().amax())
-    if not error <= TOLERANCE * max(1.0, largest):
+    if not error <= _TOLERANCE * max(1.0, largest):
         raise EncoderError(
             f"{subject.name}: i + h + f + c differ from the encoder's output by {error:g} (largest value {largest:g}); "
             "the four terms do not describe all that it computes, so it cannot be decomposed"
@@ -263,7 +260,7 @@ def _reconstruction_error(stack: Tensor, full_state: Tensor, subject: Subject) -
 def _last_terms(subject: Subject, sentences: Sequence[Sentence], request: Request) -> Tensor:
     """Return the terms of the last layer, (4, W, H), as means over the sub-words of each word."""
     terms = torch.zeros(4, sum(map(len, sentences)), subject.encoder.hidden_size)
-    for batch in passes(subject, sentences, request.device):
+    for batch in _passes(subject, sentences, request.device):
         *_, stack = maths.terms(batch.trace)
         terms[:, batch.words] = batch.by_word(stack[:, batch.pieces]).cpu()
         request.on_batch()

@@ -17,11 +17,11 @@ from mtlprune.figures.grid import Grid, number, probability
 from mtlprune.layers import LAYERS, kind_of
 from mtlprune.runs.results import Result
 
-LONG = {"i": "input", "h": "heads", "f": "feed-forward", "c": "correction"}
+_LONG = {"i": "input", "h": "heads", "f": "feed-forward", "c": "correction"}
 """Term → its name in figures and tables."""
 _HUES = ("#78787e", "#56b4e9", "#e69f00", "#783c14")
 """Colours of the terms, which differ from the colours of tasks."""
-SCORES = {
+_SCORES = {
     "tags": "accuracy",
     "spans": "entity F1",
     "tree": "relation accuracy",
@@ -30,25 +30,25 @@ SCORES = {
     "label": "accuracy",
 }
 """Kind of a layer → name of the score of its light decoders."""
-_BESIDE = {SENSES: "rolesets, learned net", NEAREST: "rolesets, 5 neighbours"}
+_TITLES = {SENSES: "rolesets, learned net", NEAREST: "rolesets, 5 neighbours"}
 """Task that is not a layer → its name in titles."""
-_BESIDE |= {MLM: "masked words, own head", LEARNT_MLM: "masked words, learnt projection"}
-READERS = {MLM: ", own head", LEARNT_MLM: ", learnt"}
+_TITLES |= {MLM: "masked words, own head", LEARNT_MLM: "masked words, learnt projection"}
+_READERS = {MLM: ", own head", LEARNT_MLM: ", learnt"}
 """Task of masked words → suffix of its column, because a table shows both ways of prediction."""
 _BASELINES = {SENSES: "most frequent sense", NEAREST: "most frequent sense", MLM: "most frequent piece"}
 """Task that is not a layer → name of its baseline; tasks that are layers have the majority label."""
-_ALIKE_BELOW = 0.9
+_DIFFERS_BELOW = 0.9
 """Correlation of the importance of a term in two encoders below which the term counts as different."""
 
 
 def _kind(result: Result, task: str) -> str:
     """Return the kind of the layer of a task; "" if the task is not a layer."""
-    return "" if task in _BESIDE else kind_of({**LAYERS, **result.about["kinds"]}[task])
+    return "" if task in _TITLES else kind_of({**LAYERS, **result.about["kinds"]}[task])
 
 
 def _score(result: Result, task: str) -> str:
     """Return the name of a task with its score, such as NER entity F1."""
-    return _BESIDE.get(task) or f"{task.upper()} {SCORES[_kind(result, task)]}"
+    return _TITLES.get(task) or f"{task.upper()} {_SCORES[_kind(result, task)]}"
 
 
 def about(result: Result) -> str:
@@ -91,7 +91,7 @@ def _masked_words(result: Result) -> list[str]:
     if "scores" not in result.frames:
         return []
     frame, lines = result.with_names("scores"), []
-    for (name,), rows in _groups(frame[(frame["measure"] == "score") & frame["task"].isin(READERS)], "name"):
+    for (name,), rows in _groups(frame[(frame["measure"] == "score") & frame["task"].isin(_READERS)], "name"):
         percent = 100 * rows.pivot(index="term", columns="task", values="value")
         lines += [
             f"With {term} of {name}, the encoder's prediction head predicts {number(row[MLM], 2)} % of the masked "
@@ -103,6 +103,7 @@ def _masked_words(result: Result) -> list[str]:
 
 
 def _groups(frame: pd.DataFrame, *columns: str) -> Any:
+    """Group a frame by columns in the order of rows; an empty frame has no groups."""
     return frame.groupby(list(columns), observed=True, sort=False) if len(frame) else ()
 
 
@@ -113,6 +114,7 @@ def _points(rows: pd.DataFrame) -> list[str]:
 
 
 def _point(value: float) -> str:
+    """Format a difference of shares in points, with its sign."""
     return f"{round(100 * value, 1) + 0.0:+.1f}".replace("-", "−")
 
 
@@ -133,7 +135,7 @@ def _linearity(result: Result) -> TableRows:
 
 def _by_table(frame: pd.DataFrame) -> pd.DataFrame:
     """Add the columns ``table`` and ``column``; both ways of predicting masked words share a table."""
-    columns = frame["name"].astype(str) + frame["task"].map(READERS).fillna("")
+    columns = frame["name"].astype(str) + frame["task"].map(_READERS).fillna("")
     return frame.assign(table=frame["task"].replace(LEARNT_MLM, MLM), column=columns)
 
 
@@ -214,10 +216,14 @@ def _correlations(result: Result) -> pd.DataFrame:
 
 
 def _across(result: Result) -> pd.DataFrame:
+    """Summarise the frame ``across``, with one row for each pair of encoders and kind of correlation.
+
+    The column ``first`` is the layer from which on the correlation of h is below ``_DIFFERS_BELOW``.
+    """
     rows = []
     for (name, partner, kind), pairs in _groups(_correlations(result), "encoder", "partner", "measure"):
         by_layer = pairs.pivot_table(index="layer", columns="term", values="value")
-        below = by_layer["h"].loc[1:] < _ALIKE_BELOW
+        below = by_layer["h"].loc[1:] < _DIFFERS_BELOW
         first = below[::-1].cummin()[::-1].idxmax() if below.iloc[-1] else math.nan
         cells = {"pairs": len(pairs) // (len(by_layer) * len(TERMS)), "mean": by_layer["h"].mean(), "first": first}
         rows.append({"name": name, "other": partner, "kind": kind.capitalize(), **by_layer.iloc[-1], **cells})
@@ -239,7 +245,7 @@ def _compositions(result: Result) -> Grid | None:
     weights = frame.query("measure == 'weight' and mode == 'weights'")
     unexplained = frame.query("measure == 'unexplained'").pivot(index=place, columns="mode", values="value")
     frame = weights.pivot(index=place, columns="other", values="value").join(unexplained).reset_index()
-    frame = frame.sort_values(place, ascending=[True, True, False]).replace({"term": LONG})
+    frame = frame.sort_values(place, ascending=[True, True, False]).replace({"term": _LONG})
     columns: dict[str, Any] = {"joint": "name", "layer": "layer", "term": "term"}
     columns |= {name: (name, 2) for name in result.names if name in frame}
     return Grid.of(
@@ -263,16 +269,19 @@ TABLES = {
     "kept": _gates,
     "compositions": _compositions,
 }
+"""Name of a declared table (``frames.yaml``) → function from a Result to the rows of the table."""
 
 
 def _bars(result: Result) -> AnyChart:
     frame = result.with_names("layers").query("measure == 'importance'")[["name", "layer", "term", "value"]]
-    frame = frame.assign(place=frame["term"].map(TERMS.index), term=[f"{term}: {LONG[term]}" for term in frame["term"]])
+    frame = frame.assign(
+        place=frame["term"].map(TERMS.index), term=[f"{term}: {_LONG[term]}" for term in frame["term"]]
+    )
     sums = frame.groupby(["name", "layer", np.sign(frame["value"])], observed=True)["value"].sum()
     limits = [min(0.0, sums.min()), max(1.0, sums.max())]
     colour = alt.Color(
         "term:N",
-        scale=alt.Scale(domain=[f"{term}: {LONG[term]}" for term in TERMS], range=list(_HUES)),
+        scale=alt.Scale(domain=[f"{term}: {_LONG[term]}" for term in TERMS], range=list(_HUES)),
         legend=alt.Legend(orient="bottom", title=None, symbolType="square"),
     )
     charts = [
@@ -335,6 +344,7 @@ def _loss_figure(result: Result) -> AnyChart:
 
 
 def _agreement_figure(result: Result) -> Drawing:
+    """Draw the agreement of subsets; for spans, within and between the first and the single-task encoder."""
     all_rows, charts = result.with_names("agreement"), []
     first = all_rows["name"].iloc[0]
     for (task,), rows in _groups(all_rows, "task"):
@@ -363,18 +373,20 @@ def _within_and_between(result: Result, task: str) -> pd.DataFrame:
     between = between[(between["name"] == between["name"].iloc[0]) & (between["other"] == between["other"].iloc[0])]
     pair = between["name"].iloc[0], between["other"].iloc[0]
     parts = [
-        within[within["name"].isin(pair)].assign(one=lambda rows: rows["name"], partner=lambda rows: rows["name"]),
-        between.assign(one=pair[0], partner=pair[1], other=between["label"]),
-        between.assign(one=pair[1], partner=pair[0], term=between["label"], other=between["term"]),
+        within[within["name"].isin(pair)].assign(row=lambda rows: rows["name"], column=lambda rows: rows["name"]),
+        between.assign(row=pair[0], column=pair[1], other=between["label"]),
+        between.assign(row=pair[1], column=pair[0], term=between["label"], other=between["term"]),
     ]
     frame = pd.concat(parts).query("term != '' and other != ''")
-    frame = frame.sort_values("one", key=lambda names: names.map(pair.index), kind="stable")
-    frame = frame.assign(by=frame["partner"].map(pair.index)).sort_values("by", kind="stable")
-    names = {side: frame[side].astype(str) + " " for side in ("one", "partner")}
-    return frame.assign(term=names["one"] + frame["term"], other=names["partner"] + frame["other"])
+    frame = frame.sort_values("row", key=lambda names: names.map(pair.index), kind="stable")
+    frame = frame.sort_values("column", key=lambda names: names.map(pair.index), kind="stable")
+    return frame.assign(
+        term=frame["row"].astype(str) + " " + frame["term"], other=frame["column"].astype(str) + " " + frame["other"]
+    )
 
 
 def _shifts(result: Result) -> Drawing | None:
+    """Draw the correlation of importance between the first encoder and every other encoder, by layer."""
     frame = _correlations(result)
     frame = frame[(frame["encoder"] == result.about["encoders"][0]["encoder"]) & (frame["encoder"] != frame["partner"])]
     if not len(frame):
@@ -385,7 +397,7 @@ def _shifts(result: Result) -> Drawing | None:
     for measure, term in product(("spearman", "pearson"), TERMS):
         rows = frame[(frame["measure"] == measure) & (frame["term"] == term)]
         means = rows.groupby(["name", "layer"], observed=True)["value"].mean().reset_index()
-        title = f"{LONG[term]}, {measure.capitalize()}"
+        title = f"{_LONG[term]}, {measure.capitalize()}"
         panel = lines(means, "layer", "value", title=title, y_title="correlation", look=look)
         charts.append(alt.layer(panel, seeds_behind(rows.dropna(subset="value"), "layer", "value", look["color"])))
     first = result.about["encoders"][0]["encoder"]
@@ -400,3 +412,4 @@ FIGURES = {
     "agreement": _agreement_figure,
     "losses": _loss_figure,
 }
+"""Name of a declared figure (``frames.yaml``) → function from a Result to the chart."""

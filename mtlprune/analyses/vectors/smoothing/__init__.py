@@ -1,4 +1,4 @@
-"""Over-smoothing: do token vectors grow alike, and which heads make them so? (Shi et al. 2022)"""
+"""Over-smoothing: do token vectors become alike, and which heads cause this? (Shi et al. 2022)"""
 
 from pydantic import Field
 

@@ -44,6 +44,7 @@ def cosine(vectors: Tensor, mask: Tensor) -> Tensor:
     """
     units = functional.normalize(_masked(vectors, mask), dim=-1, eps=torch.finfo(vectors.dtype).tiny)
     counts = mask.sum(1).to(vectors)
+    # ‖Σ u‖² is the sum of the cosines of all pairs, in which every token is also paired with itself.
     pairs = units.sum(1).square().sum(-1) - units.square().sum((1, 2))
     return pairs / torch.where(counts > 1, counts * (counts - 1), torch.nan)
 
@@ -91,6 +92,7 @@ def mixing(attention: Tensor, mask: Tensor) -> Tensor:
     masked = attention[:, :, :width, :width] * (mask[:, None, :width, None] & mask[:, None, None, :width])
     counts = mask.sum(1).clamp(min=1).to(masked)[:, None, None, None]
     off = (masked - masked.sum(2, keepdim=True) / counts) * mask[:, None, :width, None]
+    # For every matrix C, C Cᵀ has the same largest eigenvalue as Cᵀ C.
     return torch.linalg.eigvalsh(off @ off.transpose(-1, -2))[..., -1].clamp(min=0)
 
 
@@ -157,7 +159,7 @@ def _masked(vectors: Tensor, mask: Tensor) -> Tensor:
 # -- spread between labels ---------------------------------------------------------------------------------------------
 
 _NO_ROLE = "O"
-ROOM = 2**24
+_MAX_VALUES = 2**24
 """Largest number of values that one block of permutations holds in memory."""
 
 
@@ -179,6 +181,7 @@ def word_labels(sentence: Sentence, task: str) -> list[str] | None:
 
 
 def _roles(frames: Any, words: int) -> list[str]:
+    """Label each word with the role of the smallest argument around it, V for a predicate, or O."""
     predicates = {predicate.index for predicate in frames}
     arguments = [a for predicate in frames for a in predicate.arguments if a.label not in NOT_ARGUMENTS]
     return _smallest(arguments, ["V" if place in predicates else _NO_ROLE for place in range(words)])
@@ -187,7 +190,8 @@ def _roles(frames: Any, words: int) -> list[str]:
 def _smallest(spans: Sequence[Span], otherwise: list[str]) -> list[str]:
     """Label each word with the smallest span around it; a word outside all spans keeps its label of ``otherwise``."""
     labels = list(otherwise)
-    for span in sorted(spans, key=lambda span: span.start - span.end):  # the largest first; of equal ones the last wins
+    # Smaller spans overwrite larger spans, and of two equal spans the last wins.
+    for span in sorted(spans, key=lambda span: span.start - span.end):
         labels[span.start : span.end] = [span.label] * (span.end - span.start)
     return labels
 
@@ -220,6 +224,7 @@ def between_shares(grams: Tensor, labels: Tensor) -> Tensor:
 
 def permuted(labels: Tensor, permutations: int, generator: torch.Generator) -> Tensor:
     """Permute the labels of each sentence at random: (B, T) → (B, P, T); −1 (padding) keeps its position."""
+    # Sorting by random keys permutes the words of a sentence.
     keys = torch.rand(len(labels), permutations, labels.shape[1], generator=generator)
     keys = keys.masked_fill((labels < 0)[:, None].cpu(), 2.0)  # padding sorts last, and a stable sort keeps its order
     order = keys.argsort(dim=-1, stable=True).to(labels.device)
@@ -258,26 +263,26 @@ class LabelSplit:
         rows, numbers, chances = [], [], []
         for row, sentence in enumerate(sentences):
             labels = word_labels(sentence, self.task)
-            kinds = {label: number for number, label in enumerate(dict.fromkeys(labels or ()))}
-            if labels is None or len(labels) < 3 or not 2 <= len(kinds) < len(labels):
+            number_of = {label: number for number, label in enumerate(dict.fromkeys(labels or ()))}
+            if labels is None or len(labels) < 3 or not 2 <= len(number_of) < len(labels):
                 continue
             rows.append(row)
-            numbers.append([kinds[label] for label in labels] + [-1] * (width - len(labels)))
-            chances.append((len(kinds) - 1) / (len(labels) - 1))
+            numbers.append([number_of[label] for label in labels] + [-1] * (width - len(labels)))
+            chances.append((len(number_of) - 1) / (len(labels) - 1))
         if not rows:
             return
-        labels_of, batch_grams = torch.tensor(numbers, device=grams.device), grams[rows]
-        shares = between_shares(batch_grams, labels_of[:, None])[:, 0]  # (B, L)
+        label_numbers, batch_grams = torch.tensor(numbers, device=grams.device), grams[rows]
+        shares = between_shares(batch_grams, label_numbers[:, None])[:, 0]  # (B, L)
         totals = batch_grams.diagonal(dim1=-2, dim2=-1).sum(-1)
         self.sentences += len(rows)
         self.chance += sum(chances)
         self.share += shares.sum(0).cpu().double().numpy()
         self.between += (shares * totals).sum(0).cpu().double().numpy()
         self.within += ((1 - shares) * totals).sum(0).cpu().double().numpy()
-        step = max(1, ROOM // (len(rows) * width**2))
+        step = max(1, _MAX_VALUES // (len(rows) * width**2))
         for first in range(0, self.permutations, step):
             number = min(step, self.permutations - first)
-            null_shares = between_shares(batch_grams, permuted(labels_of, number, self.generator))
+            null_shares = between_shares(batch_grams, permuted(label_numbers, number, self.generator))
             self.null[first : first + number] += null_shares.sum(0).cpu().double().numpy()
 
     def records(self) -> Iterator[dict[str, Any]]:

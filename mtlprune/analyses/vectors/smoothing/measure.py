@@ -52,7 +52,7 @@ A fusion adds a value for the vectors that it makes of the hidden states.
 """
 CHANGED_MEASURES = ("cosine", "cosine_centred", "relative_distance")
 """Measures of fused vectors that are compared with those of the last layer, sentence by sentence."""
-STEPS = ("ratio", "mixing")
+_STEPS = ("ratio", "mixing")
 """Measures of a layer (change from its input to its output, and attention): L values for each sentence."""
 BOUNDS = ("sigma1", "sigma2", "published", "bound", "bound_norm", "bound_attention")
 """Measures of a layer that are defined only for post-LN layers: L values for each sentence."""
@@ -60,9 +60,9 @@ EFFECTS = ("effect", "effect_last", "cosine_effect", "cosine_effect_last")
 """Effects of closing one head (open minus closed) on log d_M and CosSim, after its layer and after the last layer."""
 COMPARED = ("mixing", "amplification", *EFFECTS)
 """Measures of heads that are compared by how many tasks claim a head."""
-POINTS = 120
+_POINTS = 120
 """Number of sentences whose σ₁σ₂ and CosSim are stored in the frame ``points``, for the figure."""
-Columns = dict[str, NDArray[np.float64]]
+_Columns = dict[str, NDArray[np.float64]]
 """Name of a measure → its values."""
 
 
@@ -71,7 +71,7 @@ def measure(request: Request) -> Result:
 
     The Result has these frames, in which layers and heads count from 1 and layer 0 is the embeddings:
 
-    - ``layers``: STATES, STEPS and BOUNDS, as means and quantiles over sentences (``quantile_rows``). For post-LN
+    - ``layers``: STATES, _STEPS and BOUNDS, as means and quantiles over sentences (``quantile_rows``). For post-LN
       layers also the norms and gains behind the bound. For σ₁σ₂ over sentences ``product``, ``least`` (the minimum),
       ``above_one`` (the share above 1) and ``spearman`` (correlation with CosSim). For a fusion ``fusion`` and
       ``fusion_sd``: mean and standard deviation, over tokens, of the weight that it gives the layer.
@@ -110,8 +110,8 @@ class SmoothingSurvey:
     def __init__(self, reading: Reading, subject: Subject, request: Request) -> None:
         self.reading, self.subject, self.request = reading, subject, request
         self.options: SmoothingOptions = request.options
-        places = subject.encoder.head_hooks
-        self.layers, self.heads, self.kept_heads = places.layers, places.heads, places.kept_heads
+        hooks = subject.encoder.head_hooks
+        self.layers, self.heads, self.kept_heads = hooks.layers, hooks.heads, hooks.kept_heads
         self.refused = refusal(subject.encoder)
         self.norms = head_norms(subject.encoder, subject.gates)
         self.post_norm = None if self.refused else read_layers(subject.encoder, subject.gates)
@@ -123,6 +123,7 @@ class SmoothingSurvey:
         self.mean, unit = self._corpus_mean()
         shares = maths.shares_of_dimensions(unit)  # (L + 1, H)
         top = shares.topk(min(_OUTLIERS, shares.shape[1]))
+        # True for the dimensions that are not outliers.
         self.inside = torch.ones_like(shares, dtype=torch.bool).scatter(1, top.indices, False)
         columns = self._all_sentences()
         fused = {name: columns[name][:, self.layers + 1] for name in STATES} if self.fusion else {}
@@ -163,22 +164,21 @@ class SmoothingSurvey:
         sums = units = torch.zeros(())
         tokens = 0
         for _, observation in self.reading.observations(self.subject, {"hidden"}, self.request):
-            here = torch.stack(self._vectors(observation))[
-                :, observation.batch.attention_mask.bool()
-            ].double()  # (L + 1, tokens, H)
-            sums = here.sum(1) + sums
-            units = torch.nn.functional.normalize(here, dim=-1).sum(1) + units
-            tokens += here.shape[1]
+            mask = observation.batch.attention_mask.bool()
+            vectors = torch.stack(self._vectors(observation))[:, mask].double()  # (L + 1, tokens, H)
+            sums = vectors.sum(1) + sums
+            units = torch.nn.functional.normalize(vectors, dim=-1).sum(1) + units
+            tokens += vectors.shape[1]
         return sums / tokens, units / tokens
 
-    def _all_sentences(self) -> Columns:
-        """Return STATES (S, L + 1), with a fusion (S, L + 2), STEPS and BOUNDS (S, L), and ``tokens`` (S,).
+    def _all_sentences(self) -> _Columns:
+        """Return STATES (S, L + 1), with a fusion (S, L + 2), _STEPS and BOUNDS (S, L), and ``tokens`` (S,).
 
         The pass also fills ``sums`` (λ of heads), ``weights`` (of a fusion) and ``splits`` (spread between labels).
         """
         count, seed = len(self.reading.sentences), self.request.seed
-        columns: Columns = {name: np.full((count, self.layers + (2 if self.fusion else 1)), np.nan) for name in STATES}
-        columns |= {name: np.full((count, self.layers), np.nan) for name in STEPS + (() if self.refused else BOUNDS)}
+        columns: _Columns = {name: np.full((count, self.layers + (2 if self.fusion else 1)), np.nan) for name in STATES}
+        columns |= {name: np.full((count, self.layers), np.nan) for name in _STEPS + (() if self.refused else BOUNDS)}
         columns["tokens"] = np.zeros(count)
         self.sums = np.zeros((self.layers, self.heads))  # of λ over sentences, (L, A)
         self.weights: list[Tensor] = []  # of a fusion; (tokens, layers that it joins) for each batch
@@ -253,7 +253,7 @@ class SmoothingSurvey:
                 columns.setdefault(name, []).append(value)
         return {name: torch.stack(values) for name, values in columns.items()}
 
-    def _of_heads(self) -> Columns:
+    def _of_heads(self) -> _Columns:
         """Return gate, mean λ, norm and amplification of every head, (L, A) each; NaN for removed heads."""
         shape = self.layers, self.heads
         norm, mixings = np.full(shape, np.nan), np.full(shape, np.nan)
@@ -263,7 +263,7 @@ class SmoothingSurvey:
         amplification = np.sqrt(mixings) * norm
         return {"gate": gate_grid(self.subject), "mixing": mixings, "norm": norm, "amplification": amplification}
 
-    def _layers(self, columns: Columns) -> Iterator[dict[str, Any]]:
+    def _layers(self, columns: _Columns) -> Iterator[dict[str, Any]]:
         """Yield the mean and quantiles over sentences of every measure and layer.
 
         Measures with L columns start at layer 1, and measures with L + 1 columns start at layer 0, the embeddings.
@@ -272,7 +272,7 @@ class SmoothingSurvey:
             for layer, column in enumerate(values.T, self.layers + 1 - values.shape[1]):
                 yield from ({"layer": layer, **row} for row in quantile_rows(name, column))
 
-    def _sentences(self, columns: Columns, tokens: NDArray[np.float64]) -> pd.DataFrame:
+    def _sentences(self, columns: _Columns, tokens: NDArray[np.float64]) -> pd.DataFrame:
         """Return the frame ``sentences``, with one row for each layer and sentence."""
         ids, depth = [sentence.id for sentence in self.reading.sentences], self.layers + 1
         layers, sizes = np.repeat(np.arange(depth), len(ids)), np.tile(tokens.astype(np.int32), depth)
@@ -291,7 +291,7 @@ class SmoothingSurvey:
             values |= {"s": part.largest, "heads": part.open, "bound_feed_forward": 1 + part.lipschitz * inner * outer}
             yield from _measured(layer, **values)
 
-    def _effects(self) -> tuple[Columns, int]:
+    def _effects(self) -> tuple[_Columns, int]:
         """Close each open head in turn on a sample of sentences.
 
         Returns:
@@ -301,7 +301,7 @@ class SmoothingSurvey:
         number = min(self.options.closing, len(self.reading.sentences))
         sentence_rows = np.random.default_rng([self.request.seed, 61]).permutation(len(self.reading.sentences))[:number]
         sample = [self.reading.sentences[row] for row in sorted(sentence_rows)]
-        values: dict[tuple[int, int], list[NDArray[np.float64]]] = {}
+        values: dict[tuple[int, int], list[NDArray[np.float64]]] = {}  # (layer, head) → (4, B) of each batch
         gates = torch.from_numpy(gate_grid(self.subject)).float().to(self.request.device)
         for _, batch in batches(self.subject.encoder, sample, self.request.device):
             hidden = observe(self.subject.encoder, batch, self.subject.gates, {"hidden"}).hidden
@@ -319,11 +319,11 @@ class SmoothingSurvey:
             self.request.on_batch()
         names = [*EFFECTS, *(f"{name}_se" for name in EFFECTS)]
         grids = {name: np.full((self.layers, self.heads), np.nan) for name in names}
-        for place, parts in values.items():
+        for head, parts in values.items():
             rows = np.concatenate(parts, axis=1)  # (4, sentences)
             for name, row in zip(EFFECTS, rows, strict=True):
-                grids[name][place] = row.mean()
-                grids[f"{name}_se"][place] = row.std(ddof=1) / np.sqrt(len(row)) if len(row) > 1 else np.nan
+                grids[name][head] = row.mean()
+                grids[f"{name}_se"][head] = row.std(ddof=1) / np.sqrt(len(row)) if len(row) > 1 else np.nan
         return grids, number
 
 
@@ -352,8 +352,8 @@ def _sigma(products: NDArray[np.float64], after: NDArray[np.float64]) -> Iterato
 
 
 def _points(products: NDArray[np.float64], after: NDArray[np.float64]) -> pd.DataFrame:
-    """Return σ₁σ₂ and CosSim of POINTS sentences, evenly spaced in the corpus and the same in each layer."""
-    rows = np.linspace(0, len(products) - 1, min(POINTS, len(products))).round().astype(int)
+    """Return σ₁σ₂ and CosSim of _POINTS sentences, evenly spaced in the corpus and the same in each layer."""
+    rows = np.linspace(0, len(products) - 1, min(_POINTS, len(products))).round().astype(int)
     layers = np.repeat(np.arange(1, products.shape[1] + 1), len(rows))
     return pd.DataFrame(
         {"layer": layers, "product": products[rows].T.ravel().round(4), "cosine": after[rows].T.ravel().round(4)}

@@ -14,7 +14,7 @@ _TOKENS = (
     "Tokens are sub-words with [CLS] and [SEP] and without padding. The measure cosine_pieces leaves out [CLS] and "
     "[SEP]. Splits by label are over words (means of their sub-words), without [CLS] and [SEP]."
 )
-MEASURES = {
+_MEASURES = {
     "mixing": "λ",
     "amplification": "√λ ‖W_O W_V‖",
     "effect": "Δ log d_M after its layer",
@@ -61,6 +61,7 @@ def findings(result: Result) -> list[str]:
 
 
 def _fused(result: Result) -> pd.DataFrame:
+    """Return the frame ``fused`` with the measures of the last layer, for comparison."""
     last = result.wide("layers").groupby("name", observed=True).tail(1).set_index("name")
     rows = result.wide("fused")
     for measure in ("cosine", "relative_distance"):
@@ -79,14 +80,15 @@ def _by_corpus(result: Result) -> pd.DataFrame:
     The columns ``corpus`` and ``of`` (the encoder) name the row. The frame is empty if the Result covers only one
     corpus, or if σ₁σ₂ is not defined for its encoders.
     """
-    names = {
-        name: entry for name, entry in zip(result.names, result.about["encoders"], strict=True) if "corpus" in entry
+    corpus_of = {
+        name: entry["corpus"]
+        for name, entry in zip(result.names, result.about["encoders"], strict=True)
+        if "corpus" in entry
     }
     last = result.rows_with_measure("layers", "product").groupby("name", observed=True).tail(1)
-    rows = last[last["name"].isin(list(names))]
+    rows = last[last["name"].isin(list(corpus_of))]
     bounds = {f"product_{end}": result.wide("layers", end)["product"].loc[rows.index] for end in ("low", "high")}
-    places = [names[name] for name in rows["name"]]
-    corpora = [place["corpus"] for place in places]
+    corpora = [corpus_of[name] for name in rows["name"]]
     encoders = [name.replace(f" on {corpus}", "") for name, corpus in zip(rows["name"], corpora, strict=True)]
     return rows.assign(**bounds, corpus=corpora, of=encoders).sort_values(["of", "corpus"], kind="stable")
 
@@ -97,6 +99,7 @@ def _sigma(result: Result) -> pd.DataFrame:
 
 
 def _labels(result: Result) -> pd.DataFrame:
+    """Return one row for each encoder and task, with the gain in the first, the best and the last layer."""
     p, n = (result.wide("labels", column).get("share") for column in "pn")
     rows = []
     known_rows = result.rows_with_measure("labels", "share")
@@ -112,10 +115,11 @@ def _tests(result: Result) -> Grid:
         "Effects are values with the head open minus values with the head closed. The head smooths if its effect "
         "is below 0 in log d_M or above 0 in CosSim."
     )
-    return tests_table(result, MEASURES, signs)
+    return tests_table(result, _MEASURES, signs)
 
 
 def _heads(result: Result) -> pd.DataFrame:
+    """Return the heads with the lowest and the highest effects of each encoder."""
     heads = result.wide("heads").dropna(subset=["effect"]).sort_values(["name", "effect"], kind="stable")
     if "claims" in result.frames:
         claims = result.frames["claims"].query("measure == 'tasks'")[["layer", "head", "value"]]
@@ -137,9 +141,10 @@ TABLES = {
     "tests": _tests,
     "heads": _heads,
 }
+"""Name of a declared table (``frames.yaml``) → function from a Result to the rows of the table."""
 
 
-CURVES = {
+_CURVES = {
     "cosine": ("CosSim", "CosSim"),
     "cosine_centred": ("CosSim, corpus mean removed", "CosSim"),
     "cosine_without_outliers": ("CosSim without outlier dimensions", "CosSim"),
@@ -154,7 +159,7 @@ def _curves(result: Result) -> AnyChart:
     frame = result.dashed(result.wide("layers"))
     charts = [
         lines(frame, "layer", key, title=title, y_title=y, dashed="closed")
-        for key, (title, y) in CURVES.items()
+        for key, (title, y) in _CURVES.items()
         if key in frame
     ]
     return panels(charts, 3)
@@ -162,7 +167,7 @@ def _curves(result: Result) -> AnyChart:
 
 def _deviations(result: Result) -> AnyChart:
     frame = result.with_names("points")
-    greys = alt.Scale(scheme=alt.SchemeParams("greys", extent=[0.3, 1.0]))  # hues mean tasks
+    greys = alt.Scale(scheme=alt.SchemeParams("greys", extent=[0.3, 1.0]))  # hues are the colours of tasks
     legend = alt.Legend(orient="bottom", symbolSize=90, symbolOpacity=1, title="layer")
     look = {"color": alt.Color("layer:O", scale=greys, legend=legend)}
     words = {"x_title": "least deviations: σ1 × σ2", "y_title": "CosSim after the layer"}
@@ -209,6 +214,7 @@ def _between(result: Result) -> AnyChart:
 
 
 def _maps(result: Result) -> Drawing | None:
+    """Draw maps of λ and of effects of heads; None if no head was measured."""
     frame = result.wide("heads")
     if not frame[["mixing", "effect", "effect_last"]].abs().max().max() > 0:
         return None
@@ -230,3 +236,4 @@ FIGURES = {
     "labels": _between,
     "heads": _maps,
 }
+"""Name of a declared figure (``frames.yaml``) → function from a Result to the chart."""

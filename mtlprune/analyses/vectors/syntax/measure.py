@@ -40,16 +40,16 @@ from mtlprune.sentence import Sentence
 from mtlprune.statistics.permutation import layered_rank_test, spearman
 from mtlprune.statistics.twonn import DimensionError, likelihood, twonn
 
-CLOUD = 1000
+_MAX_POINTS = 1000
 """Largest number of sentences whose vectors are used to estimate a dimension.
 
 The estimate grows with the number of vectors, so all encoders use the same number.
 """
-PERMUTATIONS = 9999
+_PERMUTATIONS = 9999
 """Number of permutations of heads within layers, in the test of gates against UAS."""
 _DIGITS = 4
 """Number of decimals of stored values."""
-Rows = Iterator[dict[str, Any]]
+_Rows = Iterator[dict[str, Any]]
 
 
 def measure(request: Request) -> Result:
@@ -78,14 +78,16 @@ def measure(request: Request) -> Result:
     with_trees(reading.sentences)
 
     def measure_subject(subject: Subject) -> SubjectResult:
-        of_heads = findings(reading, subject, request)
+        measured_heads = measure_heads(reading, subject, request)
         if (why := refusals.get(subject.name)) is not None:
-            return replace(of_heads, notes=[f"{subject.label}: no BLiMP: {why}.", *of_heads.notes])
+            return replace(measured_heads, notes=[f"{subject.label}: no BLiMP: {why}.", *measured_heads.notes])
         if (lm := judges.get(subject.name)) is None:
-            return of_heads
+            return measured_heads
         request.on_status(f"minimal pairs: {subject.name}")
         lm.model.to(request.device)  # type: ignore[arg-type]  # transformers annotates a device only
-        return replace(of_heads, frames={**of_heads.frames, "blimp": pd.DataFrame(_judged(judge(lm, paradigms)))})
+        return replace(
+            measured_heads, frames={**measured_heads.frames, "blimp": pd.DataFrame(_judged(judge(lm, paradigms)))}
+        )
 
     surveyed = survey("syntax", reading, request, measure_subject)
     result, measured = surveyed.result, [*surveyed.measured.values()]
@@ -117,18 +119,18 @@ class MeasuredHeads(NamedTuple):
     gates: Tensor | None
 
 
-def findings(reading: Reading, subject: Subject, request: Request) -> SubjectResult:
+def measure_heads(reading: Reading, subject: Subject, request: Request) -> SubjectResult:
     """Measure the heads and the sentence vectors of one encoder."""
-    encoder, gates, places = subject.encoder, subject.gates, subject.encoder.head_hooks
-    counter = ArcCounter(relations_of(reading.sentences), places.kept_heads, places.heads, gates)
+    encoder, gates, hooks = subject.encoder, subject.gates, subject.encoder.head_hooks
+    counter = ArcCounter(relations_of(reading.sentences), hooks.kept_heads, hooks.heads, gates)
     half_of_sentence = halves(len(reading.sentences), reading.seed)
-    rows_needed = _distinct(encoder, reading.sentences, reading.seed)
-    vectors_kept: dict[str, dict[int, NDArray[np.float32]]] = {"cls": {}, "mean": {}, "heads": {}}
+    stored_rows = _distinct(encoder, reading.sentences, reading.seed)
+    stored_vectors: dict[str, dict[int, NDArray[np.float32]]] = {"cls": {}, "mean": {}, "heads": {}}
     for rows, observation in reading.observations(subject, {"attention", "heads"}, request):
         counter.add(observation, [reading.sentences[row] for row in rows], half_of_sentence[rows].tolist())
         for name, vectors in _vectors(observation).items():
-            vectors_kept[name] |= {row: vectors[place] for place, row in enumerate(rows) if row in rows_needed}
-    cloud = {name: np.stack([vectors[row] for row in sorted(vectors)]) for name, vectors in vectors_kept.items()}
+            stored_vectors[name] |= {row: vectors[place] for place, row in enumerate(rows) if row in stored_rows}
+    cloud = {name: np.stack([vectors[row] for row in sorted(vectors)]) for name, vectors in stored_vectors.items()}
     counts = counter.counts
     uas, frequent = counts.uas(), counts.frequent_relations()
     best_arcs = {
@@ -152,7 +154,7 @@ def findings(reading: Reading, subject: Subject, request: Request) -> SubjectRes
         ]
     grids = {"gate": gate_grid(subject), "uas": uas.max(0), "weight": counts.weight().max(0)}
     grids |= {f"uas {direction}": part for direction, part in zip(DIRECTIONS, uas, strict=True)}
-    grids["twonn"] = _by_head(cloud["heads"], places.kept_heads, counts.present)
+    grids["twonn"] = _by_head(cloud["heads"], hooks.kept_heads, counts.present)
     relations = [
         {"label": name, **row}
         for name in frequent
@@ -163,7 +165,7 @@ def findings(reading: Reading, subject: Subject, request: Request) -> SubjectRes
     return SubjectResult(frames, notes=notes, measured=MeasuredHeads(facts, counts, gates))
 
 
-def _best_rows(measure: str, best: Best) -> Rows:
+def _best_rows(measure: str, best: Best) -> _Rows:
     """Yield two rows for a choice of head: its score on all sentences, and its held-out score."""
     place: dict[str, Any] = dict.fromkeys(("layer", "head", "direction"))
     if best.layer >= 0:
@@ -177,11 +179,14 @@ def _fact_frame(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
     return pd.DataFrame(rows).astype({"layer": "Int64", "head": "Int64"} if rows else {})
 
 
-def _compared(first: Grid, heads: MeasuredHeads, seed: int) -> Rows:
+def _compared(first: Grid, heads: MeasuredHeads, seed: int) -> _Rows:
     """Yield rows that compare an encoder with ``first``, the UAS of each head in the first encoder.
 
-    The rows are the correlation with the UAS of this encoder, and the correlation with the gates of this run, whose
-    seed is ``seed``. They also include the number of heads that are neither removed nor closed.
+    The rows contain the correlation with the UAS of heads in this encoder and, for runs with gates, the correlation of
+    gates with ``first``. They also contain the number of heads that are neither removed nor closed.
+
+    Args:
+        seed: seed of the run, for permutations.
     """
     other_values = heads.counts.by_head()
     if first.shape == other_values.shape and not np.isnan(value := spearman(first, other_values)):
@@ -189,7 +194,7 @@ def _compared(first: Grid, heads: MeasuredHeads, seed: int) -> Rows:
     yield {"measure": "heads_there", "value": float(heads.counts.present.sum())}
     if heads.gates is not None and heads.gates.shape == first.shape:
         gates = heads.gates.detach().cpu().double().numpy()
-        ranks = layered_rank_test(first, gates, PERMUTATIONS, (seed, 26))
+        ranks = layered_rank_test(first, gates, _PERMUTATIONS, (seed, 26))
         yield {"measure": "gates_by_uas", "value": ranks.value, "p": ranks.p, "n": ranks.heads}
 
 
@@ -221,7 +226,7 @@ def _baseline(counts: ArcCounts) -> tuple[dict[str, Any], pd.DataFrame]:
     return about, pd.DataFrame(rows)
 
 
-def _judged(judgements: Judgements) -> Rows:
+def _judged(judgements: Judgements) -> _Rows:
     """Yield rows of the frame ``blimp``: the overall score, and the score of each phenomenon and each paradigm."""
     yield {"label": None, "measure": "overall", "value": judgements.overall, "n": judgements.pairs}
     for measure, values in (("phenomenon", judgements.phenomena), ("paradigm", judgements.paradigms)):
@@ -241,15 +246,16 @@ def _vectors(observation: Observation) -> dict[str, NDArray[np.float32]]:
 
 
 def _distinct(encoder: Encoder, sentences: Sequence[Sentence], seed: int) -> set[int]:
-    """Draw the rows of at most :data:`CLOUD` sentences whose sub-words all differ, by ``seed``.
+    """Draw the rows of at most :data:`_MAX_POINTS` sentences without duplicates, by ``seed``.
 
-    Vectors of identical sentences differ only by rounding errors, which cannot be distinguished from small distances.
+    Two sentences are duplicates if their sub-words are the same. The vectors of duplicates differ only by rounding
+    errors, which cannot be distinguished from small distances.
     """
     first: dict[bytes, int] = {}
     for row, pieces in enumerate(encoder.tokenize_sentences(sentences)):
         first.setdefault(pieces.ids.tobytes(), row)
     rows = np.array(sorted(first.values()))
-    return set(np.random.default_rng([seed, 25]).permutation(rows)[:CLOUD].tolist())
+    return set(np.random.default_rng([seed, 25]).permutation(rows)[:_MAX_POINTS].tolist())
 
 
 def _by_head(
@@ -257,7 +263,7 @@ def _by_head(
 ) -> NDArray[np.float64]:
     """Estimate the dimension of each head's sentence vectors: (P, n, d) → (L, A), NaN for closed and removed heads."""
     grid = np.full(is_open.shape, np.nan)
-    places = [(layer, head) for layer, heads in enumerate(kept_heads) for head in heads]
-    for column, place in enumerate(places):
-        grid[place] = likelihood(points[:, column]) if is_open[place] else np.nan
+    heads = [(layer, head) for layer, numbers in enumerate(kept_heads) for head in numbers]
+    for column, head in enumerate(heads):
+        grid[head] = likelihood(points[:, column]) if is_open[head] else np.nan
     return grid

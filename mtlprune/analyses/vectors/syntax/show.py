@@ -67,6 +67,7 @@ def _places(rows: pd.DataFrame) -> pd.Series:
 
 
 def _overview(result: Result) -> pd.DataFrame:
+    """Return one row for each encoder, and a row for the best fixed offset."""
     base = {key: value for key, value in result.about["offset"].items() if value is not None}
     offsets = {**base, "name": "best offset", "place": f"{base['offset_single']:+d}"}
     return pd.concat([_encoders(result).astype({"name": str}), pd.DataFrame([offsets])])
@@ -127,20 +128,22 @@ def _phenomena(result: Result) -> Grid | None:
 
 
 TABLES = {"overview": _overview, "relations": _relations, "gates": _gates, "phenomena": _phenomena}
+"""Name of a declared table (``frames.yaml``) → function from a Result to the rows of the table."""
 
 
-ROW, PANEL, ACROSS = 18, 118, 7
+_ROW, _PANEL, _PANELS_ACROSS = 18, 118, 7
 """Height of a relation and width of a panel in pixels, and the largest number of panels in a row."""
 
 
 def _best_heads(result: Result) -> AnyChart:
+    """Draw the held-out UAS of the best head of each relation, next to that of the best offset."""
     offsets = _offsets(result)
     words = offsets["label"] + " (" + offsets["n"].astype(int).astype(str) + ")"
     frame = _held_out(result).merge(offsets.assign(relation=words)[["label", "relation", "held", "offset"]], on="label")
     frame["beyond"] = frame["value"] > frame["held"]
     columns_kept = frame[["name", "relation", "value", "held", "offset", "beyond", "place"]]
     across = alt.Scale(domain=[0, 100], nice=False)
-    base = alt.Chart(data(columns_kept), width=PANEL, height=ROW * len(offsets)).encode(
+    base = alt.Chart(data(columns_kept), width=_PANEL, height=_ROW * len(offsets)).encode(
         alt.Y("relation:N", sort=list(words), title=None, axis=alt.Axis(grid=False, domain=False))
     )
     x = alt.X("value:Q", scale=across, title=None, axis=alt.Axis(values=[0, 25, 50, 75, 100], labelOverlap=True))
@@ -151,7 +154,7 @@ def _best_heads(result: Result) -> AnyChart:
     ticks = base.mark_tick(color=DIVERGING[2], thickness=2, height=12, opacity=1).encode(alt.X("held:Q", scale=across))
     header = alt.Header(title=None, labelOrient="top", labelAnchor="middle")
     facet = alt.Facet("name:N", sort=result.names, header=header)
-    return (ways + ticks + dots).facet(facet=facet, columns=min(ACROSS, len(result.names)), spacing=28)
+    return (ways + ticks + dots).facet(facet=facet, columns=min(_PANELS_ACROSS, len(result.names)), spacing=28)
 
 
 def _maps(result: Result) -> Drawing:
@@ -172,3 +175,4 @@ def _maps(result: Result) -> Drawing:
 
 
 FIGURES = {"relations": _best_heads, "heads": _maps}
+"""Name of a declared figure (``frames.yaml``) → function from a Result to the chart."""
