@@ -52,12 +52,12 @@ class Selection:
 
     @cached_property
     def ties_by_run(self) -> dict[str, int]:
-        """Run → number of heads that are tied at the cutoff (see ``heads_tied_at_cutoff``), for runs with ties."""
+        """Run → number of heads that are tied at the cutoff (see ``_heads_tied_at_cutoff``), for runs with ties."""
         claims = [claim for group in self.run_groups for claim in group.claims]  # claims of groups have names
         return {
             f"{claim.label}, seed {claim.name}": tie_count
             for claim in claims
-            if (tie_count := heads_tied_at_cutoff(claim))
+            if (tie_count := _heads_tied_at_cutoff(claim))
         }
 
     @property
@@ -67,7 +67,7 @@ class Selection:
         return not self.ties_by_run, phi[0] if phi else -np.inf
 
 
-def heads_tied_at_cutoff(claim: Claim) -> int:
+def _heads_tied_at_cutoff(claim: Claim) -> int:
     """Count the heads whose gates equal the gate at the cutoff between open and closed heads.
 
     If many heads are tied there, their order instead of training decides which of them remain open. The gates are those
@@ -272,7 +272,7 @@ def _reach(selection: Selection) -> Iterator[str]:
             silent.append(f"{run_group.label} (smallest q {float(q):.2g}, smallest p possible {smallest:.2g})")
     if silent:
         yield (
-            "for {', '.join(silent)}, no single head is open in more seeds than chance within its layer explains, "
+            f"for {', '.join(silent)}, no single head is open in more seeds than chance within its layer explains, "
             "after correction over all heads. Only all heads together show whether heads are shared (see the overlap)."
         )
 
