@@ -56,9 +56,9 @@ def replacing(path: Path) -> Iterator[Path]:
         mode = staging.stat().st_mode
         yield staging
         staging.chmod(mode)
-        sync(staging)
+        _sync(staging)
         staging.replace(path)
-        sync(path.parent)
+        _sync(path.parent)
     except OSError as error:
         culprit = f"{error.filename}: " if error.filename not in (None, str(path), str(staging)) else ""
         raise RunError(
@@ -102,7 +102,7 @@ def replacing_folder(path: Path) -> Iterator[Path]:
             shutil.rmtree(old, ignore_errors=True)
             with contextlib.suppress(FileNotFoundError):  # the other process has just moved it aside itself
                 path.rename(old)
-        sync(path.parent)
+        _sync(path.parent)
         shutil.rmtree(old, ignore_errors=True)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
@@ -177,7 +177,7 @@ def from_here(text: str) -> str:
     return os.path.relpath(text) if below else text
 
 
-def sync(path: Path) -> None:
+def _sync(path: Path) -> None:
     """Flush a file, or the directory entries of a folder, to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -190,8 +190,8 @@ def sync_tree(folder: Path) -> None:
     """Flush a folder and all files and folders below it to disk."""
     for root, _, names in os.walk(folder, topdown=False):
         for name in names:
-            sync(Path(root, name))
-        sync(Path(root))
+            _sync(Path(root, name))
+        _sync(Path(root))
 
 
 def make_folder(folder: Path) -> None:
@@ -203,7 +203,7 @@ def make_folder(folder: Path) -> None:
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     for path in missing:
-        sync(path.parent)
+        _sync(path.parent)
 
 
 def remove(*paths: Path) -> None:
@@ -212,7 +212,7 @@ def remove(*paths: Path) -> None:
     for path in existing:
         path.unlink(missing_ok=True)
     for folder in {path.parent for path in existing}:
-        sync(folder)
+        _sync(folder)
 
 
 def remove_halves(folder: Path) -> None:
@@ -482,7 +482,7 @@ def append_line(path: Path, record: Mapping[str, Any]) -> str:
             handle.flush()
             os.fsync(handle.fileno())
         if new:
-            sync(path.parent)
+            _sync(path.parent)
     except OSError as error:
         raise RunError(f"{path} could not be written ({error.strerror})") from error
     return line

@@ -67,7 +67,7 @@ from mtlprune.runs.results import Result
 from mtlprune.sentence import Sentence
 
 Grid = NDArray[np.float64]  # (K, L, A)
-Learnt = dict[tuple[str, str], Centroids]  # (task, labelling) → centroids
+_Learnt = dict[tuple[str, str], Centroids]  # (task, labelling) → centroids
 COLUMNS = [*RESULT, "control", "label", "items", "layer", "head", "dev", "test", "best", "distance"]
 
 # -- forward passes over one encoder -----------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ class ProbeSurvey:
             dev |= self.score(data, "dev", {SOUND: learnt[SOUND]}, keep=False)[0]
         return Findings(dev, test, bits)
 
-    def learn(self, data: Data, split: str) -> Learnt:
+    def learn(self, data: Data, split: str) -> _Learnt:
         """Compute the centroids of all tasks, with true and with shuffled labels, in one pass over a split."""
         centroids = {
             (items.task, labelling): Centroids(len(items.labels), self.count, self.width, self._device)
@@ -160,7 +160,7 @@ class ProbeSurvey:
         return centroids
 
     def score(
-        self, data: Data, split: str, learnt: dict[str, Learnt], keep: bool = True
+        self, data: Data, split: str, learnt: dict[str, _Learnt], keep: bool = True
     ) -> tuple[dict[tuple[str, str, str], Grid], dict[tuple[str, str], NDArray[np.uint8]]]:
         """Compute the accuracies of all heads in one pass over a split.
 
@@ -255,7 +255,7 @@ class ProbeSurvey:
 # -- the Result of all encoders and runs -------------------------------------------------------------------------------
 
 
-class Probed(NamedTuple):
+class _Probed(NamedTuple):
     """The findings for one encoder with its gates, whose label, run and seed are those of its ``Subject``, and the
     findings for the same architecture with random weights (None if this control was not requested)."""
 
@@ -294,7 +294,7 @@ def measure(request: Request) -> Result:
             subject_title = f"{subject.label}, {number} of {len(sources)}"
             findings = _probe(subject.encoder, subject.gates, request, data, modes, subject_title)
             untrained = _untrained(subject, source, request, data, modes, controls, subject_title)
-            probed.append(Probed(subject.label, subject.name, subject.seed, findings, untrained))
+            probed.append(_Probed(subject.label, subject.name, subject.seed, findings, untrained))
             rows += list(_rows(probed[-1], data, modes))
             encoders.append(entry(subject, source.kind))
             remarks_made += remarks(subject)
@@ -449,7 +449,7 @@ def _untrained(
 # -- frames ------------------------------------------------------------------------------------------------------------
 
 
-def _rows(probed: Probed, data: Data, modes: Sequence[str]) -> Iterator[pd.DataFrame]:
+def _rows(probed: _Probed, data: Data, modes: Sequence[str]) -> Iterator[pd.DataFrame]:
     """Yield the parts of the frame ``accuracy`` for one encoder: for each mode and task, first the probe, then its
     controls."""
     splits, longest = data.items, max(map(len, chain(*data.sentences.values())))
@@ -500,7 +500,7 @@ def _table(control: str, items: Items, dev: Grid, test: Grid, distance: Any = np
     return table[table["items"] > 0]
 
 
-def differences(probed: Sequence[Probed], modes: Sequence[str], tasks: Sequence[Items]) -> Iterator[dict[str, Any]]:
+def differences(probed: Sequence[_Probed], modes: Sequence[str], tasks: Sequence[Items]) -> Iterator[dict[str, Any]]:
     """Yield the rows of the frame ``differences``: the accuracy of each encoder minus that of the single-task runs.
 
     The accuracy of an encoder is the mean over its seeds, with the chosen head of each seed. All encoders are tested on
@@ -511,7 +511,7 @@ def differences(probed: Sequence[Probed], modes: Sequence[str], tasks: Sequence[
         modes: modes that were measured.
         tasks: test items of each task.
     """
-    by_encoder: dict[str, list[Probed]] = {}
+    by_encoder: dict[str, list[_Probed]] = {}
     for probed_encoder in probed:
         by_encoder.setdefault(probed_encoder.label, []).append(probed_encoder)
     for mode, items in product(modes, tasks):
@@ -541,7 +541,7 @@ def differences(probed: Sequence[Probed], modes: Sequence[str], tasks: Sequence[
                 yield {**keys, **counts, "other_seeds": len(by_encoder[single_label]), **percent}
 
 
-def _item_scores(probed: Sequence[Probed], mode: str, items: Items) -> NDArray[np.float64]:
+def _item_scores(probed: Sequence[_Probed], mode: str, items: Items) -> NDArray[np.float64]:
     """Return, for each test item of a task, the share of an encoder's seeds whose chosen head finds it. (U,)
 
     Items of labels without a chosen head in one of the seeds have NaN. ``probed``: the seeds of the encoder.

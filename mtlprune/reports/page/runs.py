@@ -126,7 +126,7 @@ def _facts(runs: Sequence[DescribedRun]) -> list[tuple[str, str]]:
 
 
 # Heading of each column of the table of runs → function that returns the cell of a run.
-COLUMNS: dict[str, Callable[[DescribedRun], Any]] = {
+_COLUMNS: dict[str, Callable[[DescribedRun], Any]] = {
     "run": lambda run: run.path,
     "tasks": lambda run: " ".join(task.upper() for task in run.tasks),
     "encoder": lambda run: run.encoder_title,
@@ -142,7 +142,9 @@ COLUMNS: dict[str, Callable[[DescribedRun], Any]] = {
 
 def _table(runs: Sequence[DescribedRun]) -> Grid:
     words = f"All {len(runs)} runs" if len(runs) > 1 else "The run"
-    return Grid(list(COLUMNS), [[str(render_cell(run)) for render_cell in COLUMNS.values()] for run in runs], 5, words)
+    return Grid(
+        list(_COLUMNS), [[str(render_cell(run)) for render_cell in _COLUMNS.values()] for run in runs], 5, words
+    )
 
 
 def _settings(runs: Sequence[DescribedRun]) -> dict[str, Grid]:

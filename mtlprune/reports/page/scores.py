@@ -35,7 +35,7 @@ from mtlprune.sentence import Sentence
 from mtlprune.statistics.labels import FEW_ITEMS, LabelDifference, compare_counted, count_labels
 from mtlprune.statistics.standard_errors import LEVEL
 
-UNKNOWN = " The majority baseline is not known, because the corpus is not available."
+_UNKNOWN = " The majority baseline is not known, because the corpus is not available."
 _LabelsBySentence = dict[str, dict[str, tuple[int, int, int]] | None]
 """Sentence → label → numbers of its correct, gold and predicted items, or sentence → None without gold annotation."""
 Gold = Callable[[str, str, str], Sequence[Sentence]]
@@ -150,7 +150,7 @@ def _render_table(scored: Scored) -> dict[str, Any]:
         if score_places != pairs and pairs
         else None,
         "legend": table_legend(comparison, intervals=False)
-        + UNKNOWN * (not any(column.extra for column in comparison.columns)),
+        + _UNKNOWN * (not any(column.extra for column in comparison.columns)),
         "forest": None,
     }
     if comparison.tests:

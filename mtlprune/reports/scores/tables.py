@@ -169,7 +169,7 @@ def _with_signs(grid: Grid) -> Grid:
 def records(comparison: Comparison) -> Iterator[dict[str, Any]]:
     """Yield a record for each score in the table, without rounding. Undefined or untested values are None."""
     rivals: dict[tuple[str, str], set[int]] = {}
-    for rows in slots(comparison).values():
+    for rows in _slots(comparison).values():
         for key, place in rows.items():
             rivals.setdefault(key, set()).add(place)
     for (encoder, task), places in rivals.items():
@@ -269,21 +269,21 @@ _MAX_DIFFERENCES_BESIDE = 3
 """The largest number of columns of differences next to the scores. With more, differences have a separate table."""
 MORE_TRAINING_MARK = "‡"
 """Mark of scores of settings with more training than the other settings of the row."""
-Row = tuple[str, str]
+_Row = tuple[str, str]
 """A row of the printed table: encoder and task."""
 
 
-Slots = dict[str, dict[Row, int]]
+_Slots = dict[str, dict[_Row, int]]
 """Title of the printed column → row → index in ``Comparison.columns``."""
 
 
-def slots(comparison: Comparison) -> Slots:
+def _slots(comparison: Comparison) -> _Slots:
     """Assign the columns of a comparison to printed columns.
 
     The scores of a pair of tasks such as POS+DEP are printed in two columns: that of POS in the column +DEP, and that
     of DEP in the column +POS.
     """
-    printed: Slots = {}
+    printed: _Slots = {}
     encoders, tasks = comparison.encoders(), comparison.tasks()
     columns = comparison.columns
     extras = [place for place, column in enumerate(columns) if not column.runs]
@@ -309,20 +309,20 @@ def _has_triangle(comparison: Comparison) -> bool:
     return any(column.in_triangle for column in comparison.columns)
 
 
-def _compared(comparison: Comparison, places: dict[Row, int]) -> bool:
+def _compared(comparison: Comparison, places: dict[_Row, int]) -> bool:
     return any(place in comparison.against for place in places.values())
 
 
 def _has_separate_differences(comparison: Comparison) -> bool:
     """Return whether differences are printed in a separate table of the same layout, so that both tables fit on a
     page."""
-    is_crowded = sum(_compared(comparison, places) for places in slots(comparison).values()) > _MAX_DIFFERENCES_BESIDE
+    is_crowded = sum(_compared(comparison, places) for places in _slots(comparison).values()) > _MAX_DIFFERENCES_BESIDE
     return is_crowded or (_has_triangle(comparison) and bool(comparison.against))
 
 
 def grids(comparison: Comparison) -> list[Grid]:
     """Return one table with scores and differences, or a table of scores and a table of differences."""
-    printed = slots(comparison)
+    printed = _slots(comparison)
     if not _has_separate_differences(comparison):
         return [_grid(comparison, printed, scores=True, differences=True)]
     compared = {title: places for title, places in printed.items() if _compared(comparison, places)}
@@ -351,7 +351,7 @@ def narrow(comparison: Comparison) -> list[Grid]:
     return [grid for grid in grids if grid.rows]
 
 
-def _grid(comparison: Comparison, printed: Slots, scores: bool, differences: bool) -> Grid:
+def _grid(comparison: Comparison, printed: _Slots, scores: bool, differences: bool) -> Grid:
     """Return a table of the printed columns, with scores, differences or both."""
     has_encoders = len(comparison.encoders()) > 1
     header, slots_shown = ["encoder"] * has_encoders + ["task"], []
