@@ -46,11 +46,11 @@ from mtlprune.analyses.probes import (
 )
 from mtlprune.analyses.probes.items import Items, chance, offset_hits, read_items
 from mtlprune.analyses.probes.maths import (
-    AttendedPlaces,
+    AttendedPositions,
     Centroids,
     arcs_found,
     arguments_found,
-    best_places,
+    best_heads,
     by_label,
     choose,
     head_vectors,
@@ -121,12 +121,12 @@ class ProbeSurvey:
         self, encoder: Encoder, gates: Tensor | None = None, on_batch: Callable[[int], None] = lambda sentences: None
     ) -> None:
         self.encoder, self.gates, self.on_batch = encoder, gates, on_batch
-        places = encoder.head_hooks
-        self.shape = places.layers, places.heads
-        self.bytes = -(-places.layers * places.heads // 8)
-        self.width, self.count = places.width, sum(map(len, places.kept_heads))
+        hooks = encoder.head_hooks
+        self.shape = hooks.layers, hooks.heads
+        self.bytes = -(-hooks.layers * hooks.heads // 8)
+        self.width, self.count = hooks.width, sum(map(len, hooks.kept_heads))
         present = np.array(
-            [layer * places.heads + h for layer, kept_heads in enumerate(places.kept_heads) for h in kept_heads],
+            [layer * hooks.heads + h for layer, kept_heads in enumerate(hooks.kept_heads) for h in kept_heads],
             np.int64,
         )
         self.present = present  # (H,), index layer · A + head of each head that was not removed
@@ -196,10 +196,10 @@ class ProbeSurvey:
                     part = by_label(hits, labels, len(items.labels))
                     counts[key] = counts[key] + part if key in counts else part
                     if keep and labelling == TRUE_LABELS:
-                        room = bits.setdefault((mode, items.task), np.zeros((len(items), self.bytes), np.uint8))
-                        everywhere = np.zeros((len(hits), self.shape[0] * self.shape[1]), bool)
-                        everywhere[:, self.present] = hits.cpu().numpy()
-                        room[item_rows] = np.packbits(everywhere, axis=1)
+                        packed = bits.setdefault((mode, items.task), np.zeros((len(items), self.bytes), np.uint8))
+                        all_heads = np.zeros((len(hits), self.shape[0] * self.shape[1]), bool)
+                        all_heads[:, self.present] = hits.cpu().numpy()
+                        packed[item_rows] = np.packbits(all_heads, axis=1)
         tasks = {items.task: items for items in data.items[split]}
         return {key: self._grid(part, tasks[key[2]].counts()) for key, part in counts.items()}, bits
 
@@ -227,7 +227,9 @@ class ProbeSurvey:
     def _labels(self, items: Items, labelling: str, item_rows: NDArray[np.int64]) -> Tensor:
         return self._tensor((items.label if labelling == TRUE_LABELS else items.shuffled)[item_rows])
 
-    def _attended(self, choices: AttendedPlaces, items: Items, rows: Sequence[int]) -> tuple[NDArray[np.int64], Tensor]:
+    def _attended(
+        self, choices: AttendedPositions, items: Items, rows: Sequence[int]
+    ) -> tuple[NDArray[np.int64], Tensor]:
         """Return the indices of a batch's items, and which heads find them by attention. (U,) and (U, H) bool"""
         item_rows, row = items.of(rows)
         columns = (self._tensor(column) for column in items.columns[item_rows].T)
@@ -487,14 +489,14 @@ def _table(control: str, items: Items, dev: Grid, test: Grid, distance: Any = np
     """
     count, _, heads = test.shape
     label, layer, head = np.indices(test.shape).reshape(3, -1)
-    of_heads = int(control not in (OFFSET, CHANCE))
+    has_heads = int(control not in (OFFSET, CHANCE))
     table = pd.DataFrame({"control": control, "label": np.array(items.labels, object)[label]}).assign(
         items=items.counts()[label],
-        layer=(layer + 1) * of_heads,
-        head=(head + 1) * of_heads,
+        layer=(layer + 1) * has_heads,
+        head=(head + 1) * has_heads,
         dev=dev.ravel(),
         test=test.ravel(),
-        best=layer * heads + head == best_places(dev)[label],
+        best=layer * heads + head == best_heads(dev)[label],
         distance=np.broadcast_to(distance, count)[label],
     )
     return table[table["items"] > 0]
@@ -518,16 +520,16 @@ def differences(probed: Sequence[_Probed], modes: Sequence[str], tasks: Sequence
         single_label = items.task.upper()
         if single_label not in by_encoder:
             continue
-        base = _item_scores(by_encoder[single_label], mode, items)
+        single_scores = _item_scores(by_encoder[single_label], mode, items)
         sentence = np.repeat(np.arange(len(items.offsets) - 1), np.diff(items.offsets))
         for name in (name for name in by_encoder if name != single_label):
-            own_scores = _item_scores(by_encoder[name], mode, items)
+            scores = _item_scores(by_encoder[name], mode, items)
             for k in np.flatnonzero(items.counts()):
-                here = items.label == k
-                gap = own_scores[here] - base[here]
+                has_label = items.label == k
+                gap = scores[has_label] - single_scores[has_label]
                 if np.isnan(gap).any():
                     continue  # no head was chosen for the label
-                low, high = paired_interval(gap, sentence[here], int(k))
+                low, high = paired_interval(gap, sentence[has_label], int(k))
                 keys = {
                     "encoder": name,
                     "other": single_label,
@@ -535,7 +537,7 @@ def differences(probed: Sequence[_Probed], modes: Sequence[str], tasks: Sequence
                     "task": items.task,
                     "label": items.labels[k],
                 }
-                counts = {"items": int(here.sum()), "seeds": len(by_encoder[name])}
+                counts = {"items": int(has_label.sum()), "seeds": len(by_encoder[name])}
                 values = {"difference": float(gap.mean()), "low": low, "high": high}
                 percent = {key: round(100 * value, 4) for key, value in values.items()}
                 yield {**keys, **counts, "other_seeds": len(by_encoder[single_label]), **percent}
@@ -549,10 +551,11 @@ def _item_scores(probed: Sequence[_Probed], mode: str, items: Items) -> NDArray[
     total = np.zeros(len(items))
     for probed_encoder in probed:
         dev = probed_encoder.findings.dev[mode, TRUE_LABELS, items.task]
-        best = best_places(dev)
+        best = best_heads(dev)
         scores = np.full(len(items), np.nan)
-        for place in np.unique(best[best >= 0]):
-            here = np.isin(items.label, np.flatnonzero(best == place))
-            scores[here] = probed_encoder.findings.hits(mode, items.task, *divmod(int(place), dev.shape[2]))[here]
+        for head_index in np.unique(best[best >= 0]):
+            has_label = np.isin(items.label, np.flatnonzero(best == head_index))
+            layer, head = divmod(int(head_index), dev.shape[2])
+            scores[has_label] = probed_encoder.findings.hits(mode, items.task, layer, head)[has_label]
         total += scores
     return total / len(probed)

@@ -104,8 +104,8 @@ def missing_kinds(panels_shown: Sequence[ProbePanel]) -> list[str]:
         (PRETRAINED, "pretrained encoder", "is no scatter plot of best layers"),
     )
     without = [
-        ([panel.task.upper() for panel in panels_shown if title not in panel.titles], *more)
-        for title, *more in kinds_expected
+        ([panel.task.upper() for panel in panels_shown if title not in panel.titles], kind_name, consequence)
+        for title, kind_name, consequence in kinds_expected
     ]
     return [
         f"No {kind_name} was probed for {', '.join(tasks)}, so there {consequence}."
@@ -135,9 +135,9 @@ def head_columns(result: Result, of: str) -> tuple[list[HeadColumn], list[str]]:
     """
     probed, size = joined_results([Path()], [result]), shape(result)
     labels = probed.frames["labels"]
-    own_labels = labels[labels["encoder"] == of]
-    mode = next(mode for mode in modes(probed) if mode in set(own_labels["mode"]))
-    seeds = sorted(own_labels.loc[own_labels["mode"] == mode, "seed"].unique())
+    labels_of_encoder = labels[labels["encoder"] == of]
+    mode = next(mode for mode in modes(probed) if mode in set(labels_of_encoder["mode"]))
+    seeds = sorted(labels_of_encoder.loc[labels_of_encoder["mode"] == mode, "seed"].unique())
     seed_list = ", ".join(map(str, seeds))
     notes = [f"The probes of {of} are those of seed {seeds[0]} (of seeds {seed_list})."] if len(seeds) > 1 else []
     rows = probe_table(probed, mode, of, seeds[0])
@@ -165,15 +165,13 @@ def head_columns(result: Result, of: str) -> tuple[list[HeadColumn], list[str]]:
 def tables(result: Result) -> list[Grid]:
     """Return all tables: a summary, and for each task the encoders compared with STL, each encoder compared with its
     controls, and published numbers."""
-    here, *more = modes(result)
-    panels_shown, min_items = panels(result, here), result.about["few"]
-    grids = [
-        _summary(panels_shown, min_items, [panel for further_mode in more for panel in panels(result, further_mode)])
-    ]
+    first_mode, *further_modes = modes(result)
+    panels_shown, min_items = panels(result, first_mode), result.about["few"]
+    grids = [_summary(panels_shown, min_items, [panel for mode in further_modes for panel in panels(result, mode)])]
     for panel in panels_shown:
-        grids += [_beside_stl(panel, result)] if panel.compared else []
+        grids += [_compared_with_stl(panel, result)] if panel.compared else []
         grids += [_controls(panel, title, min_items) for title in panel.titles]
-        grids += _beside_paper(panel, result)
+        grids += _compared_with_paper(panel, result)
     return grids
 
 
@@ -183,12 +181,14 @@ TABLES = {"probes": tables}
 def _summary(panels_shown: Sequence[ProbePanel], min_items: int, further_panels: Sequence[ProbePanel]) -> Grid:
     """Return a table with a row for each task and encoder: means over labels with enough items, and how many of these
     labels exceed every control. ``further_panels``: panels of the other mode, shown in further columns."""
-    beside = {(panel.task, title): _means(panel, title)[1:] for panel in further_panels for title in panel.titles}
+    further_means = {
+        (panel.task, title): _means(panel, title)[1:] for panel in further_panels for title in panel.titles
+    }
     header = ["task", "encoder", "seeds", "labels", *_MEANS]
     header += [f"{further_panels[0].mode}: {name}" for name in _MEANS] if further_panels else []
     rows = [
         [panel.task.upper(), title, str(panel.seeds[title]), *_means(panel, title)]
-        + (beside.get((panel.task, title), ["–"] * 4) if further_panels else [])
+        + (further_means.get((panel.task, title), ["–"] * 4) if further_panels else [])
         for panel in panels_shown
         for title in panel.titles
     ]
@@ -211,8 +211,8 @@ def _means(panel: ProbePanel, title: str) -> list[str]:
 
 
 def _mean(values: Sequence[float]) -> float:
-    known_values = [value for value in values if not math.isnan(value)]
-    return statistics.mean(known_values) if known_values else math.nan
+    defined_values = [value for value in values if not math.isnan(value)]
+    return statistics.mean(defined_values) if defined_values else math.nan
 
 
 def _intervals(panel: ProbePanel, result: Result) -> dict[tuple[str, str], tuple[float, float]]:
@@ -231,7 +231,7 @@ def _intervals(panel: ProbePanel, result: Result) -> dict[tuple[str, str], tuple
     }
 
 
-def _beside_stl(panel: ProbePanel, result: Result) -> Grid:
+def _compared_with_stl(panel: ProbePanel, result: Result) -> Grid:
     """Return a table with a row for each label: the accuracy of STL, and of every other encoder the accuracy and its
     difference from STL, with a paired interval where one was computed."""
     bounds = _intervals(panel, result)
@@ -328,7 +328,7 @@ def _signed(value: float) -> str:
 # -- published numbers -------------------------------------------------------------------------------------------------
 
 
-def _beside_paper(panel: ProbePanel, result: Result) -> list[Grid]:
+def _compared_with_paper(panel: ProbePanel, result: Result) -> list[Grid]:
     """Return a table with pairs of columns, the published numbers and ours, or no table if they share no label or no
     column."""
     published = result.frame("published", "task")
