@@ -105,6 +105,7 @@ class Findings:
         """Return which test items a head finds; layer and head are counted from 0. (U,)"""
         heads = self.test[mode, TRUE_LABELS, task].shape[2]
         byte, bit = divmod(layer * heads + head, 8)
+        # np.packbits puts the first head of a byte into the highest bit.
         return (self.bits[mode, task][:, byte] >> (7 - bit) & 1).astype(bool)
 
 

@@ -82,7 +82,8 @@ def joined_results(paths: Sequence[Path], results: Sequence[Result]) -> Result:
     frames["labels"], notes = _shared(exact)
     if "published" in frames:
         frames["published"] = frames["published"].drop_duplicates(["task", "label"])
-    if "differences" in frames:  # of the most seeds
+    # If several folders have the same difference, the one with the most seeds is kept.
+    if "differences" in frames:
         sorted_ = frames["differences"].sort_values(["seeds", "other_seeds"], ascending=False, kind="stable")
         frames["differences"] = sorted_.drop_duplicates(["encoder", "mode", "task", "label"])
     encoders = {

@@ -583,7 +583,7 @@ def _by_label(panel: ProbePanel, rows: pd.DataFrame, x: str, ends: Sequence[floa
     labelled_rows = rows.assign(name=rows["label"].map(names), ink=ink, fill=ink.mask(rows["few"], "#ffffff"))
     columns_kept = ["name", "value", "reference", "words", "ink", "fill", "label", "few"]
     labelled_rows = labelled_rows[labelled_rows["value"].between(*ends)]
-    scale = alt.Scale(domain=list(ends), nice=False, padding=22)  # room for words beside the last dot
+    scale = alt.Scale(domain=list(ends), nice=False, padding=22)  # room for the text next to the last dot
     base = alt.Chart(data(labelled_rows[columns_kept]), width=_WIDTH, height=_ROW * max(1, len(names))).encode(
         alt.Y("name:N", sort=list(names.values()), title=None, axis=alt.Axis(domain=False, ticks=False)),
     )
@@ -604,7 +604,7 @@ def _heads(result: Result, panel: ProbePanel, title: str) -> pd.DataFrame:
     encoder = panel.rows.loc[panel.rows["title"] == title, "encoder"].iloc[0]
     rows = probe_table(result, panel.mode, encoder)
     rows = rows[rows["task"] == panel.task]
-    gain = rows["gain"].fillna(rows["test"])  # without any control the accuracy
+    gain = rows["gain"].fillna(rows["test"])  # labels without a control show the accuracy
     groups = rows.assign(gain=gain).groupby(["label", "layer", "head"])
     means = groups.agg(gain=("gain", "mean"), best=("best", "any"))
     sizes = [rows["label"].unique(), *(range(1, size + 1) for size in shape(result))]

@@ -153,25 +153,25 @@ def largest_joint(scored: Scored) -> Joint | None:
     """
     comparison = scored.comparison
     plain = {
-        place: column
-        for place in comparison.against
-        if len((column := comparison.columns[place]).runs[0].tasks) > 1 and not _has_other_settings(column)
+        index: column
+        for index in comparison.against
+        if len((column := comparison.columns[index]).runs[0].tasks) > 1 and not _has_other_settings(column)
     }
     if not plain:
         return None
     size = max(len(column.runs[0].tasks) for column in plain.values())
     sides: dict[bool, dict[tuple[str, ...], int]] = {False: {}, True: {}}
-    for place in sorted(plain, key=lambda place: _distance(scored, place)):
-        column = plain[place]
+    for index in sorted(plain, key=lambda index: _distance(scored, index)):
+        column = plain[index]
         if len(column.runs[0].tasks) == size:
-            sides[_updates(scored, place) > MORE_UPDATES].setdefault(column.runs[0].tasks, place)
+            sides[_updates(scored, index) > MORE_UPDATES].setdefault(column.runs[0].tasks, index)
     equal, more_updates = sides[False], sides[True]
     gaps, gaps_with_more = (list(_gaps(scored, list(side.values())))[:_ROWS] for side in (equal, more_updates))
     titles, other_titles = (
-        {plain[place].title for place in side.values()} for side in (equal or more_updates, more_updates)
+        {plain[index].title for index in side.values()} for side in (equal or more_updates, more_updates)
     )
     single = comparison.columns[comparison.against[next(iter(plain))]].title
-    has_fewer = any(0 < _updates(scored, place) < 1 / MORE_UPDATES for place in equal.values())
+    has_fewer = any(0 < _updates(scored, index) < 1 / MORE_UPDATES for index in equal.values())
     title_suffix = f" ({', '.join(other_titles)})" if len(other_titles) == 1 and other_titles != titles else ""
     return Joint(
         f"{titles.pop() if len(titles) == 1 else 'Joint'} − {single}",
@@ -188,29 +188,29 @@ def _has_other_settings(column: ScoreColumn) -> bool:
     return bool(run.kind or run.pruning or run.treatment or run.auxiliary_runs)
 
 
-def _distance(scored: Scored, place: int) -> int:
+def _distance(scored: Scored, index: int) -> int:
     """Count the settings in which a column differs from the single-task runs with which it is compared."""
     comparison = scored.comparison
     return len(
-        paths_that_differ(comparison.columns[place].runs[0], comparison.columns[comparison.against[place]].runs[0])
+        paths_that_differ(comparison.columns[index].runs[0], comparison.columns[comparison.against[index]].runs[0])
     )
 
 
-def _updates(scored: Scored, place: int) -> float:
+def _updates(scored: Scored, index: int) -> float:
     """Return the number of updates of a column, divided by that of its single-task runs; 0 if it is not known."""
     comparison = scored.comparison
-    single = [run.updates for run in comparison.columns[comparison.against[place]].runs]
-    return max(run.updates for run in comparison.columns[place].runs) / max(1, *single)
+    single = [run.updates for run in comparison.columns[comparison.against[index]].runs]
+    return max(run.updates for run in comparison.columns[index].runs) / max(1, *single)
 
 
-def _gaps(scored: Scored, places: Sequence[int]) -> Iterator[Gap]:
+def _gaps(scored: Scored, indices: Sequence[int]) -> Iterator[Gap]:
     """Yield the differences of some columns from single-task runs, with the tests of their table."""
     comparison = scored.comparison
-    for place, task in comparison.compared():
-        if place in places:
-            column, reference = comparison.columns[place], comparison.columns[comparison.against[place]]
-            name = task.upper() if len(places) == 1 else f"{task.upper()}, {column.title}"
-            if test := comparison.tests.get((place, task)):
+    for index, task in comparison.compared():
+        if index in indices:
+            column, reference = comparison.columns[index], comparison.columns[comparison.against[index]]
+            name = task.upper() if len(indices) == 1 else f"{task.upper()}, {column.title}"
+            if test := comparison.tests.get((index, task)):
                 difference = test.difference
                 seeds, detectable = difference.has_seeds, difference.detectable
                 yield Gap(name, difference.delta, *test.interval, test.significant, seeds, detectable)

@@ -57,7 +57,8 @@ def _treated(runs: Sequence[DescribedRun]) -> Iterator[str]:
             f"{name}{treatment_way(options)}{_of_heads(**heads.get(name, {}))}"
             for name, options in run.config.treatment.chosen_treatments.items()
         ]
-        has_given_heads = run.config.pruning.method == "given" and run.folder.has("gates.jsonl")  # evaluated once
+        # Runs that have not been evaluated yet have no file of gates.
+        has_given_heads = run.config.pruning.method == "given" and run.folder.has("gates.jsonl")
         for line in run.folder.read_gates()[-1:] if has_given_heads else ():
             sets = line["gates"].items()
             open_heads = {task: head_names(np.array(gates)) for task, gates in sets}
