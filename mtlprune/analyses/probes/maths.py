@@ -72,6 +72,7 @@ def choose(observation: Observation) -> AttendedPositions:
         highest = weights[..., 1:].gather(-1, attended_word)
         attended_word = attended_word + 1
         words.append(attended_word.squeeze(-1))
+        # [CLS] is before all words, so it wins a tie with a word.
         anywhere.append(torch.where(weights[..., :1] >= highest, 0, attended_word).squeeze(-1))
     flattened = [torch.cat(part, 1).transpose(1, 2).flatten(0, 1).contiguous() for part in (anywhere, words)]
     return AttendedPositions(flattened[0], flattened[1], side)
@@ -101,10 +102,11 @@ def arguments_found(choices: AttendedPositions, row: Tensor, start: Tensor, end:
         start, end: (U,), the argument as a half-open range of words, counted from 0.
         predicate: (U,), the word of the predicate, counted from 0.
     """
-    base = row * choices.side + 1  # the row of word 0
+    base = row * choices.side + 1  # index of word 0 of the sentence in ``choices.words``
     attended_words = choices.words[base + predicate] - 1  # (U, H), as words
     inside = (attended_words >= start[:, None]) & (attended_words < end[:, None])
     sizes = end - start
+    # Arguments have different numbers of words. Pair p is word ``word[p]`` of argument ``item[p]``.
     item = torch.repeat_interleave(sizes)  # (P,)
     word = torch.arange(len(item), device=row.device) - (sizes.cumsum(0) - sizes)[item] + start[item]
     back = choices.words[base[item] + word] - 1 == predicate[item, None]  # (P, H)

@@ -106,7 +106,8 @@ def shape(result: Result) -> tuple[int, int]:
 
 
 def _shared(labels: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
-    """Fill in controls that are missing for one encoder from encoders that have them, and compute the gains again.
+    """Fill in controls that are missing for an encoder with the mean of the encoders that have them, and compute the
+    gains again.
 
     Returns:
         the frame ``labels``, and a note that names the shared controls (none if nothing was filled in).

@@ -72,7 +72,8 @@ def _heads_tied_at_cutoff(claim: Claim) -> int:
 
     If many heads are tied there, their order instead of training decides which of them remain open. The gates are those
     of the last evaluation at which any gate was between 0 and 1. The count is 0 if the tie hardly matters, which means
-    that at most a twentieth of all heads (or one head) are tied on one side of the cutoff.
+    that at most a twentieth of all heads (or one head) are tied on one side of the cutoff. The count is also 0 for runs
+    that do not train gates for a fixed number of open heads.
     """
     keep = claim.settings.get("pruning.keep")
     trained = [gates for _, gates in claim.history if ((gates > 0) & (gates < 1)).any()]

@@ -126,7 +126,7 @@ class Comparison(Columns):
 
     def frame(self) -> pd.DataFrame:
         """Return a data frame with a row for each score of the table, without rounding. The command ``mtlprune table
-        --format csv`` writes the same rows. Columns are column, task, score, n, mean, sd and, if a difference was
+        --format csv`` writes the same rows. Columns include column, task, score, n, mean, sd and, if a difference was
         tested, its size, intervals and p-values."""
         return pd.DataFrame(records(self))
 
