@@ -1,9 +1,9 @@
 """Maps of the heads that runs claim: for each run, for the seeds and the mean of each label, for all tasks, and for
 differences between labels.
 
-Colours follow He and Choi (2021). In maps of seeds, runs 1, 2 and 3 set the red, green and blue channel to
-255 · (1 − z), where z is the gate. In maps of means, H is the mean of z over tasks and runs, and a cell is black with
-opacity H. Numbers in [0, 1] or [−1, 1] become 8-bit sRGB.
+Colours follow He and Choi (2021). In maps of seeds with the palette ``rgb``, runs 1, 2 and 3 set the red, green and
+blue channel to 255 · (1 − z), where z is the gate. In maps of means, H is the mean of z over tasks and runs, and a cell
+is black with opacity H. Numbers in [0, 1] or [−1, 1] become 8-bit sRGB.
 
 Letters for shapes: L layers, A heads of a layer, S or K seeds.
 """

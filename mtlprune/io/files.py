@@ -449,7 +449,7 @@ def read_json(path: Path, error: type[MtlpruneError] = RunError, remedy: str = "
     """Read the value of a JSON file. Numbers that are not finite, and text with half a character, are refused.
 
     Raises:
-        MtlpruneError: the file could not be read, as the class ``error``.
+        MtlpruneError: the file could not be read. The exception has the class ``error``.
     """
     with reading(path, error, remedy):
         return parse_json(path.read_text(encoding="utf-8"))
@@ -459,7 +459,7 @@ def read_yaml(path: Path, error: type[MtlpruneError] = RunError) -> Any:
     """Read the value of a YAML file.
 
     Raises:
-        MtlpruneError: the file could not be read, as the class ``error``.
+        MtlpruneError: the file could not be read. The exception has the class ``error``.
     """
     with reading(path, error):
         return parse_yaml(path.read_text(encoding="utf-8"))
@@ -511,7 +511,7 @@ def parse_json_line(line: str, location: str, error: type[MtlpruneError] = RunEr
     """Parse the JSON of one line. ``location``: file and number of the line, for messages.
 
     Raises:
-        MtlpruneError: the line is not one whole JSON value, as the class ``error``.
+        MtlpruneError: the line is not one whole JSON value. The exception has the class ``error``.
     """
     with reading(location, error):
         try:

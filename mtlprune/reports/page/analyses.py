@@ -84,7 +84,8 @@ _Heads = dict[tuple[int, int], list[dict[str, Any]]]
 
 
 def probes_part(folders: Sequence[Path], data: Collection[str] = ()) -> Part | None:
-    """Return the part of probes, with charts, tables and the numbers for the browser of heads, or None without folders.
+    """Return the part of the report on probes, with charts, tables and the numbers for the browser of heads, or None
+    without folders.
 
     Args:
         folders: folders that `mtlprune analyze probes` wrote.

@@ -205,7 +205,7 @@ def _significant_gaps(gaps: Sequence[Gap], sign: int) -> list[Gap]:
 def sharing_verdict(results: Mapping[str, Result], claims: Result | None = None) -> Verdict:
     """Decide whether joint training costs points because tasks share heads.
 
-    The evidence are copies of shared heads (``treatments``) or, without them, ablations of the heads that other tasks
+    The evidence is copies of shared heads (``treatments``) or, without them, ablations of the heads that other tasks
     claim (``cross``). If scarce heads (``scarcity``) or facilitating and interfering heads (``roles``) were measured,
     these direct tests of competition are combined with the first evidence.
 

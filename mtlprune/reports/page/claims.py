@@ -70,10 +70,10 @@ class Selection:
 def _heads_tied_at_cutoff(claim: Claim) -> int:
     """Count the heads whose gates equal the gate at the cutoff between open and closed heads.
 
-    If many heads are tied there, their order instead of training decides which of them remain open. The gates are those
-    of the last evaluation at which any gate was between 0 and 1. The count is 0 if the tie hardly matters, which means
-    that at most a twentieth of all heads (or one head) are tied on one side of the cutoff. The count is also 0 for runs
-    that do not train gates for a fixed number of open heads.
+    If many heads are tied there, the order of the heads decides which of them remain open, and not training. The gates
+    are those of the last evaluation at which any gate was between 0 and 1. The count is 0 if the tie hardly matters,
+    which means that at most a twentieth of all heads (or one head) are tied on one side of the cutoff. The count is
+    also 0 for runs that do not train gates for a fixed number of open heads.
     """
     keep = claim.settings.get("pruning.keep")
     trained = [gates for _, gates in claim.history if ((gates > 0) & (gates < 1)).any()]
@@ -167,7 +167,7 @@ def claim_sets(runs: Sequence[DescribedRun]) -> tuple[list[tuple[str, tuple[Clai
 
 
 def part(all_selections: Sequence[Selection], notes_of_missing: Sequence[str]) -> Part | None:
-    """Return the part of claimed heads, or None without selections."""
+    """Return the part of the report on claimed heads, or None without selections."""
     if not all_selections:
         return None
     caveats = list(notes_of_missing)

@@ -20,7 +20,7 @@ _Series = tuple[str, int, bool, Sequence[_Line]]
 
 
 def part(tables: Sequence[Scored]) -> Part | None:
-    """Return the part of learning curves, or None if no run has a log."""
+    """Return the part of the report on learning curves, or None if no run has a log."""
     logs = {
         run.path: run.folder.read_metrics() for scored in tables for c in scored.comparison.columns for run in c.runs
     }

@@ -44,7 +44,7 @@ def _moment(words: str) -> str:
 
 
 def part(runs: Sequence[DescribedRun], notes: Sequence[str] = ()) -> Part:
-    """Return the part of runs. ``notes``: sentences on missing runs or analyses, which become caveats."""
+    """Return the part of the report on runs. ``notes``: sentences on missing runs or analyses, which become caveats."""
     holds = {"facts": _facts(runs), "runs": _table(runs), "treated": list(_treated(runs)), **_settings(runs)}
     return Part("run", "", holds, "runs", (*notes, *_caveats(runs)), template="runs")
 

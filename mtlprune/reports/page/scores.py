@@ -117,7 +117,7 @@ def _note_unscored(runs: Sequence[DescribedRun], split: str, location: str) -> s
 
 
 def part(tables: Sequence[Scored], left_out: Sequence[str]) -> Part:
-    """Return the part of scores. ``left_out``: sentences on runs without a table."""
+    """Return the part of the report on scores. ``left_out``: sentences on runs without a table."""
     caveats = list(left_out)
     for scored in tables:
         prefix = f"{scored.title}: " if len(tables) > 1 else ""
@@ -239,7 +239,8 @@ class _Contrast(NamedTuple):
 
 
 def labels_part(tables: Sequence[Scored], gold: Gold, resamples: int) -> Part | None:
-    """Return the part of labels, or None without joint and single-task training to compare, or without tests.
+    """Return the part of the report on labels, or None without joint and single-task training to compare, or without
+    tests.
 
     Args:
         tables: tables of scores.
