@@ -114,10 +114,10 @@ def _remove_abandoned(path: Path) -> None:
     for partial_path in path.parent.glob(glob.escape(start) + "*"):
         process = partial_path.name.removeprefix(start).partition("-")[0]
         if partial_path.suffix in (".part", ".old") and process.isdecimal() and not _is_alive(int(process)):
-            _remove_half(partial_path)
+            _remove_partial(partial_path)
 
 
-def _remove_half(partial_path: Path) -> None:
+def _remove_partial(partial_path: Path) -> None:
     shutil.rmtree(partial_path, ignore_errors=True) if partial_path.is_dir() else partial_path.unlink(missing_ok=True)
 
 
@@ -218,7 +218,7 @@ def remove(*paths: Path) -> None:
 def remove_halves(folder: Path) -> None:
     """Remove the temporary files and folders of killed processes from a folder that only this process writes."""
     for partial_path in halves(folder):
-        _remove_half(partial_path)
+        _remove_partial(partial_path)
 
 
 def halves(folder: Path) -> list[Path]:
