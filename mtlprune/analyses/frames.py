@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from mtlprune.runs.results import Result
 
-FILE = "frames.yaml"
+_FILE = "frames.yaml"
 _CONTRAST = ("estimate", "low", "high", "p", "p_holm", "detectable", "n", "verdict")
 """The columns that every frame of contrasts has (`mtlprune.statistics.contrast`)."""
 
@@ -92,11 +92,11 @@ class Declaration(Block):
         """
         for name, frame in result.frames.items():
             if name not in self.frames:
-                raise ValueError(f"{result.analysis}: frame {name} is not declared in {FILE}")
+                raise ValueError(f"{result.analysis}: frame {name} is not declared in {_FILE}")
             unknown = set(frame.columns) - {column for column, *_ in self.frames[name].rows()}
             if unknown and not self.frames[name].further:
                 raise ValueError(
-                    f"{result.analysis}: frame {name}: columns {', '.join(sorted(unknown))} are not declared in {FILE}"
+                    f"{result.analysis}: frame {name}: columns {', '.join(sorted(unknown))} are not declared in {_FILE}"
                 )
 
 
@@ -114,7 +114,7 @@ def declaration(package: str) -> Declaration:
     Raises:
         PluginError: the file is missing or damaged, which can happen in an installed package.
     """
-    path = Path(str(files(package) / FILE))
+    path = Path(str(files(package) / _FILE))
     with reading(
         path, PluginError, "declare the frames of the analysis in this file (docs/guides/adding_an_analysis.md)"
     ):

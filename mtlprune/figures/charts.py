@@ -40,7 +40,7 @@ _SHAPES = ("circle", "square", "triangle-up", "diamond", "cross")
 """Shapes of the points of names that share a colour, such as the seeds of a task."""
 INK, SOFT, RULE, PALE = "#1c1c1e", "#626268", "#a8a8ac", "#dedee2"
 """Colours of text, of less important text, of lines, and of grids and empty cells."""
-FRAME = "#d55e00"
+_FRAME = "#d55e00"
 """Colour of frames around highlighted cells: vermilion (Okabe and Ito 2008), visible on black, white, blue and red."""
 ABOVE = "#2166ac"
 """Colour of marks that exceed a reference: the blue of DIVERGING."""
@@ -48,18 +48,18 @@ SEQUENTIAL = WHITE, BLACK = "#ffffff", "#000000"
 _BLUES = ["#ffffff", "#084594"]
 DIVERGING = ("#2166ac", "#ffffff", "#b2182b")
 """Colours of values below 0, at 0 and above 0: the blue and the red of ColorBrewer's RdBu, which are equally dark."""
-WIDTH, HEIGHT, CELL, ROOM = 232, 168, 15, 8
+WIDTH, HEIGHT, CELL, _ROOM = 232, 168, 15, 8
 """Pixels: inner width and height of a panel, side of a cell in a map of heads, and the space between data and the ends
 of an axis."""
 MAX_FOREST_ROWS = 12
 """The largest number of rows of a forest plot. Tables show all rows."""
-PAGE, MIN_FONT_SIZE, AXIS = 900, 8, 72
+PAGE, MIN_FONT_SIZE, _AXIS = 900, 8, 72
 """Pixels: the width of the narrowest page for which figures are made, the size of the smallest text on this page, and
 the width of a panel's axis."""
 FORMATS = ("png", "svg", "pdf")
-SCALE = 2
+_SCALE = 2
 """Pixels of a PNG for each pixel of the chart, in each direction."""
-MIN_ZOOM, MIN_COLUMN = 0.4, 0.2
+_MIN_ZOOM, _MIN_COLUMN = 0.4, 0.2
 """The zoom below which a figure gets fewer columns of panels, and the zoom below which it is refused."""
 _SUBTITLE = 80
 """The number of characters in a line below a title, for figures without a requested width."""
@@ -217,7 +217,7 @@ def lines(
         .mark_line(point=alt.OverlayMarkDef(size=size, filled=True, strokeDash=[1, 0]))
         .encode(
             alt.X(f"{_field(x)}:Q", title=x_title or x, axis=x_axis, scale=alt.Scale(nice=False, zero=False)),
-            alt.Y(f"{_field(y)}:Q", title=y_title or y, scale=alt.Scale(zero=zero, nice=False, padding=ROOM)),
+            alt.Y(f"{_field(y)}:Q", title=y_title or y, scale=alt.Scale(zero=zero, nice=False, padding=_ROOM)),
             **(look or colours(frame, dashed)),
         )
     )
@@ -248,9 +248,9 @@ def dots(
                 f"{_field(x)}:Q",
                 title=x_title,
                 axis=alt.Axis(grid=False, tickCount=5),
-                scale=alt.Scale(zero=False, nice=False, padding=ROOM),
+                scale=alt.Scale(zero=False, nice=False, padding=_ROOM),
             ),
-            alt.Y(f"{_field(y)}:Q", title=y_title, scale=alt.Scale(zero=False, nice=False, padding=ROOM)),
+            alt.Y(f"{_field(y)}:Q", title=y_title, scale=alt.Scale(zero=False, nice=False, padding=_ROOM)),
             **{key: encoding for key, encoding in look.items() if key != "strokeDash"},
         )
     )
@@ -290,7 +290,7 @@ def forest(intervals: Sequence[Interval], *, title: str = "", x_title: str = "",
         with_interval[wide <= 4 * wide.sort_values().iloc[len(wide) // 2]] if len(with_interval) else with_interval
     )
     ends = [0.0, *rows["value"], *usual_rows["low"], *usual_rows["high"]]
-    scale = alt.Scale(domain=[min(ends), max(ends)] if max(ends) > min(ends) else [-1, 1], nice=5, padding=ROOM)
+    scale = alt.Scale(domain=[min(ends), max(ends)] if max(ends) > min(ends) else [-1, 1], nice=5, padding=_ROOM)
     signed = f"datum.value ? format(datum.value, '{'+' * (min(ends) < 0)}~f') : '0'"
     axis = alt.Axis(grid=False, tickCount=5 if width >= WIDTH else 4, labelExpr=signed)
     base = alt.Chart(data(rows), title=title, width=width, height=18 * len(rows)).encode(
@@ -362,7 +362,7 @@ def head_map(
     else:
         layers = _by_subset(base, subsets, {**above, "columns": 4 if columns else 2})
     if framed:
-        layers.append(base.transform_filter(alt.datum[framed]).mark_rect(filled=False, stroke=FRAME, strokeWidth=2))
+        layers.append(base.transform_filter(alt.datum[framed]).mark_rect(filled=False, stroke=_FRAME, strokeWidth=2))
     layers.append(base.transform_filter(closed).mark_rect(fill="#ffffff", **BOX))
     dashes = base.transform_filter(closed).mark_rule(strokeWidth=1, color=RULE)
     layers.append(dashes.encode(alt.X("head:O", bandPosition=0.25), alt.X2("head:O", bandPosition=0.75)))
@@ -495,7 +495,7 @@ def panels(charts: Sequence[Any], columns: int, spacing: int = 18) -> alt.Concat
     """Arrange panels with independent axes and one common legend in rows of ``columns`` panels. The rows are shorter if
     text would otherwise be smaller than MIN_FONT_SIZE on a page of the width PAGE."""
     widths = [getattr(chart, "spec", chart)._get("width", alt.Undefined) for chart in charts]
-    widest = max((width for width in widths if isinstance(width, int)), default=0) + AXIS
+    widest = max((width for width in widths if isinstance(width, int)), default=0) + _AXIS
     fitting = max(1, int(PAGE * PLAIN.font_size / MIN_FONT_SIZE // widest))
     return alt.concat(*charts, columns=min(columns, len(charts), fitting), spacing=spacing)
 
@@ -535,7 +535,7 @@ def series_in_words(spec: Spec) -> str:
     titles_by_key: dict[str, list[str]] = {"title": titles}
     marks: dict[str, bool] = {}
     for row in itertools.chain(*spec.get("datasets", {}).values()):
-        words = {key: value for key, value in row.items() if isinstance(value, str) and key not in NAMELESS}
+        words = {key: value for key, value in row.items() if isinstance(value, str) and key not in _NAMELESS}
         for key, value in words.items():
             titles_by_key.setdefault(key, []).append(value)
         if (significance := _marked(row)) is not None:
@@ -547,14 +547,14 @@ def series_in_words(spec: Spec) -> str:
     return f" Shown: {'; '.join(filter(None, shown_text))}." + f" Significant: {significant or 'none'}." * bool(marks)
 
 
-NAMELESS, MAX_NAMES_LISTED = ("words", "ink", "fill", "colour", "mode", "place", "at"), 24
+_NAMELESS, _MAX_NAMES_LISTED = ("words", "ink", "fill", "colour", "mode", "place", "at"), 24
 """Text columns of a chart's data that hold no names, and the number of names that a text alternative lists."""
 
 
 def _list_names(names: Iterable[str]) -> str:
     unique_names = list(dict.fromkeys(filter(None, names)))
-    return "; ".join(unique_names[:MAX_NAMES_LISTED]) + f" and {len(unique_names) - MAX_NAMES_LISTED} more" * (
-        len(unique_names) > MAX_NAMES_LISTED
+    return "; ".join(unique_names[:_MAX_NAMES_LISTED]) + f" and {len(unique_names) - _MAX_NAMES_LISTED} more" * (
+        len(unique_names) > _MAX_NAMES_LISTED
     )
 
 
@@ -621,7 +621,7 @@ def render(spec: Spec, kind: str, style: Style = PLAIN) -> bytes:
     text = svg(spec, style)
     if kind == "svg":
         return text.encode()
-    return paint("svg_to_pdf", text) if kind == "pdf" else png(text, SCALE)
+    return paint("svg_to_pdf", text) if kind == "pdf" else png(text, _SCALE)
 
 
 def png(text: str, scale: float, colours: int = 0) -> bytes:
@@ -654,9 +654,9 @@ def svg(spec: Spec, style: Style = PLAIN) -> str:
     zoom = target_width / drawn_size(natural)[0]
     columns, rows_are_whole = spec.get("columns", 1), any("facet" in part for part in spec.get("concat", ()))
     # A figure of maps keeps its columns, because the maps of a row belong together.
-    if zoom < MIN_ZOOM and columns > 1 and not rows_are_whole:
+    if zoom < _MIN_ZOOM and columns > 1 and not rows_are_whole:
         return svg({**spec, "columns": columns - 1}, style)
-    if zoom < MIN_COLUMN:
+    if zoom < _MIN_COLUMN:
         raise ChartError(
             f"--width {style.width:g}: with words of {style.font_size:g} points this figure does not fit into this "
             "width; give a larger width"

@@ -160,7 +160,8 @@ class Grid:
             caption=_EMPHASIS.sub(r"\\emph{\1}", escape(self.words() if caption is None else caption)),
             label=label,
         )
-        return table.replace("\\begin{table}\n", "\\begin{table}\n\\centering\n")  # not among pandas' options
+        # pandas has no option that centres a table.
+        return table.replace("\\begin{table}\n", "\\begin{table}\n\\centering\n")
 
 
 def latex_document(remarks: Sequence[str], parts: Sequence[str]) -> str:

@@ -1,9 +1,9 @@
 """Maps of the heads that runs claim: for each run, for the seeds and the mean of each label, for all tasks, and for
 differences between labels.
 
-Colours follow He and Choi (2021). In maps of seeds, runs 1, 2 and 3 set the red, green and blue channel to
-255 · (1 − z), where z is the gate. In maps of means, H is the mean of z over tasks and runs, and a cell is black with
-opacity H. Numbers in [0, 1] or [−1, 1] become 8-bit sRGB.
+Colours follow He and Choi (2021). In maps of seeds with the palette ``rgb``, runs 1, 2 and 3 set the red, green and
+blue channel to 255 · (1 − z), where z is the gate. In maps of means, H is the mean of z over tasks and runs, and a cell
+is black with opacity H. Numbers in [0, 1] or [−1, 1] become 8-bit sRGB.
 
 Letters for shapes: L layers, A heads of a layer, S or K seeds.
 """
@@ -27,7 +27,7 @@ from mtlprune.runs.claims import Claim, RunGroup
 
 _SEEDS_SHOWN = 3
 """Number of seeds that a map of seeds shows, one for each colour channel."""
-CELL, SMALL, TINY = 26, 20, 15
+CELL, _SMALL, _TINY = 26, 20, 15
 """Side of a cell in pixels: in a single map, in a map among a few others, and in a map among many."""
 _MAX_EVALUATIONS_SHOWN = 12
 """The largest number of evaluations of a run that a map of training shows, evenly spread over the training."""
@@ -84,7 +84,7 @@ class GateMap:
         training shows its evaluations next to each other."""
         if self.kind == "training":
             maps = [replace(self, kind="run", numbers={"gate": gates}) for gates in self.numbers.values()]
-            maps_figure = _maps_chart(maps, list(self.numbers), columns=_columns_of_grid(maps), cell=TINY, axes=True)
+            maps_figure = _maps_chart(maps, list(self.numbers), columns=_columns_of_grid(maps), cell=_TINY, axes=True)
             return figure(maps_figure, self.title, self.subtitle)
         chart = _maps_chart([self], [""], cell=CELL, words=False, axes=True)
         return figure(chart, self.title, [*self.subtitle, *([self.caption] if self.caption else [])])
@@ -112,7 +112,7 @@ class GateMaps(dict[str, GateMap]):
         parts: list[str] = []
         for group in side_by_side(self.values()):
             names = [gate_map.title.partition(": ")[0] for gate_map in group]
-            chart = _maps_chart(group, names, columns=_columns_of_grid(group), cell=SMALL, axes=True)
+            chart = _maps_chart(group, names, columns=_columns_of_grid(group), cell=_SMALL, axes=True)
             parts += [notebook(figure(chart)), html([group[0].caption])]
         further_names = [name for name, gate_map in self.items() if gate_map.kind in ("run", "difference")]
         return "".join(parts) + html([f"Further maps: {', '.join(further_names)}."])
@@ -129,7 +129,7 @@ def side_by_side(maps: Iterable[GateMap]) -> list[list[GateMap]]:
 
 
 def _columns_of_grid(maps: Sequence[GateMap]) -> int:
-    return max(2, min(3, len(maps), 900 // (SMALL * maps[0].colours.shape[1] + 30)))
+    return max(2, min(3, len(maps), 900 // (_SMALL * maps[0].colours.shape[1] + 30)))
 
 
 def _maps_chart(maps: Sequence[GateMap], names: Sequence[str], **look: Any) -> Any:
@@ -183,7 +183,7 @@ def claim_maps(run_groups: Sequence[RunGroup], palette: str) -> list[GateMap]:
         *(
             _difference(first, second)
             for first, second in combinations(run_groups, 2)
-            if comparable(first.label, second.label)
+            if _comparable(first.label, second.label)
         ),
     ]
 
@@ -206,7 +206,7 @@ def left_out(run_groups: Sequence[RunGroup]) -> list[str]:
     return reasons
 
 
-def comparable(first_label: str, second_label: str) -> bool:
+def _comparable(first_label: str, second_label: str) -> bool:
     """Return whether the difference of two labels has a map.
 
     Labels of single tasks and of joint runs are comparable with each other. If a joint run has gates for each task, the
@@ -330,14 +330,14 @@ def _join_words(words: Sequence[str]) -> str:
 # -- colours of gates --------------------------------------------------------------------------------------------------
 
 
-Colour = tuple[int, int, int]
+_Colour = tuple[int, int, int]
 Colours = NDArray[np.uint8]  # (..., 3)
 
 
 NEGATIVE, POSITIVE = (ImageColor.getrgb(end)[:3] for end in (DIVERGING[0], DIVERGING[-1]))
 
-WHITE: Colour = (255, 255, 255)
-BLACK: Colour = (0, 0, 0)
+WHITE: _Colour = (255, 255, 255)
+BLACK: _Colour = (0, 0, 0)
 
 # Colour of a head by the seeds that use it, where the key is (seed 1 uses it, seed 2 uses it, seed 3 uses it). The
 # colours of single seeds are sky blue, yellow and orange after Okabe and Ito (2008), and the other colours are mixtures

@@ -18,7 +18,7 @@ from mtlprune.figures.charts import INK, RULE
 from mtlprune.figures.maps import Colours, opacity
 from mtlprune.runs.claims import Claim
 
-SIDE, EDGE, LETTER = 36, 30, 15
+SIDE, EDGE, _LETTER = 36, 30, 15
 """Pixels: the side of a cell, the margin with the numbers, and the font size."""
 FRAME_MS, LAST_FRAME_MS = 350, 2500
 """Duration in milliseconds of a frame, and of the last frame."""
@@ -31,7 +31,7 @@ def bare(colours: Colours, words: str = "") -> Image.Image:
     picture = Image.new("RGB", (width, height + EDGE * bool(words)), "white")
     cells = Image.fromarray(np.ascontiguousarray(colours, np.uint8), "RGB")
     picture.paste(cells.resize((heads * SIDE, layers * SIDE), Image.Resampling.NEAREST), (EDGE, EDGE))
-    pen, font = ImageDraw.Draw(picture), ImageFont.load_default(LETTER)
+    pen, font = ImageDraw.Draw(picture), ImageFont.load_default(_LETTER)
     for head in range(heads + 1):
         pen.line([(EDGE + head * SIDE, EDGE), (EDGE + head * SIDE, height - 1)], RULE)
     for layer in range(layers + 1):

@@ -56,9 +56,9 @@ def replacing(path: Path) -> Iterator[Path]:
         mode = staging.stat().st_mode
         yield staging
         staging.chmod(mode)
-        sync(staging)
+        _sync(staging)
         staging.replace(path)
-        sync(path.parent)
+        _sync(path.parent)
     except OSError as error:
         culprit = f"{error.filename}: " if error.filename not in (None, str(path), str(staging)) else ""
         raise RunError(
@@ -102,7 +102,7 @@ def replacing_folder(path: Path) -> Iterator[Path]:
             shutil.rmtree(old, ignore_errors=True)
             with contextlib.suppress(FileNotFoundError):  # the other process has just moved it aside itself
                 path.rename(old)
-        sync(path.parent)
+        _sync(path.parent)
         shutil.rmtree(old, ignore_errors=True)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
@@ -114,10 +114,10 @@ def _remove_abandoned(path: Path) -> None:
     for partial_path in path.parent.glob(glob.escape(start) + "*"):
         process = partial_path.name.removeprefix(start).partition("-")[0]
         if partial_path.suffix in (".part", ".old") and process.isdecimal() and not _is_alive(int(process)):
-            _remove_half(partial_path)
+            _remove_partial(partial_path)
 
 
-def _remove_half(partial_path: Path) -> None:
+def _remove_partial(partial_path: Path) -> None:
     shutil.rmtree(partial_path, ignore_errors=True) if partial_path.is_dir() else partial_path.unlink(missing_ok=True)
 
 
@@ -177,7 +177,7 @@ def from_here(text: str) -> str:
     return os.path.relpath(text) if below else text
 
 
-def sync(path: Path) -> None:
+def _sync(path: Path) -> None:
     """Flush a file, or the directory entries of a folder, to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -190,8 +190,8 @@ def sync_tree(folder: Path) -> None:
     """Flush a folder and all files and folders below it to disk."""
     for root, _, names in os.walk(folder, topdown=False):
         for name in names:
-            sync(Path(root, name))
-        sync(Path(root))
+            _sync(Path(root, name))
+        _sync(Path(root))
 
 
 def make_folder(folder: Path) -> None:
@@ -203,7 +203,7 @@ def make_folder(folder: Path) -> None:
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     for path in missing:
-        sync(path.parent)
+        _sync(path.parent)
 
 
 def remove(*paths: Path) -> None:
@@ -212,13 +212,13 @@ def remove(*paths: Path) -> None:
     for path in existing:
         path.unlink(missing_ok=True)
     for folder in {path.parent for path in existing}:
-        sync(folder)
+        _sync(folder)
 
 
 def remove_halves(folder: Path) -> None:
     """Remove the temporary files and folders of killed processes from a folder that only this process writes."""
     for partial_path in halves(folder):
-        _remove_half(partial_path)
+        _remove_partial(partial_path)
 
 
 def halves(folder: Path) -> list[Path]:
@@ -449,7 +449,7 @@ def read_json(path: Path, error: type[MtlpruneError] = RunError, remedy: str = "
     """Read the value of a JSON file. Numbers that are not finite, and text with half a character, are refused.
 
     Raises:
-        MtlpruneError: the file could not be read, as the class ``error``.
+        MtlpruneError: the file could not be read. The exception has the class ``error``.
     """
     with reading(path, error, remedy):
         return parse_json(path.read_text(encoding="utf-8"))
@@ -459,7 +459,7 @@ def read_yaml(path: Path, error: type[MtlpruneError] = RunError) -> Any:
     """Read the value of a YAML file.
 
     Raises:
-        MtlpruneError: the file could not be read, as the class ``error``.
+        MtlpruneError: the file could not be read. The exception has the class ``error``.
     """
     with reading(path, error):
         return parse_yaml(path.read_text(encoding="utf-8"))
@@ -482,7 +482,7 @@ def append_line(path: Path, record: Mapping[str, Any]) -> str:
             handle.flush()
             os.fsync(handle.fileno())
         if new:
-            sync(path.parent)
+            _sync(path.parent)
     except OSError as error:
         raise RunError(f"{path} could not be written ({error.strerror})") from error
     return line
@@ -511,7 +511,7 @@ def parse_json_line(line: str, location: str, error: type[MtlpruneError] = RunEr
     """Parse the JSON of one line. ``location``: file and number of the line, for messages.
 
     Raises:
-        MtlpruneError: the line is not one whole JSON value, as the class ``error``.
+        MtlpruneError: the line is not one whole JSON value. The exception has the class ``error``.
     """
     with reading(location, error):
         try:

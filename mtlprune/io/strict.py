@@ -44,7 +44,7 @@ def _finite(text: str) -> float:
     return value
 
 
-_SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where PyYAML has it
+_SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the optional C loader is ten times as fast
 
 
 class _Strict(_SafeLoader):  # type: ignore[misc]

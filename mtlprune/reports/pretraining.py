@@ -123,14 +123,14 @@ def _read(path: Path) -> PretrainingLog:
     return PretrainingLog(name, str(path), syntax.get("release"), tuple(logged), total, strength, interval)
 
 
-def measured(logs: Sequence[PretrainingLog]) -> list[Measure]:
+def _measured(logs: Sequence[PretrainingLog]) -> list[Measure]:
     """Return the measures for which at least one run has values."""
     return [measure for measure in MEASURES if any(log.points(measure.key) for log in logs)]
 
 
 def summary(logs: Sequence[PretrainingLog]) -> dict[str, Any]:
     """Return the content of pretraining.json: the last values and the breaks of all measures, for each run."""
-    measures = measured(logs)
+    measures = _measured(logs)
     runs = []
     for log in logs:
         entry: dict[str, Any] = {"name": log.name, "path": log.path, "lambda": log.strength, "release": log.release}
@@ -148,7 +148,7 @@ def summary(logs: Sequence[PretrainingLog]) -> dict[str, Any]:
 def markdown(logs: Sequence[PretrainingLog]) -> str:
     """Return a Markdown table with a row for each run. A cell has the last value of a measure, after @ the update of
     its break, and in brackets the break among evaluations at a constant interval."""
-    measures, rows = measured(logs), []
+    measures, rows = _measured(logs), []
     for entry in summary(logs)["runs"]:
         release_note = f" until {entry['release']}" if entry["release"] is not None else ""
         cells = [
@@ -180,7 +180,7 @@ def chart(logs: Sequence[PretrainingLog]) -> Spec:
         "are their largest acceleration (of the drop, for loss and dimension). Dashed lines are values without "
         "learning."
     ]
-    grid = panels([_panel(measure, logs, start, ticks) for measure in measured(logs)], 3)
+    grid = panels([_panel(measure, logs, start, ticks) for measure in _measured(logs)], 3)
     return figure(grid, "Pretraining: loss, syntactic attention, minimal pairs, dimension", explained)
 
 

@@ -135,7 +135,7 @@ def test_chance_by_all_ways_to_choose(sentences):
 
 def test_of_equally_good_heads_the_lowest_is_chosen():
     dev = np.array([[[1.0, 5.0], [5.0, 2.0]], [[np.nan, 0.0], [0.0, np.nan]], np.full((2, 2), np.nan)])
-    assert maths.best_places(dev).tolist() == [1, 1, -1]
+    assert maths.best_heads(dev).tolist() == [1, 1, -1]
 
 
 def test_sentences_of_different_sizes_are_resampled_as_wholes():

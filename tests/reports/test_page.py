@@ -17,10 +17,12 @@ from hypothesis import strategies as st
 from markup import Markup
 from probe_results import write_probes
 from report_runs import EVIL, gold_sentences, write_study, write_study_run
-from run_folders import change_config, change_json
+from run_folders import change_config, change_json, claim
 
 from mtlprune.analyses.heads.claims.measure import overlap
 from mtlprune.reports.page import Choices, Sources, report
+from mtlprune.reports.page.claims import Selection
+from mtlprune.reports.page.claims import part as claims_part
 from mtlprune.reports.page.render import Part, rendered
 from mtlprune.runs.claims import group, load_claims
 from mtlprune.runs.folder import RunError, RunFolder
@@ -132,6 +134,14 @@ def test_runs_scored_on_another_split_are_named_with_the_command_that_scores_the
     manifest.write_text(manifest.read_text().replace("/test.json", "/dev.json"))
     scores = Markup(report(Sources([*runs, dev]), QUICK, no_gold)).sections["scores"]
     assert f"mtlprune evaluate {dev.path.name} --split test" in scores.replace("…/", "")
+
+
+def test_the_caveat_on_heads_that_chance_explains_names_the_labels():
+    claims = [claim("POS", 1, [[1, 0, 0]]), claim("POS", 2, [[0, 1, 0]])]
+    made = claims_part([Selection("heads", tuple(claims), overlap(claims, permutations=0))], [])
+    assert made is not None
+    [caveat] = [line for line in made.caveats if "no single head is open" in line]
+    assert caveat.startswith("for POS (smallest q ")
 
 
 def test_gates_that_tie_where_wanted_heads_end_are_no_finding(tmp_path):

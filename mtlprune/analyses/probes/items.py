@@ -78,10 +78,10 @@ class Items:
         ``sentences``. Both arrays are (items of these sentences,), in the order of ``sentences``."""
         sentence_numbers = np.asarray(sentences, np.int64)
         sizes = self.offsets[sentence_numbers + 1] - self.offsets[sentence_numbers]
-        return ranges(self.offsets[sentence_numbers], sizes), np.repeat(np.arange(len(sentence_numbers)), sizes)
+        return _ranges(self.offsets[sentence_numbers], sizes), np.repeat(np.arange(len(sentence_numbers)), sizes)
 
 
-def ranges(starts: Ints, sizes: Ints) -> Ints:
+def _ranges(starts: Ints, sizes: Ints) -> Ints:
     """Concatenate the ranges start, start + 1, ..., start + size − 1 of all pairs of a start and a size. (Σ sizes,)"""
     return np.arange(sizes.sum()) + np.repeat(starts - (np.cumsum(sizes) - sizes), sizes)
 

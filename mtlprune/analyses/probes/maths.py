@@ -32,7 +32,7 @@ _BOOTSTRAP = 11
 
 
 @dataclass(eq=False)
-class AttendedPlaces:
+class AttendedPositions:
     """The position to which each position of a batch attends most, in every head.
 
     Position 0 is [CLS], and position i is the i-th word (counted from 1). Row b · S + s belongs to position s of
@@ -49,35 +49,36 @@ class AttendedPlaces:
     side: int
 
 
-def choose(observation: Observation) -> AttendedPlaces:
+def choose(observation: Observation) -> AttendedPositions:
     """Return the position to which each position attends most, in all heads. [SEP] is never chosen.
 
     Attention is averaged over the sub-words of the attending word, and summed over the sub-words of the attended word.
     If several positions receive the same attention, the first of them is chosen.
     """
     side = max(observation.batch.sizes) + 1
-    place = torch.arange(side, device=observation.last.device)
+    position = torch.arange(side, device=observation.last.device)
     # The [SEP] of a sentence is at position length + 1, which the second condition excludes.
-    is_own_place = observation.positions[..., None] == place  # (B, L, S)
-    is_own_place = is_own_place & (place <= observation.batch.lengths[:, None])[:, None]
-    counts = is_own_place.sum(1)  # (B, S), sub-words
+    is_position = observation.positions[..., None] == position  # (B, L, S)
+    is_position = is_position & (position <= observation.batch.lengths[:, None])[:, None]
+    counts = is_position.sum(1)  # (B, S), sub-words
     # Columns beyond the end of a sentence are −1 throughout, so their weight is minus the sum of the row's attention,
     # which is below that of every real position, and they are never chosen.
-    columns = is_own_place.to(observation.last) - (counts == 0)[:, None].to(observation.last)
-    rows = (is_own_place / counts.clamp(min=1)[:, None]).to(observation.last).transpose(1, 2)  # (B, S, L)
+    columns = is_position.to(observation.last) - (counts == 0)[:, None].to(observation.last)
+    rows = (is_position / counts.clamp(min=1)[:, None]).to(observation.last).transpose(1, 2)  # (B, S, L)
     anywhere, words = [], []
     for attention in observation.attention:
         weights = rows[:, None] @ (attention.flatten(1, 2) @ columns).unflatten(1, attention.shape[1:3])  # (B, n, S, S)
-        word = weights[..., 1:].argmax(-1, keepdim=True)  # (B, n, S, 1)
-        highest = weights[..., 1:].gather(-1, word)
-        word = word + 1
-        words.append(word.squeeze(-1))
-        anywhere.append(torch.where(weights[..., :1] >= highest, 0, word).squeeze(-1))
-    lay = [torch.cat(part, 1).transpose(1, 2).flatten(0, 1).contiguous() for part in (anywhere, words)]
-    return AttendedPlaces(lay[0], lay[1], side)
+        attended_word = weights[..., 1:].argmax(-1, keepdim=True)  # (B, n, S, 1)
+        highest = weights[..., 1:].gather(-1, attended_word)
+        attended_word = attended_word + 1
+        words.append(attended_word.squeeze(-1))
+        # [CLS] is before all words, so it wins a tie with a word.
+        anywhere.append(torch.where(weights[..., :1] >= highest, 0, attended_word).squeeze(-1))
+    flattened = [torch.cat(part, 1).transpose(1, 2).flatten(0, 1).contiguous() for part in (anywhere, words)]
+    return AttendedPositions(flattened[0], flattened[1], side)
 
 
-def arcs_found(choices: AttendedPlaces, row: Tensor, head: Tensor, dependent: Tensor) -> Tensor:
+def arcs_found(choices: AttendedPositions, row: Tensor, head: Tensor, dependent: Tensor) -> Tensor:
     """Mark the arcs that each attention head finds: the dependent chooses its head, or the head its dependent. (U, H)
 
     Args:
@@ -91,7 +92,7 @@ def arcs_found(choices: AttendedPlaces, row: Tensor, head: Tensor, dependent: Te
     return (down == head[:, None]) | (up == dependent[:, None])
 
 
-def arguments_found(choices: AttendedPlaces, row: Tensor, start: Tensor, end: Tensor, predicate: Tensor) -> Tensor:
+def arguments_found(choices: AttendedPositions, row: Tensor, start: Tensor, end: Tensor, predicate: Tensor) -> Tensor:
     """Mark the arguments that each attention head finds: a word of the argument chooses the predicate, or the predicate
     chooses a word of the argument. (U, H) bool
 
@@ -101,10 +102,11 @@ def arguments_found(choices: AttendedPlaces, row: Tensor, start: Tensor, end: Te
         start, end: (U,), the argument as a half-open range of words, counted from 0.
         predicate: (U,), the word of the predicate, counted from 0.
     """
-    base = row * choices.side + 1  # the row of word 0
+    base = row * choices.side + 1  # index of word 0 of the sentence in ``choices.words``
     attended_words = choices.words[base + predicate] - 1  # (U, H), as words
     inside = (attended_words >= start[:, None]) & (attended_words < end[:, None])
     sizes = end - start
+    # Arguments have different numbers of words. Pair p is word ``word[p]`` of argument ``item[p]``.
     item = torch.repeat_interleave(sizes)  # (P,)
     word = torch.arange(len(item), device=row.device) - (sizes.cumsum(0) - sizes)[item] + start[item]
     back = choices.words[base[item] + word] - 1 == predicate[item, None]  # (P, H)
@@ -193,7 +195,7 @@ def nearest_found(units: Tensor, label: Tensor, directions: Tensor, is_known: Te
 # -- choice of heads, and intervals of differences ---------------------------------------------------------------------
 
 
-def best_places(dev: NDArray[np.float64]) -> NDArray[np.int64]:
+def best_heads(dev: NDArray[np.float64]) -> NDArray[np.int64]:
     """Return the best head of each label, from accuracies (K, L, A) that may be NaN.
 
     Returns:

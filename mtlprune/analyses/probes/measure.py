@@ -46,11 +46,11 @@ from mtlprune.analyses.probes import (
 )
 from mtlprune.analyses.probes.items import Items, chance, offset_hits, read_items
 from mtlprune.analyses.probes.maths import (
-    AttendedPlaces,
+    AttendedPositions,
     Centroids,
     arcs_found,
     arguments_found,
-    best_places,
+    best_heads,
     by_label,
     choose,
     head_vectors,
@@ -67,7 +67,7 @@ from mtlprune.runs.results import Result
 from mtlprune.sentence import Sentence
 
 Grid = NDArray[np.float64]  # (K, L, A)
-Learnt = dict[tuple[str, str], Centroids]  # (task, labelling) → centroids
+_Learnt = dict[tuple[str, str], Centroids]  # (task, labelling) → centroids
 COLUMNS = [*RESULT, "control", "label", "items", "layer", "head", "dev", "test", "best", "distance"]
 
 # -- forward passes over one encoder -----------------------------------------------------------------------------------
@@ -105,6 +105,7 @@ class Findings:
         """Return which test items a head finds; layer and head are counted from 0. (U,)"""
         heads = self.test[mode, TRUE_LABELS, task].shape[2]
         byte, bit = divmod(layer * heads + head, 8)
+        # np.packbits puts the first head of a byte into the highest bit.
         return (self.bits[mode, task][:, byte] >> (7 - bit) & 1).astype(bool)
 
 
@@ -121,12 +122,12 @@ class ProbeSurvey:
         self, encoder: Encoder, gates: Tensor | None = None, on_batch: Callable[[int], None] = lambda sentences: None
     ) -> None:
         self.encoder, self.gates, self.on_batch = encoder, gates, on_batch
-        places = encoder.head_hooks
-        self.shape = places.layers, places.heads
-        self.bytes = -(-places.layers * places.heads // 8)
-        self.width, self.count = places.width, sum(map(len, places.kept_heads))
+        hooks = encoder.head_hooks
+        self.shape = hooks.layers, hooks.heads
+        self.bytes = -(-hooks.layers * hooks.heads // 8)
+        self.width, self.count = hooks.width, sum(map(len, hooks.kept_heads))
         present = np.array(
-            [layer * places.heads + h for layer, kept_heads in enumerate(places.kept_heads) for h in kept_heads],
+            [layer * hooks.heads + h for layer, kept_heads in enumerate(hooks.kept_heads) for h in kept_heads],
             np.int64,
         )
         self.present = present  # (H,), index layer · A + head of each head that was not removed
@@ -142,7 +143,7 @@ class ProbeSurvey:
             dev |= self.score(data, "dev", {SOUND: learnt[SOUND]}, keep=False)[0]
         return Findings(dev, test, bits)
 
-    def learn(self, data: Data, split: str) -> Learnt:
+    def learn(self, data: Data, split: str) -> _Learnt:
         """Compute the centroids of all tasks, with true and with shuffled labels, in one pass over a split."""
         centroids = {
             (items.task, labelling): Centroids(len(items.labels), self.count, self.width, self._device)
@@ -160,7 +161,7 @@ class ProbeSurvey:
         return centroids
 
     def score(
-        self, data: Data, split: str, learnt: dict[str, Learnt], keep: bool = True
+        self, data: Data, split: str, learnt: dict[str, _Learnt], keep: bool = True
     ) -> tuple[dict[tuple[str, str, str], Grid], dict[tuple[str, str], NDArray[np.uint8]]]:
         """Compute the accuracies of all heads in one pass over a split.
 
@@ -196,10 +197,10 @@ class ProbeSurvey:
                     part = by_label(hits, labels, len(items.labels))
                     counts[key] = counts[key] + part if key in counts else part
                     if keep and labelling == TRUE_LABELS:
-                        room = bits.setdefault((mode, items.task), np.zeros((len(items), self.bytes), np.uint8))
-                        everywhere = np.zeros((len(hits), self.shape[0] * self.shape[1]), bool)
-                        everywhere[:, self.present] = hits.cpu().numpy()
-                        room[item_rows] = np.packbits(everywhere, axis=1)
+                        packed = bits.setdefault((mode, items.task), np.zeros((len(items), self.bytes), np.uint8))
+                        all_heads = np.zeros((len(hits), self.shape[0] * self.shape[1]), bool)
+                        all_heads[:, self.present] = hits.cpu().numpy()
+                        packed[item_rows] = np.packbits(all_heads, axis=1)
         tasks = {items.task: items for items in data.items[split]}
         return {key: self._grid(part, tasks[key[2]].counts()) for key, part in counts.items()}, bits
 
@@ -227,7 +228,9 @@ class ProbeSurvey:
     def _labels(self, items: Items, labelling: str, item_rows: NDArray[np.int64]) -> Tensor:
         return self._tensor((items.label if labelling == TRUE_LABELS else items.shuffled)[item_rows])
 
-    def _attended(self, choices: AttendedPlaces, items: Items, rows: Sequence[int]) -> tuple[NDArray[np.int64], Tensor]:
+    def _attended(
+        self, choices: AttendedPositions, items: Items, rows: Sequence[int]
+    ) -> tuple[NDArray[np.int64], Tensor]:
         """Return the indices of a batch's items, and which heads find them by attention. (U,) and (U, H) bool"""
         item_rows, row = items.of(rows)
         columns = (self._tensor(column) for column in items.columns[item_rows].T)
@@ -255,7 +258,7 @@ class ProbeSurvey:
 # -- the Result of all encoders and runs -------------------------------------------------------------------------------
 
 
-class Probed(NamedTuple):
+class _Probed(NamedTuple):
     """The findings for one encoder with its gates, whose label, run and seed are those of its ``Subject``, and the
     findings for the same architecture with random weights (None if this control was not requested)."""
 
@@ -294,7 +297,7 @@ def measure(request: Request) -> Result:
             subject_title = f"{subject.label}, {number} of {len(sources)}"
             findings = _probe(subject.encoder, subject.gates, request, data, modes, subject_title)
             untrained = _untrained(subject, source, request, data, modes, controls, subject_title)
-            probed.append(Probed(subject.label, subject.name, subject.seed, findings, untrained))
+            probed.append(_Probed(subject.label, subject.name, subject.seed, findings, untrained))
             rows += list(_rows(probed[-1], data, modes))
             encoders.append(entry(subject, source.kind))
             remarks_made += remarks(subject)
@@ -449,7 +452,7 @@ def _untrained(
 # -- frames ------------------------------------------------------------------------------------------------------------
 
 
-def _rows(probed: Probed, data: Data, modes: Sequence[str]) -> Iterator[pd.DataFrame]:
+def _rows(probed: _Probed, data: Data, modes: Sequence[str]) -> Iterator[pd.DataFrame]:
     """Yield the parts of the frame ``accuracy`` for one encoder: for each mode and task, first the probe, then its
     controls."""
     splits, longest = data.items, max(map(len, chain(*data.sentences.values())))
@@ -487,20 +490,20 @@ def _table(control: str, items: Items, dev: Grid, test: Grid, distance: Any = np
     """
     count, _, heads = test.shape
     label, layer, head = np.indices(test.shape).reshape(3, -1)
-    of_heads = int(control not in (OFFSET, CHANCE))
+    has_heads = int(control not in (OFFSET, CHANCE))
     table = pd.DataFrame({"control": control, "label": np.array(items.labels, object)[label]}).assign(
         items=items.counts()[label],
-        layer=(layer + 1) * of_heads,
-        head=(head + 1) * of_heads,
+        layer=(layer + 1) * has_heads,
+        head=(head + 1) * has_heads,
         dev=dev.ravel(),
         test=test.ravel(),
-        best=layer * heads + head == best_places(dev)[label],
+        best=layer * heads + head == best_heads(dev)[label],
         distance=np.broadcast_to(distance, count)[label],
     )
     return table[table["items"] > 0]
 
 
-def differences(probed: Sequence[Probed], modes: Sequence[str], tasks: Sequence[Items]) -> Iterator[dict[str, Any]]:
+def differences(probed: Sequence[_Probed], modes: Sequence[str], tasks: Sequence[Items]) -> Iterator[dict[str, Any]]:
     """Yield the rows of the frame ``differences``: the accuracy of each encoder minus that of the single-task runs.
 
     The accuracy of an encoder is the mean over its seeds, with the chosen head of each seed. All encoders are tested on
@@ -511,23 +514,23 @@ def differences(probed: Sequence[Probed], modes: Sequence[str], tasks: Sequence[
         modes: modes that were measured.
         tasks: test items of each task.
     """
-    by_encoder: dict[str, list[Probed]] = {}
+    by_encoder: dict[str, list[_Probed]] = {}
     for probed_encoder in probed:
         by_encoder.setdefault(probed_encoder.label, []).append(probed_encoder)
     for mode, items in product(modes, tasks):
         single_label = items.task.upper()
         if single_label not in by_encoder:
             continue
-        base = _item_scores(by_encoder[single_label], mode, items)
+        single_scores = _item_scores(by_encoder[single_label], mode, items)
         sentence = np.repeat(np.arange(len(items.offsets) - 1), np.diff(items.offsets))
         for name in (name for name in by_encoder if name != single_label):
-            own_scores = _item_scores(by_encoder[name], mode, items)
+            scores = _item_scores(by_encoder[name], mode, items)
             for k in np.flatnonzero(items.counts()):
-                here = items.label == k
-                gap = own_scores[here] - base[here]
+                has_label = items.label == k
+                gap = scores[has_label] - single_scores[has_label]
                 if np.isnan(gap).any():
                     continue  # no head was chosen for the label
-                low, high = paired_interval(gap, sentence[here], int(k))
+                low, high = paired_interval(gap, sentence[has_label], int(k))
                 keys = {
                     "encoder": name,
                     "other": single_label,
@@ -535,13 +538,13 @@ def differences(probed: Sequence[Probed], modes: Sequence[str], tasks: Sequence[
                     "task": items.task,
                     "label": items.labels[k],
                 }
-                counts = {"items": int(here.sum()), "seeds": len(by_encoder[name])}
+                counts = {"items": int(has_label.sum()), "seeds": len(by_encoder[name])}
                 values = {"difference": float(gap.mean()), "low": low, "high": high}
                 percent = {key: round(100 * value, 4) for key, value in values.items()}
                 yield {**keys, **counts, "other_seeds": len(by_encoder[single_label]), **percent}
 
 
-def _item_scores(probed: Sequence[Probed], mode: str, items: Items) -> NDArray[np.float64]:
+def _item_scores(probed: Sequence[_Probed], mode: str, items: Items) -> NDArray[np.float64]:
     """Return, for each test item of a task, the share of an encoder's seeds whose chosen head finds it. (U,)
 
     Items of labels without a chosen head in one of the seeds have NaN. ``probed``: the seeds of the encoder.
@@ -549,10 +552,11 @@ def _item_scores(probed: Sequence[Probed], mode: str, items: Items) -> NDArray[n
     total = np.zeros(len(items))
     for probed_encoder in probed:
         dev = probed_encoder.findings.dev[mode, TRUE_LABELS, items.task]
-        best = best_places(dev)
+        best = best_heads(dev)
         scores = np.full(len(items), np.nan)
-        for place in np.unique(best[best >= 0]):
-            here = np.isin(items.label, np.flatnonzero(best == place))
-            scores[here] = probed_encoder.findings.hits(mode, items.task, *divmod(int(place), dev.shape[2]))[here]
+        for head_index in np.unique(best[best >= 0]):
+            has_label = np.isin(items.label, np.flatnonzero(best == head_index))
+            layer, head = divmod(int(head_index), dev.shape[2])
+            scores[has_label] = probed_encoder.findings.hits(mode, items.task, layer, head)[has_label]
         total += scores
     return total / len(probed)

@@ -7,7 +7,7 @@ import pandas as pd
 
 from mtlprune.io.files import RunError
 
-KEYS = ("encoder", "task", "label")
+_KEYS = ("encoder", "task", "label")
 
 
 def read_published(against: str) -> tuple[dict[str, str], pd.DataFrame]:
@@ -21,7 +21,7 @@ def read_published(against: str) -> tuple[dict[str, str], pd.DataFrame]:
         of the encoder, one for each task and label, with all cells as text.
 
     Raises:
-        RunError: the table or the encoder does not exist, or the table lacks a column of KEYS.
+        RunError: the table or the encoder does not exist, or the table lacks a column of _KEYS.
     """
     path, encoder = Path(against), ""
     if not path.is_file():
@@ -36,9 +36,9 @@ def read_published(against: str) -> tuple[dict[str, str], pd.DataFrame]:
             "against: expected a table of published numbers such as experiments/he-choi-2021/probes.csv, or "
             f"FILE:ENCODER, found {against!r}"
         ) from None
-    if not {*table} >= {*KEYS}:
+    if not {*table} >= {*_KEYS}:
         raise RunError(
-            f"{path}: expected a CSV table with the columns {', '.join(KEYS)}, found {', '.join(table)[:80]}"
+            f"{path}: expected a CSV table with the columns {', '.join(_KEYS)}, found {', '.join(table)[:80]}"
         )
     names = list(table["encoder"].unique())
     table_name = next((name for name in names if name.lower() == (encoder or names[0]).lower()), None)

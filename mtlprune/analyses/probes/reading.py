@@ -82,7 +82,8 @@ def joined_results(paths: Sequence[Path], results: Sequence[Result]) -> Result:
     frames["labels"], notes = _shared(exact)
     if "published" in frames:
         frames["published"] = frames["published"].drop_duplicates(["task", "label"])
-    if "differences" in frames:  # of the most seeds
+    # If several folders have the same difference, the one with the most seeds is kept.
+    if "differences" in frames:
         sorted_ = frames["differences"].sort_values(["seeds", "other_seeds"], ascending=False, kind="stable")
         frames["differences"] = sorted_.drop_duplicates(["encoder", "mode", "task", "label"])
     encoders = {
@@ -105,7 +106,8 @@ def shape(result: Result) -> tuple[int, int]:
 
 
 def _shared(labels: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
-    """Fill in controls that are missing for one encoder from encoders that have them, and compute the gains again.
+    """Fill in controls that are missing for an encoder with the mean of the encoders that have them, and compute the
+    gains again.
 
     Returns:
         the frame ``labels``, and a note that names the shared controls (none if nothing was filled in).
@@ -220,23 +222,25 @@ def panels(result: Result, mode: str) -> list[ProbePanel]:
     tasks = {task.upper() for task in (*LAYERS, *labels["task"].unique())}
     all_panels = []
     for task in in_order(labels.loc[labels["mode"] == mode, "task"].unique()):
-        here = labels[(labels["mode"] == mode) & (labels["task"] == task)].sort_values("seed", kind="stable")
-        kinds = {encoder: kind(encoder, task, tasks) for encoder in here["encoder"].unique()}
-        places = sorted(
-            place
-            for place in {_place(*layer_and_head) for layer_and_head in kinds.values()}
-            if place[0] < _FIRST_OF_OTHERS
+        rows_of_task = labels[(labels["mode"] == mode) & (labels["task"] == task)].sort_values("seed", kind="stable")
+        kinds = {encoder: kind(encoder, task, tasks) for encoder in rows_of_task["encoder"].unique()}
+        sort_keys = sorted(
+            key
+            for key in {_sort_key(*rank_and_title) for rank_and_title in kinds.values()}
+            if key[0] < _FIRST_OF_OTHERS
         )
-        titles = tuple(title for _, _, title in places)
-        rows = here.assign(title=here["encoder"].map({encoder: title for encoder, (_, title) in kinds.items()}))
+        titles = tuple(title for _, _, title in sort_keys)
+        rows = rows_of_task.assign(
+            title=rows_of_task["encoder"].map({encoder: title for encoder, (_, title) in kinds.items()})
+        )
         if titles:
             all_panels.append(ProbePanel(task, mode, rows[rows["title"].isin(titles)], titles))
     return all_panels
 
 
-def _place(place: int, title: str) -> tuple[int, int, str]:
+def _sort_key(rank: int, title: str) -> tuple[int, int, str]:
     """Return the sort key of an encoder: its rank, then the order of the task in its title, then the title."""
-    return place, layer_order(title.removeprefix("+").removeprefix("STL-").lower())[0], title
+    return rank, layer_order(title.removeprefix("+").removeprefix("STL-").lower())[0], title
 
 
 def kind(encoder: str, task: str, tasks: Collection[str]) -> tuple[int, str]:
@@ -290,8 +294,8 @@ def probe_table(result: Result, mode: str, encoder: str | None = None, seed: int
     for name, value in (("encoder", encoder), ("seed", seed)):
         is_wanted &= True if value is None else heads[name] == value
     control = labels[list(CONTROLS)].max(axis=1)
-    beside = labels[[*keys, "few", "apart"]].assign(reached=control)
-    table = heads[is_wanted].merge(beside, on=keys).drop(columns=["control", "dev", "distance"])
+    label_facts = labels[[*keys, "few", "apart"]].assign(reached=control)
+    table = heads[is_wanted].merge(label_facts, on=keys).drop(columns=["control", "dev", "distance"])
     table["gain"] = table["test"] - table["reached"]
     groups = table.groupby(keys)["test"]
     table["rank"], table["there"] = groups.rank(method="min", ascending=False).astype(int), groups.transform("size")

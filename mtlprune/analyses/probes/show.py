@@ -104,8 +104,8 @@ def missing_kinds(panels_shown: Sequence[ProbePanel]) -> list[str]:
         (PRETRAINED, "pretrained encoder", "is no scatter plot of best layers"),
     )
     without = [
-        ([panel.task.upper() for panel in panels_shown if title not in panel.titles], *more)
-        for title, *more in kinds_expected
+        ([panel.task.upper() for panel in panels_shown if title not in panel.titles], kind_name, consequence)
+        for title, kind_name, consequence in kinds_expected
     ]
     return [
         f"No {kind_name} was probed for {', '.join(tasks)}, so there {consequence}."
@@ -114,7 +114,7 @@ def missing_kinds(panels_shown: Sequence[ProbePanel]) -> list[str]:
     ]
 
 
-MAX_LABELS_LISTED = 3
+_MAX_LABELS_LISTED = 3
 """Number of labels that the table of heads lists for a head."""
 
 
@@ -135,9 +135,9 @@ def head_columns(result: Result, of: str) -> tuple[list[HeadColumn], list[str]]:
     """
     probed, size = joined_results([Path()], [result]), shape(result)
     labels = probed.frames["labels"]
-    own_labels = labels[labels["encoder"] == of]
-    mode = next(mode for mode in modes(probed) if mode in set(own_labels["mode"]))
-    seeds = sorted(own_labels.loc[own_labels["mode"] == mode, "seed"].unique())
+    labels_of_encoder = labels[labels["encoder"] == of]
+    mode = next(mode for mode in modes(probed) if mode in set(labels_of_encoder["mode"]))
+    seeds = sorted(labels_of_encoder.loc[labels_of_encoder["mode"] == mode, "seed"].unique())
     seed_list = ", ".join(map(str, seeds))
     notes = [f"The probes of {of} are those of seed {seeds[0]} (of seeds {seed_list})."] if len(seeds) > 1 else []
     rows = probe_table(probed, mode, of, seeds[0])
@@ -157,7 +157,7 @@ def head_columns(result: Result, of: str) -> tuple[list[HeadColumn], list[str]]:
         name=reliable_rows["task"].str.upper() + " " + reliable_rows["label"]
     )
     for (layer, head), rows_of_head in beyond.sort_values(["gain", "name"], ascending=False).groupby(["layer", "head"]):
-        first = rows_of_head[["name", "gain"]].head(MAX_LABELS_LISTED).itertuples(index=False)
+        first = rows_of_head[["name", "gain"]].head(_MAX_LABELS_LISTED).itertuples(index=False)
         words[layer - 1, head - 1] = ", ".join(f"{name} {gain:+.1f}" for name, gain in first)
     return [*columns, HeadColumn("best labels over control", "probes", words, tested=False)], notes
 
@@ -165,15 +165,13 @@ def head_columns(result: Result, of: str) -> tuple[list[HeadColumn], list[str]]:
 def tables(result: Result) -> list[Grid]:
     """Return all tables: a summary, and for each task the encoders compared with STL, each encoder compared with its
     controls, and published numbers."""
-    here, *more = modes(result)
-    panels_shown, min_items = panels(result, here), result.about["few"]
-    grids = [
-        _summary(panels_shown, min_items, [panel for further_mode in more for panel in panels(result, further_mode)])
-    ]
+    first_mode, *further_modes = modes(result)
+    panels_shown, min_items = panels(result, first_mode), result.about["few"]
+    grids = [_summary(panels_shown, min_items, [panel for mode in further_modes for panel in panels(result, mode)])]
     for panel in panels_shown:
-        grids += [_beside_stl(panel, result)] if panel.compared else []
+        grids += [_compared_with_stl(panel, result)] if panel.compared else []
         grids += [_controls(panel, title, min_items) for title in panel.titles]
-        grids += _beside_paper(panel, result)
+        grids += _compared_with_paper(panel, result)
     return grids
 
 
@@ -183,12 +181,14 @@ TABLES = {"probes": tables}
 def _summary(panels_shown: Sequence[ProbePanel], min_items: int, further_panels: Sequence[ProbePanel]) -> Grid:
     """Return a table with a row for each task and encoder: means over labels with enough items, and how many of these
     labels exceed every control. ``further_panels``: panels of the other mode, shown in further columns."""
-    beside = {(panel.task, title): _means(panel, title)[1:] for panel in further_panels for title in panel.titles}
+    further_means = {
+        (panel.task, title): _means(panel, title)[1:] for panel in further_panels for title in panel.titles
+    }
     header = ["task", "encoder", "seeds", "labels", *_MEANS]
     header += [f"{further_panels[0].mode}: {name}" for name in _MEANS] if further_panels else []
     rows = [
         [panel.task.upper(), title, str(panel.seeds[title]), *_means(panel, title)]
-        + (beside.get((panel.task, title), ["–"] * 4) if further_panels else [])
+        + (further_means.get((panel.task, title), ["–"] * 4) if further_panels else [])
         for panel in panels_shown
         for title in panel.titles
     ]
@@ -207,12 +207,12 @@ def _means(panel: ProbePanel, title: str) -> list[str]:
     reached = _mean([panel.mean(title, label) for label in labels])
     gained = _mean(gains) if len(gains) == len(labels) else math.nan
     beyond = f"{sum(gain > 0 for gain in gains)} of {len(gains)}" if gains else "–"
-    return [str(len(labels)), number(reached), number(reached - gained), signed(gained), beyond]
+    return [str(len(labels)), number(reached), number(reached - gained), _signed(gained), beyond]
 
 
 def _mean(values: Sequence[float]) -> float:
-    known_values = [value for value in values if not math.isnan(value)]
-    return statistics.mean(known_values) if known_values else math.nan
+    defined_values = [value for value in values if not math.isnan(value)]
+    return statistics.mean(defined_values) if defined_values else math.nan
 
 
 def _intervals(panel: ProbePanel, result: Result) -> dict[tuple[str, str], tuple[float, float]]:
@@ -231,7 +231,7 @@ def _intervals(panel: ProbePanel, result: Result) -> dict[tuple[str, str], tuple
     }
 
 
-def _beside_stl(panel: ProbePanel, result: Result) -> Grid:
+def _compared_with_stl(panel: ProbePanel, result: Result) -> Grid:
     """Return a table with a row for each label: the accuracy of STL, and of every other encoder the accuracy and its
     difference from STL, with a paired interval where one was computed."""
     bounds = _intervals(panel, result)
@@ -243,7 +243,7 @@ def _beside_stl(panel: ProbePanel, result: Result) -> Grid:
                 for title in (STL, *panel.compared)
             ]
             gaps = [
-                signed(_mean([panel.gap(title, label) for label in panel.reliable_labels])) for title in panel.compared
+                _signed(_mean([panel.gap(title, label) for label in panel.reliable_labels])) for title in panel.compared
             ]
             cells = [MEAN, str(sum(panel.items[label] for label in panel.reliable_labels)), means[0]]
             rows.append([*cells, *(part for pair in zip(means[1:], gaps, strict=True) for part in pair)])
@@ -251,7 +251,7 @@ def _beside_stl(panel: ProbePanel, result: Result) -> Grid:
         cells = [*_label_cells(panel, label), mean_sd(panel.values(STL, label))]
         for title in panel.compared:
             low, high = bounds.get((title, label), (math.nan, math.nan))
-            change = signed(panel.gap(title, label)) + ("" if math.isnan(low) else f" [{number(low)}, {number(high)}]")
+            change = _signed(panel.gap(title, label)) + ("" if math.isnan(low) else f" [{number(low)}, {number(high)}]")
             cells += [mean_sd(panel.values(title, label)), Strong(change) if low > 0 or high < 0 else change]
         rows.append(cells)
     caption = (
@@ -274,7 +274,7 @@ def _controls(panel: ProbePanel, title: str, min_items: int) -> Grid:
             gain = panel.mean(title, label, "gain")
             heads = ", ".join(f"{row['layer']}-{row['head']}" for row in panel.of(title, label))
             controls = [number(panel.mean(title, label, name)) for name in present]
-            gained = Strong(signed(gain)) if gain > 0 else signed(gain)
+            gained = Strong(_signed(gain)) if gain > 0 else _signed(gain)
             rows.append([*_label_cells(panel, label), heads, mean_sd(values), *controls, gained])
     caption = (
         f"Values are accuracies in percent, {_spread_words(panel, [title])}; {_CHOICE[panel.mode]}. Heads are "
@@ -317,7 +317,7 @@ def _spread_words(panel: ProbePanel, titles: Collection[str]) -> str:
     )
 
 
-def signed(value: float) -> str:
+def _signed(value: float) -> str:
     """Format a number with a sign and two decimals; 0 has no sign, and NaN is a dash."""
     if math.isnan(value):
         return "–"
@@ -328,7 +328,7 @@ def signed(value: float) -> str:
 # -- published numbers -------------------------------------------------------------------------------------------------
 
 
-def _beside_paper(panel: ProbePanel, result: Result) -> list[Grid]:
+def _compared_with_paper(panel: ProbePanel, result: Result) -> list[Grid]:
     """Return a table with pairs of columns, the published numbers and ours, or no table if they share no label or no
     column."""
     published = result.frame("published", "task")
@@ -370,10 +370,10 @@ def _beside_paper(panel: ProbePanel, result: Result) -> list[Grid]:
     return [Grid(header, [*zip(*cells, strict=True)], 1, title, " ".join(caption), f"{panel.task}-paper")]
 
 
-FAINT, PALEST, ZERO = "#96969c", "#c8c8cc", "#b2182b"
+_FAINT, _PALEST, _ZERO = "#96969c", "#c8c8cc", "#b2182b"
 """Colours of labels that do not exceed every control, of labels with few items, and of the reference (STL or the best
 control)."""
-ROW, WIDTH = 13, 220
+_ROW, _WIDTH = 13, 220
 """Height of the row of a label and width of a panel, in pixels."""
 _SPAN = 50.0
 """The gain in points from which cells have the full colour. Few heads exceed it, and smaller gains remain visible."""
@@ -459,7 +459,7 @@ def differences_figure(result: Result, panel: ProbePanel) -> Spec:
         rows += [(title, label, gap, ends[label][0] > 0 or ends[label][1] < 0) for label, gap in gaps.items()]
         reliable_gaps = [gaps[label] for label in panel.reliable_labels if label in gaps]
         heads[title] = (
-            f"{title}: {signed(_mean(reliable_gaps))}; {sum(gap < 0 for gap in reliable_gaps)} of "
+            f"{title}: {_signed(_mean(reliable_gaps))}; {sum(gap < 0 for gap in reliable_gaps)} of "
             f"{len(reliable_gaps)} below"
         )
     frame = pd.DataFrame(rows, columns=["column", "label", "value", "beyond"])
@@ -480,11 +480,11 @@ def differences_figure(result: Result, panel: ProbePanel) -> Spec:
     return figure(chart, f"{panel.task.upper()}: accuracy minus STL", lines)
 
 
-MAX_NAMED, COLUMN, TALL, LONGEST = 20, 118, 420, 34
+_MAX_NAMED, _COLUMN, _TALL, _LONGEST = 20, 118, 420, 34
 """Number of labels that are named (the most frequent), and in pixels the width of a column, the height of a panel, and
 the length of the longest tick."""
 _LONGER = (
-    f"A longer tick is a more frequent label (by the root of its test items), and the {MAX_NAMED} most frequent "
+    f"A longer tick is a more frequent label (by the root of its test items), and the {_MAX_NAMED} most frequent "
     "labels are named."
 )
 
@@ -506,12 +506,12 @@ def _in_columns(
         below: title of the horizontal axis. If given, the titles of columns are below the ticks, and there is no line
             at 0.
     """
-    largest_count, named_labels = max(panel.items.values()), panel.labels[:MAX_NAMED]
+    largest_count, named_labels = max(panel.items.values()), panel.labels[:_MAX_NAMED]
     marks_in_range = marks[marks["value"].between(*ends)].assign(
-        x=lambda of: COLUMN * of["column"].map(columns.index) + LONGEST
+        x=lambda of: _COLUMN * of["column"].map(columns.index) + _LONGEST
     )
-    half_length = LONGEST * (0.15 + 0.85 * (marks_in_range["label"].map(panel.items) / largest_count) ** 0.5) / 2
-    ink = marks_in_range["beyond"].map({True: ABOVE, False: FAINT}).mask(marks_in_range["few"], PALEST)
+    half_length = _LONGEST * (0.15 + 0.85 * (marks_in_range["label"].map(panel.items) / largest_count) ** 0.5) / 2
+    ink = marks_in_range["beyond"].map({True: ABOVE, False: _FAINT}).mask(marks_in_range["few"], _PALEST)
     marks_in_range = marks_in_range.assign(
         start=marks_in_range["x"] - half_length,
         end=marks_in_range["x"] + half_length,
@@ -524,37 +524,37 @@ def _in_columns(
     for _, tags_of_column in tags.groupby("column"):
         order, gaps = (
             np.argsort(tags_of_column["value"]),
-            np.arange(len(tags_of_column)) * 12 * (ends[1] - ends[0]) / TALL,
+            np.arange(len(tags_of_column)) * 12 * (ends[1] - ends[0]) / _TALL,
         )
         tags.loc[tags_of_column.index[order], "at"] = (
             isotonic_regression(tags_of_column["value"].to_numpy()[order] - gaps).x + gaps
         )
-    labels = [COLUMN * place + LONGEST for place in range(len(columns))]
+    labels = [_COLUMN * place + _LONGEST for place in range(len(columns))]
     words = [column.replace(": ", "\n").replace("; ", "\n").split("\n") for column in columns]
     axis = alt.Axis(
         values=labels,
         labelExpr=f"{json.dumps(words)}[indexof({json.dumps(labels)}, datum.value)]",
         orient="bottom" if below else "top",
         labelAlign="center" if below else "left",
-        labelOffset=0 if below else -LONGEST // 2,
+        labelOffset=0 if below else -_LONGEST // 2,
         labelPadding=8 if below else 36,
         grid=False,
         domain=False,
     )
-    size = alt.Scale(domain=[0, COLUMN * len(columns)], nice=False)
+    size = alt.Scale(domain=[0, _COLUMN * len(columns)], nice=False)
     across = alt.X("start:Q", scale=size, axis=axis, title=below or None)
     upright = alt.Y("value:Q", scale=alt.Scale(domain=list(ends), nice=False), title=y)
     columns_kept = ["x", "end", "value", "label"]
     ticks = alt.Chart(
-        data(marks_in_range[[*columns_kept, "start", "ink", "beyond"]]), width=COLUMN * len(columns), height=TALL
+        data(marks_in_range[[*columns_kept, "start", "ink", "beyond"]]), width=_COLUMN * len(columns), height=_TALL
     ).mark_rule(strokeWidth=2)
     ticks = ticks.encode(across, upright, alt.X2("end:Q"), alt.Color("ink:N", scale=None))
-    base = alt.Chart(data(tags.assign(beside=tags["x"] + LONGEST - 4)[[*columns_kept, "at", "beside", "name"]]))
+    base = alt.Chart(data(tags.assign(beside=tags["x"] + _LONGEST - 4)[[*columns_kept, "at", "beside", "name"]]))
     leads = base.mark_rule(color=RULE, strokeWidth=0.6).encode(
         alt.X("end:Q"), upright, alt.X2("beside:Q"), alt.Y2("at:Q")
     )
     text = base.mark_text(align="left", dx=3, fontSize=9).encode(alt.X("beside:Q"), alt.Y("at:Q"), text="name:N")
-    zero = alt.Chart(alt.InlineData(values=[{"value": 0}])).mark_rule(color=ZERO, strokeDash=[6, 4]).encode(upright)
+    zero = alt.Chart(alt.InlineData(values=[{"value": 0}])).mark_rule(color=_ZERO, strokeDash=[6, 4]).encode(upright)
     return alt.layer(*([] if below else [zero]), leads, ticks, text)
 
 
@@ -579,17 +579,17 @@ def _by_label(panel: ProbePanel, rows: pd.DataFrame, x: str, ends: Sequence[floa
         x, ends: title and ends of the horizontal axis.
     """
     names = {label: f"{shown_label(label)}  {panel.items[label]:,}" for label in panel.labels}
-    ink = rows["beyond"].map({True: ABOVE, False: FAINT})
+    ink = rows["beyond"].map({True: ABOVE, False: _FAINT})
     labelled_rows = rows.assign(name=rows["label"].map(names), ink=ink, fill=ink.mask(rows["few"], "#ffffff"))
     columns_kept = ["name", "value", "reference", "words", "ink", "fill", "label", "few"]
     labelled_rows = labelled_rows[labelled_rows["value"].between(*ends)]
-    scale = alt.Scale(domain=list(ends), nice=False, padding=22)  # room for words beside the last dot
-    base = alt.Chart(data(labelled_rows[columns_kept]), width=WIDTH, height=ROW * max(1, len(names))).encode(
+    scale = alt.Scale(domain=list(ends), nice=False, padding=22)  # room for the text next to the last dot
+    base = alt.Chart(data(labelled_rows[columns_kept]), width=_WIDTH, height=_ROW * max(1, len(names))).encode(
         alt.Y("name:N", sort=list(names.values()), title=None, axis=alt.Axis(domain=False, ticks=False)),
     )
     value = alt.X("value:Q", scale=scale, title=x)
     bars = base.mark_rule(color=RULE, clip=True).encode(alt.X("reference:Q", scale=scale), alt.X2("value:Q"))
-    ticks = base.mark_tick(color=ZERO, thickness=2, height=9, clip=True).encode(alt.X("reference:Q", scale=scale))
+    ticks = base.mark_tick(color=_ZERO, thickness=2, height=9, clip=True).encode(alt.X("reference:Q", scale=scale))
     dots = base.mark_point(filled=True, size=40, opacity=1, strokeWidth=1.5, clip=True)
     dots = dots.encode(value, alt.Fill("fill:N", scale=None), alt.Stroke("ink:N", scale=None))
     style: dict[str, Any] = {"align": "left", "dx": 7, "fontSize": 8}
@@ -604,7 +604,7 @@ def _heads(result: Result, panel: ProbePanel, title: str) -> pd.DataFrame:
     encoder = panel.rows.loc[panel.rows["title"] == title, "encoder"].iloc[0]
     rows = probe_table(result, panel.mode, encoder)
     rows = rows[rows["task"] == panel.task]
-    gain = rows["gain"].fillna(rows["test"])  # without any control the accuracy
+    gain = rows["gain"].fillna(rows["test"])  # labels without a control show the accuracy
     groups = rows.assign(gain=gain).groupby(["label", "layer", "head"])
     means = groups.agg(gain=("gain", "mean"), best=("best", "any"))
     sizes = [rows["label"].unique(), *(range(1, size + 1) for size in shape(result))]

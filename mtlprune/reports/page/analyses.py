@@ -75,16 +75,17 @@ def parts(by_folder: _FolderResults, data: Collection[str] = ()) -> list[Part]:
 # -- probes ------------------------------------------------------------------------------------------------------------
 
 
-BEST = 12
+_BEST = 12
 """Number of labels that the browser of heads shows for a head."""
 _SUBJECTS = 12
 """The largest number of encoders in the browser of heads, with one seed of each."""
-Heads = dict[tuple[int, int], list[dict[str, Any]]]
+_Heads = dict[tuple[int, int], list[dict[str, Any]]]
 """(layer, head) → rows of ``probe_table`` for the head, the best first. Every head has an entry."""
 
 
 def probes_part(folders: Sequence[Path], data: Collection[str] = ()) -> Part | None:
-    """Return the part of probes, with charts, tables and the numbers for the browser of heads, or None without folders.
+    """Return the part of the report on probes, with charts, tables and the numbers for the browser of heads, or None
+    without folders.
 
     Args:
         folders: folders that `mtlprune analyze probes` wrote.
@@ -176,19 +177,19 @@ def _subjects(result: Result, mode: str) -> list[tuple[str, str, int]]:
     return titled_subjects[:_SUBJECTS]
 
 
-def _by_head(rows: pd.DataFrame, size: tuple[int, int]) -> Heads:
+def _by_head(rows: pd.DataFrame, size: tuple[int, int]) -> _Heads:
     """Group the rows of ``probe_table`` by head. ``size``: number of layers, and of heads of a layer."""
     rows_of = {place: head_rows.to_dict("records") for place, head_rows in rows.groupby(["layer", "head"])}
     return {place: rows_of.get(place, []) for place in product(range(1, size[0] + 1), range(1, size[1] + 1))}
 
 
-def _data(name: str, heads: Heads) -> dict[str, Any]:
+def _data(name: str, heads: _Heads) -> dict[str, Any]:
     """Return the data of an encoder for the browser of heads.
 
-    Each label is listed only once, and the BEST labels of a head are stored as indices into this list with their
+    Each label is listed only once, and the _BEST labels of a head are stored as indices into this list with their
     numbers, so that the report remains small.
     """
-    best = [row for rows in heads.values() for row in rows[:BEST]]
+    best = [row for rows in heads.values() for row in rows[:_BEST]]
     labels = {
         (row["task"], row["label"]): (row["task"].upper(), row["label"], row["items"], row["few"]) for row in best
     }
@@ -201,7 +202,7 @@ def _data(name: str, heads: Heads) -> dict[str, Any]:
                 None if math.isnan(row["gain"]) else round(row["gain"], 1),
                 *(row[key] for key in ("rank", "there", "best")),
             ]
-            for row in rows[:BEST]
+            for row in rows[:_BEST]
         ]
         for rows in heads.values()
     ]
@@ -210,7 +211,7 @@ def _data(name: str, heads: Heads) -> dict[str, Any]:
     return {"name": name, "labels": list(labels.values()), "cards": cards, "chosen": best_counts, "cells": cells}
 
 
-def _heads(heads: Heads, name: str) -> Grid:
+def _heads(heads: _Heads, name: str) -> Grid:
     """Return a table of the labels that every head identifies best, for readers without JavaScript."""
     rows = []
     for (layer, head), best in heads.items():

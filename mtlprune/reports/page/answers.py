@@ -27,16 +27,16 @@ from mtlprune.statistics.standard_errors import LEVEL
 if TYPE_CHECKING:
     from mtlprune.runs.results import Result
 
-NOT_ASKED, NOT_SHOWN, ONE_SEED = "Not asked by these runs", "Not shown", "One seed cannot say"
+NOT_ASKED, _NOT_SHOWN, _ONE_SEED = "Not asked by these runs", "Not shown", "One seed cannot say"
 _UNDECIDED_ANSWER = "Undecided"
-CLAIMS, SCORES, SHARING = (
+_CLAIMS, _SCORES, _SHARING = (
     "Do tasks claim the same heads?",
     "Does joint training cost points?",
     "Because they share heads?",
 )
-FEW_BELOW, SOME_BELOW = 1 / 6, 1 / 2
+_FEW_BELOW, _SOME_BELOW = 1 / 6, 1 / 2
 """Largest shares of an encoder's heads that are called "a few" and "some", for the heads that several tasks claim."""
-CHANCE = 0.1
+_CHANCE = 0.1
 """Number of shared heads expected from layer depth alone, below which it is uninformative that no head is shared."""
 UNSTABLE = 0.5
 """Φ below which the report warns that another seed would choose other heads."""
@@ -91,14 +91,14 @@ class Joint:
         gaps: differences of joint training with as many updates as single tasks, or fewer.
         training_budget: the number of updates in ``gaps``, in words, such as "at equal updates".
         gaps_with_more_updates: differences of joint training with more updates than single tasks.
-        own_budget: the number of updates in ``gaps_with_more_updates``, in words.
+        larger_budget: the number of updates in ``gaps_with_more_updates``, in words.
     """
 
     title: str = ""
     gaps: Sequence[Gap] = ()
     training_budget: str = ""
     gaps_with_more_updates: Sequence[Gap] = ()
-    own_budget: str = ""
+    larger_budget: str = ""
 
 
 def required_tasks(tasks: int) -> tuple[int, str]:
@@ -131,7 +131,7 @@ def claims_verdict(result: Result | None, tied: bool = False) -> Verdict:
         tied: whether training did not separate the gates of the heads, so that the choice of heads is arbitrary.
     """
     if result is None or len(result.about["single"]) < 2 or "numbers" not in result.frames:
-        return Verdict(CLAIMS, NOT_ASKED, "These runs do not choose heads for two or more single tasks.")
+        return Verdict(_CLAIMS, NOT_ASKED, "These runs do not choose heads for two or more single tasks.")
     minimum, claiming_tasks = required_tasks(len(result.about["single"]))
     numbers = result.frames["numbers"].set_index("tasks").loc[minimum]
     count, total, p = int(numbers["heads"]), result.about["layers"] * result.about["heads"], numbers["layers_more"]
@@ -141,15 +141,15 @@ def claims_verdict(result: Result | None, tied: bool = False) -> Verdict:
     if tied:
         answer = "Gates do not distinguish heads"
     elif one_seed:
-        answer = ONE_SEED
+        answer = _ONE_SEED
     elif math.isnan(p):
         answer = f"{fraction}, not tested"
-    elif not count and numbers["layers_expected"] < CHANCE:
+    elif not count and numbers["layers_expected"] < _CHANCE:
         answer = "Too few heads are claimed"
     elif p > LEVEL:
         answer = "Not beyond layer depth"
     else:
-        quantity = "A few" if count <= FEW_BELOW * total else "Some" if count <= SOME_BELOW * total else "Many"
+        quantity = "A few" if count <= _FEW_BELOW * total else "Some" if count <= _SOME_BELOW * total else "Many"
         answer = f"{quantity}: {fraction}"
     chance = f"layer depth alone explains {number(numbers['layers_expected'], 1)}"
     chance += "" if math.isnan(p) else f" (p {probability(p)})"
@@ -157,7 +157,7 @@ def claims_verdict(result: Result | None, tied: bool = False) -> Verdict:
     unknown = "One seed does not show the agreement of seeds." if one_seed else "The agreement of seeds is not defined."
     seeds = f"The agreement of the seeds of a task is {phi}." if phi else unknown
     return Verdict(
-        CLAIMS,
+        _CLAIMS,
         answer,
         f"{fraction} heads are claimed by {claiming_tasks}, of which {chance}. {seeds}",
         "claims",
@@ -167,17 +167,19 @@ def claims_verdict(result: Result | None, tied: bool = False) -> Verdict:
 def on_scores(joint: Joint) -> Verdict:
     """Decide whether joint training costs points, from the joint setting with the most tasks."""
     gaps, gaps_with_more_updates = joint.gaps, joint.gaps_with_more_updates
-    gaps_shown, training_budget = (gaps, joint.training_budget) if gaps else (gaps_with_more_updates, joint.own_budget)
+    gaps_shown, training_budget = (
+        (gaps, joint.training_budget) if gaps else (gaps_with_more_updates, joint.larger_budget)
+    )
     if not gaps_shown:
-        return Verdict(SCORES, NOT_ASKED, "No task has both single-task and joint runs.")
+        return Verdict(_SCORES, NOT_ASKED, "No task has both single-task and joint runs.")
     worse, better = _significant_gaps(gaps_shown, -1), _significant_gaps(gaps_shown, 1)
     if not any(gap.seeds for gap in gaps_shown):
         untested = all(math.isnan(gap.low) for gap in gaps_shown)
-        answer = "Not tested" if untested else ONE_SEED
+        answer = "Not tested" if untested else _ONE_SEED
     elif worse:
         answer = f"Yes, on {len(worse)} of {len(gaps_shown)} tasks"
     else:
-        answer = f"No, better on {len(better)} of {len(gaps_shown)}" if better else NOT_SHOWN
+        answer = f"No, better on {len(better)} of {len(gaps_shown)}" if better else _NOT_SHOWN
     largest = (
         min(worse, key=lambda gap: gap.value) if worse else max(better or gaps_shown, key=lambda gap: abs(gap.value))
     )
@@ -190,10 +192,10 @@ def on_scores(joint: Joint) -> Verdict:
     if gaps and gaps_with_more_updates:
         lost_tasks = _significant_gaps(gaps_with_more_updates, -1)
         text += (
-            f"; {joint.own_budget}, joint training costs points on {len(lost_tasks) if lost_tasks else 'no'} "
+            f"; {joint.larger_budget}, joint training costs points on {len(lost_tasks) if lost_tasks else 'no'} "
             f"task{'s' * (len(lost_tasks) != 1)}"
         )
-    return Verdict(SCORES, answer, f"{text}.", "scores")
+    return Verdict(_SCORES, answer, f"{text}.", "scores")
 
 
 def _significant_gaps(gaps: Sequence[Gap], sign: int) -> list[Gap]:
@@ -203,7 +205,7 @@ def _significant_gaps(gaps: Sequence[Gap], sign: int) -> list[Gap]:
 def sharing_verdict(results: Mapping[str, Result], claims: Result | None = None) -> Verdict:
     """Decide whether joint training costs points because tasks share heads.
 
-    The evidence are copies of shared heads (``treatments``) or, without them, ablations of the heads that other tasks
+    The evidence is copies of shared heads (``treatments``) or, without them, ablations of the heads that other tasks
     claim (``cross``). If scarce heads (``scarcity``) or facilitating and interfering heads (``roles``) were measured,
     these direct tests of competition are combined with the first evidence.
 
@@ -222,9 +224,9 @@ def sharing_verdict(results: Mapping[str, Result], claims: Result | None = None)
         return _combine_tests(tests, verdict)
     numbers = {} if claims is None or "numbers" not in claims.frames else claims.frames["numbers"]
     if verdict is None and len(numbers) and not numbers["heads"].any():
-        return Verdict(SHARING, "No heads to close", "No task claims a head in most seeds.", "claims")
+        return Verdict(_SHARING, "No heads to close", "No task claims a head in most seeds.", "claims")
     return verdict or Verdict(
-        SHARING, NOT_ASKED, "No run copies heads for each task, and no analysis closes the heads of another task."
+        _SHARING, NOT_ASKED, "No run copies heads for each task, and no analysis closes the heads of another task."
     )
 
 
@@ -249,7 +251,7 @@ def _combine_tests(tests: Sequence[tuple[str, str]], gap_verdict: Verdict | None
     if SUPPORTED in (all_verdicts := [*verdicts, *verdict_of_gap]):
         answer = _UNDECIDED_ANSWER if NOT_SUPPORTED in all_verdicts else "Yes, in part"
     return Verdict(
-        SHARING,
+        _SHARING,
         answer,
         " ".join([*(words for _, words in tests), *([gap_verdict.number] if gap_verdict else [])]),
         "why",
@@ -291,21 +293,21 @@ def _by_copies(result: Result) -> Verdict | None:
         if "clone of claimed heads" not in clone_row["label"]:
             continue
         if math.isnan(clone_row["share"]):  # without a significant gap there is no share of it
-            return Verdict(SHARING, "No gap to close", _points(pair), "why")
-        answer = NOT_SHOWN if pair.p_decisive > LEVEL else "Yes, in part" if pair.estimate > 0 else "No"
+            return Verdict(_SHARING, "No gap to close", _points(pair), "why")
+        answer = _NOT_SHOWN if pair.p_decisive > LEVEL else "Yes, in part" if pair.estimate > 0 else "No"
         answer = "No" if pair.p_decisive > LEVEL and pair.p_margin < LEVEL else answer
         kind = control["label"].rpartition("clone of ")[2]
         text = (
             f"Copies of shared heads close {_share(clone_row)} of the gap, and copies of {kind} of the same layers "
             "close"
         )
-        return Verdict(SHARING, answer, f"{text} {_share(control)}{_seen_from(answer, pair.detectable)}.", "why")
+        return Verdict(_SHARING, answer, f"{text} {_share(control)}{_seen_from(answer, pair.detectable)}.", "why")
     return None
 
 
 def _seen_from(answer: str, detectable: float) -> str:
-    """Return a clause with the minimum detectable effect if the answer is NOT_SHOWN, and otherwise ""."""
-    return power_clause(detectable) if answer == NOT_SHOWN else ""
+    """Return a clause with the minimum detectable effect if the answer is _NOT_SHOWN, and otherwise ""."""
+    return power_clause(detectable) if answer == _NOT_SHOWN else ""
 
 
 def _share(row: Any) -> str:
@@ -332,15 +334,15 @@ def _by_closing(result: Result) -> Verdict | None:
     lower = cells[(cells["p_holm"] < LEVEL) & (cells["estimate"] < 0)]
     cases = lower if len(lower) else cells
     worst = cases.loc[cases["estimate"].idxmin()]
-    answer = "Possible: tasks need each other's heads" if len(lower) else NOT_SHOWN
-    answer = answer if cells["n"].max() > 1 else ONE_SEED
+    answer = "Possible: tasks need each other's heads" if len(lower) else _NOT_SHOWN
+    answer = answer if cells["n"].max() > 1 else _ONE_SEED
     text = (
         "Closing the heads that another task claims, instead of random heads of the same layers, costs a task points "
         f"in {len(lower)} of {len(cells)} cases. The largest change is that of {worst['encoder']} without the heads of "
         f"{worst['other']}, {signed(worst['estimate'])}{interval_text(worst['low'], worst['high'], 1)}"
         f"{_seen_from(answer, worst['detectable'])}."
     )
-    return Verdict(SHARING, answer, text, "why")
+    return Verdict(_SHARING, answer, text, "why")
 
 
 def signed(value: float) -> str:

@@ -52,12 +52,12 @@ class Selection:
 
     @cached_property
     def ties_by_run(self) -> dict[str, int]:
-        """Run → number of heads that are tied at the cutoff (see ``heads_tied_at_cutoff``), for runs with ties."""
+        """Run → number of heads that are tied at the cutoff (see ``_heads_tied_at_cutoff``), for runs with ties."""
         claims = [claim for group in self.run_groups for claim in group.claims]  # claims of groups have names
         return {
             f"{claim.label}, seed {claim.name}": tie_count
             for claim in claims
-            if (tie_count := heads_tied_at_cutoff(claim))
+            if (tie_count := _heads_tied_at_cutoff(claim))
         }
 
     @property
@@ -67,12 +67,13 @@ class Selection:
         return not self.ties_by_run, phi[0] if phi else -np.inf
 
 
-def heads_tied_at_cutoff(claim: Claim) -> int:
+def _heads_tied_at_cutoff(claim: Claim) -> int:
     """Count the heads whose gates equal the gate at the cutoff between open and closed heads.
 
-    If many heads are tied there, their order instead of training decides which of them remain open. The gates are those
-    of the last evaluation at which any gate was between 0 and 1. The count is 0 if the tie hardly matters, which means
-    that at most a twentieth of all heads (or one head) are tied on one side of the cutoff.
+    If many heads are tied there, the order of the heads decides which of them remain open, and not training. The gates
+    are those of the last evaluation at which any gate was between 0 and 1. The count is 0 if the tie hardly matters,
+    which means that at most a twentieth of all heads (or one head) are tied on one side of the cutoff. The count is
+    also 0 for runs that do not train gates for a fixed number of open heads.
     """
     keep = claim.settings.get("pruning.keep")
     trained = [gates for _, gates in claim.history if ((gates > 0) & (gates < 1)).any()]
@@ -166,7 +167,7 @@ def claim_sets(runs: Sequence[DescribedRun]) -> tuple[list[tuple[str, tuple[Clai
 
 
 def part(all_selections: Sequence[Selection], notes_of_missing: Sequence[str]) -> Part | None:
-    """Return the part of claimed heads, or None without selections."""
+    """Return the part of the report on claimed heads, or None without selections."""
     if not all_selections:
         return None
     caveats = list(notes_of_missing)
@@ -272,7 +273,7 @@ def _reach(selection: Selection) -> Iterator[str]:
             silent.append(f"{run_group.label} (smallest q {float(q):.2g}, smallest p possible {smallest:.2g})")
     if silent:
         yield (
-            "for {', '.join(silent)}, no single head is open in more seeds than chance within its layer explains, "
+            f"for {', '.join(silent)}, no single head is open in more seeds than chance within its layer explains, "
             "after correction over all heads. Only all heads together show whether heads are shared (see the overlap)."
         )
 

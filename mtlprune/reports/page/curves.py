@@ -11,16 +11,16 @@ from mtlprune.reports.page.render import Part
 from mtlprune.reports.page.scores import Scored
 from mtlprune.reports.scores.tables import Comparison
 
-Reading = Callable[[dict[str, Any], str], float | None]
+_Reading = Callable[[dict[str, Any], str], float | None]
 """Function of a line of metrics.jsonl and a task that returns the value to draw, or None."""
-Line = Sequence[tuple[float, float]]
+_Line = Sequence[tuple[float, float]]
 """The points (epoch, value) of a line."""
-Series = tuple[str, int, bool, Sequence[Line]]
+_Series = tuple[str, int, bool, Sequence[_Line]]
 """Name of a setting, index of its colour, whether its lines are dashed, and the line of each seed."""
 
 
 def part(tables: Sequence[Scored]) -> Part | None:
-    """Return the part of learning curves, or None if no run has a log."""
+    """Return the part of the report on learning curves, or None if no run has a log."""
     logs = {
         run.path: run.folder.read_metrics() for scored in tables for c in scored.comparison.columns for run in c.runs
     }
@@ -44,7 +44,7 @@ def _loss(record: dict[str, Any], task: str) -> float | None:
 
 
 def _learning(
-    comparison: Comparison, logs: Mapping[str, Sequence[dict[str, Any]]], reading: Reading, y_title: str
+    comparison: Comparison, logs: Mapping[str, Sequence[dict[str, Any]]], reading: _Reading, y_title: str
 ) -> Figure | None:
     """Draw a panel for each task. The colour of a line shows the kind of run, the pruning and the encoder, and joint
     training is dashed."""
@@ -71,11 +71,11 @@ def _learning(
     return _figure(panels_shown, titles, y_title)
 
 
-def _points(log: Sequence[dict[str, Any]], task: str, reading: Reading) -> list[tuple[float, float]]:
+def _points(log: Sequence[dict[str, Any]], task: str, reading: _Reading) -> list[tuple[float, float]]:
     return [(float(line["epoch"]), value) for line in log if (value := reading(line, task)) is not None]
 
 
-def _figure(panels_shown: Sequence[Sequence[Series]], titles: Sequence[str], y_title: str) -> Figure | None:
+def _figure(panels_shown: Sequence[Sequence[_Series]], titles: Sequence[str], y_title: str) -> Figure | None:
     """Draw panels with a common legend. Lines are means over the seeds that reached the epoch, and small dots are the
     seeds."""
     kinds = {name: hue for panel in panels_shown for name, hue, _, _ in panel}

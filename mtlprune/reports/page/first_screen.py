@@ -25,13 +25,13 @@ from mtlprune.runs.groups import PRUNING, TRAINED_WITH, TREATMENT, DescribedRun
 from mtlprune.runs.results import Result
 from mtlprune.runs.settings import flat, is_ignored
 
-QUESTION = "Which heads does each task claim, and does multi-task learning fail because tasks fight over them?"
-RATES = "train.encoder_rate", "train.decoder_rate"
+_QUESTION = "Which heads does each task claim, and does multi-task learning fail because tasks fight over them?"
+_RATES = "train.encoder_rate", "train.decoder_rate"
 """Learning rates, which are a number or a mapping."""
-PRESET, NOT_SHARED = "minilm-ewt5", (*PRUNING, *TRAINED_WITH[::2], TREATMENT, "encoder.context", "encoder.name")
+_PRESET, _NOT_SHARED = "minilm-ewt5", (*PRUNING, *TRAINED_WITH[::2], TREATMENT, "encoder.context", "encoder.name")
 """The preset from which `mtlprune compare` starts, and the prefixes of settings that the suggested command does not
 copy from the runs, because `compare` sets them itself."""
-ROWS = 12
+_ROWS = 12
 """The largest number of differences in the plot at equal updates, and with more updates."""
 
 
@@ -52,7 +52,7 @@ def first_screen(
         selections: selections of heads, of which the first has the seeds that agree most.
         results_by_folder: folders, each with a mapping from names of analyses to Results.
     """
-    ask = asking(runs)
+    ask = _compare_command(runs)
     joint = next(filter(None, map(largest_joint, tables)), Joint())
     results = {
         name: result
@@ -67,7 +67,7 @@ def first_screen(
     splits = dict.fromkeys(scored.comparison.split for scored in tables)
     return {
         "about": _describe_study(title, runs, list(splits)),
-        "question": QUESTION,
+        "question": _QUESTION,
         "verdicts": verdicts,
         "unlearnt": _unlearnt(tables[0]) if tables else "",
         "map": _claim_map(selections[0]) if selections else None,
@@ -153,25 +153,25 @@ def largest_joint(scored: Scored) -> Joint | None:
     """
     comparison = scored.comparison
     plain = {
-        place: column
-        for place in comparison.against
-        if len((column := comparison.columns[place]).runs[0].tasks) > 1 and not _has_other_settings(column)
+        index: column
+        for index in comparison.against
+        if len((column := comparison.columns[index]).runs[0].tasks) > 1 and not _has_other_settings(column)
     }
     if not plain:
         return None
     size = max(len(column.runs[0].tasks) for column in plain.values())
     sides: dict[bool, dict[tuple[str, ...], int]] = {False: {}, True: {}}
-    for place in sorted(plain, key=lambda place: _distance(scored, place)):
-        column = plain[place]
+    for index in sorted(plain, key=lambda index: _distance(scored, index)):
+        column = plain[index]
         if len(column.runs[0].tasks) == size:
-            sides[_updates(scored, place) > MORE_UPDATES].setdefault(column.runs[0].tasks, place)
+            sides[_updates(scored, index) > MORE_UPDATES].setdefault(column.runs[0].tasks, index)
     equal, more_updates = sides[False], sides[True]
-    gaps, gaps_with_more = (list(_gaps(scored, list(side.values())))[:ROWS] for side in (equal, more_updates))
+    gaps, gaps_with_more = (list(_gaps(scored, list(side.values())))[:_ROWS] for side in (equal, more_updates))
     titles, other_titles = (
-        {plain[place].title for place in side.values()} for side in (equal or more_updates, more_updates)
+        {plain[index].title for index in side.values()} for side in (equal or more_updates, more_updates)
     )
     single = comparison.columns[comparison.against[next(iter(plain))]].title
-    has_fewer = any(0 < _updates(scored, place) < 1 / MORE_UPDATES for place in equal.values())
+    has_fewer = any(0 < _updates(scored, index) < 1 / MORE_UPDATES for index in equal.values())
     title_suffix = f" ({', '.join(other_titles)})" if len(other_titles) == 1 and other_titles != titles else ""
     return Joint(
         f"{titles.pop() if len(titles) == 1 else 'Joint'} − {single}",
@@ -188,29 +188,29 @@ def _has_other_settings(column: ScoreColumn) -> bool:
     return bool(run.kind or run.pruning or run.treatment or run.auxiliary_runs)
 
 
-def _distance(scored: Scored, place: int) -> int:
+def _distance(scored: Scored, index: int) -> int:
     """Count the settings in which a column differs from the single-task runs with which it is compared."""
     comparison = scored.comparison
     return len(
-        paths_that_differ(comparison.columns[place].runs[0], comparison.columns[comparison.against[place]].runs[0])
+        paths_that_differ(comparison.columns[index].runs[0], comparison.columns[comparison.against[index]].runs[0])
     )
 
 
-def _updates(scored: Scored, place: int) -> float:
+def _updates(scored: Scored, index: int) -> float:
     """Return the number of updates of a column, divided by that of its single-task runs; 0 if it is not known."""
     comparison = scored.comparison
-    single = [run.updates for run in comparison.columns[comparison.against[place]].runs]
-    return max(run.updates for run in comparison.columns[place].runs) / max(1, *single)
+    single = [run.updates for run in comparison.columns[comparison.against[index]].runs]
+    return max(run.updates for run in comparison.columns[index].runs) / max(1, *single)
 
 
-def _gaps(scored: Scored, places: Sequence[int]) -> Iterator[Gap]:
+def _gaps(scored: Scored, indices: Sequence[int]) -> Iterator[Gap]:
     """Yield the differences of some columns from single-task runs, with the tests of their table."""
     comparison = scored.comparison
-    for place, task in comparison.compared():
-        if place in places:
-            column, reference = comparison.columns[place], comparison.columns[comparison.against[place]]
-            name = task.upper() if len(places) == 1 else f"{task.upper()}, {column.title}"
-            if test := comparison.tests.get((place, task)):
+    for index, task in comparison.compared():
+        if index in indices:
+            column, reference = comparison.columns[index], comparison.columns[comparison.against[index]]
+            name = task.upper() if len(indices) == 1 else f"{task.upper()}, {column.title}"
+            if test := comparison.tests.get((index, task)):
                 difference = test.difference
                 seeds, detectable = difference.has_seeds, difference.detectable
                 yield Gap(name, difference.delta, *test.interval, test.significant, seeds, detectable)
@@ -233,7 +233,7 @@ def plot(joint: Joint) -> Figure | None:
     if not rows:
         return None
     seeds = any(gap.seeds for gaps, _ in sides for gap in gaps)
-    budgets = [joint.training_budget] * bool(joint.gaps) + [joint.own_budget] * bool(joint.gaps_with_more_updates)
+    budgets = [joint.training_budget] * bool(joint.gaps) + [joint.larger_budget] * bool(joint.gaps_with_more_updates)
     caption = f"Differences are those of joint training {' and '.join(budgets)}, with 95 % intervals over " + (
         "seeds and sentences. Filled dots have p < 0.05 (Holm), and hollow dots are no evidence."
         if seeds
@@ -246,22 +246,22 @@ def plot(joint: Joint) -> Figure | None:
 # -- what to do next ---------------------------------------------------------------------------------------------------
 
 
-def asking(runs: Sequence[DescribedRun]) -> str:
+def _compare_command(runs: Sequence[DescribedRun]) -> str:
     """Return the command `mtlprune compare` that answers all questions for the tasks and the corpus of these runs, with
     three seeds, and with the settings in which the runs differ from the preset of `mtlprune compare`."""
     plain = [run for run in runs if not (run.kind or run.pruning or run.treatment or run.config.train.start)]
     run, tasks = (plain or runs)[0], in_order({task for run in runs for task in run.tasks})
     decoders = run.config.decoders.model_dump()
     types = {name: {"type": settings["type"]} for name, settings in decoders.items() if "type" in settings}
-    preset = build_config(merged(read_tree(find_config(PRESET)), {"tasks": tasks, "decoders": types}))
+    preset = build_config(merged(read_tree(find_config(_PRESET)), {"tasks": tasks, "decoders": types}))
     base = dict(flat(preset.model_dump(mode="json")))
     differing: dict[str, Any] = {
         path: value
         for path, value in run.every_setting.items()
-        if value != base.get(path, value) and not (is_ignored(path) or path.startswith((*NOT_SHARED, *RATES)))
+        if value != base.get(path, value) and not (is_ignored(path) or path.startswith((*_NOT_SHARED, *_RATES)))
     }
     # A rate is compared as a whole, because a number may replace a mapping or the reverse.
-    for rate in RATES:
+    for rate in _RATES:
         name = rate.partition(".")[2]
         if (value := getattr(run.config.train, name)) != getattr(preset.train, name):
             differing[rate] = value

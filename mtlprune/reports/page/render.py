@@ -24,7 +24,7 @@ from mtlprune.figures.grid import Grid, Strong, emphasised
 from mtlprune.io.files import plain
 from mtlprune.reports.analyses import Figure
 
-SCRIPTS = ("page.js", "tables.js", "gates.js", "heads.js")
+_SCRIPTS = ("page.js", "tables.js", "gates.js", "heads.js")
 _QUESTIONS = {
     "scores": "Does joint training cost points?",
     "claims": "Do tasks claim the same heads?",
@@ -34,7 +34,7 @@ _QUESTIONS = {
     "runs": "What was run?",
 }
 """Anchor of each section of the report → its heading, in the order of the report."""
-TERMS = {
+_TERMS = {
     "STL, MTL-5": "STL is single-task learning, with one task per run. MTL-5 is multi-task learning, with five tasks "
     "in one run.",
     "sampled": "Sampled training is joint training with one task per batch, which is drawn at random, so that it makes "
@@ -54,7 +54,7 @@ TERMS = {
 """Term → its meaning, listed at the end of the report."""
 _MIN_SHRINK = 0.72
 """The smallest share of its width to which a chart shrinks and remains legible. On narrower screens, it scrolls."""
-MAX_SVG_BYTES, PIXEL_RATIO = 60_000, 1.4
+_MAX_SVG_BYTES, _PIXEL_RATIO = 60_000, 1.4
 """Size of an SVG above which a chart is embedded as a PNG if that is smaller, and pixels of the PNG for each pixel of
 the chart."""
 _NUMBERS, _LONG = re.compile(r'\b(?:d|transform|[xy]2?|width|height)="[^"]*"'), re.compile(r"-?\d*\.\d{2,}")
@@ -116,7 +116,7 @@ def rendered(title: str, first: Any, parts: Sequence[Part], folders: Sequence[Pa
         folders: folders of the runs. Absolute paths below their common parent folder are shown relative to it, and of
             other absolute paths only the last name is shown.
     """
-    script = "\n".join(map(_asset, SCRIPTS))
+    script = "\n".join(map(_asset, _SCRIPTS))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     shared = os.path.commonpath([str(folder.absolute().parent) for folder in folders])
     policy = (
@@ -135,7 +135,7 @@ def rendered(title: str, first: Any, parts: Sequence[Part], folders: Sequence[Pa
             sections={key: parts_of_section for key, parts_of_section in sections.items() if parts_of_section},
             questions=_QUESTIONS,
             parts=parts,
-            terms=list(TERMS.items()),
+            terms=list(_TERMS.items()),
             data={part.key: plain(part.data) for part in parts if part.data},
             shared="" if shared == "/" else shared,
             version=__version__,
@@ -189,8 +189,8 @@ def chart(spec: charts.Spec, alt: str) -> dict[str, Any]:
         lambda part: _LONG.sub(lambda match: f"{float(match[0]):.1f}".removesuffix(".0"), part[0]), text
     )
     svg = short.replace("<svg ", f"<svg {look} ", 1)
-    if len(svg) > MAX_SVG_BYTES:
-        png = base64.b64encode(charts.png(text, PIXEL_RATIO, 64)).decode()
+    if len(svg) > _MAX_SVG_BYTES:
+        png = base64.b64encode(charts.png(text, _PIXEL_RATIO, 64)).decode()
         picture = f'<img {look.replace("aria-label", "alt")} width="{width:g}" height="{height:g}" '
         svg = min(svg, f'{picture}src="data:image/png;base64,{png}">', key=len)
     words = spec.get("title") or {}

@@ -44,7 +44,7 @@ def _moment(words: str) -> str:
 
 
 def part(runs: Sequence[DescribedRun], notes: Sequence[str] = ()) -> Part:
-    """Return the part of runs. ``notes``: sentences on missing runs or analyses, which become caveats."""
+    """Return the part of the report on runs. ``notes``: sentences on missing runs or analyses, which become caveats."""
     holds = {"facts": _facts(runs), "runs": _table(runs), "treated": list(_treated(runs)), **_settings(runs)}
     return Part("run", "", holds, "runs", (*notes, *_caveats(runs)), template="runs")
 
@@ -57,7 +57,8 @@ def _treated(runs: Sequence[DescribedRun]) -> Iterator[str]:
             f"{name}{treatment_way(options)}{_of_heads(**heads.get(name, {}))}"
             for name, options in run.config.treatment.chosen_treatments.items()
         ]
-        has_given_heads = run.config.pruning.method == "given" and run.folder.has("gates.jsonl")  # evaluated once
+        # Runs that have not been evaluated yet have no file of gates.
+        has_given_heads = run.config.pruning.method == "given" and run.folder.has("gates.jsonl")
         for line in run.folder.read_gates()[-1:] if has_given_heads else ():
             sets = line["gates"].items()
             open_heads = {task: head_names(np.array(gates)) for task, gates in sets}
@@ -126,7 +127,7 @@ def _facts(runs: Sequence[DescribedRun]) -> list[tuple[str, str]]:
 
 
 # Heading of each column of the table of runs → function that returns the cell of a run.
-COLUMNS: dict[str, Callable[[DescribedRun], Any]] = {
+_COLUMNS: dict[str, Callable[[DescribedRun], Any]] = {
     "run": lambda run: run.path,
     "tasks": lambda run: " ".join(task.upper() for task in run.tasks),
     "encoder": lambda run: run.encoder_title,
@@ -142,7 +143,9 @@ COLUMNS: dict[str, Callable[[DescribedRun], Any]] = {
 
 def _table(runs: Sequence[DescribedRun]) -> Grid:
     words = f"All {len(runs)} runs" if len(runs) > 1 else "The run"
-    return Grid(list(COLUMNS), [[str(render_cell(run)) for render_cell in COLUMNS.values()] for run in runs], 5, words)
+    return Grid(
+        list(_COLUMNS), [[str(render_cell(run)) for render_cell in _COLUMNS.values()] for run in runs], 5, words
+    )
 
 
 def _settings(runs: Sequence[DescribedRun]) -> dict[str, Grid]:

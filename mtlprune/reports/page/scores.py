@@ -35,7 +35,7 @@ from mtlprune.sentence import Sentence
 from mtlprune.statistics.labels import FEW_ITEMS, LabelDifference, compare_counted, count_labels
 from mtlprune.statistics.standard_errors import LEVEL
 
-UNKNOWN = " The majority baseline is not known, because the corpus is not available."
+_UNKNOWN = " The majority baseline is not known, because the corpus is not available."
 _LabelsBySentence = dict[str, dict[str, tuple[int, int, int]] | None]
 """Sentence → label → numbers of its correct, gold and predicted items, or sentence → None without gold annotation."""
 Gold = Callable[[str, str, str], Sequence[Sentence]]
@@ -117,7 +117,7 @@ def _note_unscored(runs: Sequence[DescribedRun], split: str, location: str) -> s
 
 
 def part(tables: Sequence[Scored], left_out: Sequence[str]) -> Part:
-    """Return the part of scores. ``left_out``: sentences on runs without a table."""
+    """Return the part of the report on scores. ``left_out``: sentences on runs without a table."""
     caveats = list(left_out)
     for scored in tables:
         prefix = f"{scored.title}: " if len(tables) > 1 else ""
@@ -140,17 +140,17 @@ def part(tables: Sequence[Scored], left_out: Sequence[str]) -> Part:
 def _render_table(scored: Scored) -> dict[str, Any]:
     """Return the values of the template for a table: scores, pairs of tasks, legend, and the tests with their plot."""
     comparison = scored.comparison
-    places = range(len(comparison.columns))
-    pairs = [place for place in places if comparison.columns[place].in_triangle]
-    score_places = [place for place in places if place not in pairs] or pairs
+    indices = range(len(comparison.columns))
+    pairs = [index for index in indices if comparison.columns[index].in_triangle]
+    score_indices = [index for index in indices if index not in pairs] or pairs
     content: dict[str, Any] = {
         "title": scored.title,
-        "scores": _scores(comparison, score_places, scored.title),
+        "scores": _scores(comparison, score_indices, scored.title),
         "pairs": _scores(comparison, pairs, f"pairs of tasks, {scored.title}")
-        if score_places != pairs and pairs
+        if score_indices != pairs and pairs
         else None,
         "legend": table_legend(comparison, intervals=False)
-        + UNKNOWN * (not any(column.extra for column in comparison.columns)),
+        + _UNKNOWN * (not any(column.extra for column in comparison.columns)),
         "forest": None,
     }
     if comparison.tests:
@@ -166,20 +166,20 @@ def _render_table(scored: Scored) -> dict[str, Any]:
     return content
 
 
-def _scores(comparison: Comparison, places: Sequence[int], name: str) -> Grid:
-    """Return a table with a row for each setting and a column for each task. ``places``: indices of the settings in
+def _scores(comparison: Comparison, indices: Sequence[int], name: str) -> Grid:
+    """Return a table with a row for each setting and a column for each task. ``indices``: indices of the settings in
     ``comparison.columns``."""
     tasks, has_encoders = comparison.tasks(), len(comparison.encoders()) > 1
     pruned = any(run.heads for column in comparison.columns for run in column.runs)
     columns = [*(["encoder"] if has_encoders else []), "setting", *(["heads"] if pruned else []), "n"]
     columns += ["\n".join(filter(None, comparison.row_title(task).split(" ", 1))) for task in tasks]
     rows = []
-    for place in places:
-        column = comparison.columns[place]
+    for index in indices:
+        column = comparison.columns[index]
         numbers = [len(column.values(task)) for task in tasks if column.values(task)]
         seeds_text = str(numbers[0]) if len(set(numbers)) == 1 else f"{min(numbers)}–{max(numbers)}" if numbers else "–"
         row = [*([column.encoder] if has_encoders else []), column.title, *([_heads(column, tasks)] if pruned else [])]
-        rows.append([*row, seeds_text, *(_cell(comparison, place, task) for task in tasks)])
+        rows.append([*row, seeds_text, *(_cell(comparison, index, task) for task in tasks)])
     return Grid(columns, rows, 1 + has_encoders + pruned, f"Scores, {name}")
 
 
@@ -189,16 +189,16 @@ def _heads(column: ScoreColumn, tasks: Sequence[str]) -> str:
     return ", ".join(counts) if counts and set(counts) != {"–"} else "all"
 
 
-def _cell(comparison: Comparison, place: int, task: str) -> str:
+def _cell(comparison: Comparison, index: int, task: str) -> str:
     """Return the cell of a setting and task: the score, and on a second line the difference from the reference."""
     columns = comparison.columns
-    if not columns[place].values(task):
+    if not columns[index].values(task):
         return "–"
-    rivals = {p for p, c in enumerate(columns) if c.values(task) and c.encoder in ("", columns[place].encoder)}
-    text = score(comparison, rivals, place, task)
-    if place not in comparison.against or not columns[comparison.against[place]].values(task):
+    rivals = {p for p, c in enumerate(columns) if c.values(task) and c.encoder in ("", columns[index].encoder)}
+    text = score(comparison, rivals, index, task)
+    if index not in comparison.against or not columns[comparison.against[index]].values(task):
         return text
-    return type(text)(f"{text}\n{tested_difference(comparison, place, task, interval=False)}".replace("-", "−"))
+    return type(text)(f"{text}\n{tested_difference(comparison, index, task, interval=False)}".replace("-", "−"))
 
 
 def _differences(comparison: Comparison) -> Iterator[Interval]:
@@ -210,12 +210,12 @@ def _differences(comparison: Comparison) -> Iterator[Interval]:
         return -len(run.tasks), bool(run.pruning), entry[0], comparison.tasks().index(entry[1])
 
     has_encoders = len(comparison.encoders()) > 1
-    for place, task in sorted(comparison.tests, key=order):
-        test = comparison.tests[place, task]
-        column, reference = comparison.columns[place], comparison.columns[comparison.against[place]]
+    for index, task in sorted(comparison.tests, key=order):
+        test = comparison.tests[index, task]
+        column, reference = comparison.columns[index], comparison.columns[comparison.against[index]]
         difference = test.difference
         encoder_suffix = f", {column.encoder}" if has_encoders else ""
-        marker = MORE_TRAINING_MARK if comparison.more_training(place, task) else ""
+        marker = MORE_TRAINING_MARK if comparison.more_training(index, task) else ""
         title = f"{column.title}{marker} − {reference.title}{encoder_suffix}"
         one_seed = not difference.has_seeds
         text = (
@@ -239,7 +239,8 @@ class _Contrast(NamedTuple):
 
 
 def labels_part(tables: Sequence[Scored], gold: Gold, resamples: int) -> Part | None:
-    """Return the part of labels, or None without joint and single-task training to compare, or without tests.
+    """Return the part of the report on labels, or None without joint and single-task training to compare, or without
+    tests.
 
     Args:
         tables: tables of scores.
@@ -276,7 +277,7 @@ def _contrasts(scored: Scored) -> Iterator[_Contrast]:
     tasks."""
     comparison = scored.comparison
     pairs = [
-        (comparison.columns[place], comparison.columns[reference]) for place, reference in comparison.against.items()
+        (comparison.columns[index], comparison.columns[reference]) for index, reference in comparison.against.items()
     ]
     joint = [(a, b) for a, b in pairs if len(a.runs[0].tasks) > 1 and not a.runs[0].pruning]
     larger_joint = [(a, b) for a, b in joint if len(a.runs[0].tasks) > 2]

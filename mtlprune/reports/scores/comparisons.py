@@ -40,34 +40,34 @@ def with_tests(comparison: Comparison, resamples: int = 10_000, seed: int = 0, m
     """
     counts, columns = PairedCounts(comparison), comparison.columns
     systems: list[System] = []
-    places: dict[tuple[int, str], int] = {}
+    system_indices: dict[tuple[int, str], int] = {}
     pairs: dict[tuple[int, str], tuple[int, int]] = {}
     untested: dict[tuple[int, str], str] = {}
-    for place, task in comparison.compared():
-        sides = [(place, task), (comparison.against[place], task)]
+    for index, task in comparison.compared():
+        sides = [(index, task), (comparison.against[index], task)]
         try:
             runs = [counts.counts_of(*side) for side in sides]
             counts.refuse_unpaired([*runs[0], *runs[1]])
         except CountsError as error:
-            untested[place, task] = str(error)
+            untested[index, task] = str(error)
             continue
         for side, side_runs in zip(sides, runs, strict=True):
-            if side not in places:
-                places[side] = len(systems)
+            if side not in system_indices:
+                system_indices[side] = len(systems)
                 seeds = tuple(run.seed for run in columns[side[0]].runs_of(task))
                 systems.append(counts.system([run.rows for run in side_runs], task, seeds))
-        pairs[place, task] = places[sides[0]], places[sides[1]]
+        pairs[index, task] = system_indices[sides[0]], system_indices[sides[1]]
     tested = dict(zip(pairs, differences(systems, list(pairs.values()), resamples, seed), strict=True))
     tests = {}
-    for question, places_of in _questions(comparison).items():
-        cells = [cell for cell in tested if cell[0] in places_of]
+    for question, columns_of_question in _questions(comparison).items():
+        cells = [cell for cell in tested if cell[0] in columns_of_question]
         corrected = holm([tested[cell].p for cell in cells])
         wide = holm([tested[cell].wide_p for cell in cells])
-        for (place, task), p, wide_p in zip(cells, corrected, wide, strict=True):
-            difference = tested[place, task]
-            flip = _over_seeds(columns[place], columns[comparison.against[place]], task)
+        for (index, task), p, wide_p in zip(cells, corrected, wide, strict=True):
+            difference = tested[index, task]
+            flip = _over_seeds(columns[index], columns[comparison.against[index]], task)
             margin_p = difference.equivalence_p(margin)
-            tests[place, task] = Tested(difference, question, float(p), float(wide_p), margin_p, flip)
+            tests[index, task] = Tested(difference, question, float(p), float(wide_p), margin_p, flip)
     tests = {cell: tests[cell] for cell in tested}
     return dataclasses.replace(
         comparison, tests=tests, untested=untested, resamples=resamples, seed=seed, margin=margin
@@ -87,19 +87,19 @@ def _questions(comparison: Comparison) -> dict[str, set[int]]:
     if comparison.reference:
         return {f"all − {comparison.reference}": set(comparison.against)}
     columns, families = comparison.columns, dict[str, list[int]]()
-    for place in comparison.against:
-        run = columns[place].runs[0]
+    for index in comparison.against:
+        run = columns[index].runs[0]
         settings = {path: value for path, value in run.settings.items() if not path.startswith(TRAINED_WITH)}
-        kind = columns[place].encoder, len(run.tasks), run.pruning, run.treatment, sorted(settings.items())
-        families.setdefault(repr(kind), []).append(place)
+        kind = columns[index].encoder, len(run.tasks), run.pruning, run.treatment, sorted(settings.items())
+        families.setdefault(repr(kind), []).append(index)
     questions: dict[str, set[int]] = {}
-    for places in families.values():
-        first, reference = columns[places[0]], columns[comparison.against[places[0]]]
+    for indices in families.values():
+        first, reference = columns[indices[0]], columns[comparison.against[indices[0]]]
         runs, tasks = first.runs[0], len(first.runs[0].tasks)
         setting_names = ", ".join(filter(None, [f"{tasks} tasks jointly", runs.pruning, runs.treatment, runs.regime]))
-        title = f"{first.title if len(places) == 1 else setting_names} − {reference.title}"
+        title = f"{first.title if len(indices) == 1 else setting_names} − {reference.title}"
         title += f", {first.encoder}" if len(comparison.encoders()) > 1 else ""
-        questions.setdefault(title, set()).update(places)
+        questions.setdefault(title, set()).update(indices)
     return questions
 
 

@@ -126,7 +126,7 @@ class Comparison(Columns):
 
     def frame(self) -> pd.DataFrame:
         """Return a data frame with a row for each score of the table, without rounding. The command ``mtlprune table
-        --format csv`` writes the same rows. Columns are column, task, score, n, mean, sd and, if a difference was
+        --format csv`` writes the same rows. Columns include column, task, score, n, mean, sd and, if a difference was
         tested, its size, intervals and p-values."""
         return pd.DataFrame(records(self))
 
@@ -169,23 +169,23 @@ def _with_signs(grid: Grid) -> Grid:
 def records(comparison: Comparison) -> Iterator[dict[str, Any]]:
     """Yield a record for each score in the table, without rounding. Undefined or untested values are None."""
     rivals: dict[tuple[str, str], set[int]] = {}
-    for rows in slots(comparison).values():
-        for key, place in rows.items():
-            rivals.setdefault(key, set()).add(place)
-    for (encoder, task), places in rivals.items():
-        top = best(comparison, task, places)
-        for place in sorted(places):
-            if values := comparison.columns[place].values(task):
-                speeds = _speeds(comparison, comparison.columns[place].runs_of(task))
+    for rows in _slots(comparison).values():
+        for key, index in rows.items():
+            rivals.setdefault(key, set()).add(index)
+    for (encoder, task), indices in rivals.items():
+        top = best(comparison, task, indices)
+        for index in sorted(indices):
+            if values := comparison.columns[index].values(task):
+                speeds = _speeds(comparison, comparison.columns[index].runs_of(task))
                 record = {
                     "encoder": encoder,
                     "task": task,
                     "score": comparison.name(task),
-                    **_cell_record(comparison.columns[place], task, values),
+                    **_cell_record(comparison.columns[index], task, values),
                     "speed": statistics.mean(speeds) if speeds else None,
-                    "best": place in top,
-                    "more_training": comparison.more_training(place, task) or None,
-                    **_test_record(comparison, place, task),
+                    "best": index in top,
+                    "more_training": comparison.more_training(index, task) or None,
+                    **_test_record(comparison, index, task),
                 }
                 yield plain(record)
 
@@ -208,10 +208,10 @@ def _cell_record(column: ScoreColumn, task: str, values: list[float]) -> dict[st
     }
 
 
-def _test_record(comparison: Comparison, place: int, task: str) -> dict[str, Any]:
+def _test_record(comparison: Comparison, index: int, task: str) -> dict[str, Any]:
     """Return the part of a record that describes the difference and its tests. All records have the same keys."""
-    test, reference = comparison.tests.get((place, task)), comparison.against.get(place)
-    column = comparison.columns[place]
+    test, reference = comparison.tests.get((index, task)), comparison.against.get(index)
+    column = comparison.columns[index]
     rivals = comparison.columns[reference].values(task) if reference is not None else []
     difference = test.difference if test else None
     error = difference.wide_error if difference else None
@@ -230,7 +230,7 @@ def _test_record(comparison: Comparison, place: int, task: str) -> dict[str, Any
         "wide_free": (list(error.free) or None) if error else None,
         "significant_of_these_runs": test.of_these_runs if test else None,
         "seeds_p": test.seeds if test else None,
-        "untested": comparison.untested.get((place, task)),
+        "untested": comparison.untested.get((index, task)),
     }
 
 
@@ -269,37 +269,37 @@ _MAX_DIFFERENCES_BESIDE = 3
 """The largest number of columns of differences next to the scores. With more, differences have a separate table."""
 MORE_TRAINING_MARK = "‡"
 """Mark of scores of settings with more training than the other settings of the row."""
-Row = tuple[str, str]
+_Row = tuple[str, str]
 """A row of the printed table: encoder and task."""
 
 
-Slots = dict[str, dict[Row, int]]
+_Slots = dict[str, dict[_Row, int]]
 """Title of the printed column → row → index in ``Comparison.columns``."""
 
 
-def slots(comparison: Comparison) -> Slots:
+def _slots(comparison: Comparison) -> _Slots:
     """Assign the columns of a comparison to printed columns.
 
     The scores of a pair of tasks such as POS+DEP are printed in two columns: that of POS in the column +DEP, and that
     of DEP in the column +POS.
     """
-    printed: Slots = {}
+    printed: _Slots = {}
     encoders, tasks = comparison.encoders(), comparison.tasks()
     columns = comparison.columns
-    extras = [place for place, column in enumerate(columns) if not column.runs]
-    trained = [place for place, column in enumerate(columns) if column.runs]
+    extras = [index for index, column in enumerate(columns) if not column.runs]
+    trained = [index for index, column in enumerate(columns) if column.runs]
     pairs = [column.runs[0] for column in columns if column.in_triangle]
     partners = in_order(task for run in pairs for task in run.tasks)
-    for place in extras + sorted(trained, key=lambda place: column_order(columns[place].runs)):
-        column = columns[place]
+    for index in extras + sorted(trained, key=lambda index: column_order(columns[index].runs)):
+        column = columns[index]
         if not column.in_triangle:
-            rows = {(e, task): place for e in encoders if column.encoder in ("", e) for task in tasks}
+            rows = {(e, task): index for e in encoders if column.encoder in ("", e) for task in tasks}
             printed.setdefault(column.title, {}).update(rows)
             continue
         run = column.runs[0]
         suffix = family_suffix(run, [pair for pair in pairs if pair.encoder == run.encoder])
         for partner in partners:
-            rows = {(column.encoder, task): place for task in run.tasks if task != partner}
+            rows = {(column.encoder, task): index for task in run.tasks if task != partner}
             printed.setdefault(f"+{partner.upper()}{suffix}", {}).update(rows if partner in run.tasks else {})
     return printed
 
@@ -309,23 +309,25 @@ def _has_triangle(comparison: Comparison) -> bool:
     return any(column.in_triangle for column in comparison.columns)
 
 
-def _compared(comparison: Comparison, places: dict[Row, int]) -> bool:
-    return any(place in comparison.against for place in places.values())
+def _compared(comparison: Comparison, indices: dict[_Row, int]) -> bool:
+    return any(index in comparison.against for index in indices.values())
 
 
 def _has_separate_differences(comparison: Comparison) -> bool:
     """Return whether differences are printed in a separate table of the same layout, so that both tables fit on a
     page."""
-    is_crowded = sum(_compared(comparison, places) for places in slots(comparison).values()) > _MAX_DIFFERENCES_BESIDE
+    is_crowded = (
+        sum(_compared(comparison, indices) for indices in _slots(comparison).values()) > _MAX_DIFFERENCES_BESIDE
+    )
     return is_crowded or (_has_triangle(comparison) and bool(comparison.against))
 
 
 def grids(comparison: Comparison) -> list[Grid]:
     """Return one table with scores and differences, or a table of scores and a table of differences."""
-    printed = slots(comparison)
+    printed = _slots(comparison)
     if not _has_separate_differences(comparison):
         return [_grid(comparison, printed, scores=True, differences=True)]
-    compared = {title: places for title, places in printed.items() if _compared(comparison, places)}
+    compared = {title: indices for title, indices in printed.items() if _compared(comparison, indices)}
     return [
         _grid(comparison, printed, scores=True, differences=False),
         _grid(comparison, compared, scores=False, differences=True),
@@ -336,65 +338,65 @@ def narrow(comparison: Comparison) -> list[Grid]:
     """Return a narrow table for each compared column, for display in a terminal, with both scores, the difference, its
     interval and its p-value."""
     grids = []
-    for place, reference_place in comparison.against.items():
-        column, reference, rows = comparison.columns[place], comparison.columns[reference_place], []
-        for task in (task for task in comparison.tasks() if (place, task) in comparison.tests):
+    for index, reference_index in comparison.against.items():
+        column, reference, rows = comparison.columns[index], comparison.columns[reference_index], []
+        for task in (task for task in comparison.tasks() if (index, task) in comparison.tests):
             test, scores = (
-                comparison.tests[place, task],
+                comparison.tests[index, task],
                 [statistics.mean(column.values(task)) for column in (reference, column)],
             )
             p = test.wide_p_holm if test.difference.has_seeds else test.p_holm
             row = [comparison.row_title(task), *map("{:.2f}".format, scores)]
-            rows.append([*row, tested_difference(comparison, place, task, interval=True), probability(p)])
+            rows.append([*row, tested_difference(comparison, index, task, interval=True), probability(p)])
         title = f"{column.title} − {reference.title}" + f", {column.encoder}" * (len(comparison.encoders()) > 1)
         grids.append(Grid(["task", reference.title, column.title, "Δ [95 %]", "p (Holm)"], rows, title=title))
     return [grid for grid in grids if grid.rows]
 
 
-def _grid(comparison: Comparison, printed: Slots, scores: bool, differences: bool) -> Grid:
+def _grid(comparison: Comparison, printed: _Slots, scores: bool, differences: bool) -> Grid:
     """Return a table of the printed columns, with scores, differences or both."""
     has_encoders = len(comparison.encoders()) > 1
     header, slots_shown = ["encoder"] * has_encoders + ["task"], []
-    for title, places in printed.items():
-        columns = [comparison.columns[place] for place in places.values()]
+    for title, indices in printed.items():
+        columns = [comparison.columns[index] for index in indices.values()]
         headed = scores and any(run.heads for column in columns for run in column.runs)
         timed = any(_speeds(comparison, column.runs) for column in columns) * headed
-        compared = differences and _compared(comparison, places)
+        compared = differences and _compared(comparison, indices)
         header += [title] * scores + ["heads"] * headed + ["speed"] * timed
         header += ["Δ" if scores else f"Δ {title}"] * compared
-        slots_shown.append((places, headed, timed, compared))
+        slots_shown.append((indices, headed, timed, compared))
     rows = []
     for row in ((encoder, task) for encoder in comparison.encoders() for task in comparison.tasks()):
         if has_encoders and not any(comparison.columns[p[row]].values(row[1]) for p in printed.values() if row in p):
             continue  # only another encoder or corpus has this task
         cells = [row[0]] * has_encoders + [comparison.row_title(row[1])]
-        rivals = {places[row] for places in printed.values() if row in places}
-        for places, headed, timed, compared in slots_shown:
-            place = places.get(row)
-            runs = [] if place is None else comparison.columns[place].runs_of(row[1])
-            cells += [_score(comparison, rivals, place, row[1])] * scores
-            cells += ["–" if place is None else heads(comparison.columns[place], row[1])] * headed
+        rivals = {indices[row] for indices in printed.values() if row in indices}
+        for indices, headed, timed, compared in slots_shown:
+            index = indices.get(row)
+            runs = [] if index is None else comparison.columns[index].runs_of(row[1])
+            cells += [_score(comparison, rivals, index, row[1])] * scores
+            cells += ["–" if index is None else heads(comparison.columns[index], row[1])] * headed
             cells += [mean_sd(_speeds(comparison, runs))] * timed
-            cells += ["–" if place is None else tested_difference(comparison, place, row[1], scores)] * compared
+            cells += ["–" if index is None else tested_difference(comparison, index, row[1], scores)] * compared
         rows.append(cells)
     return Grid(header, rows, texts=1 + has_encoders)
 
 
-def _score(comparison: Comparison, rivals: set[int], place: int | None, task: str) -> str:
-    if place is None:
+def _score(comparison: Comparison, rivals: set[int], index: int | None, task: str) -> str:
+    if index is None:
         return mean_sd([])
-    number = len(comparison.columns[place].values(task))
+    number = len(comparison.columns[index].values(task))
     is_numbered = number > 1 and (_seeds_of_all(comparison) is None or not _has_triangle(comparison))
-    return score(comparison, rivals, place, task, f" (n={number})" * is_numbered)
+    return score(comparison, rivals, index, task, f" (n={number})" * is_numbered)
 
 
-def score(comparison: Comparison, rivals: set[int], place: int, task: str, suffix: str = "") -> str:
+def score(comparison: Comparison, rivals: set[int], index: int, task: str, suffix: str = "") -> str:
     """Format mean and standard deviation of a cell. The text is bold if the cell is the best of ``rivals`` (indices of
     columns), and is marked if the setting has more training than others."""
-    text = mean_sd(comparison.columns[place].values(task)) + suffix
-    if comparison.more_training(place, task):
+    text = mean_sd(comparison.columns[index].values(task)) + suffix
+    if comparison.more_training(index, task):
         return f"{text}{MORE_TRAINING_MARK}"
-    return Strong(text) if place in best(comparison, task, rivals) else text
+    return Strong(text) if index in best(comparison, task, rivals) else text
 
 
 def best(comparison: Comparison, task: str, rivals: set[int]) -> set[int]:
@@ -404,13 +406,13 @@ def best(comparison: Comparison, task: str, rivals: set[int]) -> set[int]:
     the others are left out.
     """
     means = {
-        place: round(statistics.mean(values), 2)
-        for place in rivals
-        if not comparison.more_training(place, task) and (values := comparison.columns[place].values(task))
+        index: round(statistics.mean(values), 2)
+        for index in rivals
+        if not comparison.more_training(index, task) and (values := comparison.columns[index].values(task))
     }
     if not means:
         return set()
-    top = {place for place, mean in means.items() if mean == max(means.values())}
+    top = {index for index, mean in means.items() if mean == max(means.values())}
     return top if len(top) < len(means) else set()
 
 
@@ -438,15 +440,15 @@ def _speeds(comparison: Comparison, runs: Iterable[ScoredRun]) -> list[float]:
     return [comparison.speeds[name] for name in names if name in comparison.speeds]
 
 
-def tested_difference(comparison: Comparison, place: int, task: str, interval: bool) -> str:
+def tested_difference(comparison: Comparison, index: int, task: str, interval: bool) -> str:
     """Format the difference of a cell from its reference, with the marks of its test and, if requested, with its
     interval. A cell without a reference is a dash."""
-    if place not in comparison.against:
+    if index not in comparison.against:
         return "–"
-    column, reference = comparison.columns[place], comparison.columns[comparison.against[place]]
+    column, reference = comparison.columns[index], comparison.columns[comparison.against[index]]
     text = difference(column.values(task), reference.values(task))
-    marker = MORE_TRAINING_MARK if comparison.more_training(place, task) else ""
-    test = comparison.tests.get((place, task))
+    marker = MORE_TRAINING_MARK if comparison.more_training(index, task) else ""
+    test = comparison.tests.get((index, task))
     if test is None:
         return f"{text}{marker}"
     interval_text = f" {span(*test.interval)}" if interval else ""
@@ -478,12 +480,12 @@ def details(comparison: Comparison) -> Grid:
         return encoders.index(columns[cell[0]].encoder), cell[0], layer_order(cell[1])
 
     rows = []
-    for place, task in sorted(comparison.tests, key=order):
-        test, column, reference = comparison.tests[place, task], columns[place], columns[comparison.against[place]]
+    for index, task in sorted(comparison.tests, key=order):
+        test, column, reference = comparison.tests[index, task], columns[index], columns[comparison.against[index]]
         gap = test.difference
         row = [*[column.encoder] * has_encoders, task.upper(), f"{column.title} − {reference.title}"]
         detectable = "–" if math.isnan(test.detectable) else f"{test.detectable:.2f}"
-        row += [tested_difference(comparison, place, task, interval=False), detectable]
+        row += [tested_difference(comparison, index, task, interval=False), detectable]
         if with_seeds:
             row.append(span(gap.wide_low, gap.wide_high))
             row += map(probability, (gap.wide_p, test.wide_p_holm, test.equivalence_p))
@@ -531,9 +533,9 @@ def _differences(comparison: Comparison) -> Iterator[str]:
     columns = comparison.columns
     if comparison.reference:
         yield f"Δ is the difference from {comparison.reference}"
-    elif any(len(columns[place].runs[0].tasks) > 1 for place in comparison.against):
+    elif any(len(columns[index].runs[0].tasks) > 1 for index in comparison.against):
         yield "Δ is MTL − STL"
-    pruned = [columns[place].title for place in comparison.against if len(columns[place].runs[0].tasks) == 1]
+    pruned = [columns[index].title for index in comparison.against if len(columns[index].runs[0].tasks) == 1]
     if pruned and not comparison.reference:
         yield f"In {', '.join(dict.fromkeys(pruned))}, Δ is the difference from STL with all heads"
 
@@ -542,13 +544,13 @@ def _other_settings(comparison: Comparison) -> Iterator[str]:
     """Yield clauses of the legend on compared columns that differ in further settings, and on mixed columns."""
     columns = comparison.columns
     differing = {
-        place: _differing_paths(comparison, place, reference) for place, reference in comparison.against.items()
+        index: _differing_paths(comparison, index, reference) for index, reference in comparison.against.items()
     }
     for is_joint, difference_words in ((True, "the tasks differ"), (False, "pruning differs")):
         titles = [
-            columns[place].title
-            for place, paths in differing.items()
-            if paths and (len(columns[place].runs[0].tasks) > 1) == is_joint
+            columns[index].title
+            for index, paths in differing.items()
+            if paths and (len(columns[index].runs[0].tasks) > 1) == is_joint
         ]
         if titles:
             yield f"In {', '.join(dict.fromkeys(titles))}, {difference_words} from STL, and other settings also differ"
@@ -588,11 +590,11 @@ def _more_training(comparison: Comparison) -> Iterator[str]:
         )
 
 
-def _differing_paths(comparison: Comparison, place: int, reference: int) -> list[str]:
+def _differing_paths(comparison: Comparison, index: int, reference: int) -> list[str]:
     """Return the settings other than tasks and pruning in which the runs of a column differ from the reference."""
-    runs_column, reference_column = comparison.columns[place], comparison.columns[reference]
+    runs_column, reference_column = comparison.columns[index], comparison.columns[reference]
     pairs = [
-        (runs_column.runs_of(task), reference_column.runs_of(task)) for at, task in comparison.compared() if at == place
+        (runs_column.runs_of(task), reference_column.runs_of(task)) for at, task in comparison.compared() if at == index
     ]
     return sorted({path for runs_of_pair, stl in pairs for path in paths_that_differ(runs_of_pair[0], stl[0])})
 
@@ -661,12 +663,12 @@ def _reach(comparison: Comparison) -> Iterator[str]:
             f"({min(1.0, smallest * number):.2g} after correction for {plural(number, 'difference')}); {advice}."
         )
         return
-    for (place, task), test in tests.items():
+    for (index, task), test in tests.items():
         gap = test.difference
         if gap.floor >= LEVEL:
             yield (
                 f"Only {gap.differing} of {gap.sentences:,} sentences differ for {task.upper()} in "
-                f"{comparison.columns[place].title}, so p cannot go below {gap.floor:.2g}."
+                f"{comparison.columns[index].title}, so p cannot go below {gap.floor:.2g}."
             )
 
 
@@ -694,6 +696,6 @@ def _seeds(comparison: Comparison) -> Iterator[str]:
 def _cells_by_reason(comparison: Comparison, reasons: Mapping[tuple[int, str], str]) -> Iterator[tuple[str, str]]:
     """Yield each reason with a list of its cells in words. Cells with an empty reason are left out."""
     cells = defaultdict(list)
-    for (place, task), reason in reasons.items():
-        cells[reason].append(f"{task.upper()} in {comparison.columns[place].title}")
+    for (index, task), reason in reasons.items():
+        cells[reason].append(f"{task.upper()} in {comparison.columns[index].title}")
     yield from ((reason, ", ".join(cells_of_reason)) for reason, cells_of_reason in cells.items() if reason)
