@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from mtlprune.sweeps.cells import Sweep
     from mtlprune.sweeps.compare import Effort
 
-MOST_JOBS, LEAST_MEMORY = 4, 2e9
+_MOST_JOBS, _LEAST_MEMORY = 4, 2e9
 """Largest number of parallel runs on a CPU, because more runs with fewer threads each are hardly faster on small
 batches, and the smallest number of bytes of memory that is reserved for each run."""
 _RUN_MEGABYTES = 3
 """Size of a finished run without its weights, in MB."""
-PAGE, TABLE = "report.html", "table.md"
+_PAGE, _TABLE = "report.html", "table.md"
 """Names of the report and the table in the folder of a comparison."""
 
 Jobs = Annotated[
@@ -140,7 +140,7 @@ def run(
     if dry_run:
         return
     if not finished:  # results of an earlier call were computed from fewer runs
-        remove(request.out / PAGE, request.out / TABLE)
+        remove(request.out / _PAGE, request.out / _TABLE)
         for folder in (ANALYSES, PROBES):
             shutil.rmtree(request.out / folder, ignore_errors=True)
     for place in (request.out, sweep.root):
@@ -162,9 +162,9 @@ def run(
     for cell in () if keep_weights else sweep.cells.values():
         cell.place.run.drop_weights()
     show_document(f"\n{text}\n")
-    terminal.print(f"{request.out / TABLE}, after {duration(time.monotonic() - began)}")
+    terminal.print(f"{request.out / _TABLE}, after {duration(time.monotonic() - began)}")
     terminal.print(weights)
-    terminal.print(f"report with everything: {(request.out / PAGE).resolve().as_uri()}")
+    terminal.print(f"report with everything: {(request.out / _PAGE).resolve().as_uri()}")
 
 
 # -- before training ---------------------------------------------------------------------------------------------------
@@ -194,7 +194,7 @@ def _jobs(sweep: Sweep) -> int:
     if resolve_auto(config).train.device != "cpu":
         return max(1, len(visible_gpus()))
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return max(1, min(cores(), MOST_JOBS, int(memory / max(LEAST_MEMORY, rough_memory(config)))))
+    return max(1, min(cores(), _MOST_JOBS, int(memory / max(_LEAST_MEMORY, rough_memory(config)))))
 
 
 def _check_place(out: Path, sweep: Sweep, tree: dict[str, Any]) -> bool:
@@ -394,7 +394,7 @@ def _show(sweep: Sweep, request: ComparisonRequest, notes: Sequence[str]) -> str
     from mtlprune.reports.scores.tables import markdown
     from mtlprune.sweeps.compare import HEADS
 
-    table, page = request.out / TABLE, request.out / PAGE
+    table, page = request.out / _TABLE, request.out / _PAGE
     runs = {name: cell.place.run for name, cell in sweep.cells.items()}
     trained = [run for name, run in runs.items() if not name.startswith(HEADS)]
     keep_majority(request.out / RUNS, trained[0], ["test"], request.corpus)

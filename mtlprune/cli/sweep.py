@@ -222,7 +222,7 @@ def _count_states(cell_states: Iterable[State]) -> str:
     return ", ".join(f"{counts[kind]} {kind}" for kind in order if counts[kind])
 
 
-class CellWatch:
+class _CellWatch:
     """Callback of the pool: one line for each cell that ends, with the number of cells done and the time left.
 
     On a terminal it also draws a bar.
@@ -288,7 +288,7 @@ def run_cells(cells: Mapping[str, Cell], jobs: int, terminal: Console) -> None:
     from mtlprune.cli.display import interruption, progress_shown
     from mtlprune.sweeps.pool import Pool
 
-    watch = CellWatch(cells, jobs, terminal)
+    watch = _CellWatch(cells, jobs, terminal)
     hint = resume_hint()
     with interruption(terminal) as stop, progress_shown(watch.progress):
         pool = Pool(cells, jobs, watch, stop)

@@ -127,7 +127,7 @@ def _seeds(seeds_option: str | None, overrides: Sequence[str]) -> list[list[str]
 
 
 def _train_run(config: Config, folder: RunFolder, terminal: Console) -> Progress:
-    """Train a run and show its progress. If training is stopped, the process ends with exit code 130 (``attended``)."""
+    """Train a run and show its progress. A training that is stopped ends the process with exit code 130."""
     from mtlprune.cli.display import TrainingWatch, duration
     from mtlprune.cli.plan import start_and_pruning
     from mtlprune.training.loop import finished
@@ -137,13 +137,13 @@ def _train_run(config: Config, folder: RunFolder, terminal: Console) -> Progress
     begins = "; ".join(filter(None, [", ".join(config.tasks), start_and_pruning(config)]))
     terminal.print(f"run {folder.path}: {begins}")
     watch = TrainingWatch(terminal, config.train)
-    progress = attended(terminal, watch, partial(train_model, config, folder))
+    progress = _attended(terminal, watch, partial(train_model, config, folder))
     state = "had already finished" if done_before else "finished"
     terminal.print(f"{folder.path} {state}: {plural(progress.epoch, 'epoch')}, {duration(progress.seconds)}")
     return progress
 
 
-def attended(terminal: Console, watch: Any, training: Callable[..., Progress]) -> Progress:
+def _attended(terminal: Console, watch: Any, training: Callable[..., Progress]) -> Progress:
     """Call a training function, and show progress and log messages meanwhile.
 
     If training is stopped by a signal, a hint on how to continue is printed and the process ends with exit code 130.
@@ -223,7 +223,7 @@ def _pretrain(config: str, overrides: list[str], out: Path | None, dry_run: bool
     _begins(terminal, settings, folder)
     if dry_run:
         return terminal.print("ready", style="bold")
-    progress = attended(terminal, PretrainingWatch(terminal), partial(run, settings, folder))
+    progress = _attended(terminal, PretrainingWatch(terminal), partial(run, settings, folder))
     state = "had already finished" if done_before else "finished"
     last = folder.path / CHECKPOINTS / f"step-{progress.step}"
     terminal.print(f"{folder.path} {state}: {plural(progress.step, 'update')}, {duration(progress.seconds)}; {last}")

@@ -43,7 +43,7 @@ from mtlprune.io.block import Block, is_class
 from mtlprune.io.strict import in_words
 from mtlprune.layers import LAYERS, check_layer, kind_of
 
-Settings = TypeVar("Settings", bound=Block)
+_Settings = TypeVar("_Settings", bound=Block)
 
 
 @cache
@@ -378,7 +378,7 @@ def build_config(tree: Mapping[str, Any], source: str = "config") -> Config:
     return validated(Config, tree, source)
 
 
-def validated(model: type[Settings], tree: Mapping[str, Any], source: str, overrides: Sequence[str] = ()) -> Settings:
+def validated(model: type[_Settings], tree: Mapping[str, Any], source: str, overrides: Sequence[str] = ()) -> _Settings:
     """Validate a tree as a model of settings. Raises ConfigError, which names ``source`` or the faulty override."""
     try:
         return model.model_validate(tree)

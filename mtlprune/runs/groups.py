@@ -333,10 +333,10 @@ class DescribedRun:
         raise RunError(f"{self.folder.gates_path}: expected the gates of epoch {best}; train the run anew")
 
 
-Run = TypeVar("Run", bound=DescribedRun)
+_Run = TypeVar("_Run", bound=DescribedRun)
 
 
-def partners(run: DescribedRun, short_titles: Iterable[Run]) -> list[Run]:
+def partners(run: DescribedRun, short_titles: Iterable[_Run]) -> list[_Run]:
     """Return the single-task runs with which a joint run is compared.
 
     Their encoder and settings are those of the joint run, so that training differs only in the tasks and in

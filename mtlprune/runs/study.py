@@ -45,7 +45,7 @@ FORMAT, VERSION = "mtlprune study", 1
 ANEW = "restore the file, or pack the runs again with `mtlprune runs pack`"
 ROWS = 16
 """Number of runs that are compressed together. Reading a large file of one run reads those of the others as well."""
-LARGE = ("counts/", "labels/")
+_LARGE = ("counts/", "labels/")
 """Prefixes of large files, which are read only when needed. All small files of a study are read at once."""
 
 
@@ -69,7 +69,7 @@ class Study:
     @cached_property
     def rows(self) -> dict[str, dict[str, Any]]:
         """Run → column → value, without large files."""
-        small = [name for name in self.table.schema_arrow.names if not name.startswith(LARGE)]
+        small = [name for name in self.table.schema_arrow.names if not name.startswith(_LARGE)]
         return {row["run"]: row for row in self.table.read(small).to_pylist()}
 
     def paths(self, pattern: str = "*") -> list[Path]:
@@ -78,7 +78,7 @@ class Study:
 
     def text(self, run: str, name: str) -> str | None:
         """Return the text of a file of a run, or None if the run has no file of this name."""
-        if not name.startswith(LARGE):
+        if not name.startswith(_LARGE):
             return self.rows[run].get(name)
         group, row = divmod(list(self.rows).index(run), ROWS)
         return _read_group(_path(self.folder, self.sha256), self.sha256, group, name)[row]

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 INDEX = "sweep.json"
 CELL_LOGS = "cells"
-RUNS = Path("runs")
+_RUNS = Path("runs")
 
 Kind = Literal["done", "running", "failed", "blocked", "left"]
 
@@ -185,11 +185,11 @@ def default_folder(specification: SweepSpecification) -> Path:
 
     If `mtlprune compare` wrote the sweep's file, the folder is ``runs`` next to the file.
     """
-    default_path = specification.path.parent / RUNS
+    default_path = specification.path.parent / _RUNS
     is_same_sweep = (default_path / INDEX).is_file() and Path(
         read_index(default_path)["file"]
     ).name == specification.path.name
-    return default_path if is_same_sweep else RUNS / specification.name
+    return default_path if is_same_sweep else _RUNS / specification.name
 
 
 # -- sweeps, studies and patterns that stand for runs ----------------------------------------------------------------
@@ -276,7 +276,7 @@ def _expanded_one(runs_argument: str, having: str, left_out: list[str] | None) -
     if Path(runs_argument).exists() or not has_magic(runs_argument):
         return _having(having, _seeds(Path(runs_argument))) or [Path(runs_argument)]
     paths = map(Path, sorted(glob(runs_argument)))  # noqa: PTH207 (whole paths too)
-    matching = [path for path in paths if is_run(path) or _holds_runs(path) or _seeds(path)]
+    matching = [path for path in paths if _is_run(path) or _holds_runs(path) or _seeds(path)]
     runs = _having(having, (run for path in matching for run in _expanded_one(str(path), having, left_out)))
     if not runs:
         raise RunError(f"no run{having and f' with {having}'} is found at {runs_argument}; `mtlprune train` makes one")
@@ -285,14 +285,14 @@ def _expanded_one(runs_argument: str, having: str, left_out: list[str] | None) -
 
 def _seeds(folder: Path) -> list[Path]:
     """Return the runs of `mtlprune train --seeds` in a folder, unless the folder is a run itself."""
-    return [] if is_run(folder) else sorted(path.parent for path in folder.glob("seed-*/config.yaml"))
+    return [] if _is_run(folder) else sorted(path.parent for path in folder.glob("seed-*/config.yaml"))
 
 
 def _having(file: str, runs: Iterable[Path]) -> list[Path]:
     return [run for run in runs if not file or RunFolder(run).has(file)]
 
 
-def is_run(folder: Path) -> bool:
+def _is_run(folder: Path) -> bool:
     """Return True if a folder is a run folder, whether or not the run is finished."""
     return (folder / "config.yaml").is_file()
 
