@@ -176,8 +176,8 @@ def _heads(request: ComparisonRequest) -> int:
     from mtlprune.encoder.model import Encoder
 
     encoder = load_config(request.effort.base, request.overrides).encoder
-    places = Encoder.load(encoder.name, revision=encoder.revision, random=True).head_hooks
-    return places.layers * places.heads
+    hooks = Encoder.load(encoder.name, revision=encoder.revision, random=True).head_hooks
+    return hooks.layers * hooks.heads
 
 
 def _jobs(sweep: Sweep) -> int:
@@ -331,15 +331,15 @@ def _requests(
     joint = [run for name, run in runs.items() if name.startswith("mtl-")]
     selected = [run for name, run in runs.items() if name.startswith(HEADS)]
     groups = group(load_claims(selected))
-    told_apart = [
+    selective_groups = [
         run_group for run_group in groups if run_group.claimed_by_most.any() and not run_group.claimed_by_most.all()
     ]
-    if without_claims := [run_group.label for run_group in groups if run_group not in told_apart]:
+    if without_claims := [run_group.label for run_group in groups if run_group not in selective_groups]:
         notes.append(
             f"No head is claimed for {', '.join(without_claims)}, so no heads were closed for the claims of these "
             "tasks."
         )
-    closed = [Path(claim.run) for run_group in told_apart if not run_group.joint for claim in run_group.claims]
+    closed = [Path(claim.run) for run_group in selective_groups if not run_group.joint for claim in run_group.claims]
     if closed:
         sample = {"split": "dev", "sentences": effort.cross, "claims": closed}
         yield (

@@ -299,7 +299,7 @@ def _read(kind: str, files: Sequence[str], options: Mapping[str, Any]) -> _Built
     record: dict[str, Any] = {"licence": options.get("licence", "unknown")}
     try:
         if kind != "hf" or len(files) != 1:
-            read = partial(_reader(kind), options=options, tell=_tell_once(), left=left)
+            read = partial(_reader(kind), options=options, tell=_print_once(), left=left)
             splits, file_record = read_files(files, paths_by_split, read, _print_to_stderr, left, share, seed)
             return splits, record | file_record
         source, columns, repair = files[0], options.get("columns"), options.get("repair", False)
@@ -319,14 +319,14 @@ def _read(kind: str, files: Sequence[str], options: Mapping[str, Any]) -> _Built
         raise CorpusError(f"{error}; {advice}") from error
 
 
-def _tell_once() -> Callable[[str], None]:
+def _print_once() -> Callable[[str], None]:
     """Return a function that prints a remark on a file, unless it has printed the same remark on another file."""
-    messages_told = set[str]()
+    printed_messages = set[str]()
 
     def note(line: str) -> None:
-        if (message := line.partition(": ")[2]) not in messages_told:
+        if (message := line.partition(": ")[2]) not in printed_messages:
             _print_to_stderr(line)
-        messages_told.add(message)
+        printed_messages.add(message)
 
     return note
 

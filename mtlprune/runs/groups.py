@@ -330,13 +330,13 @@ class DescribedRun:
         for epoch, step, sets in reversed(self.gates):
             if epoch == best:
                 return step, sets
-        raise RunError(f"{self.folder.gates_path}: expected the gates of epoch {best}; train the run anew")
+        raise RunError(f"{self.folder.gates_path}: expected the gates of epoch {best}; train the run again")
 
 
 _Run = TypeVar("_Run", bound=DescribedRun)
 
 
-def partners(run: DescribedRun, short_titles: Iterable[_Run]) -> list[_Run]:
+def partners(run: DescribedRun, candidates: Iterable[_Run]) -> list[_Run]:
     """Return the single-task runs with which a joint run is compared.
 
     Their encoder and settings are those of the joint run, so that training differs only in the tasks and in
@@ -345,7 +345,7 @@ def partners(run: DescribedRun, short_titles: Iterable[_Run]) -> list[_Run]:
     settings = untreated(run)
     return [
         rival
-        for rival in short_titles
+        for rival in candidates
         if len(rival.tasks) == 1 and not rival.kind and (rival.encoder, untreated(rival)) == (run.encoder, settings)
     ]
 

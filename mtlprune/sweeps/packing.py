@@ -163,7 +163,7 @@ def _labels(source: RunFolder, gold: Gold) -> Iterator[tuple[str, str]]:
         if predicted.keys() != {sentence.id for sentence in sentences}:
             raise RunError(
                 f"{source.path}/predictions/{split}.jsonl: expected predictions of the sentences that {split} has, "
-                f"found others; `{command('evaluate', source.path, '--split', split)}` writes them anew"
+                f"found others; `{command('evaluate', source.path, '--split', split)}` writes them again"
             )
         counts_by_task = {
             task: {sentence.id: count_labels(task, sentence, predicted[sentence.id]) for sentence in sentences}

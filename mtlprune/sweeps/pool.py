@@ -19,6 +19,7 @@ from mtlprune.sweeps.folder import State, state
 from mtlprune.sweeps.worker import STOPPED
 
 _POLL = 0.2
+"""Seconds between two checks of the processes."""
 RETRY_SECONDS = 5.0
 """Seconds until the pool checks a cell again on which a process outside the pool works."""
 
