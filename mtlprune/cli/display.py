@@ -103,6 +103,7 @@ def _text(sentence: Sentence, span: Span) -> str:
 
 
 def _word_table(sentence: Sentence) -> Table:
+    """Return the table with one row per word, and columns for tags, spans, trees and predicates."""
     columns: list[tuple[str, Sequence[str]]] = [("word", sentence.words)]
     for name, declared in sentence.kinds().items():
         kind, value, is_standard = kind_of(declared), sentence.get(name), name in LAYERS

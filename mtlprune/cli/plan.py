@@ -243,6 +243,7 @@ def _split_table(inspection: Inspection) -> Table:
 
 
 def _facts(inspection: Inspection) -> list[str]:
+    """Return lines on precision, updates and parameters of a run."""
     train = inspection.config.train
     fewest, largest = min(inspection.updates), max(inspection.updates)
     per_epoch = f"{fewest:,}" if fewest == largest else f"{fewest:,} to {largest:,}"
@@ -257,6 +258,7 @@ def _facts(inspection: Inspection) -> list[str]:
 
 
 def _warnings(inspection: Inspection) -> list[str]:
+    """Return warnings about labels that cannot be learnt, and about unknown words."""
     warnings, data = [], inspection.config.data
     for task, labels in inspection.labels_unseen.items():
         remaining = f" and {len(labels) - _MAX_LABELS_SHOWN} more" if len(labels) > _MAX_LABELS_SHOWN else ""

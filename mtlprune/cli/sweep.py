@@ -96,6 +96,7 @@ def sweep(
 
 
 def _print_commands(cells: Mapping[str, Cell]) -> None:
+    """Print a shell command for each cell that is not done."""
     from mtlprune.sweeps.pool import states, worker_command, write_config
 
     states_by_name = states(cells.values())
@@ -217,6 +218,7 @@ def _list(
 
 
 def _count_states(cell_states: Iterable[State]) -> str:
+    """Format the number of cells in each state, such as "3 done, 1 left"."""
     counts: Counter[str] = Counter(state.kind for state in cell_states)
     order = ("done", "running", "failed", "blocked", "left")
     return ", ".join(f"{counts[kind]} {kind}" for kind in order if counts[kind])

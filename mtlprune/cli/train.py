@@ -169,6 +169,7 @@ def _attended(terminal: Console, watch: Any, training: Callable[..., Progress]) 
 
 
 def _best_table(config: Config, folder: RunFolder) -> object:
+    """Return the table of dev scores at the best evaluation, with the number of open heads."""
     from mtlprune.cli.display import number_of_heads
     from mtlprune.evaluation.scores import main_score, name_of
 
@@ -231,6 +232,7 @@ def _pretrain(config: str, overrides: list[str], out: Path | None, dry_run: bool
 
 
 def _begins(terminal: Console, settings: PretrainConfig, folder: RunFolder) -> None:
+    """Print the corpora and penalties of a pretraining run."""
     syntax, words = settings.syntax, [f"pretraining {folder.path}: {', '.join(settings.data.corpora)}"]
     if syntax.strength:
         release_note = f" until update {syntax.release}" if syntax.release else ""

@@ -71,7 +71,8 @@ class _Reach(NamedTuple):
     def of(cls, span: Span, length: int) -> "_Reach":
         """Describe the extent of a span in a sentence of ``length`` words.
 
-        A span counts as reaching the end if it includes the last word, or all but the last word (a full stop).
+        A span counts as reaching the end if it ends with the last word, or with the word before it (because the last
+        word may be a full stop).
         """
         return cls(True, length - span.end) if length - span.end <= 1 else cls(False, span.end - span.start)
 

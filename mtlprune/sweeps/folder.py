@@ -115,6 +115,7 @@ def state(place: Place, splits: Iterable[str] = ()) -> State:
 
 
 def _state(place: Place, splits: list[str]) -> State:
+    """Determine the state of a cell that has been started. Raises MtlpruneError if its run is damaged."""
     trained = place.finished()
     seconds = (place.run.read_manifest()["finished"].get("seconds") or None) if trained else None
     unscored = place.unscored(splits) if trained else []
@@ -131,6 +132,7 @@ def _state(place: Place, splits: list[str]) -> State:
 
 
 def _progress(place: Place, trained: bool) -> str:
+    """Describe how far an unfinished run is."""
     if trained:
         return "scoring"
     if not place.run.has("config.yaml"):
@@ -269,6 +271,7 @@ def expanded(runs: Iterable[str | Path], having: str = "", left_out: list[str] |
 
 
 def _expanded_one(runs_argument: str, having: str, left_out: list[str] | None) -> list[Path]:
+    """Expand one argument of ``expanded``."""
     folder_part, sign, pattern = runs_argument.rpartition(":")
     for place, cells in ((runs_argument, "*"), (folder_part, pattern)) if sign else ((runs_argument, "*"),):
         if _holds_runs(Path(place)) or is_specification(Path(place)):
@@ -289,6 +292,7 @@ def _seeds(folder: Path) -> list[Path]:
 
 
 def _having(file: str, runs: Iterable[Path]) -> list[Path]:
+    """Return the runs that have a file, or all runs if ``file`` is empty."""
     return [run for run in runs if not file or RunFolder(run).has(file)]
 
 
