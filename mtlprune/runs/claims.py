@@ -315,8 +315,8 @@ def _notes_of_gates(run_groups: Sequence[RunGroup]) -> Iterator[str]:
 def by_chance(claim: Claim) -> tuple[int, int]:
     """Count the open heads of a run that were chosen by chance, because closed heads had the same gate.
 
-    The gates are compared at the last evaluation at which they differ from the final ones, because final gates at 1
-    do not rank their heads.
+    The gates are compared at the last evaluation at which they differ from the final gates, because final gates of 1
+    do not rank their heads. Only heads that are open at this evaluation count.
 
     Returns:
         The number of open heads whose gate a closed head shared, and the number of all heads with such a gate. Both
