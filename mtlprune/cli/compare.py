@@ -385,7 +385,7 @@ def _measure_one(
 def _show(sweep: Sweep, request: ComparisonRequest, notes: Sequence[str]) -> str:
     """Write the table and the report if one of them is missing, and return the table as Markdown.
 
-    On a terminal that is too narrow for the table, a narrow table precedes it.
+    On a terminal, narrow tables precede it, because the whole table may be too wide.
     """
     from mtlprune.cli.show import gold_of, keep_majority, majority_of, with_narrow_tables
     from mtlprune.reports.page import Choices, Sources, report
