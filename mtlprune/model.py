@@ -30,7 +30,7 @@ from mtlprune.encoder.model import Encoded, Encoder, EncoderBatch
 from mtlprune.encoder.pieces import EncoderError, Pieces
 from mtlprune.encoder.sources import fill, read_weights
 from mtlprune.layers import Layer
-from mtlprune.runs.folder import ANEW, RunError, RunFolder
+from mtlprune.runs.folder import REMEDY, RunError, RunFolder
 from mtlprune.runs.groups import SHARED as SHARED
 from mtlprune.sentence import Sentence
 from mtlprune.tasks import Task, decoder_class
@@ -216,7 +216,7 @@ class MultiTaskModel(nn.Module):
         for name, stored in run.gates(key).items():
             gates = cast(Gates, self.gates[name]).evaluated().detach().cpu().numpy()
             if gates.shape != stored.shape or not np.allclose(gates, stored, rtol=1e-4, atol=1e-5):
-                raise RunError(f"{run.gates_path}: the gates of {name} are not those of the weights ({key}); {ANEW}")
+                raise RunError(f"{run.gates_path}: the gates of {name} are not those of the weights ({key}); {REMEDY}")
 
     @property
     def device(self) -> torch.device:

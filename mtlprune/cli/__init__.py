@@ -41,9 +41,9 @@ COMMANDS = {
     },
 }
 """Panel of the help → command → one line of help. The command NAME is the function NAME, or ``app``, in the module of
-this package that FILES names, or else in the module NAME."""
-FILES = {"table": "show", "report": "show", "runs": "show"}
-PLAIN: dict[str, Any] = {"add_completion": False, "pretty_exceptions_enable": False, "rich_markup_mode": None}
+this package that _FILES names, or else in the module NAME."""
+_FILES = {"table": "show", "report": "show", "runs": "show"}
+_PLAIN: dict[str, Any] = {"add_completion": False, "pretty_exceptions_enable": False, "rich_markup_mode": None}
 """Settings of typer with which help never cuts the names of options and wraps each paragraph as a whole."""
 
 
@@ -51,7 +51,7 @@ _ALIAS = ", --data"
 """A second name of the option --corpus, which is accepted but not listed in the help."""
 
 
-class FoldedCommand(TyperCommand):
+class _FoldedCommand(TyperCommand):
     """A command whose help has separate lists of arguments, options and rarely needed options."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -95,13 +95,13 @@ class CommandGroup(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name in self.commands and self.commands[cmd_name] is None:
-            module, holder = import_module(f"mtlprune.cli.{FILES.get(cmd_name, cmd_name)}"), typer.Typer(**PLAIN)
+            module, holder = import_module(f"mtlprune.cli.{_FILES.get(cmd_name, cmd_name)}"), typer.Typer(**_PLAIN)
             command = getattr(module, "app", None) or getattr(module, cmd_name)
             if isinstance(command, typer.Typer):
                 line = next(lines[cmd_name] for lines in COMMANDS.values() if cmd_name in lines)
                 holder.add_typer(command, name=cmd_name, help=line)
             else:
-                holder.command(cmd_name, cls=FoldedCommand, help=getattr(module, "HELP", None))(command)
+                holder.command(cmd_name, cls=_FoldedCommand, help=getattr(module, "HELP", None))(command)
             self.commands[cmd_name] = typer.main.get_group(holder).commands[cmd_name]
         return self.commands.get(cmd_name)
 
@@ -119,8 +119,8 @@ This first example takes a few minutes:
   mtlprune quickstart
 
 The documentation begins at docs/README.md in the repository. `mkdocs serve` shows it in a browser."""
-QUESTION = "Train one transformer on several tasks, and find the heads that each task relies on."
-app = typer.Typer(cls=CommandGroup, no_args_is_help=True, help=QUESTION, **{**PLAIN, "add_completion": True})
+_QUESTION = "Train one transformer on several tasks, and find the heads that each task relies on."
+app = typer.Typer(cls=CommandGroup, no_args_is_help=True, help=_QUESTION, **{**_PLAIN, "add_completion": True})
 
 
 def _show_version(version_requested: bool) -> None:

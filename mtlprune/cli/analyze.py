@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from mtlprune.figures.charts import Style
     from mtlprune.runs.results import Result
 
-FORMATS = ("png", "svg", "pdf", "tex")
+_FORMATS = ("png", "svg", "pdf", "tex")
 SETTING = re.compile(r"[a-z_]+=")
 
-Formats = Annotated[
+_Formats = Annotated[
     str,
     typer.Option(
         "--format",
@@ -50,7 +50,7 @@ Formats = Annotated[
     ),
 ]
 _Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for JSON, Markdown, tables and figures.")]
-Seed = Annotated[int, typer.Option(min=0, help="Random seed for samples and permutations.", rich_help_panel=ADVANCED)]
+_Seed = Annotated[int, typer.Option(min=0, help="Random seed for samples and permutations.", rich_help_panel=ADVANCED)]
 
 
 def analyze(
@@ -89,15 +89,15 @@ def analyze(
             help="Runs with gates whose claimed heads are used, or a pattern of runs in quotes. Repeatable.",
         ),
     ] = None,
-    seed: Seed = 0,
+    seed: _Seed = 0,
     device: Device = None,
     jobs: Annotated[
         int | None, typer.Option(min=1, help="Number of processes that share the runs and the cores.")
     ] = None,
-    format_: Formats = "png,svg,tex",
+    format_: _Formats = "png,svg,tex",
     width: Width = None,
 ) -> None:
-    style, formats = paper_style(width), chosen_formats(format_, FORMATS)
+    style, formats = paper_style(width), chosen_formats(format_, _FORMATS)
     if name is None:
         say(_list_analyses())
     elif name == "show":
@@ -116,7 +116,7 @@ def analyze(
         )
         given_options = {key: value for key, value in all_options.items() if value not in (None, [])}
         _refuse_expanded(name, names)
-        result = run(analysis, names, options, given_options, out, seed)
+        result = _run(analysis, names, options, given_options, out, seed)
         if out is not None:
             _show({name: result}, out, formats, style)
 
@@ -209,7 +209,7 @@ def _options(analysis: Analysis, settings: Sequence[str]) -> Block:
     return validated(analysis.options, tree, f"analyze {analysis.name}", settings)
 
 
-def run(
+def _run(
     analysis: Analysis,
     names: Sequence[str],
     options: Block,

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from mtlprune.figures.maps import GateMap
     from mtlprune.runs.claims import Claim
 
-Palette = Literal["colourblind", "rgb"]
-MAPS, MAPS_INDEX = "maps", "maps.json"
+_Palette = Literal["colourblind", "rgb"]
+_MAPS, _MAPS_INDEX = "maps", "maps.json"
 """Names of the folder of maps in --out, and of the file in this folder that lists the maps."""
 
 
@@ -45,7 +45,7 @@ def claims(
         ),
     ] = "png,svg",
     palette: Annotated[
-        Palette,
+        _Palette,
         typer.Option(
             help="Colours of the maps of seeds. rgb uses the colours of He and Choi (2021).", rich_help_panel=ADVANCED
         ),
@@ -95,7 +95,7 @@ def claims(
         if out is not None:
             write_result(out, result)
             write_shown(analysis, result, out, [*formats_chosen, "tex"], style)
-            notes = _draw(load_claims(paths), out / MAPS, palette, formats_chosen, style, animate, bare)
+            notes = _draw(load_claims(paths), out / _MAPS, palette, formats_chosen, style, animate, bare)
     if out is None:
         show_result(analysis, result)
     else:
@@ -108,7 +108,7 @@ def claims(
 def _draw(
     claims: Sequence[Claim],
     out: Path,
-    palette: Palette,
+    palette: _Palette,
     formats: Sequence[str],
     style: Style,
     animate: bool = False,
@@ -136,16 +136,16 @@ def _draw(
         "notes": [*shared_notes(run_groups), *absent],
     }
     with one_writer(out):  # if two commands write maps at the same time, all maps of the last command remain
-        if (out / MAPS_INDEX).is_file():
-            earlier = [name for entry in read_json(out / MAPS_INDEX)["maps"] for name in entry["files"]]
-            remove(out / MAPS_INDEX, *(out / Path(name).name for name in earlier))
+        if (out / _MAPS_INDEX).is_file():
+            earlier = [name for entry in read_json(out / _MAPS_INDEX)["maps"] for name in entry["files"]]
+            remove(out / _MAPS_INDEX, *(out / Path(name).name for name in earlier))
         for _, written in files:
             for name, make in written.items():
                 write_bytes(out / name, make())
-        write_json(out / MAPS_INDEX, head | {"maps": entries})  # last, so that it never names a file that is missing
+        write_json(out / _MAPS_INDEX, head | {"maps": entries})  # last, so that it never names a file that is missing
     captions = dict.fromkeys(entry["caption"] for entry in entries if entry.get("caption"))
     return [
-        f"{sum(len(pictures) for _, pictures in files)} pictures of {len(files)} maps in {out}; {MAPS_INDEX} lists "
+        f"{sum(len(pictures) for _, pictures in files)} pictures of {len(files)} maps in {out}; {_MAPS_INDEX} lists "
         "them",
         *(f"maps of seeds: {caption}" for caption in captions),
         *(f"note: {note}" for note in absent),

@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from mtlprune.sweeps.cells import Sweep
     from mtlprune.sweeps.compare import Effort
 
-MOST_JOBS, LEAST_MEMORY = 4, 2e9
+_MOST_JOBS, _LEAST_MEMORY = 4, 2e9
 """Largest number of parallel runs on a CPU, because more runs with fewer threads each are hardly faster on small
 batches, and the smallest number of bytes of memory that is reserved for each run."""
 _RUN_MEGABYTES = 3
 """Size of a finished run without its weights, in MB."""
-PAGE, TABLE = "report.html", "table.md"
+_PAGE, _TABLE = "report.html", "table.md"
 """Names of the report and the table in the folder of a comparison."""
 
 Jobs = Annotated[
@@ -140,7 +140,7 @@ def run(
     if dry_run:
         return
     if not finished:  # results of an earlier call were computed from fewer runs
-        remove(request.out / PAGE, request.out / TABLE)
+        remove(request.out / _PAGE, request.out / _TABLE)
         for folder in (ANALYSES, PROBES):
             shutil.rmtree(request.out / folder, ignore_errors=True)
     for place in (request.out, sweep.root):
@@ -162,9 +162,9 @@ def run(
     for cell in () if keep_weights else sweep.cells.values():
         cell.place.run.drop_weights()
     show_document(f"\n{text}\n")
-    terminal.print(f"{request.out / TABLE}, after {duration(time.monotonic() - began)}")
+    terminal.print(f"{request.out / _TABLE}, after {duration(time.monotonic() - began)}")
     terminal.print(weights)
-    terminal.print(f"report with everything: {(request.out / PAGE).resolve().as_uri()}")
+    terminal.print(f"report with everything: {(request.out / _PAGE).resolve().as_uri()}")
 
 
 # -- before training ---------------------------------------------------------------------------------------------------
@@ -176,8 +176,8 @@ def _heads(request: ComparisonRequest) -> int:
     from mtlprune.encoder.model import Encoder
 
     encoder = load_config(request.effort.base, request.overrides).encoder
-    places = Encoder.load(encoder.name, revision=encoder.revision, random=True).head_hooks
-    return places.layers * places.heads
+    hooks = Encoder.load(encoder.name, revision=encoder.revision, random=True).head_hooks
+    return hooks.layers * hooks.heads
 
 
 def _jobs(sweep: Sweep) -> int:
@@ -194,7 +194,7 @@ def _jobs(sweep: Sweep) -> int:
     if resolve_auto(config).train.device != "cpu":
         return max(1, len(visible_gpus()))
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return max(1, min(cores(), MOST_JOBS, int(memory / max(LEAST_MEMORY, rough_memory(config)))))
+    return max(1, min(cores(), _MOST_JOBS, int(memory / max(_LEAST_MEMORY, rough_memory(config)))))
 
 
 def _check_place(out: Path, sweep: Sweep, tree: dict[str, Any]) -> bool:
@@ -331,15 +331,15 @@ def _requests(
     joint = [run for name, run in runs.items() if name.startswith("mtl-")]
     selected = [run for name, run in runs.items() if name.startswith(HEADS)]
     groups = group(load_claims(selected))
-    told_apart = [
+    selective_groups = [
         run_group for run_group in groups if run_group.claimed_by_most.any() and not run_group.claimed_by_most.all()
     ]
-    if without_claims := [run_group.label for run_group in groups if run_group not in told_apart]:
+    if without_claims := [run_group.label for run_group in groups if run_group not in selective_groups]:
         notes.append(
             f"No head is claimed for {', '.join(without_claims)}, so no heads were closed for the claims of these "
             "tasks."
         )
-    closed = [Path(claim.run) for run_group in told_apart if not run_group.joint for claim in run_group.claims]
+    closed = [Path(claim.run) for run_group in selective_groups if not run_group.joint for claim in run_group.claims]
     if closed:
         sample = {"split": "dev", "sentences": effort.cross, "claims": closed}
         yield (
@@ -385,7 +385,7 @@ def _measure_one(
 def _show(sweep: Sweep, request: ComparisonRequest, notes: Sequence[str]) -> str:
     """Write the table and the report if one of them is missing, and return the table as Markdown.
 
-    On a terminal that is too narrow for the table, a narrow table precedes it.
+    On a terminal, narrow tables precede it, because the whole table may be too wide.
     """
     from mtlprune.cli.show import gold_of, keep_majority, majority_of, with_narrow_tables
     from mtlprune.reports.page import Choices, Sources, report
@@ -394,7 +394,7 @@ def _show(sweep: Sweep, request: ComparisonRequest, notes: Sequence[str]) -> str
     from mtlprune.reports.scores.tables import markdown
     from mtlprune.sweeps.compare import HEADS
 
-    table, page = request.out / TABLE, request.out / PAGE
+    table, page = request.out / _TABLE, request.out / _PAGE
     runs = {name: cell.place.run for name, cell in sweep.cells.items()}
     trained = [run for name, run in runs.items() if not name.startswith(HEADS)]
     keep_majority(request.out / RUNS, trained[0], ["test"], request.corpus)

@@ -149,7 +149,7 @@ def say(text: object, nl: bool = True) -> None:
     typer.echo(printable_lines(str(text)), nl=nl)
 
 
-TABLE = re.compile(r"(?:^\|.*\n)+", re.MULTILINE)
+_TABLE = re.compile(r"(?:^\|.*\n)+", re.MULTILINE)
 """Matches a table in Markdown."""
 
 
@@ -166,7 +166,7 @@ def show_document(text: str) -> None:
 
     left_out = f"(One table is wider than {terminal.width} characters and is left out. `--out` writes it to a file.)\n"
     terminal.print(
-        Markdown(TABLE.sub(lambda match: match[0] if _least_width(match[0]) <= terminal.width else left_out, text))
+        Markdown(_TABLE.sub(lambda match: match[0] if _least_width(match[0]) <= terminal.width else left_out, text))
     )
 
 

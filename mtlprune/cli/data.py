@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from mtlprune.corpora.build import LeftOut
 
-Splits = Mapping[str, Iterable[Sentence]]
-Built = tuple[Splits, dict[str, Any]]
+_Splits = Mapping[str, Iterable[Sentence]]
+_Built = tuple[_Splits, dict[str, Any]]
 """Sentences by split, and the entries of corpus.json. The entry ``mixed`` lists layers in which sources use different
 sets of labels."""
 
@@ -39,12 +39,12 @@ Your own files (docs/guides/your_data.md):
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, epilog=_EXAMPLES)
 
 
-def print_to_stderr(line: str) -> None:
+def _print_to_stderr(line: str) -> None:
     """Print a line to standard error."""
     console(stderr=True).print(line)
 
 
-def store(splits: Splits, out: Path, mixed: Collection[str] = (), **record: Any) -> Corpus:
+def _store(splits: _Splits, out: Path, mixed: Collection[str] = (), **record: Any) -> Corpus:
     """Save a corpus, and print its size, its layers, remarks and the next command.
 
     Args:
@@ -62,9 +62,9 @@ def store(splits: Splits, out: Path, mixed: Collection[str] = (), **record: Any)
     sizes = ", ".join(f"{split} {len(corpus[split])}" for split in corpus.splits)
     layers = [layer for layer in corpus.layers if any(counts[layer] for counts in annotated_counts.values())]
     console().print(f"{out}: {record['name']} ({sizes} sentences), fingerprint {corpus.fingerprint[:16]}")
-    print_to_stderr(f"layers: {', '.join(layers) or 'none'}")
-    for line in remarks(corpus, splits):
-        print_to_stderr(line)
+    _print_to_stderr(f"layers: {', '.join(layers) or 'none'}")
+    for line in _remarks(corpus, splits):
+        _print_to_stderr(line)
     doubtful = {*mixed, *(("upos", "xpos") if "pos" in layers else ())}
     tasks = [layer for layer in layers if layer not in doubtful]
     tasks = [layer for layer in tasks if all(annotated_counts.get(split, {}).get(layer) for split in ("train", "dev"))]
@@ -73,19 +73,19 @@ def store(splits: Splits, out: Path, mixed: Collection[str] = (), **record: Any)
             f"decoders.{name}.type={decoder_of(corpus.layers[name])}" for name in tasks if name not in LAYERS
         )
         settings = [f"data.path={out}", f"tasks={','.join(tasks)}", *decoder_settings]
-        print_to_stderr(f"next: {command('train', 'minilm-ewt5', *settings, '--out', f'runs/{out.name}')}")
+        _print_to_stderr(f"next: {command('train', 'minilm-ewt5', *settings, '--out', f'runs/{out.name}')}")
         if len(test_layers := [layer for layer in tasks if annotated_counts.get("test", {}).get(layer)]) > 1:
             compare_command = command("compare", out, "--tasks", ",".join(test_layers), "--out", f"compare-{out.name}")
-            print_to_stderr(f"or each task alone and all together: {compare_command}")
+            _print_to_stderr(f"or each task alone and all together: {compare_command}")
     elif "dev" not in annotated_counts:
-        print_to_stderr(
+        _print_to_stderr(
             "The corpus has no dev split, which training needs. Build it with --dev, or from one file, which is split "
             "at random."
         )
     return corpus
 
 
-def remarks(corpus: Corpus, splits: Splits) -> list[str]:
+def _remarks(corpus: Corpus, splits: _Splits) -> list[str]:
     """Return remarks about oddities of a corpus and of the scores on it, one line each.
 
     Args:
@@ -235,7 +235,7 @@ def build(
         splits, record = _BUILDERS[kind](paths, options) if kind in _BUILDERS else _read(kind, paths, options)
         record.setdefault("name", name or out.name)
         mixed = record.pop("mixed", ())
-        store(splits, out, mixed, overwrite=overwrite, **record)
+        _store(splits, out, mixed, overwrite=overwrite, **record)
 
 
 def _kind(files: list[str], options: dict[str, Any]) -> tuple[str, list[str]]:
@@ -258,9 +258,9 @@ def _kind(files: list[str], options: dict[str, Any]) -> tuple[str, list[str]]:
             problem = f"the names of the files already decide which of them are {', '.join(splits)}"
             raise CorpusError(f"--{min(chance)}: {problem}; leave the option out, or name one file")
         for split, paths in splits.items():
-            print_to_stderr(f"files whose names say {split}: {', '.join(paths)}")
+            _print_to_stderr(f"files whose names say {split}: {', '.join(paths)}")
         if splits and unplaced:
-            print_to_stderr(f"files left out because their names name no split: {', '.join(map(str, unplaced))}")
+            _print_to_stderr(f"files left out because their names name no split: {', '.join(map(str, unplaced))}")
         options |= splits
         files = [] if splits else files
     if kind:
@@ -276,7 +276,7 @@ def _kind(files: list[str], options: dict[str, Any]) -> tuple[str, list[str]]:
         kind = "hf" if kind in ("hf", "jsonl") else "table"
     kind = kind if "columns" not in options or "columns" in _TAKES[kind] else "columns"
     read = f"read as {kind}; to choose another format, name it before the files"
-    print_to_stderr(f"{first}: {'read as a corpus, which is merged' if kind == 'merge' else read}")
+    _print_to_stderr(f"{first}: {'read as a corpus, which is merged' if kind == 'merge' else read}")
     return kind, files
 
 
@@ -287,7 +287,7 @@ def _first(name: str) -> Path:
     return Path(name) if Path(name).is_dir() else expand_paths([name])[0]
 
 
-def _read(kind: str, files: Sequence[str], options: Mapping[str, Any]) -> Built:
+def _read(kind: str, files: Sequence[str], options: Mapping[str, Any]) -> _Built:
     """Read files of a format. Raises CorpusError, which for an unreadable sentence mentions --skip-bad."""
     from mtlprune.corpora.build import SHARES, LeftOut, read_files, split_at_random, with_unique_ids
     from mtlprune.corpora.formats.hub import read_dataset
@@ -299,17 +299,17 @@ def _read(kind: str, files: Sequence[str], options: Mapping[str, Any]) -> Built:
     record: dict[str, Any] = {"licence": options.get("licence", "unknown")}
     try:
         if kind != "hf" or len(files) != 1:
-            read = partial(_reader(kind), options=options, tell=_tell_once(), left=left)
-            splits, file_record = read_files(files, paths_by_split, read, print_to_stderr, left, share, seed)
+            read = partial(_reader(kind), options=options, tell=_print_once(), left=left)
+            splits, file_record = read_files(files, paths_by_split, read, _print_to_stderr, left, share, seed)
             return splits, record | file_record
         source, columns, repair = files[0], options.get("columns"), options.get("repair", False)
-        splits = read_dataset(source, columns, repair, print_to_stderr, paths_by_split, left.skip, left.unread_layers)
-        record["left_out"] = left.account(sum(map(len, splits.values())), print_to_stderr)
+        splits = read_dataset(source, columns, repair, _print_to_stderr, paths_by_split, left.skip, left.unread_layers)
+        record["left_out"] = left.account(sum(map(len, splits.values())), _print_to_stderr)
         record["sources"] = {source: source_digest(Path(source)) if Path(source).exists() else "hub"}
         if len(splits) == 1 and not any(paths_by_split.values()):
             splits = split_at_random(next(iter(splits.values())), share, seed, source)
             record["sources"]["split"] = f"{share}, seed {seed}"
-        return with_unique_ids(splits, print_to_stderr), record
+        return with_unique_ids(splits, _print_to_stderr), record
     except UnreadableSentence as error:
         advice = (
             "--skip-bad does not help, because the next sentence cannot be found"
@@ -319,14 +319,14 @@ def _read(kind: str, files: Sequence[str], options: Mapping[str, Any]) -> Built:
         raise CorpusError(f"{error}; {advice}") from error
 
 
-def _tell_once() -> Callable[[str], None]:
+def _print_once() -> Callable[[str], None]:
     """Return a function that prints a remark on a file, unless it has printed the same remark on another file."""
-    messages_told = set[str]()
+    printed_messages = set[str]()
 
     def note(line: str) -> None:
-        if (message := line.partition(": ")[2]) not in messages_told:
-            print_to_stderr(line)
-        messages_told.add(message)
+        if (message := line.partition(": ")[2]) not in printed_messages:
+            _print_to_stderr(line)
+        printed_messages.add(message)
 
     return note
 
@@ -370,7 +370,7 @@ def _one_folder(kind: str, files: Sequence[str]) -> Path:
     return Path(files[0])
 
 
-def ewt5(files: Sequence[str], options: Mapping[str, Any]) -> Built:
+def _build_ewt5(files: Sequence[str], options: Mapping[str, Any]) -> _Built:
     """Build EWT5 from Universal Dependencies, Universal NER and PropBank."""
     from mtlprune.corpora.ewt5 import LICENCE, build_ewt5, ewt5_files
 
@@ -379,18 +379,18 @@ def ewt5(files: Sequence[str], options: Mapping[str, Any]) -> Built:
     return build_ewt5(sources), {"name": "ewt5", "licence": LICENCE, "sources": digests}
 
 
-def ontonotes5(files: Sequence[str], options: Mapping[str, Any]) -> Built:
+def _build_ontonotes5(files: Sequence[str], options: Mapping[str, Any]) -> _Built:
     """Build OntoNotes 5 from CoNLL-2012 files with words, and from dependencies of another source."""
     from mtlprune.corpora.ontonotes5 import build_ontonotes5
 
     sources, dep = _one_folder("ontonotes5", files), options.get("dep")
-    splits = build_ontonotes5(sources, dep, print_to_stderr)
+    splits = build_ontonotes5(sources, dep, _print_to_stderr)
     digests = {"sources": source_digest(sources)} | ({"dep": source_digest(dep)} if dep else {})
     licence = "LDC User Agreement (LDC2013T19); not to be passed on"
     return splits, {"name": "ontonotes5", "licence": licence, "sources": digests}
 
 
-def grammar(files: Sequence[str], options: Mapping[str, Any]) -> Built:
+def _build_grammar(files: Sequence[str], options: Mapping[str, Any]) -> _Built:
     """Generate sentences of a small grammar of English."""
     from mtlprune import __version__
     from mtlprune.corpora.grammar import build_grammar
@@ -412,7 +412,7 @@ def grammar(files: Sequence[str], options: Mapping[str, Any]) -> Built:
     return build_grammar(**sizes, seed=seed, reflexives=reflexives), record
 
 
-def merge(files: Sequence[str], options: Mapping[str, Any]) -> Built:
+def _merge(files: Sequence[str], options: Mapping[str, Any]) -> _Built:
     """Join the layers of sentences with equal words in the same split of corpora, and append all other sentences."""
     from mtlprune.corpora.build import merge as merge_corpora
 
@@ -422,21 +422,21 @@ def merge(files: Sequence[str], options: Mapping[str, Any]) -> Built:
             f"merge: expected two or more different corpora, found {', '.join(files) or 'none'}; name each corpus once"
         )
     content = {path: {s: corpus[s] for s in corpus.splits} for path, corpus in loaded.items()}
-    splits, mixed = merge_corpora(content, print_to_stderr)
+    splits, mixed = merge_corpora(content, _print_to_stderr)
     licence = "; ".join(dict.fromkeys(corpus.info["licence"] for corpus in loaded.values()))
     sources = {path: corpus.fingerprint for path, corpus in loaded.items()}
     return splits, {"licence": licence, "sources": sources, "mixed": mixed}
 
 
-def masc(files: Sequence[str], options: Mapping[str, Any]) -> Built:
+def _build_masc(files: Sequence[str], options: Mapping[str, Any]) -> _Built:
     """Build MASC from the trees and named entities of MASC 1 and the roles of PropBank."""
     from mtlprune.corpora.masc import LICENCE, build_masc
 
-    splits, digests, left_out = build_masc(_one_folder("masc", files), print_to_stderr)
+    splits, digests, left_out = build_masc(_one_folder("masc", files), _print_to_stderr)
     return splits, {"name": "masc", "licence": LICENCE, "sources": digests, "left_out": left_out}
 
 
-def machamp(files: Sequence[str], options: Mapping[str, Any]) -> Built:
+def _build_machamp(files: Sequence[str], options: Mapping[str, Any]) -> _Built:
     """Read the data sets of a MaChAmp configuration.
 
     Supported tasks are seq, seq_bio and dependency (over words), and classification, regression and multiclas (over
@@ -444,26 +444,26 @@ def machamp(files: Sequence[str], options: Mapping[str, Any]) -> Built:
     """
     from mtlprune.corpora.machamp import build_machamp
 
-    splits, mixed, record = build_machamp(_one_folder("machamp", files), options.get("repair", False), print_to_stderr)
+    splits, mixed, record = build_machamp(_one_folder("machamp", files), options.get("repair", False), _print_to_stderr)
     return splits, {"licence": options.get("licence", "unknown"), "mixed": mixed, **record}
 
 
-def gum(files: Sequence[str], options: Mapping[str, Any]) -> Built:
+def _build_gum(files: Sequence[str], options: Mapping[str, Any]) -> _Built:
     """Read GUM and GENTLE in their official splits."""
     from mtlprune.corpora.gum import LICENCE, build_gum
 
-    splits, digests = build_gum(_one_folder("gum", files), print_to_stderr)
+    splits, digests = build_gum(_one_folder("gum", files), _print_to_stderr)
     return splits, {"name": "gum", "licence": LICENCE, "sources": digests}
 
 
-_BUILDERS: dict[str, Callable[[Sequence[str], Mapping[str, Any]], Built]] = {
-    "merge": merge,
-    "ewt5": ewt5,
-    "ontonotes5": ontonotes5,
-    "masc": masc,
-    "gum": gum,
-    "machamp": machamp,
-    "grammar": grammar,
+_BUILDERS: dict[str, Callable[[Sequence[str], Mapping[str, Any]], _Built]] = {
+    "merge": _merge,
+    "ewt5": _build_ewt5,
+    "ontonotes5": _build_ontonotes5,
+    "masc": _build_masc,
+    "gum": _build_gum,
+    "machamp": _build_machamp,
+    "grammar": _build_grammar,
 }
 """Name that is not a format of files → function that builds the corpus from files and options."""
 
@@ -490,7 +490,7 @@ def check(folder: Annotated[Path, typer.Argument(help="Folder of a corpus that `
     terminal.print(f"{corpus.info['name']} ({corpus.info['licence']})")
     terminal.print(_counts_table(counts))
     terminal.print(f"No file was changed since the corpus was built. Its fingerprint is {corpus.fingerprint}")
-    for line in remarks(corpus, {split: corpus[split] for split in corpus.splits}):
+    for line in _remarks(corpus, {split: corpus[split] for split in corpus.splits}):
         terminal.print(line)
 
 

@@ -103,6 +103,7 @@ def _text(sentence: Sentence, span: Span) -> str:
 
 
 def _word_table(sentence: Sentence) -> Table:
+    """Return the table with one row per word, and columns for tags, spans, trees and predicates."""
     columns: list[tuple[str, Sequence[str]]] = [("word", sentence.words)]
     for name, declared in sentence.kinds().items():
         kind, value, is_standard = kind_of(declared), sentence.get(name), name in LAYERS
@@ -235,7 +236,7 @@ def duration(seconds: float) -> str:
     return f"{number:,.0f} {unit}" if size == 1 or number >= 9.95 else f"{number:.1f}".removesuffix(".0") + f" {unit}"
 
 
-class Watch:
+class _Watch:
     """Shows the progress of training: one line per evaluation, and on a terminal also a bar over all updates."""
 
     def __init__(self, terminal: Console) -> None:
@@ -265,7 +266,7 @@ class Watch:
         return "" if seconds is None else f"; {duration(seconds)} left"
 
 
-class TrainingWatch(Watch):
+class TrainingWatch(_Watch):
     """Callback of training: one line per evaluation, and a bar with losses, time left and the best score."""
 
     def __init__(self, terminal: Console, train: TrainConfig) -> None:
@@ -283,13 +284,13 @@ class TrainingWatch(Watch):
         mark = "  (best so far)" if best.get("epoch") == self.train.evaluations(epoch, step) else ""
         if not event.progress.best:
             mark = "  (cannot be the best: gates are still closing)"
-        heads = f"; {open_heads(event.gates)}" if event.gates else ""
+        heads = f"; {_open_heads(event.gates)}" if event.gates else ""
         when = f"update {step}/{event.total}" if self.train.evaluate_every else f"epoch {epoch}/{epochs}"
         joint = f"joint {event.evaluation.joint():.2f}{mark}{heads}{self.time_left()}"
         self.terminal.print(f"{when}: loss {_in_line(event.losses)}; dev {dev}; {joint}")
 
 
-class PretrainingWatch(Watch):
+class PretrainingWatch(_Watch):
     """Callback of pretraining: one line per evaluation, and a bar with losses and time left."""
 
     def __call__(self, event: Event) -> None:
@@ -307,7 +308,7 @@ def _measured(line: Mapping[str, Any]) -> str:
     return "  ".join(f"{name} {value:{'.3f' if name == 'loss' else '.1f'}}" for name, value in present_values.items())
 
 
-def open_heads(gates: GateLine) -> str:
+def _open_heads(gates: GateLine) -> str:
     """Format the number of open heads of each gate set: "41 (expected 43.2) of 72 heads open".
 
     The expected number, over random samples of the gates, is shown only if it differs.

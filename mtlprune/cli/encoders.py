@@ -44,8 +44,8 @@ def encoders(
             "where its heads are."
         )
         return
-    places = encoder.head_hooks
-    size = f"{places.layers} layers × {places.heads}, each {places.width} wide, hidden size {encoder.hidden_size}"
+    hooks = encoder.head_hooks
+    size = f"{hooks.layers} layers × {hooks.heads}, each {hooks.width} wide, hidden size {encoder.hidden_size}"
     before, after = (" ".join(to_tokens(list(ids))) for ids in (words.before, words.after))
     typer.echo(f"heads: {size}")
     if text := encoder.remarks():

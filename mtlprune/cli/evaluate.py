@@ -75,6 +75,7 @@ def _evaluate(
     device: str | None,
     terminal: Console,
 ) -> None:
+    """Score one run, write the results into its folder, and print the scores."""
     from mtlprune.corpora.export import write_scorer_files
     from mtlprune.evaluation.by_type import scores_by_type
     from mtlprune.evaluation.scores import foreign_punctuation, name_of

@@ -87,6 +87,7 @@ def export(
 
 
 def _export(run: Path, out: Path, task: str | None, head: str | None, licence: str | None, terminal: Console) -> None:
+    """Write the encoder of one run, with a model card, as a folder for Hugging Face transformers."""
     from mtlprune.training import export as exporting
     from mtlprune.training.export import model_card
     from mtlprune.training.pruning.head_removal import appearing
@@ -167,6 +168,7 @@ def _layers_table(pruned: Pruned) -> Table:
 
 
 def _scores_table(removal_request: RemovalRequest, scored: Evaluation) -> Table:
+    """Return the table of main scores on dev, before and after removal."""
     from mtlprune.evaluation.scores import name_of
 
     source, config = removal_request.source, removal_request.source.config

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from mtlprune.statistics.standard_errors import StandardError
     from mtlprune.training.inspection import Inspection
 
-SD, SENTENCES = 0.3, 0.2
+_SD, _SENTENCES = 0.3, 0.2
 """Assumed standard deviation between seeds, and assumed standard error over sentences, of MTL − STL averaged over five
 tasks, in points. They were estimated for MiniLM on 2,000 sentences. Single tasks have standard deviations of 0.14 to
 1.29 points (``mtlprune plan SWEEP 'results/ewt5-minilm/records:none-???-?,none-mtl5-?'``), so the mean of five
@@ -49,7 +49,7 @@ def plan(
         typer.Argument(
             metavar="[RUNS|sd=POINTS]",
             help="Finished single-task and joint runs from which the variance is estimated, or the standard "
-            f"deviation over seeds of the joint minus the single-task score (sd={SD:g}, if not given).",
+            f"deviation over seeds of the joint minus the single-task score (sd={_SD:g}, if not given).",
         ),
     ] = None,
 ) -> None:
@@ -59,7 +59,7 @@ def plan(
     at 5 %. The test is paired by seed and not corrected for multiple tests. The command also computes how many seeds
     are needed to detect a difference of one point (docs/methods/significance.md).
     """
-    run_arguments = runs or [f"sd={SD}"]
+    run_arguments = runs or [f"sd={_SD}"]
     tasks, settings = _joint_settings(read_specification(sweep))
     errors = _assumed(run_arguments) if run_arguments[0].startswith("sd=") else _measured(run_arguments, tasks)
     title = f"MTL − STL of {', '.join(map(str.upper, tasks))} that {sweep} can detect, in points"
@@ -74,7 +74,7 @@ def plan(
     console().print(table)
     if not runs:
         say(
-            f"The table assumes standard deviations of {SD:g} points between seeds and {SENTENCES:g} points over "
+            f"The table assumes standard deviations of {_SD:g} points between seeds and {_SENTENCES:g} points over "
             "sentences, which are those of the mean of five tasks of MiniLM on 2,000 sentences. Name finished runs or "
             "sd=POINTS to change them. A single task varies more."
         )
@@ -124,7 +124,7 @@ def _assumed(run_arguments: Sequence[str]) -> dict[str, StandardError]:
 
     with contextlib.suppress(ValueError):
         if len(run_arguments) == 1 and 0 < (points := float(run_arguments[0].removeprefix("sd="))) < 100:
-            return {"mean": StandardError((points,), (0,), (0.0,), SENTENCES)}
+            return {"mean": StandardError((points,), (0,), (0.0,), _SENTENCES)}
     raise SweepError(
         f"{' '.join(run_arguments)}: expected sd=POINTS above 0 and below 100, or finished runs; correct the argument"
     )
@@ -243,6 +243,7 @@ def _split_table(inspection: Inspection) -> Table:
 
 
 def _facts(inspection: Inspection) -> list[str]:
+    """Return lines on precision, updates and parameters of a run."""
     train = inspection.config.train
     fewest, largest = min(inspection.updates), max(inspection.updates)
     per_epoch = f"{fewest:,}" if fewest == largest else f"{fewest:,} to {largest:,}"
@@ -257,6 +258,7 @@ def _facts(inspection: Inspection) -> list[str]:
 
 
 def _warnings(inspection: Inspection) -> list[str]:
+    """Return warnings about labels that cannot be learnt, and about unknown words."""
     warnings, data = [], inspection.config.data
     for task, labels in inspection.labels_unseen.items():
         remaining = f" and {len(labels) - _MAX_LABELS_SHOWN} more" if len(labels) > _MAX_LABELS_SHOWN else ""

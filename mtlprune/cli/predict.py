@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from mtlprune.runs.folder import RunFolder
 
 _PLUS = (".conllup", ".cupt")
-FORMS = {**dict.fromkeys((".conllu", ".conll", *_PLUS), "conllu"), ".jsonl": "jsonl", ".ndjson": "jsonl"}
-FORMS |= {".txt": "text", "": "text"}
-WRITTEN = FORMS | {".tsv": "tsv"}
-"""Suffix of a file → its format. FORMS lists the formats that can be read, and WRITTEN those that can be written."""
+_FORMS = {**dict.fromkeys((".conllu", ".conll", *_PLUS), "conllu"), ".jsonl": "jsonl", ".ndjson": "jsonl"}
+_FORMS |= {".txt": "text", "": "text"}
+_WRITTEN = _FORMS | {".tsv": "tsv"}
+"""Suffix of a file → its format. _FORMS lists the formats that can be read, and _WRITTEN those that can be written."""
 _LOOKS = {
     "conllu": re.compile(r"#\s*(sent_id|global\.columns|newdoc id)\s*=|[1-9][0-9]*(-[0-9]+)?(\t[^\t]+){7}"),
     "jsonl": re.compile(r"\s*(\{\s*(\"|$)|\[\s*(\{|$))"),
@@ -39,12 +39,12 @@ _LOOKS = {
     "markup": re.compile(r"\s*<([?!]|/?[A-Za-z][^<>]*>\s*$)"),
 }
 """Format → pattern of the beginning of a file, by which files that are no plain text are recognised."""
-TAG = re.compile(r"O|[BIELSUM][-_]\S+|[A-Z]{2,5}\$?|\W+|_")
+_TAG = re.compile(r"O|[BIELSUM][-_]\S+|[A-Z]{2,5}\$?|\W+|_")
 """Matches typical tags. If all lines have such a tag at the same position, the file has columns and no plain text."""
-BEGIN = 50
+_BEGIN = 50
 """Number of lines at the beginning of a file that are checked for another format."""
 _TOO_LONG = "gets no constituents, because more than %d words take long; --longest-con N raises this limit"
-Group = list[tuple[int, Sentence]]
+_Group = list[tuple[int, Sentence]]
 """Sentences that are annotated together, each with the number of its first line."""
 SENTENCES, WORDS = 512, 16384
 """Largest numbers of sentences and of words in a group. They limit memory, and let results appear early."""
@@ -99,7 +99,7 @@ def predict(
     """
     from mtlprune.runs.folder import RunFolder
 
-    terminal, notes, folder = console(), Notes(), RunFolder.with_weights(run)
+    terminal, notes, folder = console(), _Notes(), RunFolder.with_weights(run)
     if out is not None and out.exists() and file.exists() and out.samefile(file):
         raise RunError(f"{out}: expected another file than the one that is read; name it with --out")
     in_place = _column_file(folder, file, columns, bool(format_ or input_ or skip_bad))
@@ -119,7 +119,7 @@ def predict(
         terminal.print(f"{out}: {plural(count, 'sentence')}")
 
 
-class Notes:
+class _Notes:
     """Prints warnings to standard error, above the progress bar, and counts skipped sentences."""
 
     def __init__(self) -> None:
@@ -138,7 +138,7 @@ def _sentences(
     files: contextlib.ExitStack,
     in_place: ColumnFile | None,
     input_: str | None,
-    notes: Notes,
+    notes: _Notes,
     skip_bad: bool,
 ) -> Iterator[tuple[int, Sentence]]:
     """Yield the sentences of the file, each with the number of its first line. The file is closed with ``files``."""
@@ -154,10 +154,10 @@ def _sentences(
 
 def _annotate_all(
     file: Path,
-    groups: Iterable[Group],
-    annotate: Callable[[Group], list[Sentence]],
+    groups: Iterable[_Group],
+    annotate: Callable[[_Group], list[Sentence]],
     write: Callable[[list[Sentence]], None],
-    notes: Notes,
+    notes: _Notes,
 ) -> int:
     """Annotate and write the groups one after the other, and return the number of sentences.
 
@@ -181,11 +181,11 @@ def _annotate_all(
 def _kind_of_output(out: Path | None, format_: str | None, on_terminal: bool) -> str:
     """Return the output format: --format, or the format of the file's suffix. Raises RunError for an unknown suffix."""
     suffix = "" if out is None else out.suffix.lower()
-    if format_ is None and suffix not in WRITTEN:
+    if format_ is None and suffix not in _WRITTEN:
         problem = f"expected a file .jsonl, .conllu, .tsv or .txt, found {suffix}"
         raise RunError(f"{out}: {problem}; rename it, or give --format")
-    if format_ is not None or WRITTEN[suffix] in ("conllu", "tsv"):
-        return format_ or WRITTEN[suffix]
+    if format_ is not None or _WRITTEN[suffix] in ("conllu", "tsv"):
+        return format_ or _WRITTEN[suffix]
     return "text" if out is None and on_terminal else "jsonl"
 
 
@@ -204,7 +204,7 @@ def _column_file(folder: RunFolder, file: Path, columns: str | None, other_optio
     return ColumnFile(file, columns, folder.config.tasks)
 
 
-def _left_out(folder: RunFolder, kind: str, in_place: ColumnFile | None, notes: Notes) -> list[str]:
+def _left_out(folder: RunFolder, kind: str, in_place: ColumnFile | None, notes: _Notes) -> list[str]:
     """Return the tasks of the run that the output format cannot represent, and print a note about them.
 
     Raises:
@@ -233,8 +233,8 @@ def _left_out(folder: RunFolder, kind: str, in_place: ColumnFile | None, notes: 
 
 
 def _annotator(
-    folder: RunFolder, file: Path, left_out: Iterable[str], device: str | None, longest_con: int | None, notes: Notes
-) -> Callable[[Group], list[Sentence]]:
+    folder: RunFolder, file: Path, left_out: Iterable[str], device: str | None, longest_con: int | None, notes: _Notes
+) -> Callable[[_Group], list[Sentence]]:
     """Load the model of a run, and return a function that annotates a group of sentences with it."""
     from mtlprune.model import MultiTaskModel
     from mtlprune.tasks.con import LONGEST
@@ -247,7 +247,7 @@ def _annotator(
         del model.tasks[task]
     limited = any(task.cubic for task in model.tasks.values())
 
-    def annotate(group: Group) -> list[Sentence]:
+    def annotate(group: _Group) -> list[Sentence]:
         for number, sentence in group if limited else ():
             if len(sentence) > longest:
                 notes.warn(f"warning: {file}, line {number}: a sentence of {len(sentence)} words {_TOO_LONG % longest}")
@@ -260,13 +260,13 @@ def _annotator(
 def _kind_of_file(file: Path) -> str:
     """Return the format of a file by its suffix, which is text without a suffix. Raises CorpusError for an unknown
     suffix."""
-    if file.suffix.lower() not in FORMS:
+    if file.suffix.lower() not in _FORMS:
         raise CorpusError(
             f"{file}: expected a file .txt, .conllu or .jsonl, found {file.suffix}; `mtlprune data build` reads other "
             "formats and `mtlprune data export` writes CoNLL-U; if the lines of the file are sentences, give --input "
             "text"
         )
-    return FORMS[file.suffix.lower()]
+    return _FORMS[file.suffix.lower()]
 
 
 def _writer(
@@ -346,7 +346,7 @@ def _read_sentences(
         for block in read_blocks(source, lines, skip, tell):
             yield block.first, block.sentence
         return
-    begin = list(itertools.islice(stream, BEGIN))
+    begin = list(itertools.islice(stream, _BEGIN))
     if kind == "text" and not format_given:
         _check_text(source, [raw.decode(errors="replace").strip("\ufeff\r\n") for raw in begin])
     for number, raw in enumerate(itertools.chain(begin, stream), 1):
@@ -372,7 +372,7 @@ def _check_text(source: Path, begin: Sequence[str]) -> None:
     separator = separator_of(source, [text for _, text in lines])
     rows = [split_row(text, separator) for _, text in lines]
     columns = zip(*(row[1:] for row in rows), strict=False)
-    tags = (all(map(TAG.fullmatch, cells)) and any(cell[0].isalpha() for cell in cells) for cells in columns)
+    tags = (all(map(_TAG.fullmatch, cells)) and any(cell[0].isalpha() for cell in cells) for cells in columns)
     names_columns = any(place_of_words(split_row(first, sign)) is not None for sign in ",;")
     is_table = len(rows) > 1 and len(set(map(len, rows))) == 1 < len(rows[0]) and (separator != " " or any(tags))
     kind = kind or ("columns" if names_columns or is_table else None)
@@ -395,9 +395,9 @@ def _from_json(text: str, name: str, location: str) -> Sentence:
         return Sentence(tree["id"], tuple(tree["words"]), split=tree.get("split"))
 
 
-def _grouped(sentences: Iterable[tuple[int, Sentence]]) -> Iterator[Group]:
+def _grouped(sentences: Iterable[tuple[int, Sentence]]) -> Iterator[_Group]:
     """Yield groups of sentences to annotate together, of at most SENTENCES sentences and WORDS words."""
-    group: Group = []
+    group: _Group = []
     words = 0
     for number, sentence in sentences:
         if group and (len(group) >= SENTENCES or words + len(sentence) > WORDS):

@@ -96,6 +96,7 @@ def sweep(
 
 
 def _print_commands(cells: Mapping[str, Cell]) -> None:
+    """Print a shell command for each cell that is not done."""
     from mtlprune.sweeps.pool import states, worker_command, write_config
 
     states_by_name = states(cells.values())
@@ -217,12 +218,13 @@ def _list(
 
 
 def _count_states(cell_states: Iterable[State]) -> str:
+    """Format the number of cells in each state, such as "3 done, 1 left"."""
     counts: Counter[str] = Counter(state.kind for state in cell_states)
     order = ("done", "running", "failed", "blocked", "left")
     return ", ".join(f"{counts[kind]} {kind}" for kind in order if counts[kind])
 
 
-class CellWatch:
+class _CellWatch:
     """Callback of the pool: one line for each cell that ends, with the number of cells done and the time left.
 
     On a terminal it also draws a bar.
@@ -288,7 +290,7 @@ def run_cells(cells: Mapping[str, Cell], jobs: int, terminal: Console) -> None:
     from mtlprune.cli.display import interruption, progress_shown
     from mtlprune.sweeps.pool import Pool
 
-    watch = CellWatch(cells, jobs, terminal)
+    watch = _CellWatch(cells, jobs, terminal)
     hint = resume_hint()
     with interruption(terminal) as stop, progress_shown(watch.progress):
         pool = Pool(cells, jobs, watch, stop)

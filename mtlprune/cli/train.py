@@ -127,7 +127,7 @@ def _seeds(seeds_option: str | None, overrides: Sequence[str]) -> list[list[str]
 
 
 def _train_run(config: Config, folder: RunFolder, terminal: Console) -> Progress:
-    """Train a run and show its progress. If training is stopped, the process ends with exit code 130 (``attended``)."""
+    """Train a run and show its progress. A training that is stopped ends the process with exit code 130."""
     from mtlprune.cli.display import TrainingWatch, duration
     from mtlprune.cli.plan import start_and_pruning
     from mtlprune.training.loop import finished
@@ -137,13 +137,13 @@ def _train_run(config: Config, folder: RunFolder, terminal: Console) -> Progress
     begins = "; ".join(filter(None, [", ".join(config.tasks), start_and_pruning(config)]))
     terminal.print(f"run {folder.path}: {begins}")
     watch = TrainingWatch(terminal, config.train)
-    progress = attended(terminal, watch, partial(train_model, config, folder))
+    progress = _attended(terminal, watch, partial(train_model, config, folder))
     state = "had already finished" if done_before else "finished"
     terminal.print(f"{folder.path} {state}: {plural(progress.epoch, 'epoch')}, {duration(progress.seconds)}")
     return progress
 
 
-def attended(terminal: Console, watch: Any, training: Callable[..., Progress]) -> Progress:
+def _attended(terminal: Console, watch: Any, training: Callable[..., Progress]) -> Progress:
     """Call a training function, and show progress and log messages meanwhile.
 
     If training is stopped by a signal, a hint on how to continue is printed and the process ends with exit code 130.
@@ -169,6 +169,7 @@ def attended(terminal: Console, watch: Any, training: Callable[..., Progress]) -
 
 
 def _best_table(config: Config, folder: RunFolder) -> object:
+    """Return the table of dev scores at the best evaluation, with the number of open heads."""
     from mtlprune.cli.display import number_of_heads
     from mtlprune.evaluation.scores import main_score, name_of
 
@@ -223,7 +224,7 @@ def _pretrain(config: str, overrides: list[str], out: Path | None, dry_run: bool
     _begins(terminal, settings, folder)
     if dry_run:
         return terminal.print("ready", style="bold")
-    progress = attended(terminal, PretrainingWatch(terminal), partial(run, settings, folder))
+    progress = _attended(terminal, PretrainingWatch(terminal), partial(run, settings, folder))
     state = "had already finished" if done_before else "finished"
     last = folder.path / CHECKPOINTS / f"step-{progress.step}"
     terminal.print(f"{folder.path} {state}: {plural(progress.step, 'update')}, {duration(progress.seconds)}; {last}")
@@ -231,6 +232,7 @@ def _pretrain(config: str, overrides: list[str], out: Path | None, dry_run: bool
 
 
 def _begins(terminal: Console, settings: PretrainConfig, folder: RunFolder) -> None:
+    """Print the corpora and penalties of a pretraining run."""
     syntax, words = settings.syntax, [f"pretraining {folder.path}: {', '.join(settings.data.corpora)}"]
     if syntax.strength:
         release_note = f" until update {syntax.release}" if syntax.release else ""

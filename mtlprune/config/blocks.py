@@ -100,6 +100,7 @@ class EncoderConfig(Block):
 
     @model_validator(mode="after")
     def _has_layers_to_join(self) -> "EncoderConfig":
+        """Raise ValueError if fusion or checkpointing is set for an encoder without layers."""
         if self.fusion != "none" and not self.context:
             raise ValueError(
                 f"fusion: {self.fusion} joins layers, and an encoder with context: false has none; leave one of the "
@@ -280,6 +281,7 @@ class HeadsConfig(Block):
 
     @model_validator(mode="after")
     def _one_way(self) -> "HeadsConfig":
+        """Raise ValueError unless heads are chosen in exactly one way, with the settings that this way needs."""
         ways = [name for name in ("named", "per_task", "claims", "rule") if getattr(self, name) is not None]
         if len(ways) != 1:
             raise ValueError(
@@ -472,6 +474,7 @@ class SyntaxConfig(Block):
 
     @model_validator(mode="after")
     def _has_effect(self) -> "SyntaxConfig":
+        """Raise ValueError for settings of a penalty that is turned off."""
         changed_settings = [
             n for n, f in type(self).model_fields.items() if n != "strength" and getattr(self, n) != f.default
         ]

@@ -43,7 +43,7 @@ from mtlprune.io.block import Block, is_class
 from mtlprune.io.strict import in_words
 from mtlprune.layers import LAYERS, check_layer, kind_of
 
-Settings = TypeVar("Settings", bound=Block)
+_Settings = TypeVar("_Settings", bound=Block)
 
 
 @cache
@@ -185,6 +185,7 @@ class Config(Block):
 
     @model_validator(mode="after")
     def _heads_exist(self) -> "Config":
+        """Raise ValueError for pruning without heads, and for frozen parts with which nothing can be trained."""
         if self.pruning.method != "none" and not self.encoder.context:
             raise ValueError(
                 "pruning needs heads, and an encoder without context (encoder.context: false) has none; leave one of "
@@ -209,6 +210,7 @@ class Config(Block):
 
     @model_validator(mode="after")
     def _syntax_reaches_heads(self) -> "Config":
+        """Raise ValueError for a penalty on attention that would have no effect."""
         if self.syntax.strength and not self.encoder.context:
             raise ValueError(
                 "syntax needs heads, and an encoder without context (encoder.context: false) has none; leave one of "
@@ -225,6 +227,7 @@ class Config(Block):
 
     @model_validator(mode="after")
     def _tasks_exist(self) -> "Config":
+        """Raise ValueError for unknown tasks, and for settings of losses that do not fit the tasks."""
         if not self.tasks or len(set(self.tasks)) != len(self.tasks):
             raise ValueError(f"tasks: expected one or more different tasks, found {list(self.tasks)}")
         known_tasks = self.decoders.model_dump()
@@ -378,7 +381,7 @@ def build_config(tree: Mapping[str, Any], source: str = "config") -> Config:
     return validated(Config, tree, source)
 
 
-def validated(model: type[Settings], tree: Mapping[str, Any], source: str, overrides: Sequence[str] = ()) -> Settings:
+def validated(model: type[_Settings], tree: Mapping[str, Any], source: str, overrides: Sequence[str] = ()) -> _Settings:
     """Validate a tree as a model of settings. Raises ConfigError, which names ``source`` or the faulty override."""
     try:
         return model.model_validate(tree)

@@ -17,10 +17,10 @@ from mtlprune.corpora.formats.iob2 import iob2_from_spans, spans_from_tags
 from mtlprune.layers import Layer, find_cycle, kind_of
 from mtlprune.sentence import NOT_ARGUMENTS, Dependencies, Predicate, Sentence, SentenceError, Span, declared
 
-Value = TypeVar("Value", bound=Hashable)
+_Value = TypeVar("_Value", bound=Hashable)
 
 
-class Votes(Generic[Value]):
+class _Votes(Generic[_Value]):
     """Counts of values by word, by part-of-speech tag, and over all words.
 
     Args:
@@ -30,25 +30,25 @@ class Votes(Generic[Value]):
 
     def __init__(self, cased: bool = False) -> None:
         self._cased = cased
-        self._counts: defaultdict[tuple[str, str], Counter[Value]] = defaultdict(Counter)
-        self._order: dict[tuple[str, str], list[Value]] = {}
+        self._counts: defaultdict[tuple[str, str], Counter[_Value]] = defaultdict(Counter)
+        self._order: dict[tuple[str, str], list[_Value]] = {}
 
     def _keys(self, word: str, tag: str) -> list[tuple[str, str]]:
         """Return the keys under which a word is counted, in the order in which they are looked up."""
         exact = [("exact", word)] if self._cased else []
         return [*exact, ("word", word.lower()), ("tag", tag), ("all", "")]
 
-    def add(self, word: str, tag: str, value: Value) -> None:
+    def add(self, word: str, tag: str, value: _Value) -> None:
         """Count a value of a word with a tag."""
         for key in self._keys(word, tag):
             self._counts[key][value] += 1
             self._order.pop(key, None)
 
-    def counts(self, word: str, tag: str) -> Counter[Value]:
+    def counts(self, word: str, tag: str) -> Counter[_Value]:
         """Return the counts of the word, or else of the tag, or else of all words (empty if nothing was added)."""
         return self._counts.get(self._key(word, tag), Counter())
 
-    def ranked(self, word: str, tag: str) -> list[Value]:
+    def ranked(self, word: str, tag: str) -> list[_Value]:
         """Return the values of ``counts`` with the most frequent first."""
         key = self._key(word, tag)
         if key not in self._order:
@@ -60,7 +60,7 @@ class Votes(Generic[Value]):
         return next((key for key in self._keys(word, tag) if key in self._counts), ("all", ""))
 
 
-class Reach(NamedTuple):
+class _Reach(NamedTuple):
     """The extent of a span: a length of ``words`` words, or (``to_end``) up to ``words`` words before the sentence's
     end."""
 
@@ -68,10 +68,11 @@ class Reach(NamedTuple):
     words: int
 
     @classmethod
-    def of(cls, span: Span, length: int) -> "Reach":
+    def of(cls, span: Span, length: int) -> "_Reach":
         """Describe the extent of a span in a sentence of ``length`` words.
 
-        A span counts as reaching the end if it includes the last word, or all but the last word (a full stop).
+        A span counts as reaching the end if it ends with the last word, or with the word before it (because the last
+        word may be a full stop).
         """
         return cls(True, length - span.end) if length - span.end <= 1 else cls(False, span.end - span.start)
 
@@ -80,11 +81,11 @@ class Reach(NamedTuple):
         return max(start + 1, min(length, length - self.words if self.to_end else start + self.words))
 
 
-class TagsLearner:
+class _TagsLearner:
     """Predicts the most frequent tag of each word, and for unknown words the most frequent tag overall."""
 
     def __init__(self) -> None:
-        self._tags: Votes[str] = Votes(cased=True)
+        self._tags: _Votes[str] = _Votes(cased=True)
 
     def add(self, words: Sequence[str], tags: Sequence[str], value: Any) -> None:
         for word, tag in zip(words, value, strict=True):
@@ -94,11 +95,11 @@ class TagsLearner:
         return tuple(next(iter(self._tags.ranked(word, "")), "") for word in words)
 
 
-class SpansLearner:
+class _SpansLearner:
     """Predicts the most frequent IOB2 tag of each word, and turns the sequence of tags into spans."""
 
     def __init__(self) -> None:
-        self._marks: Votes[str] = Votes(cased=True)
+        self._marks: _Votes[str] = _Votes(cased=True)
 
     def add(self, words: Sequence[str], tags: Sequence[str], value: Any) -> None:
         for word, tag, mark in zip(words, tags, iob2_from_spans(value, len(words)), strict=True):
@@ -109,7 +110,7 @@ class SpansLearner:
         return spans_from_tags(marks, repair=True)
 
 
-class TreesLearner:
+class _TreesLearner:
     """Predicts for each word the most frequent pair of distance to the head and relation that fits into the sentence.
 
     The root is the first word that is most frequently a root, or else the first word. Words without a fitting pair, and
@@ -117,7 +118,7 @@ class TreesLearner:
     """
 
     def __init__(self) -> None:
-        self._arcs: Votes[tuple[int, str]] = Votes()  # (head − dependent, or 0 for the root; relation)
+        self._arcs: _Votes[tuple[int, str]] = _Votes()  # (head − dependent, or 0 for the root; relation)
 
     def add(self, words: Sequence[str], tags: Sequence[str], value: Any) -> None:
         for place, (word, tag, head, relation) in enumerate(zip(words, tags, *value, strict=True), 1):
@@ -141,7 +142,7 @@ class TreesLearner:
         return next((relation for d, relation in [*ranked, *self._arcs.ranked("", "")] if d), "dep")
 
 
-class BracketsLearner:
+class _BracketsLearner:
     """Predicts a bracket over the sentence with its most frequent label, and the most frequent brackets at each word.
 
     All brackets that open at a word are counted together as one list, with their extents (a length, or up to the end of
@@ -149,16 +150,16 @@ class BracketsLearner:
     """
 
     def __init__(self) -> None:
-        self._roots: Votes[str] = Votes()  # labels over whole sentences
-        self._openings: Votes[tuple[tuple[str, Reach], ...]] = Votes()
+        self._roots: _Votes[str] = _Votes()  # labels over whole sentences
+        self._openings: _Votes[tuple[tuple[str, _Reach], ...]] = _Votes()
 
     def add(self, words: Sequence[str], tags: Sequence[str], value: Any) -> None:
-        openings: list[list[tuple[str, Reach]]] = [[] for _ in words]
+        openings: list[list[tuple[str, _Reach]]] = [[] for _ in words]
         rooted = bool(value) and (value[0].start, value[0].end) == (0, len(words))
         if rooted:
             self._roots.add("", "", value[0].label)
         for span in value[rooted:]:
-            openings[span.start].append((span.label, Reach.of(span, len(words))))
+            openings[span.start].append((span.label, _Reach.of(span, len(words))))
         for word, tag, opening in zip(words, tags, openings, strict=True):
             self._openings.add(word, tag, tuple(opening))
 
@@ -176,7 +177,7 @@ class BracketsLearner:
         return tuple(brackets)
 
 
-class FramesLearner:
+class _FramesLearner:
     """Predicts a predicate at words that are most frequently predicates, with arguments at their most frequent places.
 
     A predicate has an argument with each label that at least half of the predicates with the same word have. The
@@ -184,9 +185,9 @@ class FramesLearner:
     """
 
     def __init__(self) -> None:
-        self._predicates: Votes[bool] = Votes()
-        self._roles: Votes[str] = Votes()
-        self._places: defaultdict[str, Votes[tuple[int, Reach]]] = defaultdict(Votes)
+        self._predicates: _Votes[bool] = _Votes()
+        self._roles: _Votes[str] = _Votes()
+        self._places: defaultdict[str, _Votes[tuple[int, _Reach]]] = defaultdict(_Votes)
 
     def add(self, words: Sequence[str], tags: Sequence[str], value: Any) -> None:
         places = {predicate.index for predicate in value}
@@ -198,7 +199,7 @@ class FramesLearner:
             for label in ("", *arguments):  # the label "" counts the predicates, as the denominator of the other labels
                 self._roles.add(word, tag, label)
             for label, span in arguments.items():
-                self._places[label].add(word, tag, (span.start - predicate.index, Reach.of(span, len(words))))
+                self._places[label].add(word, tag, (span.start - predicate.index, _Reach.of(span, len(words))))
 
     def predict(self, words: Sequence[str], tags: Sequence[str]) -> tuple[Predicate, ...]:
         return tuple(
@@ -221,11 +222,11 @@ class FramesLearner:
         return tuple(sorted(spans))
 
 
-class LabelLearner:
+class _LabelLearner:
     """Predicts the most frequent label of all sentences."""
 
     def __init__(self) -> None:
-        self._labels: Votes[str] = Votes()
+        self._labels: _Votes[str] = _Votes()
 
     def add(self, words: Sequence[str], tags: Sequence[str], value: Any) -> None:
         self._labels.add("", "", value)
@@ -234,7 +235,7 @@ class LabelLearner:
         return self._labels.ranked("", "")[0]
 
 
-class NumberLearner:
+class _NumberLearner:
     """Predicts the mean number of all sentences."""
 
     def __init__(self) -> None:
@@ -247,7 +248,7 @@ class NumberLearner:
         return math.fsum(self._values) / len(self._values)
 
 
-class LabelsLearner:
+class _LabelsLearner:
     """Predicts the labels that at least half of all sentences have, which is usually no label."""
 
     def __init__(self) -> None:
@@ -262,14 +263,14 @@ class LabelsLearner:
 
 
 _LEARNERS: dict[str, Callable[[], Any]] = {
-    "tags": TagsLearner,
-    "spans": SpansLearner,
-    "tree": TreesLearner,
-    "brackets": BracketsLearner,
-    "frames": FramesLearner,
-    "label": LabelLearner,
-    "number": NumberLearner,
-    "labels": LabelsLearner,
+    "tags": _TagsLearner,
+    "spans": _SpansLearner,
+    "tree": _TreesLearner,
+    "brackets": _BracketsLearner,
+    "frames": _FramesLearner,
+    "label": _LabelLearner,
+    "number": _NumberLearner,
+    "labels": _LabelsLearner,
 }
 """Kind of layer → baseline. The method ``add`` counts a sentence of train, and ``predict`` predicts the layer of a
 sentence. Both receive the predicted part-of-speech tags of the words ("" if train has no tags)."""
@@ -291,7 +292,7 @@ class Majority:
             raise SentenceError("expected sentences in train, in which the majority baseline counts words, found none")
         layer_names = {name for sentence in sentences for name in sentence.layers()}
         self.layers = {name: kind for name, kind in declared(sentences).items() if name in layer_names}
-        self._tags = TagsLearner()
+        self._tags = _TagsLearner()
         self._learners = {name: _LEARNERS[kind_of(kind)]() for name, kind in self.layers.items()}
         for s in sentences:
             if s.pos is not None:

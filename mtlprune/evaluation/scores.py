@@ -317,7 +317,7 @@ SCORES: dict[str, dict[str, Callable[[Mapping[str, Any]], Any]]] = {
     "labels": _precision_recall_f1(),
 }
 
-NAMES = {
+_NAMES = {
     "tags": "accuracy",
     "spans": "strict span F1",
     "tree": "LAS",
@@ -352,7 +352,7 @@ def name_of(layer: str, main: str, decoders: Mapping[str, Mapping[str, Any]] | N
     Args:
         main: name of the score, as :func:`main_score` returns it.
     """
-    return NAMES[main if main in NAMES else kind_of(layer, decoders)]
+    return _NAMES[main if main in _NAMES else kind_of(layer, decoders)]
 
 
 def count_names(kind: str, score: str) -> tuple[str, ...]:

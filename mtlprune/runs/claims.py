@@ -210,8 +210,8 @@ def group(claims: Iterable[Claim]) -> list[RunGroup]:
     """
     members: dict[str, dict[tuple[int, str, str], Claim]] = {}
     for claim in claims:
-        place = claim.seed, f"{claim.training!s:>20}", claim.half  # padded, so that seeds as text sort like numbers
-        duplicate = members.setdefault(claim.label, {}).setdefault(place, claim)
+        key = claim.seed, f"{claim.training!s:>20}", claim.half  # padded, so that seeds as text sort like numbers
+        duplicate = members.setdefault(claim.label, {}).setdefault(key, claim)
         if duplicate is not claim:
             differences = differing_settings([duplicate, claim]) + ["the data"] * (duplicate.data != claim.data)
             raise ClaimError(
@@ -222,7 +222,7 @@ def group(claims: Iterable[Claim]) -> list[RunGroup]:
     if not members:
         raise ClaimError("expected one or more runs to compare, found none")
     return [
-        RunGroup(label, _with_names([members[label][place] for place in sorted(members[label])]))
+        RunGroup(label, _with_names([members[label][key] for key in sorted(members[label])]))
         for label in sorted(members, key=label_order)
     ]
 
@@ -253,9 +253,9 @@ def _notes_of_settings(run_groups: Sequence[RunGroup]) -> Iterator[str]:
         labels: dict[str, dict[str, None]] = {}
         for claim in claims:
             labels.setdefault(json.dumps(claim.settings.get(path)), {})[claim.label] = None
-        # A setting that differs within a label belongs to several values; the loop over groups has reported it.
-        said_once = sum(map(len, labels.values())) == len(run_groups)
-        if said_once and not path.startswith("decoders."):
+        # The loop above has reported settings that differ within a label, which therefore occurs with several values.
+        has_one_value_per_label = sum(map(len, labels.values())) == len(run_groups)
+        if has_one_value_per_label and not path.startswith("decoders."):
             values = "; ".join(f"{value} ({', '.join(names)})" for value, names in labels.items())
             yield f"Runs differ in tasks and also in {path}: {values}."
     if len({claim.data for claim in claims}) > 1:
@@ -315,8 +315,8 @@ def _notes_of_gates(run_groups: Sequence[RunGroup]) -> Iterator[str]:
 def by_chance(claim: Claim) -> tuple[int, int]:
     """Count the open heads of a run that were chosen by chance, because closed heads had the same gate.
 
-    The gates are compared at the last evaluation at which they differ from the final ones, because final gates at 1
-    do not rank their heads.
+    The gates are compared at the last evaluation at which they differ from the final gates, because final gates of 1
+    do not rank their heads. Only heads that are open at this evaluation count.
 
     Returns:
         The number of open heads whose gate a closed head shared, and the number of all heads with such a gate. Both

@@ -45,8 +45,8 @@ from mtlprune.io.files import (
 from mtlprune.io.strict import parse_json, parse_yaml
 from mtlprune.runs import forms
 from mtlprune.runs.settings import flat
-from mtlprune.runs.study import ANEW as PACK_ANEW
 from mtlprune.runs.study import FILE as STUDY
+from mtlprune.runs.study import REMEDY as PACK_REMEDY
 from mtlprune.runs.study import open_study, packed_run, tables
 from mtlprune.sentence import Sentence
 
@@ -68,7 +68,8 @@ EVIDENCE = (
 those that exist, of the encoder's files and of results."""
 RESULTS = {"predictions": "jsonl", "counts": "json", "scores": "json"}
 """Folder of results → extension of its files (one file for each split), in the order in which they are written."""
-ANEW = "restore the file, or train the run again with another --out"
+REMEDY = "restore the file, or train the run again with another --out"
+"""Advice in errors about a damaged run."""
 
 
 class RunFolder:
@@ -195,7 +196,7 @@ class RunFolder:
             begun_hashes = {name: sha256 for name, sha256 in manifest.get("files", {}).items() if not _is_result(name)}
             self.write_json("manifest.json", {**manifest, **end, "files": {**self.hashes(), **begun_hashes}})
 
-    def verify(self, encoder: bool = True, remedy: str = ANEW) -> None:
+    def verify(self, encoder: bool = True, remedy: str = REMEDY) -> None:
         """Raise RunError if a file of the run is missing, or was changed or damaged since the run wrote it.
 
         Results are verified when they are read, and studies when they are opened, so this method skips both.
@@ -229,7 +230,7 @@ class RunFolder:
             raise RunError(
                 f"{path} is missing, although it holds the best weights ({key}); restore it, or train the run again"
             )
-        verify_file(path, best.get("sha256", ""), ANEW)
+        verify_file(path, best.get("sha256", ""), REMEDY)
         return path
 
     def drop_weights(self) -> None:
@@ -269,7 +270,7 @@ class RunFolder:
             if folder.path.is_file():
                 raise RunError(f"{folder.path}: expected a run folder, found a file; name the folder of the run")
             if tables(folder.path):
-                raise RunError(f"{folder.path} has lost its {STUDY}, which names its runs; {PACK_ANEW}")
+                raise RunError(f"{folder.path} has lost its {STUDY}, which names its runs; {PACK_REMEDY}")
             runs_inside = sorted([*folder.path.glob("*/config.yaml"), *folder.path.glob("runs/*/config.yaml")])
             first = runs_inside[0].parent if runs_inside else None
             advice = (
@@ -520,14 +521,14 @@ class RunFolder:
                 return False
             for folder in (self.path, *(self.path / kind for kind in RESULTS)):
                 remove_halves(folder)
-            *short_names, stands_for_all = texts
-            remove(self.path / stands_for_all)
-            for name in short_names:
+            *other_names, scores_name = texts
+            remove(self.path / scores_name)
+            for name in other_names:
                 self.write_text(name, texts[name])
             if self.has("manifest.json"):
                 hashes = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}
                 self.write_json("manifest.json", {**self.read_manifest(), "files": {**self.known_hashes(), **hashes}})
-            self.write_text(stands_for_all, texts[stands_for_all])
+            self.write_text(scores_name, texts[scores_name])
         return True
 
     def forget_results(self, keys: Iterable[str]) -> None:
@@ -562,30 +563,29 @@ class RunFolder:
     def result_path(self, kind: str, split: str) -> Path:
         """Return the path of a file of results, which need not exist. Raises RunError if the file is not the one that
         the manifest records."""
-        name, hashes, anew = _result(kind, split), self.known_hashes(), self._anew(split)
+        name, hashes, remedy = _result(kind, split), self.known_hashes(), self._evaluate_hint(split)
         path = self.path / name
         if self.packed is not None:
             return path
         if name in hashes:
             try:
-                verify_file(path, hashes[name], anew)
+                verify_file(path, hashes[name], remedy)
             except RunError:
                 if self.known_hashes() == hashes:
                     raise
-                # Another process evaluated the run at this moment and replaced the file; the second look finds its
-                # new name.
+                # Another process replaced the file after we read the manifest, so we check it against the new SHA-256.
                 return self.result_path(kind, split)
         elif "config.yaml" in hashes and path.is_file():
-            raise RunError(f"{path} does not belong to this run, or to an evaluation that was interrupted; {anew}")
+            raise RunError(f"{path} does not belong to this run, or to an evaluation that was interrupted; {remedy}")
         return path
 
-    def _anew(self, split: str) -> str:
+    def _evaluate_hint(self, split: str) -> str:
         return f"`{command('evaluate', self.path, '--split', split.partition('.')[0])}` writes it again"
 
     def _read_result(self, kind: str, split: str) -> Any:
         """Read a JSON file of results after verifying its SHA-256."""
         self.result_path(kind, split)
-        return self._parse(_result(kind, split), self._anew(split))
+        return self._parse(_result(kind, split), self._evaluate_hint(split))
 
     def read_scores(self, split: str) -> dict[str, dict[str, float]]:
         """Read task → name → score. Raises RunError if the file is missing or damaged."""
@@ -635,7 +635,7 @@ class RunFolder:
         self.refuse_packed("predictions")
         path = self.result_path("predictions", split)
         if not path.is_file():
-            raise RunError(f"{path} is missing; {self._anew(split)}")
+            raise RunError(f"{path} is missing; {self._evaluate_hint(split)}")
         return [from_json(tree) for _, tree in read_json_lines(path)]
 
     def refuse_packed(self, content: str) -> None:

@@ -14,8 +14,8 @@ from typing_extensions import NotRequired, TypedDict
 
 from mtlprune.io.files import RunError
 
-Count = Annotated[int, Field(ge=0, lt=2**63)]
-Share = Annotated[float, Field(ge=0, le=1)]
+_Count = Annotated[int, Field(ge=0, lt=2**63)]
+_Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class _Best(TypedDict):
@@ -30,13 +30,13 @@ class _Data(TypedDict):
 
 
 class _Finished(TypedDict):
-    step: NotRequired[Count]
+    step: NotRequired[_Count]
     best: NotRequired[dict[str, _Best]]
 
 
 class _Pruned(TypedDict):
     config: dict[str, Any]
-    most_open: Count | None
+    most_open: _Count | None
 
 
 class _File(TypedDict):
@@ -57,8 +57,8 @@ class _Manifest(TypedDict):
 
 
 class _Metrics(TypedDict):
-    epoch: Count
-    step: Count
+    epoch: _Count
+    step: _Count
     loss: dict[str, float]
     dev: dict[str, dict[str, float]]
     joint: float
@@ -68,11 +68,11 @@ class _Metrics(TypedDict):
 class GateLine(TypedDict):
     """One line of gates.jsonl: for each gate set, the number of open heads, the expected number, and gates (L, A)."""
 
-    epoch: Count
-    step: Count
-    open: dict[str, Count]
+    epoch: _Count
+    step: _Count
+    open: dict[str, _Count]
     expected: dict[str, float]
-    gates: dict[str, Annotated[list[list[Share]], Field(min_length=1)]]
+    gates: dict[str, Annotated[list[list[_Share]], Field(min_length=1)]]
 
 
 BEST: TypeAdapter[Any] = TypeAdapter(dict[str, _Best])

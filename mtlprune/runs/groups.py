@@ -110,7 +110,7 @@ def _choice(heads: HeadsConfig) -> str:
 
 
 def treatment_way(options: Block) -> str:
-    """Describe the settings of a treatment apart from its heads: " by ties", " at heads", " of rank 8" or so."""
+    """Describe the settings of a treatment apart from its heads, such as " by ties" or " from POS+NER"."""
     words = {"method": " by {}", "at": " at {}", "rank": " of rank {}"}
     text = "".join(form.format(value) for name, form in words.items() if (value := getattr(options, name, None)))
     tasks = getattr(options, "tasks", None)
@@ -162,8 +162,8 @@ class DescribedRun:
 
     @property
     def heads_removed(self) -> int | str:
-        """For a run whose closed heads were removed, ``most_open`` of the manifest (the largest number of open heads
-        among the source runs), or "closed" if the manifest does not state it; "" for a run with all its heads."""
+        """For a run that `mtlprune export --remove` wrote, the number of heads of its option --keep, or "closed" if the
+        option was not given; "" for a run with all its heads."""
         pruned = self.manifest.get("pruned")
         return "" if pruned is None else pruned["most_open"] or "closed"
 
@@ -330,13 +330,13 @@ class DescribedRun:
         for epoch, step, sets in reversed(self.gates):
             if epoch == best:
                 return step, sets
-        raise RunError(f"{self.folder.gates_path}: expected the gates of epoch {best}; train the run anew")
+        raise RunError(f"{self.folder.gates_path}: expected the gates of epoch {best}; train the run again")
 
 
-Run = TypeVar("Run", bound=DescribedRun)
+_Run = TypeVar("_Run", bound=DescribedRun)
 
 
-def partners(run: DescribedRun, short_titles: Iterable[Run]) -> list[Run]:
+def partners(run: DescribedRun, candidates: Iterable[_Run]) -> list[_Run]:
     """Return the single-task runs with which a joint run is compared.
 
     Their encoder and settings are those of the joint run, so that training differs only in the tasks and in
@@ -345,7 +345,7 @@ def partners(run: DescribedRun, short_titles: Iterable[Run]) -> list[Run]:
     settings = untreated(run)
     return [
         rival
-        for rival in short_titles
+        for rival in candidates
         if len(rival.tasks) == 1 and not rival.kind and (rival.encoder, untreated(rival)) == (run.encoder, settings)
     ]
 

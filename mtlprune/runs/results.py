@@ -27,7 +27,7 @@ from mtlprune.io import files
 KEYS: tuple[str, ...] = ("encoder", "run", "seed", "split", "layer", "head", "task", "label", "sentence")
 KEYS += ("step", "mode", "control", "direction", "term", "other")
 VALUES = ("measure", "value", "low", "high", "p", "q", "n")
-FORMAT = 1
+_FORMAT = 1
 EMBEDDED_ROWS = 4_000
 """Largest number of rows with which a frame is part of the JSON file, where it can be read and compared as text."""
 _HINT_RERUN = "run the analysis again"
@@ -250,7 +250,7 @@ def write_result(folder: Path, result: Result) -> None:
             with files.replacing(path) as staging:
                 rounded.to_parquet(staging, index=False)
             stored[name] |= {"sha256": files.file_sha256(path)}
-        content = {"analysis": result.analysis, "format": FORMAT, **result.about, "frames": stored}
+        content = {"analysis": result.analysis, "format": _FORMAT, **result.about, "frames": stored}
         text = json.dumps(content, ensure_ascii=False, allow_nan=False, indent=1)
         for name, table in tables.items():
             text = text.replace(json.dumps(_PLACEHOLDER + name, ensure_ascii=False), _rows_as_lines(table))
@@ -301,9 +301,9 @@ def read_result(path: Path) -> Result:
     """
     content = files.read_json(path, ResultError, _HINT_RERUN)
     with files.reading(path, ResultError, _HINT_RERUN):
-        if content["format"] != FORMAT:
+        if content["format"] != _FORMAT:
             raise ResultError(
-                f"{path}: expected format {FORMAT}, found {content['format']!r}; install a newer mtlprune"
+                f"{path}: expected format {_FORMAT}, found {content['format']!r}; install a newer mtlprune"
             )
         name, stored = str(content["analysis"]), content["frames"]
         content_about = {key: value for key, value in content.items() if key not in ("analysis", "format", "frames")}

@@ -17,7 +17,7 @@ _IGNORED = (
     *("train.tensorboard", "train.log_uas", "train.log_train_loss"),
     *("train.start", "pruning.importance_of", "pruning.layers_like"),  # name other runs, of the same seed
 )
-_ASIDE_BELOW = ("treatment.distil.teachers.", "treatment.merge.sources.")  # name a run for each task
+_IGNORED_BELOW = ("treatment.distil.teachers.", "treatment.merge.sources.")  # name a run for each task
 
 
 def flat(tree: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
@@ -48,4 +48,4 @@ def is_ignored(path: str) -> bool:
 
     Ignored settings do not change what is trained, or groups account for them separately (tasks, seeds, other runs).
     """
-    return path in _IGNORED or path.startswith(_ASIDE_BELOW)
+    return path in _IGNORED or path.startswith(_IGNORED_BELOW)

@@ -42,10 +42,11 @@ FILE = "study.json"
 MAJORITY = "majority.json"
 """File next to the runs of a comparison or a study: fingerprint of the corpus → split → layer → majority baseline."""
 FORMAT, VERSION = "mtlprune study", 1
-ANEW = "restore the file, or pack the runs again with `mtlprune runs pack`"
+REMEDY = "restore the file, or pack the runs again with `mtlprune runs pack`"
+"""Advice in errors about a damaged study."""
 ROWS = 16
 """Number of runs that are compressed together. Reading a large file of one run reads those of the others as well."""
-LARGE = ("counts/", "labels/")
+_LARGE = ("counts/", "labels/")
 """Prefixes of large files, which are read only when needed. All small files of a study are read at once."""
 
 
@@ -69,7 +70,7 @@ class Study:
     @cached_property
     def rows(self) -> dict[str, dict[str, Any]]:
         """Run → column → value, without large files."""
-        small = [name for name in self.table.schema_arrow.names if not name.startswith(LARGE)]
+        small = [name for name in self.table.schema_arrow.names if not name.startswith(_LARGE)]
         return {row["run"]: row for row in self.table.read(small).to_pylist()}
 
     def paths(self, pattern: str = "*") -> list[Path]:
@@ -78,7 +79,7 @@ class Study:
 
     def text(self, run: str, name: str) -> str | None:
         """Return the text of a file of a run, or None if the run has no file of this name."""
-        if not name.startswith(LARGE):
+        if not name.startswith(_LARGE):
             return self.rows[run].get(name)
         group, row = divmod(list(self.rows).index(run), ROWS)
         return _read_group(_path(self.folder, self.sha256), self.sha256, group, name)[row]
@@ -104,9 +105,9 @@ def _open_table(path: Path, digest: str) -> pq.ParquetFile:
     if len(table_files := tables(path.parent)) == 1 and sha256(table_files[0].read_bytes()).hexdigest() != digest:
         raise RunError(
             f"{path.parent / FILE} was changed or damaged, because it names another table than {table_files[0].name}; "
-            f"{ANEW}"
+            f"{REMEDY}"
         )
-    verify_file(path, digest, ANEW)
+    verify_file(path, digest, REMEDY)
     return pq.ParquetFile(path)
 
 
@@ -141,8 +142,8 @@ def read_study(folder: Path) -> Study:
 @functools.lru_cache(maxsize=64)
 def _read_study(folder: Path, *_: int) -> Study:
     path = folder / FILE
-    tree = read_json(path, RunError, ANEW)
-    with reading(path, RunError, ANEW):
+    tree = read_json(path, RunError, REMEDY)
+    with reading(path, RunError, REMEDY):
         if (tree.pop("format"), version := tree.pop("version")) != (FORMAT, VERSION):
             raise ValueError(f"expected a study of version {VERSION}, found {version!r}")
         study = Study(folder, **tree)
@@ -220,10 +221,10 @@ def add_runs(
         digest = sha256(content).hexdigest()
         write_bytes(_path(folder, digest), content)
         previous = {} if before is None else before.cells
-        digests = {cell: previous.get(cell) or cells.get(cell) for cell in {**cells, **previous}}
+        run_of_cell = {cell: previous.get(cell) or cells.get(cell) for cell in {**cells, **previous}}
         sweep_record = sweep or ({} if before is None else before.sweep)
         write_json(
             folder / FILE,
-            {"format": FORMAT, "version": VERSION, "sweep": sweep_record, "sha256": digest, "cells": digests},
+            {"format": FORMAT, "version": VERSION, "sweep": sweep_record, "sha256": digest, "cells": run_of_cell},
         )
         remove(*{*tables(folder)} - {_path(folder, digest)})

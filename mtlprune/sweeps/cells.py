@@ -28,7 +28,7 @@ _ALWAYS_HASHED = ("data", "encoder", "decoders", "train", "pruning")
 """Blocks that are part of a digest even if all of their settings have the default values."""
 _LETTERS = 8
 """Letters of a digest in the name of a run folder; doubled if another cell of the sweep has the same first letters."""
-MARK = "@"
+_MARK = "@"
 """Prefix of a setting's value that is the name of a cell instead of the path of a run."""
 
 
@@ -169,10 +169,10 @@ def _references(
     references = {}
     blocks = {name: tree[name] for name in ("train", "pruning", "treatment") if isinstance(tree.get(name), dict)}
     for setting, value in flat(blocks):
-        if not isinstance(value, str) or not value.startswith(MARK):
+        if not isinstance(value, str) or not value.startswith(_MARK):
             continue
         location = f"{specification.path}, cell {recipe.name}: {setting}"
-        referenced = _filled(location, value.removeprefix(MARK), recipe.values)
+        referenced = _filled(location, value.removeprefix(_MARK), recipe.values)
         if referenced not in recipes:
             raise SweepError(
                 f"{location}: expected a cell of this sweep, found {referenced}{nearest(referenced, recipes)}"

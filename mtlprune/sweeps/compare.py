@@ -26,7 +26,7 @@ from mtlprune.sweeps.times import FP32, START, forward_operations, scoring_opera
 
 FILE, RUNS, ANALYSES, PROBES = "sweep.yaml", "runs", "analyses", "probes"
 """Names in the folder of a comparison: the file of its sweep, and the folders of runs, analyses and probes."""
-SPLITS = ("train", "dev", "test")
+_SPLITS = ("train", "dev", "test")
 _SET_BY_COMPARE = (
     "name",
     "tasks",
@@ -42,7 +42,7 @@ _SET_BY_COMPARE = (
 _LONGEST_FIRST = ("srl", "con", "dep", "ner", "pos")
 """Order in which single-task runs start. Long runs come first, so that parallel processes end at a similar time."""
 NO_ENCODER, HEADS = "no-encoder", "heads-"
-PART = 6
+_PART = 6
 """Each half of the data selects one head in this number of heads: 12 of MiniLM's 72, as in results/claims. At most a
 fifth of the heads that halves agree on are then expected to be false (docs/methods/selectors.md)."""
 
@@ -86,10 +86,10 @@ def choose_tasks(path: Path, info: Mapping[str, Any], tasks_option: str | None) 
         CorpusError: the corpus lacks a split or a layer, or has fewer than two training sentences.
         ConfigError: there are fewer than two tasks, or a task is named twice.
     """
-    for split in SPLITS:
+    for split in _SPLITS:
         if split not in info["splits"]:
             raise CorpusError(
-                f"{path}: a comparison needs the splits {', '.join(SPLITS)}, found {', '.join(info['splits'])}; build "
+                f"{path}: a comparison needs the splits {', '.join(_SPLITS)}, found {', '.join(info['splits'])}; build "
                 "it with all three (`mtlprune data build --help`)"
             )
     if info["splits"]["train"]["sentences"] < 2:
@@ -97,7 +97,7 @@ def choose_tasks(path: Path, info: Mapping[str, Any], tasks_option: str | None) 
             f"{path}: expected two training sentences or more, because heads are selected on halves, found one"
         )
     layers = info.get("layers", LAYERS)
-    layers_known = [name for name in layers if all(info["splits"][split]["known"].get(name) for split in SPLITS)]
+    layers_known = [name for name in layers if all(info["splits"][split]["known"].get(name) for split in _SPLITS)]
     tasks = (
         [name.strip() for name in tasks_option.split(",")] if tasks_option is not None else _one_tag_set(layers_known)
     )
@@ -166,7 +166,7 @@ def sweep_tree(
         runs |= {f"pair-{first}-{second}": [first, second] for first, second in itertools.combinations(tasks, 2)}
     runs |= {f"stl-{name}": [name] for name in slow}
     frozen = {"freeze": ["encoder", "decoders"], "epochs": 1}
-    pruning = {"method": "stable", "keep": max(1, heads // PART), "importance_sentences": effort.selection}
+    pruning = {"method": "stable", "keep": max(1, heads // _PART), "importance_sentences": effort.selection}
     axis: dict[str, Any] = {name: {"tasks": tasks_of_run} for name, tasks_of_run in runs.items()}
     for name, tasks_of_run in runs.items():
         if not name.startswith("pair-"):
@@ -186,7 +186,7 @@ def sweep_tree(
     }
 
 
-PAGE = 10.0
+_REPORT_SECONDS = 10.0
 """Seconds for tests, figures and the report of two tasks."""
 PARTS = 2
 """Assumed number of sets of heads that the analysis ``cross`` closes for each task: all claimed heads, and usually also
@@ -208,4 +208,4 @@ def rough_analyses(cells: Mapping[str, Cell], effort: Effort) -> float:
     read = min(effort.probes, sentences_in(path, "train")) + sentences_in(path, "dev") + sentences_in(path, "test")
     probed = read * (1 + len(joint) + len(single_task_configs) * effort.probe_alone) * _PROBING
     operations = scoring_operations(config, crossed) + probed * forward_operations(config)
-    return operations / FP32 + 2 * START + PAGE
+    return operations / FP32 + 2 * START + _REPORT_SECONDS

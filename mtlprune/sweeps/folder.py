@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 INDEX = "sweep.json"
 CELL_LOGS = "cells"
-RUNS = Path("runs")
+_RUNS = Path("runs")
 
 Kind = Literal["done", "running", "failed", "blocked", "left"]
 
@@ -115,6 +115,7 @@ def state(place: Place, splits: Iterable[str] = ()) -> State:
 
 
 def _state(place: Place, splits: list[str]) -> State:
+    """Determine the state of a cell that has been started. Raises MtlpruneError if its run is damaged."""
     trained = place.finished()
     seconds = (place.run.read_manifest()["finished"].get("seconds") or None) if trained else None
     unscored = place.unscored(splits) if trained else []
@@ -131,6 +132,7 @@ def _state(place: Place, splits: list[str]) -> State:
 
 
 def _progress(place: Place, trained: bool) -> str:
+    """Describe how far an unfinished run is."""
     if trained:
         return "scoring"
     if not place.run.has("config.yaml"):
@@ -185,11 +187,11 @@ def default_folder(specification: SweepSpecification) -> Path:
 
     If `mtlprune compare` wrote the sweep's file, the folder is ``runs`` next to the file.
     """
-    default_path = specification.path.parent / RUNS
+    default_path = specification.path.parent / _RUNS
     is_same_sweep = (default_path / INDEX).is_file() and Path(
         read_index(default_path)["file"]
     ).name == specification.path.name
-    return default_path if is_same_sweep else RUNS / specification.name
+    return default_path if is_same_sweep else _RUNS / specification.name
 
 
 # -- sweeps, studies and patterns that stand for runs ----------------------------------------------------------------
@@ -269,6 +271,7 @@ def expanded(runs: Iterable[str | Path], having: str = "", left_out: list[str] |
 
 
 def _expanded_one(runs_argument: str, having: str, left_out: list[str] | None) -> list[Path]:
+    """Expand one argument of ``expanded``."""
     folder_part, sign, pattern = runs_argument.rpartition(":")
     for place, cells in ((runs_argument, "*"), (folder_part, pattern)) if sign else ((runs_argument, "*"),):
         if _holds_runs(Path(place)) or is_specification(Path(place)):
@@ -276,7 +279,7 @@ def _expanded_one(runs_argument: str, having: str, left_out: list[str] | None) -
     if Path(runs_argument).exists() or not has_magic(runs_argument):
         return _having(having, _seeds(Path(runs_argument))) or [Path(runs_argument)]
     paths = map(Path, sorted(glob(runs_argument)))  # noqa: PTH207 (whole paths too)
-    matching = [path for path in paths if is_run(path) or _holds_runs(path) or _seeds(path)]
+    matching = [path for path in paths if _is_run(path) or _holds_runs(path) or _seeds(path)]
     runs = _having(having, (run for path in matching for run in _expanded_one(str(path), having, left_out)))
     if not runs:
         raise RunError(f"no run{having and f' with {having}'} is found at {runs_argument}; `mtlprune train` makes one")
@@ -285,14 +288,15 @@ def _expanded_one(runs_argument: str, having: str, left_out: list[str] | None) -
 
 def _seeds(folder: Path) -> list[Path]:
     """Return the runs of `mtlprune train --seeds` in a folder, unless the folder is a run itself."""
-    return [] if is_run(folder) else sorted(path.parent for path in folder.glob("seed-*/config.yaml"))
+    return [] if _is_run(folder) else sorted(path.parent for path in folder.glob("seed-*/config.yaml"))
 
 
 def _having(file: str, runs: Iterable[Path]) -> list[Path]:
+    """Return the runs that have a file, or all runs if ``file`` is empty."""
     return [run for run in runs if not file or RunFolder(run).has(file)]
 
 
-def is_run(folder: Path) -> bool:
+def _is_run(folder: Path) -> bool:
     """Return True if a folder is a run folder, whether or not the run is finished."""
     return (folder / "config.yaml").is_file()
 

@@ -30,7 +30,7 @@ if the sentences are not available."""
 
 
 def pack(runs: Iterable[str | Path], out: Path, gold: Gold, labels: bool = True) -> None:
-    """Add runs, or the finished cells of sweeps, to the study in ``out``, which is created if necessary.
+    """Add runs, or the finished cells of a sweep, to the study in ``out``, which is created if necessary.
 
     Runs that the study has already are left unchanged. Runs of other studies are copied, which merges studies.
 
@@ -40,8 +40,8 @@ def pack(runs: Iterable[str | Path], out: Path, gold: Gold, labels: bool = True)
         labels: also store the label counts of every sentence, which reports compare.
 
     Raises:
-        RunError: there is no run, a run is unfinished or damaged, packed and unpacked runs are mixed, another run has
-            the same name, ``out`` contains other files, or gold sentences are not available.
+        RunError: there is no run, a run is unfinished or damaged, packed and unpacked runs or runs of several sweeps
+            are mixed, another run has the same name, ``out`` contains other files, or gold sentences are not available.
     """
     folders = [RunFolder.existing(path) for path in expanded(runs)]
     if folders and all(folder.packed is not None for folder in folders):
@@ -163,7 +163,7 @@ def _labels(source: RunFolder, gold: Gold) -> Iterator[tuple[str, str]]:
         if predicted.keys() != {sentence.id for sentence in sentences}:
             raise RunError(
                 f"{source.path}/predictions/{split}.jsonl: expected predictions of the sentences that {split} has, "
-                f"found others; `{command('evaluate', source.path, '--split', split)}` writes them anew"
+                f"found others; `{command('evaluate', source.path, '--split', split)}` writes them again"
             )
         counts_by_task = {
             task: {sentence.id: count_labels(task, sentence, predicted[sentence.id]) for sentence in sentences}

@@ -19,6 +19,7 @@ from mtlprune.sweeps.folder import State, state
 from mtlprune.sweeps.worker import STOPPED
 
 _POLL = 0.2
+"""Seconds between two checks of the processes."""
 RETRY_SECONDS = 5.0
 """Seconds until the pool checks a cell again on which a process outside the pool works."""
 
@@ -27,7 +28,7 @@ Watch = Callable[[str, Cell, str], None]
 
 
 @dataclass
-class Worker:
+class _Worker:
     """A process that works on one cell after another (mtlprune.sweeps.worker)."""
 
     process: Popen[bytes]
@@ -111,7 +112,7 @@ class Pool:
         self.cells, self.jobs, self.watch, self.stop = cells, jobs, watch, stop
         self.threads = max(1, cores() // jobs)
         self.gpus = visible_gpus()
-        self.workers: dict[int, Worker] = {}
+        self.workers: dict[int, _Worker] = {}
         """Slot (0 to jobs − 1) → its process."""
         self.ends = {
             name: cell_state for name, cell_state in states(cells.values()).items() if cell_state.kind == "done"
@@ -171,7 +172,7 @@ class Pool:
         worker.assign(cell)
         self.watch("started", cell, "")
 
-    def _new_worker(self, cell: Cell, slot: int) -> Worker:
+    def _new_worker(self, cell: Cell, slot: int) -> _Worker:
         """Start a worker in a new session, so that Ctrl-C does not reach it and the pool can stop it in order."""
         environment = {**os.environ, "OMP_NUM_THREADS": str(self.threads_of(cell))}
         if len(self.gpus) > 1:
@@ -181,7 +182,7 @@ class Pool:
         with cell.place.path_of("log").open("ab") as log:
             process = Popen(command, env=environment, stdin=PIPE, stdout=PIPE, stderr=log, start_new_session=True)
         os.set_blocking(process.stdout.fileno(), False)  # type: ignore[union-attr]
-        return Worker(process, self.threads_of(cell))
+        return _Worker(process, self.threads_of(cell))
 
     def _end_idle_worker(self, slot: int) -> None:
         """End a process that waits for a cell, by closing its pipes."""
@@ -209,7 +210,7 @@ class Pool:
             if code is not None:
                 self._end_idle_worker(slot)
 
-    def _collect_one(self, cell: Cell, worker: Worker, code: int) -> None:
+    def _collect_one(self, cell: Cell, worker: _Worker, code: int) -> None:
         cell_state = state(cell.place, cell.evaluate)
         if cell_state.kind == "done":
             self.ends[cell.name] = cell_state

@@ -27,7 +27,7 @@ from mtlprune.config import nearest
 from mtlprune.io.files import RunError, read_yaml
 from mtlprune.io.strict import in_words
 
-KEYS = ("name", "base", "settings", "grid", "only", "exclude", "cells", "evaluate")
+_KEYS = ("name", "base", "settings", "grid", "only", "exclude", "cells", "evaluate")
 _SHORT = {"seed": "train.seed", "encoder": "encoder.name"}
 """Short name of an axis → the setting that it varies."""
 
@@ -110,9 +110,9 @@ def parse_specification(path: Path, tree: Any) -> SweepSpecification:
     if not isinstance(tree, dict):
         raise SweepError(f"{path}: expected keys and values, found {in_words(tree)}")
     for key in tree:
-        if key not in KEYS:
+        if key not in _KEYS:
             raise SweepError(
-                f"{path}: unknown key {key}{nearest(str(key), KEYS)}; expected one of {', '.join(KEYS)}. Settings of "
+                f"{path}: unknown key {key}{nearest(str(key), _KEYS)}; expected one of {', '.join(_KEYS)}. Settings of "
                 "all cells belong under settings"
             )
     if not isinstance(tree.get("base"), str):

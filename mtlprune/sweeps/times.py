@@ -29,11 +29,11 @@ _PLACEHOLDER_RUN = "another run"
 FP32, BF16, GPU = 5e10, 1.65e11, 1e13
 """Operations per second: of one core with AVX2 in fp32 and of one core with bf16 instructions (both measured on
 MiniLM), and of a GPU (assumed)."""
-PIECES = 18
+_PIECES = 18
 """Sub-words per sentence, as in OntoNotes and EWT."""
-DECODER = 1e8
+_DECODER = 1e8
 """Operations of a decoder per sentence, for MiniLM. For other encoders they are scaled by the width of the encoder."""
-START, NEXT, WARMING = 6.0, 1.0, 6.0
+START, NEXT, _WARMING = 6.0, 1.0, 6.0
 """Seconds for importing libraries; seconds for loading the encoder or run of a cell; and additional seconds because the
 first updates are slower than later ones."""
 _DECODING = 0.27
@@ -112,7 +112,7 @@ class Shape(NamedTuple):
         return 12 * self.layers * self.width**2 + self.vocabulary * self.width
 
 
-MINILM, BASE = Shape(6, 384, 30_522), Shape(12, 768, 30_522)
+_MINILM, _BASE = Shape(6, 384, 30_522), Shape(12, 768, 30_522)
 
 
 def shape_of(name: str) -> Shape:
@@ -123,13 +123,13 @@ def shape_of(name: str) -> Shape:
     sizes = [n for key in ("num_hidden_layers", "hidden_size", "vocab_size") if isinstance(n := tree.get(key), int)]
     if len(sizes) == 3:
         return Shape(*sizes)
-    return MINILM if name == "minilm" else BASE
+    return _MINILM if name == "minilm" else _BASE
 
 
 def forward_operations(config: Config) -> float:
     """Return the operations of the encoder's forward pass on a sentence: 2 per weight and sub-word."""
     shape = shape_of(config.encoder.name)
-    return 2 * 12 * shape.layers * shape.width**2 * PIECES if config.encoder.context else 0
+    return 2 * 12 * shape.layers * shape.width**2 * _PIECES if config.encoder.context else 0
 
 
 def scoring_operations(config: Config, sentences: float) -> float:
@@ -154,7 +154,7 @@ def _rough_operations(config: Config, sentences: int) -> float:
     else:
         passes = train.epochs * (len(config.tasks) if train.mixing == "sampled" else 1)
     encoder = 3 * forward_operations(config)
-    decoders = DECODER * shape.width / MINILM.width * (1 if train.mixing == "sampled" else len(config.tasks))
+    decoders = _DECODER * shape.width / _MINILM.width * (1 if train.mixing == "sampled" else len(config.tasks))
     return sentences * passes * (encoder + decoders)
 
 
@@ -164,7 +164,7 @@ def rough_memory(config: Config) -> float:
     return 16 * shape_of(config.encoder.name).weights + 1.2e9
 
 
-class Absent(NamedTuple):
+class _Absent(NamedTuple):
     """A corpus that is known but not built yet."""
 
     source: str
@@ -173,8 +173,8 @@ class Absent(NamedTuple):
 
 
 _ABSENT = {
-    "ontonotes5": Absent("LDC2013T19", 75_187),
-    "ewt5": Absent("the English Web Treebank", 12_543),
+    "ontonotes5": _Absent("LDC2013T19", 75_187),
+    "ewt5": _Absent("the English Web Treebank", 12_543),
 }
 """Folder name of a corpus → its source and size."""
 
@@ -214,7 +214,7 @@ def rough_seconds(config: Config, splits: Iterable[str] = ()) -> float | None:
     dev = sentences_in(Path(config.data.path), config.data.dev) or sentences * _DEV_SHARE
     dev = min(dev, config.data.dev_sentences or dev) * (1 if _only_selects(config) else config.train.epochs)
     operations = _rough_operations(config, sentences) + scoring_operations(config, dev)
-    warming = 0.0 if _only_selects(config) or not config.encoder.context else WARMING
+    warming = 0.0 if _only_selects(config) or not config.encoder.context else _WARMING
     return operations / core() + warming + _overhead_seconds(config, splits)
 
 

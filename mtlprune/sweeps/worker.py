@@ -37,7 +37,7 @@ FAILED, BUSY, STOPPED = 1, 75, 130
 log = logging.getLogger("mtlprune.sweeps.worker")
 
 
-class Stop:
+class _Stop:
     """A callable that returns True once the process should stop: after SIGINT or SIGTERM, or when its parent has ended.
 
     A second signal raises KeyboardInterrupt.
@@ -58,7 +58,7 @@ class Stop:
         self.is_requested = True
 
 
-def work(place: Place, evaluate: Sequence[str], threads: int | None, stop: Stop) -> int:
+def _work(place: Place, evaluate: Sequence[str], threads: int | None, stop: _Stop) -> int:
     """Train and score a cell, and return the exit code for the process."""
     if place.run.in_use():
         return BUSY
@@ -77,7 +77,7 @@ def work(place: Place, evaluate: Sequence[str], threads: int | None, stop: Stop)
     return 0
 
 
-def _train(place: Place, evaluate: Sequence[str], threads: int | None, stop: Stop) -> bool:
+def _train(place: Place, evaluate: Sequence[str], threads: int | None, stop: _Stop) -> bool:
     """Train and score a cell; return False if it was stopped before it was complete."""
     from mtlprune.training.evaluation import evaluate_run
     from mtlprune.training.hardware import like_new_process
@@ -116,7 +116,7 @@ def _log(event: Event) -> None:
         log.info("epoch %d: dev %s", event.progress.epoch, dev)
 
 
-def _work_on_many(root: Path, threads: int | None, stop: Stop) -> int:
+def _work_on_many(root: Path, threads: int | None, stop: _Stop) -> int:
     """Run the cells that standard input names, until it ends or a cell fails or is stopped; return the exit code."""
     from mtlprune.io.reuse import objects_kept
 
@@ -128,7 +128,7 @@ def _work_on_many(root: Path, threads: int | None, stop: Stop) -> int:
             with place.path_of("log").open("ab") as cell_log:
                 for stream in (sys.stdout, sys.stderr):  # redirects the file descriptors, because C libraries use them
                     os.dup2(cell_log.fileno(), stream.fileno())
-            if code := work(place, splits, threads, stop):
+            if code := _work(place, splits, threads, stop):
                 return code
             os.write(answers, b"\n")
     return 0
@@ -146,11 +146,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     load_blas()
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(message)s")
     logging.getLogger("mtlprune").setLevel(logging.INFO)
-    stop = Stop(options.parent)
+    stop = _Stop(options.parent)
     if options.label is None:
         return _work_on_many(options.root, options.threads, stop)
     splits = [split for split in options.evaluate.split(",") if split]
-    return work(Place(options.root, options.label), splits, options.threads, stop)
+    return _work(Place(options.root, options.label), splits, options.threads, stop)
 
 
 if __name__ == "__main__":
