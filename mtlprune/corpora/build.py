@@ -260,7 +260,7 @@ def split_at_random(sentences: Sequence[Sentence], shares: str, seed: int, sourc
             raise CorpusError(f"{source}: {problem}; give more sentences, or other shares (--split)")
         if share:
             sentence_numbers = set(order[begin:end])
-            splits[split] = [sentence for place, sentence in enumerate(sentences) if place in sentence_numbers]
+            splits[split] = [sentence for index, sentence in enumerate(sentences) if index in sentence_numbers]
     return splits
 
 
@@ -378,8 +378,8 @@ def merge(corpora: Mapping[str, Mapping[str, Sequence[Sentence]]], tell: Tell) -
                     raise CorpusError(f"{name}: {problem}; build the corpus again with another name for this layer")
             result_sentences = result.setdefault(split, [])
             before = len(result_sentences)
-            for place, sentence in _places(result_sentences, sentences):
-                result_sentences[place], changed_layers, added = _joined(result_sentences[place], sentence)
+            for index, sentence in _positions_to_join(result_sentences, sentences):
+                result_sentences[index], changed_layers, added = _joined(result_sentences[index], sentence)
                 differing += bool(changed_layers)
                 differing_layers |= changed_layers
                 for layer, (kind, value) in added.items():
@@ -402,16 +402,18 @@ _Labels = defaultdict[str, dict[str, Counter[str]]]
 """Layer → corpus → the frequencies of its labels."""
 
 
-def _places(result_sentences: list[Sentence], sentences: Iterable[Sentence]) -> Iterator[tuple[int, Sentence]]:
+def _positions_to_join(
+    result_sentences: list[Sentence], sentences: Iterable[Sentence]
+) -> Iterator[tuple[int, Sentence]]:
     """Yield each sentence with the index in ``result_sentences`` of the sentence that it joins.
 
     If no sentence with the same words is left to join, a sentence with these words and without layers is appended.
     """
-    places: dict[tuple[tuple[str, ...], int | None], list[int]] = defaultdict(list)
-    for place in range(len(result_sentences) - 1, -1, -1):
-        places[result_sentences[place].words, result_sentences[place].split].append(place)
+    indices: dict[tuple[tuple[str, ...], int | None], list[int]] = defaultdict(list)
+    for index in range(len(result_sentences) - 1, -1, -1):
+        indices[result_sentences[index].words, result_sentences[index].split].append(index)
     for sentence in sentences:
-        if same_text := places[sentence.words, sentence.split]:
+        if same_text := indices[sentence.words, sentence.split]:
             yield same_text.pop(), sentence
         else:
             result_sentences.append(sentence.bare())

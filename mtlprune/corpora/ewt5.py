@@ -175,7 +175,7 @@ def _read_exceptions() -> dict[str, _Exception]:
     for row in list(csv.reader(text.splitlines(), delimiter="\t"))[1:]:
         groups = []
         for group in row[3].split(" "):
-            tokens, words = (tuple(int(place) for place in side.split(",")) for side in group.split(":"))
+            tokens, words = (tuple(int(index) for index in side.split(",")) for side in group.split(":"))
             groups.append(Group(tokens, words))
         exceptions[row[1]] = _Exception(int(row[2]), tuple(groups))
     return exceptions
@@ -208,13 +208,13 @@ def move_entities(annotated: Sequence[Sentence], target: Sequence[Sentence]) -> 
             # Words are numbered throughout the document. Word w covers the characters from ends[w - 1] to ends[w] - 1.
             first = bisect_right(ends, offsets[before + start])
             last = bisect_left(ends, offsets[before + end])
-            home = bisect_right(first_words, first) - 1
-            if last >= first_words[home + 1]:
+            number = bisect_right(first_words, first) - 1
+            if last >= first_words[number + 1]:
                 location = f"{label} {start}–{end} of sentence {sentence.id!r}"
                 raise CorpusError(
                     f"{location}: expected an entity within one sentence of the target, found it across two"
                 )
-            moved_spans[home].append(Span(first - first_words[home], last + 1 - first_words[home], label))
+            moved_spans[number].append(Span(first - first_words[number], last + 1 - first_words[number], label))
         before += len(sentence)
     for spans, sentence in zip(moved_spans, target, strict=True):
         try:
@@ -234,10 +234,10 @@ def _check_same_text(annotated: Sequence[Sentence], target: Sequence[Sentence]) 
     target_text = "".join(_squeeze(word) for sentence in target for word in sentence.words)
     if source_text == target_text:
         return
-    place = next(k for k, (a, b) in enumerate(zip_longest(source_text, target_text)) if a != b)
+    start = next(k for k, (a, b) in enumerate(zip_longest(source_text, target_text)) if a != b)
     raise CorpusError(
         f"the document that begins with sentence {target[0].id!r}: expected the same characters in both sources, found "
-        f"{source_text[place : place + 20]!r} against {target_text[place : place + 20]!r} at character {place}; use "
+        f"{source_text[start : start + 20]!r} against {target_text[start : start + 20]!r} at character {start}; use "
         "versions of the sources that belong together"
     )
 

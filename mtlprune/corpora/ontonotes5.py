@@ -223,7 +223,7 @@ def _with_dependencies(sentences: Sequence[Sentence], path: Path) -> list[Senten
     converted = list(read_conllu(path))
     parsed = [sentence for sentence in sentences if sentence.con is not None]
     target_sentences = parsed if len(converted) == len(parsed) else list(sentences)
-    for place, (old, new) in enumerate(zip(target_sentences, converted, strict=False), 1):
+    for index, (old, new) in enumerate(zip(target_sentences, converted, strict=False), 1):
         pairs = zip_longest(map(_comparable, old.words), map(_comparable, new.words))
         if mismatches := [
             f"{expected_word!r}, found {found_word!r}"
@@ -231,7 +231,7 @@ def _with_dependencies(sentences: Sequence[Sentence], path: Path) -> list[Senten
             if expected_word != found_word
         ]:
             problem = f"expected the words of sentence {old.id}, and there {mismatches[0]}"
-            raise CorpusError(f"{path}, sentence {place}: {problem}; convert the same files")
+            raise CorpusError(f"{path}, sentence {index}: {problem}; convert the same files")
     if len(converted) != len(target_sentences):
         raise CorpusError(
             f"{path}: expected {len(sentences)} sentences ({len(parsed)} with trees), found {len(converted)}; "

@@ -51,7 +51,7 @@ def swapped_pairs(sentences: Sequence[Sentence], layer: str, seed: int = 1) -> l
                 donor = candidates[generator.integers(len(candidates))]
                 second = _relabelled(sentence, span, donor[1].label, layer, _words(*donor))
                 pairs.append(Pair((layer,), sentence, second))
-    return [pairs[place] for place in generator.permutation(len(pairs))]
+    return [pairs[index] for index in generator.permutation(len(pairs))]
 
 
 def _words(sentence: Sentence, span: Span, lower: bool = False) -> tuple[str, ...]:

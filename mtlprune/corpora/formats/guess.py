@@ -78,7 +78,7 @@ def guess_columns(path: Path) -> str:
     columns: list[tuple[str, ...]] = list(zip(*(row[:width] for row in rows), strict=True))
     word = int(width > 1 and all(map(_NUMBER.fullmatch, columns[0]))) if word_place is None else word_place
     names = ["_"] * width
-    spans = [place for place in range(word + 1, width) if "O" in columns[place]]
+    spans = [index for index in range(word + 1, width) if "O" in columns[index]]
     if spans:
         names[spans[-1]] = "ner"
     if word + 1 < width and word + 1 not in spans and len({*columns[word + 1]}) < len({*columns[word]}):

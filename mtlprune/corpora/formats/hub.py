@@ -69,7 +69,9 @@ def read_dataset(
     """
     # The library copies local files into its cache, which is a temporary folder here, so that nothing remains.
     with tempfile.TemporaryDirectory(prefix="mtlprune-") as cache:
-        with _in_words(source, "a dataset" if Path(source).exists() else "a folder, or a dataset that can be reached"):
+        with _as_corpus_error(
+            source, "a dataset" if Path(source).exists() else "a folder, or a dataset that can be reached"
+        ):
             tables = _tables(source, cache)
         tables_by_split = _splits(source, list(tables), names_by_split or {})
         if left := [
@@ -103,7 +105,7 @@ def read_dataset(
 
 
 @contextlib.contextmanager
-def _in_words(source: str, expectation: str) -> Iterator[None]:
+def _as_corpus_error(source: str, expectation: str) -> Iterator[None]:
     """Convert any error of a library in the ``with`` block to a CorpusError that reports its original cause."""
     try:
         yield
@@ -163,7 +165,7 @@ def _tables(source: str, cache: str) -> dict[str, Any]:
         options = {"path": name, "name": subset, "revision": revision}
     _check_files([path] if path.is_file() else [*path.rglob("*.*")])
     if not path.is_file():
-        _refuse_elsewhere(_descriptions(options.get("path", source), options.get("revision")))
+        _refuse_outside_files(_descriptions(options.get("path", source), options.get("revision")))
     # The library would read a path with * or [ as a pattern and find nothing, so it gets a link without these.
     if has_magic(source) and path.exists():
         link, resolved = Path(cache, f"rows{path.suffix}"), path.resolve()
@@ -202,7 +204,7 @@ def _label_names(location: str, features: Any) -> dict[str, Sequence[str]]:
 
 def _rows(source: str, table: Any, names: list[str]) -> Iterator[dict[str, Any]]:
     """Yield name of a column → value for each row."""
-    with _in_words(source, "rows"):
+    with _as_corpus_error(source, "rows"):
         for batch in table.select_columns(names).with_format("arrow").iter(1000):
             columns = [batch.column(name).to_pylist() for name in names]
             yield from (dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True))
@@ -230,12 +232,12 @@ def _descriptions(source: str, revision: str | None) -> Iterator[Path]:
             yield Path(hf_hub_download(source, name, repo_type="dataset", revision=revision))
 
 
-def _refuse_elsewhere(descriptions: Iterable[Path]) -> None:
+def _refuse_outside_files(descriptions: Iterable[Path]) -> None:
     """Raise CorpusError if a description names an address, or a file outside the folder of the data set."""
     from huggingface_hub import metadata_load
 
     for file in descriptions:
-        with _in_words(str(file), "a description of a dataset"):
+        with _as_corpus_error(str(file), "a description of a dataset"):
             read: Any = {_README: metadata_load, _YAML: read_yaml}.get(file.name, read_json)
             file_names = list(_strings(read(file)))
         if outside_names := [name for name in file_names if _OUTSIDE_FOLDER.search(name)]:
@@ -271,7 +273,7 @@ def _check_files(files: Iterable[Path]) -> None:
         # A sum reads all lines, so that each line is checked to be UTF-8.
         if text and not sum(bool(line.text.strip()) for line in formats.read_lines(file)):
             raise CorpusError(f"{file}: expected rows of a dataset, found none; check the file")
-        with _in_words(str(file), "a dataset"):
+        with _as_corpus_error(str(file), "a dataset"):
             features = Features.from_arrow_schema(parquet.read_schema(file)) if file.suffix == ".parquet" else {}
             for name, label_names in _label_names(str(file), features).items():
                 if names.setdefault(name, label_names) != label_names:
@@ -350,9 +352,9 @@ def _sentences(
     for number, cells in sentences:
         row_id = next((values[0] for column, values in cells.items() if column.name == "id" and values), None)
         plain = {column: values for column, values in cells.items() if column.name != "id"}
-        places = [(number, None)] * len(next(values for column, values in cells.items() if column.name == WORD))
+        rows = [(number, None)] * len(next(values for column, values in cells.items() if column.name == WORD))
         with formats.skipping(skip):
-            yield assemble(source, places, row_id or f"{split}-{number}", plain, notation, "row")
+            yield assemble(source, rows, row_id or f"{split}-{number}", plain, notation, "row")
     for line in notation.converted():
         tell(f"{source}: {line}")
 
@@ -382,7 +384,7 @@ def _cells(row: Mapping[str, Any], name: str, labels: Sequence[str] | None, colu
     if column.name == "id" or not isinstance(value, list) or any(isinstance(cell, list | dict) for cell in value):
         expectation = "a text" if column.name == "id" else "a list with one value per word"
         raise formats.WordError(0, f"column {name}: expected {expectation}, found {str(value)[:60]!r}")
-    return [_cell(f"column {name}: word {place}", cell, labels, column.name) for place, cell in enumerate(value)]
+    return [_cell(f"column {name}: word {index}", cell, labels, column.name) for index, cell in enumerate(value)]
 
 
 def _cell(location: str, cell: Any, labels: Sequence[str] | None, holds: str) -> str:

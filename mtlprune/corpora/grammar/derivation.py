@@ -55,7 +55,7 @@ def _parse(template: str) -> tuple[Item, ...]:
             # The first character (within a bracket, the second) always belongs to the body, even if it is a mark, as
             # in the word ? with the tag "." in ?/.
             first = 2 if token[0] == "(" else 1
-            cut = next((place for place, letter in enumerate(token) if place >= first and letter in _MARKS), len(token))
+            cut = next((index for index, letter in enumerate(token) if index >= first and letter in _MARKS), len(token))
             marks = {_MARKS[mark]: value for mark, value in _MARK.findall(token[cut:])}
             item = Item(token[:cut].lstrip("("), **{**marks, "chance": float(marks.get("chance", 1))})
             read.append(item._replace(parts=items()) if token[0] == "(" else item)
@@ -440,13 +440,13 @@ def derive(root: Node, identity: str) -> Sentence:
     roles: dict[int, list[tuple[Node, str]]] = {}
     for phrase in phrases:
         head = phrase.head_word()
-        for place, edge in enumerate(phrase.edges):
+        for index, edge in enumerate(phrase.edges):
             if edge.node.roleset:
                 predicates.append((edge.node, head))
             if edge.role:
                 roles.setdefault(head.start, []).append((edge.node, edge.role))
             if edge.relation != _HEAD:
-                governor = _sibling(phrase.edges, place).head_word() if edge.relation[-1] in "<>" else head
+                governor = _sibling(phrase.edges, index).head_word() if edge.relation[-1] in "<>" else head
                 word = edge.node.head_word().start
                 heads[word], relations[word] = governor.start + 1, edge.relation.rstrip("<>")
     words = [_fit_article(leaf.word, after.word) for leaf, after in zip(leaves, [*leaves[1:], Node()], strict=True)]
@@ -467,12 +467,12 @@ def _predicate(leaf: Node, roles: list[tuple[Node, str]]) -> Predicate:
     return Predicate(leaf.start, leaf.roleset, tuple(spans), leaf.roleset.split(".")[0].split("_")[0])
 
 
-def _sibling(edges: Sequence[Edge], place: int) -> Node:
+def _sibling(edges: Sequence[Edge], index: int) -> Node:
     """Return the part that a comma or conjunction depends on.
 
     This is the next (>) or previous (<) part that is not a comma or conjunction.
     """
-    edges_beyond = edges[place + 1 :] if edges[place].relation.endswith(">") else edges[:place][::-1]
+    edges_beyond = edges[index + 1 :] if edges[index].relation.endswith(">") else edges[:index][::-1]
     return next(edge.node for edge in edges_beyond if not edge.relation.endswith((">", "<")))
 
 
