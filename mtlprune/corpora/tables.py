@@ -15,7 +15,7 @@ from mtlprune.io.files import file_sha256
 from mtlprune.layers import LAYERS, kind_of
 from mtlprune.sentence import NOT_ARGUMENTS, Sentence
 
-_T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 @contextlib.contextmanager
