@@ -114,14 +114,14 @@ def read_files(
         tell: receives what was left out or renamed.
         left_out: collects unreadable sentences.
         shares: percentages of a random split.
-        seed: of a random split.
+        seed: the seed of a random split.
 
     Returns:
         the sentences of each split with unique ids, and the entries ``sources`` (the SHA-256 of each file) and
         ``left_out`` of ``corpus.json``.
 
     Raises:
-        CorpusError: files are missing, a split is empty, a layer has two kinds, or ``read`` raises the error.
+        CorpusError: files are missing, a split is empty, a layer has two kinds, or ``read`` raises an error.
     """
     paths_by_split = {split: names for split, names in paths_by_split.items() if names}
     if unsplit_paths and paths_by_split:
@@ -287,10 +287,10 @@ def with_unique_ids(splits: Mapping[str, Sequence[Sentence]], tell: Tell) -> Spl
 
 
 def find_oddities(splits: Mapping[str, Iterable[Sentence]]) -> list[str]:
-    """Return a warning, one sentence each, for every oddity of a corpus that can be read and trained on nevertheless.
+    """Return warnings about oddities of a corpus with which it can be read and trained nevertheless.
 
-    These are sentences of train that recur in other splits, trees with several roots, control characters, tags that
-    look like spans, spans of the type O, labels that are missing in train, and layers that some splits lack.
+    Warnings concern sentences of train that recur in other splits, trees with several roots, control characters, tags
+    that look like spans, spans of the type O, labels that are missing in train, and layers that some splits lack.
     """
     # The set holds hashes of 64 bits instead of words, which would fill the memory for a large corpus. A collision
     # would only add one sentence to a warning.
@@ -421,8 +421,11 @@ def _positions_to_join(
 
 
 def _joined(old: Sentence, sentence: Sentence) -> tuple[Sentence, set[str], dict[str, Layer]]:
-    """Return the old sentence with the layers that it lacked, the layers of both sentences that differ, and the added
-    layers."""
+    """Join two sentences with the same words.
+
+    Returns:
+        the old sentence with the layers that it lacked, the names of layers that differ in both, and the added layers.
+    """
     new = {layer: Layer(kind, sentence.get(layer)) for layer, kind in sentence.kinds().items()}
     changed_layers = {x for x in new if old.kind(x) is not None and old.get(x) != new[x].value}
     added = {layer: layer_value for layer, layer_value in new.items() if old.kind(layer) is None}

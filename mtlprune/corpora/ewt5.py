@@ -143,8 +143,10 @@ def _join_skeletons(
 def _pair(
     sentences: list[Sentence], skeletons: Mapping[str, list[Skeleton]], exceptions: Mapping[str, _Exception]
 ) -> "Iterator[tuple[Sentence, Skeleton | None, Regrouping | None]]":
-    """Yield each sentence with its skeleton and the mapping from tokens to words, or with two None if PropBank lacks
-    it."""
+    """Yield each sentence with its skeleton and the mapping from tokens to words.
+
+    Both are None if PropBank lacks the document of the sentence.
+    """
     for name, document in _documents(sentences).items():
         trees = skeletons.get(name)
         following = 0
@@ -225,7 +227,6 @@ def move_entities(annotated: Sequence[Sentence], target: Sequence[Sentence]) -> 
 
 
 def _squeeze(word: str) -> str:
-    """-"""
     return "".join(word.split())
 
 
@@ -304,5 +305,6 @@ class Regrouping:
 
 
 def _move(span: Span, onto: Sequence[tuple[int, ...]]) -> Span | None:
+    """Return a span whose tokens are replaced by words, or None if these are no words."""
     words = [word for token in range(span.start, span.end) for word in onto[token]]
     return Span(min(words), max(words) + 1, span.label) if words else None

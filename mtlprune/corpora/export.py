@@ -195,8 +195,8 @@ def _without_blanks(text: str) -> str:
 
 
 def _under_known_name(sentence: Sentence, layer: str, kind: str) -> Sentence:
-    """Return a sentence whose layer has the name of the standard layer of the same kind, because the formats know no
-    other.
+    """Return a sentence whose layer has the name of the standard layer of its kind, which is the only name that formats
+    know.
 
     The tags that the kind names, as in ``brackets:TAGS``, become ``pos``.
     """

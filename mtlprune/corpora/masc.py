@@ -315,7 +315,7 @@ def _without_blanks(text: str, name: Name) -> tuple[int, int]:
 
 
 def _locate_words(words: Sequence[str], text: str) -> list[tuple[int, int] | None]:
-    """Return the start and the exclusive end of each word in the text, in characters; None for words that are not found
+    """Return the start and the exclusive end of each word in the text, in characters; None for words not found as a
     whole."""
     pieces = [(number, piece) for number, word in enumerate(words) for piece in _PIECE.findall(word.translate(_FOLDED))]
     text_pieces = list(_PIECE.finditer(text.translate(_FOLDED)))

@@ -121,7 +121,8 @@ def _gold(paths: list[Path]) -> list[Path]:
 def _annotations(folder: Path, files: list[Path], suffix: str) -> set[str]:
     """Return all names by which a document can refer to an annotation file with this suffix.
 
-    These are the file's absolute path, and its path below ``folder`` with any number of leading folders removed.
+    These are the whole path of the file, and its path below ``folder`` with any number of leading folders removed, both
+    without the suffix.
     """
     names: set[str] = set()
     for path in (path for path in files if path.suffix == suffix):

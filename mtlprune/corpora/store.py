@@ -288,6 +288,7 @@ class Corpus:
         return self.info["fingerprint"]
 
     def __getitem__(self, split: str) -> StoredSentences:
+        """Return the sentences of a split. Raises CorpusError if there is no such split."""
         if split not in self._splits:
             raise CorpusError(f"{self.path}: expected one of the splits {', '.join(self.splits)}, found {split!r}")
         return self._splits[split]

@@ -29,7 +29,7 @@ def swapped_pairs(sentences: Sequence[Sentence], layer: str, seed: int = 1) -> l
 
     Args:
         layer: one of :data:`SWAPPED`.
-        seed: of the choice among possible replacements, and of the order of the pairs.
+        seed: the seed for the choice among possible replacements, and for the order of the pairs.
     """
     spans_by_form: dict[Hashable, list[tuple[Sentence, Span]]] = defaultdict(list)
     for sentence in sentences:
@@ -79,11 +79,10 @@ def _spans(sentence: Sentence, layer: str) -> Iterator[Span]:
 
 
 def _form(sentence: Sentence, span: Span, layer: str) -> Hashable | None:
-    """Return everything that two spans must have in common to be swapped, with positions relative to the start of the
-    span.
+    """Return everything that two spans must have in common to be swapped, or None if the span must not be swapped.
 
-    This is the annotation within the span on all layers. The value is None if the span is not a unit on every layer: it
-    crosses another span, or contains a predicate or a smaller argument.
+    This is the annotation of all layers within the span, with positions relative to its start. A span must not be
+    swapped if it crosses another span, or contains a predicate or a smaller argument.
     """
     start, end, _ = span
     word_range = range(start, end)

@@ -51,7 +51,7 @@ def fingerprint(splits: Mapping[str, Iterable[Sentence]]) -> str:
 
 
 def _content(sentence: Sentence) -> list[Any]:
-    """Return the content of a sentence as JSON values: the five standard layers, then other layers by name with their
+    """Return the words and layers of a sentence as JSON values: the five standard layers, then other layers with their
     kinds."""
     five = (_plain(kind, sentence.get(name)) for name, kind in LAYERS.items())
     further_layers = ([name, layer.kind, _plain(layer.kind, layer.value)] for name, layer in sentence.further)
@@ -132,7 +132,7 @@ LABELS: dict[str, Callable[[Any], Iterable[str | None]]] = {
     "number": lambda number: (),
     "labels": tuple,
 }
-"""Kind of a layer → the function that lists the labels of its value.
+"""Kind of a layer → the function that lists the labels of a value.
 
 The list also contains None (not a label) once for a tree that is not projective, and once for each predicate.
 """

@@ -23,8 +23,7 @@ from mtlprune.sentence import SentenceError
 Tell = Callable[[str], None]
 """A function that reports a line of text to the user."""
 Skip = Callable[[MtlpruneError], None]
-"""A callback that receives the error of a sentence that cannot be read. The reader then continues without the sentence.
-"""
+"""A callback that receives the error of an unreadable sentence. The reader then continues with the next sentence."""
 BLANKS = " \t"
 """The characters that separate columns. Any other space, such as a no-break space, is part of a word."""
 SEPARATORS = {"\t": "tabs", ",": "commas", ";": "semicolons", " ": "blanks"}
@@ -49,7 +48,7 @@ def malformed(source: str | Path, line: int, problem: str, unit: str = "line") -
 
 
 class UnreadableSentence(CorpusError):
-    """Raised where one sentence or tree cannot be read. With a callback ``skip``, the other sentences are read."""
+    """Raised if one sentence or tree cannot be read. With a callback ``skip``, the other sentences are read."""
 
 
 @contextlib.contextmanager
@@ -107,14 +106,14 @@ def join_row(cells: Iterable[str], separator: str) -> str:
     return row.getvalue()
 
 
-def place_of_words(row: Sequence[str]) -> int | None:
+def index_of_words(row: Sequence[str]) -> int | None:
     """Return the index of the words in a row that names the columns, such as ``token pos ner``; None for other rows."""
     index = next((index for index, cell in enumerate(row) if _WORD_COLUMN.fullmatch(cell)), len(row))
     return index if any(map(_LABEL_COLUMN.fullmatch, row[index + 1 :])) else None
 
 
 def words_of(text: str) -> tuple[str, ...]:
-    """Return the words of running text, which blanks and tabs separate. Cells of only other spaces are not words."""
+    """Return the words of running text, which are separated by blanks and tabs. Other spaces alone are not words."""
     return tuple(word for word in cells_of(text) if word.strip())
 
 
@@ -124,7 +123,7 @@ def whole_number(text: str) -> int | None:
 
 
 class WordError(CorpusError):
-    """Raised for an error at one word of a sentence.
+    """Raised at an error in one word of a sentence.
 
     Args:
         index: the index of the word, from 0.

@@ -104,8 +104,7 @@ class Notation:
         return set(cells) == {"_"} and "_" not in self._spellings.get(column.name, {})
 
     def spans(self, name: str, cells: Sequence[str]) -> tuple[Span, ...]:
-        """Return the flat spans of a sentence. If star notation contains nested spans, the outermost spans are
-        returned."""
+        """Return the flat spans of a sentence. Of nested spans in star notation, only the outermost are returned."""
         if self.schemes[name] == "stars":
             return outermost(spans_from_stars(cells))
         cells = [self._spellings[name].get(cell, cell) for cell in cells]
@@ -189,7 +188,7 @@ def _head(index: int, text: str) -> int:
 
 
 def mark_unread_columns(columns: Sequence[FileColumn], unread_layers: Container[str]) -> list[FileColumn]:
-    """Return the columns, with those of layers that are left out marked as columns to skip."""
+    """Return the columns, in which the columns of layers that are left out are marked as skipped."""
     columns_to_read = []
     for column in columns:
         layer = "dep" if column.name in ("head", "relation") else column.name
@@ -289,7 +288,7 @@ class ColumnTable:
         self.separator = formats.separator_of(path, (line.text for line in self._rows()))
         first = next(self._rows(), formats.NumberedLine(0, ""))
         names = formats.split_row(first.text, self.separator)
-        self.header = None if formats.place_of_words(names) is None else first
+        self.header = None if formats.index_of_words(names) is None else first
         self._sentence_column = next(
             (k for k, name in enumerate(names) if _SENTENCE_COLUMN.fullmatch(name)), len(names)
         )
@@ -362,8 +361,7 @@ class ColumnTable:
     def _words(
         self, rows: list[tuple[formats.NumberedLine, list[str]]]
     ) -> list[tuple[formats.NumberedLine, list[str]]]:
-        """Return the rows without ranges (3-4) and empty nodes (6.1), if the first column numbers the words of a
-        sentence."""
+        """Return the rows without ranges (3-4) and empty nodes (6.1), if the first column numbers the words."""
         plain = [row[0] for _, row in rows if formats.whole_number(row[0]) is not None]
         special_numbers = [row[0] for _, row in rows if re.fullmatch(r"[0-9]+[-.][0-9]+", row[0])]
         numbered = plain == [str(index) for index in range(1, len(plain) + 1)]

@@ -50,7 +50,7 @@ class ConlluBlock(NamedTuple):
 def are_universal(tags: Iterable[str]) -> bool:
     """Return True if all tags are universal tags, which are written to UPOS.
 
-    Only SYM and X are not enough, because other tag sets also contain these two.
+    SYM and X alone do not count as universal, because other tag sets also contain these two.
     """
     return _UNIVERSAL.issuperset(tagset := set(tags)) and not tagset <= {"SYM", "X"}
 
@@ -146,8 +146,8 @@ def read_blocks(
 
 
 def _header(path: Path, block: Iterable[formats.NumberedLine]) -> tuple[str, ...] | None:
-    """Return the columns that ``# global.columns`` names, with the ten standard names in lower case; None without this
-    line."""
+    """Return the columns that ``# global.columns`` names, the ten standard names in lower case; None without this
+    comment."""
     for line in block:
         if match := _HEADER.fullmatch(line.text):
             names = formats.cells_of(match[1])

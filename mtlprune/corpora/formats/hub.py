@@ -259,8 +259,7 @@ def _strings(value: Any, is_data_file: bool = False) -> Iterator[str]:
 
 
 def _check_files(files: Iterable[Path]) -> None:
-    """Raise CorpusError if JSON is empty or not UTF-8, or if Parquet files give different names to the numbers of a
-    column.
+    """Raise CorpusError if JSON is empty or not UTF-8, or Parquet files give different names to the labels of a column.
 
     The library does not check this.
     """

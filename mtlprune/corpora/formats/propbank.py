@@ -66,8 +66,7 @@ def parse_skeletons(data: bytes, source: str, document: str | None = None) -> It
 
 
 def parse_skeleton(block: list[NumberedLine], source: str, index: int, document: str | None = None) -> Skeleton:
-    """Return sentence number ``index`` of a skeleton file from its rows. Arguments and errors are as in
-    parse_skeletons."""
+    """Return sentence number ``index`` of a skeleton file from its rows, with the errors of :func:`parse_skeletons`."""
     rows = [cells_of(line.text) for line in block]
     _check_rows(source, block, rows, document or rows[0][0], index)
     with on_lines(source, block, "parse bits"):

@@ -332,6 +332,10 @@ class Derivation:
         return [*(Edge("compound", leaf) for leaf in leaves[:-1]), Edge(_HEAD, leaves[-1])]
 
     def _call(self, call: str, context: _Context, before: Sequence[Edge]) -> list[Edge]:
+        """Return the edges of a called rule such as ``subject.person``, drawn from its templates.
+
+        There are none if no template of the rule fits here.
+        """
         name, _, kind = call.partition(".")
         if name == "member":
             return self._expand(self.draw.any_of(_MEMBERS), context, ())
