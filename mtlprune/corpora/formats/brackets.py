@@ -222,7 +222,7 @@ def _cut(path: Path, begins: re.Pattern[str]) -> Iterator[list[formats.NumberedL
 
 
 def _trees(path: Path, lines: Iterable[formats.NumberedLine]) -> Iterator[tuple[int, list[str], list[str], list[Span]]]:
-    """Yield the first line, words, tags and brackets (in pre-order) of each tree, without brackets that cover no word."""
+    """Yield the first line, words, tags and brackets (in pre-order) of each tree, without brackets over no word."""
     stack: list[_Open] = []
     words, tags, spans = list[str](), list[str](), list[Span | None]()
     for line, token in _tokens(path, lines):
