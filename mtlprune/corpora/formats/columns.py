@@ -15,15 +15,8 @@ from mtlprune.layers import LAYERS, Layer, LayerError, check_layer
 from mtlprune.sentence import Predicate, Sentence, Span
 
 WORD, SKIP, ALL_FURTHER = "word", "_", "..."
-_PARTS = {
-    WORD: WORD,
-    SKIP: SKIP,
-    ALL_FURTHER: ALL_FURTHER,
-    "head": "head",
-    "relation": "relation",
-    "lemma": "lemma",
-    "id": "id",
-}
+_NOT_LAYERS = frozenset({WORD, SKIP, ALL_FURTHER, "head", "relation", "lemma", "id"})
+"""Contents of columns that are not layers; head and relation together are the layer dep."""
 _STAR = re.compile(r"[^*]*\*[^*]*")
 _SENTENCE_COLUMN = re.compile(r"sent(ence)?([-_ ]?(#|id|no|number|index))?", re.I)
 _KEY_AND_VALUE = re.compile(r"#[ \t]*[^ \t]+([ \t]+[^ \t]+)?[ \t]+=[ \t]")
@@ -45,9 +38,9 @@ def parse_columns(text: str) -> list[FileColumn]:
     columns = []
     for part in text.split(","):
         name, _, kind = part.strip().partition(":")
-        kind = kind or _PARTS.get(name) or LAYERS.get(name, "")
+        kind = kind or (name if name in _NOT_LAYERS else LAYERS.get(name, ""))
         try:
-            if name not in _PARTS:
+            if name not in _NOT_LAYERS:
                 check_layer(name, kind)
         except LayerError as error:
             say = "; write NAME:KIND, such as chunk:spans" if not kind else ""
@@ -192,10 +185,10 @@ def mark_unread_columns(columns: Sequence[FileColumn], unread_layers: Container[
     columns_to_read = []
     for column in columns:
         layer = "dep" if column.name in ("head", "relation") else column.name
-        is_unread = column.name not in _PARTS or layer == "dep"
-        is_unread = is_unread and layer in unread_layers
-        left = FileColumn(ALL_FURTHER, ALL_FURTHER) if column.kind == "frames" else FileColumn(SKIP, SKIP)
-        columns_to_read.append(left if is_unread else column)
+        if layer not in _NOT_LAYERS and layer in unread_layers:
+            skipped = ALL_FURTHER if column.kind == "frames" else SKIP
+            column = FileColumn(skipped, skipped)
+        columns_to_read.append(column)
     return columns_to_read
 
 

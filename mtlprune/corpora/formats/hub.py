@@ -293,19 +293,17 @@ def _choose(source: str, names: Sequence[str], columns: str | None) -> dict[str,
         columns_by_name = {name: _USUAL_COLUMNS[name] for name in names if name in _USUAL_COLUMNS}
         if not {"head", "relation"} <= set(columns_by_name.values()):
             columns_by_name = {
-                name: column_kind
-                for name, column_kind in columns_by_name.items()
-                if column_kind not in ("head", "relation")
+                name: content for name, content in columns_by_name.items() if content not in ("head", "relation")
             }
         # If a data set has columns for both UPOS and XPOS, UPOS becomes pos, because every treebank has UPOS.
         if "pos" not in columns_by_name.values():
             tags = next((name for name in ("upos", "xpos") if name in columns_by_name), None)
             columns_by_name |= {tags: "pos"} if tags else {}
-        columns_by_name = {
-            name: column_kind
-            for k, (name, column_kind) in enumerate(columns_by_name.items())
-            if column_kind not in [*columns_by_name.values()][:k]
-        }
+        # If several columns have the same content, such as tokens and words, the first of them is read.
+        names_by_content: dict[str, str] = {}
+        for name, content in columns_by_name.items():
+            names_by_content.setdefault(content, name)
+        columns_by_name = {name: content for content, name in names_by_content.items()}
     else:
         pairs = [part.strip().rpartition("=")[::2] for part in columns.split(",")]
         columns_by_name = dict(pairs)
@@ -314,14 +312,14 @@ def _choose(source: str, names: Sequence[str], columns: str | None) -> dict[str,
     wrong = sorted(set(columns_by_name) - set(names))
     if wrong or WORD not in columns_by_name.values():
         problem = f"no column {wrong[0] or '(say NAME=word)'!r}" if wrong else f"no column with {WORD}s"
-        have = ", ".join(names)
         raise CorpusError(
-            f"{source}: found {problem}; it has {have}; name their contents, such as --columns tokens=word,tags=ner"
+            f"{source}: found {problem}; it has {', '.join(names)}; name their contents, such as --columns "
+            "tokens=word,tags=ner"
         )
-    holds = parse_columns(",".join(columns_by_name.values()))
-    if any(column.kind == "frames" for column in holds):
+    contents = parse_columns(",".join(columns_by_name.values()))
+    if any(column.kind == "frames" for column in contents):
         raise CorpusError(f"{source}: frames cannot be read from a dataset; use propbank or jsonl")
-    return dict(zip(columns_by_name, holds, strict=True))
+    return dict(zip(columns_by_name, contents, strict=True))
 
 
 def _sentences(
@@ -362,17 +360,17 @@ def _whole_rows(
     source: str, split: str, table: Any, columns: str, skip: formats.Skip | None, unread_layers: Container[str]
 ) -> Iterator[Sentence]:
     """Yield the sentences or pairs of a split with one text or pair of texts per row."""
-    holds = parse_row_columns(columns)
-    if wrong := sorted(set(holds) - set(table.column_names)):
+    contents = parse_row_columns(columns)
+    if wrong := sorted(set(contents) - set(table.column_names)):
         have = ", ".join(table.column_names)
         raise CorpusError(f"{source}: found no column {wrong[0]!r}; it has {have}; correct --columns")
     label_names = {
         name: names for name, feature in table.features.items() if (names := getattr(feature, "names", None))
     }
     names = _label_names(source, table.features) | label_names
-    for number, row in enumerate(_rows(source, table, list(holds))):
+    for number, row in enumerate(_rows(source, table, list(contents))):
         with formats.skipping(skip):
-            yield row_sentence(source, number, "row", row, holds, f"{split}-{number}", unread_layers, names)
+            yield row_sentence(source, number, "row", row, contents, f"{split}-{number}", unread_layers, names)
 
 
 def _cells(row: Mapping[str, Any], name: str, labels: Sequence[str] | None, column: FileColumn) -> list[str]:
@@ -386,11 +384,11 @@ def _cells(row: Mapping[str, Any], name: str, labels: Sequence[str] | None, colu
     return [_cell(f"column {name}: word {index}", cell, labels, column.name) for index, cell in enumerate(value)]
 
 
-def _cell(location: str, cell: Any, labels: Sequence[str] | None, holds: str) -> str:
+def _cell(location: str, cell: Any, labels: Sequence[str] | None, content: str) -> str:
     """Return the text of one value, or ``_`` if it is unknown. Raises formats.WordError."""
     if isinstance(cell, str) and (labels is None or cell in labels):
         return cell
-    if (labels is not None and cell in _UNKNOWN) or (cell is None and holds != WORD):
+    if (labels is not None and cell in _UNKNOWN) or (cell is None and content != WORD):
         return "_"
     if labels is not None:
         if type(cell) is int and 0 <= cell < len(labels):
@@ -398,7 +396,7 @@ def _cell(location: str, cell: Any, labels: Sequence[str] | None, holds: str) ->
         problem = f"a label from 0 to {len(labels) - 1}, or one of their names (ClassLabel), found {cell!r}; correct it"
     elif type(cell) is not int:
         problem = f"text, found {cell!r}; write text into this column"
-    elif holds not in (WORD, "head", "lemma"):
+    elif content not in (WORD, "head", "lemma"):
         problem = "labels, found numbers that have no names (ClassLabel); write text"
     else:
         return str(cell)

@@ -90,6 +90,8 @@ def scheme_of(rows: Iterable[Sequence[str]]) -> str:
     span.
     """
     marks = Counter[str]()
+    # Numbers of: B that IOB1 would write as I; I and M that continue no span; labels without a prefix; O; E before an I
+    # or E of the same type; I at the end of a span.
     needless = opening = plain = outside_count = before_same = last_inside = 0
     for row in rows:
         before = ""
