@@ -274,7 +274,7 @@ def align_names(
     begins = {span[0]: word for word, span in enumerate(spans) if span}
     ends = {span[1]: word for word, span in enumerate(spans) if span}
     aligned_words = [word for word, span in enumerate(spans) if span]
-    starts, stops = zip(*(span for span in spans if span), strict=True)
+    starts, stops = [span[0] for span in spans if span], [span[1] for span in spans if span]
     spans_by_sentence: list[list[Span]] = [[] for _ in sentences]
     unknown, misaligned = set[int](), list[str]()
     for name in names:
