@@ -195,8 +195,7 @@ def _without_blanks(text: str) -> str:
 
 
 def _under_known_name(sentence: Sentence, layer: str, kind: str) -> Sentence:
-    """Return a sentence whose layer has the name of the standard layer of its kind, which is the only name that formats
-    know.
+    """Return a sentence whose layer has the name of the standard layer of its kind, because formats know no other name.
 
     The tags that the kind names, as in ``brackets:TAGS``, become ``pos``.
     """

@@ -101,10 +101,9 @@ class _Mention(NamedTuple):
 
 
 def names_of(path: Path, sentence: Sentence) -> tuple[Span, ...]:
-    """Return the named entities of a sentence that was read from GUM, that is, mentions whose head contains a proper
-    noun.
+    """Return the named entities of a sentence from GUM, that is, mentions whose head contains a proper noun.
 
-    Raises CorpusError if a mention closes that was never opened.
+    Of nested names the outermost is kept. Raises CorpusError if a mention closes that was never opened.
     """
     rows = [row for line in sentence.source.split("\n") if (row := line.split("\t"))[0].isdecimal()]
     spans_found: list[Span] = []

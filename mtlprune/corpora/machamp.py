@@ -42,7 +42,8 @@ _READ_SETTINGS = {*_PATHS.values(), "word_idx", "sent_idxs", "skip_first_line", 
 """Settings of a data set that are read."""
 _MOST_COLUMNS = 1000
 _UNDERSCORE = "__"
-"""The tag of a word whose cell is ``_``. MaChAmp reads ``_`` as an ordinary label, but here ``_`` means unknown."""
+"""The tag of words whose cell is ``_``, which MaChAmp reads as an ordinary label. In our columns ``_`` means unknown.
+"""
 
 
 class _Dataset(NamedTuple):
@@ -201,8 +202,7 @@ def _located(config: Path, path: str) -> str:
 
 
 class ColumnFile:
-    """A file with columns, from which words are read and which is written again with predictions in some of its
-    columns."""
+    """A file with columns, which is read for its words and then copied with predictions in some columns."""
 
     def __init__(self, path: Path, columns: str, layers: Collection[str]) -> None:
         """Open the file, and select the columns to predict.
@@ -237,9 +237,9 @@ class ColumnFile:
             yield lines[0].number, Sentence(name, tuple(row[word] for row in cells)).validate()
 
     def write(self, sentences: Iterable[Sentence], stream: TextIO) -> None:
-        """Write all lines up to the end of the last given sentence, with the predicted cells.
+        """Copy the lines up to the end of the last of these sentences to ``stream``, with the predicted cells.
 
-        Sentences must come in the order of the file, over all calls.
+        Calls must pass the sentences in the order of the file.
         """
         for sentence in sentences:
             _, rows, cells = next(self._rows)
@@ -255,7 +255,7 @@ class ColumnFile:
                     break
 
     def finish(self, stream: TextIO) -> None:
-        """Write the lines after the last sentence."""
+        """Copy the lines after the last sentence."""
         stream.write("\n".join(line.text for line in self._lines))
 
 

@@ -146,8 +146,10 @@ def read_blocks(
 
 
 def _header(path: Path, block: Iterable[formats.NumberedLine]) -> tuple[str, ...] | None:
-    """Return the columns that ``# global.columns`` names, the ten standard names in lower case; None without this
-    comment."""
+    """Return the columns that ``# global.columns`` names, or None without this comment.
+
+    The ten standard names are returned in lower case.
+    """
     for line in block:
         if match := _HEADER.fullmatch(line.text):
             names = formats.cells_of(match[1])

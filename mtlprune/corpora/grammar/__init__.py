@@ -1,5 +1,4 @@
-"""Generate a corpus from templates, whose derivations contain all five layers, and pairs of sentences that differ
-little.
+"""Generate a corpus from templates, with all five layers, and pairs of sentences with a single difference.
 
 ``docs/reference/grammar.md`` describes the corpus. The notation of the templates is explained at the head of
 ``grammar_templates.txt``.
