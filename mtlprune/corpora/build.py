@@ -301,7 +301,7 @@ def find_oddities(splits: Mapping[str, Iterable[Sentence]]) -> list[str]:
     for split, sentences in splits.items():
         oddities: dict[str, list[str]] = defaultdict(list)
         size = 0
-        for size, sentence in enumerate(sentences, 1):  # noqa: B007 (it is told below)
+        for size, sentence in enumerate(sentences, 1):  # noqa: B007 (size is used after the loop)
             layers[split].update(sentence.kinds())
             labelled.update(layer for layer in sentence.kinds() if split == "train" and sentence.get(layer) != ())
             for layer, kind in sentence.kinds().items():

@@ -42,8 +42,7 @@ _READ_SETTINGS = {*_PATHS.values(), "word_idx", "sent_idxs", "skip_first_line", 
 """Settings of a data set that are read."""
 _MOST_COLUMNS = 1000
 _UNDERSCORE = "__"
-"""The tag of words whose cell is ``_``, which MaChAmp reads as an ordinary label. In our columns ``_`` means unknown.
-"""
+"""The tag of words whose cell is ``_``. MaChAmp reads ``_`` as a label, but in our columns it means unknown."""
 
 
 class _Dataset(NamedTuple):

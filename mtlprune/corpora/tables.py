@@ -101,7 +101,7 @@ def count(sentences: Iterable[Sentence], layers: Mapping[str, str] = LAYERS) -> 
     size = words = longest = complete = 0
     layer_counts = Counter[str]()
     labels = {name: Counter[str | None]() for name in layers}
-    for size, sentence in enumerate(sentences, 1):  # noqa: B007 (it is counted)
+    for size, sentence in enumerate(sentences, 1):  # noqa: B007 (size is used after the loop)
         names = sentence.layers()
         words += len(sentence)
         longest = max(longest, len(sentence))
