@@ -208,6 +208,8 @@ def files_by_split(names: Sequence[str]) -> tuple[dict[str, list[str]], list[Pat
             components = path.relative_to(name).parts if Path(name).is_dir() else (path.name,)
             marks = (_SPLIT.search(part.lower()) for part in reversed(components))
             splits[next((str(mark.lastgroup) for mark in marks if mark), "")].append(path)
+    # Only files with the same suffix are read: .conllu if there are such files, and otherwise the most frequent suffix
+    # among the files whose names contain a split.
     forms = Counter(_form(path) for split, paths in splits.items() for path in paths if split)
     form = ".conllu" if ".conllu" in forms else next((form for form, _ in forms.most_common(1)), "")
     by_name = {
@@ -410,6 +412,7 @@ def _positions_to_join(
     If no sentence with the same words is left to join, a sentence with these words and without layers is appended.
     """
     indices: dict[tuple[tuple[str, ...], int | None], list[int]] = defaultdict(list)
+    # Indices are listed backwards, so that pop() returns the first sentence that is left.
     for index in range(len(result_sentences) - 1, -1, -1):
         indices[result_sentences[index].words, result_sentences[index].split].append(index)
     for sentence in sentences:

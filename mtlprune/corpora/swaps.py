@@ -36,6 +36,7 @@ def swapped_pairs(sentences: Sequence[Sentence], layer: str, seed: int = 1) -> l
         for span in _spans(sentence, layer):
             if (form := _form(sentence, span, layer)) is not None:
                 spans_by_form[form].append((sentence, span))
+    # The second number of the seed distinguishes these draws from others with the same seed.
     pairs, generator = [], np.random.default_rng([seed, 23])
     for spans in spans_by_form.values():
         for sentence, span in spans:

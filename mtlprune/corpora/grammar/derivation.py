@@ -286,6 +286,7 @@ class Derivation:
     def _expand(self, item: Item, context: _Context, before: Sequence[Edge]) -> list[Edge]:
         """Return the edges that an item becomes, given the edges before it in its bracket."""
         clause = context.clause
+        # If the object was moved out of the clause, its usual position stays empty.
         is_extracted = clause is not None and clause.gap and "{object}" in item.body
         if is_extracted or (item.chance < 1 and not self.draw.chance(item.chance)):
             return []
@@ -306,6 +307,7 @@ class Derivation:
             return edges
         edge = Edge(context.fill(item.relation), edges[0].node, context.fill(item.role) or edges[0].role)
         if clause and edge.relation.startswith("nsubj"):
+            # A role such as R-ARG0 consists of a prefix and the role in the clause.
             clause.fillers.append((edge.node, edge.role[: edge.role.find("ARG")]))
             if len(clause.fillers) == 1:
                 clause.agree(edge.node)
