@@ -315,10 +315,9 @@ def _without_blanks(text: str, name: Name) -> tuple[int, int]:
 
 
 def _locate_words(words: Sequence[str], text: str) -> list[tuple[int, int] | None]:
-    """Return the start and the exclusive end, in characters, of each word in the text; None if a word is not fully
-    found."""
-    # Words and text are compared as sequences of pieces (letters, digits, or one other character), with equal spelling of
-    # case, quotes and dashes. A word is found if all of its pieces are matched.
+    """Return the start and the exclusive end, in characters, of each word in the text; None for a word not found."""
+    # Words and text are compared as sequences of pieces (letters, digits, or one other character), with the same
+    # spelling of case, quotes and dashes. A word is found if all of its pieces are matched.
     pieces = [(number, piece) for number, word in enumerate(words) for piece in _PIECE.findall(word.translate(_FOLDED))]
     text_pieces = list(_PIECE.finditer(text.translate(_FOLDED)))
     missing = Counter(number for number, _ in pieces)
