@@ -152,21 +152,21 @@ def extract_tree(archive: Path, out: Path, only: str, suffix: str | tuple[str, .
     """
     prefix = only.rstrip("/") + "/"
     try:
-        with replacing_folder(out) as beside, tarfile.open(archive) as tar:
+        with replacing_folder(out) as staging, tarfile.open(archive) as tar:
             found = [m for m in tar if m.name.startswith(prefix) and m.name.endswith(suffix) and not m.isdir()]
             if not found:
                 ending = suffix if isinstance(suffix, str) else suffix[0]
                 raise CorpusError(f"{archive}: holds no file {only}/...{ending}; is it the right archive?")
             for member in found:
                 if not member.isfile():
-                    what = "a link, a device or a pipe, expected files and folders"
-                    raise CorpusError(f"{archive}: refused: {member.name!r} is {what}; nothing was unpacked")
+                    finding = "a link, a device or a pipe, expected files and folders"
+                    raise CorpusError(f"{archive}: refused: {member.name!r} is {finding}; nothing was unpacked")
                 member.name = member.name.removeprefix(prefix)
-            tar.extractall(beside, members=found, filter="data")  # the filter refuses paths outside of the folder
-            if (mine := git_tree_id(beside)) != tree:
+            tar.extractall(staging, members=found, filter="data")  # the filter refuses paths outside of the folder
+            if (actual := git_tree_id(staging)) != tree:
                 raise CorpusError(
-                    f"{archive}: expected the files of git tree {tree}, found {mine}; nothing of it was kept. This is "
-                    "something else than the pinned commit: do not use this source"
+                    f"{archive}: expected the files of git tree {tree}, found {actual}; nothing of it was kept. This "
+                    "is something else than the pinned commit: do not use this source"
                 )
     except tarfile.FilterError as error:
         raise CorpusError(f"{archive}: refused: {error}; nothing was unpacked") from None

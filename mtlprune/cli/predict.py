@@ -16,7 +16,7 @@ import typer
 
 from mtlprune.cli.console import Device, console
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.formats import Skip, decode_line, malformed, place_of_words, separator_of, split_row, words_of
+from mtlprune.corpora.formats import Skip, decode_line, index_of_words, malformed, separator_of, split_row, words_of
 from mtlprune.errors import MtlpruneError, plural, printable
 from mtlprune.io.files import RunError, parse_json_line, reading
 from mtlprune.layers import OF_SENTENCES, kind_of
@@ -373,7 +373,7 @@ def _check_text(source: Path, begin: Sequence[str]) -> None:
     rows = [split_row(text, separator) for _, text in lines]
     columns = zip(*(row[1:] for row in rows), strict=False)
     tags = (all(map(_TAG.fullmatch, cells)) and any(cell[0].isalpha() for cell in cells) for cells in columns)
-    names_columns = any(place_of_words(split_row(first, sign)) is not None for sign in ",;")
+    names_columns = any(index_of_words(split_row(first, sign)) is not None for sign in ",;")
     is_table = len(rows) > 1 and len(set(map(len, rows))) == 1 < len(rows[0]) and (separator != " " or any(tags))
     kind = kind or ("columns" if names_columns or is_table else None)
     if kind is not None:

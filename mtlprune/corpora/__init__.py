@@ -4,7 +4,7 @@ from mtlprune.errors import MtlpruneError
 
 
 class CorpusError(MtlpruneError):
-    """Raised where a corpus file or folder is not as expected.
+    """Raised if a corpus file or folder is not as expected.
 
     The message names the place, what was expected, what was found, and what to do.
     """
@@ -15,9 +15,9 @@ _SECONDS = 0.9
 
 
 def is_reachable(url: str) -> bool:
-    """Return whether the host of an address accepts a connection within 0.9 seconds, including the lookup of its name.
+    """Return True if the host of an address accepts a connection within 0.9 seconds, including the lookup of its name.
 
-    Where the environment sets a proxy for the address, the proxy is tested instead of the host.
+    If the environment sets a proxy for the address, the proxy is tested instead of the host.
     """
     import contextlib
     import socket

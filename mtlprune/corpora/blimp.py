@@ -49,8 +49,8 @@ def read_blimp(folder: Path, pairs: int | None = None) -> list[Paradigm]:
         CorpusError: the folder has no such file, or a line is not a minimal pair.
     """
     inner = folder / "data"
-    place = inner if inner.is_dir() else folder
-    files = sorted(place.glob(f"*{SUFFIX}"))
+    data_folder = inner if inner.is_dir() else folder
+    files = sorted(data_folder.glob(f"*{SUFFIX}"))
     if not files:
         raise CorpusError(
             f"{folder}: expected the files of BLiMP (*{SUFFIX}, one for each paradigm), found none; make the folder "

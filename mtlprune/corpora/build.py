@@ -114,14 +114,14 @@ def read_files(
         tell: receives what was left out or renamed.
         left_out: collects unreadable sentences.
         shares: percentages of a random split.
-        seed: of a random split.
+        seed: the seed of a random split.
 
     Returns:
         the sentences of each split with unique ids, and the entries ``sources`` (the SHA-256 of each file) and
         ``left_out`` of ``corpus.json``.
 
     Raises:
-        CorpusError: files are missing, a split is empty, a layer has two kinds, or ``read`` raises the error.
+        CorpusError: files are missing, a split is empty, a layer has two kinds, or ``read`` raises an error.
     """
     paths_by_split = {split: names for split, names in paths_by_split.items() if names}
     if unsplit_paths and paths_by_split:
@@ -208,6 +208,8 @@ def files_by_split(names: Sequence[str]) -> tuple[dict[str, list[str]], list[Pat
             components = path.relative_to(name).parts if Path(name).is_dir() else (path.name,)
             marks = (_SPLIT.search(part.lower()) for part in reversed(components))
             splits[next((str(mark.lastgroup) for mark in marks if mark), "")].append(path)
+    # Only files with the same suffix are read: .conllu if there are such files, and otherwise the most frequent suffix
+    # among the files whose names contain a split.
     forms = Counter(_form(path) for split, paths in splits.items() for path in paths if split)
     form = ".conllu" if ".conllu" in forms else next((form for form, _ in forms.most_common(1)), "")
     by_name = {
@@ -260,7 +262,7 @@ def split_at_random(sentences: Sequence[Sentence], shares: str, seed: int, sourc
             raise CorpusError(f"{source}: {problem}; give more sentences, or other shares (--split)")
         if share:
             sentence_numbers = set(order[begin:end])
-            splits[split] = [sentence for place, sentence in enumerate(sentences) if place in sentence_numbers]
+            splits[split] = [sentence for index, sentence in enumerate(sentences) if index in sentence_numbers]
     return splits
 
 
@@ -287,10 +289,10 @@ def with_unique_ids(splits: Mapping[str, Sequence[Sentence]], tell: Tell) -> Spl
 
 
 def find_oddities(splits: Mapping[str, Iterable[Sentence]]) -> list[str]:
-    """Return a warning, one sentence each, for every oddity of a corpus that can be read and trained on nevertheless.
+    """Return warnings about oddities of a corpus with which it can be read and trained nevertheless.
 
-    These are sentences of train that recur in other splits, trees with several roots, control characters, tags that
-    look like spans, spans of the type O, labels that are missing in train, and layers that some splits lack.
+    Warnings concern sentences of train that recur in other splits, trees with several roots, control characters, tags
+    that look like spans, spans of the type O, labels that are missing in train, and layers that some splits lack.
     """
     # The set holds hashes of 64 bits instead of words, which would fill the memory for a large corpus. A collision
     # would only add one sentence to a warning.
@@ -301,7 +303,7 @@ def find_oddities(splits: Mapping[str, Iterable[Sentence]]) -> list[str]:
     for split, sentences in splits.items():
         oddities: dict[str, list[str]] = defaultdict(list)
         size = 0
-        for size, sentence in enumerate(sentences, 1):  # noqa: B007 (it is told below)
+        for size, sentence in enumerate(sentences, 1):  # noqa: B007 (size is used after the loop)
             layers[split].update(sentence.kinds())
             labelled.update(layer for layer in sentence.kinds() if split == "train" and sentence.get(layer) != ())
             for layer, kind in sentence.kinds().items():
@@ -378,8 +380,8 @@ def merge(corpora: Mapping[str, Mapping[str, Sequence[Sentence]]], tell: Tell) -
                     raise CorpusError(f"{name}: {problem}; build the corpus again with another name for this layer")
             result_sentences = result.setdefault(split, [])
             before = len(result_sentences)
-            for place, sentence in _places(result_sentences, sentences):
-                result_sentences[place], changed_layers, added = _joined(result_sentences[place], sentence)
+            for index, sentence in _positions_to_join(result_sentences, sentences):
+                result_sentences[index], changed_layers, added = _joined(result_sentences[index], sentence)
                 differing += bool(changed_layers)
                 differing_layers |= changed_layers
                 for layer, (kind, value) in added.items():
@@ -402,16 +404,19 @@ _Labels = defaultdict[str, dict[str, Counter[str]]]
 """Layer → corpus → the frequencies of its labels."""
 
 
-def _places(result_sentences: list[Sentence], sentences: Iterable[Sentence]) -> Iterator[tuple[int, Sentence]]:
+def _positions_to_join(
+    result_sentences: list[Sentence], sentences: Iterable[Sentence]
+) -> Iterator[tuple[int, Sentence]]:
     """Yield each sentence with the index in ``result_sentences`` of the sentence that it joins.
 
     If no sentence with the same words is left to join, a sentence with these words and without layers is appended.
     """
-    places: dict[tuple[tuple[str, ...], int | None], list[int]] = defaultdict(list)
-    for place in range(len(result_sentences) - 1, -1, -1):
-        places[result_sentences[place].words, result_sentences[place].split].append(place)
+    indices: dict[tuple[tuple[str, ...], int | None], list[int]] = defaultdict(list)
+    # Indices are listed backwards, so that pop() returns the first sentence that is left.
+    for index in range(len(result_sentences) - 1, -1, -1):
+        indices[result_sentences[index].words, result_sentences[index].split].append(index)
     for sentence in sentences:
-        if same_text := places[sentence.words, sentence.split]:
+        if same_text := indices[sentence.words, sentence.split]:
             yield same_text.pop(), sentence
         else:
             result_sentences.append(sentence.bare())
@@ -419,8 +424,11 @@ def _places(result_sentences: list[Sentence], sentences: Iterable[Sentence]) -> 
 
 
 def _joined(old: Sentence, sentence: Sentence) -> tuple[Sentence, set[str], dict[str, Layer]]:
-    """Return the old sentence with the layers that it lacked, the layers of both sentences that differ, and the added
-    layers."""
+    """Join two sentences with the same words.
+
+    Returns:
+        the old sentence with the layers that it lacked, the names of layers that differ in both, and the added layers.
+    """
     new = {layer: Layer(kind, sentence.get(layer)) for layer, kind in sentence.kinds().items()}
     changed_layers = {x for x in new if old.kind(x) is not None and old.get(x) != new[x].value}
     added = {layer: layer_value for layer, layer_value in new.items() if old.kind(layer) is None}

@@ -143,8 +143,10 @@ def _join_skeletons(
 def _pair(
     sentences: list[Sentence], skeletons: Mapping[str, list[Skeleton]], exceptions: Mapping[str, _Exception]
 ) -> "Iterator[tuple[Sentence, Skeleton | None, Regrouping | None]]":
-    """Yield each sentence with its skeleton and the mapping from tokens to words, or with two None if PropBank lacks
-    it."""
+    """Yield each sentence with its skeleton and the mapping from tokens to words.
+
+    Both are None if PropBank lacks the document of the sentence.
+    """
     for name, document in _documents(sentences).items():
         trees = skeletons.get(name)
         following = 0
@@ -175,7 +177,7 @@ def _read_exceptions() -> dict[str, _Exception]:
     for row in list(csv.reader(text.splitlines(), delimiter="\t"))[1:]:
         groups = []
         for group in row[3].split(" "):
-            tokens, words = (tuple(int(place) for place in side.split(",")) for side in group.split(":"))
+            tokens, words = (tuple(int(index) for index in side.split(",")) for side in group.split(":"))
             groups.append(Group(tokens, words))
         exceptions[row[1]] = _Exception(int(row[2]), tuple(groups))
     return exceptions
@@ -208,13 +210,13 @@ def move_entities(annotated: Sequence[Sentence], target: Sequence[Sentence]) -> 
             # Words are numbered throughout the document. Word w covers the characters from ends[w - 1] to ends[w] - 1.
             first = bisect_right(ends, offsets[before + start])
             last = bisect_left(ends, offsets[before + end])
-            home = bisect_right(first_words, first) - 1
-            if last >= first_words[home + 1]:
+            number = bisect_right(first_words, first) - 1
+            if last >= first_words[number + 1]:
                 location = f"{label} {start}–{end} of sentence {sentence.id!r}"
                 raise CorpusError(
                     f"{location}: expected an entity within one sentence of the target, found it across two"
                 )
-            moved_spans[home].append(Span(first - first_words[home], last + 1 - first_words[home], label))
+            moved_spans[number].append(Span(first - first_words[number], last + 1 - first_words[number], label))
         before += len(sentence)
     for spans, sentence in zip(moved_spans, target, strict=True):
         try:
@@ -225,7 +227,6 @@ def move_entities(annotated: Sequence[Sentence], target: Sequence[Sentence]) -> 
 
 
 def _squeeze(word: str) -> str:
-    """-"""
     return "".join(word.split())
 
 
@@ -234,10 +235,10 @@ def _check_same_text(annotated: Sequence[Sentence], target: Sequence[Sentence]) 
     target_text = "".join(_squeeze(word) for sentence in target for word in sentence.words)
     if source_text == target_text:
         return
-    place = next(k for k, (a, b) in enumerate(zip_longest(source_text, target_text)) if a != b)
+    start = next(k for k, (a, b) in enumerate(zip_longest(source_text, target_text)) if a != b)
     raise CorpusError(
         f"the document that begins with sentence {target[0].id!r}: expected the same characters in both sources, found "
-        f"{source_text[place : place + 20]!r} against {target_text[place : place + 20]!r} at character {place}; use "
+        f"{source_text[start : start + 20]!r} against {target_text[start : start + 20]!r} at character {start}; use "
         "versions of the sources that belong together"
     )
 
@@ -304,5 +305,6 @@ class Regrouping:
 
 
 def _move(span: Span, onto: Sequence[tuple[int, ...]]) -> Span | None:
+    """Return a span whose tokens are replaced by words, or None if these are no words."""
     words = [word for token in range(span.start, span.end) for word in onto[token]]
     return Span(min(words), max(words) + 1, span.label) if words else None

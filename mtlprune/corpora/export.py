@@ -15,7 +15,7 @@ from mtlprune.io.files import RunError, make_folder, replacing
 from mtlprune.layers import OF_SENTENCES, Layer, kind_of, tags_named
 from mtlprune.sentence import LAYERS, Dependencies, Sentence, Span, declared
 
-_PLACE = {column: place for place, column in enumerate(COLUMNS)}
+_COLUMN_INDEX = {column: index for index, column in enumerate(COLUMNS)}
 """Column of CoNLL-U → its index in a row."""
 
 
@@ -100,22 +100,24 @@ def format_conllu(sentence: Sentence, in_upos: bool = False, predicted: bool = F
     n, tree = len(sentence), sentence.dep
     if tree is not None:
         rows = [row for row in rows if not PLACEHOLDER.fullmatch(row[0])]
-    elif not (predicted and sentence.source) and any(row[_PLACE["head"]] in ("", "_") for row in words):
+    elif not (predicted and sentence.source) and any(row[_COLUMN_INDEX["head"]] in ("", "_") for row in words):
         tree = Dependencies((0,) + (1,) * (n - 1), ("root",) + ("dep",) * (n - 1))
         rows.insert(sum(row[0].startswith("#") for row in rows), ["# heads = placeholder"])
     columns: dict[str, Sequence[str] | None] = {"upos": upos, "xpos": xpos}
     if tree is not None:
         columns |= {"head": list(map(str, tree.heads)), "deprel": list(tree.relations)}
-        if predicted or any(columns[name] != [row[_PLACE[name]] for row in words] for name in ("head", "deprel")):
+        if predicted or any(
+            columns[name] != [row[_COLUMN_INDEX[name]] for row in words] for name in ("head", "deprel")
+        ):
             columns["deps"] = "_" * n
     for name, cells in columns.items():
         for row, cell in zip(words, cells, strict=True) if cells is not None else ():
-            row[_PLACE[name]] = cell
+            row[_COLUMN_INDEX[name]] = cell
     for layer in in_misc(sentence.kinds()) if predicted else ():
         value = sentence.get(layer)
         cells = value if sentence.kind(layer) == "tags" else iob2_from_spans(value, n)
         for row, cell in zip(words, cells, strict=True):
-            row[_PLACE["misc"]] = with_key(row[_PLACE["misc"]], layer, cell)
+            row[_COLUMN_INDEX["misc"]] = with_key(row[_COLUMN_INDEX["misc"]], layer, cell)
     for layer in in_comments(sentence.kinds()) if predicted else ():
         text = OF_SENTENCES[kind_of(sentence.kind(layer) or "")].text(sentence.get(layer))
         rows = [row for row in rows if not re.match(rf"#[ \t]*{layer}[ \t]*=", row[0])]
@@ -153,14 +155,14 @@ def _lines(sentence: Sentence) -> list[str]:
     for word in sentence.words:
         if word != word.strip(" ") or "  " in word:
             raise CorpusError(f"sentence {sentence.id!r}: CoNLL-U cannot keep the blanks of the word {word!r}")
-    rows = ("\t".join([str(place), word, *"_" * 8]) for place, word in enumerate(sentence.words, 1))
+    rows = ("\t".join([str(index), word, *"_" * 8]) for index, word in enumerate(sentence.words, 1))
     return [f"# sent_id = {sentence.id}", f"# text = {' '.join(sentence.words)}", *rows]
 
 
 def _format_iob2(sentence: Sentence) -> str:
     """Return a line with word and tag for each word, and an empty line."""
     tags = iob2_from_spans(sentence.ner or (), len(sentence))
-    return "".join(f"{_solid(word)} {tag}\n" for word, tag in zip(sentence.words, tags, strict=True)) + "\n"
+    return "".join(f"{_without_blanks(word)} {tag}\n" for word, tag in zip(sentence.words, tags, strict=True)) + "\n"
 
 
 def format_props(sentence: Sentence) -> str:
@@ -172,29 +174,28 @@ def format_props(sentence: Sentence) -> str:
     lemmas = ["-"] * len(sentence)
     columns = [lemmas]
     for predicate in predicates:
-        place = predicate.index
-        lemma = _solid(predicate.lemma or sentence.words[place])
+        index = predicate.index
+        lemma = _without_blanks(predicate.lemma or sentence.words[index])
         # In these columns a dash marks words that are not predicates, so a lemma that is a dash becomes an underscore.
-        lemmas[place] = "_" if lemma == "-" else lemma
+        lemmas[index] = "_" if lemma == "-" else lemma
         try:
-            verb = () if any(span.label == "V" for span in predicate.arguments) else (Span(place, place + 1, "V"),)
+            verb = () if any(span.label == "V" for span in predicate.arguments) else (Span(index, index + 1, "V"),)
             columns.append(stars_from_spans((*predicate.arguments, *verb), len(sentence)))
         except CorpusError as error:
-            raise CorpusError(f"sentence {sentence.id!r}, predicate at word {place}: {error}") from error
+            raise CorpusError(f"sentence {sentence.id!r}, predicate at word {index}: {error}") from error
     widths = [max(map(len, column)) for column in columns]
     rows = zip(*columns, strict=True)
     lines = (" ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
     return "\n".join(lines) + "\n\n"
 
 
-def _solid(text: str) -> str:
+def _without_blanks(text: str) -> str:
     # Only ASCII white space is replaced, because the scorers split lines at no other characters.
     return "_".join(re.findall(r"\S+", text, flags=re.ASCII))
 
 
 def _under_known_name(sentence: Sentence, layer: str, kind: str) -> Sentence:
-    """Return a sentence whose layer has the name of the standard layer of the same kind, because the formats know no
-    other.
+    """Return a sentence whose layer has the name of the standard layer of its kind, because formats know no other name.
 
     The tags that the kind names, as in ``brackets:TAGS``, become ``pos``.
     """
@@ -236,7 +237,7 @@ def write_scorer_files(gold: Sequence[Sentence], predicted: Sequence[Sentence], 
     in_upos = are_universal(tag for sentence in gold for tag in sentence.pos or ())
     for layer, kind in declared(gold).items():
         pairs = [
-            (g, _fitted(g, p, layer, kind))
+            (g, _with_gold_context(g, p, layer, kind))
             for g, p in zip(gold, predicted, strict=True)
             if g.get(layer) is not None and p.get(layer) is not None
         ]
@@ -251,7 +252,7 @@ def write_scorer_files(gold: Sequence[Sentence], predicted: Sequence[Sentence], 
     return written
 
 
-def _fitted(gold: Sentence, predicted: Sentence, layer: str, kind: str) -> Sentence:
+def _with_gold_context(gold: Sentence, predicted: Sentence, layer: str, kind: str) -> Sentence:
     """Return the prediction with the gold tags that brackets need, and with the gold lemmas of predicates."""
     if (tags := tags_named(kind)) is not None:
         pos_layer = {tags: Layer("tags", gold.get(tags))}

@@ -101,27 +101,26 @@ class _Mention(NamedTuple):
 
 
 def names_of(path: Path, sentence: Sentence) -> tuple[Span, ...]:
-    """Return the named entities of a sentence that was read from GUM, that is, mentions whose head contains a proper
-    noun.
+    """Return the named entities of a sentence from GUM, that is, mentions whose head contains a proper noun.
 
-    Raises CorpusError if a mention closes that was never opened.
+    Of nested names the outermost is kept. Raises CorpusError if a mention closes that was never opened.
     """
     rows = [row for line in sentence.source.split("\n") if (row := line.split("\t"))[0].isdecimal()]
     spans_found: list[Span] = []
     open_mentions: list[_Mention] = []
-    for place, row in enumerate(rows):
-        for mention in _closed(keys_of(row[9]).get("Entity", ""), place, open_mentions):
+    for index, row in enumerate(rows):
+        for mention in _closed(keys_of(row[9]).get("Entity", ""), index, open_mentions):
             if mention is None:
-                problem = f"sentence {sentence.id}, word {place + 1}: expected mentions that open before they close"
+                problem = f"sentence {sentence.id}, word {index + 1}: expected mentions that open before they close"
                 raise malformed(path, 1, f"{problem}, found {row[9][:60]}; correct the file", "sentence")
-            head = [row[3] for number in mention.head for row in rows[mention.start + number - 1 : place + 1][:1]]
+            head = [row[3] for number in mention.head for row in rows[mention.start + number - 1 : index + 1][:1]]
             if _PROPER in head:
-                spans_found.append(Span(mention.start, place + 1, mention.type))
+                spans_found.append(Span(mention.start, index + 1, mention.type))
     return outermost(sorted(spans_found, key=lambda span: (span.start, -span.end)))
 
 
-def _closed(entity: str, place: int, open_mentions: list[_Mention]) -> Iterator[_Mention | None]:
-    """Yield the mentions that close at word ``place``, or None for one that was never opened.
+def _closed(entity: str, index: int, open_mentions: list[_Mention]) -> Iterator[_Mention | None]:
+    """Yield the mentions that close at word ``index``, or None for one that was never opened.
 
     Args:
         entity: the value of ``Entity=`` at the word.
@@ -131,7 +130,7 @@ def _closed(entity: str, place: int, open_mentions: list[_Mention]) -> Iterator[
         if opening:
             group, type_, *fields = opening.split("-")
             head = next((field for field in fields if re.fullmatch(r"\d+(,\d+)*", field)), "1")
-            open_mentions.append(_Mention(group, place, type_, tuple(map(int, head.split(",")))))
+            open_mentions.append(_Mention(group, index, type_, tuple(map(int, head.split(",")))))
         if closes or closing:
             group = closing or open_mentions[-1].group
             mention = next((candidate for candidate in reversed(open_mentions) if candidate.group == group), None)

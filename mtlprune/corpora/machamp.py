@@ -42,7 +42,7 @@ _READ_SETTINGS = {*_PATHS.values(), "word_idx", "sent_idxs", "skip_first_line", 
 """Settings of a data set that are read."""
 _MOST_COLUMNS = 1000
 _UNDERSCORE = "__"
-"""The tag of a word whose cell is ``_``. MaChAmp reads ``_`` as an ordinary label, but here ``_`` means unknown."""
+"""The tag of words whose cell is ``_``. MaChAmp reads ``_`` as a label, but in our columns it means unknown."""
 
 
 class _Dataset(NamedTuple):
@@ -123,20 +123,20 @@ def _dataset(config: Path, name: str, settings: Mapping[str, Any], tell: Tell) -
     tasks = settings.get("tasks")
     if "sent_idxs" in settings and isinstance(tasks, dict):
         return _text_dataset(config, name, settings, left_out, tell)
-    if not _is_place(word := settings.get("word_idx")) or not isinstance(tasks, dict):
+    if not _is_index(word := settings.get("word_idx")) or not isinstance(tasks, dict):
         tell(f"{name} was left out, because it has no word_idx or sent_idxs with tasks")
         return None
     columns = {word: WORD}
     for task, task_config in tasks.items():
         task_config = task_config if isinstance(task_config, dict) else {}
-        kind, place = _WORD_KINDS.get(str(task_config.get("task_type"))), task_config.get("column_idx")
-        if kind is None or not _is_place(place):
+        kind, index = _WORD_KINDS.get(str(task_config.get("task_type"))), task_config.get("column_idx")
+        if kind is None or not _is_index(index):
             left_out.append(f"{task} ({task_config.get('task_type')})")
             continue
         for offset, text in enumerate(("head", "relation") if kind == "tree" else (_layer(config, task, kind),)):
-            if (text_there := columns.setdefault(place + offset, text)) != text:
+            if (text_there := columns.setdefault(index + offset, text)) != text:
                 raise CorpusError(
-                    f"{config}: {name}, {task}: column {place + offset} is already {text_there}; give the column one "
+                    f"{config}: {name}, {task}: column {index + offset} is already {text_there}; give the column one "
                     "task"
                 )
     if left_out:
@@ -146,7 +146,7 @@ def _dataset(config: Path, name: str, settings: Mapping[str, Any], tell: Tell) -
     if max(columns) >= _MOST_COLUMNS:
         problem = f"expected word_idx and column_idx below {_MOST_COLUMNS}, found {str(max(columns))[:20]}"
         raise CorpusError(f"{config}: {name}: {problem}; correct it")
-    texts = [columns.get(place, SKIP) for place in range(max(columns) + 1)]
+    texts = [columns.get(index, SKIP) for index in range(max(columns) + 1)]
     tell(f"{name}: the columns are {','.join([*texts, ALL_FURTHER])}")
     paths = {split: str(settings[key]) for split, key in _PATHS.items() if key in settings}
     return _Dataset(name, paths, ",".join([*texts, ALL_FURTHER]))
@@ -156,30 +156,30 @@ def _text_dataset(
     config: Path, name: str, settings: Mapping[str, Any], left_out: list[str], tell: Tell
 ) -> _Dataset | None:
     """Return a data set with one text or a pair of texts per row, or None if none of its tasks can be read."""
-    places = [settings["sent_idxs"]] if isinstance(settings["sent_idxs"], int) else settings["sent_idxs"]
-    if not isinstance(places, list) or len(places) not in (1, 2) or not all(map(_is_place, places)):
+    indices = [settings["sent_idxs"]] if isinstance(settings["sent_idxs"], int) else settings["sent_idxs"]
+    if not isinstance(indices, list) or len(indices) not in (1, 2) or not all(map(_is_index, indices)):
         raise CorpusError(
-            f"{config}: {name}: expected sent_idxs of one column or two, such as [0, 1], found {places!r}"
+            f"{config}: {name}: expected sent_idxs of one column or two, such as [0, 1], found {indices!r}"
         )
-    columns = {place: WORDS for place in places}
+    columns = {index: WORDS for index in indices}
     for task, task_config in settings["tasks"].items():
         task_config = task_config if isinstance(task_config, dict) else {}
-        kind, place = _TEXT_KINDS.get(str(task_config.get("task_type"))), task_config.get("column_idx")
-        if kind is None or not _is_place(place) or place in columns:
+        kind, index = _TEXT_KINDS.get(str(task_config.get("task_type"))), task_config.get("column_idx")
+        if kind is None or not _is_index(index) or index in columns:
             left_out.append(f"{task} ({task_config.get('task_type')})")
         else:
-            columns[place] = _layer(config, task, kind)
+            columns[index] = _layer(config, task, kind)
     if left_out:
         tell(f"{name}: left out: {', '.join(left_out)}")
-    if len(columns) == len(places):
+    if len(columns) == len(indices):
         return None
-    text = ",".join(f"{place}={layer}" for place, layer in columns.items())
+    text = ",".join(f"{index}={layer}" for index, layer in columns.items())
     tell(f"{name}: the columns, from 0, are {text}")
     paths = {split: str(settings[key]) for split, key in _PATHS.items() if key in settings}
     return _Dataset(name, paths, text, bool(settings.get("skip_first_line")))
 
 
-def _is_place(value: object) -> TypeGuard[int]:
+def _is_index(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and value >= 0
 
 
@@ -193,16 +193,15 @@ def _layer(config: Path, task: str, kind: str) -> str:
 
 def _located(config: Path, path: str) -> str:
     folder = config.resolve().parent
-    places = (base / path for base in (Path(), folder, folder.parent))
-    return str(next((place for place in places if place.is_file()), path))
+    candidates = (base / path for base in (Path(), folder, folder.parent))
+    return str(next((candidate for candidate in candidates if candidate.is_file()), path))
 
 
 # -- Predictions in columns --------------------------------------------------------------------------------------------
 
 
 class ColumnFile:
-    """A file with columns, from which words are read and which is written again with predictions in some of its
-    columns."""
+    """A file with columns, which is read for its words and then copied with predictions in some columns."""
 
     def __init__(self, path: Path, columns: str, layers: Collection[str]) -> None:
         """Open the file, and select the columns to predict.
@@ -216,12 +215,12 @@ class ColumnFile:
         """
         self._path, self._columns = path, parse_columns(columns)
         parts = {"head": "dep", "relation": "dep"}
-        self._places = {
-            place: column
-            for place, column in enumerate(self._columns)
+        self._predicted_columns = {
+            index: column
+            for index, column in enumerate(self._columns)
             if parts.get(column.name, column.name) in layers and column.kind != "frames"
         }
-        self.layers = {parts.get(column.name, column.name) for column in self._places.values()}
+        self.layers = {parts.get(column.name, column.name) for column in self._predicted_columns.values()}
         if not self.layers:
             raise CorpusError(
                 f"--columns: expected a column of {', '.join(layers)}, which the run predicts, found none"
@@ -232,22 +231,22 @@ class ColumnFile:
 
     def sentences(self) -> Iterator[tuple[int, Sentence]]:
         """Yield each sentence without its layers, with the number of its first line."""
-        word = next(place for place, column in enumerate(self._columns) if column.name == WORD)
+        word = next(index for index, column in enumerate(self._columns) if column.name == WORD)
         for name, lines, cells in self._table.sentences(None):
             yield lines[0].number, Sentence(name, tuple(row[word] for row in cells)).validate()
 
     def write(self, sentences: Iterable[Sentence], stream: TextIO) -> None:
-        """Write all lines up to the end of the last given sentence, with the predicted cells.
+        """Copy the lines up to the end of the last of these sentences to ``stream``, with the predicted cells.
 
-        Sentences must come in the order of the file, over all calls.
+        Calls must pass the sentences in the order of the file.
         """
         for sentence in sentences:
             _, rows, cells = next(self._rows)
-            values = {place: _cells(sentence, column) for place, column in self._places.items()}
+            values = {index: _cells(sentence, column) for index, column in self._predicted_columns.items()}
             texts = {}
             for word, (line, row) in enumerate(zip(rows, cells, strict=True)):
-                new = {place: tags[word] for place, tags in values.items()}
-                new_cells = [new.get(place, cell) for place, cell in enumerate(row)]
+                new = {index: tags[word] for index, tags in values.items()}
+                new_cells = [new.get(index, cell) for index, cell in enumerate(row)]
                 texts[line.number] = join_row(new_cells, self._table.separator)
             for line in self._lines:
                 stream.write(texts.get(line.number, line.text) + "\n")
@@ -255,7 +254,7 @@ class ColumnFile:
                     break
 
     def finish(self, stream: TextIO) -> None:
-        """Write the lines after the last sentence."""
+        """Copy the lines after the last sentence."""
         stream.write("\n".join(line.text for line in self._lines))
 
 

@@ -126,16 +126,16 @@ def _read_files(sources: Path) -> _Files:
         raise CorpusError(f"{sources}: expected a folder with the files of MASC 1 and PropBank, found none")
     document_names = {document.name for document in documents()}
     files: dict[tuple[str, str], tuple[str, bytes]] = {}
-    for place, path, read in _members(sources):
+    for location, path, read in _members(sources):
         name = _SUFFIX.sub("", path.name)
         if name in document_names or (name := _SUFFIX.sub("", name)) in document_names:
             key = "skeleton" if path.suffix == ".gold_skel" else path.parent.name, name
             data = read()
             if key in files and files[key][1] != data:
                 raise CorpusError(
-                    f"{place}: expected each file once, found another at {files[key][0]}; remove one of the two"
+                    f"{location}: expected each file once, found another at {files[key][0]}; remove one of the two"
                 )
-            files[key] = place, data
+            files[key] = location, data
     return files
 
 
@@ -163,12 +163,12 @@ def _file(files: _Files, layer: str, name: str) -> tuple[str, bytes]:
     return files[layer, name]
 
 
-def _decoded(place: str, data: bytes) -> str:
+def _decoded(location: str, data: bytes) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
         raise CorpusError(
-            f"{place}: expected UTF-8 text, found other content at byte {error.start}; download it again"
+            f"{location}: expected UTF-8 text, found other content at byte {error.start}; download it again"
         ) from None
 
 
@@ -180,12 +180,12 @@ def _sentences(document: MascDocument, files: _Files, tell: Tell) -> Iterator[Se
 
     The id is GENRE/DOCUMENT/NUMBER, where NUMBER is the index of the tree, from 0.
     """
-    place, data = _file(files, "Penn_Treebank", document.name)
-    trees = [leaves for leaves in _leaves_of(_decoded(place, data), place) if leaves]
+    location, data = _file(files, "Penn_Treebank", document.name)
+    trees = [leaves for leaves in _leaves_of(_decoded(location, data), location) if leaves]
     source, data = _file(files, "skeleton", document.name)
     skeletons = list(blocks(decode_lines(data, source)))
     if len(trees) != len(skeletons):
-        raise CorpusError(f"{place}: expected {len(skeletons)} trees, as {source} has, found {len(trees)}")
+        raise CorpusError(f"{location}: expected {len(skeletons)} trees, as {source} has, found {len(trees)}")
     for number, (leaves, rows) in enumerate(zip(trees, skeletons, strict=True)):
         words = [(tag, unescaped(word)) for tag, word in leaves if not _is_mark(tag, word)]
         if not words:
@@ -200,7 +200,7 @@ def _sentences(document: MascDocument, files: _Files, tell: Tell) -> Iterator[Se
             if (tags := tuple(tag for tag, _ in leaves)) != skeleton.pos:
                 problem = f"expected the tags of {source}, line {skeleton.line}, found {' '.join(tags)}"
                 raise CorpusError(
-                    f"{place}, tree {number}: {problem}; use releases of the sources that belong together"
+                    f"{location}, tree {number}: {problem}; use releases of the sources that belong together"
                 )
             marks = [Group((token,), ()) for token, leaf in enumerate(leaves) if _is_mark(*leaf)]
             onto = Regrouping(len(leaves), len(words), marks)
@@ -209,7 +209,7 @@ def _sentences(document: MascDocument, files: _Files, tell: Tell) -> Iterator[Se
         yield sentence.validate()
 
 
-def _leaves_of(text: str, place: str) -> Iterator[list[tuple[str, str]]]:
+def _leaves_of(text: str, location: str) -> Iterator[list[tuple[str, str]]]:
     """Yield the tags and words of the leaves of each tree, without empty elements.
 
     The nodes above the leaves are not checked, because one file has a node without a label.
@@ -221,12 +221,12 @@ def _leaves_of(text: str, place: str) -> Iterator[list[tuple[str, str]]]:
             leaves.append((match[1], match[2]))
         if depth < 0:
             line = text.count("\n", 0, match.start()) + 1
-            raise CorpusError(f"{place}, line {line}: there is an extra ) before it; balance the brackets")
+            raise CorpusError(f"{location}, line {line}: there is an extra ) before it; balance the brackets")
         if depth == 0:
             yield leaves
             leaves = []
     if depth:
-        raise CorpusError(f"{place}: expected {depth} more ) at its end; get the whole file")
+        raise CorpusError(f"{location}: expected {depth} more ) at its end; get the whole file")
 
 
 def _is_mark(tag: str, word: str) -> bool:
@@ -243,19 +243,19 @@ def _names(files: _Files, document: str) -> Iterator[Name]:
     A document need not have a file for every kind of name.
     """
     annotation_files = ((f"ne-{kind.lower()}", document) for kind in _KINDS)
-    places = [files[file_key] for file_key in annotation_files if file_key in files]
-    if not places:
+    sources = [files[file_key] for file_key in annotation_files if file_key in files]
+    if not sources:
         _file(files, "ne-person", document)
-    for place, data in places:
+    for location, data in sources:
         try:
             elements = list(ET.fromstring(data).iter("{http://www.xces.org/schema/2003}struct"))
             names = [Name(int(x.attrib["from"]), int(x.attrib["to"]), x.attrib["type"]) for x in elements]
         except (ET.ParseError, KeyError, ValueError) as error:
             raise CorpusError(
-                f"{place}: expected names with from, to and type, found: {error}; download it again"
+                f"{location}: expected names with from, to and type, found: {error}; download it again"
             ) from None
         if unexpected_kinds := {name.kind for name in names} - set(_KINDS):
-            raise CorpusError(f"{place}: expected names of {', '.join(_KINDS)}, found {min(unexpected_kinds)}")
+            raise CorpusError(f"{location}: expected names of {', '.join(_KINDS)}, found {min(unexpected_kinds)}")
         yield from names
 
 
@@ -268,30 +268,37 @@ def align_names(
         the spans of each sentence (None if NER is unknown there), and descriptions of the names that do not coincide
         with words of one sentence.
     """
-    homes = [number for number, sentence in enumerate(sentences) for _ in sentence.words]
-    firsts = {number: place for place, number in reversed(list(enumerate(homes)))}
-    spans = _place_words([word for sentence in sentences for word in sentence.words], text)
+    sentence_numbers = [number for number, sentence in enumerate(sentences) for _ in sentence.words]
+    first_words = {number: word for word, number in reversed(list(enumerate(sentence_numbers)))}
+    spans = _locate_words([word for sentence in sentences for word in sentence.words], text)
     begins = {span[0]: word for word, span in enumerate(spans) if span}
     ends = {span[1]: word for word, span in enumerate(spans) if span}
-    words_with_home = [word for word, span in enumerate(spans) if span]
-    starts, stops = zip(*(span for span in spans if span), strict=True)
+    aligned_words = [word for word, span in enumerate(spans) if span]
+    starts, stops = [span[0] for span in spans if span], [span[1] for span in spans if span]
     spans_by_sentence: list[list[Span]] = [[] for _ in sentences]
-    unknown, wrong = set[int](), list[str]()
+    unknown, misaligned = set[int](), list[str]()
     for name in names:
         start, end = _without_blanks(text, name)
         first, last = begins.get(start), ends.get(end)
-        if first is not None and last is not None and first <= last and homes[first] == homes[last]:
-            offset = firsts[homes[first]]
-            spans_by_sentence[homes[first]].append(Span(first - offset, last + 1 - offset, _KINDS[name.kind]))
+        if (
+            first is not None
+            and last is not None
+            and first <= last
+            and sentence_numbers[first] == sentence_numbers[last]
+        ):
+            offset = first_words[sentence_numbers[first]]
+            spans_by_sentence[sentence_numbers[first]].append(
+                Span(first - offset, last + 1 - offset, _KINDS[name.kind])
+            )
             continue
-        wrong.append(f"{name.kind} {name.start}–{name.end} {text[name.start : name.end]!r}")
+        misaligned.append(f"{name.kind} {name.start}–{name.end} {text[name.start : name.end]!r}")
         # The name could belong to any sentence from the last aligned word that starts at or before the name to the
         # first aligned word that ends at or after the name.
         before, after = bisect_right(starts, start) - 1, bisect_left(stops, end)
-        low = homes[words_with_home[before]] if before >= 0 else 0
-        high = homes[words_with_home[after]] if after < len(words_with_home) else len(sentences) - 1
+        low = sentence_numbers[aligned_words[before]] if before >= 0 else 0
+        high = sentence_numbers[aligned_words[after]] if after < len(aligned_words) else len(sentences) - 1
         unknown.update(range(low, high + 1))
-    if len(wrong) > _MAX_MISALIGNED_SHARE * len(names):
+    if len(misaligned) > _MAX_MISALIGNED_SHARE * len(names):
         unknown.update(range(len(sentences)))
     order = list(_KINDS.values())
     for sentence_spans in spans_by_sentence:
@@ -299,7 +306,7 @@ def align_names(
     return [
         None if number in unknown else outermost(sentence_spans)
         for number, sentence_spans in enumerate(spans_by_sentence)
-    ], wrong
+    ], misaligned
 
 
 def _without_blanks(text: str, name: Name) -> tuple[int, int]:
@@ -307,17 +314,18 @@ def _without_blanks(text: str, name: Name) -> tuple[int, int]:
     return name.start + len(content) - len(content.lstrip()), name.end - len(content) + len(content.rstrip())
 
 
-def _place_words(words: Sequence[str], text: str) -> list[tuple[int, int] | None]:
-    """Return the start and the exclusive end of each word in the text, in characters; None for words that are not found
-    whole."""
+def _locate_words(words: Sequence[str], text: str) -> list[tuple[int, int] | None]:
+    """Return the start and the exclusive end, in characters, of each word in the text; None for a word not found."""
+    # Words and text are compared as sequences of pieces (letters, digits, or one other character), with the same
+    # spelling of case, quotes and dashes. A word is found if all of its pieces are matched.
     pieces = [(number, piece) for number, word in enumerate(words) for piece in _PIECE.findall(word.translate(_FOLDED))]
-    places = list(_PIECE.finditer(text.translate(_FOLDED)))
+    text_pieces = list(_PIECE.finditer(text.translate(_FOLDED)))
     missing = Counter(number for number, _ in pieces)
     spans = dict[int, tuple[int, int]]()
-    matcher = SequenceMatcher(None, [piece for _, piece in pieces], [match[0] for match in places])
+    matcher = SequenceMatcher(None, [piece for _, piece in pieces], [match[0] for match in text_pieces])
     for block in matcher.get_matching_blocks():
         for k in range(block.size):
-            number, match = pieces[block.a + k][0], places[block.b + k]
+            number, match = pieces[block.a + k][0], text_pieces[block.b + k]
             spans[number] = spans.get(number, match.span())[0], match.end()
             missing[number] -= 1
     return [None if missing[number] else spans[number] for number in range(len(words))]

@@ -121,7 +121,8 @@ def _gold(paths: list[Path]) -> list[Path]:
 def _annotations(folder: Path, files: list[Path], suffix: str) -> set[str]:
     """Return all names by which a document can refer to an annotation file with this suffix.
 
-    These are the file's absolute path, and its path below ``folder`` with any number of leading folders removed.
+    These are the whole path of the file, and its path below ``folder`` with any number of leading folders removed, both
+    without the suffix.
     """
     names: set[str] = set()
     for path in (path for path in files if path.suffix == suffix):
@@ -223,7 +224,7 @@ def _with_dependencies(sentences: Sequence[Sentence], path: Path) -> list[Senten
     converted = list(read_conllu(path))
     parsed = [sentence for sentence in sentences if sentence.con is not None]
     target_sentences = parsed if len(converted) == len(parsed) else list(sentences)
-    for place, (old, new) in enumerate(zip(target_sentences, converted, strict=False), 1):
+    for index, (old, new) in enumerate(zip(target_sentences, converted, strict=False), 1):
         pairs = zip_longest(map(_comparable, old.words), map(_comparable, new.words))
         if mismatches := [
             f"{expected_word!r}, found {found_word!r}"
@@ -231,7 +232,7 @@ def _with_dependencies(sentences: Sequence[Sentence], path: Path) -> list[Senten
             if expected_word != found_word
         ]:
             problem = f"expected the words of sentence {old.id}, and there {mismatches[0]}"
-            raise CorpusError(f"{path}, sentence {place}: {problem}; convert the same files")
+            raise CorpusError(f"{path}, sentence {index}: {problem}; convert the same files")
     if len(converted) != len(target_sentences):
         raise CorpusError(
             f"{path}: expected {len(sentences)} sentences ({len(parsed)} with trees), found {len(converted)}; "

@@ -142,8 +142,8 @@ def check_free(out: Path, overwrite: bool) -> None:
     It may be written to a new or empty folder, to one with only the remains of an interrupted build, and with
     ``overwrite`` to an existing corpus.
     """
-    left = (".writing", ".jsonl", ".part")  # endings of the files that an interrupted build leaves
-    if not out.exists() or (out.is_dir() and all(path.name.endswith(left) for path in out.iterdir())):
+    leftovers = (".writing", ".jsonl", ".part")  # endings of the files that an interrupted build leaves
+    if not out.exists() or (out.is_dir() and all(path.name.endswith(leftovers) for path in out.iterdir())):
         return
     if not overwrite:
         problem = "one; name another, or replace it (--overwrite)" if out.is_dir() else "a file; name another"
@@ -221,12 +221,12 @@ class StoredSentences(Sequence[Sentence]):
     def __len__(self) -> int:
         return len(self._lines)
 
-    def __getitem__(self, place: Any) -> Any:
+    def __getitem__(self, index: Any) -> Any:
         """Return the sentence at an index, or the list of sentences in a slice."""
-        if not isinstance(place, slice):
-            return _decode(self._lines[place])
+        if not isinstance(index, slice):
+            return _decode(self._lines[index])
         with collector_paused():
-            return [_decode(line) for line in self._lines[place]]
+            return [_decode(line) for line in self._lines[index]]
 
     def __iter__(self) -> Iterator[Sentence]:
         for start in range(0, len(self), _AT_ONCE):
@@ -245,8 +245,8 @@ class StoredSentences(Sequence[Sentence]):
             return self
         import numpy as np
 
-        places = np.random.default_rng(0).permutation(len(self))[half_number - 1 :: 2]
-        return StoredSentences([self._lines[place] for place in np.sort(places)])
+        indices = np.random.default_rng(0).permutation(len(self))[half_number - 1 :: 2]
+        return StoredSentences([self._lines[index] for index in np.sort(indices)])
 
     def find(self, sentence_id: str) -> Sentence | None:
         """Return the sentence with this id, or None if there is none."""
@@ -288,6 +288,7 @@ class Corpus:
         return self.info["fingerprint"]
 
     def __getitem__(self, split: str) -> StoredSentences:
+        """Return the sentences of a split. Raises CorpusError if there is no such split."""
         if split not in self._splits:
             raise CorpusError(f"{self.path}: expected one of the splits {', '.join(self.splits)}, found {split!r}")
         return self._splits[split]

@@ -29,13 +29,14 @@ def swapped_pairs(sentences: Sequence[Sentence], layer: str, seed: int = 1) -> l
 
     Args:
         layer: one of :data:`SWAPPED`.
-        seed: of the choice among possible replacements, and of the order of the pairs.
+        seed: the seed for the choice among possible replacements, and for the order of the pairs.
     """
     spans_by_form: dict[Hashable, list[tuple[Sentence, Span]]] = defaultdict(list)
     for sentence in sentences:
         for span in _spans(sentence, layer):
             if (form := _form(sentence, span, layer)) is not None:
                 spans_by_form[form].append((sentence, span))
+    # The second number of the seed distinguishes these draws from others with the same seed.
     pairs, generator = [], np.random.default_rng([seed, 23])
     for spans in spans_by_form.values():
         for sentence, span in spans:
@@ -51,7 +52,7 @@ def swapped_pairs(sentences: Sequence[Sentence], layer: str, seed: int = 1) -> l
                 donor = candidates[generator.integers(len(candidates))]
                 second = _relabelled(sentence, span, donor[1].label, layer, _words(*donor))
                 pairs.append(Pair((layer,), sentence, second))
-    return [pairs[place] for place in generator.permutation(len(pairs))]
+    return [pairs[index] for index in generator.permutation(len(pairs))]
 
 
 def _words(sentence: Sentence, span: Span, lower: bool = False) -> tuple[str, ...]:
@@ -79,11 +80,10 @@ def _spans(sentence: Sentence, layer: str) -> Iterator[Span]:
 
 
 def _form(sentence: Sentence, span: Span, layer: str) -> Hashable | None:
-    """Return everything that two spans must have in common to be swapped, with positions relative to the start of the
-    span.
+    """Return everything that two spans must have in common to be swapped, or None if the span must not be swapped.
 
-    This is the annotation within the span on all layers. The value is None if the span is not a unit on every layer: it
-    crosses another span, or contains a predicate or a smaller argument.
+    This is the annotation of all layers within the span, with positions relative to its start. A span must not be
+    swapped if it crosses another span, or contains a predicate or a smaller argument.
     """
     start, end, _ = span
     word_range = range(start, end)

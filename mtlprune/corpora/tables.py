@@ -15,7 +15,7 @@ from mtlprune.io.files import file_sha256
 from mtlprune.layers import LAYERS, kind_of
 from mtlprune.sentence import NOT_ARGUMENTS, Sentence
 
-_T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 @contextlib.contextmanager
@@ -51,8 +51,8 @@ def fingerprint(splits: Mapping[str, Iterable[Sentence]]) -> str:
 
 
 def _content(sentence: Sentence) -> list[Any]:
-    """Return the content of a sentence as JSON values: the five standard layers, then other layers by name with their
-    kinds."""
+    """Return a sentence as JSON values: id, words, the five standard layers, other layers with kinds, and the split of
+    a pair."""
     five = (_plain(kind, sentence.get(name)) for name, kind in LAYERS.items())
     further_layers = ([name, layer.kind, _plain(layer.kind, layer.value)] for name, layer in sentence.further)
     pair = [] if sentence.split is None else [["split", sentence.split]]
@@ -101,7 +101,7 @@ def count(sentences: Iterable[Sentence], layers: Mapping[str, str] = LAYERS) -> 
     size = words = longest = complete = 0
     layer_counts = Counter[str]()
     labels = {name: Counter[str | None]() for name in layers}
-    for size, sentence in enumerate(sentences, 1):  # noqa: B007 (it is counted)
+    for size, sentence in enumerate(sentences, 1):  # noqa: B007 (size is used after the loop)
         names = sentence.layers()
         words += len(sentence)
         longest = max(longest, len(sentence))
@@ -132,7 +132,7 @@ LABELS: dict[str, Callable[[Any], Iterable[str | None]]] = {
     "number": lambda number: (),
     "labels": tuple,
 }
-"""Kind of a layer → the function that lists the labels of its value.
+"""Kind of a layer → the function that lists the labels of a value.
 
 The list also contains None (not a label) once for a tree that is not projective, and once for each predicate.
 """

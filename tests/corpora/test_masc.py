@@ -89,6 +89,11 @@ def test_names_are_moved_or_unknown(names: list[Name], expected: list[tuple[Span
     assert ner == expected and len(unaligned) == wrong
 
 
+def test_names_of_another_text_are_unknown() -> None:
+    ner, unaligned = align_names(sentences(WORDS), "0 1 2", [Name(0, 1, "Person")])
+    assert set(ner) == {None} and len(unaligned) == 1
+
+
 TREES = "( (CODE <TURN>))\n( (S (NP (PRP I) (-NONE- *)) (VP (VB go) (NP *PRO*-1) ( (ADVP (RB on)))) (SU /)))"
 TREES += "( (X (RB Now)))"
 SKELETON = """d1 0 0 [WORD] CODE (TOP*) - -

@@ -23,15 +23,14 @@ from mtlprune.sentence import SentenceError
 Tell = Callable[[str], None]
 """A function that reports a line of text to the user."""
 Skip = Callable[[MtlpruneError], None]
-"""A callback that receives the error of a sentence that cannot be read. The reader then continues without the sentence.
-"""
+"""A callback that receives the error of an unreadable sentence. The reader then continues with the next sentence."""
 BLANKS = " \t"
 """The characters that separate columns. Any other space, such as a no-break space, is part of a word."""
 SEPARATORS = {"\t": "tabs", ",": "commas", ";": "semicolons", " ": "blanks"}
 """Separator of the cells of a table → its name in messages; a blank means blanks and tabs."""
 _CELL = re.compile(r"[^ \t]+")
-_OF_WORDS = re.compile(r"words?|tokens?|forms?|text", re.I)
-_OF_LABELS = re.compile(
+_WORD_COLUMN = re.compile(r"words?|tokens?|forms?|text", re.I)
+_LABEL_COLUMN = re.compile(
     r"(\w+[-_ ])?(pos|[ux]pos|tags?|labels?|ner|entit(y|ies)|ne[-_]\w[-\w]*|chunks?|iob2?|bio)", re.I
 )
 
@@ -49,7 +48,7 @@ def malformed(source: str | Path, line: int, problem: str, unit: str = "line") -
 
 
 class UnreadableSentence(CorpusError):
-    """Raised where one sentence or tree cannot be read. With a callback ``skip``, the other sentences are read."""
+    """Raised if one sentence or tree cannot be read. With a callback ``skip``, the other sentences are read."""
 
 
 @contextlib.contextmanager
@@ -107,14 +106,14 @@ def join_row(cells: Iterable[str], separator: str) -> str:
     return row.getvalue()
 
 
-def place_of_words(row: Sequence[str]) -> int | None:
+def index_of_words(row: Sequence[str]) -> int | None:
     """Return the index of the words in a row that names the columns, such as ``token pos ner``; None for other rows."""
-    place = next((place for place, cell in enumerate(row) if _OF_WORDS.fullmatch(cell)), len(row))
-    return place if any(map(_OF_LABELS.fullmatch, row[place + 1 :])) else None
+    index = next((index for index, cell in enumerate(row) if _WORD_COLUMN.fullmatch(cell)), len(row))
+    return index if any(map(_LABEL_COLUMN.fullmatch, row[index + 1 :])) else None
 
 
 def words_of(text: str) -> tuple[str, ...]:
-    """Return the words of running text, which blanks and tabs separate. Cells of only other spaces are not words."""
+    """Return the words of running text, which are separated by blanks and tabs. Other spaces alone are not words."""
     return tuple(word for word in cells_of(text) if word.strip())
 
 
@@ -124,16 +123,16 @@ def whole_number(text: str) -> int | None:
 
 
 class WordError(CorpusError):
-    """Raised for an error at one word of a sentence.
+    """Raised at an error in one word of a sentence.
 
     Args:
-        place: the index of the word, from 0.
+        index: the index of the word, from 0.
         problem: what is wrong with it.
     """
 
-    def __init__(self, place: int, problem: str) -> None:
-        super().__init__(f"word {place}: {problem}")
-        self.place = place
+    def __init__(self, index: int, problem: str) -> None:
+        super().__init__(f"word {index}: {problem}")
+        self.index = index
         self.problem = problem
 
 
@@ -145,7 +144,7 @@ def checked_tree(heads: Sequence[int], relations: Sequence[str]) -> Dependencies
     if "_" in relations:
         problem = "expected a relation, found _ (unknown) and words that have a head; give all words a head"
         raise WordError(relations.index("_"), problem)
-    if wrong := [place for place, head in enumerate(heads) if not 0 <= head <= len(heads)]:
+    if wrong := [index for index, head in enumerate(heads) if not 0 <= head <= len(heads)]:
         problem = f"expected a head from 0 to {len(heads)}, found {heads[wrong[0]]}; correct the row"
         raise WordError(wrong[0], problem)
     if cycle := find_cycle(heads):
@@ -171,7 +170,7 @@ def on_lines(
         yield
     except WordError as error:
         problem = f"{column}: {error}" if column else error.problem
-        raise malformed(source, rows[error.place][0], problem, unit) from error
+        raise malformed(source, rows[error.index][0], problem, unit) from error
     except SentenceError as error:
         raise malformed(source, rows[0][0], str(error), unit) from error
 
@@ -252,13 +251,13 @@ def _cut_at_comments(block: list[NumberedLine], numbered: bool) -> Iterator[list
     """Yield the parts of a block that begin with the comments of a sentence."""
     comments = [line.text.startswith("#") for line in block]
     begin = 0
-    for place in range(1, len(block)):
-        if comments[place] and not comments[place - 1]:
-            row = next((k for k in range(place, len(block)) if not comments[k]), len(block))
+    for index in range(1, len(block)):
+        if comments[index] and not comments[index - 1]:
+            row = next((k for k in range(index, len(block)) if not comments[k]), len(block))
             first = numbered and any(re.match(r"1(-[0-9]+)?[ \t]", line.text) for line in block[row : row + 1])
-            if first or sentence_id(block[place:row]):
-                yield block[begin:place]
-                begin = place
+            if first or sentence_id(block[index:row]):
+                yield block[begin:index]
+                begin = index
     yield block[begin:]
 
 

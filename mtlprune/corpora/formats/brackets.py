@@ -20,19 +20,19 @@ def spans_from_stars(column: Sequence[str]) -> tuple[Span, ...]:
     """
     spans: list[tuple[int, int, str]] = []  # start, end, label in the order of opening
     still_open: list[int] = []
-    for place, cell in enumerate(column):
+    for index, cell in enumerate(column):
         match = _STAR.fullmatch(cell)
         if not match:
-            raise formats.WordError(place, f"expected brackets around one star, such as (NP* or *), found {cell!r}")
+            raise formats.WordError(index, f"expected brackets around one star, such as (NP* or *), found {cell!r}")
         for label in match[1].split("(")[1:]:
             still_open.append(len(spans))
-            spans.append((place, -1, label))
+            spans.append((index, -1, label))
         for _ in match[2]:
             if not still_open:
-                raise formats.WordError(place, f"{cell!r} closes a bracket that was never opened; balance the brackets")
+                raise formats.WordError(index, f"{cell!r} closes a bracket that was never opened; balance the brackets")
             opening = still_open.pop()
             start, _, label = spans[opening]
-            spans[opening] = (start, place + 1, label)
+            spans[opening] = (start, index + 1, label)
     if still_open:
         start, _, label = spans[still_open[-1]]
         raise formats.WordError(start, f"the bracket ({label} opened here is never closed; balance the brackets")
@@ -104,9 +104,9 @@ def format_tree(sentence: Sentence) -> str:
         opening[span.start].append(span.label)
         closing[span.end - 1] += 1
     parts = []
-    for place, word in enumerate(sentence.words):
-        before = "".join(f"({label} " for label in opening[place])
-        parts.append(f"{before}({_escape(tags[place])} {_escape(word)})" + ")" * closing[place])
+    for index, word in enumerate(sentence.words):
+        before = "".join(f"({label} " for label in opening[index])
+        parts.append(f"{before}({_escape(tags[index])} {_escape(word)})" + ")" * closing[index])
     return f"(TOP {' '.join(parts)})"
 
 
@@ -134,7 +134,7 @@ class _Open:
 
     Attributes:
         line: the number of its line.
-        place: the index of its span among the spans of the tree, in pre-order.
+        span_index: the index of its span among the spans of the tree, in pre-order.
         begin: the number of words before it.
         label: its label, or None before the label is read.
         word: its word if it is a pre-terminal.
@@ -142,7 +142,7 @@ class _Open:
     """
 
     line: int
-    place: int
+    span_index: int
     begin: int
     label: str | None = None
     word: str | None = None
@@ -222,8 +222,7 @@ def _cut(path: Path, begins: re.Pattern[str]) -> Iterator[list[formats.NumberedL
 
 
 def _trees(path: Path, lines: Iterable[formats.NumberedLine]) -> Iterator[tuple[int, list[str], list[str], list[Span]]]:
-    """Yield the first line, words, tags and brackets (in pre-order) of each tree. Brackets that cover no word are
-    dropped."""
+    """Yield the first line, words, tags and brackets (in pre-order) of each tree, without brackets over no word."""
     stack: list[_Open] = []
     words, tags, spans = list[str](), list[str](), list[Span | None]()
     for line, token in _tokens(path, lines):
@@ -253,7 +252,7 @@ def _trees(path: Path, lines: Iterable[formats.NumberedLine]) -> Iterator[tuple[
                 )
             label = node.label or "TOP"
             if node.word is None and len(words) > node.begin:
-                spans[node.place] = Span(node.begin, len(words), bare_label(label))
+                spans[node.span_index] = Span(node.begin, len(words), bare_label(label))
             if node.word is not None and label != EMPTY:
                 words.append(node.word)
                 tags.append(label)

@@ -15,17 +15,10 @@ from mtlprune.layers import LAYERS, Layer, LayerError, check_layer
 from mtlprune.sentence import Predicate, Sentence, Span
 
 WORD, SKIP, ALL_FURTHER = "word", "_", "..."
-_PARTS = {
-    WORD: WORD,
-    SKIP: SKIP,
-    ALL_FURTHER: ALL_FURTHER,
-    "head": "head",
-    "relation": "relation",
-    "lemma": "lemma",
-    "id": "id",
-}
+_NOT_LAYERS = frozenset({WORD, SKIP, ALL_FURTHER, "head", "relation", "lemma", "id"})
+"""Contents of columns that are not layers; head and relation together are the layer dep."""
 _STAR = re.compile(r"[^*]*\*[^*]*")
-_OF_SENTENCES = re.compile(r"sent(ence)?([-_ ]?(#|id|no|number|index))?", re.I)
+_SENTENCE_COLUMN = re.compile(r"sent(ence)?([-_ ]?(#|id|no|number|index))?", re.I)
 _KEY_AND_VALUE = re.compile(r"#[ \t]*[^ \t]+([ \t]+[^ \t]+)?[ \t]+=[ \t]")
 
 
@@ -45,9 +38,9 @@ def parse_columns(text: str) -> list[FileColumn]:
     columns = []
     for part in text.split(","):
         name, _, kind = part.strip().partition(":")
-        kind = kind or _PARTS.get(name) or LAYERS.get(name, "")
+        kind = kind or (name if name in _NOT_LAYERS else LAYERS.get(name, ""))
         try:
-            if name not in _PARTS:
+            if name not in _NOT_LAYERS:
                 check_layer(name, kind)
         except LayerError as error:
             say = "; write NAME:KIND, such as chunk:spans" if not kind else ""
@@ -64,7 +57,7 @@ def parse_columns(text: str) -> list[FileColumn]:
         raise CorpusError(f"--columns: expected {WORD} once and no name twice, found {actual} in {text!r}")
     if ("head" in names) != ("relation" in names):
         raise CorpusError(f"--columns: expected head and relation, found one of them in {text!r}; name both")
-    frames = [place for place, column in enumerate(columns) if column.kind == "frames"]
+    frames = [index for index, column in enumerate(columns) if column.kind == "frames"]
     if frames and frames != [len(columns) - 1]:
         raise CorpusError(f"--columns: {columns[frames[0]].name} has a column for each predicate, so it comes last")
     return columns
@@ -88,27 +81,26 @@ class Notation:
             repair: whether tags that do not fit the scheme are read as in conlleval.
         """
         self.repair, self.repaired = repair, Counter[str]()
-        self.schemes, self._plain, self._notes = dict[str, str](), dict[str, dict[str, str]](), dict[str, str]()
+        self.schemes, self._spellings, self._notes = dict[str, str](), dict[str, dict[str, str]](), dict[str, str]()
         for column in (column for column in columns if column.kind == "spans"):
             name = column.name
             counts = Counter(cell for cells in rows(column) if set(cells) != {"_"} for cell in cells)
             if counts and all(map(_STAR.fullmatch, counts)):
-                self.schemes[name], self._plain[name] = "stars", {}
+                self.schemes[name], self._spellings[name] = "stars", {}
                 continue
-            self._plain[name], self._notes[name] = plain, _ = standard_spelling(counts)
+            self._spellings[name], self._notes[name] = plain, _ = standard_spelling(counts)
             tag_columns = ([plain.get(cell, cell) for cell in cells] for cells in rows(column) if set(cells) != {"_"})
             self.schemes[name] = scheme_of(tag_columns)
 
     def unknown(self, column: FileColumn, cells: Sequence[str]) -> bool:
         """Return True if no word of a sentence has a value. The cell ``_`` counts as a value if it means O."""
-        return set(cells) == {"_"} and "_" not in self._plain.get(column.name, {})
+        return set(cells) == {"_"} and "_" not in self._spellings.get(column.name, {})
 
     def spans(self, name: str, cells: Sequence[str]) -> tuple[Span, ...]:
-        """Return the flat spans of a sentence. If star notation contains nested spans, the outermost spans are
-        returned."""
+        """Return the flat spans of a sentence. Of nested spans in star notation, only the outermost are returned."""
         if self.schemes[name] == "stars":
             return outermost(spans_from_stars(cells))
-        cells = [self._plain[name].get(cell, cell) for cell in cells]
+        cells = [self._spellings[name].get(cell, cell) for cell in cells]
         try:
             return spans_from_tags(cells, self.schemes[name])
         except formats.WordError as error:
@@ -116,7 +108,7 @@ class Notation:
             spans = spans_from_tags(cells, self.schemes[name], repair=True)
             if not self.repair:
                 problem = f"{error.problem}; or give --repair, which reads the tags as conlleval does"
-                raise formats.WordError(error.place, problem) from None
+                raise formats.WordError(error.index, problem) from None
             self.repaired[name] += 1
             return spans
 
@@ -180,23 +172,23 @@ def assemble(
         return Sentence(name, parts[WORD]).with_layers(**layers).validate()
 
 
-def _head(place: int, text: str) -> int:
+def _head(index: int, text: str) -> int:
     if (number := formats.whole_number(text)) is None:
         raise formats.WordError(
-            place, f"expected the number of the head (0 for the root), found {text[:60]!r}; correct it"
+            index, f"expected the number of the head (0 for the root), found {text[:60]!r}; correct it"
         )
     return number
 
 
 def mark_unread_columns(columns: Sequence[FileColumn], unread_layers: Container[str]) -> list[FileColumn]:
-    """Return the columns, with those of layers that are left out marked as columns to skip."""
+    """Return the columns, in which the columns of layers that are left out are marked as skipped."""
     columns_to_read = []
     for column in columns:
         layer = "dep" if column.name in ("head", "relation") else column.name
-        is_unread = column.name not in _PARTS or layer == "dep"
-        is_unread = is_unread and layer in unread_layers
-        left = FileColumn(ALL_FURTHER, ALL_FURTHER) if column.kind == "frames" else FileColumn(SKIP, SKIP)
-        columns_to_read.append(left if is_unread else column)
+        if layer not in _NOT_LAYERS and layer in unread_layers:
+            skipped = ALL_FURTHER if column.kind == "frames" else SKIP
+            column = FileColumn(skipped, skipped)
+        columns_to_read.append(column)
     return columns_to_read
 
 
@@ -236,8 +228,8 @@ def read_columns(
         CorpusError: the file is malformed; the message names the line and the column.
     """
     columns = mark_unread_columns(columns, unread_layers)
-    plain = [place for place, column in enumerate(columns) if column.name not in (SKIP, ALL_FURTHER)]
-    place_of = {column: place for place, column in enumerate(columns)}
+    plain = [index for index, column in enumerate(columns) if column.name not in (SKIP, ALL_FURTHER)]
+    place_of = {column: index for index, column in enumerate(columns)}
     table = ColumnTable(path, columns)
     tell(f"{path}: columns are separated by {formats.SEPARATORS[table.separator]}")
     if table.header:
@@ -255,7 +247,7 @@ def read_columns(
     notation = Notation(columns, of_column, repair)
     for name, rows, cells in table.sentences(skip):
         with formats.skipping(skip):
-            values = {columns[place]: [row[place] for row in cells] for place in plain}
+            values = {columns[index]: [row[index] for row in cells] for index in plain}
             for column in (column for column in values if column.kind == "tags"):
                 values[column] = [unlabelled if cell == "_" else cell for cell in values[column]]
             sentence = assemble(str(path), rows, name, values, notation)
@@ -289,8 +281,10 @@ class ColumnTable:
         self.separator = formats.separator_of(path, (line.text for line in self._rows()))
         first = next(self._rows(), formats.NumberedLine(0, ""))
         names = formats.split_row(first.text, self.separator)
-        self.header = None if formats.place_of_words(names) is None else first
-        self._of_sentences = next((k for k, name in enumerate(names) if _OF_SENTENCES.fullmatch(name)), len(names))
+        self.header = None if formats.index_of_words(names) is None else first
+        self._sentence_column = next(
+            (k for k, name in enumerate(names) if _SENTENCE_COLUMN.fullmatch(name)), len(names)
+        )
 
     def _rows(self) -> Iterator[formats.NumberedLine]:
         lines = (line for line in formats.read_lines(self.path, lambda error: None) if line.text.strip(formats.BLANKS))
@@ -327,7 +321,7 @@ class ColumnTable:
         for line in block:
             cells = formats.split_row(line.text, self.separator)
             # In some files only the first row of a sentence contains its name, and in others every row does.
-            following = self.header and next(iter(cells[self._of_sentences :]), "")
+            following = self.header and next(iter(cells[self._sentence_column :]), "")
             if not any(cells) or (following and following != name):
                 yield part
                 part = []
@@ -351,20 +345,19 @@ class ColumnTable:
             )
             actual = f"found {len(row)}: {line.text[:60]!r}; name every column of the file in --columns, {advice}"
             raise formats.malformed(self.path, line.number, f"{problem}, {actual}")
-        for place, cell in enumerate(row[: self.width]):
-            if not cell and self.columns[place].name != SKIP:
-                problem = f"column {place + 1} ({self.columns[place].name}) is empty; write _ for unknown values"
+        for index, cell in enumerate(row[: self.width]):
+            if not cell and self.columns[index].name != SKIP:
+                problem = f"column {index + 1} ({self.columns[index].name}) is empty; write _ for unknown values"
                 raise formats.malformed(self.path, line.number, problem)
         return row
 
     def _words(
         self, rows: list[tuple[formats.NumberedLine, list[str]]]
     ) -> list[tuple[formats.NumberedLine, list[str]]]:
-        """Return the rows without ranges (3-4) and empty nodes (6.1), if the first column numbers the words of a
-        sentence."""
+        """Return the rows without ranges (3-4) and empty nodes (6.1), if the first column numbers the words."""
         plain = [row[0] for _, row in rows if formats.whole_number(row[0]) is not None]
         special_numbers = [row[0] for _, row in rows if re.fullmatch(r"[0-9]+[-.][0-9]+", row[0])]
-        numbered = plain == [str(place) for place in range(1, len(plain) + 1)]
+        numbered = plain == [str(index) for index in range(1, len(plain) + 1)]
         if not plain or not numbered or not special_numbers or len(plain) + len(special_numbers) < len(rows):
             return rows
         self.numbered = special_numbers[0]
@@ -376,7 +369,7 @@ def _frames(
 ) -> tuple[Predicate, ...]:
     width = len(columns)
     marks = [row[width - 1] for row in cells]
-    lemma = next((place for place, column in enumerate(columns) if column.name == "lemma"), None)
+    lemma = next((index for index, column in enumerate(columns) if column.name == "lemma"), None)
     if lemma is None:
         pairs: list[tuple[str, str | None]] = [(mark, None) for mark in marks]
     else:

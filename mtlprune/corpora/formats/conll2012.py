@@ -191,17 +191,17 @@ def _spans(path: Path, rows: Sequence[_Row], column: int) -> tuple[Span, ...]:
 
 
 def _predicates(path: Path, rows: Sequence[_Row], columns: Sequence[tuple[str, ...]]) -> tuple[Predicate, ...]:
-    places = [place for place, frameset in enumerate(columns[_FRAMESET]) if frameset != "-"]
+    indices = [index for index, frameset in enumerate(columns[_FRAMESET]) if frameset != "-"]
     count = len(columns) - _FIXED - 1
-    if count != len(places):
+    if count != len(indices):
         raise CorpusError(
             f"{path}, lines {rows[0][0]}–{rows[-1][0]} (one sentence): expected one argument column for each of the "
-            f"{len(places)} predicates (frameset not '-'), found {count}"
+            f"{len(indices)} predicates (frameset not '-'), found {count}"
         )
     predicates = []
-    for column, place in enumerate(places, _FIXED):
+    for column, index in enumerate(indices, _FIXED):
         arguments = _spans(path, rows, column)
-        lemma, frameset = columns[_LEMMA][place], columns[_FRAMESET][place]
+        lemma, frameset = columns[_LEMMA][index], columns[_FRAMESET][index]
         roleset = frameset if "." in frameset or lemma == "-" else f"{lemma}.{frameset}"
-        predicates.append(Predicate(place, roleset, arguments, None if lemma == "-" else lemma))
+        predicates.append(Predicate(index, roleset, arguments, None if lemma == "-" else lemma))
     return tuple(predicates)

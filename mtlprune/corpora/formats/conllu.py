@@ -50,7 +50,7 @@ class ConlluBlock(NamedTuple):
 def are_universal(tags: Iterable[str]) -> bool:
     """Return True if all tags are universal tags, which are written to UPOS.
 
-    Only SYM and X are not enough, because other tag sets also contain these two.
+    SYM and X alone do not count as universal, because other tag sets also contain these two.
     """
     return _UNIVERSAL.issuperset(tagset := set(tags)) and not tagset <= {"SYM", "X"}
 
@@ -93,12 +93,12 @@ def read_conllu(
         problem = "the tags of CoNLL-U come from the column xpos or upos, or from a feature such as Case"
         raise CorpusError(f"{problem}, found {pos!r}; name one of them")
     path = Path(path)
-    keyed = _MiscLayers(path, _without(unread_layers, misc), repair)
-    commented = _CommentLayers(path, _without(unread_layers, comments))
+    misc_layers = _MiscLayers(path, _without_unread(unread_layers, misc), repair)
+    comment_layers = _CommentLayers(path, _without_unread(unread_layers, comments))
     other_tags = _OtherTags(path, [c for c in TAGS if keep_other_tags and c != pos and c not in unread_layers])
     tags, trees = "pos" not in unread_layers, "dep" not in unread_layers
     count, tagged = 0, not keep_other_tags or not tags or pos == "upos"
-    lines = commented.watch(formats.read_lines(path, skip))
+    lines = comment_layers.watch(formats.read_lines(path, skip))
     for count, block in enumerate(read_blocks(path, lines, skip, tell), 1):  # noqa: B007 (used after the loop)
         with formats.skipping(skip):
             words = block.words()
@@ -106,7 +106,7 @@ def read_conllu(
             if tags:
                 layers["pos"] = _tags(path, words, pos) if pos in TAGS else _feature(path, words, pos)
                 tagged = tagged or bool({*(layers["pos"] or "-")} - {"-"})
-            layers |= other_tags.layers(words) | keyed.layers(block) | commented.layers(block)
+            layers |= other_tags.layers(words) | misc_layers.layers(block) | comment_layers.layers(block)
             with formats.on_lines(path, [row.line for row in words]):
                 yield block.sentence.with_layers(**layers).validate()
     if not tagged:
@@ -114,8 +114,8 @@ def read_conllu(
             f"{path}: expected {pos} at some word, found none; give --pos upos, or another column or feature"
         )
     other_tags.tell(tell, count)
-    keyed.tell(tell)
-    commented.check()
+    misc_layers.tell(tell)
+    comment_layers.check()
 
 
 def read_blocks(
@@ -146,8 +146,10 @@ def read_blocks(
 
 
 def _header(path: Path, block: Iterable[formats.NumberedLine]) -> tuple[str, ...] | None:
-    """Return the columns that ``# global.columns`` names, with the ten standard names in lower case; None without this
-    line."""
+    """Return the columns that ``# global.columns`` names, or None without this comment.
+
+    The ten standard names are returned in lower case.
+    """
     for line in block:
         if match := _HEADER.fullmatch(line.text):
             names = formats.cells_of(match[1])
@@ -453,7 +455,7 @@ def _units(block: ConlluBlock, key: str) -> list[_Unit]:
     return units
 
 
-def _without(unread_layers: Container[str], columns: Mapping[str, FileColumn] | None) -> dict[str, FileColumn]:
+def _without_unread(unread_layers: Container[str], columns: Mapping[str, FileColumn] | None) -> dict[str, FileColumn]:
     return {key: column for key, column in (columns or {}).items() if column.name not in unread_layers}
 
 

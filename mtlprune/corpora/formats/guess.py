@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mtlprune.corpora import CorpusError
-from mtlprune.corpora.formats import BLANKS, files_below, place_of_words, read_lines, separator_of, split_row
+from mtlprune.corpora.formats import BLANKS, files_below, index_of_words, read_lines, separator_of, split_row
 from mtlprune.io.files import parse_json_line
 
 _ROWS = 300
@@ -51,10 +51,9 @@ def guess_format(path: Path) -> str:
 
 
 def _is_sentence(tree: Mapping[str, Any]) -> bool:
-    """Return True if a JSON object is a sentence in our format, or text without annotation; False for a row of a data
-    set.
+    """Return True if a JSON object is a sentence in our format, or text without annotation.
 
-    The lists of a data set contain labels, under names that our format does not use.
+    A row of a data set contains lists of labels under names that our format does not use.
     """
     texts = {
         key for key, cells in tree.items() if isinstance(cells, list) and isinstance(next(iter(cells), []), str | int)
@@ -70,7 +69,7 @@ def guess_columns(path: Path) -> str:
     different cells than the words. Raises CorpusError if neither ner nor pos is found.
     """
     rows = _rows(path, _beginning(path))
-    word_place = place_of_words(rows[0]) if rows else None
+    word_place = index_of_words(rows[0]) if rows else None
     rows = rows if word_place is None else rows[1:]
     if not rows:
         raise CorpusError(f"{path}: expected sentences, found none; check the file")
@@ -78,7 +77,7 @@ def guess_columns(path: Path) -> str:
     columns: list[tuple[str, ...]] = list(zip(*(row[:width] for row in rows), strict=True))
     word = int(width > 1 and all(map(_NUMBER.fullmatch, columns[0]))) if word_place is None else word_place
     names = ["_"] * width
-    spans = [place for place in range(word + 1, width) if "O" in columns[place]]
+    spans = [index for index in range(word + 1, width) if "O" in columns[index]]
     if spans:
         names[spans[-1]] = "ner"
     if word + 1 < width and word + 1 not in spans and len({*columns[word + 1]}) < len({*columns[word]}):

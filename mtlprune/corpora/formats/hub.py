@@ -69,7 +69,9 @@ def read_dataset(
     """
     # The library copies local files into its cache, which is a temporary folder here, so that nothing remains.
     with tempfile.TemporaryDirectory(prefix="mtlprune-") as cache:
-        with _in_words(source, "a dataset" if Path(source).exists() else "a folder, or a dataset that can be reached"):
+        with _as_corpus_error(
+            source, "a dataset" if Path(source).exists() else "a folder, or a dataset that can be reached"
+        ):
             tables = _tables(source, cache)
         tables_by_split = _splits(source, list(tables), names_by_split or {})
         if left := [
@@ -103,7 +105,7 @@ def read_dataset(
 
 
 @contextlib.contextmanager
-def _in_words(source: str, expectation: str) -> Iterator[None]:
+def _as_corpus_error(source: str, expectation: str) -> Iterator[None]:
     """Convert any error of a library in the ``with`` block to a CorpusError that reports its original cause."""
     try:
         yield
@@ -163,7 +165,7 @@ def _tables(source: str, cache: str) -> dict[str, Any]:
         options = {"path": name, "name": subset, "revision": revision}
     _check_files([path] if path.is_file() else [*path.rglob("*.*")])
     if not path.is_file():
-        _refuse_elsewhere(_descriptions(options.get("path", source), options.get("revision")))
+        _refuse_outside_files(_descriptions(options.get("path", source), options.get("revision")))
     # The library would read a path with * or [ as a pattern and find nothing, so it gets a link without these.
     if has_magic(source) and path.exists():
         link, resolved = Path(cache, f"rows{path.suffix}"), path.resolve()
@@ -202,7 +204,7 @@ def _label_names(location: str, features: Any) -> dict[str, Sequence[str]]:
 
 def _rows(source: str, table: Any, names: list[str]) -> Iterator[dict[str, Any]]:
     """Yield name of a column → value for each row."""
-    with _in_words(source, "rows"):
+    with _as_corpus_error(source, "rows"):
         for batch in table.select_columns(names).with_format("arrow").iter(1000):
             columns = [batch.column(name).to_pylist() for name in names]
             yield from (dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True))
@@ -230,12 +232,12 @@ def _descriptions(source: str, revision: str | None) -> Iterator[Path]:
             yield Path(hf_hub_download(source, name, repo_type="dataset", revision=revision))
 
 
-def _refuse_elsewhere(descriptions: Iterable[Path]) -> None:
+def _refuse_outside_files(descriptions: Iterable[Path]) -> None:
     """Raise CorpusError if a description names an address, or a file outside the folder of the data set."""
     from huggingface_hub import metadata_load
 
     for file in descriptions:
-        with _in_words(str(file), "a description of a dataset"):
+        with _as_corpus_error(str(file), "a description of a dataset"):
             read: Any = {_README: metadata_load, _YAML: read_yaml}.get(file.name, read_json)
             file_names = list(_strings(read(file)))
         if outside_names := [name for name in file_names if _OUTSIDE_FOLDER.search(name)]:
@@ -257,8 +259,7 @@ def _strings(value: Any, is_data_file: bool = False) -> Iterator[str]:
 
 
 def _check_files(files: Iterable[Path]) -> None:
-    """Raise CorpusError if JSON is empty or not UTF-8, or if Parquet files give different names to the numbers of a
-    column.
+    """Raise CorpusError if JSON is empty or not UTF-8, or Parquet files give different names to the labels of a column.
 
     The library does not check this.
     """
@@ -271,7 +272,7 @@ def _check_files(files: Iterable[Path]) -> None:
         # A sum reads all lines, so that each line is checked to be UTF-8.
         if text and not sum(bool(line.text.strip()) for line in formats.read_lines(file)):
             raise CorpusError(f"{file}: expected rows of a dataset, found none; check the file")
-        with _in_words(str(file), "a dataset"):
+        with _as_corpus_error(str(file), "a dataset"):
             features = Features.from_arrow_schema(parquet.read_schema(file)) if file.suffix == ".parquet" else {}
             for name, label_names in _label_names(str(file), features).items():
                 if names.setdefault(name, label_names) != label_names:
@@ -292,19 +293,17 @@ def _choose(source: str, names: Sequence[str], columns: str | None) -> dict[str,
         columns_by_name = {name: _USUAL_COLUMNS[name] for name in names if name in _USUAL_COLUMNS}
         if not {"head", "relation"} <= set(columns_by_name.values()):
             columns_by_name = {
-                name: column_kind
-                for name, column_kind in columns_by_name.items()
-                if column_kind not in ("head", "relation")
+                name: content for name, content in columns_by_name.items() if content not in ("head", "relation")
             }
         # If a data set has columns for both UPOS and XPOS, UPOS becomes pos, because every treebank has UPOS.
         if "pos" not in columns_by_name.values():
             tags = next((name for name in ("upos", "xpos") if name in columns_by_name), None)
             columns_by_name |= {tags: "pos"} if tags else {}
-        columns_by_name = {
-            name: column_kind
-            for k, (name, column_kind) in enumerate(columns_by_name.items())
-            if column_kind not in [*columns_by_name.values()][:k]
-        }
+        # If several columns have the same content, such as tokens and words, the first of them is read.
+        names_by_content: dict[str, str] = {}
+        for name, content in columns_by_name.items():
+            names_by_content.setdefault(content, name)
+        columns_by_name = {name: content for content, name in names_by_content.items()}
     else:
         pairs = [part.strip().rpartition("=")[::2] for part in columns.split(",")]
         columns_by_name = dict(pairs)
@@ -313,14 +312,14 @@ def _choose(source: str, names: Sequence[str], columns: str | None) -> dict[str,
     wrong = sorted(set(columns_by_name) - set(names))
     if wrong or WORD not in columns_by_name.values():
         problem = f"no column {wrong[0] or '(say NAME=word)'!r}" if wrong else f"no column with {WORD}s"
-        have = ", ".join(names)
         raise CorpusError(
-            f"{source}: found {problem}; it has {have}; name their contents, such as --columns tokens=word,tags=ner"
+            f"{source}: found {problem}; it has {', '.join(names)}; name their contents, such as --columns "
+            "tokens=word,tags=ner"
         )
-    holds = parse_columns(",".join(columns_by_name.values()))
-    if any(column.kind == "frames" for column in holds):
+    contents = parse_columns(",".join(columns_by_name.values()))
+    if any(column.kind == "frames" for column in contents):
         raise CorpusError(f"{source}: frames cannot be read from a dataset; use propbank or jsonl")
-    return dict(zip(columns_by_name, holds, strict=True))
+    return dict(zip(columns_by_name, contents, strict=True))
 
 
 def _sentences(
@@ -350,9 +349,9 @@ def _sentences(
     for number, cells in sentences:
         row_id = next((values[0] for column, values in cells.items() if column.name == "id" and values), None)
         plain = {column: values for column, values in cells.items() if column.name != "id"}
-        places = [(number, None)] * len(next(values for column, values in cells.items() if column.name == WORD))
+        rows = [(number, None)] * len(next(values for column, values in cells.items() if column.name == WORD))
         with formats.skipping(skip):
-            yield assemble(source, places, row_id or f"{split}-{number}", plain, notation, "row")
+            yield assemble(source, rows, row_id or f"{split}-{number}", plain, notation, "row")
     for line in notation.converted():
         tell(f"{source}: {line}")
 
@@ -361,17 +360,17 @@ def _whole_rows(
     source: str, split: str, table: Any, columns: str, skip: formats.Skip | None, unread_layers: Container[str]
 ) -> Iterator[Sentence]:
     """Yield the sentences or pairs of a split with one text or pair of texts per row."""
-    holds = parse_row_columns(columns)
-    if wrong := sorted(set(holds) - set(table.column_names)):
+    contents = parse_row_columns(columns)
+    if wrong := sorted(set(contents) - set(table.column_names)):
         have = ", ".join(table.column_names)
         raise CorpusError(f"{source}: found no column {wrong[0]!r}; it has {have}; correct --columns")
     label_names = {
         name: names for name, feature in table.features.items() if (names := getattr(feature, "names", None))
     }
     names = _label_names(source, table.features) | label_names
-    for number, row in enumerate(_rows(source, table, list(holds))):
+    for number, row in enumerate(_rows(source, table, list(contents))):
         with formats.skipping(skip):
-            yield row_sentence(source, number, "row", row, holds, f"{split}-{number}", unread_layers, names)
+            yield row_sentence(source, number, "row", row, contents, f"{split}-{number}", unread_layers, names)
 
 
 def _cells(row: Mapping[str, Any], name: str, labels: Sequence[str] | None, column: FileColumn) -> list[str]:
@@ -382,14 +381,14 @@ def _cells(row: Mapping[str, Any], name: str, labels: Sequence[str] | None, colu
     if column.name == "id" or not isinstance(value, list) or any(isinstance(cell, list | dict) for cell in value):
         expectation = "a text" if column.name == "id" else "a list with one value per word"
         raise formats.WordError(0, f"column {name}: expected {expectation}, found {str(value)[:60]!r}")
-    return [_cell(f"column {name}: word {place}", cell, labels, column.name) for place, cell in enumerate(value)]
+    return [_cell(f"column {name}: word {index}", cell, labels, column.name) for index, cell in enumerate(value)]
 
 
-def _cell(location: str, cell: Any, labels: Sequence[str] | None, holds: str) -> str:
+def _cell(location: str, cell: Any, labels: Sequence[str] | None, content: str) -> str:
     """Return the text of one value, or ``_`` if it is unknown. Raises formats.WordError."""
     if isinstance(cell, str) and (labels is None or cell in labels):
         return cell
-    if (labels is not None and cell in _UNKNOWN) or (cell is None and holds != WORD):
+    if (labels is not None and cell in _UNKNOWN) or (cell is None and content != WORD):
         return "_"
     if labels is not None:
         if type(cell) is int and 0 <= cell < len(labels):
@@ -397,7 +396,7 @@ def _cell(location: str, cell: Any, labels: Sequence[str] | None, holds: str) ->
         problem = f"a label from 0 to {len(labels) - 1}, or one of their names (ClassLabel), found {cell!r}; correct it"
     elif type(cell) is not int:
         problem = f"text, found {cell!r}; write text into this column"
-    elif holds not in (WORD, "head", "lemma"):
+    elif content not in (WORD, "head", "lemma"):
         problem = "labels, found numbers that have no names (ClassLabel); write text"
     else:
         return str(cell)

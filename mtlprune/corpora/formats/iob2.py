@@ -90,6 +90,8 @@ def scheme_of(rows: Iterable[Sequence[str]]) -> str:
     span.
     """
     marks = Counter[str]()
+    # Numbers of: B that IOB1 would write as I; I and M that continue no span; labels without a prefix; O; E before an I
+    # or E of the same type; I at the end of a span.
     needless = opening = plain = outside_count = before_same = last_inside = 0
     for row in rows:
         before = ""
@@ -138,30 +140,30 @@ def spans_from_tags(tags: Sequence[str], scheme: str = "IOB2", repair: bool = Fa
     spans: list[Span] = []
     # The label of the span that the next word may continue, and whether the scheme requires the mark of its last word.
     label, unfinished = "", False
-    for place, tag in enumerate(tags):
+    for index, tag in enumerate(tags):
         mark, kind = tag[:1], tag[2:]
         if scheme == "IO" and _is_label(tag):
             mark, kind = "I", tag
         elif scheme == "IO" and tag != "O":
             problem = f"expected a label or O, as most tags are without prefix (IO), found {tag!r}"
-            raise WordError(place, f"{problem}; convert the tags")
+            raise WordError(index, f"{problem}; convert the tags")
         elif tag != "O" and not (mark in opens + continues and tag[1:2] == "-" and kind and not set(kind) & set(" \t")):
             prefixed = " or ".join(f"{prefix}-TYPE" for prefix in dict.fromkeys(opens + continues))
-            raise WordError(place, f"expected a tag of {scheme} (O, {prefixed}), found {tag!r}; convert the tags")
+            raise WordError(index, f"expected a tag of {scheme} (O, {prefixed}), found {tag!r}; convert the tags")
         grows = mark in continues and bool(label) and kind == label
         if unfinished and not grows and not repair:
             continuations = " or ".join(f"{prefix}-{label}" for prefix in continues)
             raise WordError(
-                place, f"expected {continuations}, found {tag}: the span of {label} before it is not closed"
+                index, f"expected {continuations}, found {tag}: the span of {label} before it is not closed"
             )
         if mark in continues and mark not in opens and not grows and not repair:
             before = f"a span of {label}" if label else "no open span"
             problem = f"{tag} continues {before}; in {scheme} a span opens with {opens[0]}-{kind}"
-            raise WordError(place, f"{problem}; repair or convert the tags")
+            raise WordError(index, f"{problem}; repair or convert the tags")
         if grows:
-            spans[-1] = spans[-1]._replace(end=place + 1)
+            spans[-1] = spans[-1]._replace(end=index + 1)
         elif tag != "O":
-            spans.append(Span(place, place + 1, kind))
+            spans.append(Span(index, index + 1, kind))
         ends = tag == "O" or mark in "ESLU"
         label, unfinished = "" if ends else kind, scheme in _MARK_LAST_WORD and not ends
     if unfinished and not repair:

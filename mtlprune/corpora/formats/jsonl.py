@@ -24,23 +24,23 @@ from mtlprune.sentence import Sentence
 KEYS = ("id", "words", "split")
 EXAMPLE = 'a sentence is a line such as {"id": "s1", "words": ["a", "b"], "pos": ["X", "Y"]}'
 
-_Place = Annotated[int, Field(strict=True, ge=0, lt=2**31)]
-_Spans = list[tuple[_Place, _Place, str]]
+_Index = Annotated[int, Field(strict=True, ge=0, lt=2**31)]
+_Spans = list[tuple[_Index, _Index, str]]
 
 
 class _Sentence(TypedDict):
     id: str
     words: list[str]
-    split: NotRequired[_Place]
+    split: NotRequired[_Index]
 
 
 class _Tree(TypedDict):
-    heads: list[_Place]
+    heads: list[_Index]
     relations: list[str]
 
 
 class _Predicate(TypedDict):
-    index: _Place
+    index: _Index
     roleset: str | None
     arguments: _Spans
     lemma: str | None

@@ -66,8 +66,7 @@ def parse_skeletons(data: bytes, source: str, document: str | None = None) -> It
 
 
 def parse_skeleton(block: list[NumberedLine], source: str, index: int, document: str | None = None) -> Skeleton:
-    """Return sentence number ``index`` of a skeleton file from its rows. Arguments and errors are as in
-    parse_skeletons."""
+    """Return sentence number ``index`` of a skeleton file from its rows, with the errors of :func:`parse_skeletons`."""
     rows = [cells_of(line.text) for line in block]
     _check_rows(source, block, rows, document or rows[0][0], index)
     with on_lines(source, block, "parse bits"):
@@ -82,15 +81,15 @@ def parse_skeleton(block: list[NumberedLine], source: str, index: int, document:
 
 
 def _check_rows(source: str, block: list[NumberedLine], rows: list[list[str]], document: str, index: int) -> None:
-    for place, (line, row) in enumerate(zip(block, rows, strict=True)):
+    for token, (line, row) in enumerate(zip(block, rows, strict=True)):
         if len(row) < len(_FIXED):
             problem = f"expected at least {len(_FIXED)} columns ({', '.join(_FIXED)}), found {len(row)}; repair the row"
             raise malformed(source, line.number, problem)
         if row[0] != document:
             raise malformed(source, line.number, f"expected the document {document}, found {row[0]}; split the file")
-        if row[1:3] != [str(index), str(place)]:
+        if row[1:3] != [str(index), str(token)]:
             problem = (
-                f"expected sentence {index}, token {place}, found {row[1]}, {row[2]}; check whether rows are "
+                f"expected sentence {index}, token {token}, found {row[1]}, {row[2]}; check whether rows are "
                 "missing or out of order"
             )
             raise malformed(source, line.number, problem)
@@ -114,17 +113,17 @@ def read_predicates(
         if roleset is not None and (lemma == "-") != (roleset == "-"):
             problem = f"expected a lemma with a roleset or two dashes, found {lemma} and {roleset}; repair the row"
             raise malformed(source, line.number, problem)
-    places = [place for place, (lemma, _) in enumerate(marks) if lemma != "-"]
+    indices = [token for token, (lemma, _) in enumerate(marks) if lemma != "-"]
     for line, cells in zip(block, columns, strict=True):
-        if len(cells) != len(places):
+        if len(cells) != len(indices):
             problem = (
-                f"expected {len(places)} columns of arguments, one for each predicate of the sentence, "
+                f"expected {len(indices)} columns of arguments, one for each predicate of the sentence, "
                 f"found {len(cells)}; check which column or predicate is extra"
             )
             raise malformed(source, line.number, problem)
     predicates = []
-    for number, place in enumerate(places):
-        with on_lines(source, block, f"arguments of predicate {number + 1} ({marks[place][0]})"):
+    for number, token in enumerate(indices):
+        with on_lines(source, block, f"arguments of predicate {number + 1} ({marks[token][0]})"):
             spans = spans_from_stars([cells[number] for cells in columns])
-        predicates.append(Predicate(place, marks[place][1], spans, marks[place][0]))
+        predicates.append(Predicate(token, marks[token][1], spans, marks[token][0]))
     return tuple(predicates)

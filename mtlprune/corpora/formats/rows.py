@@ -105,7 +105,7 @@ def read_rows(
         if not any(cell.strip() for cell in row):
             continue
         if header is None:
-            header = [cell.strip() for cell in row] if has_header else [str(place) for place in range(len(row))]
+            header = [cell.strip() for cell in row] if has_header else [str(index) for index in range(len(row))]
             if missing := [name for name in columns if name not in header]:
                 problem = f"expected the columns {', '.join(columns)}, found no {missing[0]} in {', '.join(header)}"
                 raise formats.malformed(path, start, f"{problem}; correct --columns")

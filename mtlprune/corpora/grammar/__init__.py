@@ -1,5 +1,4 @@
-"""Generate a corpus from templates, whose derivations contain all five layers, and pairs of sentences that differ
-little.
+"""Generate a corpus from templates, with all five layers, and pairs of sentences with a single difference.
 
 ``docs/reference/grammar.md`` describes the corpus. The notation of the templates is explained at the head of
 ``grammar_templates.txt``.
@@ -36,7 +35,7 @@ def build_grammar(
 
     Args:
         train, dev, test: numbers of sentences.
-        seed: of all random choices.
+        seed: the seed of all random choices.
         reflexives: whether some objects are reflexive pronouns.
 
     Raises:
@@ -77,7 +76,7 @@ def fill(
     forms_used: set[bytes],
     allowed: Callable[[set[tuple[str, str]]], bool] | None = None,
 ) -> Iterator[Sentence]:
-    """Draw ``size`` sentences whose words were not used before.
+    """Yield ``size`` sentences whose words were not used before.
 
     Args:
         split: the name of the split, for ids.
@@ -153,8 +152,9 @@ def draw_pairs(size: int, seed: int = 1, layers: Sequence[str] = ("pos", "ner", 
 
 
 def draw_minimal_pairs(size: int = 200, seed: int = 1, leave_out: Collection[str] = ()) -> list[Paradigm]:
-    """Draw pairs of a generated sentence and the same sentence with one violated rule, from words that may occur in
-    train.
+    """Draw minimal pairs: a generated sentence, and the same sentence with one violated rule.
+
+    Their words may occur in train.
 
     Args:
         size: number of pairs per phenomenon.

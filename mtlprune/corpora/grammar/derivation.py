@@ -55,7 +55,7 @@ def _parse(template: str) -> tuple[Item, ...]:
             # The first character (within a bracket, the second) always belongs to the body, even if it is a mark, as
             # in the word ? with the tag "." in ?/.
             first = 2 if token[0] == "(" else 1
-            cut = next((place for place, letter in enumerate(token) if place >= first and letter in _MARKS), len(token))
+            cut = next((index for index, letter in enumerate(token) if index >= first and letter in _MARKS), len(token))
             marks = {_MARKS[mark]: value for mark, value in _MARK.findall(token[cut:])}
             item = Item(token[:cut].lstrip("("), **{**marks, "chance": float(marks.get("chance", 1))})
             read.append(item._replace(parts=items()) if token[0] == "(" else item)
@@ -286,6 +286,7 @@ class Derivation:
     def _expand(self, item: Item, context: _Context, before: Sequence[Edge]) -> list[Edge]:
         """Return the edges that an item becomes, given the edges before it in its bracket."""
         clause = context.clause
+        # If the object was moved out of the clause, its usual position stays empty.
         is_extracted = clause is not None and clause.gap and "{object}" in item.body
         if is_extracted or (item.chance < 1 and not self.draw.chance(item.chance)):
             return []
@@ -306,6 +307,7 @@ class Derivation:
             return edges
         edge = Edge(context.fill(item.relation), edges[0].node, context.fill(item.role) or edges[0].role)
         if clause and edge.relation.startswith("nsubj"):
+            # A role such as R-ARG0 consists of a prefix and the role in the clause.
             clause.fillers.append((edge.node, edge.role[: edge.role.find("ARG")]))
             if len(clause.fillers) == 1:
                 clause.agree(edge.node)
@@ -332,6 +334,10 @@ class Derivation:
         return [*(Edge("compound", leaf) for leaf in leaves[:-1]), Edge(_HEAD, leaves[-1])]
 
     def _call(self, call: str, context: _Context, before: Sequence[Edge]) -> list[Edge]:
+        """Return the edges of a called rule such as ``subject.person``, drawn from its templates.
+
+        There are none if no template of the rule fits here.
+        """
         name, _, kind = call.partition(".")
         if name == "member":
             return self._expand(self.draw.any_of(_MEMBERS), context, ())
@@ -440,13 +446,13 @@ def derive(root: Node, identity: str) -> Sentence:
     roles: dict[int, list[tuple[Node, str]]] = {}
     for phrase in phrases:
         head = phrase.head_word()
-        for place, edge in enumerate(phrase.edges):
+        for index, edge in enumerate(phrase.edges):
             if edge.node.roleset:
                 predicates.append((edge.node, head))
             if edge.role:
                 roles.setdefault(head.start, []).append((edge.node, edge.role))
             if edge.relation != _HEAD:
-                governor = _sibling(phrase.edges, place).head_word() if edge.relation[-1] in "<>" else head
+                governor = _sibling(phrase.edges, index).head_word() if edge.relation[-1] in "<>" else head
                 word = edge.node.head_word().start
                 heads[word], relations[word] = governor.start + 1, edge.relation.rstrip("<>")
     words = [_fit_article(leaf.word, after.word) for leaf, after in zip(leaves, [*leaves[1:], Node()], strict=True)]
@@ -467,12 +473,12 @@ def _predicate(leaf: Node, roles: list[tuple[Node, str]]) -> Predicate:
     return Predicate(leaf.start, leaf.roleset, tuple(spans), leaf.roleset.split(".")[0].split("_")[0])
 
 
-def _sibling(edges: Sequence[Edge], place: int) -> Node:
+def _sibling(edges: Sequence[Edge], index: int) -> Node:
     """Return the part that a comma or conjunction depends on.
 
     This is the next (>) or previous (<) part that is not a comma or conjunction.
     """
-    edges_beyond = edges[place + 1 :] if edges[place].relation.endswith(">") else edges[:place][::-1]
+    edges_beyond = edges[index + 1 :] if edges[index].relation.endswith(">") else edges[:index][::-1]
     return next(edge.node for edge in edges_beyond if not edge.relation.endswith((">", "<")))
 
 

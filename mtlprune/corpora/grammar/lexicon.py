@@ -126,7 +126,7 @@ VERBS = _read_verbs()
 @cache
 def split_words(words: tuple[_Choice, ...]) -> tuple[list[_Choice], list[_Choice]]:
     """Return the entries of a list that may occur in train, and those that may not."""
-    train_words = [word for place, word in enumerate(words, 1) if place % _HOLD_OUT_EVERY]
+    train_words = [word for index, word in enumerate(words, 1) if index % _HOLD_OUT_EVERY]
     return train_words, [*words[_HOLD_OUT_EVERY - 1 :: _HOLD_OUT_EVERY]]
 
 
