@@ -83,7 +83,7 @@ def load_blas() -> None:
     dgemm(1.0, square, square @ square)
 
 
-_IN_WORDS = {"can't start new thread": errno.EAGAIN, "oneshot canceled": errno.EMFILE}
+_ERRNO_OF_TEXT = {"can't start new thread": errno.EAGAIN, "oneshot canceled": errno.EMFILE}
 """Error numbers for texts without a number: Python reports a refused thread, and vl-convert a thread that ended because
 the process has no file handles left."""
 
@@ -101,7 +101,7 @@ def system_refusal(error: BaseException) -> OSError | None:
     refusals = [
         number for number in numbers if "os error" in text or "Os {" in text or f"{os.strerror(number)} (" in text
     ]
-    refusals += [number for words, number in _IN_WORDS.items() if words in text]
+    refusals += [number for words, number in _ERRNO_OF_TEXT.items() if words in text]
     if refusals:
         return OSError(refusals[0], os.strerror(refusals[0]))
     return system_refusal(error.__cause__) if error.__cause__ is not None else None

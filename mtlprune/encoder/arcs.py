@@ -353,7 +353,7 @@ def with_trees(sentences: Sequence[Sentence]) -> list[Sentence]:
 
 
 @contextmanager
-def _as_observed(encoder: Encoder) -> Iterator[None]:
+def _eager_evaluation(encoder: Encoder) -> Iterator[None]:
     """Put the encoder into evaluation mode with eager attention, and restore its state on exit."""
     transformer = cast(PreTrainedModel, encoder.transformer)
     before = transformer.config._attn_implementation
@@ -391,7 +391,7 @@ def uas_of(encoder: Encoder, sentences: Sequence[Sentence], gates: Tensor | None
     parsed, pieces = [parsed[row] for row in short_rows], [pieces[row] for row in short_rows]
     counter = ArcCounter(relations_of(parsed), hooks.kept_heads, hooks.heads, gates)
     half_numbers = halves(len(parsed))
-    with _as_observed(encoder):
+    with _eager_evaluation(encoder):
         for rows, observation in observations(encoder, pieces, gates, {"attention"}):
             counter.add(observation, [parsed[row] for row in rows], half_numbers[rows].tolist())
     return counter.counts

@@ -34,7 +34,7 @@ _HEADS = ("classifier", "score")
 """The names that transformers gives to the linear layer of a token classification model."""
 
 
-_BLANK = "Texts have to begin with a blank, as every word in a text does. "
+_BLANK_NOTE = "Texts have to begin with a blank, as every word in a text does. "
 _SPECIAL_TOKENS_NOTE = "Each text is enclosed by the special tokens {before} and {after}. "
 
 
@@ -70,7 +70,7 @@ def text_tokenizer(encoder: Encoder, folder: Path) -> tuple[PreTrainedTokenizerB
     if tokenizer(" ".join(PROBES))["input_ids"] == expected_ids:
         return tokenizer, ""
     note = _SPECIAL_TOKENS_NOTE.format(before=" ".join(before), after=" ".join(after)) if pieces.framed else ""
-    return encoder.tokenizer, (_BLANK if pieces.lead else "") + note
+    return encoder.tokenizer, (_BLANK_NOTE if pieces.lead else "") + note
 
 
 @torch.no_grad()
@@ -131,8 +131,8 @@ def with_all_heads(transformer: PreTrainedModel, heads: KeptHeads) -> PreTrained
     restored.load_state_dict(unchanged_tensors, strict=False)
     parts = [by_layer(model, path) for model in (restored, transformer) for path in (family.attention, family.output)]
     for layer, (attention, output, small, small_output) in enumerate(zip(*parts, strict=True)):
-        row, left = heads.kept[layer], family.sharing(small)
-        for name, rows in family.keep(row, heads.heads, hooks.width, hooks.groups[layer], left).items():
+        row, new_group = heads.kept[layer], family.sharing(small)
+        for name, rows in family.keep(row, heads.heads, hooks.width, hooks.groups[layer], new_group).items():
             _fill(getattr(attention, name, None), getattr(small, name, None), rows)
         matrix(output).zero_()
         matrix(output).index_copy_(1, family.columns(row, hooks.width), matrix(small_output))

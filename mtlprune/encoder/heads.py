@@ -64,13 +64,13 @@ class Ablation:
 
     Attributes:
         factors: (L, A) float32, the factors of the heads' outputs. Heads that are not ablated have the factor 1.
-        instead: the vectors that heads with the factor 0 contribute, None for zeros.
+        substitutes: the vectors that heads with the factor 0 contribute, None for zeros.
         seed: the random seed for resample ablation, in which heads with the factor 0 contribute their outputs for
             other sentences of the batch. None for other kinds.
     """
 
     factors: Tensor
-    instead: Substitutes | None = None
+    substitutes: Substitutes | None = None
     seed: int | None = None
 
     def under(self, gates: Tensor | None, shape: torch.Size | None) -> Tensor:
@@ -86,12 +86,12 @@ class Ablation:
                 not ablated.
         """
         if gates is not None:
-            if self.instead is not None or self.seed is not None:
+            if self.substitutes is not None or self.seed is not None:
                 raise EncoderError(
                     "heads under gates are ablated to zero or scaled only; name a run whose heads are all open"
                 )
             return gates * self.factors
-        if not isinstance(self.instead, Tensor | None) and (found_shape := self.instead[0].shape[:2]) != shape:
+        if not isinstance(self.substitutes, Tensor | None) and (found_shape := self.substitutes[0].shape[:2]) != shape:
             raise EncoderError(
                 f"outputs are exchanged slot by slot: expected (rows, slots) {tuple(shape or ())}, found "
                 f"{tuple(found_shape)}"

@@ -201,7 +201,7 @@ def quiet() -> Iterator[None]:
 
 
 @contextmanager
-def _in_words(name: str, part: str) -> Iterator[None]:
+def _one_sentence_errors(name: str, part: str) -> Iterator[None]:
     """Enter a context that turns any failure of a loader into an EncoderError of one sentence, chained to its cause."""
     try:
         with quiet():
@@ -244,7 +244,7 @@ def load_config(name: str, revision: str | None = None, attention: Attention | N
         with reading(path, EncoderError):
             pass  # `reading` itself refuses pipes, devices and Git LFS pointers
     verify_sums(Path(source), f"{_SAVED}; if you meant to change it, remove {SUMS}")
-    with _in_words(name, "config"):
+    with _one_sentence_errors(name, "config"):
         config = AutoConfig.from_pretrained(source, revision=revision or _MAIN, trust_remote_code=False)
     kind = config.model_type
     causal_only = kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and kind not in MODEL_FOR_MASKED_LM_MAPPING_NAMES
@@ -279,7 +279,7 @@ def load_tokenizer(name: str, revision: str | None = None) -> PreTrainedTokenize
     source = locate(name)
 
     def load() -> PreTrainedTokenizerBase:
-        with _in_words(name, "tokenizer"):
+        with _one_sentence_errors(name, "tokenizer"):
             tokenizer = AutoTokenizer.from_pretrained(source, revision=revision or _MAIN, trust_remote_code=False)
         # This option describes the current machine and would be saved with the tokenizer.
         tokenizer.init_kwargs.pop("local_files_only", None)
@@ -352,13 +352,13 @@ def _load_transformer(
     if "add_pooling_layer" in inspect.signature(family.__init__).parameters:
         options["add_pooling_layer"] = False
     if random:
-        with _in_words(name, "architecture"), torch.random.fork_rng(enabled=seed is not None):
+        with _one_sentence_errors(name, "architecture"), torch.random.fork_rng(enabled=seed is not None):
             if seed is not None:
                 torch.manual_seed(seed)
             model = auto.from_config(config, **options)
     else:
         source = locate(name)
-        with _in_words(name, "weights"):
+        with _one_sentence_errors(name, "weights"):
             options |= {"revision": revision or _MAIN, "output_loading_info": True, "ignore_mismatched_sizes": True}
             model, report = auto.from_pretrained(source, config=config, trust_remote_code=False, **options)
         _check_report(name, model, report)
