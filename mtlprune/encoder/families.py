@@ -121,8 +121,8 @@ class Family:
 
         Args:
             heads, head_count, width, group: the heads to keep, and the current layer, as for :meth:`rows`.
-            new_group: the number of heads that share a key and a value afterwards. With 1, each head gets a copy of the key
-                and the value that it shared, so that any head can be removed.
+            new_group: the number of heads that share a key and a value afterwards. With 1, each head gets a copy of the
+                key and the value that it shared, so that any head can be removed.
         """
         parts = [self.rows("query", heads, head_count, width)]
         parts += [self.rows(part, heads[::new_group], head_count, width, group) for part in _PARTS[1:]]

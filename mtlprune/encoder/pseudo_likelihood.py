@@ -26,7 +26,7 @@ from mtlprune.encoder.observe import evaluating
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.encoder.sources import load_config, load_tokenizer, locate, positions, quiet
 
-_SLOTS = 4096
+SLOTS = 4096
 """The largest number of slots (R · L) in a batch."""
 
 
@@ -167,11 +167,11 @@ def _tokenize(lm: MaskedLanguageModel, texts: Sequence[str]) -> list[_Text]:
 
 
 def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Yield batches of texts of similar length within `_SLOTS`. A text of m tokens makes nearly m rows of width m."""
+    """Yield batches of texts of similar length within `SLOTS`. A text of m tokens makes nearly m rows of width m."""
     rows: list[int] = []
     used, width = 0, 0
     for row in sorted(range(len(lengths)), key=lambda row: (-lengths[row], row)):
-        if rows and (used + lengths[row]) * width > _SLOTS:
+        if rows and (used + lengths[row]) * width > SLOTS:
             yield rows
             rows, used = [], 0
         width = max(width, lengths[row]) if rows else lengths[row]
