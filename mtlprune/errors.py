@@ -89,10 +89,10 @@ the process has no file handles left."""
 
 
 def system_refusal(error: BaseException) -> OSError | None:
-    """Return the refusal of the operating system behind an error or its explicit cause, or None if there is none.
+    """Return the error of the operating system that an error or its explicit cause reports, or None.
 
-    Libraries in Rust (safetensors, tokenizers, vl-convert) and torch raise errors of their own classes and give the
-    error number of the system only in the text, so the text is searched.
+    Libraries in Rust (safetensors, tokenizers, vl-convert) and torch raise errors of other classes and give the error
+    number of the system only in the text, so the text is searched.
     """
     if isinstance(error, OSError) and error.errno is not None:
         return error

@@ -230,6 +230,7 @@ def further_windows(sizes: NDArray[np.int64], capacity: int) -> NDArray[np.int64
 
 
 def _split(windows: _Windows, capacity: int) -> _Windows:
+    """Split sentences, given as one window each, into windows of at most ``capacity`` pieces."""
     stride = capacity // 2
     extra = further_windows(windows.size, capacity)  # (B,)
     last = extra == 0
@@ -272,6 +273,16 @@ def _lay_out(
     splits: NDArray[np.int64],
     frame: Frame,
 ) -> EncoderBatch:
+    """Write windows into rows of ids with special tokens and padding, and compute the indices of an `EncoderBatch`.
+
+    Args:
+        ids: (P,) the ids of all pieces.
+        counts: (N,) the number of pieces of each word.
+        words: the number of words of each sentence.
+        windows: the rows.
+        splits: the number of pieces of the first text of each sentence, 0 without a pair.
+        frame: the special tokens and the padding.
+    """
     front, suffix_length, split = len(frame.before), len(frame.after), splits[windows.sentence]
     gaps = len(frame.between) * (split > 0)  # tokens between the texts of a pair; a pair is always a single window
     sizes = windows.size + gaps

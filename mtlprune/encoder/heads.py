@@ -148,7 +148,7 @@ class HeadHooks:
             if output not in outputs[:layer]:
                 # The hook is at the input of the attention output projection, because this input is the concatenation
                 # of the heads' outputs, with d numbers each, in every family. The projection then mixes the heads.
-                output.register_forward_pre_hook(partial(self._at, None if shared else layer))
+                output.register_forward_pre_hook(partial(self._hook, None if shared else layer))
         if shared:
             transformer.base_model.register_forward_pre_hook(self._restart)
 
@@ -260,7 +260,7 @@ class HeadHooks:
         # The reset is also needed after a pass that stopped with an error between two layers.
         self._calls = 0
 
-    def _at(self, layer: int | None, module: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
+    def _hook(self, layer: int | None, module: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
         """Apply gates and cache head outputs: the hook of a layer, or of a module that all layers share (None)."""
         if self._gates is None and self._cache is None:
             return None

@@ -425,6 +425,7 @@ class Encoder(nn.Module):
         return batch.input_ids.masked_fill(is_dropped[batch.source], self.word_pieces.mask)
 
     def _pool(self, hidden: Tensor, batch: EncoderBatch) -> Tensor:
+        """Pool the vectors of each word's sub-words: (R · L, H) → (N, H)."""
         if self.pooling != "mean":
             last = batch.piece_counts.long() - 1 if self.pooling == "last" else 0
             if batch.second is None:

@@ -418,7 +418,7 @@ def load_pruned(
     config = load_config(str(folder), attention=attention_direction)
     # The model is built in its original size, then reduced, and then filled with the stored weights.
     model = load_transformer(str(folder), config, random=True, seed=seed if random else 0, attention=attention)
-    shape(model, heads, folder)
+    _reduce(model, heads, folder)
     if not random:
         _fill(model, Path(folder) / (GATED if heads.layer_gates else WEIGHTS))
     return model.eval()
@@ -432,7 +432,7 @@ def save_pruned(model: PreTrainedModel, heads: KeptHeads, folder: Path) -> None:
         (folder / WEIGHTS).rename(folder / GATED)
 
 
-def shape(model: PreTrainedModel, heads: KeptHeads, folder: str | Path) -> None:
+def _reduce(model: PreTrainedModel, heads: KeptHeads, folder: str | Path) -> None:
     """Reduce a model of original size, in place, to the heads of a pruned model.
 
     Args:

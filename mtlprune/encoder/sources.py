@@ -167,6 +167,7 @@ def base_of(name: str, revision: str | None = None) -> tuple[str | None, str | N
 
 @cache
 def _minilm() -> Path:
+    """Return the folder of MiniLM in its package. Raises EncoderError if the package is missing."""
     # Finding the specification locates the package without running its code.
     package = importlib.util.find_spec(MINILM_PACKAGE)
     if package is None or not package.submodule_search_locations:
@@ -289,7 +290,10 @@ def load_tokenizer(name: str, revision: str | None = None) -> PreTrainedTokenize
 
 
 def _stamps(source: str) -> tuple[tuple[str, int, int, int], ...]:
-    """Return the name, inode, size and time of each file in a folder, which show replaced files. () for a hub name."""
+    """Return the name, inode, size and time of each file in a folder, by which replaced files are recognised.
+
+    The result is empty for a hub name.
+    """
     paths = sorted(Path(source).iterdir()) if Path(source).is_dir() else []
     facts = ((path.name, path.stat()) for path in paths)
     return tuple((name, stat.st_ino, stat.st_size, stat.st_mtime_ns) for name, stat in facts)
@@ -345,6 +349,7 @@ def load_transformer(
 def _load_transformer(
     name: str, config: PreTrainedConfig, random: bool, seed: int | None, attention: str, revision: str | None
 ) -> PreTrainedModel:
+    """Load or initialise a model as `load_transformer` describes, without reusing a model that was loaded before."""
     family, auto = _family(config)
     options: dict[str, Any] = {"attn_implementation": attention, "dtype": torch.float32}
     if attention == "sdpa" and not getattr(family, "_supports_sdpa", False):
@@ -392,7 +397,7 @@ def _with_mask(attention: nn.Module, args: Any, options: dict[str, Any]) -> tupl
 
 
 def _family(config: PreTrainedConfig) -> tuple[type[PreTrainedModel], Any]:
-    """Return the class of a model and the auto class that builds it. For encoder-decoders these are of the encoder."""
+    """Return the class of a model and the auto class that builds it. Encoder-decoders are reduced to their encoder."""
     kind = type(config)
     if kind in MODEL_FOR_TEXT_ENCODING_MAPPING and config.model_type in ENCODER_DECODERS:
         return cast(Any, MODEL_FOR_TEXT_ENCODING_MAPPING[kind]), AutoModelForTextEncoding
