@@ -36,7 +36,7 @@ def refuse_launcher() -> None:
 def out_of_memory(error: BaseException) -> bool:
     """Return True if an error means that the machine or a GPU ran out of memory.
 
-    Torch and other libraries report this also by a RuntimeError, so the text of the error is searched, too.
+    Torch and other libraries may report this by a RuntimeError, so the text of the error is also searched.
     """
     kind = any(cls.__name__ == "OutOfMemoryError" for cls in type(error).__mro__)
     refused = system_refusal(error)

@@ -260,8 +260,8 @@ class MultiTaskModel(nn.Module):
         on_device = iter(move_together([tensor for part in parts for tensor in part.values()], self.device))
         for part in parts:
             part.update(zip(part, on_device, strict=False))
-        moved = EncoderBatch(**parts[0], sizes=batch.sizes, full=batch.full)
-        return Batch(moved, joined, len(pieces), sum(batch.sizes))
+        device_batch = EncoderBatch(**parts[0], sizes=batch.sizes, full=batch.full)
+        return Batch(device_batch, joined, len(pieces), sum(batch.sizes))
 
     def losses(self, batch: Batch, decode: Decode | None = None) -> dict[str, Tensor]:
         """Encode a batch and return the loss of every task that has targets in it.

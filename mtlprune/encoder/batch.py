@@ -157,7 +157,7 @@ def table(flat: Tensor, sizes: Sequence[int], side: int, table_slots: Tensor | N
             ``slots(sizes, side)``.
     """
     table_slots = move_together([slots(sizes, side)], flat.device)[0] if table_slots is None else table_slots
-    # The table starts as zeros, not as uninitialised memory, because matrix products read the padding, too, and a NaN
+    # The table starts as zeros, not as uninitialised memory, because matrix products also read the padding, and a NaN
     # in it would spread.
     empty = flat.new_zeros((len(sizes) * side, *flat.shape[1:]))
     return empty.index_copy(0, table_slots, flat).view(len(sizes), side, *flat.shape[1:])

@@ -53,8 +53,8 @@ class Family:
             ``passed`` on from layer to layer (T5), or each layer has its ``own`` bias (umT5). Empty without a bias.
         count: the attribute that holds n, which removal of heads updates. Empty if there is none.
         total: the attribute that holds n·d, which removal of heads updates. Empty if there is none.
-        width: the attribute that holds d, which never changes. The module that replaces the attention of a layer
-            without heads needs this attribute, too.
+        width: the attribute that holds d, which never changes. A module that replaces the attention of a layer without
+            heads must also have this attribute.
         grouping: the attribute that holds g (grouped-query attention).
         results: the number of values that the attention module returns, the attention weights last.
         after: the dropout in the attention module that follows the output projection.

@@ -104,8 +104,8 @@ class HeadHooks:
 
     The constructor registers the hooks, which do nothing outside the contexts `gated` and `cache_outputs`. The state
     dict does not change. A deep copy of the model together with this object has separate hooks, and no context is
-    active in the copy. Gradient checkpointing runs the layers again in ``backward``, which therefore must be called
-    inside the context, too, or inside :meth:`rerunning`.
+    active in the copy. Gradient checkpointing runs the layers again in ``backward``, which therefore must also be
+    called inside the context, or inside :meth:`rerunning`.
 
     Args:
         transformer: a model of a family in ``FAMILIES``.

@@ -111,7 +111,7 @@ def remove_heads(
 ) -> KeptHeads:
     """Remove closed heads from a model and fold the gates of open heads into its weights, in place.
 
-    A head is closed if its gate is at most ``OPEN``. Afterwards the model computes the same function as under
+    A head is closed if its gate does not exceed ``OPEN``. Afterwards the model computes the same function as under
     ``HeadHooks(transformer, kept_heads).gated(gates)`` with closed gates at exactly 0. A layer may lose all its heads,
     and then keeps its feed-forward part.
 
@@ -184,8 +184,8 @@ def _effective(gates: Tensor, shape: tuple[int, int]) -> Tensor:
     in_range = (gates >= 0) & (gates <= 1)
     if not in_range.all():
         raise EncoderError(f"expected gates from 0 to 1, found {gates[~in_range][0]:g}")
-    # Gates of at most `OPEN` count as closed in the whole package. They are set to exactly 0 here, too, so that the
-    # pruned model equals the model that was evaluated.
+    # Gates up to `OPEN` count as closed in the whole package. They are set to exactly 0, so that the pruned model
+    # equals the model that was evaluated.
     return gates.detach() * (gates > OPEN)
 
 
