@@ -15,7 +15,8 @@ assignments of the halves. Therefore the first axis of most counts has size 2, o
 percentages.
 
 Letters for shapes: B sentences, T words of the longest sentence, n heads in a layer, H heads in all layers together
-that still exist, K relations, D directions, L layers, A heads in a layer before any was removed, O offsets.
+that still exist, N words of the batch that have a relation, K relations, D directions, L layers, A heads in a layer
+before any was removed, O offsets.
 """
 
 from collections.abc import Collection, Iterator, Sequence

@@ -97,7 +97,7 @@ def fold_gates(transformer: PreTrainedModel, gates: Tensor, kept_heads: Sequence
                 f"layers {first + 1} and {layer + 1} share their weights, but their gates differ, so gates cannot be "
                 "folded into weights; expected equal gates in such layers, or export with --remove"
             )
-    for output, row in dict(zip(outputs, rows, strict=True)).items():
+    for output, row in dict(zip(outputs, rows, strict=True)).items():  # each module once, although layers may share it
         if len(row):
             matrix(output).mul_(row.repeat_interleave(matrix(output).shape[1] // len(row)).to(output.weight))
 
@@ -124,6 +124,8 @@ def with_all_heads(transformer: PreTrainedModel, heads: KeptHeads) -> PreTrained
     config, family = transformer.config, family_of(transformer)
     restored = load_transformer("", config, random=True, seed=0, attention=config._attn_implementation)
     hooks = HeadHooks(restored)
+    # Tensors whose shapes did not change are copied as a whole. The rows of reduced tensors are copied to their original
+    # positions, and the rows of removed heads stay random, which has no effect because their output columns are 0.
     shapes = {name: value.shape for name, value in restored.state_dict().items()}
     unchanged_tensors = {
         name: value for name, value in transformer.state_dict().items() if shapes.get(name) == value.shape
@@ -158,6 +160,8 @@ def _fill(part: Any, small: Any, positions: Tensor) -> None:
     for full_tensor, rows in pairs:
         if full_tensor is None or full_tensor.shape == rows.shape:  # no rows were removed
             continue
+        # A position occurs several times if heads that shared a row have copies of it. Then the last copy is written,
+        # and the comparison fails if another copy differs from it.
         full_tensor.index_copy_(0, positions, rows)
         if not torch.equal(full_tensor[positions], rows):
             raise EncoderError(

@@ -3,6 +3,9 @@
 A post-LN layer maps the hidden states H to LN₂(H' + W₂ φ(W₁ H')), where H' = LN₁(H + attention(H)). Encoders that
 normalise before the blocks instead (ModernBERT, EuroBERT) have no such layers. The analyses of smoothing and dissection
 use this module.
+
+Letters for shapes: L layers, A heads in a layer before any was removed, n heads in a layer now, d values in the output
+of a head, H the hidden size.
 """
 
 from dataclasses import dataclass
