@@ -124,8 +124,8 @@ def with_all_heads(transformer: PreTrainedModel, heads: KeptHeads) -> PreTrained
     config, family = transformer.config, family_of(transformer)
     restored = load_transformer("", config, random=True, seed=0, attention=config._attn_implementation)
     hooks = HeadHooks(restored)
-    # Tensors whose shapes did not change are copied as a whole. The rows of reduced tensors are copied to their original
-    # positions, and the rows of removed heads stay random, which has no effect because their output columns are 0.
+    # Tensors whose shapes did not change are copied as a whole. The rows of reduced tensors are copied to their
+    # original positions. The rows of removed heads stay random, without effect, because their output columns are 0.
     shapes = {name: value.shape for name, value in restored.state_dict().items()}
     unchanged_tensors = {
         name: value for name, value in transformer.state_dict().items() if shapes.get(name) == value.shape
