@@ -36,7 +36,7 @@ def refuse_launcher() -> None:
 def out_of_memory(error: BaseException) -> bool:
     """Return True if an error means that the machine or a GPU ran out of memory.
 
-    Torch and other libraries report this also by a RuntimeError, so the text of the error is searched, too.
+    Torch and other libraries may report this by a RuntimeError, so the text of the error is also searched.
     """
     kind = any(cls.__name__ == "OutOfMemoryError" for cls in type(error).__mro__)
     refused = system_refusal(error)
@@ -83,16 +83,16 @@ def load_blas() -> None:
     dgemm(1.0, square, square @ square)
 
 
-_IN_WORDS = {"can't start new thread": errno.EAGAIN, "oneshot canceled": errno.EMFILE}
+_ERRNO_OF_TEXT = {"can't start new thread": errno.EAGAIN, "oneshot canceled": errno.EMFILE}
 """Error numbers for texts without a number: Python reports a refused thread, and vl-convert a thread that ended because
 the process has no file handles left."""
 
 
 def system_refusal(error: BaseException) -> OSError | None:
-    """Return the refusal of the operating system behind an error or its explicit cause, or None if there is none.
+    """Return the error of the operating system that an error or its explicit cause reports, or None.
 
-    Libraries in Rust (safetensors, tokenizers, vl-convert) and torch raise errors of their own classes and give the
-    error number of the system only in the text, so the text is searched.
+    Libraries in Rust (safetensors, tokenizers, vl-convert) and torch raise errors of other classes and give the error
+    number of the system only in the text, so the text is searched.
     """
     if isinstance(error, OSError) and error.errno is not None:
         return error
@@ -101,7 +101,7 @@ def system_refusal(error: BaseException) -> OSError | None:
     refusals = [
         number for number in numbers if "os error" in text or "Os {" in text or f"{os.strerror(number)} (" in text
     ]
-    refusals += [number for words, number in _IN_WORDS.items() if words in text]
+    refusals += [number for words, number in _ERRNO_OF_TEXT.items() if words in text]
     if refusals:
         return OSError(refusals[0], os.strerror(refusals[0]))
     return system_refusal(error.__cause__) if error.__cause__ is not None else None

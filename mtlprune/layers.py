@@ -75,15 +75,15 @@ class Layer(NamedTuple):
 class Kind:
     """The interface of a kind of layer. The base class implements the kind ``tags``, with one label for each word."""
 
-    def wrong(self, value: Any, words: int) -> Iterator[str]:
+    def problems(self, value: Any, words: int) -> Iterator[str]:
         """Yield a message for each fault of a value, given the number of words of the sentence.
 
         Callers read the first message only, because a check may rely on the checks before it.
         """
         if len(value) != words:
             yield f"expected one tag per word, found {len(value)} for {plural(words, 'word')}"
-        for place, tag in enumerate(value):
-            yield from _wrong_label(tag, f"word {place}")
+        for index, tag in enumerate(value):
+            yield from _label_problems(tag, f"word {index}")
 
     def to_json(self, value: Any) -> Any:
         """Return the value as lists, dicts, numbers and strings."""
@@ -101,10 +101,10 @@ class Kind:
 class _SpansKind(Kind):
     """The kind ``spans``, with spans that do not overlap. The kind ``brackets`` replaces only the check."""
 
-    def wrong(self, value: Any, words: int) -> Iterator[str]:
+    def problems(self, value: Any, words: int) -> Iterator[str]:
         before = None
         for span in value:
-            yield from _wrong_span(span, words)
+            yield from _span_problems(span, words)
             if before is not None and span.start < before.end:
                 yield (
                     f"{span.label} {span.start}–{span.end} overlaps or precedes {before.label} {before.start}–"
@@ -120,21 +120,21 @@ class _SpansKind(Kind):
 
     def cells(self, value: Any, words: Sequence[str]) -> list[str]:
         texts = [(span.start, f"{span.label}: {_phrase(span, words)}") for span in value]
-        return ["; ".join(text for place, text in texts if place == word) for word in range(len(words))]
+        return ["; ".join(text for start, text in texts if start == word) for word in range(len(words))]
 
 
 class _TreeKind(Kind):
     """The kind ``tree``, with a head and a relation for each word."""
 
-    def wrong(self, value: Any, words: int) -> Iterator[str]:
+    def problems(self, value: Any, words: int) -> Iterator[str]:
         heads, relations = value
         if len(heads) != words or len(relations) != words:
             actual = f"{len(heads)} and {len(relations)}"
             yield f"expected {words} heads and {words} relations, found {actual}"
-        for place, (head, relation) in enumerate(zip(heads, relations, strict=True), 1):
+        for index, (head, relation) in enumerate(zip(heads, relations, strict=True), 1):
             if not isinstance(head, int) or not 0 <= head <= words:
-                yield f"the head of word {place} is {head!r}; expected a number from 0 to {words}"
-            yield from _wrong_label(relation, f"word {place}")
+                yield f"the head of word {index} is {head!r}; expected a number from 0 to {words}"
+            yield from _label_problems(relation, f"word {index}")
         if 0 not in heads:
             yield "no word has head 0; give one word the head 0"
         if cycle := find_cycle(heads):
@@ -154,9 +154,9 @@ class _TreeKind(Kind):
 class _BracketsKind(_SpansKind):
     """The kind ``brackets``, with spans that may be nested."""
 
-    def wrong(self, value: Any, words: int) -> Iterator[str]:
+    def problems(self, value: Any, words: int) -> Iterator[str]:
         for span in value:
-            yield from _wrong_span(span, words)
+            yield from _span_problems(span, words)
         open_spans: list[Span] = []
         before: Span | None = None
         for span in value:
@@ -177,7 +177,7 @@ class _BracketsKind(_SpansKind):
 class _FramesKind(Kind):
     """The kind ``frames``, with predicates and their arguments."""
 
-    def wrong(self, value: Any, words: int) -> Iterator[str]:
+    def problems(self, value: Any, words: int) -> Iterator[str]:
         before = -1
         for predicate in value:
             if not 0 <= predicate.index < words:
@@ -189,7 +189,7 @@ class _FramesKind(Kind):
                 )
             before = predicate.index
             for span in predicate.arguments:
-                yield from _wrong_span(span, words)
+                yield from _span_problems(span, words)
 
     def to_json(self, value: Any) -> Any:
         return [{**p._asdict(), "arguments": [list(span) for span in p.arguments]} for p in value]
@@ -213,8 +213,8 @@ class _FramesKind(Kind):
 class LabelKind(Kind):
     """The kind ``label``, with one label for each sentence. The label may contain spaces."""
 
-    def wrong(self, value: Any, words: int) -> Iterator[str]:
-        yield from _wrong_sentence_label(value)
+    def problems(self, value: Any, words: int) -> Iterator[str]:
+        yield from _sentence_label_problems(value)
 
     def to_json(self, value: Any) -> Any:
         return value
@@ -234,8 +234,8 @@ class LabelKind(Kind):
         """
         if text in ("", "_"):
             return None
-        if contradictions := list(_wrong_sentence_label(text)):
-            raise ValueError(contradictions[0])
+        for problem in _sentence_label_problems(text):
+            raise ValueError(problem)
         return text
 
     def cells(self, value: Any, words: Sequence[str]) -> list[str]:
@@ -246,7 +246,7 @@ class LabelKind(Kind):
 class _NumberKind(LabelKind):
     """The kind ``number``, with one number for each sentence, such as a rating or a similarity."""
 
-    def wrong(self, value: Any, words: int) -> Iterator[str]:
+    def problems(self, value: Any, words: int) -> Iterator[str]:
         if not isinstance(value, float) or not math.isfinite(value):
             yield f"the number of the sentence is {value!r}; expected a finite float"
 
@@ -271,9 +271,9 @@ class _NumberKind(LabelKind):
 class _LabelsKind(LabelKind):
     """The kind ``labels``, with any number of labels for each sentence. In text, ``|`` separates the labels."""
 
-    def wrong(self, value: Any, words: int) -> Iterator[str]:
+    def problems(self, value: Any, words: int) -> Iterator[str]:
         for label in value:
-            yield from _wrong_sentence_label(label)
+            yield from _sentence_label_problems(label)
             if "|" in label:
                 yield f"the label {label!r} holds |, which separates labels; write the label without it"
         if list(value) != sorted(set(value)):
@@ -371,14 +371,14 @@ def layer_order(name: str) -> tuple[int, str]:
     return (list(LAYERS).index(name) if name in LAYERS else len(LAYERS)), name
 
 
-def _wrong_label(label: object, location: str) -> Iterator[str]:
+def _label_problems(label: object, location: str) -> Iterator[str]:
     if not isinstance(label, str) or not label or any(c.isspace() for c in label):
         yield f"the label of {location} is {label!r}; expected a non-empty string without blanks"
     elif label == "_":
         yield f"the label of {location} is '_', which means unknown; give a label, or leave the layer out"
 
 
-def _wrong_sentence_label(label: object) -> Iterator[str]:
+def _sentence_label_problems(label: object) -> Iterator[str]:
     if not isinstance(label, str) or not label.strip() or label != label.strip() or re.search(r"[\t\n\r]", label):
         yield f"the label of the sentence is {label!r}; expected text without blanks at its ends, tabs or line breaks"
     elif label == "_":
@@ -389,13 +389,13 @@ def _phrase(span: Span, words: Sequence[str]) -> str:
     return " ".join(words[span.start : span.end])
 
 
-def _wrong_span(span: Span, words: int) -> Iterator[str]:
+def _span_problems(span: Span, words: int) -> Iterator[str]:
     if not 0 <= span.start < span.end <= words:
         yield (
             f"the span {span.start}–{span.end} ({span.label}) does not lie within the {plural(words, 'word')} "
             "(expected 0 ≤ start < end ≤ number of words)"
         )
-    yield from _wrong_label(span.label, f"the span {span.start}–{span.end}")
+    yield from _label_problems(span.label, f"the span {span.start}–{span.end}")
 
 
 def find_cycle(heads: Sequence[int]) -> list[int]:

@@ -43,7 +43,7 @@ OVERLAPPING = {"cuda"}
 """Device types that compute asynchronously, so that the host can decode one batch while the device encodes the next."""
 EVALUATION_SENTENCES = 128
 _EVALUATION_PIECES = 8192
-_FILLED = 0.8
+_MIN_FILLED = 0.8
 """The smallest share of an evaluation batch in fp32 that is not padding."""
 
 
@@ -77,10 +77,10 @@ class _EarlyGradient(torch.autograd.Function):
             leaves = [vector.detach().requires_grad_(vector.requires_grad) for vector in vectors]
             words, cls, sep = leaves
             loss = loss_of(replace(encoded, words=words, cls=cls, sep=sep))
-            moving = [tensor for tensor in (*leaves, *parameters) if tensor.requires_grad]
+            differentiable = [tensor for tensor in (*leaves, *parameters) if tensor.requires_grad]
             # This backward pass runs inside the forward pass, so autocast is switched off, as in any backward pass.
             with torch.autocast(loss.device.type, enabled=False):
-                gradients = iter(torch.autograd.grad(loss, moving, allow_unused=True))
+                gradients = iter(torch.autograd.grad(loss, differentiable, allow_unused=True))
         ctx.gradients = [next(gradients) if t.requires_grad else None for t in (*leaves, *parameters)]
         return loss.detach()
 
@@ -260,8 +260,8 @@ class MultiTaskModel(nn.Module):
         on_device = iter(move_together([tensor for part in parts for tensor in part.values()], self.device))
         for part in parts:
             part.update(zip(part, on_device, strict=False))
-        there_too = EncoderBatch(**parts[0], sizes=batch.sizes, full=batch.full)
-        return Batch(there_too, joined, len(pieces), sum(batch.sizes))
+        device_batch = EncoderBatch(**parts[0], sizes=batch.sizes, full=batch.full)
+        return Batch(device_batch, joined, len(pieces), sum(batch.sizes))
 
     def losses(self, batch: Batch, decode: Decode | None = None) -> dict[str, Tensor]:
         """Encode a batch and return the loss of every task that has targets in it.
@@ -442,7 +442,7 @@ def evaluation_batches(lengths: Sequence[int], precision: torch.dtype | None = N
     # Without a limit, half of the slots of a hundred sentences would be padding. The limit applies to fp32 only: in
     # bf16 rounding makes predictions depend slightly on the shape of the batch, and the committed results were computed
     # with batches of this composition.
-    filled = _FILLED if precision == torch.float32 else 0.0
+    filled = _MIN_FILLED if precision == torch.float32 else 0.0
     return by_length(lengths, lambda longest: min(EVALUATION_SENTENCES, _EVALUATION_PIECES // max(1, longest)), filled)
 
 

@@ -117,18 +117,18 @@ class Sentence:
             raise SentenceError(f"sentence {self.id!r}: expected further layers in order of their names, found {names}")
         for name, layer in self.further:
             if not isinstance(layer, Layer) or name in LAYERS:
-                raise _wrong(self, name, "expected a further layer, Layer(kind, value), under a name of its own")
+                raise _error(self, name, "expected a further layer, Layer(kind, value), under a name of its own")
             try:
                 check_layer(name, layer.kind)
             except LayerError as error:
                 raise SentenceError(f"sentence {self.id!r}: {error}") from None
         for name, kind in self.kinds().items():
-            for problem in KINDS[kind_of(kind)].wrong(self.get(name), len(self)):
-                raise _wrong(self, name, problem)
+            for problem in KINDS[kind_of(kind)].problems(self.get(name), len(self)):
+                raise _error(self, name, problem)
         return self
 
 
-def _wrong(sentence: Sentence, layer: str, problem: str) -> SentenceError:
+def _error(sentence: Sentence, layer: str, problem: str) -> SentenceError:
     return SentenceError(f"sentence {sentence.id!r}, {layer}: {problem}")
 
 
@@ -136,15 +136,15 @@ def _check_words(sentence: Sentence) -> None:
     if not isinstance(sentence.id, str) or not sentence.id:
         raise SentenceError(f"a sentence needs an id that is a non-empty string, found {sentence.id!r}")
     if not sentence.words:
-        raise _wrong(sentence, "words", "expected at least one word, found none")
-    for place, word in enumerate(sentence.words):
+        raise _error(sentence, "words", "expected at least one word, found none")
+    for index, word in enumerate(sentence.words):
         if not isinstance(word, str) or not word.strip():
-            raise _wrong(sentence, "words", f"word {place} is {word!r}; expected a non-empty string")
+            raise _error(sentence, "words", f"word {index} is {word!r}; expected a non-empty string")
         if any(mark in word for mark in "\t\n\r"):
-            raise _wrong(sentence, "words", f"word {place} is {word!r}; expected a word without a tab or a line break")
+            raise _error(sentence, "words", f"word {index} is {word!r}; expected a word without a tab or a line break")
     if sentence.split is not None and not 0 < sentence.split < len(sentence):
         problem = f"the second text of the pair begins at word {sentence.split}, expected 1 to {len(sentence) - 1}"
-        raise _wrong(sentence, "split", problem)
+        raise _error(sentence, "split", problem)
 
 
 def check_unique(sentences: Iterable[Sentence]) -> Iterator[Sentence]:
@@ -172,5 +172,5 @@ def declared(sentences: Iterable[Sentence]) -> dict[str, str]:
                 problem = (
                     f"it is of the kind {layer.kind}, but {kinds[name]} in an earlier sentence; a layer has one kind"
                 )
-                raise _wrong(sentence, name, problem)
+                raise _error(sentence, name, problem)
     return {**LAYERS, **dict(sorted(kinds.items()))}

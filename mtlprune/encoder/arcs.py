@@ -3,11 +3,11 @@
     counts = uas_of(encoder, sentences)           # any encoder, also between two steps of its training
     counts.best().value, counts.mean_best(counts.frequent_relations()).value      # UAS_single, UAS_best in percent
 
-The unlabelled attachment score (UAS) of a head is the percentage of words whose syntactic head the attention head
-guesses. Its guess for word i is the word to which i attends most (``dep->head``), or the word that attends most to i
-(``head<-dep``). Attention between words is the mean over the attending sub-words of the sum over the attended
-sub-words. A word itself and special tokens are never guessed. The remaining weights are not renormalised, and of equal
-weights the first word wins.
+The unlabelled attachment score (UAS) of an attention head is the percentage of words whose syntactic head the attention
+head guesses correctly. Its guess for word i is the word to which i attends most (``dep->head``), or the word that
+attends most to i (``head<-dep``). Attention between words is the mean over the attending sub-words of the sum over the
+attended sub-words. A word itself and special tokens are never guessed. The remaining weights are not renormalised, and
+of equal weights the first word wins. In this file, a *head* of a word is its syntactic head.
 
 Every head is chosen in two ways. The published way chooses and scores on all tokens, which overestimates the best of
 2 · L · A predictors. The held-out way chooses on one half of the sentences and scores on the other half, for both
@@ -15,7 +15,8 @@ assignments of the halves. Therefore the first axis of most counts has size 2, o
 percentages.
 
 Letters for shapes: B sentences, T words of the longest sentence, n heads in a layer, H heads in all layers together
-that still exist, K relations, D directions, L layers, A heads in a layer before any was removed, O offsets.
+that still exist, N words of the batch that have a relation, K relations, D directions, L layers, A heads in a layer
+before any was removed, O offsets.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -112,7 +113,7 @@ class ArcCounts:
         return int(self.tokens[:, self._rows(relations)].sum())
 
     def uas(self, relations: Sequence[str] | None = None) -> _Numbers:
-        """Return the percentage of words whose head each attention head guesses: (D, L, A), NaN for absent heads."""
+        """Return the UAS of each attention head in both directions: (D, L, A) in percent, NaN for absent heads."""
         rows = self._rows(relations)
         return self._shares(self.hits[:, :, rows].sum((0, 2)), self.tokens[:, rows].sum())
 
@@ -162,6 +163,7 @@ class ArcCounts:
         return self.uas().max(0)
 
     def _averaged(self, relations: Sequence[str], best_of_relations: Sequence[Best]) -> Best:
+        """Average the scores of several relations with the numbers of their tokens as weights."""
         if not best_of_relations:
             return Best(float("nan"), float("nan"))
         shares = [[best.value, best.held_out] for best in best_of_relations]
@@ -169,11 +171,13 @@ class ArcCounts:
         return Best(float(value), float(held_out))
 
     def _rows(self, relations: Sequence[str] | None) -> list[int]:
+        """Return the indices of relations, all by default."""
         if relations is None:
             return list(range(len(self.relations)))
         return [self.relations.index(name) for name in relations]
 
     def _shares(self, sums: _Numbers, size: int) -> _Numbers:
+        """Return sums in percent of ``size``, and NaN for absent heads."""
         with np.errstate(invalid="ignore", divide="ignore"):
             return np.where(self.present, 100 * sums / size, np.nan)
 
@@ -219,7 +223,7 @@ def _gold_trees(sentences: Sequence[Sentence], relations: dict[str, int], device
 
 
 def guesses(attention: Tensor, is_word: Tensor) -> Tensor:
-    """Return the syntactic head that every attention head guesses for each word, in both directions.
+    """Return the syntactic head that each attention head guesses for every word, in both directions.
 
     Args:
         attention: (B, n, T, T) attention weights between words, in which rows attend to columns.
@@ -260,7 +264,7 @@ def _offset_guesses(is_word: Tensor) -> Tensor:
 
 @dataclass(eq=False)
 class ArcCounter:
-    """A counter that adds the arcs that the heads of one encoder guess, batch by batch, to its ``counts``.
+    """A counter that adds up, batch by batch, the arcs that the attention heads of one encoder guess correctly.
 
     Args:
         relations: the names of all relations that may occur.
@@ -268,6 +272,9 @@ class ArcCounter:
             (``encoder.head_hooks.kept_heads``).
         heads: A, the number of heads in a layer before any was removed.
         gates: (L, A) gates. Heads whose gate is not above :data:`mtlprune.encoder.gates.OPEN` count as absent.
+
+    Attributes:
+        counts: the counts of all batches so far.
     """
 
     relations: Sequence[str]
@@ -313,7 +320,7 @@ class ArcCounter:
             self._add_by_group(self.counts.mass, torch.cat(mass, 2), has_label, group)
 
     def _add_by_group(self, into: NDArray[np.float64], values: Tensor, has_label: Tensor, group: Tensor) -> None:
-        """Sum values over the words of each half and relation, and add the sums: (D, B, H, T) → (2, D, K, L, A)."""
+        """Sum values (D, B, H, T) over the words of each half and relation, and add the sums to (2, D, K, L, A)."""
         flat = values.permute(1, 3, 0, 2)[has_label].flatten(1)  # (N, D · H)
         sums = _summed(flat, group, len(self.relations)).reshape(2, len(self.relations), len(DIRECTIONS), -1)
         into.reshape(*into.shape[:3], -1)[..., self._computed] += sums.transpose(0, 2, 1, 3)
@@ -353,7 +360,7 @@ def with_trees(sentences: Sequence[Sentence]) -> list[Sentence]:
 
 
 @contextmanager
-def _as_observed(encoder: Encoder) -> Iterator[None]:
+def _eager_evaluation(encoder: Encoder) -> Iterator[None]:
     """Put the encoder into evaluation mode with eager attention, and restore its state on exit."""
     transformer = cast(PreTrainedModel, encoder.transformer)
     before = transformer.config._attn_implementation
@@ -366,7 +373,9 @@ def _as_observed(encoder: Encoder) -> Iterator[None]:
 
 
 def uas_of(encoder: Encoder, sentences: Sequence[Sentence], gates: Tensor | None = None) -> ArcCounts:
-    """Count the dependency arcs that every head of an encoder guesses, from which :class:`ArcCounts` computes UAS.
+    """Count the dependency arcs that every attention head of an encoder guesses correctly.
+
+    The methods of the returned counts compute the UAS of heads.
 
     The function can also be called during training, because it restores the encoder's mode and attention kernel and
     leaves the random generators unchanged. Sentences without a tree, and sentences longer than the encoder's limit, are
@@ -391,7 +400,7 @@ def uas_of(encoder: Encoder, sentences: Sequence[Sentence], gates: Tensor | None
     parsed, pieces = [parsed[row] for row in short_rows], [pieces[row] for row in short_rows]
     counter = ArcCounter(relations_of(parsed), hooks.kept_heads, hooks.heads, gates)
     half_numbers = halves(len(parsed))
-    with _as_observed(encoder):
+    with _eager_evaluation(encoder):
         for rows, observation in observations(encoder, pieces, gates, {"attention"}):
             counter.add(observation, [parsed[row] for row in rows], half_numbers[rows].tolist())
     return counter.counts

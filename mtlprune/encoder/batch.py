@@ -36,10 +36,10 @@ def move_together(tensors: Sequence[Tensor], device: torch.device) -> list[Tenso
     if not tensors or tensors[0].device == device:
         return list(tensors)
     # Tensors are packed into one tensor of bytes. Those with the widest elements come first, so that all are aligned.
-    order = sorted(range(len(tensors)), key=lambda place: -tensors[place].element_size())
+    order = sorted(range(len(tensors)), key=lambda index: -tensors[index].element_size())
     # The clone is necessary: a column of a matrix with a single row counts as contiguous whatever its stride, but
     # cannot be viewed as bytes.
-    contiguous = [tensors[place].clone(memory_format=torch.contiguous_format) for place in order]
+    contiguous = [tensors[index].clone(memory_format=torch.contiguous_format) for index in order]
     flat = [tensor.view(-1).view(torch.uint8) for tensor in contiguous]
     packed = torch.cat(flat)
     if device.type == "cuda" and packed.device == HOST:
@@ -47,7 +47,7 @@ def move_together(tensors: Sequence[Tensor], device: torch.device) -> list[Tenso
         packed = packed.pin_memory()
     packed = packed.cpu() if device == HOST else packed.to(device, non_blocking=True)
     parts = dict(zip(order, packed.split([len(part) for part in flat]), strict=True))
-    return [parts[place].view(tensor.dtype).view(tensor.shape) for place, tensor in enumerate(tensors)]
+    return [parts[index].view(tensor.dtype).view(tensor.shape) for index, tensor in enumerate(tensors)]
 
 
 def to_device(array: NDArray[Any], device: torch.device) -> Tensor:
@@ -105,24 +105,26 @@ class EncoderBatch:
         return EncoderBatch(**dict(zip(tensors, copies, strict=True)), sizes=self.sizes, full=self.full)
 
 
-def by_length(lengths: Sequence[int], rows_that_fit: Callable[[int], int], filled: float = 0.0) -> Iterator[list[int]]:
+def by_length(
+    lengths: Sequence[int], rows_that_fit: Callable[[int], int], min_filled: float = 0.0
+) -> Iterator[list[int]]:
     """Yield batches of rows of similar length, longest rows first. Rows of equal length keep their order.
 
     Args:
         lengths: the length of each row.
         rows_that_fit: a function from the length of a batch's longest row to the number of rows that fit into a batch.
-        filled: the smallest share of a batch that is not padding. Batches of at most `FEW_ROWS` rows may contain more
-            padding.
+        min_filled: the smallest share of a batch that is not padding. Batches of at most `FEW_ROWS` rows may contain
+            more padding.
     """
     order = sorted(range(len(lengths)), key=lambda row: (-lengths[row], row))
     start = 0
     while start < len(order):
         longest = lengths[order[start]]
         rows = order[start : start + max(1, rows_that_fit(longest))]
-        if filled:
+        if min_filled:
             # The mean lengths of the first 1, 2, … rows never rise, so counting them finds the last one that suffices.
             means = np.cumsum([lengths[row] for row in rows]) / np.arange(1, len(rows) + 1)
-            rows = rows[: max(FEW_ROWS, int((means >= filled * longest).sum()))]
+            rows = rows[: max(FEW_ROWS, int((means >= min_filled * longest).sum()))]
         yield rows
         start += len(rows)
 
@@ -155,7 +157,7 @@ def table(flat: Tensor, sizes: Sequence[int], side: int, table_slots: Tensor | N
             ``slots(sizes, side)``.
     """
     table_slots = move_together([slots(sizes, side)], flat.device)[0] if table_slots is None else table_slots
-    # The table starts as zeros, not as uninitialised memory, because matrix products read the padding, too, and a NaN
+    # The table starts as zeros, not as uninitialised memory, because matrix products also read the padding, and a NaN
     # in it would spread.
     empty = flat.new_zeros((len(sizes) * side, *flat.shape[1:]))
     return empty.index_copy(0, table_slots, flat).view(len(sizes), side, *flat.shape[1:])
@@ -228,6 +230,7 @@ def further_windows(sizes: NDArray[np.int64], capacity: int) -> NDArray[np.int64
 
 
 def _split(windows: _Windows, capacity: int) -> _Windows:
+    """Split sentences, given as one window each, into windows of at most ``capacity`` pieces."""
     stride = capacity // 2
     extra = further_windows(windows.size, capacity)  # (B,)
     last = extra == 0
@@ -270,6 +273,16 @@ def _lay_out(
     splits: NDArray[np.int64],
     frame: Frame,
 ) -> EncoderBatch:
+    """Write windows into rows of ids with special tokens and padding, and compute the indices of an `EncoderBatch`.
+
+    Args:
+        ids: (P,) the ids of all pieces.
+        counts: (N,) the number of pieces of each word.
+        words: the number of words of each sentence.
+        windows: the rows.
+        splits: the number of pieces of the first text of each sentence, 0 without a pair.
+        frame: the special tokens and the padding.
+    """
     front, suffix_length, split = len(frame.before), len(frame.after), splits[windows.sentence]
     gaps = len(frame.between) * (split > 0)  # tokens between the texts of a pair; a pair is always a single window
     sizes = windows.size + gaps

@@ -5,8 +5,7 @@ which one starts at 0 (low-rank adaptation, Hu et al. 2022, separately for each 
 tasks share the forward pass up to the lowest layer with clones. From this layer on, the batch is repeated once for each
 task, and one pass computes the copies of all tasks together. ``treatment.clone`` uses this module.
 
-Letters for shapes: R rows of the batch, S slots in a row, T tasks that are served, H the hidden size, k cloned heads in
-a layer, d values in a head.
+Letters for shapes: R rows of the batch, S slots in a row, T tasks that are served.
 """
 
 import math
@@ -54,8 +53,8 @@ class Clones(nn.Module):
         self.deltas = nn.ParameterDict()
         self._served_tasks: list[int] = []
         self._rows = 0
-        # A plain dict and no ModuleDict: the modules are registered in the encoder already and must not appear twice
-        # in the state dict.
+        # This is a plain dict instead of a ModuleDict, because the encoder already registers these modules, and they
+        # must not appear twice in the state dict.
         self._cloned: dict[str, tuple[Any, bool]] = {}
         self._hooks: list[RemovableHandle] = []
         mask, family = head_mask(heads, head_hooks.layers, head_hooks.heads), head_hooks.family

@@ -121,7 +121,7 @@ def train_used_rows(encoder: Encoder, sentences: Iterable[Pieces]) -> UsedRowsEm
     used = torch.from_numpy(np.unique(np.concatenate(parts)).astype(np.int64)).to(table.weight.device)
     rows = UsedRowsEmbedding(table, used)
     for module in list(encoder.modules()):
-        # The table is replaced among plain attributes, too, because T5's encoder reads it from one.
+        # The table is also replaced in plain attributes, because T5's encoder reads it from a plain attribute.
         for attributes in (cast(dict[str, Any], module._modules), vars(module)):
             for name, value in list(attributes.items()):
                 if value is table:

@@ -34,7 +34,7 @@ _HEADS = ("classifier", "score")
 """The names that transformers gives to the linear layer of a token classification model."""
 
 
-_BLANK = "Texts have to begin with a blank, as every word in a text does. "
+_BLANK_NOTE = "Texts have to begin with a blank, as every word in a text does. "
 _SPECIAL_TOKENS_NOTE = "Each text is enclosed by the special tokens {before} and {after}. "
 
 
@@ -70,7 +70,7 @@ def text_tokenizer(encoder: Encoder, folder: Path) -> tuple[PreTrainedTokenizerB
     if tokenizer(" ".join(PROBES))["input_ids"] == expected_ids:
         return tokenizer, ""
     note = _SPECIAL_TOKENS_NOTE.format(before=" ".join(before), after=" ".join(after)) if pieces.framed else ""
-    return encoder.tokenizer, (_BLANK if pieces.lead else "") + note
+    return encoder.tokenizer, (_BLANK_NOTE if pieces.lead else "") + note
 
 
 @torch.no_grad()
@@ -97,7 +97,7 @@ def fold_gates(transformer: PreTrainedModel, gates: Tensor, kept_heads: Sequence
                 f"layers {first + 1} and {layer + 1} share their weights, but their gates differ, so gates cannot be "
                 "folded into weights; expected equal gates in such layers, or export with --remove"
             )
-    for output, row in dict(zip(outputs, rows, strict=True)).items():
+    for output, row in dict(zip(outputs, rows, strict=True)).items():  # each module once, although layers may share it
         if len(row):
             matrix(output).mul_(row.repeat_interleave(matrix(output).shape[1] // len(row)).to(output.weight))
 
@@ -124,6 +124,8 @@ def with_all_heads(transformer: PreTrainedModel, heads: KeptHeads) -> PreTrained
     config, family = transformer.config, family_of(transformer)
     restored = load_transformer("", config, random=True, seed=0, attention=config._attn_implementation)
     hooks = HeadHooks(restored)
+    # Tensors whose shapes did not change are copied as a whole. The rows of reduced tensors are copied to their
+    # original positions. The rows of removed heads stay random, without effect, because their output columns are 0.
     shapes = {name: value.shape for name, value in restored.state_dict().items()}
     unchanged_tensors = {
         name: value for name, value in transformer.state_dict().items() if shapes.get(name) == value.shape
@@ -131,8 +133,8 @@ def with_all_heads(transformer: PreTrainedModel, heads: KeptHeads) -> PreTrained
     restored.load_state_dict(unchanged_tensors, strict=False)
     parts = [by_layer(model, path) for model in (restored, transformer) for path in (family.attention, family.output)]
     for layer, (attention, output, small, small_output) in enumerate(zip(*parts, strict=True)):
-        row, left = heads.kept[layer], family.sharing(small)
-        for name, rows in family.keep(row, heads.heads, hooks.width, hooks.groups[layer], left).items():
+        row, new_group = heads.kept[layer], family.sharing(small)
+        for name, rows in family.keep(row, heads.heads, hooks.width, hooks.groups[layer], new_group).items():
             _fill(getattr(attention, name, None), getattr(small, name, None), rows)
         matrix(output).zero_()
         matrix(output).index_copy_(1, family.columns(row, hooks.width), matrix(small_output))
@@ -158,6 +160,8 @@ def _fill(part: Any, small: Any, positions: Tensor) -> None:
     for full_tensor, rows in pairs:
         if full_tensor is None or full_tensor.shape == rows.shape:  # no rows were removed
             continue
+        # A position occurs several times if heads that shared a row have copies of it. Then the last copy is written,
+        # and the comparison fails if another copy differs from it.
         full_tensor.index_copy_(0, positions, rows)
         if not torch.equal(full_tensor[positions], rows):
             raise EncoderError(

@@ -53,8 +53,8 @@ class Family:
             ``passed`` on from layer to layer (T5), or each layer has its ``own`` bias (umT5). Empty without a bias.
         count: the attribute that holds n, which removal of heads updates. Empty if there is none.
         total: the attribute that holds n·d, which removal of heads updates. Empty if there is none.
-        width: the attribute that holds d, which never changes. The module that replaces the attention of a layer
-            without heads needs this attribute, too.
+        width: the attribute that holds d, which never changes. A module that replaces the attention of a layer without
+            heads must also have this attribute.
         grouping: the attribute that holds g (grouped-query attention).
         results: the number of values that the attention module returns, the attention weights last.
         after: the dropout in the attention module that follows the output projection.
@@ -115,17 +115,17 @@ class Family:
         return _block_rows(blocks, width)
 
     def keep(
-        self, heads: Sequence[int], head_count: int, width: int, group: int = 1, left: int = 1
+        self, heads: Sequence[int], head_count: int, width: int, group: int = 1, new_group: int = 1
     ) -> dict[str, Tensor]:
         """Return the rows (or entries) to keep of each attribute of the attention module, as {attribute: rows}.
 
         Args:
             heads, head_count, width, group: the heads to keep, and the current layer, as for :meth:`rows`.
-            left: the number of heads that share a key and a value afterwards. With 1, each head gets a copy of the key
-                and the value that it shared, so that any head can be removed.
+            new_group: the number of heads that share a key and a value afterwards. With 1, each head gets a copy of the
+                key and the value that it shared, so that any head can be removed.
         """
         parts = [self.rows("query", heads, head_count, width)]
-        parts += [self.rows(part, heads[::left], head_count, width, group) for part in _PARTS[1:]]
+        parts += [self.rows(part, heads[::new_group], head_count, width, group) for part in _PARTS[1:]]
         if self.layout == "apart":
             kept_rows = dict(zip(self.qkv, parts, strict=True))
         elif self.layout == "by_part":

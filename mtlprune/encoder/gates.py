@@ -24,6 +24,7 @@ from mtlprune.encoder.pieces import EncoderError
 from mtlprune.evaluation.head_masks import OPEN_ABOVE
 
 OPEN = OPEN_ABOVE
+"""A head is open if its evaluated gate exceeds this value, and otherwise closed."""
 
 OPEN_LOGIT = 2.5
 """The initial logit of gates that start ``open``.

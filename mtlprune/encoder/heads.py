@@ -64,13 +64,13 @@ class Ablation:
 
     Attributes:
         factors: (L, A) float32, the factors of the heads' outputs. Heads that are not ablated have the factor 1.
-        instead: the vectors that heads with the factor 0 contribute, None for zeros.
+        substitutes: the vectors that heads with the factor 0 contribute, None for zeros.
         seed: the random seed for resample ablation, in which heads with the factor 0 contribute their outputs for
             other sentences of the batch. None for other kinds.
     """
 
     factors: Tensor
-    instead: Substitutes | None = None
+    substitutes: Substitutes | None = None
     seed: int | None = None
 
     def under(self, gates: Tensor | None, shape: torch.Size | None) -> Tensor:
@@ -86,12 +86,12 @@ class Ablation:
                 not ablated.
         """
         if gates is not None:
-            if self.instead is not None or self.seed is not None:
+            if self.substitutes is not None or self.seed is not None:
                 raise EncoderError(
                     "heads under gates are ablated to zero or scaled only; name a run whose heads are all open"
                 )
             return gates * self.factors
-        if not isinstance(self.instead, Tensor | None) and (found_shape := self.instead[0].shape[:2]) != shape:
+        if not isinstance(self.substitutes, Tensor | None) and (found_shape := self.substitutes[0].shape[:2]) != shape:
             raise EncoderError(
                 f"outputs are exchanged slot by slot: expected (rows, slots) {tuple(shape or ())}, found "
                 f"{tuple(found_shape)}"
@@ -104,8 +104,8 @@ class HeadHooks:
 
     The constructor registers the hooks, which do nothing outside the contexts `gated` and `cache_outputs`. The state
     dict does not change. A deep copy of the model together with this object has separate hooks, and no context is
-    active in the copy. Gradient checkpointing runs the layers again in ``backward``, which therefore must be called
-    inside the context, too, or inside :meth:`rerunning`.
+    active in the copy. Gradient checkpointing runs the layers again in ``backward``, which therefore must also be
+    called inside the context, or inside :meth:`rerunning`.
 
     Args:
         transformer: a model of a family in ``FAMILIES``.
@@ -148,7 +148,7 @@ class HeadHooks:
             if output not in outputs[:layer]:
                 # The hook is at the input of the attention output projection, because this input is the concatenation
                 # of the heads' outputs, with d numbers each, in every family. The projection then mixes the heads.
-                output.register_forward_pre_hook(partial(self._at, None if shared else layer))
+                output.register_forward_pre_hook(partial(self._hook, None if shared else layer))
         if shared:
             transformer.base_model.register_forward_pre_hook(self._restart)
 
@@ -260,7 +260,7 @@ class HeadHooks:
         # The reset is also needed after a pass that stopped with an error between two layers.
         self._calls = 0
 
-    def _at(self, layer: int | None, module: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
+    def _hook(self, layer: int | None, module: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
         """Apply gates and cache head outputs: the hook of a layer, or of a module that all layers share (None)."""
         if self._gates is None and self._cache is None:
             return None

@@ -17,6 +17,9 @@ The context `ablated` restores the encoder on exit. `set_substitute` permanently
 for a run that is trained with gates. The mean of a head is one vector, computed with all heads open over all slots of
 the training sentences, including special tokens but not padding. Outputs for other sentences are computed without
 gates.
+
+Letters for shapes: L layers, A heads in a layer before any was removed, n heads in a layer now, d values in the output
+of a head, B rows of the batch, T slots in a row, H the hidden size.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -114,7 +117,7 @@ def measure_means(encoder: Encoder, pieces: Sequence[Pieces]) -> Tensor:
     for rows in by_length([len(p.ids) for p in pieces], lambda longest: _SLOTS // max(1, longest)):
         batch = encoder.collate([pieces[row] for row in rows]).to(device)
         # Special tokens count, because heads have outputs there as at any other position. Padding does not count.
-        is_piece = batch.attention_mask.bool()  # (R, T)
+        is_piece = batch.attention_mask.bool()  # (B, T)
         sums += torch.stack([heads[is_piece].sum(0, dtype=torch.float64) for heads in head_outputs(encoder, batch)])
         slots += int(is_piece.sum())
     encoder.train(training)

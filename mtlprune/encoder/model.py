@@ -43,7 +43,7 @@ _Pooling = Literal["mean", "first", "last"]
 
 __all__ = ["Encoded", "Encoder", "EncoderBatch", "EncoderError", "Pieces"]
 
-_ASKS = {"bert", "roberta", "xlm-roberta", "camembert", "electra", "distilbert", "albert", "eurobert"}
+_CHECKS_MASK = {"bert", "roberta", "xlm-roberta", "camembert", "electra", "distilbert", "albert", "eurobert"}
 """Families that check whether the attention mask masks anything, and then build the mask of scaled dot-product
 attention. On a GPU this check makes the host wait."""
 
@@ -302,15 +302,15 @@ class Encoder(nn.Module):
             EncoderError: the batch is needed but missing, or the active ablation is incompatible with the gates or with
                 the batch.
         """
-        instead: Substitutes | None = self.head_constants
+        substitutes: Substitutes | None = self.head_constants
         seed = self.resample
         if self.ablation is not None:
-            instead, seed = self.ablation.instead, self.ablation.seed
+            substitutes, seed = self.ablation.substitutes, self.ablation.seed
             gates = self.ablation.under(gates, None if batch is None else batch.input_ids.shape)
         if gates is None:
             return nullcontext()
         if seed is None:
-            return self.head_hooks.gated(gates, instead)
+            return self.head_hooks.gated(gates, substitutes)
         if batch is None:
             raise EncoderError(
                 "closed heads contribute their outputs for other sentences (resample), which no weights can hold and "
@@ -386,7 +386,7 @@ class Encoder(nn.Module):
         Some families check whether the mask masks anything, which makes the host wait for a GPU. They get the mask that
         they would build themselves.
         """
-        if self.config.model_type not in _ASKS or self.config._attn_implementation != "sdpa":
+        if self.config.model_type not in _CHECKS_MASK or self.config._attn_implementation != "sdpa":
             return batch.attention_mask
         return (
             None if batch.full else batch.attention_mask.bool()[:, None, None].expand(-1, 1, batch.source.shape[1], -1)
@@ -425,13 +425,14 @@ class Encoder(nn.Module):
         return batch.input_ids.masked_fill(is_dropped[batch.source], self.word_pieces.mask)
 
     def _pool(self, hidden: Tensor, batch: EncoderBatch) -> Tensor:
+        """Pool the vectors of each word's sub-words: (R · L, H) → (N, H)."""
         if self.pooling != "mean":
             last = batch.piece_counts.long() - 1 if self.pooling == "last" else 0
             if batch.second is None:
                 return hidden.index_select(0, batch.piece_slot[batch.first_piece + last])
             # Words that were cut from a pair have no piece. Their index is clamped to any piece, and their vector is 0.
-            place = (batch.first_piece + last).clamp(0, len(batch.piece_slot) - 1)
-            return hidden.index_select(0, batch.piece_slot[place]) * (batch.piece_counts > 0).unsqueeze(1)
+            piece = (batch.first_piece + last).clamp(0, len(batch.piece_slot) - 1)
+            return hidden.index_select(0, batch.piece_slot[piece]) * (batch.piece_counts > 0).unsqueeze(1)
         pieces = hidden.index_select(0, batch.piece_slot)  # (P, H)
         sums = hidden.new_zeros(len(batch.first_piece), hidden.shape[1]).index_add(0, batch.piece_word, pieces)
         return sums / batch.piece_counts.clamp(min=1).unsqueeze(1)

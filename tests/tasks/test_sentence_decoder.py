@@ -125,4 +125,4 @@ def test_r_of_what_does_not_vary_is_0_and_baselines_are_the_usual_ones() -> None
     ],
 )
 def test_what_no_value_is(kind: str, value: object, why: str) -> None:
-    assert why in next(iter(KINDS[kind].wrong(value, 1)))
+    assert why in next(iter(KINDS[kind].problems(value, 1)))

@@ -96,7 +96,7 @@ def check_sentence(tree: Mapping[str, Any]) -> None:
             _check(_VALUES[kind_of(declared)], value)
         except ValueError as error:
             raise ValueError(f"in {name}: {error}") from None
-        for contradiction in kind.wrong(kind.from_json(value), len(tree["words"])):
+        for contradiction in kind.problems(kind.from_json(value), len(tree["words"])):
             raise ValueError(f"in {name}: {contradiction}")
 
 
