@@ -12,7 +12,7 @@ from mtlprune.figures.charts import HEIGHT, SOFT, Spec, data, figure, lines, pan
 from mtlprune.figures.grid import Grid, markdown_document
 from mtlprune.io.files import RunError, json_lines
 from mtlprune.runs.folder import CURVES, RunFolder
-from mtlprune.statistics.curves import MIN_SEEDS, find_break
+from mtlprune.statistics.curves import MIN_POINTS, find_break
 
 
 class Measure(NamedTuple):
@@ -65,7 +65,7 @@ class PretrainingLog:
     def break_of(self, measure: Measure) -> float | None:
         """The update of its largest acceleration, on an axis of logarithms; None where there is none or too little."""
         points = [(step, value) for step, value in self.points(measure.key) if step > 0]
-        if len(points) < MIN_SEEDS:
+        if len(points) < MIN_POINTS:
             return None
         steps, values = zip(*points, strict=True)
         return find_break(steps, values, falling=measure.falling)
@@ -73,7 +73,7 @@ class PretrainingLog:
     def even_break_of(self, measure: Measure) -> float | None:
         """The update of its largest acceleration over even steps, as published; None where there is none."""
         points = [(step, value) for step, value in self.points(measure.key) if self.every and step % self.every == 0]
-        if len(points) < MIN_SEEDS:
+        if len(points) < MIN_POINTS:
             return None
         steps, values = zip(*points, strict=True)
         return find_break(steps, values, falling=measure.falling, axis="linear")
