@@ -227,7 +227,7 @@ class SharedMLP(nn.Module):
 
 
 class Dropout(nn.Module):
-    """Dropout whose mask takes an eighth of the random numbers, with a rate rounded to a multiple of 1/256."""
+    """Dropout that draws one random byte for each element, so that its rate is rounded to a multiple of 1/256."""
 
     def __init__(self, rate: float) -> None:
         super().__init__()

@@ -3,8 +3,8 @@
 This is the only module that imports supar, and it does so inside a function, because the import takes seconds. The
 algorithms that run at every training step or for every sentence are implemented here, because supar's versions are
 several times slower, fail under ``torch.inference_mode()`` or recurse once per word. The tests compare them with supar
-and with plain enumeration. All functions compute in fp32 (fp64 input stays fp64) with autocast off, never write to the
-caller's tensors, and never read the padding.
+and with plain enumeration. All public functions compute in fp32 (fp64 input stays fp64) with autocast off, never write
+to the caller's tensors, and never read the padding.
 
 Letters in shapes: B sentences, T words of the longest sentence, w width of a span, n = T + 1 − w spans of width w.
 """

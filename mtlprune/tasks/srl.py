@@ -102,7 +102,7 @@ class SRL(Task):
             kept_spans, kept_predicates = kept_spans | is_argument, kept_predicates | is_predicate
         rows, total = self.selected(
             encoded, *move_together([kept_spans, kept_predicates], HOST)
-        )  # the one time that the host waits
+        )  # only here does the host wait for the device
         scores, span, word = self.pair_scores(encoded, ranked, move_together(rows, kept_spans.device), total)
         role = _look_up(word * (len(encoded.words) * longest) + span_number[span], target["pair"], target["role"])
         # Class 0 means no role. Its score is fixed at 0, so that a role is predicted only if its score is above 0.
