@@ -53,22 +53,24 @@ def api() -> str:
         "`help(mtlprune.RunFolder.gates)` explains more. Invalid input raises `mtlprune.errors.MtlpruneError`.",
         "",
     ]
-    lines += [entry(name, what) for name in mtlprune.__all__ if inspect.isfunction(what := getattr(mtlprune, name))]
+    lines += [
+        entry(name, function) for name in mtlprune.__all__ if inspect.isfunction(function := getattr(mtlprune, name))
+    ]
     for kind, members in CLASSES.items():
-        place = "mtlprune" if kind.__name__ in mtlprune.__all__ else kind.__module__
-        found = [(name, getattr(kind, name)) for name in members]
-        called = ", ".join(f"`{name}{signature(it)[0] if callable(it) else ''}`" for name, it in found)
-        lines += [f"- `{place}.{kind.__name__}`: {first(kind)}" + (f" Members: {called}" if called else "")]
+        module = "mtlprune" if kind.__name__ in mtlprune.__all__ else kind.__module__
+        attributes = [(name, getattr(kind, name)) for name in members]
+        called = ", ".join(f"`{name}{signature(it)[0] if callable(it) else ''}`" for name, it in attributes)
+        lines += [f"- `{module}.{kind.__name__}`: {first(kind)}" + (f" Members: {called}" if called else "")]
     return "\n".join(lines) + "\n"
 
 
 def families() -> str:
     """Return the page on encoders with a new table of families, where families with equal abilities share a line."""
-    alike: dict[tuple[str, ...], list[str]] = {}
-    for family, *rest in table():
-        alike.setdefault(tuple(rest), []).append(f"`{family}`")
+    families_by_abilities: dict[tuple[str, ...], list[str]] = {}
+    for family, *abilities in table():
+        families_by_abilities.setdefault(tuple(abilities), []).append(f"`{family}`")
     rows = [("families", *Abilities._fields[1:]), ("---",) * len(Abilities._fields)]
-    rows += [(", ".join(names), *rest) for rest, names in alike.items()]
+    rows += [(", ".join(names), *abilities) for abilities, names in families_by_abilities.items()]
     lines = "".join(f"| {' | '.join(row)} |\n" for row in rows)
     text = (DOCS / "reference/encoder.md").read_text(encoding="utf-8")
     start, end = "<!-- families: python docs/generate.py -->\n", "<!-- end of families -->"
@@ -94,10 +96,10 @@ def papers() -> str:
 
 def cells(row: dict[str, Any]) -> list[str]:
     """Return the cells of a row on an experiment of a paper, with several commands or results on separate lines."""
-    what = f"[{row['what']}]({os.path.relpath(row['page'], 'reference')})" if "page" in row else row["what"]
+    subject = f"[{row['what']}]({os.path.relpath(row['page'], 'reference')})" if "page" in row else row["what"]
     commands = "<br>".join(f"`{command}`" for command in several(row.get("command")))
     results = "<br>".join(f"[{path.removeprefix('results/')}](../../{path})" for path in several(row.get("result")))
-    return [what, commands or "–", results or "–", row.get("missing") or row["differs"]]
+    return [subject, commands or "–", results or "–", row.get("missing") or row["differs"]]
 
 
 def several(value: str | list[str] | None) -> list[str]:
@@ -105,31 +107,37 @@ def several(value: str | list[str] | None) -> list[str]:
     return [value] if isinstance(value, str) else value or []
 
 
-def entry(name: str, what: Any) -> str:
+def entry(name: str, function: Any) -> str:
     """Return a line with a function's signature and the first paragraph of its docstring."""
-    return f"- `{name}{' → '.join(signature(what))}`: {first(what)}"
+    return f"- `{name}{' → '.join(signature(function))}`: {first(function)}"
 
 
-def first(what: Any) -> str:
+def first(member: Any) -> str:
     """Return the first paragraph of a docstring on one line, without the sentence on errors."""
-    paragraph = re.sub("``|:meth:`", "`", inspect.getdoc(what) or "").partition("\n\n")[0].replace("\n", " ")
+    paragraph = re.sub("``|:meth:`", "`", inspect.getdoc(member) or "").partition("\n\n")[0].replace("\n", " ")
     return paragraph.partition(" Raises ")[0]
 
 
-def signature(what: Any) -> tuple[str, str]:
+def signature(function: Any) -> tuple[str, str]:
     """Return the parameters with their defaults, and the return type as it is written in the source."""
-    found = inspect.signature(what)
-    bare = [one.replace(annotation=one.empty) for name, one in found.parameters.items() if name != "self"]
-    [written] = ast.parse(textwrap.dedent(inspect.getsource(what))).body
-    returned = ast.unparse(written.returns).strip("'")  # type: ignore[attr-defined]
-    return str(found.replace(parameters=bare, return_annotation=found.empty)), returned
+    call_signature = inspect.signature(function)
+    bare = [
+        parameter.replace(annotation=parameter.empty)
+        for name, parameter in call_signature.parameters.items()
+        if name != "self"
+    ]
+    [definition] = ast.parse(textwrap.dedent(inspect.getsource(function))).body
+    returned = ast.unparse(definition.returns).strip("'")  # type: ignore[attr-defined]
+    return str(call_signature.replace(parameters=bare, return_annotation=call_signature.empty)), returned
 
 
 def executed(notebook: dict[str, Any]) -> dict[str, Any]:
     """Run the cells of a notebook in docs/start/ and return a copy of it with the outputs."""
-    made, names = copy.deepcopy(notebook), {}
+    copied, names = copy.deepcopy(notebook), {}
     with inside(DOCS / "start"):
-        for number, cell in enumerate((one for one in made["cells"] if one["cell_type"] == "code"), 1):
+        for number, cell in enumerate(
+            (candidate for candidate in copied["cells"] if candidate["cell_type"] == "code"), 1
+        ):
             *body, last = ast.parse("".join(cell["source"])).body
             shown = ast.Expression(last.value) if isinstance(last, ast.Expr) else None
             exec(compile(ast.Module(body if shown else [*body, last], []), "notebook", "exec"), names)
@@ -139,7 +147,7 @@ def executed(notebook: dict[str, Any]) -> dict[str, Any]:
                 data = {"text/html": value._repr_html_(), **data}
             result = {"output_type": "execute_result", "execution_count": number, "metadata": {}, "data": data}
             cell |= {"execution_count": number, "outputs": [] if value is None else [result]}
-    return made
+    return copied
 
 
 @contextlib.contextmanager
@@ -168,8 +176,8 @@ def main() -> None:
     for page, make in PAGES.items():
         (DOCS / page).write_text(make(), encoding="utf-8")
     path = DOCS / "start/notebook.ipynb"
-    made = executed(json.loads(path.read_text(encoding="utf-8")))
-    path.write_text(json.dumps(made, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    notebook = executed(json.loads(path.read_text(encoding="utf-8")))
+    path.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -39,13 +39,13 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
     """Rewrite links from paths in the repository to paths on the site. Links to folders lead to the repository."""
     inside = Path(page.file.abs_src_path or ROOT / NOTEBOOK)
     source = (inside if inside.is_relative_to(ROOT) else ROOT / NOTEBOOK).relative_to(ROOT).as_posix()
-    here = Path(page.file.src_uri).parent
+    folder = Path(page.file.src_uri).parent
 
     def rewrite(link: re.Match[str]) -> str:
         target = resolve(source, link[2])
         if (ROOT / target).is_dir():
             return f"]({config.repo_url}/tree/main/{target})" if config.repo_url else "](# 'a folder of files')"
-        return link[1] + os.path.relpath(site_path(target), here) + link[3]
+        return link[1] + os.path.relpath(site_path(target), folder) + link[3]
 
     # Without this attribute, Python-Markdown does not render the text inside <details>. GitHub does not need it.
     parts = CODE.split(markdown.replace("<details>", '<details markdown="1">'))

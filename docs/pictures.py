@@ -22,14 +22,14 @@ COLOURS = 128
 
 def parts(page: Page) -> dict[str, bytes]:
     """Take a PNG of the first screen and of each section of the report, by name."""
-    made = {"first-screen": page.screenshot()}
+    screenshots = {"first-screen": page.screenshot()}
     for name in ("scores", "claims", "why", "runs", "caveats"):
         if not page.locator(f"#{name}").count():
             continue
         page.evaluate("name => document.getElementById(name).scrollIntoView()", name)
         page.wait_for_timeout(1000)
-        made[name] = page.screenshot()
-    return made
+        screenshots[name] = page.screenshot()
+    return screenshots
 
 
 def main(report: str = str(REPORT), prefix: str = "report") -> None:

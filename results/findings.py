@@ -131,8 +131,8 @@ class Finding(Block):
 
     def cells(self) -> dict[str, str]:
         """Return the word of CELLS for each encoder and corpus, or "not tried"."""
-        tried = {place: self.values[self.where[place]].verdict for place in PLACES if place in self.where}
-        return {place: CELLS[tried[place]] if place in tried else "not tried" for place in PLACES}
+        verdicts = {place: self.values[self.where[place]].verdict for place in PLACES if place in self.where}
+        return {place: CELLS[verdicts[place]] if place in verdicts else "not tried" for place in PLACES}
 
 
 class Test(Value):
@@ -204,10 +204,10 @@ def findings(page: Page) -> str:
         "of the predicted size, which is called *contradicted* for a single encoder and corpus. *Undecided* means that "
         "the data allow both.",
     ]
-    for place, (name, finding) in enumerate(page.findings.items(), start=1):
+    for rank, (name, finding) in enumerate(page.findings.items(), start=1):
         lines += [
             "",
-            f"## {place} {finding.claim}",
+            f"## {rank} {finding.claim}",
             "",
             f"**{finding.verdict.capitalize()}.** {finding.filled(finding.evidence)}",
         ]
@@ -270,8 +270,9 @@ def table(page: Page) -> str:
     for finding in page.findings.values():
         if finding.readme:
             claim, evidence = f"[{finding.claim}](results/{finding.page})", finding.filled(finding.readme)
-            tried = [f"{cell} {', '.join(some)}" for cell, some in _places(finding, "/").items() if cell != "not tried"]
-            lines.append(f"| {claim} | {finding.verdict} | {evidence} | {'; '.join(tried)} |")
+            places = {cell: names for cell, names in _places(finding, "/").items() if cell != "not tried"}
+            parts = [f"{cell} {', '.join(names)}" for cell, names in places.items()]
+            lines.append(f"| {claim} | {finding.verdict} | {evidence} | {'; '.join(parts)} |")
     return "\n".join(lines) + "\n"
 
 

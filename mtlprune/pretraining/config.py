@@ -172,7 +172,7 @@ class PretrainConfig(Block):
         """Return the updates after which a checkpoint is written: 0, and a log schedule from ``first`` to the last."""
         first, last, points = self.watch.first, self.train.steps, self.watch.points
         ratio = (last / first) ** (1 / (points - 1))
-        return sorted({0, *(round(first * ratio**place) for place in range(points)), last})
+        return sorted({0, *(round(first * ratio**point) for point in range(points)), last})
 
     def watched_steps(self) -> list[int]:
         """Return the updates after which the model is measured: ``log_steps`` and every multiple of ``watch.every``."""

@@ -101,7 +101,7 @@ def pretrain(
     with folder.locked():
         config = resolve_auto(config, folder)
         if folder.has("config.yaml"):
-            check_same(config, folder, fingerprint(corpora))
+            check_same(config, folder, _fingerprint(corpora))
         if result := finished(folder):
             folder.verify()
             # The process may have been killed after it recorded the end and before it deleted temporary files, so the
@@ -121,13 +121,13 @@ class Pretrainer(BaseTrainer):
     advice = "Lower train.rate or syntax.strength, or take train.precision=fp32"
 
     def __init__(self, data: Pretraining, folder: RunFolder) -> None:
-        config, optimizer, progress = data.config, make_optimizer(data.model, data.config), Progress()
+        config, optimizer, progress = data.config, _make_optimizer(data.model, data.config), Progress()
         if folder.checkpoint_path.exists():
             progress = load_checkpoint(folder.checkpoint_path, data.model, optimizer)
             log.info("continuing after update %d", progress.step)
         progress.restore_logs(folder.path / CURVES)
-        for place in (folder.path, folder.path / CHECKPOINTS):
-            remove_halves(place)
+        for path in (folder.path, folder.path / CHECKPOINTS):
+            remove_halves(path)
         super().__init__(data.model, (TASK,), data.batch, config.train, folder, optimizer, progress)
         self.data, self.config, self.total, self.callbacks = data, config, config.train.steps, data.callbacks
         self.checkpoints, self.watched = set(config.log_steps()), set(config.watched_steps())
@@ -135,8 +135,8 @@ class Pretrainer(BaseTrainer):
     def plan(self, epoch: int) -> list[list[MiniBatch]]:
         settings = self.config.train
         generator = epoch_generator(settings.seed, epoch)
-        cut = batches(self.data.lengths, settings.batch_sentences, settings.batch_tokens, generator)
-        return [[MiniBatch((TASK,), rows)] for rows in cut]
+        rows_of_batches = batches(self.data.lengths, settings.batch_sentences, settings.batch_tokens, generator)
+        return [[MiniBatch((TASK,), rows)] for rows in rows_of_batches]
 
     def is_due(self) -> bool:
         """Return whether the schedule requires an evaluation now that was not yet made."""
@@ -148,7 +148,7 @@ class Pretrainer(BaseTrainer):
         if step in self.checkpoints and (self.config.watch.models or step == self.total):
             self.write_model(step)
         losses = progress.take_losses()
-        line = {"step": step, "epoch": progress.epoch, "train": losses, **measure(self.data)}
+        line = {"step": step, "epoch": progress.epoch, "train": losses, **_measure(self.data)}
         progress.log(self.folder.path / CURVES, line)
         progress.finished = step == self.total
         if progress.finished:
@@ -176,7 +176,7 @@ class Pretrainer(BaseTrainer):
             raise RunError(f"{final} could not be written ({' '.join(str(error).split())})") from error
 
 
-def make_optimizer(model: MaskedWords, config: PretrainConfig) -> torch.optim.AdamW:
+def _make_optimizer(model: MaskedWords, config: PretrainConfig) -> torch.optim.AdamW:
     """Build AdamW with weight decay for matrices only, not for biases and the scales of normalisation layers."""
     rate, parameters = config.train.rate, [parameter for parameter in model.parameters() if parameter.requires_grad]
     groups = [
@@ -200,7 +200,7 @@ def _load_corpora(config: PretrainConfig) -> dict[str, Corpus]:
     return corpora
 
 
-def fingerprint(corpora: Mapping[str, Corpus]) -> str:
+def _fingerprint(corpora: Mapping[str, Corpus]) -> str:
     """Return the fingerprints of all corpora in their order, joined by ``+``."""
     return "+".join(corpus.fingerprint for corpus in corpora.values())
 
@@ -236,10 +236,11 @@ def prepare(config: PretrainConfig, folder: RunFolder, corpora: Mapping[str, Cor
         callbacks.append(CosReg(config.cosreg, lambda task: table))
     run = Pretraining(config, model.to(config.train.device), pieces, trees, lengths, dev, pairs, callbacks)
     if not is_resumed:
-        data = {"path": ",".join(config.data.corpora), "fingerprint": fingerprint(corpora), "name": "+".join(corpora)}
+        data = {"path": ",".join(config.data.corpora), "fingerprint": _fingerprint(corpora), "name": "+".join(corpora)}
         begin_folder(config, folder, model.encoder, {"data": data, "parameters": model.sizes()})
-    facts = len(train), config.train.precision, config.train.device, config.train.threads
-    log.info("%d sentences; precision %s on %s, threads: %d", *facts)
+    settings = config.train
+    message = "%d sentences; precision %s on %s, threads: %d"
+    log.info(message, len(train), settings.precision, settings.device, settings.threads)
     return run
 
 
@@ -285,15 +286,15 @@ def _check_trees(config: PretrainConfig, train: Sequence[Sentence], dev: Mapping
         raise ConfigError(f"data.dev: UAS of heads needs dependency trees, and {config.data.dev} has none")
 
 
-ROWS = 64
+_BATCH_ROWS = 64
 """Sentences in a batch of an evaluation."""
 _MASKS = 15
 """Seed of the masks in dev sentences, which are the same at every evaluation of every run."""
-CLOUD = 1000
+_MAX_VECTORS = 1000
 """Largest number of sentences from whose vectors the intrinsic dimension is estimated."""
 
 
-def measure(run: Pretraining) -> dict[str, Any]:
+def _measure(run: Pretraining) -> dict[str, Any]:
     """Compute the measurements of the present weights that an evaluation logs.
 
     The function does not change the mode of the model or the state of the random generators.
@@ -372,7 +373,7 @@ def _dimensions(run: Pretraining, sentences: Sequence[Sentence]) -> dict[str, An
 
     The vector of a sentence is its first token (``twonn_cls``) or the mean of its sub-words (``twonn_mean``).
     """
-    unique_sentences = list({sentence.words: sentence for sentence in sentences}.values())[:CLOUD]
+    unique_sentences = list({sentence.words: sentence for sentence in sentences}.values())[:_MAX_VECTORS]
     first, mean = [], []
     for batch, _ in _batches(run, unique_sentences):
         device_batch = batch.to(run.model.device)
@@ -393,5 +394,5 @@ def _batches(run: Pretraining, sentences: Sequence[Sentence]) -> Iterator[tuple[
     """Yield batches of sentences of similar length on the CPU, longest first, together with the sentences."""
     encoder = run.model.encoder
     pieces = encoder.tokenize_sentences(sentences)
-    for rows in by_length([len(p.ids) for p in pieces], lambda longest: ROWS):
+    for rows in by_length([len(p.ids) for p in pieces], lambda longest: _BATCH_ROWS):
         yield encoder.collate([pieces[row] for row in rows]), [sentences[row] for row in rows]

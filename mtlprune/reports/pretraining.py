@@ -12,7 +12,7 @@ from mtlprune.figures.charts import HEIGHT, SOFT, Spec, data, figure, lines, pan
 from mtlprune.figures.grid import Grid, markdown_document
 from mtlprune.io.files import RunError, json_lines
 from mtlprune.runs.folder import CURVES, RunFolder
-from mtlprune.statistics.curves import MIN_SEEDS, find_break
+from mtlprune.statistics.curves import MIN_POINTS, find_break
 
 
 class Measure(NamedTuple):
@@ -76,7 +76,7 @@ class PretrainingLog:
         """Return the update at which the curve of a measure accelerates most, on a logarithmic axis of updates, or None
         without such an update or with too few points."""
         points = [(step, value) for step, value in self.points(measure.key) if step > 0]
-        if len(points) < MIN_SEEDS:
+        if len(points) < MIN_POINTS:
             return None
         steps, values = zip(*points, strict=True)
         return find_break(steps, values, falling=measure.falling)
@@ -85,7 +85,7 @@ class PretrainingLog:
         """Return the update at which the curve accelerates most among evaluations at a constant interval, on a linear
         axis, as in the publication, or None."""
         points = [(step, value) for step, value in self.points(measure.key) if self.every and step % self.every == 0]
-        if len(points) < MIN_SEEDS:
+        if len(points) < MIN_POINTS:
             return None
         steps, values = zip(*points, strict=True)
         return find_break(steps, values, falling=measure.falling, axis="linear")

@@ -36,12 +36,12 @@ def multiple_correlation(target: NDArray[np.floating], predictors: NDArray[np.fl
         return math.nan
     design = np.column_stack([np.ones(target.size), predictors.T])  # (H, p + 1)
     solution, _, rank, _ = np.linalg.lstsq(design, target, rcond=None)
-    free = target.size - int(rank)
-    if free < 1:
+    degrees = target.size - int(rank)
+    if degrees < 1:
         return math.nan
     residual = float(((target - design @ solution) ** 2).sum())
     total = float(((target - target.mean()) ** 2).sum())
-    return math.sqrt(max(0.0, 1 - residual / total * (target.size - 1) / free))
+    return math.sqrt(max(0.0, 1 - residual / total * (target.size - 1) / degrees))
 
 
 def jaccard(first: NDArray[np.bool_], second: NDArray[np.bool_]) -> float:
@@ -63,7 +63,7 @@ def overlap_coefficient(first: NDArray[np.bool_], second: NDArray[np.bool_]) -> 
 # seeds of task t, L layers, A heads in each layer. --
 
 
-PARTS = ("layers", "heads", "tasks", "tasks_by_layers", "tasks_by_heads", "seeds")
+_PARTS = ("layers", "heads", "tasks", "tasks_by_layers", "tasks_by_heads", "seeds")
 """Names of the variance components, where "heads" means heads within layers and "by" means an interaction."""
 
 
@@ -76,9 +76,9 @@ class Variance:
     """
 
     components: dict[str, float]
-    """Estimate of each component in ``PARTS``. Estimates can be negative if the true variance is near 0, except for the
-    seeds, whose component is a sum of three estimates with negative ones set to 0. NaN if a component cannot be
-    separated from others."""
+    """Estimate of each component: layers, heads, tasks, tasks_by_layers, tasks_by_heads and seeds. Estimates can be
+    negative if the true variance is near 0, except for the seeds, whose component is a sum of three estimates with
+    negative ones set to 0. NaN if a component cannot be separated from others."""
     shares: dict[str, float]
     """Share of each component in the total. NaN if the component cannot be separated from others, or if gates do not
     vary."""
@@ -103,7 +103,7 @@ def decompose(gates: Sequence[NDArray[np.floating]]) -> Variance:
         gates: an array (S_t, L, A) for each task. Without arrays, all results are NaN.
     """
     if not gates:
-        undefined = dict.fromkeys(PARTS, math.nan)
+        undefined = dict.fromkeys(_PARTS, math.nan)
         return Variance(undefined, undefined, dict.fromkeys(("level", "layers", "heads"), math.nan), math.nan)
     means = np.stack([task.mean(0) for task in gates])  # (T, L, A)
     tasks, layers, heads = means.shape
@@ -132,18 +132,18 @@ def decompose(gates: Sequence[NDArray[np.floating]]) -> Variance:
         "tasks_by_heads": task_head,
         "seeds": run + run_layer + ms_run_head,
     }
-    is_missing = {"layers": layers < 2, "heads": heads < 2, "tasks": tasks < 2, "seeds": free < 1}
-    void = {part for part in PARTS if any(is_missing[word] for word in part.split("_by_"))}
-    components = {part: math.nan if part in void else estimates[part] for part in PARTS}
+    is_constant = {"layers": layers < 2, "heads": heads < 2, "tasks": tasks < 2, "seeds": free < 1}
+    undefined_parts = {part for part in _PARTS if any(is_constant[factor] for factor in part.split("_by_"))}
+    components = {part: math.nan if part in undefined_parts else estimates[part] for part in _PARTS}
     within_seed = {"level": run, "layers": run_layer, "heads": ms_run_head}
-    if "seeds" in void:
+    if "seeds" in undefined_parts:
         within_seed = dict.fromkeys(within_seed, math.nan)
     else:
         components["seeds"] = sum(max(0.0, value) for value in within_seed.values())
-    positive = {part: max(0.0, value) for part, value in components.items() if part not in void}
+    positive = {part: max(0.0, value) for part, value in components.items() if part not in undefined_parts}
     total = sum(positive.values())
     varies = any(np.ptp(task) > 0 for task in gates) or np.ptp(means) > 0
-    shares = {part: positive[part] / total if part in positive and varies and total else math.nan for part in PARTS}
+    shares = {part: positive[part] / total if part in positive and varies and total else math.nan for part in _PARTS}
     return Variance(components, shares, within_seed, total)
 
 
@@ -151,18 +151,18 @@ def _mean_square(deviations: NDArray[np.floating], free: int) -> float:
     return float((deviations**2).sum() / free) if free > 0 else 0.0
 
 
-def _squares(off: NDArray[np.floating], free: int) -> tuple[float, float, float]:
+def _squares(deviations: NDArray[np.floating], free: int) -> tuple[float, float, float]:
     """Compute the mean squares of deviations (n, L, A): of their overall means, of layers, and of heads within layers.
 
     Args:
-        off: the deviations from a common mean.
+        deviations: the deviations from a common mean.
         free: degrees of freedom of the n rows.
     """
-    _, layers, heads = off.shape
-    level = off.mean((1, 2), keepdims=True)
-    by_layer = off.mean(2, keepdims=True) - level
+    _, layers, heads = deviations.shape
+    level = deviations.mean((1, 2), keepdims=True)
+    by_layer = deviations.mean(2, keepdims=True) - level
     return (
         _mean_square(level, free),
         _mean_square(by_layer, free * (layers - 1)),
-        _mean_square(off - by_layer - level, free * layers * (heads - 1)),
+        _mean_square(deviations - by_layer - level, free * layers * (heads - 1)),
     )

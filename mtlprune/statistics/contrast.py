@@ -67,8 +67,8 @@ class Contrast:
         """
         estimate, runs = float(figure.observed.mean()), len(figure.observed)
         error = StandardError.of([figure.observed], [figure.booted])
-        least = tuple(max(deviation, pooled / math.sqrt(runs)) for deviation in error.noise)
-        contrast = cls._by_error(estimate, replace(error, noise=least).with_draws(draws), runs)
+        noise = tuple(max(deviation, pooled / math.sqrt(runs)) for deviation in error.noise)
+        contrast = cls._by_error(estimate, replace(error, noise=noise).with_draws(draws), runs)
         if runs < 2 and not len(draws):
             resampled = figure.booted[:, 0]
             low, high = percentiles(resampled)

@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-MIN_SEEDS = 3
+MIN_POINTS = 3
 """Fewest points of a curve that can have a break."""
 _ROUNDING = 1e-9  # changes of slope that are smaller than this share of the largest slope count as rounding errors
 
@@ -43,5 +43,5 @@ def find_break(
     highest = float(bends.max())
     if highest <= noise:
         return None
-    place = 1 + int(np.flatnonzero(bends >= highest - noise)[0])
-    return round(float(np.exp(x[place]) if axis == "log" else x[place]), 6)
+    point = 1 + int(np.flatnonzero(bends >= highest - noise)[0])
+    return round(float(np.exp(x[point]) if axis == "log" else x[point]), 6)

@@ -22,7 +22,7 @@ from mtlprune.statistics.permutation import corrected
 from mtlprune.statistics.resamples import System
 from mtlprune.statistics.significance import Difference, differences
 
-COUNTS = ("correct", "gold", "predicted")
+_COUNTS = ("correct", "gold", "predicted")
 FEW_ITEMS = 20
 """Labels with fewer gold items are marked as rare, because few items give no reliable score."""
 _CountsByLabel = dict[str, tuple[int, int, int]]
@@ -65,9 +65,9 @@ def count_labels(layer: str, gold: Sentence, predicted: Sentence) -> _CountsByLa
         Counter(items(side.get(layer), fenceposts(gold, kind))) for side in (gold, predicted)
     )
     table: dict[str, list[int]] = {}
-    for place, counter in enumerate((gold_items & predicted_items, gold_items, predicted_items)):
+    for column, counter in enumerate((gold_items & predicted_items, gold_items, predicted_items)):
         for item, number in counter.items():
-            table.setdefault(item[-1], [0, 0, 0])[place] += number
+            table.setdefault(item[-1], [0, 0, 0])[column] += number
     return {label: (row[0], row[1], row[2]) for label, row in table.items()}
 
 
@@ -103,15 +103,15 @@ def compare_counted(
     Returns:
         The differences of all labels that occur in gold, with the most frequent label first.
     """
-    annotated_rows = [place for place, row in enumerate(single[0]) if row is not None]
-    counts_of_sides = [[[run[place] or {} for place in annotated_rows] for run in side] for side in (joint, single)]
+    annotated_rows = [row for row, counts in enumerate(single[0]) if counts is not None]
+    counts_of_sides = [[[run[row] or {} for row in annotated_rows] for run in side] for side in (joint, single)]
     totals: Counter[str] = Counter()
-    for row in counts_of_sides[1][0]:
-        totals.update({label: numbers[1] for label, numbers in row.items()})
+    for counts_by_label in counts_of_sides[1][0]:
+        totals.update({label: numbers[1] for label, numbers in counts_by_label.items()})
     labels = sorted((label for label in totals if totals[label]), key=lambda label: (-totals[label], label))
     f1 = SCORES["spans"]["f1"]  # 2 · correct / (gold + predicted), whatever the layer
     sides = [_by_label(side, labels) for side in counts_of_sides]
-    systems = [System(side[place], COUNTS, f1) for place in range(len(labels)) for side in sides]
+    systems = [System(side[k], _COUNTS, f1) for k in range(len(labels)) for side in sides]
     tested = differences(systems, [(2 * k, 2 * k + 1) for k in range(len(labels))], resamples, seed)
     q = corrected(
         [d.p if totals[label] >= FEW_ITEMS else float("nan") for label, d in zip(labels, tested, strict=True)]
@@ -127,10 +127,10 @@ def _by_label(
     runs: Sequence[Sequence[Mapping[str, tuple[int, int, int]]]], labels: Sequence[str]
 ) -> NDArray[np.integer]:
     """Arrange the counts of runs by sentence and label in an array: (L, S, N, K)."""
-    places = {label: place for place, label in enumerate(labels)}
-    counts = np.zeros((len(labels), len(runs), len(runs[0]), len(COUNTS)), np.int32)
+    index = {label: number for number, label in enumerate(labels)}
+    counts = np.zeros((len(labels), len(runs), len(runs[0]), len(_COUNTS)), np.int32)
     for run_counts, run in zip(counts.swapaxes(0, 1), runs, strict=True):  # (L, N, K)
-        items = [(places[k], n, *row[k]) for n, row in enumerate(run) for k in row.keys() & places.keys()]
-        table = np.array(items, np.int32).reshape(-1, 2 + len(COUNTS))
+        items = [(index[label], n, *row[label]) for n, row in enumerate(run) for label in row.keys() & index.keys()]
+        table = np.array(items, np.int32).reshape(-1, 2 + len(_COUNTS))
         run_counts[table[:, 0], table[:, 1]] = table[:, 2:]
     return counts

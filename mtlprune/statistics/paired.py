@@ -73,9 +73,9 @@ class PairedCounts:
         """Return the names of the K counts from which the score of a task is computed."""
         return count_names(self.columns.kind(task), self.columns.name(task))
 
-    def _load_counts(self, place: int, task: str) -> list[RunCounts]:
+    def _load_counts(self, column: int, task: str) -> list[RunCounts]:
         """Load the counts of all runs of a column that have a score of the task. Raises CountsError."""
-        return [self._count(run, task) for run in self.columns.columns[place].runs_of(task)]
+        return [self._count(run, task) for run in self.columns.columns[column].runs_of(task)]
 
     def _read_run(self, run: ScoredRun) -> dict[str, Any]:
         try:
@@ -88,8 +88,8 @@ class PairedCounts:
         split = self.columns.split
         ids_and_rows = counts_in(self._read(run), task, self.columns.kind(task), self.names(task))
         if ids_and_rows is None:
-            anew = f"`{command('evaluate', run.path, '--split', split.partition('.')[0])}` writes them"
-            raise CountsError(f"{run.path} has no counts of {task} on {split}; {anew}")
+            advice = f"`{command('evaluate', run.path, '--split', split.partition('.')[0])}` writes them"
+            raise CountsError(f"{run.path} has no counts of {task} on {split}; {advice}")
         return RunCounts(run.path, *ids_and_rows)
 
     def system(self, rows: Sequence[NDArray[Any]], task: str, seeds: tuple[int, ...]) -> System:

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-CHUNK = 2_000_000
+_CHUNK = 2_000_000
 """Number of random numbers that are drawn at a time."""
-BURN_IN, THINNING = 20, 5
+_BURN_IN, _THINNING = 20, 5
 """Rounds of trades in ``swapped`` before the first sample of a chain, and between later samples."""
 
 
@@ -54,19 +54,19 @@ def permuted(
         Chunks (C, n, k, H) with P permutations in total.
     """
     labels, vectors, layers, heads = values.shape
-    rows, places = (layers, heads) if within_layers else (1, layers * heads)
-    flat = np.ascontiguousarray(values.reshape(labels, vectors, rows * places))
-    starts = (np.arange(rows) * places)[:, None]
-    size = max(1, CHUNK // max(1, labels * rows * places))
+    rows, columns = (layers, heads) if within_layers else (1, layers * heads)
+    flat = np.ascontiguousarray(values.reshape(labels, vectors, rows * columns))
+    starts = (np.arange(rows) * columns)[:, None]
+    size = max(1, _CHUNK // max(1, labels * rows * columns))
     for start in range(0, permutations, size):
         chunk = min(size, permutations - start)
         # Sorting random keys permutes all rows of a chunk at once, where a row is a layer of a label, or its whole
         # encoder.
-        keys = generator.random((chunk, labels, rows, places), dtype=np.float32)
+        keys = generator.random((chunk, labels, rows, columns), dtype=np.float32)
         # A position within a layer plus the start of the layer is a position in the flat encoder. The axis of size 1
         # applies the same order to the k vectors of a label.
-        order = (keys.argsort(axis=-1) + starts).reshape(chunk, labels, 1, rows * places)  # (C, n, 1, H)
-        yield np.take_along_axis(flat[None], np.broadcast_to(order, (chunk, labels, vectors, rows * places)), axis=-1)
+        order = (keys.argsort(axis=-1) + starts).reshape(chunk, labels, 1, rows * columns)  # (C, n, 1, H)
+        yield np.take_along_axis(flat[None], np.broadcast_to(order, (chunk, labels, vectors, rows * columns)), axis=-1)
 
 
 def swapped(masks: NDArray[Any], samples: int, generator: np.random.Generator) -> Iterator[NDArray[np.bool_]]:
@@ -91,10 +91,10 @@ def swapped(masks: NDArray[Any], samples: int, generator: np.random.Generator) -
     half_runs = start.shape[1] // 2
     # Many short chains run in parallel instead of a single long one. Each of them needs a burn-in, but the same few
     # array operations make the trades of all chains.
-    chains = max(1, min(samples, max(100, samples // BURN_IN), CHUNK // max(1, start.size)))
+    chains = max(1, min(samples, max(100, samples // _BURN_IN), _CHUNK // max(1, start.size)))
     chain_states = np.repeat(start[None], chains, axis=0)
     for sample_start in range(0, samples, chains):
-        for _ in range(THINNING if sample_start else BURN_IN):
+        for _ in range(_THINNING if sample_start else _BURN_IN):
             order = generator.random((*chain_states.shape[:3], 1), dtype=np.float32).argsort(axis=2)
             # A random order of the masks pairs its first half with its second half. With an odd number of masks, one
             # mask is left out in each round.
@@ -103,15 +103,15 @@ def swapped(masks: NDArray[Any], samples: int, generator: np.random.Generator) -
             # Heads that are open in both masks or in neither do not change. Only the heads that are open in exactly one
             # of the masks are redistributed, so that the number of masks in which a head is open stays the same.
             in_both, in_one = first & second, first ^ second
-            keys = (
-                generator.random(first.shape) + ~in_one
-            )  # float64, so that no two are equal; heads to deal come first
+            # The keys are float64, so that no two of them are equal. Keys of the heads to redistribute are the
+            # smallest.
+            keys = generator.random(first.shape) + ~in_one
             # The first mask of a pair gets as many of these heads as it had before, namely those with the smallest
             # keys, so that its number of open heads in the layer stays the same.
             last = (first & ~second).sum(axis=3, keepdims=True) - 1
-            dealt = (keys <= np.take_along_axis(np.sort(keys, axis=3), last, axis=3)) & (last >= 0)
-            np.put_along_axis(chain_states, pair[0], in_both | dealt, axis=2)
-            np.put_along_axis(chain_states, pair[1], in_both | (in_one & ~dealt), axis=2)
+            to_first = (keys <= np.take_along_axis(np.sort(keys, axis=3), last, axis=3)) & (last >= 0)
+            np.put_along_axis(chain_states, pair[0], in_both | to_first, axis=2)
+            np.put_along_axis(chain_states, pair[1], in_both | (in_one & ~to_first), axis=2)
         yield chain_states[: samples - sample_start].swapaxes(1, 2).copy()
 
 
@@ -267,9 +267,8 @@ def layer_orders(layers: NDArray[np.int64], permutations: int, seed: tuple[int, 
 @functools.lru_cache(maxsize=4)
 def _layer_orders(layers: bytes, permutations: int, seed: tuple[int, ...]) -> NDArray[np.int64]:
     layer_of_head = np.frombuffer(layers, np.int64)
-    keys = (
-        np.random.default_rng(seed).random((permutations, len(layer_of_head))) + layer_of_head
-    )  # the keys of a layer are below those of the next layer, so that sorting does not move heads between layers
+    # The keys of a layer are below those of the next layer, so that sorting does not move heads between layers.
+    keys = np.random.default_rng(seed).random((permutations, len(layer_of_head))) + layer_of_head
     return np.asarray(keys.argsort(axis=1), np.int64)
 
 

@@ -29,7 +29,7 @@ CONSTANT = "resampling the sentences does not change it"
 """Value of ``StandardError.unknown`` if all resamples give the same estimate."""
 ROUNDING = 1e-9
 """Largest difference between resamples or seeds that counts as a rounding error."""
-POINTS = 48
+_POINTS = 48
 """Number of quadrature points Q. With 48 points, results agree with scipy's t distribution to three digits for one
 degree of freedom, and to six digits for more."""
 
@@ -226,6 +226,6 @@ def _variance_ratios(free: float) -> tuple[Floats, Floats]:
     if math.isinf(free):
         return np.ones(1), np.ones(1)
     far = 1e-12
-    steps = np.linspace(math.log(stats.chi2.ppf(far, free)), math.log(stats.chi2.isf(far, free)), POINTS)
+    steps = np.linspace(math.log(stats.chi2.ppf(far, free)), math.log(stats.chi2.isf(far, free)), _POINTS)
     weights = stats.chi2.pdf(np.exp(steps), free) * np.exp(steps)
     return np.exp(steps) / free, weights / weights.sum()

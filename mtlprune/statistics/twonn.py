@@ -85,7 +85,7 @@ def likelihood(points: ArrayLike) -> float:
 def _distinct(points: NDArray[np.float64], min_distance: float) -> NDArray[np.float64]:
     """Keep the first point of each group of points within ``min_distance``, in the original order."""
     neighbours = _neighbours(points).radius_neighbors(points, min_distance, return_distance=False)
-    return points[[int(neighbour_rows.min()) == place for place, neighbour_rows in enumerate(neighbours)]]
+    return points[[int(neighbour_rows.min()) == row for row, neighbour_rows in enumerate(neighbours)]]
 
 
 def _nearest(points: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -58,7 +58,9 @@ class Task(nn.Module, ABC):
         self.layer = self.name
         self.labels = labels
         self.options = options
-        self.index = {kind: {label: place for place, label in enumerate(all_)} for kind, all_ in labels.items()}
+        self.index = {
+            name: {label: index for index, label in enumerate(vocabulary)} for name, vocabulary in labels.items()
+        }
 
     @abstractmethod
     def loss(self, encoded: Encoded, target: dict[str, Tensor]) -> Tensor:
@@ -143,7 +145,7 @@ class WordLabels(Task):
     def decode(self, encoded: Encoded) -> list[Any]:
         best = self.scores(encoded.words).argmax(-1).cpu()
         tags = self.labels["tags"]
-        return [self.value(tuple(tags[place] for place in row.tolist())) for row in best.split(encoded.sizes)]
+        return [self.value(tuple(tags[index] for index in row.tolist())) for row in best.split(encoded.sizes)]
 
     @abstractmethod
     def words(self, sentence: Sentence) -> Sequence[str]:
@@ -225,7 +227,7 @@ class SharedMLP(nn.Module):
 
 
 class Dropout(nn.Module):
-    """Dropout whose mask takes an eighth of the random numbers, with a rate rounded to a multiple of 1/256."""
+    """Dropout that draws one random byte for each element, so that its rate is rounded to a multiple of 1/256."""
 
     def __init__(self, rate: float) -> None:
         super().__init__()

@@ -68,7 +68,7 @@ class CON(Task):
         pairs = Pairs.by_left(ends[:, 0], ends[:, 1], sentence, len(vectors[0]))
         on_device = Pairs(*move_together(pairs, scores.device))
         best = self.label.score(vectors, on_device, len(trees)).argmax(-1).cpu()
-        names = iter([self.labels["labels"][place] for place in best.tolist()])
+        names = iter([self.labels["labels"][index] for index in best.tolist()])
         return [debinarise([(i, j, next(names)) for i, j in tree]) for tree in trees]
 
     def fenceposts(self, encoded: Encoded) -> Tensor:
@@ -82,10 +82,10 @@ class CON(Task):
         # Rows from N on are the special tokens, which `torch.cat` appends to the words below.
         ends, special = np.cumsum(sizes), len(words) + np.arange(len(sizes))
         rows = [torch.from_numpy(np.insert(words, at, special)) for at in (ends - sizes, ends)]
-        forward, backward = move_together(rows, encoded.words.device)
+        left_rows, right_rows = move_together(rows, encoded.words.device)
         left = torch.cat([encoded.words[:, :half_width], encoded.cls[:, :half_width]])
         right = torch.cat([encoded.words[:, half_width : 2 * half_width], encoded.sep[:, half_width : 2 * half_width]])
-        return torch.cat([left.index_select(0, forward), right.index_select(0, backward)], dim=1)
+        return torch.cat([left.index_select(0, left_rows), right.index_select(0, right_rows)], dim=1)
 
     def features(self, encoded: Encoded) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """Compute the span scores (B, T + 1, T + 1) in fp32, and the vectors from which labels of spans are scored."""
@@ -93,10 +93,10 @@ class CON(Task):
         sizes = [size + 1 for size in encoded.sizes]
         longest = max(sizes)
         side = table_side(longest)
-        of_post = torch.from_numpy(np.repeat(np.arange(count), sizes))
-        owner, places = move_together([of_post, slots(sizes, side)], posts.device)
+        sentence = torch.from_numpy(np.repeat(np.arange(count), sizes))
+        owner, table_slots = move_together([sentence, slots(sizes, side)], posts.device)
         left, right = self.mlp(posts, owner, count)
-        scores = form_table(left, self.span, right, sizes, side, places, places)
+        scores = form_table(left, self.span, right, sizes, side, table_slots, table_slots)
         return scores[:, :longest, :longest], self.label(posts, owner, count)
 
     @classmethod
@@ -163,16 +163,16 @@ def binarise(brackets: Sequence[Span], length: int) -> list[tuple[int, int, str]
         if end - start == 1:
             continue
         parent = chain.rsplit("+", 1)[-1]
-        place, ends = start, []
+        position, ends = start, []
         for first, last in [*children.get((start, end), []), (end, end)]:
             # Words before this bracket are direct children of the phrase, which no bracket covers.
-            while place < first:
-                spans.append((place, place + 1, parent + _DUMMY))
-                place += 1
-                ends.append(place)
+            while position < first:
+                spans.append((position, position + 1, parent + _DUMMY))
+                position += 1
+                ends.append(position)
             if first < end:
-                place = last
-                ends.append(place)
+                position = last
+                ends.append(position)
         spans.extend((start, stop, parent + _DUMMY) for stop in ends[1:-1])
     return spans
 

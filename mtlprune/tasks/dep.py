@@ -43,7 +43,7 @@ class DEP(Task):
         arcs, vectors = self.features(encoded)
         relations = self.relation_scores(encoded, vectors, target["rows"])
         cross_entropy = nn.functional.cross_entropy
-        heads = cross_entropy(self.is_word(encoded, arcs), target["heads"])
+        heads = cross_entropy(self.word_rows(encoded, arcs), target["heads"])
         return heads + cross_entropy(relations, target["relations"])
 
     def decode(self, encoded: Encoded) -> list[Any]:
@@ -54,11 +54,11 @@ class DEP(Task):
         square = nn.functional.pad(arcs, (0, 0, 1, 0))
         heads = inference.mst(square, torch.tensor(encoded.sizes), projective=self.options.projective)
         flat = torch.cat([row[1 : size + 1] for row, size in zip(heads, encoded.sizes, strict=True)])  # (N,)
-        (rows,) = move_together([head_rows(flat, encoded.sizes)], encoded.words.device)
+        (rows,) = move_together([_head_rows(flat, encoded.sizes)], encoded.words.device)
         relations = self.relation_scores(encoded, vectors, rows).argmax(-1).cpu()
         names = self.labels["relations"]
         return [
-            Dependencies(tuple(h.tolist()), tuple(names[place] for place in r.tolist()))
+            Dependencies(tuple(h.tolist()), tuple(names[index] for index in r.tolist()))
             for h, r in zip(flat.split(encoded.sizes), relations.split(encoded.sizes), strict=True)
         ]
 
@@ -93,8 +93,8 @@ class DEP(Task):
         scores = form_table(dependent, self.arc, head, sizes, side, word_slots, root_and_word_slots)[
             :, :longest, : longest + 1
         ]
-        place = torch.arange(scores.shape[2], device=scores.device)
-        return scores.masked_fill((place > encoded.lengths[:, None])[:, None], float("-inf"))
+        position = torch.arange(scores.shape[2], device=scores.device)
+        return scores.masked_fill((position > encoded.lengths[:, None])[:, None], float("-inf"))
 
     def relation_scores(self, encoded: Encoded, vectors: Any, rows: Tensor) -> Tensor:
         """Score every relation between each word and its head: (N, R), fp32.
@@ -102,12 +102,12 @@ class DEP(Task):
         Args:
             encoded: the batch.
             vectors: the relation vectors that ``features`` returns.
-            rows: (N,) the row of each word's head in these vectors, as ``head_rows`` returns them.
+            rows: (N,) the row of each word's head in these vectors, as ``_head_rows`` returns them.
         """
         return self.relation.score(vectors, Pairs.one_each(rows, encoded.owner), len(encoded.sizes))
 
     @staticmethod
-    def is_word(encoded: Encoded, values: Tensor) -> Tensor:
+    def word_rows(encoded: Encoded, values: Tensor) -> Tensor:
         """Return the rows of a padded tensor (B, T, ...) that belong to words: (N, ...)."""
         (rows,) = move_together([slots(encoded.sizes, values.shape[1])], values.device)
         return values.flatten(0, 1).index_select(0, rows)
@@ -125,8 +125,8 @@ class DEP(Task):
         }
 
     def collate(self, targets: Sequence[Target], sizes: Sequence[int]) -> dict[str, Tensor]:
-        heads = joined(targets, "heads")
-        return {"heads": heads, "rows": head_rows(heads, sizes), "relations": joined(targets, "relations")}  # (N,) each
+        heads, relations = joined(targets, "heads"), joined(targets, "relations")
+        return {"heads": heads, "rows": _head_rows(heads, sizes), "relations": relations}  # (N,) each
 
     def label_rows(self) -> LabelRows:
         return LabelRows(self.labels["relations"], self.relation.label_rows())
@@ -135,7 +135,7 @@ class DEP(Task):
         return target["relations"]
 
 
-def head_rows(heads: Tensor, sizes: Sequence[int]) -> Tensor:
+def _head_rows(heads: Tensor, sizes: Sequence[int]) -> Tensor:
     """Return the row of each word's head among the N words followed by the B roots: (N,), on the CPU.
 
     Args:

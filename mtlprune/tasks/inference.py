@@ -3,8 +3,8 @@
 This is the only module that imports supar, and it does so inside a function, because the import takes seconds. The
 algorithms that run at every training step or for every sentence are implemented here, because supar's versions are
 several times slower, fail under ``torch.inference_mode()`` or recurse once per word. The tests compare them with supar
-and with plain enumeration. All functions compute in fp32 (fp64 input stays fp64) with autocast off, never write to the
-caller's tensors, and never read the padding.
+and with plain enumeration. All public functions compute in fp32 (fp64 input stays fp64) with autocast off, never write
+to the caller's tensors, and never read the padding.
 
 Letters in shapes: B sentences, T words of the longest sentence, w width of a span, n = T + 1 − w spans of width w.
 """
@@ -237,42 +237,42 @@ def mst(scores: Tensor, lengths: Tensor, projective: bool = False) -> Tensor:
     """
     lengths = lengths.to(scores.device, torch.long)
     with _full_precision(scores) as full:
-        places = torch.arange(scores.shape[1], device=scores.device)
-        is_node = places <= lengths[:, None]  # (B, T+1)
-        word = is_node & (places > 0)
-        readable = word[:, :, None] & is_node[:, None, :] & (places[:, None] != places)
+        positions = torch.arange(scores.shape[1], device=scores.device)
+        is_node = positions <= lengths[:, None]  # (B, T+1)
+        is_word = is_node & (positions > 0)
+        readable = is_word[:, :, None] & is_node[:, None, :] & (positions[:, None] != positions)
         if not bool(full.isfinite().logical_or_(~readable).all()):
             raise ValueError("the scores of some arcs are NaN or infinite; a tree needs finite scores")
         # A word cannot be its own head, ROOT has no head, and padding is never a head.
         masked = full.masked_fill(~readable, float("-inf"))
-        heads = masked.argmax(-1).masked_fill_(~word, 0)
+        heads = masked.argmax(-1).masked_fill_(~is_word, 0)
         # In trained parsers, the greedy heads of most sentences already form a tree. No tree can score higher than the
         # sum of each word's maximum, so these sentences are done.
-        good = _single_root_trees(heads, word)
+        is_tree = _single_root_trees(heads, is_word)
         if projective:
-            good &= ~_crossing(heads, word)
-        unfinished = (~good).nonzero()[:, 0]
+            is_tree &= ~_crossing(heads, is_word)
+        unfinished = (~is_tree).nonzero()[:, 0]
         if len(unfinished):
             decode = _eisner if projective else _chu_liu_edmonds
             heads[unfinished] = decode(masked[unfinished], lengths[unfinished])
     return heads
 
 
-def _single_root_trees(heads: Tensor, word: Tensor) -> Tensor:
+def _single_root_trees(heads: Tensor, is_word: Tensor) -> Tensor:
     """Return whether exactly one word depends on ROOT and every word is connected to ROOT: (B,) bool."""
     above = heads
     # Pointer jumping: after k rounds, `above` points 2^k steps towards ROOT, so that log₂(T + 1) rounds reach ROOT from
     # every word that is connected to it. Words on a cycle never reach ROOT.
     for _ in range(heads.shape[1].bit_length()):
         above = above.gather(1, above)
-    return ((heads == 0) & word).sum(1).eq(1) & above.eq(0).all(1)
+    return ((heads == 0) & is_word).sum(1).eq(1) & above.eq(0).all(1)
 
 
-def _crossing(heads: Tensor, word: Tensor) -> Tensor:
+def _crossing(heads: Tensor, is_word: Tensor) -> Tensor:
     """Return whether two arcs of a sentence cross: (B,) bool."""
-    places = torch.arange(heads.shape[1], device=heads.device).expand_as(heads)
-    low = torch.minimum(heads, places).masked_fill(~word, 0)
-    high = torch.maximum(heads, places).masked_fill(~word, 0)
+    positions = torch.arange(heads.shape[1], device=heads.device).expand_as(heads)
+    low = torch.minimum(heads, positions).masked_fill(~is_word, 0)
+    high = torch.maximum(heads, positions).masked_fill(~is_word, 0)
     # Two arcs cross if one of them begins strictly within the other and ends strictly behind it.
     starts_within = (low[:, :, None] < low[:, None, :]) & (low[:, None, :] < high[:, :, None])
     return (starts_within & (high[:, :, None] < high[:, None, :])).flatten(1).any(1)

@@ -67,8 +67,8 @@ class NER(Task):
     @staticmethod
     def candidates(lengths: Tensor, longest: int) -> Tensor:
         """Mark the pairs (first word, last word) that form a span of the sentence: (B, T, T) bool."""
-        place = torch.arange(longest, device=lengths.device)
-        return (place[:, None] <= place) & (place < lengths[:, None, None])
+        position = torch.arange(longest, device=lengths.device)
+        return (position[:, None] <= position) & (position < lengths[:, None, None])
 
     @classmethod
     def collect(cls, sentences: Iterable[Sentence], layer: str = name) -> dict[str, list[str]]:

@@ -10,7 +10,7 @@ rows of zeros are added, so that the number of rows is one of four numbers per o
 This is exact, and lets oneDNN use its kernels again. A training step of five tasks has 22 such layers. On Intel CPUs
 with AMX a kernel takes about 3 ms, so that new shapes would cost 0.2 s per step, half of its time. On AMD CPUs with
 AVX-512 the kernels of a layer take 1.9 ms and 2.2 MB, and rounding neither gains nor loses time (results/speed).
-``compiled`` decides whether rows are added. Otherwise ``linear`` is ``torch.nn.functional.linear``.
+``_compiled`` decides whether rows are added. Otherwise ``linear`` is ``torch.nn.functional.linear``.
 
 Letters in shapes: M rows of the batch, B sentences of ``sizes`` rows each (M in total), T rows of the longest sentence.
 """
@@ -23,11 +23,11 @@ from torch import Tensor, nn
 from mtlprune.encoder.batch import move_together, slots, table
 
 _SMALLEST = 64
-TABLE = 4
+_TABLE_STEP = 4
 """The sides of tables are rounded up to multiples of this number."""
 
 
-def rounded(rows: int) -> int:
+def _rounded(rows: int) -> int:
     """Round a number of rows up to one of 64, 128, ..., 512, 640, ..., 1024, 1280, ... (four numbers per octave)."""
     # Four numbers per octave limit the number of shapes for which oneDNN compiles a kernel. Above 256 rows they add a
     # quarter of the rows or less.
@@ -35,54 +35,54 @@ def rounded(rows: int) -> int:
     return -(-rows // step) * step
 
 
-def compiled(tensor: Tensor) -> bool:
+def _compiled(tensor: Tensor) -> bool:
     """Return whether oneDNN compiles products of this tensor for each shape, that is, on a CPU under autocast."""
     return tensor.device.type == "cpu" and torch.is_autocast_enabled("cpu")
 
 
 class _RoundedLinear(torch.autograd.Function):
-    """A linear layer in bf16 over rows that are copied into a buffer of ``rounded`` length."""
+    """A linear layer in bf16 over rows that are copied into a buffer of ``_rounded`` length."""
 
     @staticmethod
     def forward(ctx, rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:  # type: ignore[no-untyped-def]
-        kind = torch.get_autocast_dtype("cpu")
+        dtype = torch.get_autocast_dtype("cpu")
+        ctx.dtypes = (rows.dtype, weight.dtype, None if bias is None else bias.dtype)
         # Both operands are cast here, because autocast does not apply inside a custom function.
-        full, lean = _filled(rows, kind), weight.to(kind)
-        ctx.save_for_backward(full, lean)
-        ctx.kinds = (rows.dtype, weight.dtype, None if bias is None else bias.dtype)
-        product = full @ lean.t() if bias is None else torch.addmm(bias.to(kind), full, lean.t())
+        padded, weight = _padded(rows, dtype), weight.to(dtype)
+        ctx.save_for_backward(padded, weight)
+        product = padded @ weight.t() if bias is None else torch.addmm(bias.to(dtype), padded, weight.t())
         # The results of padding rows are removed and therefore get no gradient.
         return product[: len(rows)]
 
     @staticmethod
     def backward(ctx, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:  # type: ignore[no-untyped-def, override]
-        full, lean = ctx.saved_tensors
-        of_rows, of_weight, of_bias = ctx.kinds
-        by_rows = by_weight = by_bias = None
+        padded, weight = ctx.saved_tensors
+        rows_dtype, weight_dtype, bias_dtype = ctx.dtypes
+        rows_grad = weight_grad = bias_grad = None
         # The gradient is also padded with zeros. Padding rows then add nothing to the gradient of the weight, and the
         # products of the backward pass have the same few shapes.
-        by_result = _filled(grad, full.dtype)
+        padded_grad = _padded(grad, padded.dtype)
         if ctx.needs_input_grad[0]:
-            by_rows = (by_result @ lean)[: len(grad)].to(of_rows)
+            rows_grad = (padded_grad @ weight)[: len(grad)].to(rows_dtype)
         if ctx.needs_input_grad[1]:
-            by_weight = (by_result.t() @ full).to(of_weight)
-        if of_bias is not None and ctx.needs_input_grad[2]:
+            weight_grad = (padded_grad.t() @ padded).to(weight_dtype)
+        if bias_dtype is not None and ctx.needs_input_grad[2]:
             # The sum is in fp32, because a bf16 sum over a thousand rows would lose small numbers.
-            by_bias = by_result.sum(0, dtype=torch.float32).to(of_bias)
-        return by_rows, by_weight, by_bias
+            bias_grad = padded_grad.sum(0, dtype=torch.float32).to(bias_dtype)
+        return rows_grad, weight_grad, bias_grad
 
 
-def _filled(rows: Tensor, kind: torch.dtype) -> Tensor:
-    """Copy rows to another dtype and append rows of zeros: (M, h) → (rounded(M), h)."""
-    full = rows.new_empty(rounded(len(rows)), rows.shape[1], dtype=kind)
-    full[: len(rows)] = rows
-    full[len(rows) :] = 0
-    return full
+def _padded(rows: Tensor, dtype: torch.dtype) -> Tensor:
+    """Copy rows to another dtype and append rows of zeros: (M, h) → (_rounded(M), h)."""
+    padded = rows.new_empty(_rounded(len(rows)), rows.shape[1], dtype=dtype)
+    padded[: len(rows)] = rows
+    padded[len(rows) :] = 0
+    return padded
 
 
 def linear(rows: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Apply a linear layer with weight (outputs, inputs) to rows: (M, inputs) → (M, outputs)."""
-    if not compiled(rows):
+    if not _compiled(rows):
         return nn.functional.linear(rows, weight, bias)
     result: Tensor = _RoundedLinear.apply(rows, weight, bias)  # type: ignore[no-untyped-call]
     return result
@@ -97,7 +97,7 @@ class Linear(nn.Linear):
 
 def table_side(longest: int) -> int:
     """Return the side of a table whose longest sentence has ``longest`` rows."""
-    return -(-longest // TABLE) * TABLE
+    return -(-longest // _TABLE_STEP) * _TABLE_STEP
 
 
 def _form_weight(weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -111,8 +111,8 @@ def _form_weight(weight: Tensor) -> tuple[Tensor, Tensor]:
     # A form is [x; 1]ᵀ W [y; 1]. The last column of W is multiplied by the 1 of the right vector, so it gives a score
     # that depends on the left vector only, and is split off. The last row of W is multiplied by the 1 of the left
     # vector, so it becomes the bias of the linear layer.
-    forms, ends = weight.permute(1, 0, 2).split([b, 1], dim=2)  # (a + 1, L, b + 1)
-    columns = torch.cat([forms.reshape(a + 1, labels * b), ends.squeeze(2)], dim=1)
+    forms, last_columns = weight.permute(1, 0, 2).split([b, 1], dim=2)  # (a + 1, L, b) and (a + 1, L, 1)
+    columns = torch.cat([forms.reshape(a + 1, labels * b), last_columns.squeeze(2)], dim=1)
     rows, bias = columns.split([a, 1])
     return rows.t(), bias.squeeze(0)
 
@@ -179,9 +179,9 @@ def biaffine_lists(left: Tensor, weight: Tensor, right: Tensor) -> Tensor:
     rows, per_row = right.shape[:2]
     # A column of ones multiplies the biases of the forms, so that no separate bias of the size of all forms is needed.
     left, right = (nn.functional.pad(vectors, (0, 1), value=1) for vectors in (left, right))
-    if compiled(left):
+    if _compiled(left):
         # Rows and columns of zeros let oneDNN use its compiled kernels of the batched product again, as in `linear`.
-        left = nn.functional.pad(left, (0, 0, 0, rounded(rows) - rows))
-        right = nn.functional.pad(right, (0, 0, 0, table_side(per_row) - per_row, 0, rounded(rows) - rows))
+        left = nn.functional.pad(left, (0, 0, 0, _rounded(rows) - rows))
+        right = nn.functional.pad(right, (0, 0, 0, table_side(per_row) - per_row, 0, _rounded(rows) - rows))
     forms = linear(left, weight.transpose(1, 2).flatten(0, 1)).unflatten(1, (len(weight), -1))  # (M, L, b + 1)
     return torch.bmm(forms, right.transpose(1, 2).to(forms.dtype))[:rows, :, :per_row].float()

@@ -62,7 +62,7 @@ class LABEL(SentenceTask):
 
     def decode(self, encoded: Encoded) -> list[Any]:
         best = self.logits(encoded).argmax(-1).cpu()
-        return [self.labels["labels"][place] for place in best.tolist()]
+        return [self.labels["labels"][index] for index in best.tolist()]
 
     @classmethod
     def collect(cls, sentences: Iterable[Sentence], layer: str = name) -> dict[str, list[str]]:

@@ -44,8 +44,8 @@ def candidates(encoded: Encoded, max_width: int) -> Candidates:
     fits = end < encoded.lengths[:, None, None]
     # The number of candidates follows from the lengths. With a given size, the host does not have to wait until the
     # device has counted.
-    places = fits.nonzero_static(size=sum(candidate_counts(encoded.sizes, max_width)))
-    sentence, first, extra = places.t().contiguous().unbind()
+    indices = fits.nonzero_static(size=sum(candidate_counts(encoded.sizes, max_width)))
+    sentence, first, extra = indices.t().contiguous().unbind()
     return Candidates(sentence, first, first + extra)
 
 
@@ -142,10 +142,10 @@ class SplitSpanLayer(nn.Module):
         Returns:
             The parts by start word (N, L · size), by end word (N, L · size) and by width (max_width, L · size).
         """
-        by_kind = [layer.words.weight.unflatten(0, (3, -1)) for layer in layers]
+        weights = [layer.words.weight.unflatten(0, (3, -1)) for layer in layers]  # (3, size, inputs) each
         # The rows of the joined weight are sorted by kind (start, end, pooled) before layer, so that each chunk of the
         # product contains one kind for all layers.
-        weight = torch.cat(by_kind, dim=1).flatten(0, 1)  # all starts, all ends, all pooled
+        weight = torch.cat(weights, dim=1).flatten(0, 1)  # all starts, all ends, all pooled
         bias = torch.cat([layer.words.bias.unflatten(0, (3, -1)) for layer in layers], dim=1).flatten()
         start, end, pooled = linear(encoded.words, weight, bias).chunk(3, dim=1)
         pooled = pooled.float() / layers[0].max_width
@@ -156,11 +156,11 @@ class SplitSpanLayer(nn.Module):
         # Prefix sums start again at each sentence. Over a whole batch they would become so large that their differences
         # would be lost in bf16.
         base = before.index_select(0, encoded.starts.index_select(0, encoded.owner))
-        kind = start.dtype
-        by_width = linear(widths, torch.cat([layer.width.weight for layer in layers])).to(kind)
+        dtype = start.dtype
+        by_width = linear(widths, torch.cat([layer.width.weight for layer in layers])).to(dtype)
         # The pooled part of a span is prefix(end) − before(start). Adding prefix to the end's part and subtracting
         # before from the start's part leaves three lookups and two additions for each span.
-        return (start - (before - base)).to(kind), (end + (prefix - base)).to(kind), by_width
+        return (start - (before - base)).to(dtype), (end + (prefix - base)).to(dtype), by_width
 
     @staticmethod
     def gather(parts: tuple[Tensor, Tensor, Tensor], spans: Candidates, offset: Tensor) -> Tensor:

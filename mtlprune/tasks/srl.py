@@ -91,20 +91,20 @@ class SRL(Task):
         longest = max(encoded.sizes)
         start = encoded.starts[ranked.spans.sentence] + ranked.spans.start
         # This numbers spans as `collate` does. The numbers increase, so that targets can be looked up by bisection.
-        place = start * longest + ranked.spans.end - ranked.spans.start
+        span_number = start * longest + ranked.spans.end - ranked.spans.start
         if not self.ranked:
             # In training, gold spans and gold predicates are always kept, whatever their scores, because otherwise the
             # roles of missed arguments would never be learned.
             is_argument = torch.zeros_like(kept_spans)
-            is_argument[torch.searchsorted(place, target["span"])] = True
+            is_argument[torch.searchsorted(span_number, target["span"])] = True
             is_predicate = torch.zeros_like(kept_predicates)
             is_predicate[target["predicate"]] = True
             kept_spans, kept_predicates = kept_spans | is_argument, kept_predicates | is_predicate
         rows, total = self.selected(
             encoded, *move_together([kept_spans, kept_predicates], HOST)
-        )  # the one time that the host waits
+        )  # only here does the host wait for the device
         scores, span, word = self.pair_scores(encoded, ranked, move_together(rows, kept_spans.device), total)
-        role = _looked_up(word * (len(encoded.words) * longest) + place[span], target["pair"], target["role"])
+        role = _look_up(word * (len(encoded.words) * longest) + span_number[span], target["pair"], target["role"])
         # Class 0 means no role. Its score is fixed at 0, so that a role is predicted only if its score is above 0.
         scores = nn.functional.pad(scores, (1, 0))
         if self.ranked:
@@ -200,20 +200,21 @@ class SRL(Task):
         """
         kept_spans, kept_predicates = rows
         spans = ranked.spans.take(kept_spans)
-        row, column = pairs(spans.sentence, encoded.owner[kept_predicates], len(encoded.sizes), total)
+        span_row, word_row = pairs(spans.sentence, encoded.owner[kept_predicates], len(encoded.sizes), total)
         layers = [self.label_span, *([self.match_span] if self.options.affinity else [])]
         parts = SplitSpanLayer.hidden_of_all(layers, encoded, self.width_dropout(self.widths.weight))
         hidden_span, *keys = SplitSpanLayer.gather(parts, spans, encoded.starts).chunk(len(layers), dim=1)  # (K, size)
         predicates = encoded.words.index_select(0, kept_predicates)  # (P, H)
         hidden_predicate = self.label_predicate(predicates)
         embedding = nn.functional.embedding
-        scores = self.label(embedding(row, hidden_span) + embedding(column, hidden_predicate)).float()
-        span, word = kept_spans[row], kept_predicates[column]
+        scores = self.label(embedding(span_row, hidden_span) + embedding(word_row, hidden_predicate)).float()
+        span, word = kept_spans[span_row], kept_predicates[word_row]
         # As in He et al. (2018), the scores of span and predicate are added to the score of the role.
         scores = scores + ranked.argument[span, None]
         if self.options.affinity:
             queries = self.match_predicate(predicates)  # (P, size)
-            scores = scores + (embedding(row, keys[0]) * embedding(column, queries)).float().sum(1, keepdim=True)
+            match = embedding(span_row, keys[0]) * embedding(word_row, queries)
+            scores = scores + match.float().sum(1, keepdim=True)
         if self.ranked:
             scores = scores + ranked.predicate[word, None]
         return scores, span, word
@@ -251,7 +252,7 @@ class SRL(Task):
         arguments, row_start = joined(targets, "arguments"), offset[owners(targets, "arguments")]
         span = (row_start + arguments[:, 1]) * longest + arguments[:, 2] - arguments[:, 1]
         # The number of a pair is (row of the predicate) · N · longest + (number of the span). The numbers are sorted
-        # for the search in `_looked_up`.
+        # for the search in `_look_up`.
         pair = (row_start + arguments[:, 0]) * (sum(sizes) * longest) + span
         pair, order = pair.sort()
         return {
@@ -268,11 +269,11 @@ class SRL(Task):
         return target["arguments"][:, 3] - 1
 
 
-def _looked_up(keys: Tensor, known_keys: Tensor, values: Tensor) -> Tensor:
+def _look_up(keys: Tensor, known_keys: Tensor, values: Tensor) -> Tensor:
     """Return the value of each key, or 0 for keys that are not among the sorted ``known_keys``."""
     if not len(known_keys):
         return torch.zeros_like(keys)
     # If a key is known, it is at the position where it would be inserted. The clamp is for keys above the largest
     # known key, which then differ from the key at the last position.
-    place = torch.searchsorted(known_keys, keys).clamp(max=len(known_keys) - 1)
-    return torch.where(known_keys[place] == keys, values[place], torch.zeros_like(keys))
+    row = torch.searchsorted(known_keys, keys).clamp(max=len(known_keys) - 1)
+    return torch.where(known_keys[row] == keys, values[row], torch.zeros_like(keys))

@@ -101,13 +101,13 @@ def tagged_rows(
         for sentence in sentences:
             row = tokenizer(list(sentence.words), is_split_into_words=True, truncation=True, max_length=longest)
             owners = row.word_ids()
-            places = [owners.index(word) if word in owners else None for word in range(len(sentence))]
+            positions = [owners.index(word) if word in owners else None for word in range(len(sentence))]
             labels = [-100] * len(owners)
-            for place, tag in zip(places, tags_of(task, sentence), strict=True):
-                if place is not None:
-                    labels[place] = index.get(tag, -100)
+            for position, tag in zip(positions, tags_of(task, sentence), strict=True):
+                if position is not None:
+                    labels[position] = index.get(tag, -100)
             rows[split].append({**row, "labels": labels})
-            first[split].append(places)
+            first[split].append(positions)
     return rows, first
 
 
@@ -140,8 +140,8 @@ def train_tagger(task: str, splits: Splits, settings: argparse.Namespace) -> tup
         """
         missing = "O" if "O" in index else names[0]
         tags = [
-            tuple(missing if place is None else names[row[place]] for place in places)
-            for row, places in zip(best, first[split], strict=True)
+            tuple(missing if position is None else names[row[position]] for position in positions)
+            for row, positions in zip(best, first[split], strict=True)
         ]
         return list(tags) if task == "pos" else [spans_from_tags(row, repair=True) for row in tags]
 
@@ -216,8 +216,8 @@ def supar_sentence(task: str, transform: Any, sentence: Sentence, gold: bool) ->
     if not gold:
         return TreeSentence(transform, Tree(TOP, [Tree("_", [word]) for word in sentence.words]))
     tree = numbered_tree(sentence)
-    for place in tree.treepositions("leaves"):
-        tree[place] = sentence.words[int(tree[place])]
+    for position in tree.treepositions("leaves"):
+        tree[position] = sentence.words[int(tree[position])]
     return TreeSentence(transform, tree)
 
 
@@ -367,20 +367,20 @@ def table(settings: argparse.Namespace) -> None:
     print("| task | peer | seeds | peer's score | ours | ours minus the peer's | within 0.3 or better |")
     print("|:--|:--|:--|--:|--:|:--|:--|")
     for task in (task for task in PEERS if task in peers):
-        both = sorted(peers[task].keys() & ours[task].keys())
-        if not both:
+        seeds_of_both = sorted(peers[task].keys() & ours[task].keys())
+        if not seeds_of_both:
             continue
-        first, second = (system(task, {seed: side[task][seed] for seed in both}) for side in (ours, peers))
+        first, second = (system(task, {seed: side[task][seed] for seed in seeds_of_both}) for side in (ours, peers))
         [result] = differences([first, second], [(0, 1)])
-        shown = [
+        cells = [
             f"{scores.mean():.2f}" + (f" ± {scores.std(ddof=1):.2f}" if len(scores) > 1 else "")
             for scores in (side.scores(side.totals) for side in (second, first))
         ]
         low, high = (result.wide_low, result.wide_high) if result.has_seeds else (result.low, result.high)
         verdict = "yes" if result.delta >= -MARGIN else "no"
-        seeds = ", ".join(map(str, both))
+        seeds = ", ".join(map(str, seeds_of_both))
         interval = f"{result.delta:+.2f} [{low:+.2f}, {high:+.2f}]"
-        print(f"| {task.upper()} | {PEERS[task]} | {seeds} | {shown[0]} | {shown[1]} | {interval} | {verdict} |")
+        print(f"| {task.upper()} | {PEERS[task]} | {seeds} | {cells[0]} | {cells[1]} | {interval} | {verdict} |")
 
 
 def main() -> None:

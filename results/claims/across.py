@@ -23,32 +23,32 @@ TASKS = ("pos", "ner", "dep", "con", "srl")
 OPEN = 1e-3
 
 
-def masks(given: str) -> tuple[np.ndarray, np.ndarray]:
+def masks(selection: str) -> tuple[np.ndarray, np.ndarray]:
     """Read the open heads of a selection from its cells KIND-TASK-TRAINING-SELECTION.
 
     Returns:
         A mask (tasks, runs, L, A) of open heads, and the training seeds (runs,).
     """
-    folder, kind = given.split(":")
+    folder, kind = selection.split(":")
     paths = [sorted(read_study(Path(folder)).paths(f"{kind}-{task}-*")) for task in TASKS]
-    found = [[next(iter(RunFolder(path).gates().values())) > OPEN for path in some] for some in paths]
-    return np.array(found), np.array([path.name.split("-")[-3] for path in paths[0]])
+    open_heads = [[next(iter(RunFolder(path).gates().values())) > OPEN for path in task_paths] for task_paths in paths]
+    return np.array(open_heads), np.array([path.name.split("-")[-3] for path in paths[0]])
 
 
-def pairs(one: np.ndarray, two: np.ndarray, depth: bool = True) -> np.ndarray:
+def pairs(first: np.ndarray, second: np.ndarray, depth: bool = True) -> np.ndarray:
     """Count the heads that two runs share, minus those that layer depth explains if ``depth``.
 
     Returns:
         (tasks, tasks, runs, runs) counts for all pairs of a run in ``one`` and a run in ``two``.
     """
-    both = np.einsum("islh,jtlh->ijst", 1.0 * one, 1.0 * two)
-    return np.asarray(both - depth * np.einsum("isl,jtl->ijst", one.sum(-1), two.sum(-1)) / one.shape[-1])
+    shared = np.einsum("islh,jtlh->ijst", 1.0 * first, 1.0 * second)
+    return np.asarray(shared - depth * np.einsum("isl,jtl->ijst", first.sum(-1), second.sum(-1)) / first.shape[-1])
 
 
 def shares(first: tuple[np.ndarray, np.ndarray], second: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
     """Average the shared heads beyond depth over pairs of runs with different training seeds: (tasks, tasks)."""
-    (one, seeds), (two, others) = first, second
-    return np.asarray(pairs(one, two)[:, :, seeds[:, None] != others].mean(-1))
+    (first_masks, first_seeds), (second_masks, second_seeds) = first, second
+    return np.asarray(pairs(first_masks, second_masks)[:, :, first_seeds[:, None] != second_seeds].mean(-1))
 
 
 def gap(shared: np.ndarray, seeds: np.ndarray, task: int = -1, seed: str = "") -> float:
@@ -61,41 +61,43 @@ def gap(shared: np.ndarray, seeds: np.ndarray, task: int = -1, seed: str = "") -
         seed: seed of the training run that is left out.
     """
     tasks = np.arange(len(shared))
-    kept = (tasks[:, None] != task) | (seeds != seed)  # (tasks, runs)
-    counted = kept[:, None, :, None] & kept[None, :, None, :] & (seeds[:, None] != seeds)
-    own = (tasks[:, None] == tasks)[..., None, None]
-    return float(shared[counted & own].mean() - shared[counted & ~own].mean())
+    is_kept = (tasks[:, None] != task) | (seeds != seed)  # (tasks, runs)
+    is_counted = is_kept[:, None, :, None] & is_kept[None, :, None, :] & (seeds[:, None] != seeds)
+    is_same_task = (tasks[:, None] == tasks)[..., None, None]
+    return float(shared[is_counted & is_same_task].mean() - shared[is_counted & ~is_same_task].mean())
 
 
 def apart(first: tuple[np.ndarray, np.ndarray], second: tuple[np.ndarray, np.ndarray], depth: bool) -> str:
     """Format the gap of the first selection minus that of the second selection, with its interval."""
-    both = [(pairs(found, found, depth), seeds) for found, seeds in (first, second)]
+    shared_heads = [(pairs(open_heads, open_heads, depth), seeds) for open_heads, seeds in (first, second)]
     units = [(task, str(seed)) for task in range(len(TASKS)) for seed in np.unique(first[1])]
-    whole, *left = (gap(*both[0], *unit) - gap(*both[1], *unit) for unit in [(-1, ""), *units])
-    low, high, *_ = jackknife(np.array([whole]), np.array(left)[:, None], np.array([task for task, _ in units]))
-    return f"{whole:+.2f} [{low[0]:+.2f}, {high[0]:+.2f}]"
+    estimate, *left_out = (gap(*shared_heads[0], *unit) - gap(*shared_heads[1], *unit) for unit in [(-1, ""), *units])
+    low, high, *_ = jackknife(np.array([estimate]), np.array(left_out)[:, None], np.array([task for task, _ in units]))
+    return f"{estimate:+.2f} [{low[0]:+.2f}, {high[0]:+.2f}]"
 
 
 def main(first: str, second: str) -> None:
     """Print a row for each pair of selections, and the comparisons of the two selections."""
     read = {name.split(":")[1]: masks(name) for name in (first, second)}
     print("| runs of | and of | one task | two tasks | difference | p |\n|:--|:--|--:|--:|--:|--:|")
-    for one, other in itertools.combinations_with_replacement(read, 2):
-        found = shares(read[one], read[other])
-        others = ~np.eye(len(TASKS), dtype=bool)
-        orders = [found[list(order)] for order in itertools.permutations(range(len(TASKS)))]
-        null = [np.trace(rows) / len(TASKS) - rows[others].mean() for rows in orders]
-        within, between = np.trace(found) / len(TASKS), found[others].mean()
+    for first_name, second_name in itertools.combinations_with_replacement(read, 2):
+        shared = shares(read[first_name], read[second_name])
+        off_diagonal = ~np.eye(len(TASKS), dtype=bool)
+        orders = [shared[list(order)] for order in itertools.permutations(range(len(TASKS)))]
+        null = [np.trace(rows) / len(TASKS) - rows[off_diagonal].mean() for rows in orders]
+        within, between = np.trace(shared) / len(TASKS), shared[off_diagonal].mean()
         p = np.mean(np.array(null) >= null[0] - 1e-9)
-        print(f"| {one} | {other} | {within:.2f} | {between:.2f} | {within - between:+.2f} | {p:.4f} |")
-    beyond, plain = (apart(read[first.split(":")[1]], read[second.split(":")[1]], depth) for depth in (True, False))
+        print(f"| {first_name} | {second_name} | {within:.2f} | {between:.2f} | {within - between:+.2f} | {p:.4f} |")
+    selections = [name.split(":")[1] for name in (first, second)]
+    beyond, plain = (apart(*(read[name] for name in selections), depth) for depth in (True, False))
     print(f"\nThe difference of the first minus that of the last is {beyond}. Without taking depth out it is {plain}.")
-    claimed = [(found.mean(1) > 0.5).sum(0) for found, _ in (read[first.split(":")[1]], read[second.split(":")[1]])]
-    for least in (3, len(TASKS)):  # `claimed` counts, for each head (L, A), the tasks most of whose runs claim it
-        one, two = (counts >= least for counts in claimed)
+    # The number of tasks most of whose runs claim a head, (L, A), for each selection.
+    claim_counts = [(open_heads.mean(1) > 0.5).sum(0) for open_heads, _ in (read[name] for name in selections)]
+    for minimum in (3, len(TASKS)):
+        one, two = (counts >= minimum for counts in claim_counts)
         depth = (one.sum(1) * two.sum(1)).sum() / one.shape[1]
         print(
-            f"{least} tasks or more claim {one.sum()} and {two.sum()} heads, {(one & two).sum()} of them in both "
+            f"{minimum} tasks or more claim {one.sum()} and {two.sum()} heads, {(one & two).sum()} of them in both "
             f"({depth:.1f} by layer depth)."
         )
 

@@ -27,7 +27,7 @@ def opened(folder: Path) -> np.ndarray:
 
 def again(first: list[Path], second: list[Path]) -> str:
     """Describe how many heads the runs of one study share with the corresponding runs of another study."""
-    shared = [int((opened(one) & opened(other)).sum()) for one, other in zip(first, second, strict=True)]
+    shared = [int((opened(path) & opened(repeat)).sum()) for path, repeat in zip(first, second, strict=True)]
     return f"{np.mean(shared):.1f} in the mean of {len(shared)} ({min(shared)} to {max(shared)})"
 
 
@@ -36,20 +36,20 @@ def main(studies: str, older: str) -> None:
     stable, frozen_runs, regimes = (read_study(Path(studies, name)) for name in ("stable", "frozen", "regimes"))
     dynamic = sorted(read_study(Path(older)).paths("gates-???-?"))
     runs = np.array([[opened(path) for path in sorted(stable.paths(f"stable-{task}-*"))] for task in TASKS])
-    most = 2 * runs.sum(1) > runs.shape[1]  # (T, L, A)
+    majority = 2 * runs.sum(1) > runs.shape[1]  # (T, L, A)
     by_seed = [int((runs[:, seed].sum(0) >= LEAST).sum()) for seed in range(runs.shape[1])]
     choices = [
         int((sum(runs[task, seed] for task, seed in enumerate(seeds)) >= LEAST).sum())
         for seeds in itertools.product(range(runs.shape[1]), repeat=len(TASKS))
     ]
     print(
-        f"{LEAST} tasks or more claim {(most.sum(0) >= LEAST).sum()} heads in the majority of runs. Single seeds give "
-        f"{', '.join(map(str, by_seed))}. All {len(choices)} choices of runs give {min(choices)} to {max(choices)}, "
-        f"with a mean of {np.mean(choices):.1f}.\n"
+        f"{LEAST} tasks or more claim {(majority.sum(0) >= LEAST).sum()} heads in the majority of runs. "
+        f"Single seeds give {', '.join(map(str, by_seed))}. All {len(choices)} choices of runs give {min(choices)} "
+        f"to {max(choices)}, with a mean of {np.mean(choices):.1f}.\n"
     )
     print(f"| claims of | {' | '.join(task.upper() for task in TASKS)} |\n|:--|{'--:|' * len(TASKS)}")
-    for task, mine in zip(TASKS, most, strict=True):
-        print(f"| {task.upper()} | {' | '.join(str(int((mine & other).sum())) for other in most)} |")
+    for task, claims in zip(TASKS, majority, strict=True):
+        print(f"| {task.upper()} | {' | '.join(str(int((claims & others).sum())) for others in majority)} |")
     frozen = sorted(frozen_runs.paths("frozen-*"))
     repeats = [regimes.paths(path.name.rpartition("-")[0])[0] for path in frozen]
     names = [path.name.split("-")[1:3] for path in dynamic]

@@ -27,14 +27,14 @@ def main(study: str) -> None:
         f"| MTL-5 − STL | {' | '.join(map(str.upper, TASKS))} | mean | above 72 heads | detectable |\n|:--|{'--:|' * 8}"
     )
     for kind, name in HEADS.items():
-        each = [f"{gap.observed.mean():+.2f}" for gap in gaps[kind]]
-        shown = [Contrast.of(gap) for gap in (weighted(gaps[kind]), weighted(gaps[kind]) - weighted(gaps["none"]))]
-        cells = [f"{one.estimate:+.2f} [{one.low:+.2f}, {one.high:+.2f}]" for one in shown]
-        cells += [f"{shown[1].detectable:.2f}" if shown[1].low < 0 < shown[1].high else "–"]
-        print(f"| {' | '.join([name, *each, *(cells if kind != 'none' else (cells[0], '', ''))])} |")
-    same = "[scarcity](../fight/scarcity/scarcity.md)"
+        task_gaps = [f"{gap.observed.mean():+.2f}" for gap in gaps[kind]]
+        contrasts = [Contrast.of(gap) for gap in (weighted(gaps[kind]), weighted(gaps[kind]) - weighted(gaps["none"]))]
+        cells = [f"{contrast.estimate:+.2f} [{contrast.low:+.2f}, {contrast.high:+.2f}]" for contrast in contrasts]
+        cells += [f"{contrasts[1].detectable:.2f}" if contrasts[1].low < 0 < contrasts[1].high else "–"]
+        print(f"| {' | '.join([name, *task_gaps, *(cells if kind != 'none' else (cells[0], '', ''))])} |")
+    link = "[scarcity](../fight/scarcity/scarcity.md)"
     print(
-        f"\nSingle-task and joint runs lack different heads here. The page of {same} has runs that lack the same heads."
+        f"\nSingle-task and joint runs lack different heads here. The page of {link} has runs that lack the same heads."
     )
 
 

@@ -28,38 +28,40 @@ TASKS = ("pos", "ner", "dep", "con", "srl")
 def cosines(folder: str) -> np.ndarray:
     """Read the mean cosine of two tasks' gradients over heads and joint runs: (tasks, tasks)."""
     frame = read_results(folder)["gradients"].frames["cosines"]
-    found = np.full((len(TASKS), len(TASKS)), np.nan)
-    for (one, other), rows in frame.groupby(["task", "other"]):
-        found[TASKS.index(one), TASKS.index(other)] = found[TASKS.index(other), TASKS.index(one)] = rows["value"].mean()
-    return found
+    means = np.full((len(TASKS), len(TASKS)), np.nan)
+    for tasks, rows in frame.groupby(["task", "other"]):
+        first, second = map(TASKS.index, tasks)
+        means[first, second] = means[second, first] = rows["value"].mean()
+    return means
 
 
 def main(scores: str, gradients: str) -> None:
     """Print a row for each pair of tasks, and the correlation of effects with cosines."""
-    told = [cell for cell in json.loads(Path(scores).read_text())["cells"] if cell["delta"] is not None]
+    differences = [cell for cell in json.loads(Path(scores).read_text())["cells"] if cell["delta"] is not None]
     cosine, effect = cosines(gradients), np.full((len(TASKS), len(TASKS)), np.nan)
-    equal = holm([cell["equivalence_p"] for cell in told])
+    equal = holm([cell["equivalence_p"] for cell in differences])
     print("| without | effect on | points | detectable | 95 % | p (Holm) | p, within 1 point (Holm) | cosine |")
     print("|:--|:--|--:|--:|--:|--:|--:|--:|")
-    for cell, within in zip(told, equal, strict=True):
+    for cell, within in zip(differences, equal, strict=True):
         [left] = set(TASKS) - set(cell["tasks"])
-        place = TASKS.index(left), TASKS.index(cell["task"])
-        effect[place] = -cell["delta"]
-        least = "–" if cell["significant"] else f"{cell['detectable']:.2f}"
+        pair = TASKS.index(left), TASKS.index(cell["task"])
+        effect[pair] = -cell["delta"]
+        detectable = "–" if cell["significant"] else f"{cell['detectable']:.2f}"
         print(
-            f"| {left.upper()} | {cell['task'].upper()} | {effect[place]:+.2f} | {least} | [{-cell['wide_high']:+.2f}, "
-            f"{-cell['wide_low']:+.2f}] | {cell['wide_p_holm']:.4f} | {within:.4f} | {cosine[place]:+.3f} |"
+            f"| {left.upper()} | {cell['task'].upper()} | {effect[pair]:+.2f} | {detectable} | "
+            f"[{-cell['wide_high']:+.2f}, {-cell['wide_low']:+.2f}] | {cell['wide_p_holm']:.4f} | {within:.4f} | "
+            f"{cosine[pair]:+.3f} |"
         )
-    there = ~np.isnan(effect)
+    is_measured = ~np.isnan(effect)
     orders = [np.ix_(order, order) for order in itertools.permutations(range(len(TASKS)))]
-    null = [float(spearmanr(effect[there], cosine[order][there])[0]) for order in orders]
+    null = [float(spearmanr(effect[is_measured], cosine[order][is_measured])[0]) for order in orders]
     p = np.mean(np.abs(null) >= abs(null[0]) - 1e-9)
     sizes = np.sort(np.abs(null))
     # The smallest correlation that 5 % of the permutations or fewer reach would have p ≤ 0.05.
-    least = min(size for size in sizes if np.mean(sizes >= size - 1e-9) <= 0.05)
+    smallest = min(size for size in sizes if np.mean(sizes >= size - 1e-9) <= 0.05)
     print(
-        f"\nThe Spearman correlation of {there.sum()} effects with mean cosines is {null[0]:+.2f} (p {p:.4f}). A "
-        f"correlation of {least:.2f} or more would have p ≤ 0.05."
+        f"\nThe Spearman correlation of {is_measured.sum()} effects with mean cosines is {null[0]:+.2f} (p {p:.4f}). A "
+        f"correlation of {smallest:.2f} or more would have p ≤ 0.05."
     )
 
 

@@ -35,7 +35,7 @@ def head_scores(probes: str) -> pd.DataFrame:
     frame = frame[(frame["mode"] == "sound") & (frame["items"] >= FEW) & (frame["label"] != "root")]
     control = frame[frame["control"].isin(["shuffled_labels", "offset", "chance"])]
     control = control.groupby(["encoder", "seed", "task", "label"])[["dev", "test"]].max().add_prefix("bar_")
-    made = []
+    frames = []
     for kind, name in (("none", None), ("random_encoder", "random")):
         rows = frame[(frame["control"] == kind) & (frame["layer"] > 0)]
         rows = rows.join(control, on=["encoder", "seed", "task", "label"])
@@ -43,8 +43,8 @@ def head_scores(probes: str) -> pd.DataFrame:
         if len(rows):
             best = rows.loc[rows.groupby(KEYS)["over"].idxmax()].set_index(KEYS)
             scores = {"best": best["test"], "gain": best["test"] - best["bar_test"]}
-            made.append(pd.DataFrame({**scores, "mean": rows.groupby(KEYS)["test"].mean()}).reset_index())
-    return pd.concat(made)
+            frames.append(pd.DataFrame({**scores, "mean": rows.groupby(KEYS)["test"].mean()}).reset_index())
+    return pd.concat(frames)
 
 
 def contrast(scores: np.ndarray, claimed: np.ndarray) -> tuple[float, float]:
@@ -59,8 +59,8 @@ def contrast(scores: np.ndarray, claimed: np.ndarray) -> tuple[float, float]:
     count = marked.sum(-1)  # (1 + P, L)
     inside = (marked * scores).sum(-1)
     with np.errstate(invalid="ignore", divide="ignore"):
-        apart = inside / count - (scores.sum(-1) - inside) / (scores.shape[1] - count)
-    values = np.where((count > 0) & (count < scores.shape[1]), apart * count, 0.0).sum(-1) / count.sum(-1)
+        differences = inside / count - (scores.sum(-1) - inside) / (scores.shape[1] - count)
+    values = np.where((count > 0) & (count < scores.shape[1]), differences * count, 0.0).sum(-1) / count.sum(-1)
     return float(values[0]), tail(abs(values[0]), np.abs(values[1:]))
 
 
@@ -68,24 +68,24 @@ def main(seeds: str, random: str, claims: str) -> None:
     """Print a table with a row for each task and encoder."""
     gates = mtlprune.read_results(claims)["claims"].frames["heads"].query("measure == 'gate'")
     majority = gates.groupby(["encoder", "layer", "head"])["value"].median().unstack("head") > 0.5
-    found = head_scores(random)
-    found = pd.concat([head_scores(seeds), found[found["encoder"] == "random"]])
+    scores = head_scores(random)
+    scores = pd.concat([head_scores(seeds), scores[scores["encoder"] == "random"]])
     rows = []
     for task in TASKS:
         claimed = majority.loc[task.upper()].to_numpy()  # (L, A)
         for encoder in ("pretrained", task.upper(), "MTL-5", "random"):
-            mine = found[(found["task"] == task) & (found["encoder"] == encoder)]
-            means = mine.groupby(["layer", "head"])[list(MEASURES)].mean()  # over seeds
+            task_scores = scores[(scores["task"] == task) & (scores["encoder"] == encoder)]
+            means = task_scores.groupby(["layer", "head"])[list(MEASURES)].mean()  # over seeds
             title = {task.upper(): "STL", "random": "random weights"}.get(encoder, encoder)
             for name in MEASURES:
-                found_here = contrast(means[name].unstack("head").to_numpy(), claimed)
-                rows.append((task.upper(), int(claimed.sum()), title, name, *found_here))
+                estimate_and_p = contrast(means[name].unstack("head").to_numpy(), claimed)
+                rows.append((task.upper(), int(claimed.sum()), title, name, *estimate_and_p))
     frame = pd.DataFrame(rows, columns=["task", "claims", "encoder", "measure", "value", "p"])
     frame["holm"] = frame.groupby(["encoder", "measure"])["p"].transform(lambda p: holm(p.to_numpy()))  # over tasks
     print(f"| task | claims | encoder | {' | '.join(f'{title} | p' for title in MEASURES.values())} |")
     print("|:--|--:|:--|" + "--:|" * 2 * len(MEASURES))
-    for (task, count, encoder), mine in frame.groupby(["task", "claims", "encoder"], sort=False):
-        values = " | ".join(f"{row.value:+.1f} | {row.holm:.4f}" for row in mine.itertuples())
+    for (task, count, encoder), task_scores in frame.groupby(["task", "claims", "encoder"], sort=False):
+        values = " | ".join(f"{row.value:+.1f} | {row.holm:.4f}" for row in task_scores.itertuples())
         print(f"| {task} | {count} | {encoder} | {values} |")
 
 

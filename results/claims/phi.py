@@ -23,15 +23,15 @@ TASKS, MARGIN = ("pos", "ner", "dep", "con", "srl"), 0.10
 
 def selections(places: str) -> dict[str, Runs]:
     """Read the runs of each task from the cells PREFIX-TASK-* of the places STUDY:PREFIX,..."""
-    found = {}
+    runs_by_task = {}
     for task in TASKS:
         parts = [place.rpartition(":") for place in places.split(",")]
         paths = [
             path for study, _, prefix in parts for path in sorted(read_study(Path(study)).paths(f"{prefix}-{task}-*"))
         ]
         if paths:
-            found[task] = Runs.of([RunGroup(task.upper(), tuple(load_claims(paths)))])
-    return found
+            runs_by_task[task] = Runs.of([RunGroup(task.upper(), tuple(load_claims(paths)))])
+    return runs_by_task
 
 
 def values(settings: list[dict[str, Runs]], left: tuple[str, int] | None = None) -> np.ndarray:
@@ -48,42 +48,42 @@ def values(settings: list[dict[str, Runs]], left: tuple[str, int] | None = None)
     for setting in settings:
         cells = []
         for task, runs in setting.items():
-            kept = np.ones(len(runs.labels), dtype=bool)
+            is_kept = np.ones(len(runs.labels), dtype=bool)
             if left is not None and left[0] == task:
-                kept = runs.levels[:, 0] != left[1]
+                is_kept = runs.levels[:, 0] != left[1]
             selection = runs.levels[:, 1]
             unequal = runs.strangers if np.ptp(selection) else runs.levels[:, None, 0] != runs.levels[None, :, 0]
-            cells.append(phi(runs, unequal, kept)[0, 0, 0])
+            cells.append(phi(runs, unequal, is_kept)[0, 0, 0])
         rows.append([*cells, np.mean(cells)])
     table = np.array(rows)
     return np.column_stack([table, table[:, -1] - table[0, -1]])
 
 
-def main(given: list[str]) -> None:
+def main(arguments: list[str]) -> None:
     """Print a row for each setting."""
-    names = [name.partition("=")[0] for name in given]
-    settings = [selections(name.partition("=")[2]) for name in given]
+    names = [name.partition("=")[0] for name in arguments]
+    settings = [selections(name.partition("=")[2]) for name in arguments]
     tasks = [task for task in TASKS if all(task in setting for setting in settings)]
     if not tasks:
         raise SystemExit(f"expected runs of one task in each, found {[list(setting) for setting in settings]}")
     settings = [{task: setting[task] for task in tasks} for setting in settings]
     units = [(task, seed) for task in tasks for seed in np.unique(settings[0][task].levels[:, 0])]
-    whole = values(settings)
+    estimates = values(settings)
     left_out = np.stack([values(settings, unit) for unit in units])
     strata = np.array([tasks.index(task) for task, _ in units])
-    low, high, detectable, _ = jackknife(whole, left_out, strata)
+    low, high, detectable, _ = jackknife(estimates, left_out, strata)
     print(f"| | {' | '.join(f'{task.upper()} Φ' for task in tasks)} | mean | minus {names[0]} | |")
     print(f"|:--|{'--:|' * len(tasks)}--:|--:|:--|")
-    for place, name in enumerate(names):
-        ends = zip(whole[place], low[place], high[place], strict=True)
+    for row, name in enumerate(names):
+        ends = zip(estimates[row], low[row], high[row], strict=True)
         cells = [f"{v:.2f}" + ("" if np.isnan(a) else f" [{a:.2f}, {b:.2f}]") for v, a, b in ends]
-        below, above = low[place, -1], high[place, -1]
-        said = (
-            "larger" if below > 0 else "smaller" if above < 0 else f"not shown, {detectable[place, -1]:.2f} detectable"
+        below, above = low[row, -1], high[row, -1]
+        outcome = (
+            "larger" if below > 0 else "smaller" if above < 0 else f"not shown, {detectable[row, -1]:.2f} detectable"
         )
         if below > -MARGIN and above < MARGIN:
-            said += f", less than {MARGIN:.2f} apart"
-        print(f"| {' | '.join([name, *cells[:-1], *(['', ''] if place == 0 else [cells[-1], said])])} |")
+            outcome += f", less than {MARGIN:.2f} apart"
+        print(f"| {' | '.join([name, *cells[:-1], *(['', ''] if row == 0 else [cells[-1], outcome])])} |")
 
 
 if __name__ == "__main__":

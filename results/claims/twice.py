@@ -18,14 +18,14 @@ from scipy.stats import ttest_1samp
 from mtlprune.runs.results import Result, write_result
 
 
-def tables(given: str) -> np.ndarray:
+def tables(selection: str) -> np.ndarray:
     """Count the heads that two selections on one encoder share beyond depth: (training seeds, tasks, tasks)."""
-    found, seeds = masks(given)
-    beyond = pairs(found, found)
+    open_heads, seeds = masks(selection)
+    beyond = pairs(open_heads, open_heads)
     rows = []
     for seed in np.unique(seeds):
-        own = np.flatnonzero(seeds == seed)
-        rows.append(beyond[:, :, own][:, :, :, own][:, :, ~np.eye(len(own), dtype=bool)].mean(-1))
+        runs = np.flatnonzero(seeds == seed)
+        rows.append(beyond[:, :, runs][:, :, :, runs][:, :, ~np.eye(len(runs), dtype=bool)].mean(-1))
     return np.array(rows)
 
 
@@ -41,16 +41,16 @@ def main(names: list[str]) -> None:
     print(f"| selections | one task | two tasks | difference | {' | '.join(task.upper() for task in TASKS)} |")
     print(f"|:--|{'--:|' * (3 + len(TASKS))}")
     for name in names:
-        found = tables(name)  # (S, tasks, tasks)
-        own = np.diagonal(found, axis1=1, axis2=2)  # (S, tasks)
-        others = (found.sum(2) - own) / (len(TASKS) - 1)
-        ends = [interval(each.mean(1)) for each in (own, others, own - others)]
-        said = [f"{mean:.2f} [{low:.2f}, {high:.2f}]" for mean, low, high in ends]
+        shared = tables(name)  # (S, tasks, tasks)
+        one_task = np.diagonal(shared, axis1=1, axis2=2)  # (S, tasks)
+        two_tasks = (shared.sum(2) - one_task) / (len(TASKS) - 1)
+        ends = [interval(each.mean(1)) for each in (one_task, two_tasks, one_task - two_tasks)]
+        cells = [f"{mean:.2f} [{low:.2f}, {high:.2f}]" for mean, low, high in ends]
         for kind, (mean, low, high) in zip(("one task", "two tasks", "difference"), ends, strict=True):
-            row = {"term": name.split(":")[1], "control": kind, "n": len(found)}
+            row = {"term": name.split(":")[1], "control": kind, "n": len(shared)}
             rows.append({**row, "estimate": mean, "low": low, "high": high})
-        tasks = [f"{gap:.2f}" for gap in (own - others).mean(0)]
-        print(f"| {' | '.join([name.split(':')[1], *said, *tasks])} |")
+        tasks = [f"{gap:.2f}" for gap in (one_task - two_tasks).mean(0)]
+        print(f"| {' | '.join([name.split(':')[1], *cells, *tasks])} |")
     about = {"encoders": [], "notes": [], "selections": names}
     write_result(Path("results/claims/twice"), Result("twice", about, {"shared": pd.DataFrame(rows)}))
 

@@ -33,7 +33,7 @@ PAIRS = (("stable", "unclaimed"), ("stable", "importance"), ("importance", "uncl
 
 def systems(study: Path, choices: dict[str, str]) -> dict[tuple[str, str], System]:
     """Build the system of three runs for each set of heads and task. Counts are 0 in sentences without the layer."""
-    found = {}
+    by_choice = {}
     for choice, pattern in choices.items():
         for task in TASKS:
             kind = kind_of(task)
@@ -43,8 +43,8 @@ def systems(study: Path, choices: dict[str, str]) -> dict[tuple[str, str], Syste
                 [folder] = read_study(study).paths(f"{pattern.replace('TASK', task)}-{seed}")
                 counts = RunFolder(folder).read_counts("test")["counts"][task]
                 runs.append(np.array([[value or 0 for value in counts[name]] for name in names]).T)
-            found[choice, task] = System(np.stack(runs), names, score, SEEDS)
-    return found
+            by_choice[choice, task] = System(np.stack(runs), names, score, SEEDS)
+    return by_choice
 
 
 def drawn(study: Path, choices: dict[str, str]) -> dict[tuple[str, str], Resampled]:
@@ -53,14 +53,14 @@ def drawn(study: Path, choices: dict[str, str]) -> dict[tuple[str, str], Resampl
     return dict(zip(table, resampled_scores(list(table.values()), RESAMPLES, 0), strict=True))
 
 
-def row(label: str, apart: Resampled, corrected: float = np.nan) -> str:
+def row(label: str, difference: Resampled, corrected: float = np.nan) -> str:
     """Format a row of the table for a difference over three seeds."""
-    contrast, negated = Contrast.of(apart), Contrast.of(weighted([apart], [-1]))
+    contrast, negated = Contrast.of(difference), Contrast.of(weighted([difference], [-1]))
     ps = (contrast.p, corrected, negated.p_at_most(-1.0), contrast.p_margin(1.0))
     between = f"[{contrast.low:+.2f}, {contrast.high:+.2f}]"
-    shown = (contrast.p if np.isnan(corrected) else corrected) < LEVEL
-    least = "–" if shown else f"{contrast.detectable:.2f}"
-    return f"| {label} | {contrast.estimate:+.2f} | {between} | {' | '.join(map(probability, ps))} | {least} |"
+    is_significant = (contrast.p if np.isnan(corrected) else corrected) < LEVEL
+    detectable = "–" if is_significant else f"{contrast.detectable:.2f}"
+    return f"| {label} | {contrast.estimate:+.2f} | {between} | {' | '.join(map(probability, ps))} | {detectable} |"
 
 
 def main(study: str, *given: str) -> None:
@@ -76,12 +76,12 @@ def main(study: str, *given: str) -> None:
     print("\n| difference | points | 95 % | p | Holm | p, below a point | p, within a point | detectable |")
     print("|:--|" + "--:|" * 7)
     for one, other in [(first, other) for other in others] if given else PAIRS:
-        apart = {task: points[one, task] - points[other, task] for task in TASKS}
-        rest = [part for task, part in apart.items() if task != left]
-        print(row(f"**{one} − {other}, mean**", weighted([*apart.values()])))
-        print(row(f"{one} − {other}, mean without {left.upper()}", weighted(rest)))
-        corrected = holm([Contrast.of(part).p for part in apart.values()])
-        for (task, part), p in zip(apart.items(), corrected, strict=True):
+        differences = {task: points[one, task] - points[other, task] for task in TASKS}
+        without_left = [part for task, part in differences.items() if task != left]
+        print(row(f"**{one} − {other}, mean**", weighted([*differences.values()])))
+        print(row(f"{one} − {other}, mean without {left.upper()}", weighted(without_left)))
+        corrected = holm([Contrast.of(part).p for part in differences.values()])
+        for (task, part), p in zip(differences.items(), corrected, strict=True):
             print(row(f"{one} − {other}, {task.upper()}", part, p))
 
 

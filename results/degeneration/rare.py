@@ -48,7 +48,9 @@ def rare_labels(corpus: Path, sentences: int | None) -> dict[str, dict[str, int]
         sums: list[Counter[str]] = []
         for part in (train, test):
             counts = [count_labels(task, sentence, sentence) or {} for sentence in part]
-            sums.append(sum((Counter({k: v[1] for k, v in one.items()}) for one in counts), Counter()))
+            sums.append(
+                sum((Counter({k: v[1] for k, v in label_counts.items()}) for label_counts in counts), Counter())
+            )
         rare[task] = {k: sums[1][k] for k, number in sums[0].items() if number <= MOST and sums[1][k]}
     return rare
 
@@ -56,8 +58,8 @@ def rare_labels(corpus: Path, sentences: int | None) -> dict[str, dict[str, int]
 def rare_counts(folder: str, task: str, rare: dict[str, int], gold: list) -> np.ndarray:
     """Count the correct, gold and predicted items of rare labels in each test sentence: (N, 3)."""
     rows = []
-    for one, other in zip(gold, RunFolder(folder).read_predictions("test"), strict=True):
-        counts = count_labels(task, one, other) or {}
+    for gold_sentence, predicted in zip(gold, RunFolder(folder).read_predictions("test"), strict=True):
+        counts = count_labels(task, gold_sentence, predicted) or {}
         rows.append(np.sum([counts[label] for label in counts.keys() & rare.keys()] or [(0, 0, 0)], axis=0))
     return np.array(rows)
 
@@ -91,33 +93,37 @@ def main(corpus: str, *folders: str) -> None:
     loaded = {folder: MultiTaskModel.load(folder) for folder in dict.fromkeys(table.values())}
     for kind in SETS:
         for task in TASKS:
-            both = [
+            r_by_regime = [
                 [
                     float(mean_cosine(loaded[table[regime, kind, task, seed]].tasks[task].label_rows().rows.detach()))  # type: ignore[operator]
                     for seed in SEEDS
                 ]
                 for regime in ("none", "cosreg")
             ]
-            shown = " | ".join(f"{np.mean(r):+.3f} ({min(r):+.3f} to {max(r):+.3f})" for r in both)
-            print(f"| {kind} | {task.upper()} | {shown} |")
+            cells = " | ".join(f"{np.mean(r):+.3f} ({min(r):+.3f} to {max(r):+.3f})" for r in r_by_regime)
+            print(f"| {kind} | {task.upper()} | {cells} |")
     f1 = SCORES["spans"]["f1"]
     systems = {}
     for regime, kind, task in {key[:3] for key in table}:
-        own = [table[regime, kind, task, seed] for seed in SEEDS]
+        run_folders = [table[regime, kind, task, seed] for seed in SEEDS]
         names, score = count_names(kind_of(task), MAIN[kind_of(task)]), SCORES[kind_of(task)][MAIN[kind_of(task)]]
-        systems["main", regime, kind, task] = System(np.stack([main_counts(f, task) for f in own]), names, score, SEEDS)
+        systems["main", regime, kind, task] = System(
+            np.stack([main_counts(f, task) for f in run_folders]), names, score, SEEDS
+        )
         if rare[task]:
-            counts = np.stack([rare_counts(folder, task, rare[task], gold) for folder in own])
+            counts = np.stack([rare_counts(folder, task, rare[task], gold) for folder in run_folders])
             systems["rare", regime, kind, task] = System(counts, ("correct", "gold", "predicted"), f1, SEEDS)
-    drawn = dict(zip(systems, resampled_scores(list(systems.values()), RESAMPLES, 0), strict=True))
+    scores = dict(zip(systems, resampled_scores(list(systems.values()), RESAMPLES, 0), strict=True))
     print("\n| trained | F1 on test | γ = 0 | γ = 1 | difference, 95 % | by seed |\n|:--|:--|--:|--:|--:|:--|")
-    for what, title in (("rare", "rare labels"), ("main", "main score")):
+    for kind_of_score, title in (("rare", "rare labels"), ("main", "main score")):
         for kind in SETS:
-            these = [task for task in TASKS if (what, "none", kind, task) in drawn]
-            means = [weighted([drawn[what, regime, kind, task] for task in these]) for regime in ("none", "cosreg")]
-            print(row(kind, f"**{title}, mean of {len(these)}**", *means))
-            for task in these:
-                print(row(kind, f"{title}, {task.upper()}", *(drawn[what, r, kind, task] for r in ("none", "cosreg"))))
+            tasks = [task for task in TASKS if (kind_of_score, "none", kind, task) in scores]
+            without, with_cosreg = (
+                [scores[kind_of_score, regime, kind, task] for task in tasks] for regime in ("none", "cosreg")
+            )
+            print(row(kind, f"**{title}, mean of {len(tasks)}**", weighted(without), weighted(with_cosreg)))
+            for task, first, second in zip(tasks, without, with_cosreg, strict=True):
+                print(row(kind, f"{title}, {task.upper()}", first, second))
 
 
 if __name__ == "__main__":

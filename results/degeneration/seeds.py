@@ -57,9 +57,9 @@ def main(folder: str, *names: str) -> None:
         runs = [values(result.frames[frame], measure, band, name) for name in names]
         cells = [f"{run.mean():.{digits}f} ({run.min():.{digits}f} to {run.max():.{digits}f})" for run in runs]
         for run in runs[1:]:
-            apart = (run - runs[0]).dropna()
-            low, high = stats.ttest_1samp(apart, 0).confidence_interval()
-            cells.append(f"{apart.mean():+.{digits}f} [{low:+.{digits}f}, {high:+.{digits}f}]")
+            difference = (run - runs[0]).dropna()
+            low, high = stats.ttest_1samp(difference, 0).confidence_interval()
+            cells.append(f"{difference.mean():+.{digits}f} [{low:+.{digits}f}, {high:+.{digits}f}]")
         print(f"| {title} | " + " | ".join(cells) + " |")
 
 

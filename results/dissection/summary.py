@@ -1,6 +1,6 @@
 """Print the comparisons of PLAN.md as Markdown, from the results of `mtlprune analyze dissection` in a folder.
 
-    python results/dissection/summary.py FOLDER
+python results/dissection/summary.py FOLDER
 """
 
 import sys
@@ -29,13 +29,14 @@ def words(folder: Path, split: str) -> list[str]:
     by_reader = {
         task: rows.pivot(index="model", columns="term", values="score") for task, rows in frame.groupby("task")
     }
-    own, learnt = 100 * by_reader[MLM], 100 * by_reader[LEARNT_MLM]
+    pretrained_head, learnt_head = 100 * by_reader[MLM], 100 * by_reader[LEARNT_MLM]
     lines = [f"## Masked words, {split} ({len(parts)} models)", "", "| terms | own head | learnt |", "|:--|--:|--:|"]
     for subset in SUBSETS:
-        cells = [f"{side[subset].mean():.1f} ± {side[subset].std():.1f}" for side in (own, learnt)]
+        cells = [f"{side[subset].mean():.1f} ± {side[subset].std():.1f}" for side in (pretrained_head, learnt_head)]
         lines.append(f"| {subset or '∅'} | {' | '.join(cells)} |")
     for subset in ("f", "ihfc"):
-        lines += ["", f"On {subset} learnt minus own head is {interval((learnt - own)[subset].to_numpy())} points."]
+        difference = interval((learnt_head - pretrained_head)[subset].to_numpy())
+        lines += ["", f"On {subset} learnt minus own head is {difference} points."]
     return lines
 
 

@@ -54,17 +54,17 @@ def measure(folder: str, corpus: str, claims: str, *runs: str) -> None:
     request = Request(runs, Path(corpus), options, "test", SENTENCES, expanded([claims], having="gates.jsonl"), SEED)
     claimed, reading = claimed_heads(request.claims, find_sources(runs)), read_request(request)
     generator = np.random.default_rng([SEED, 10])
-    drawn = {label: random_sets(heads, DRAWS, generator) for label, heads in claimed.items()}
+    random_heads = {label: random_sets(heads, DRAWS, generator) for label, heads in claimed.items()}
 
     def score(subject: Subject) -> SubjectResult:
         run = AblatableRun.of(subject, "cpu")
         counts: dict[tuple[str], AblatedCounts] = {}
-        every, own = np.ones(run.size, bool), claimed[subject.label]
+        all_heads, claimed_set = np.ones(run.size, bool), claimed[subject.label]
         sets: dict[str, list[Mask]] = {
-            "all": [every],
-            "claims": [own],
-            "random": drawn[subject.label],
-            "none": [~every],
+            "all": [all_heads],
+            "claims": [claimed_set],
+            "random": random_heads[subject.label],
+            "none": [~all_heads],
         }
         rows = []
         for name, masks in sets.items():
@@ -95,14 +95,14 @@ def contrasts(tables: Mapping[tuple[Any, ...], AblatedCounts], resamples: int) -
     seeds = tuple(sorted(set.intersection(*(set(table.runs) for table in tables.values()))))
     systems = [tables[label, name].system(seeds) for label in labels for name in SETS]
     scored = resampled_scores(systems, resamples, SEED)  # arrays (S,) and (C, S) for each label and set
-    by_label = [scored[len(SETS) * place :][: len(SETS)] for place in range(len(labels))]
+    by_label = [scored[len(SETS) * row :][: len(SETS)] for row in range(len(labels))]
     rows = []
     for name, weights in CONTRASTS.items():
         points = [weighted(sets, weights) for sets in by_label]
-        whole = [weighted(sets, CONTRASTS["all - none"]) for sets in by_label]
+        total = [weighted(sets, CONTRASTS["all - none"]) for sets in by_label]
         shares = [
             Resampled(*(top / all_ for top, all_ in zip(*pair, strict=True)))
-            for pair in zip(points, whole, strict=True)
+            for pair in zip(points, total, strict=True)
         ]
         for term, figures in (("points", points), *([("share", shares)] if name in SHARES else [])):
             for label, figure in zip([*labels, MEAN], [*figures, weighted(figures)], strict=True):

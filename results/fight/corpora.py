@@ -61,10 +61,12 @@ def statistics(phis: np.ndarray) -> np.ndarray:
     Returns:
         (2, 3, 3) by MODES, PLACES and KINDS.
     """
-    tasks, same = len(TASKS), np.eye(len(TASKS), dtype=bool)
+    tasks, is_same_task = len(TASKS), np.eye(len(TASKS), dtype=bool)
     corners = (phis[:, :tasks, :tasks], phis[:, tasks:, tasks:], phis[:, :tasks, tasks:])
-    ends = [(corner[:, same].mean(1), corner[:, ~same].mean(1)) for corner in corners]
-    return np.stack([np.stack([one, two, one - two], axis=1) for one, two in ends], axis=1)
+    ends = [(corner[:, is_same_task].mean(1), corner[:, ~is_same_task].mean(1)) for corner in corners]
+    return np.stack(
+        [np.stack([one_task, two_tasks, one_task - two_tasks], axis=1) for one_task, two_tasks in ends], axis=1
+    )
 
 
 def read(*places: tuple[str, str]) -> Runs:
@@ -86,17 +88,17 @@ def measure(*places: str) -> tuple[list[list[list[Figure]]], list[list[Figure]]]
     runs = read(*((place, task) for place in places for task in TASKS))
     pairs = np.ones_like(runs.unequal_seeds)
 
-    def all_of(kept: np.ndarray) -> np.ndarray:
-        phis = phi(runs, pairs, kept)  # (2, 8, 8)
-        places = np.arange(len(TASKS))
-        own = phis[:, places, places + len(TASKS)]  # (2, tasks)
-        return np.concatenate([statistics(phis).reshape(len(MODES), -1), own], axis=1)
+    def all_of(is_kept: np.ndarray) -> np.ndarray:
+        phis = phi(runs, pairs, is_kept)  # (2, 8, 8)
+        rows = np.arange(len(TASKS))
+        across = phis[:, rows, rows + len(TASKS)]  # (2, tasks)
+        return np.concatenate([statistics(phis).reshape(len(MODES), -1), across], axis=1)
 
     units = np.unique(runs.units)
     left_out = np.stack([all_of(runs.units != unit) for unit in units])
-    whole = all_of(np.ones(len(runs.units), dtype=bool))
-    parts = (whole, *jackknife(whole, left_out, runs.unit_labels))
-    flat = [[Figure(*(float(part[mode, k]) for part in parts)) for k in range(whole.shape[1])] for mode in range(2)]
+    estimates = all_of(np.ones(len(runs.units), dtype=bool))
+    parts = (estimates, *jackknife(estimates, left_out, runs.unit_labels))
+    flat = [[Figure(*(float(part[mode, k]) for part in parts)) for k in range(estimates.shape[1])] for mode in range(2)]
     return [[row[3 * p : 3 * p + 3] for p in range(3)] for row in flat], [row[9:] for row in flat]
 
 
@@ -106,8 +108,8 @@ def crossed(first: str, second: str) -> pd.DataFrame:
     Returns:
         A frame with the columns ``first``, ``second`` and ``value``.
     """
-    others = [(GUM if task == "dep" else second, task) for task in FIVE]
-    runs = read(*((first, task) for task in FIVE), *others)
+    second_places = [(GUM if task == "dep" else second, task) for task in FIVE]
+    runs = read(*((first, task) for task in FIVE), *second_places)
     phis = phi(runs, np.ones_like(runs.unequal_seeds), np.ones(len(runs.units), dtype=bool))[0]  # (10, 10)
     names = [task.upper() for task in FIVE]
     rows = np.ndindex(len(FIVE), len(FIVE))
@@ -126,10 +128,10 @@ def picture(frame: pd.DataFrame) -> Spec:
 
 def main(name: str, first: str, second: str, drawing: str = "") -> None:
     """Print the tables, write the result, and draw the picture if a path is given."""
-    found, own = measure(first, second)
+    by_mode, phi_across = measure(first, second)
     rows = [
         {"term": place, "mode": mode, "control": kind, "estimate": value.value, **value._asdict()}
-        for mode, by_place in zip(MODES, found, strict=True)
+        for mode, by_place in zip(MODES, by_mode, strict=True)
         for place, values in zip(PLACES, by_place, strict=True)
         for kind, value in zip(KINDS, values, strict=True)
     ]
@@ -140,17 +142,18 @@ def main(name: str, first: str, second: str, drawing: str = "") -> None:
         "Intervals are jack-knifes over training runs.\n"
     )
     print("| pairs of runs | counted | one task | two tasks | difference | detectable |\n|:--|:--|--:|--:|--:|--:|")
-    for mode, by_place in zip(MODES, found, strict=True):
-        for place, (one, two, apart) in zip(PLACES, by_place, strict=True):
-            print(f"| {place} | {mode} | {one.shown} | {two.shown} | {apart.shown} | {apart.detectable:.2f} |")
+    for mode, by_place in zip(MODES, by_mode, strict=True):
+        for place, (one_task, two_tasks, difference) in zip(PLACES, by_place, strict=True):
+            texts = (one_task.shown, two_tasks.shown, difference.shown, f"{difference.detectable:.2f}")
+            print(f"| {place} | {mode} | {' | '.join(texts)} |")
     print(f"\n| across corpora | {' | '.join(task.upper() for task in TASKS)} |\n|:--|{'--:|' * len(TASKS)}")
-    for mode, figures in zip(MODES, own, strict=True):
+    for mode, figures in zip(MODES, phi_across, strict=True):
         print(f"| Φ, {mode} | {' | '.join(figure.shown for figure in figures)} |")
     if drawing:
         frame = crossed(first, second)
         print(f"\n| first, second (DEP: GUM) | {' | '.join(map(str.upper, FIVE))} |\n|:--|{'--:|' * len(FIVE)}")
-        for name, some in frame.groupby("first", sort=False):
-            print(f"| {name} | {' | '.join(map(number, some['value']))} |")
+        for name, table_rows in frame.groupby("first", sort=False):
+            print(f"| {name} | {' | '.join(map(number, table_rows['value']))} |")
         for kind in ("png", "svg"):
             Path(f"{drawing}.{kind}").write_bytes(render(picture(frame), kind))
 

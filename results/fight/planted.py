@@ -72,22 +72,22 @@ class Scorer:
         """
         self.first, self.batches = first, [0] * len(self.layers)
         forwards = [layer.forward for layer in self.layers]
-        for place, layer in enumerate(self.layers):
-            layer.forward = self._forward(place, forwards[place], remember)
+        for number, layer in enumerate(self.layers):
+            layer.forward = self._forward(number, forwards[number], remember)
         try:
             return self.run.counts(heads, self.sentences)[TASK]
         finally:
             for layer in self.layers:
                 del layer.forward
 
-    def _forward(self, place: int, forward: Any, remember: bool) -> Any:
+    def _forward(self, number: int, forward: Any, remember: bool) -> Any:
         def called(*args: Any, **options: Any) -> Any:
-            batch, self.batches[place] = self.batches[place], self.batches[place] + 1
-            if place < self.first:
-                return self.outputs[place][batch]
+            batch, self.batches[number] = self.batches[number], self.batches[number] + 1
+            if number < self.first:
+                return self.outputs[number][batch]
             output = forward(*args, **options)
             if remember:
-                self.outputs[place][batch : batch + 1] = [output]
+                self.outputs[number][batch : batch + 1] = [output]
             return output
 
         return called
@@ -100,21 +100,21 @@ class Scorer:
 
 def plant(scorer: Scorer, head: Mask, size: float) -> float:
     """Scale the output of a head so that closing it gains ``size`` points, and return the scale."""
-    run, layer, opened = scorer.run, int(head.any(1).argmax()), np.zeros_like(head)
-    places, transformer = run.model.encoder.head_hooks, cast(PreTrainedModel, run.model.encoder.transformer)
-    wanted, scale, low, high = scorer.score(head, layer) - size, 1.0, 0.0, WIDEST
+    run, layer, no_heads = scorer.run, int(head.any(1).argmax()), np.zeros_like(head)
+    hooks, transformer = run.model.encoder.head_hooks, cast(PreTrainedModel, run.model.encoder.transformer)
+    target, scale, low, high = scorer.score(head, layer) - size, 1.0, 0.0, WIDEST
 
     def scaled(by: float) -> None:
         nonlocal scale
         factors = torch.ones(run.size)
         factors[torch.from_numpy(head)] = by / scale
-        fold_gates(transformer, factors, places.kept_heads)
+        fold_gates(transformer, factors, hooks.kept_heads)
         scale = by
 
     for _ in range(STEPS):
         middle = (low + high) / 2
         scaled(2**middle)
-        low, high = (middle, high) if scorer.score(opened, layer) > wanted else (low, middle)
+        low, high = (middle, high) if scorer.score(no_heads, layer) > target else (low, middle)
     scaled(2 ** ((low + high) / 2))
     return scale
 
@@ -124,33 +124,40 @@ def measure(out: str, corpus: str, name: str, sentences: str = "test") -> None:
     if sentences not in ("test", "fresh"):
         raise SystemExit(f"{sentences}: expected test or fresh")
     request = Request([name], Path(corpus), RoleOptions(), "test", seed=SEED)
-    [subject] = [one for source in find_sources([name]) for one in source.open()]
-    whole = AblatableRun.of(subject, "cpu")
-    run = whole.of_task(TASK)
+    [subject] = [opened for source in find_sources([name]) for opened in source.open()]
+    joint_run = AblatableRun.of(subject, "cpu")
+    run = joint_run.of_task(TASK)
     run.model.eval().requires_grad_(False)
     splits = load_corpus(Path(corpus))
     dev, test = list(splits["dev"]), read_request(request).sentences
-    few = Scorer(run, dev[:: len(dev) // CALIBRATED])
+    calibration = Scorer(run, dev[:: len(dev) // CALIBRATED])
     if sentences == "fresh":
         dev, test = dev + test, list(splits["train"])[RunFolder(Path(name)).config.data.train_sentences :]
     scorers = [Scorer(run, dev), Scorer(run, test)]
-    nothing = np.zeros(run.size, bool)
-    for scorer in (few, *scorers):
-        scorer(nothing, remember=True)  # the layers below a plant are the unchanged layers of the run
+    no_heads = np.zeros(run.size, bool)
+    for scorer in (calibration, *scorers):
+        scorer(no_heads, remember=True)  # the layers below a plant are the unchanged layers of the run
     generator, planted = np.random.default_rng([SEED, 40, subject.seed]), []
-    places = [(int(layer), int(generator.integers(run.size[1]))) for layer in generator.permutation(run.size[0])]
-    for (layer, head), size in zip(places, SIZES, strict=True):
+    heads_to_plant = [
+        (int(layer), int(generator.integers(run.size[1]))) for layer in generator.permutation(run.size[0])
+    ]
+    for (layer, head), size in zip(heads_to_plant, SIZES, strict=True):
         weight = scorers[0].layers[layer].attention.output.dense.weight
-        before, mask = weight.detach().clone(), nothing.copy()
+        before, mask = weight.detach().clone(), no_heads.copy()
         mask[layer, head] = True
-        row: dict[str, Any] = {"layer": layer + 1, "head": head + 1, "size": size, "scale": plant(few, mask, size)}
-        on_dev, on_test = ([scorer(heads, layer) for heads in (nothing, mask)] for scorer in scorers)
-        sides = halves(len(test), SEED)
-        asked = {"dev": on_dev, "test": on_test}
-        asked |= {
-            half: [select_sentences(one, rows) for one in on_test] for half, rows in zip(HALVES, sides, strict=True)
+        row: dict[str, Any] = {
+            "layer": layer + 1,
+            "head": head + 1,
+            "size": size,
+            "scale": plant(calibration, mask, size),
         }
-        for part, systems in asked.items():
+        on_dev, on_test = ([scorer(heads, layer) for heads in (no_heads, mask)] for scorer in scorers)
+        sides = halves(len(test), SEED)
+        systems_by_part = {"dev": on_dev, "test": on_test}
+        systems_by_part |= {
+            half: [select_sentences(system, rows) for system in on_test] for half, rows in zip(HALVES, sides, strict=True)
+        }
+        for part, systems in systems_by_part.items():
             gained = gains(systems, RESAMPLES, SEED)
             row |= {part: float(gained["gain"][0]), f"p {part}": float(gained["p"][0])}
             row |= {f"detectable {part}": float(gained["detectable"][0])}
@@ -159,7 +166,7 @@ def measure(out: str, corpus: str, name: str, sentences: str = "test") -> None:
     content = {
         "run": name,
         "asked": sentences,
-        "tasks": len(whole.model.tasks),
+        "tasks": len(joint_run.model.tasks),
         "seed": subject.seed,
         "planted": planted,
     }
@@ -171,11 +178,11 @@ def measure(out: str, corpus: str, name: str, sentences: str = "test") -> None:
 def show(out: str) -> None:
     """Print a table of the plants of all runs for each kind of tested sentences."""
     print("# Planted heads")
-    every = [json.loads(line) for line in Path(out).read_text(encoding="utf-8").splitlines()]
-    for asked, (title, sure) in ASKED.items():
-        runs = [run for run in every if run.get("asked", "test") == asked]
+    all_runs = [json.loads(line) for line in Path(out).read_text(encoding="utf-8").splitlines()]
+    for kind, (title, known_on) in ASKED.items():
+        runs = [run for run in all_runs if run.get("asked", "test") == kind]
         if runs:
-            show_runs(runs, title, sure)
+            show_runs(runs, title, known_on)
 
 
 def show_runs(runs: list[dict[str, Any]], title: str, sure: str) -> None:
@@ -187,13 +194,13 @@ def show_runs(runs: list[dict[str, Any]], title: str, sure: str) -> None:
         sure: name of the sentences on which the known gain was measured.
     """
     rows = []
-    for one in runs:
-        for row in (row for row in one["planted"] if row["p first"] < LEVEL):
+    for run in runs:
+        for row in (row for row in run["planted"] if row["p first"] < LEVEL):
             row["corrected"] = min(1.0, CHOSEN * row["p second"])
-        for row in one["planted"]:
-            named = {"run": f"MTL-{one['tasks']}, seed {one['seed']}", "where": f"{row['layer']}-{row['head']}"}
-            found = "found" if row.get("corrected", 1.0) < LEVEL else "chosen" if "corrected" in row else "–"
-            rows.append({**row, **named, "found": found})
+        for row in run["planted"]:
+            labels = {"run": f"MTL-{run['tasks']}, seed {run['seed']}", "where": f"{row['layer']}-{row['head']}"}
+            outcome = "found" if row.get("corrected", 1.0) < LEVEL else "chosen" if "corrected" in row else "–"
+            rows.append({**row, **labels, "found": outcome})
     caption = (
         "Values are points of POS by closing the head alone, one plant at a time. *Planted* points are on a quarter of "
         f"dev, to which the scale is fitted, and *known* points on {sure}. A head is chosen on the first half "
@@ -206,8 +213,8 @@ def show_runs(runs: list[dict[str, Any]], title: str, sure: str) -> None:
     print()
     print(Grid.of(title, pd.DataFrame(rows), columns, caption, texts=2).part().rstrip())
     print()
-    for words, least, most in ((f"{FOUND:g} points or more", FOUND, 9.0), (f"less than {NOTHING:g}", -9.0, NOTHING)):
-        of = [row["found"] for row in rows if least <= row["dev"] < most]
+    for words, lower, upper in ((f"{FOUND:g} points or more", FOUND, 9.0), (f"less than {NOTHING:g}", -9.0, NOTHING)):
+        of = [row["found"] for row in rows if lower <= row["dev"] < upper]
         print(f"- {of.count('found')} of {len(of)} plants that cost POS {words} on {sure} are found.")
 
 

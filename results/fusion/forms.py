@@ -56,14 +56,14 @@ def similarity(folder: Path) -> None:
     print("| runs | fusion | CosSim by seed | no fusion | difference by seed | eases |\n|:--|:--|--:|--:|--:|:--|")
     for name in ("DEP", "MTL-5"):
         for form in FORMS:
-            here, without = fused[f"{name} (fusion {form})"].sort_index(), last[name].sort_index()
-            apart = here - without
+            fused_values, without = fused[f"{name} (fusion {form})"].sort_index(), last[name].sort_index()
+            difference = fused_values - without
             verdict = "undecided"
-            if (apart < 0).all() and apart.mean() <= -EASES:
+            if (difference < 0).all() and difference.mean() <= -EASES:
                 verdict = "supported"
-            elif (apart > 0).all() or (apart.abs() < EASES).all():
+            elif (difference > 0).all() or (difference.abs() < EASES).all():
                 verdict = "not supported"
-            cells = (", ".join(number(value) for value in values) for values in (here, without, apart))
+            cells = (", ".join(number(value) for value in values) for values in (fused_values, without, difference))
             print(f"| {name} | {form} | {' | '.join(cells)} | {verdict} |")
 
 

@@ -65,23 +65,23 @@ def row(
         The line, and for each dynamic regime the number of heads it has fewer than static pruning, and the interval of
         the difference in score.
     """
-    every = {regime: runs for regime in REGIMES if (runs := found(study, regime, cell))}
-    seeds = sorted(set.intersection(*(set(runs) for runs in every.values())))
-    scored = {regime: system(runs, task, seeds) for regime, runs in every.items()}
+    runs_by_regime = {regime: runs for regime in REGIMES if (runs := found(study, regime, cell))}
+    seeds = sorted(set.intersection(*(set(runs) for runs in runs_by_regime.values())))
+    scored = {regime: system(runs, task, seeds) for regime, runs in runs_by_regime.items()}
     points = dict(zip(scored, resampled_scores(list(scored.values()), RESAMPLES, 0), strict=True))
-    gated = {regime: [runs[seed] for seed in seeds] for regime, runs in every.items() if regime != "none"}
+    gated = {regime: [runs[seed] for seed in seeds] for regime, runs in runs_by_regime.items() if regime != "none"}
     heads = {regime: mean(run.heads[task][0] for run in runs) for regime, runs in gated.items()}
     cells, against = [f"{'MTL-5, ' * (cell == 'mtl5')}{task.upper()}", str(len(seeds))], {}
     for regime in REGIMES:
-        if regime not in every:
+        if regime not in runs_by_regime:
             cells += ["–"] * (1 if regime == "none" else 3)
             continue
         cells.append(f"{points[regime][0].mean():.2f}")
         if regime != "none":
-            known = [speed[name] for run in gated[regime] if (name := Path(run.path).name) in speed]
-            cells += [f"{heads[regime]:g}", f"{mean(known):.2f}" if known else "–"]
+            run_speeds = [speed[name] for run in gated[regime] if (name := Path(run.path).name) in speed]
+            cells += [f"{heads[regime]:g}", f"{mean(run_speeds):.2f}" if run_speeds else "–"]
     for regime in ("dynamic", "dynamic-8"):
-        if regime not in every or "static" not in every:
+        if regime not in runs_by_regime or "static" not in runs_by_regime:
             cells.append("–")
             continue
         contrast = Contrast.of(points[regime] - points["static"], one_run=True)
@@ -92,14 +92,14 @@ def row(
 
 def verdict(regime: str, against: dict[str, dict[str, tuple[float, float, float]]]) -> str:
     """State the verdict by the plan's criterion over the single tasks that have both regimes."""
-    alone = {task: of[regime] for task, of in against.items() if regime in of}
-    agree = [task for task, (fewer, low, _) in alone.items() if fewer >= FEWER and low > 0]
-    opposed = [task for task, (fewer, _, high) in alone.items() if fewer <= -FEWER or high < 0]
+    measured = {task: of[regime] for task, of in against.items() if regime in of}
+    agree = [task for task, (fewer, low, _) in measured.items() if fewer >= FEWER and low > 0]
+    opposed = [task for task, (fewer, _, high) in measured.items() if fewer <= -FEWER or high < 0]
     outcome = "supported" if len(agree) >= 4 else "not supported" if len(opposed) >= 4 else "undecided"
-    names, others = (", ".join(tasks) or "no task" for tasks in (agree, opposed))
+    names, opposed_names = (", ".join(tasks) or "no task" for tasks in (agree, opposed))
     return (
-        f"- **{regime} against static: {outcome}.** {len(alone)} of 5 tasks are measured. At least {FEWER} heads fewer "
-        f"and a higher score are found in {names}, and the opposite in one of both is found in {others}."
+        f"- **{regime} against static: {outcome}.** {len(measured)} of 5 tasks are measured. At least {FEWER} heads "
+        f"fewer and a higher score are found in {names}, and the opposite in one of both is found in {opposed_names}."
     )
 
 

@@ -25,20 +25,20 @@ NEAR = 3
 
 def read() -> list[Sentence]:
     """Read the dev sentences of two corpora, without long sentences and those without a tree."""
-    found = [s for name in ("grammar", "ewt5") for s in list(load_corpus(Path("data") / name)["dev"])[:SENTENCES]]
-    return [sentence for sentence in found if 1 < len(sentence) <= 30 and sentence.dep is not None]
+    sentences = [s for name in ("grammar", "ewt5") for s in list(load_corpus(Path("data") / name)["dev"])[:SENTENCES]]
+    return [sentence for sentence in sentences if 1 < len(sentence) <= 30 and sentence.dep is not None]
 
 
 def kinds(sentence: Sentence) -> torch.Tensor:
     """Classify all pairs of words as 0 (the word itself), 1 (joined by an arc), 2 (near) or 3 (far): (T, T)."""
     size = len(sentence)
-    place = torch.arange(size)
-    found = torch.where((place[:, None] - place).abs() <= NEAR, 2, 3)
+    position = torch.arange(size)
+    kind_of_pair = torch.where((position[:, None] - position).abs() <= NEAR, 2, 3)
     for word, head in enumerate(sentence.dep.heads if sentence.dep else ()):
         if head:
-            found[word, head - 1] = found[head - 1, word] = 1
-    found.fill_diagonal_(0)
-    return found
+            kind_of_pair[word, head - 1] = kind_of_pair[head - 1, word] = 1
+    kind_of_pair.fill_diagonal_(0)
+    return kind_of_pair
 
 
 def main(paths: list[str]) -> None:
@@ -50,14 +50,14 @@ def main(paths: list[str]) -> None:
             pieces = encoder.tokenize(sentence.words)
             if encoder.frame.capacity is not None and len(pieces.ids) > encoder.frame.capacity:
                 continue
-            seen = observe(encoder, encoder.collate([pieces]), None, {"attention"})
+            observation = observe(encoder, encoder.collate([pieces]), None, {"attention"})
             layers = range(encoder.head_hooks.layers)
-            weights = torch.cat([seen.word_attention(layer, "dropped")[0] for layer in layers])  # (heads, T, T)
+            weights = torch.cat([observation.word_attention(layer, "dropped")[0] for layer in layers])  # (heads, T, T)
             kind, largest = kinds(sentence).flatten(), weights.amax(0).flatten()
             sums.index_add_(0, kind, largest)
             sizes.index_add_(0, kind, torch.ones_like(largest))
-            own = weights.diagonal(dim1=1, dim2=2)
-            outside.append(torch.stack([(1 - weights.sum(-1)).mean(), own.mean()]))
+            on_itself = weights.diagonal(dim1=1, dim2=2)
+            outside.append(torch.stack([(1 - weights.sum(-1)).mean(), on_itself.mean()]))
         arcs, near, far = (sums / sizes)[1:].tolist()
         special, itself = torch.stack(outside).mean(0).tolist()
         print(f"{path}: arcs {arcs:.3f}  near {near:.3f}  far {far:.3f}  special {special:.2f}  itself {itself:.2f}")

@@ -1,6 +1,6 @@
 """Compare the best heads of joint models with those of single-task training, by the rule of PLAN.md.
 
-    python results/probes/pairs.py results/probes/pairs > results/probes/pairs.md
+python results/probes/pairs.py results/probes/pairs > results/probes/pairs.md
 """
 
 import sys

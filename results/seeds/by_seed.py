@@ -1,6 +1,6 @@
 """Print means ± sample standard deviations over seeds of the results of three analyses.
 
-    python results/seeds/by_seed.py SYNTAX_DIR DEGENERATION_DIR SMOOTHING_DIR
+python results/seeds/by_seed.py SYNTAX_DIR DEGENERATION_DIR SMOOTHING_DIR
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ def table(title: str, frame: pd.DataFrame, row: str, column: str, columns: dict[
         columns: title and number of digits of each value of ``column`` to show.
     """
     lines = [
-        "| " + " | ".join([row, *(shown for shown, _ in columns.values())]) + " |",
+        "| " + " | ".join([row, *(heading for heading, _ in columns.values())]) + " |",
         "|:--|" + "--:|" * len(columns),
     ]
-    for name, mine in frame.dropna(subset="value").groupby(row, sort=False):
+    for name, rows in frame.dropna(subset="value").groupby(row, sort=False):
         cells = [name.upper() if row == "task" else name]
         for key, (_, digits) in columns.items():
-            values = mine.loc[mine[column] == key, "value"].dropna()
+            values = rows.loc[rows[column] == key, "value"].dropna()
             sd = f" ± {values.std():.{digits}f}" if len(values) > 1 else ""
             cells.append(f"{values.mean():.{digits}f}{sd}" if len(values) else "–")
         lines.append("| " + " | ".join(cells) + " |")
@@ -46,19 +46,19 @@ def main(syntax: str, degeneration: str, smoothing: str) -> None:
     layers, labels = frames["layers"], frames["labels"]
     last = layers["layer"].max()
     between = labels[(labels["layer"] == last) & (labels["measure"] == "gain")].assign(measure=lambda one: one["task"])
-    both = pd.concat([layers[layers["layer"] == last], between])
+    joined = pd.concat([layers[layers["layer"] == last], between])
     names = {"cosine": ("CosSim", 3), "cosine_centred": ("minus corpus mean", 3)}
     names |= {task: (f"between {task.upper()}", 3) for task in tasks}
     title = "## Last layer: likeness of tokens, and share of their spread between gold labels, beyond chance"
-    table(title, both, "encoder", "measure", names)
+    table(title, joined, "encoder", "measure", names)
 
     frames = mtlprune.read_results(degeneration)["degeneration"].frames
     layers, embeddings = frames["layers"], frames["embeddings"].copy()
     embeddings["measure"] = "embeddings " + embeddings["measure"]
-    both = pd.concat([embeddings, layers[layers["layer"] == layers["layer"].max()]])
+    joined = pd.concat([embeddings, layers[layers["layer"] == layers["layer"].max()]])
     names = {"embeddings mean_cosine": ("cone of embeddings", 3), "mean_cosine": ("cone of last layer", 3)}
     names |= {"isoscore": ("IsoScore of last layer", 3), "rank": ("effective rank", 0)}
-    table("## Degeneration", both, "encoder", "measure", names)
+    table("## Degeneration", joined, "encoder", "measure", names)
 
     decoders = frames["decoders"]
     slopes = decoders[decoders["measure"] == "spearman"]

@@ -94,31 +94,31 @@ def main(folder: str, full_folder: str) -> None:
     study = read_study(Path(folder))
     estimate, place = similarities(study), {task: index for index, task in enumerate(TASKS)}
     dep, pos, kind, prominence = (place[task] for task in ("dep", "pos", "type", "prominence"))
-    same = [estimate(cell(task, task), BOUND) for task in (kind, prominence)]
-    apart = estimate(lambda matrix: matrix[pos, dep] - matrix[kind, dep], 0.0)
+    same_task = [estimate(cell(task, task), BOUND) for task in (kind, prominence)]
+    difference = estimate(lambda matrix: matrix[pos, dep] - matrix[kind, dep], 0.0)
 
-    whole, few = settings(study, ["none-type-?", "few-type-?"], ["sentence_type"])
-    fall = points(Contrast.of(gap(whole, few, whole.seeds)), POINTS)
+    unpruned, pruned = settings(study, ["none-type-?", "few-type-?"], ["sentence_type"])
+    fall = points(Contrast.of(gap(unpruned, pruned, unpruned.seeds)), POINTS)
 
     dearer = extra_cost(study, "none-")
 
-    corrected = holm([max(one.p for one in same), apart.p, fall.p, dearer.p])
-    all_low = all(value.value < SAME for value in same)
+    corrected = holm([max(one.p for one in same_task), difference.p, fall.p, dearer.p])
+    all_low = all(value.value < SAME for value in same_task)
     verdicts = (
-        verdict(all(value.value >= SAME and value.low > BOUND for value in same), all_low),
-        verdict(apart.low > 0, apart.value < 0 or (apart.low > -WIDTH and apart.high < WIDTH)),
+        verdict(all(value.value >= SAME and value.low > BOUND for value in same_task), all_low),
+        verdict(difference.low > 0, difference.value < 0 or (difference.low > -WIDTH and difference.high < WIDTH)),
         verdict(fall.high < POINTS, fall.low > POINTS),
         verdict(dearer.low > 0, dearer.value < 0),
     )
     rows = (
-        ("a1", "Φ of one task, sentence type; prominence", "; ".join(map(str, same))),
-        ("a2", "Φ(POS, DEP) − Φ(sentence type, DEP)", str(apart)),
+        ("a1", "Φ of one task, sentence type; prominence", "; ".join(map(str, same_task))),
+        ("a2", "Φ(POS, DEP) − Φ(sentence type, DEP)", str(difference)),
         ("b", "accuracy of sentence type that 54 of 72 heads carry, points", str(fall)),
         ("c", "cost of DEP − cost of sentence type in joint training, points", str(dearer)),
     )
     print("| | prediction | estimate | p (Holm) | verdict |\n|:--|:--|:--|--:|:--|")
-    for (name, text, value), p, said in zip(rows, corrected, verdicts, strict=True):
-        print(f"| {name} | {text} | {value} | {p:.4f} | {said} |")
+    for (name, text, value), p, outcome in zip(rows, corrected, verdicts, strict=True):
+        print(f"| {name} | {text} | {value} | {p:.4f} | {outcome} |")
     full = extra_cost(read_study(Path(full_folder)), "")
     print(f"\nWith all training sentences the difference of c is {full} points (p {full.p:.4f}, not corrected).")
     print("\n| Φ |", " | ".join(TASKS), "|\n|:--|" + "--:|" * len(TASKS))

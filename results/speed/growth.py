@@ -28,18 +28,18 @@ def sentences(source: Path, number: int) -> Iterator[Any]:
 
     generator = np.random.default_rng(number)
     stored = load_corpus(source)["train"]
-    for place, sentence in enumerate(islice(cycle(range(len(stored))), number)):
-        changed = generator.random(len(stored[sentence])) < 0.1
-        words = [f"{word}{place}" if new else word for word, new in zip(stored[sentence].words, changed, strict=True)]
-        yield replace(stored[sentence], id=f"s{place}", words=tuple(words))
+    for row, sentence in enumerate(islice(cycle(range(len(stored))), number)):
+        is_changed = generator.random(len(stored[sentence])) < 0.1
+        words = [f"{word}{row}" if new else word for word, new in zip(stored[sentence].words, is_changed, strict=True)]
+        yield replace(stored[sentence], id=f"s{row}", words=tuple(words))
 
 
 def build(source: Path, path: Path, number: int) -> float:
     """Write the corpus."""
     from mtlprune.corpora.store import save_corpus
 
-    few = list(sentences(source, DEV))
-    dev = [replace(sentence, id=f"dev-{sentence.id}") for sentence in few]
+    dev_source = list(sentences(source, DEV))
+    dev = [replace(sentence, id=f"dev-{sentence.id}") for sentence in dev_source]
     save_corpus({"train": sentences(source, number), "dev": dev}, path, name="growth", licence="none", sources={})
     return 0.0
 

@@ -32,9 +32,9 @@ def copies(source: Path, folder: Path, number: int, pattern: str) -> Path:
     study = read_study(source)
     paths, rows = study.paths(pattern), {}
     texts = {row["run"]: row for row in study.table.read().to_pylist()}
-    for place, path in enumerate(islice(cycle(paths), number)):
+    for copy, path in enumerate(islice(cycle(paths), number)):
         row = dict(texts[path.name])
-        old, new = row["seed"], row["seed"] + 100 * (place // len(paths))
+        old, new = row["seed"], row["seed"] + 100 * (copy // len(paths))
         row["config.yaml"] = row["config.yaml"].replace(f"\n  seed: {old}\n", f"\n  seed: {new}\n")
         row["manifest.json"] = row["manifest.json"].replace(f'\n "seed": {old},', f'\n "seed": {new},')
         row["seed"], row["run"] = new, f"{path.name}-{new}"

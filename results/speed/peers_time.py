@@ -54,9 +54,9 @@ def main() -> None:
                 values[side].append(measured(command))
                 print(task, seed, side, values[side][-1], file=sys.stderr, flush=True)
         cells = []
-        for place, digits in ((0, 1), (1, 2)):
+        for column, digits in ((0, 1), (1, 2)):
             for side in ("ours", "peer"):
-                low, middle, high = (f"{value:.{digits}f}" for value in sorted(row[place] for row in values[side]))
+                low, middle, high = (f"{value:.{digits}f}" for value in sorted(row[column] for row in values[side]))
                 cells.append(f"{middle} ({low} to {high})")
         first, second = (statistics.median(row[0] for row in values[side]) for side in ("ours", "peer"))
         print(f"| {task.upper()} | {' | '.join(cells)} | {second / first:.2f} |", flush=True)

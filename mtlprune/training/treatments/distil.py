@@ -74,7 +74,7 @@ def _teach_trees(student: Read, teacher: Read, target: Target) -> Tensor:
     def scores(task: Any, encoded: Encoded) -> tuple[Tensor, Tensor]:
         """Return the scores of the heads of each word, (N, T + 1), and of the relations at its gold head, (N, K)."""
         arcs, vectors = task.features(encoded)
-        return task.is_word(encoded, arcs), task.relation_scores(encoded, vectors, target["rows"])
+        return task.word_rows(encoded, arcs), task.relation_scores(encoded, vectors, target["rows"])
 
     (heads, relations), teacher_scores = scores(*student), scores(*teacher)
     return (cross(heads, teacher_scores[0]) + cross(relations, teacher_scores[1])) / len(heads)

@@ -25,7 +25,7 @@ MARGINS = {"pairs": 2.0, "loss": 0.05, "uas_best": 3.0}
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
     """Compute the 95 % interval of the mean over all resamples of seeds."""
-    means = np.array([np.mean(drawn) for drawn in itertools.product(values, repeat=len(values))])
+    means = np.array([np.mean(resample) for resample in itertools.product(values, repeat=len(values))])
     low, high = percentiles(means)
     return (float(values[0]),) * 2 if np.ptp(means) == 0 else (low, high)
 
@@ -38,9 +38,9 @@ def verdict(low: float, high: float, margin: float) -> str:
 def shown(values: Sequence[float], margin: float, digits: int = 1) -> str:
     """Format the last cells of a row: the mean with its interval, the values by seed, and the verdict."""
     low, high = interval(values)
-    each = ", ".join(f"{value:+.{digits}f}" for value in values)
+    by_seed = ", ".join(f"{value:+.{digits}f}" for value in values)
     bounds = f"[{low:+.{digits}f}, {high:+.{digits}f}]"
-    return f"{np.mean(values):+.{digits}f} {bounds} | {each} | {verdict(low, high, margin)}"
+    return f"{np.mean(values):+.{digits}f} {bounds} | {by_seed} | {verdict(low, high, margin)}"
 
 
 class Arms:
@@ -48,8 +48,8 @@ class Arms:
 
     def __init__(self, folder: Path, seeds: Sequence[str]) -> None:
         runs = {(arm, seed): folder / f"{arm}-{seed}" for arm in ARMS for seed in seeds}
-        here = {key: path for key, path in runs.items() if RunFolder(path).has(CURVES)}
-        logs = dict(zip(here, read_pretrainings([*here.values()]), strict=True))
+        existing = {key: path for key, path in runs.items() if RunFolder(path).has(CURVES)}
+        logs = dict(zip(existing, read_pretrainings([*existing.values()]), strict=True))
         self.logs = {key: log for key, log in logs.items() if log.lines[-1]["step"] == log.total}
         missing = ["-".join(key) for key in runs if key not in self.logs]
         print("runs:", len(self.logs), "; not finished:", ", ".join(missing) or "none")
