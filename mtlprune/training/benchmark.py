@@ -44,11 +44,11 @@ from mtlprune.training.run import Run
 
 log = logging.getLogger(__name__)
 
-PLAIN, GATED = "plain fine-tuning", ", gated"
+_PLAIN, _GATED = "plain fine-tuning", ", gated"
 BARE, EVALUATION = "bare forward over dev", "evaluation, all tasks"
 _MAX_SPREAD = 0.2
 """The largest spread of a ratio over rounds, as a fraction of the ratio, at which the ratio counts as steady."""
-STEPS = 1000
+_STEPS = 1000
 """The total number of updates that the gate penalty of a timed step assumes."""
 
 
@@ -111,9 +111,9 @@ class Measured:
         forward pass.
         """
         kinds = self.steps.clock
-        gated = [(kind, kind.removesuffix(GATED)) for kind in kinds if kind.endswith(GATED)]
+        gated = [(kind, kind.removesuffix(_GATED)) for kind in kinds if kind.endswith(_GATED)]
         return {
-            **{kind: self.steps.ratio(kind, PLAIN) for kind in kinds},
+            **{kind: self.steps.ratio(kind, _PLAIN) for kind in kinds},
             **{f"{plain}: gated / ungated": self.steps.ratio(kind, plain) for kind, plain in gated},
             EVALUATION: self.evaluation.ratio(EVALUATION, BARE),
         }
@@ -147,7 +147,7 @@ def measure(
     timed_batches = _joint_batches(run, batches)
     # Plain fine-tuning trains all embedding rows. It needs a copy of the model, since the other kinds of step may
     # replace the embedding table of the encoder by its used rows.
-    steppers = {PLAIN: Stepper(replace(run, model=copy.deepcopy(run.model)), (), precision)}
+    steppers = {_PLAIN: Stepper(replace(run, model=copy.deepcopy(run.model)), (), precision)}
     if run.config.train.embedding_rows == "used":
         train_used_rows(run.model.encoder, run.pieces)
     for task in config.tasks:
@@ -156,14 +156,14 @@ def measure(
     steppers.setdefault(joint, Stepper(run, config.tasks, precision))
     gated = gated_run(run)
     if gated is not None:
-        steppers[joint + GATED] = Stepper(gated, config.tasks, precision)
+        steppers[joint + _GATED] = Stepper(gated, config.tasks, precision)
     # All kinds of step share one model and its optimizer, so that Adam's moments are held once.
     for stepper in steppers.values():
-        stepper.optimizer.state = steppers[PLAIN].optimizer.state
+        stepper.optimizer.state = steppers[_PLAIN].optimizer.state
     facts = {"precision": settings.precision, "device": settings.device, "threads": settings.threads}
     facts["largest batch"] = _largest(timed_batches, run.lengths)
     rows = [batch.rows for batch in timed_batches]
-    steps = interleaved(
+    steps = _interleaved(
         {kind: stepper.step for kind, stepper in steppers.items()}, rows, rounds, run, lambda _: on_batch()
     )
     return Measured(facts, steps, _measure_evaluation(run, precision, rounds, on_batch), peak)
@@ -219,11 +219,11 @@ def gated_run(run: Run) -> Run | None:
     Returns None, with a warning, if the encoder family is not in the table of families.
     """
     try:
-        places = run.model.encoder.head_hooks
+        hooks = run.model.encoder.head_hooks
     except EncoderError as error:
         log.warning("no gated step is measured: %s", error)
         return None
-    half_open = PruningConfig(method="gates", penalty="target", keep=places.layers * places.heads // 2, init="open")
+    half_open = PruningConfig(method="gates", penalty="target", keep=hooks.layers * hooks.heads // 2, init="open")
     config = run.config.model_copy(update={"pruning": half_open})
     model = MultiTaskModel(run.model.encoder, dict(run.model.tasks.items()), make_gates(config, run.model.encoder))  # type: ignore[arg-type]
     return replace(run, config=config, model=model.to(run.model.device))
@@ -239,7 +239,7 @@ class Stepper:
     def __init__(self, run: Run, tasks: tuple[str, ...], precision: torch.dtype) -> None:
         self.run, self.tasks, self.precision = run, tasks, precision
         self.optimizer = make_optimizer(run.model, run.config)
-        self.penalty = GatePenalty(run.config, run.model, STEPS) if run.config.pruning.moves else None
+        self.penalty = GatePenalty(run.config, run.model, _STEPS) if run.config.pruning.moves else None
         decoders = {id(p) for task in tasks for p in run.model.tasks[task].parameters()}
         encoder, heads, _ = self.optimizer.param_groups
         heads["params"] = [p for p in heads["params"] if id(p) in decoders]
@@ -282,7 +282,7 @@ def _measure_evaluation(run: Run, precision: torch.dtype, rounds: int, on_batch:
         evaluate(model, [run.dev[row] for row in rows], precision)
 
     last = batches[-1]
-    return interleaved(
+    return _interleaved(
         {BARE: bare_forward, EVALUATION: evaluation},
         batches,
         rounds,
@@ -291,7 +291,7 @@ def _measure_evaluation(run: Run, precision: torch.dtype, rounds: int, on_batch:
     )
 
 
-def interleaved(
+def _interleaved(
     kinds: Mapping[str, Callable[[list[int]], None]],
     batches: Sequence[list[int]],
     rounds: int,

@@ -95,11 +95,11 @@ class Clone(Treatment[CloneConfig]):
         encoder.clones = Clones(transformer, encoder.head_hooks, names, list(model.tasks), options.rank)
 
 
-PARTS = ("words", "cls", "sep")
+_PARTS = ("words", "cls", "sep")
 """The attributes of `Encoded` at which ``at: features`` projects gradients: word vectors and special tokens."""
 
 
-def pcgrad(gram: Tensor, generator: torch.Generator) -> Tensor:
+def _pcgrad(gram: Tensor, generator: torch.Generator) -> Tensor:
     """Return the weight of each original gradient in the sum of the projected gradients (Yu et al. 2020).
 
     Args:
@@ -154,7 +154,7 @@ class Project(Treatment[ProjectConfig]):
         products = gram(self.mask.any(1).nonzero().flatten().tolist())
         weights = torch.ones(len(tasks), *self.mask.shape)
         for layer, head in self.mask.nonzero().tolist():
-            weights[:, layer, head] = pcgrad(products[layer, head], self.generator).float()
+            weights[:, layer, head] = _pcgrad(products[layer, head], self.generator).float()
         return weights
 
     def decode(self, decode: Decode, rows: Sequence[int]) -> Decode:
@@ -164,7 +164,7 @@ class Project(Treatment[ProjectConfig]):
         self.source, self.copies = None, {}
 
         def cut(name: str, encoded: Encoded, annotated_rows: list[int] | None, target: dict[str, Tensor]) -> Any:
-            leaves = {part: getattr(encoded, part).detach().requires_grad_() for part in PARTS}
+            leaves = {part: getattr(encoded, part).detach().requires_grad_() for part in _PARTS}
             self.source, self.copies[name] = encoded, replace(encoded, **leaves)
             return decode(name, self.copies[name], annotated_rows, target)
 
@@ -180,13 +180,13 @@ class Project(Treatment[ProjectConfig]):
         zero_gradient = torch.zeros_like(next(iter(gradients.values())))
         task_gradients = torch.stack([gradients.get(task, zero_gradient) for task in self.tasks])
         wide = task_gradients.double()
-        weights = pcgrad((wide @ wide.T).cpu(), self.generator)
-        sources = [getattr(self.source, part) for part in PARTS]
+        weights = _pcgrad((wide @ wide.T).cpu(), self.generator)
+        sources = [getattr(self.source, part) for part in _PARTS]
         parts = (weights.to(task_gradients) @ task_gradients).split([part.numel() for part in sources])
         torch.autograd.backward(sources, [g.view_as(s) for g, s in zip(parts, sources, strict=True)])
         self.source, self.copies = None, {}
 
     @staticmethod
     def _gradient(copy: Encoded) -> Tensor:
-        leaves = [getattr(copy, part) for part in PARTS]
+        leaves = [getattr(copy, part) for part in _PARTS]
         return torch.cat([(torch.zeros_like(leaf) if leaf.grad is None else leaf.grad).flatten() for leaf in leaves])
