@@ -105,6 +105,7 @@ class Balance(Callback):
         return {task: list(losses) for task, losses in self.history.items()}
 
     def restore(self, state: Mapping[str, list[float]]) -> None:
+        """Restore the state that `state` returned."""
         self.history = {task: deque(losses, maxlen=self.window) for task, losses in state.items()}
 
 

@@ -63,6 +63,7 @@ class Ratio(NamedTuple):
 
     @property
     def is_steady(self) -> bool:
+        """Whether the ratios within rounds differ by at most `_MAX_SPREAD` of the ratio."""
         return self.highest_round - self.lowest_round <= _MAX_SPREAD * self.value
 
 
@@ -77,6 +78,7 @@ class Times:
     sentences: int
     """Number of sentences in all batches together."""
     on_cpu: bool
+    """Whether the model was on a CPU."""
 
     def seconds(self, kind: str) -> tuple[float, float]:
         """Return the elapsed and the processor seconds of a kind, sums over batches of medians over rounds."""
@@ -98,8 +100,11 @@ class Measured:
     """The result of `measure`: times of kinds of update and of evaluation."""
 
     settings: dict[str, Any]
+    """The precision, device, threads and largest batch of the measurement."""
     steps: Times
+    """Times of kinds of update."""
     evaluation: Times
+    """Times of the bare forward pass over dev and of the evaluation."""
     memory: int
     """Peak memory in bytes of a fresh process that trains all tasks jointly on the measured batches; 0 if not measured.
     """
@@ -157,7 +162,8 @@ def measure(
     gated = gated_run(run)
     if gated is not None:
         steppers[joint + _GATED] = Stepper(gated, config.tasks, precision)
-    # All kinds of step share one model and its optimizer, so that Adam's moments are held once.
+    # All optimizers share their state, which is stored by parameter, so that the moments of a parameter that several
+    # kinds of step train are held only once.
     for stepper in steppers.values():
         stepper.optimizer.state = steppers[_PLAIN].optimizer.state
     facts = {"precision": settings.precision, "device": settings.device, "threads": settings.threads}
@@ -249,6 +255,7 @@ class Stepper:
             group["lr"] = 1e-8
 
     def loss(self, rows: list[int]) -> Tensor:
+        """Compute the loss of the training sentences with the indices ``rows``."""
         batch = self.run.batch(mixing.MiniBatch(self.tasks, rows))
         if not self.tasks:
             return self.run.model.encoder(batch.pieces).words.square().mean()

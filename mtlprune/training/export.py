@@ -125,7 +125,7 @@ class Exported:
 
 
 def request(run: str | Path, task: str | None, head: str | None, licence: str | None) -> ExportRequest:
-    """Check a request for an export, without writing anything.
+    """Return a request for an export after all checks that need no weights; nothing is written.
 
     Args:
         run: the folder of the run.

@@ -55,6 +55,7 @@ class TensorBoard:
         sync_tree(Path(self.writer.log_dir))
 
     def close(self) -> None:
+        """Close the event file."""
         self.writer.close()
 
 

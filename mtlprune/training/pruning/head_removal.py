@@ -87,7 +87,7 @@ class Pruned:
 
 
 def request(run: str | Path, task: str | None, most_open: int | None) -> RemovalRequest:
-    """Check a request for the removal of heads, without writing anything.
+    """Return a request for the removal of heads after all checks that need no model; nothing is written.
 
     Args:
         run: the folder of the run.

@@ -260,7 +260,7 @@ class _DualMultipliers:
     count: int = 0
 
     def rise(self, slopes: dict[str, float], rate: float) -> None:
-        """Raise both multipliers by a step of Adam. ``slopes``: "first" and "second" → gradient of the penalty."""
+        """Make a step of Adam that raises the penalty. ``slopes``: "first" and "second" → derivative of the penalty."""
         for name, slope in slopes.items():
             fields = name, f"{name}_mean", f"{name}_square"
             new_values = adam([*(getattr(self, field) for field in fields), self.count], slope, -rate)

@@ -29,7 +29,7 @@ from mtlprune.training.treatments.base import Treatment, TreatmentContext
 
 
 class Protect(Treatment[ProtectConfig]):
-    """Shield the chosen heads from some tasks: the gradient of these tasks is 0 for the weights of the heads."""
+    """Treatment that shields heads from some tasks: the gradient of these tasks is 0 for the weights of the heads."""
 
     Options = ProtectConfig
 
@@ -46,7 +46,7 @@ class Protect(Treatment[ProtectConfig]):
 
 
 class Dispatch(Treatment[DispatchConfig]):
-    """Allocate heads to tasks: in the last updates, the gradient of a task changes only the heads of its set S_t.
+    """Treatment that allocates heads to tasks: in the last updates, task t trains only the heads in its set S_t.
 
     In this important-attention training (Li et al. 2023, arXiv 2310.10318), the gradient of task t with respect to head
     h is multiplied by 1 if h ∈ S_t, else by 0. Heads in no set change only by the optimizer's moments and weight decay.
@@ -70,7 +70,7 @@ class Dispatch(Treatment[DispatchConfig]):
 
 
 class Clone(Treatment[CloneConfig]):
-    """Give each task a copy of the chosen heads, with the weights W_h + Δ_h^t instead of W_h (encoder/clones.py).
+    """Treatment that gives each task copies of heads, with weights W_h + Δ_h^t instead of W_h (encoder/clones.py).
 
     Δ starts at 0, so that the model begins like that of joint training. Δ and the shared W_h are trained at the rate of
     the encoder.
@@ -129,7 +129,7 @@ def _pcgrad(gram: Tensor, generator: torch.Generator) -> Tensor:
 
 
 class Project(Treatment[ProjectConfig]):
-    """Remove conflicts between the gradients of tasks (PCGrad); without conflicts this is joint training."""
+    """Treatment that removes conflicts between gradients of tasks (PCGrad); without conflicts it is joint training."""
 
     Options = ProjectConfig
 

@@ -36,6 +36,7 @@ class TreatmentContext(Generic[_Settings]):
 
     @property
     def tasks(self) -> tuple[str, ...]:
+        """The tasks of the run."""
         return self.run.config.tasks
 
 

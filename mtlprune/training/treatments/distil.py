@@ -132,7 +132,7 @@ def teaching_of(task: Any) -> Callable[[_Read, _Read, _Target], Tensor] | None:
 
 
 class Distil(Treatment[DistilConfig]):
-    """Distil from single-task teachers; while λ = 1, this is training on gold labels, bit for bit."""
+    """Treatment that distils single-task teachers; while λ = 1, it is training on gold labels, bit for bit."""
 
     Options = DistilConfig
 

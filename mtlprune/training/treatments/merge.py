@@ -51,7 +51,10 @@ def ties(base: _Weights, tuned: Sequence[_Weights], scale: float | None, keep: f
 
 
 class Merge(Treatment[MergeConfig]):
-    """Initialise the encoder by merging finished runs; merging equal runs returns the run (for ties, if keep is 1)."""
+    """Treatment that initialises the encoder by merging finished runs.
+
+    With the default ``scale``, merging equal runs returns their encoder (with the rule ties, if ``keep`` is 1).
+    """
 
     Options = MergeConfig
 
