@@ -57,7 +57,7 @@ class Balance(Callback):
 
     def after_step(self) -> None:
         if self.mode == "famo":
-            self.after(_numbers(self.recompute_losses(self.mini_batch)))
+            self.update_logits(_numbers(self.recompute_losses(self.mini_batch)))
 
     def weigh(self, losses: dict[str, Tensor], epoch: int = 0) -> dict[str, Tensor]:
         """Return the losses multiplied by their weights.
@@ -81,7 +81,7 @@ class Balance(Callback):
         total = sum(means.values())
         return {task: loss * (total / means[task]) for task, loss in losses.items()}
 
-    def after(self, values: Mapping[str, float]) -> None:
+    def update_logits(self, values: Mapping[str, float]) -> None:
         """Update the logits ξ of ``famo`` by one step of Adam, given the losses after the optimizer step.
 
         The gradient of ξ follows from δ_t = log ℓ_t before the step − log ℓ_t after the step. Source: Liu et al.

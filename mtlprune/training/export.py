@@ -212,7 +212,7 @@ def export(request: ExportRequest, folder: Path) -> Exported:
     if isinstance(task, SentenceTask):
         return _export_sentence_task(request, folder, model, task, gates)
     linear = task.linear() if task is not None else None
-    sentences = _checked_sentences(request) if linear else []
+    sentences = [list(sentence.words) for sentence in _checked_sentences(request)] if linear else []
     before, labels = _computed(encoder, gates, request.clones, linear, sentences)
     transformer = _folded(model, gates, request.clones)
     with quiet():
@@ -259,14 +259,8 @@ def _export_sentence_task(
     Raises RunError if its scores of dev sentences differ from the scores of the run.
     """
     encoder, (linear, labels) = model.encoder, task.linear_of_sentence()
-    path = request.run.path / "predictions" / "dev.jsonl"
-    dev = request.run.read_predictions("dev")[:_SENTENCES] if path.is_file() else []
-    sentences = [Sentence("hard", tuple(_HARD.split())), *dev]
-    with torch.no_grad(), contextlib.ExitStack() as stack:
-        if gates is not None:
-            stack.enter_context(encoder.gated(gates))
-        if request.clones is not None and encoder.clones is not None:
-            stack.enter_context(encoder.clones.serving([request.clones]))
+    sentences = _checked_sentences(request)
+    with torch.no_grad(), _gated(encoder, gates, request.clones):
         batches = [encoder.collate([pieces]) for pieces in encoder.tokenize_sentences(sentences)]
         before = torch.cat([linear(encoder(batch).cls) for batch in batches])
     transformer = _folded(model, gates, request.clones)
@@ -296,14 +290,25 @@ def _export_sentence_task(
     )
 
 
-def _checked_sentences(request: ExportRequest) -> list[list[str]]:
-    """Return the words of the sentences whose labels are compared, `_HARD` and the first sentences of dev.
+def _checked_sentences(request: ExportRequest) -> list[Sentence]:
+    """Return the sentences whose labels are compared, `_HARD` and the first sentences of dev.
 
     Sentences of dev are read from the predictions of the run; a run without them contributes only `_HARD`.
     """
     has_predictions = (request.run.path / "predictions" / "dev.jsonl").is_file()
     dev = request.run.read_predictions("dev")[:_SENTENCES] if has_predictions else []
-    return [_HARD.split(), *(list(sentence.words) for sentence in dev)]
+    return [Sentence("hard", tuple(_HARD.split())), *dev]
+
+
+@contextlib.contextmanager
+def _gated(encoder: Encoder, gates: Tensor | None, clones: str | None) -> Iterator[None]:
+    """Apply the gates, and the clones of heads of a task, to the forward passes within the context."""
+    with contextlib.ExitStack() as stack:
+        if gates is not None:
+            stack.enter_context(encoder.gated(gates))
+        if clones is not None and encoder.clones is not None:
+            stack.enter_context(encoder.clones.serving([clones]))
+        yield
 
 
 def _computed(
@@ -314,11 +319,7 @@ def _computed(
     sentences: list[list[str]],
 ) -> tuple[Tensor, list[list[str]]]:
     """Return the outputs of the run for random sub-words (see `_states`), and its labels of the words of sentences."""
-    with contextlib.ExitStack() as stack:
-        if gates is not None:
-            stack.enter_context(encoder.gated(gates))
-        if clones is not None and encoder.clones is not None:
-            stack.enter_context(encoder.clones.serving([clones]))
+    with _gated(encoder, gates, clones):
         before = _states(cast(PreTrainedModel, encoder.transformer), encoder.limit, linear and linear[0])
         return before, [_labels(encoder, linear, words) for words in sentences] if linear else []
 
@@ -400,7 +401,7 @@ def _auto_class(request: ExportRequest, kind: str) -> Any:
     return AutoModelForTextEncoding if kind in ENCODER_DECODERS else AutoModel
 
 
-def _account(exported: Exported) -> str:
+def account(exported: Exported) -> str:
     """Describe in sentences how clones, gates and closed heads were exported."""
     clones = (
         f"The clones of heads of {exported.clones} are part of the weights. " if exported.clones is not None else ""
@@ -541,7 +542,7 @@ def model_card(request: ExportRequest, exported: Exported) -> str:
         limit=f"At most {exported.limit} sub-words are seen at once. " if exported.limit else "",
         texts=_PIPELINE if _pipeline(request) == "token-classification" else exported.advice,
         transformers=transformers_version,
-        heads=_account(exported),
+        heads=account(exported),
         decoders="" if request.head else ", which are not part of this folder",
         scores="\n".join(
             f"| {split} | {task} | {name} | {value:.2f} | {_interval(request, split, task)} |"

@@ -128,9 +128,9 @@ def importance(slopes: Tensor) -> Tensor:
 
 
 def fisher_mask(slopes: Tensor, keep: int, generator: np.random.Generator) -> Tensor:
-    """Select the ``keep`` heads by Fisher information (Kwon et al. 2022, sections 4.2 and 4.3).
+    """Select ``keep`` heads by Fisher information (Kwon et al. 2022, sections 4.2 and 4.3).
 
-    The other heads are those whose closing raises the loss least according to its second-order expansion at ξ = 1,
+    The heads that are not selected are those whose closing raises the loss least according to its second-order expansion at ξ = 1,
     whose curvature is the empirical Fisher matrix F = Σ_x ∂L(x) ∂L(x)ᵀ. First the heads with the largest F_hh are
     selected. Then `refine_by_swaps` exchanges heads within each layer by the layer's block of F.
 
@@ -173,13 +173,11 @@ def refine_by_swaps(mask: Tensor, information: Tensor) -> Tensor:
             closed[head] = True
             # Opening a closed head g changes the sum over pairs of closed heads by F_gg − 2 Σ_h F_gh, where h runs over
             # the closed heads including g and the trial head. The smallest value determines the head to open.
-            left = (importances - 2 * information @ closed.double()).where(
-                closed, torch.inf
-            )  # change where one is opened
-            best = int(left.argmin())
+            change = (importances - 2 * information @ closed.double()).where(closed, torch.inf)
+            best = int(change.argmin())
             # The trial head is opened again unless another head is better by more than a rounding error. So every
             # exchange lowers the sum, and the loop must end.
-            closed[best if left[best] < left[head] - _ROUNDING * importances.sum() else head] = False
+            closed[best if change[best] < change[head] - _ROUNDING * importances.sum() else head] = False
     return (~closed).to(mask)
 
 
