@@ -18,7 +18,7 @@ from mtlprune.training.head_gradients import HeadParameter, head_parameters, pro
 from mtlprune.training.heads import Sets, check_own_weights
 from mtlprune.training.run import NewRun, Run
 
-_Settings = TypeVar("Settings", bound=Block)
+_Settings = TypeVar("_Settings", bound=Block)
 
 
 @dataclass(frozen=True)
