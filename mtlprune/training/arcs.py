@@ -38,7 +38,7 @@ from mtlprune.sentence import Dependencies, Sentence
 from mtlprune.training.callbacks import Callback, Losses
 from mtlprune.training.run import NewRun, gate_sets
 
-Masks = list[tuple[int, ...]]
+_Masks = list[tuple[int, ...]]
 """The counted heads of each layer, as indices into the heads that the layer still has."""
 
 
@@ -106,7 +106,7 @@ def batch_arcs(
     return DirectedArcs(row, source, target, arc_of, share, int(is_complete.sum()))
 
 
-def arc_weights(attention: Sequence[Tensor], arcs: DirectedArcs, heads: Masks | None = None) -> Tensor:
+def _arc_weights(attention: Sequence[Tensor], arcs: DirectedArcs, heads: _Masks | None = None) -> Tensor:
     """Return the attention γ of every head along every directed arc, (M, H) in float32.
 
     Args:
@@ -128,7 +128,7 @@ def arc_penalty(
     variant: str = "max",
     norm: float = 1.0,
     scale: str = "sum",
-    heads: Masks | None = None,
+    heads: _Masks | None = None,
 ) -> Tensor:
     """Return the penalty of a batch, the sum or mean of γ over all directed arcs, as a float32 scalar without λ.
 
@@ -142,7 +142,7 @@ def arc_penalty(
         heads: the counted heads; None counts all heads.
     """
     with torch.autocast(attention[0].device.type, enabled=False):
-        weights = arc_weights(attention, arcs, heads)
+        weights = _arc_weights(attention, arcs, heads)
         if not weights.numel():
             return weights.sum()
         per_arc = weights.max(1).values if variant == "max" else _norms(weights, norm)
@@ -206,7 +206,7 @@ class SyntaxPenalty(Callback):
             losses.penalties["syntax"] = self.settings.strength * self.penalty
 
 
-def named_heads(names: Sequence[str], kept_heads: Sequence[Sequence[int]]) -> Masks:
+def named_heads(names: Sequence[str], kept_heads: Sequence[Sequence[int]]) -> _Masks:
     """Convert names of heads such as 3-7 into indices among the heads that each layer still has.
 
     Args:
@@ -215,7 +215,7 @@ def named_heads(names: Sequence[str], kept_heads: Sequence[Sequence[int]]) -> Ma
     Raises:
         ConfigError: the encoder does not have a named head.
     """
-    places: list[list[int]] = [[] for _ in kept_heads]
+    indices: list[list[int]] = [[] for _ in kept_heads]
     for name in names:
         layer, head = (int(part) - 1 for part in name.split("-"))
         heads_of_layer = kept_heads[layer] if layer < len(kept_heads) else ()
@@ -229,8 +229,8 @@ def named_heads(names: Sequence[str], kept_heads: Sequence[Sequence[int]]) -> Ma
                 f"syntax.heads: expected heads of the encoder, found no head {name}; it has {len(kept_heads)} "
                 f"layers{heads}"
             )
-        places[layer].append(list(kept_heads[layer]).index(head))
-    return [tuple(sorted(layer)) for layer in places]
+        indices[layer].append(list(kept_heads[layer]).index(head))
+    return [tuple(sorted(layer)) for layer in indices]
 
 
 @contextmanager
@@ -247,7 +247,7 @@ def attention_seen(transformer: PreTrainedModel) -> Iterator[list[Tensor]]:
     """
     layer_maps: list[Tensor] = []
 
-    def keep(module: nn.Module, args: Any, output: Any) -> None:
+    def record_maps(module: nn.Module, args: Any, output: Any) -> None:
         extra_outputs = output[1:] if isinstance(output, tuple) else ()
         maps = [part for part in extra_outputs if isinstance(part, Tensor) and part.ndim == 4]
         if len(maps) != 1:
@@ -259,7 +259,7 @@ def attention_seen(transformer: PreTrainedModel) -> Iterator[list[Tensor]]:
 
     with ExitStack() as hooks:
         for module in dict.fromkeys(by_layer(transformer, family_of(transformer).attention)):
-            hooks.enter_context(module.register_forward_hook(keep))
+            hooks.enter_context(module.register_forward_hook(record_maps))
         yield layer_maps
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from mtlprune.training.callbacks import Callback, Losses
 from mtlprune.training.mixing import MiniBatch
 
-TINY = 1e-8
+_TINY = 1e-8
 
 
 class Balance(Callback):
@@ -31,7 +31,7 @@ class Balance(Callback):
         weights: task → its weight in mode ``fixed``; tasks that are missing have the weight 1.
         window: number of losses of a task in its running mean.
         rate: learning rate of Adam for the parameters of ``uw`` and ``imtl-l``.
-        losses_again: function that recomputes the losses of a mini-batch with the current model weights, for ``famo``.
+        recompute_losses: function that returns the losses of a mini-batch with the current model weights, for ``famo``.
     """
 
     def __init__(
@@ -40,12 +40,12 @@ class Balance(Callback):
         weights: Mapping[str, float],
         window: int,
         rate: float = 1e-3,
-        losses_again: Callable[[MiniBatch], dict[str, Tensor]] = lambda mini_batch: {},
+        recompute_losses: Callable[[MiniBatch], dict[str, Tensor]] = lambda mini_batch: {},
     ) -> None:
-        self.mode, self.weights, self.rate, self.recompute_losses = mode, dict(weights), rate, losses_again
-        self.window = None if mode in WAYS else window
+        self.mode, self.weights, self.rate, self.recompute_losses = mode, dict(weights), rate, recompute_losses
+        self.window = None if mode in _FACTORS else window
         self.history: dict[str, deque[float]] = {}
-        self.epoch, self.before = 0, dict[str, float]()
+        self.epoch, self.previous_losses = 0, dict[str, float]()
         self.mini_batch = MiniBatch((), [])
 
     def before_update(self, step: int, epoch: int = 0) -> None:
@@ -57,7 +57,7 @@ class Balance(Callback):
 
     def after_step(self) -> None:
         if self.mode == "famo":
-            self.after(_numbers(self.recompute_losses(self.mini_batch)))
+            self.update_logits(_numbers(self.recompute_losses(self.mini_batch)))
 
     def weigh(self, losses: dict[str, Tensor], epoch: int = 0) -> dict[str, Tensor]:
         """Return the losses multiplied by their weights.
@@ -69,9 +69,9 @@ class Balance(Callback):
         if self.mode == "fixed":
             return {task: loss * self.weights.get(task, 1.0) for task, loss in losses.items()}
         # From here on the factors are plain numbers, so that no gradient flows through them.
-        self.before = values = _numbers(losses)
-        if self.mode in WAYS:
-            factors = WAYS[self.mode](self.history, values, epoch if self.mode == "dwa" else self.rate)
+        self.previous_losses = values = _numbers(losses)
+        if self.mode in _FACTORS:
+            factors = _FACTORS[self.mode](self.history, values, epoch if self.mode == "dwa" else self.rate)
             return {task: loss * factors[task] for task, loss in losses.items()}
         for task, value in values.items():
             self.history.setdefault(task, deque(maxlen=self.window)).append(value)
@@ -81,7 +81,7 @@ class Balance(Callback):
         total = sum(means.values())
         return {task: loss * (total / means[task]) for task, loss in losses.items()}
 
-    def after(self, values: Mapping[str, float]) -> None:
+    def update_logits(self, values: Mapping[str, float]) -> None:
         """Update the logits ξ of ``famo`` by one step of Adam, given the losses after the optimizer step.
 
         The gradient of ξ follows from δ_t = log ℓ_t before the step − log ℓ_t after the step. Source: Liu et al.
@@ -90,10 +90,10 @@ class Balance(Callback):
         Args:
             values: task → its loss on the mini-batch of the update, recomputed with the new weights.
         """
-        share = shares(self.history)
+        share = _shares(self.history)
         # A gain is the decrease of the logarithm of a task's loss, on the same mini-batch and with the same dropout.
         # The slope compares the gain with the weighted mean gain, so that tasks that improve less get more weight.
-        gains = {task: math.log(max(self.before[task], TINY) / max(values[task], TINY)) for task in values}
+        gains = {task: math.log(max(self.previous_losses[task], _TINY) / max(values[task], _TINY)) for task in values}
         mean = sum(share[task] * gain for task, gain in gains.items())
         for task, gain in gains.items():
             # This is the derivative of the mean gain with respect to ξ_t through the softmax, plus weight decay of ξ_t.
@@ -105,6 +105,7 @@ class Balance(Callback):
         return {task: list(losses) for task, losses in self.history.items()}
 
     def restore(self, state: Mapping[str, list[float]]) -> None:
+        """Restore the state that `state` returned."""
         self.history = {task: deque(losses, maxlen=self.window) for task, losses in state.items()}
 
 
@@ -163,7 +164,7 @@ def _dwa_factors(history: dict[str, deque[float]], values: Mapping[str, float], 
     return {task: len(ratios) * ratios[task] / total if task in ratios else 1.0 for task in values}
 
 
-def shares(history: Mapping[str, deque[float]]) -> dict[str, float]:
+def _shares(history: Mapping[str, deque[float]]) -> dict[str, float]:
     """Return task → its share z_t, the softmax over tasks of the first number in each task's state."""
     powers = {task: math.exp(state[0]) for task, state in history.items()}
     return {task: power / sum(powers.values()) for task, power in powers.items()}
@@ -176,12 +177,12 @@ def _famo_factors(history: dict[str, deque[float]], values: Mapping[str, float])
     """
     for task in values:
         history.setdefault(task, deque([0.0, 0.0, 0.0, 0.0]))
-    share = shares(history)
-    parts = {task: share[task] / max(value, TINY) for task, value in values.items()}
+    share = _shares(history)
+    parts = {task: share[task] / max(value, _TINY) for task, value in values.items()}
     return {task: part / sum(parts.values()) for task, part in parts.items()}
 
 
-WAYS: dict[str, Callable[[dict[str, deque[float]], Mapping[str, float], float], dict[str, float]]] = {
+_FACTORS: dict[str, Callable[[dict[str, deque[float]], Mapping[str, float], float], dict[str, float]]] = {
     "uw": partial(_learnt_factors, halved=True),
     "imtl-l": partial(_learnt_factors, halved=False),
     "dwa": _dwa_factors,

@@ -44,14 +44,14 @@ from mtlprune.training.run import Run
 
 log = logging.getLogger(__name__)
 
-PLAIN, GATED = "plain fine-tuning", ", gated"
-RANDOM = "plain fine-tuning, random batches"
+_PLAIN, _GATED = "plain fine-tuning", ", gated"
+_RANDOM = "plain fine-tuning, random batches"
 """Plain fine-tuning on sentences that are drawn without regard to their length, as Hugging Face's Trainer does it by
 default. Each batch has as many sentences as the batch of the other kinds, but more padding."""
 BARE, EVALUATION = "bare forward over dev", "evaluation, all tasks"
 _MAX_SPREAD = 0.2
 """The largest spread of a ratio over rounds, as a fraction of the ratio, at which the ratio counts as steady."""
-STEPS = 1000
+_STEPS = 1000
 """The total number of updates that the gate penalty of a timed step assumes."""
 
 
@@ -66,6 +66,7 @@ class Ratio(NamedTuple):
 
     @property
     def is_steady(self) -> bool:
+        """Whether the ratios within rounds differ by at most `_MAX_SPREAD` of the ratio."""
         return self.highest_round - self.lowest_round <= _MAX_SPREAD * self.value
 
 
@@ -80,6 +81,7 @@ class Times:
     sentences: int
     """Number of sentences in all batches together."""
     on_cpu: bool
+    """Whether the model was on a CPU."""
 
     def seconds(self, kind: str) -> tuple[float, float]:
         """Return the elapsed and the processor seconds of a kind, sums over batches of medians over rounds."""
@@ -101,8 +103,11 @@ class Measured:
     """The result of `measure`: times of kinds of update and of evaluation."""
 
     settings: dict[str, Any]
+    """The precision, device, threads and largest batch of the measurement."""
     steps: Times
+    """Times of kinds of update."""
     evaluation: Times
+    """Times of the bare forward pass over dev and of the evaluation."""
     memory: int
     """Peak memory in bytes of a fresh process that trains all tasks jointly on the measured batches; 0 if not measured.
     """
@@ -114,16 +119,16 @@ class Measured:
         evaluation with the bare forward pass.
         """
         kinds = self.steps.clock
-        gated = [(kind, kind.removesuffix(GATED)) for kind in kinds if kind.endswith(GATED)]
+        gated = [(kind, kind.removesuffix(_GATED)) for kind in kinds if kind.endswith(_GATED)]
         return {
-            **{kind: self.steps.ratio(kind, PLAIN) for kind in kinds},
+            **{kind: self.steps.ratio(kind, _PLAIN) for kind in kinds},
             **{f"{plain}: gated / ungated": self.steps.ratio(kind, plain) for kind, plain in gated},
             EVALUATION: self.evaluation.ratio(EVALUATION, BARE),
         }
 
     def ratios_to_random(self) -> dict[str, Ratio]:
         """Return the ratios of every kind of step to plain fine-tuning on random batches."""
-        return {kind: self.steps.ratio(kind, RANDOM) for kind in self.steps.clock}
+        return {kind: self.steps.ratio(kind, _RANDOM) for kind in self.steps.clock}
 
 
 def measure(
@@ -154,7 +159,7 @@ def measure(
     timed_batches = _joint_batches(run, batches)
     # Plain fine-tuning trains all embedding rows. It needs a copy of the model, since the other kinds of step may
     # replace the embedding table of the encoder by its used rows.
-    steppers = {PLAIN: Stepper(replace(run, model=copy.deepcopy(run.model)), (), precision)}
+    steppers = {_PLAIN: Stepper(replace(run, model=copy.deepcopy(run.model)), (), precision)}
     if run.config.train.embedding_rows == "used":
         train_used_rows(run.model.encoder, run.pieces)
     for task in config.tasks:
@@ -163,10 +168,11 @@ def measure(
     steppers.setdefault(joint, Stepper(run, config.tasks, precision))
     gated = gated_run(run)
     if gated is not None:
-        steppers[joint + GATED] = Stepper(gated, config.tasks, precision)
-    # All kinds of step share one model and its optimizer, so that Adam's moments are held once.
+        steppers[joint + _GATED] = Stepper(gated, config.tasks, precision)
+    # All optimizers share their state, which is stored by parameter, so that the moments of a parameter that several
+    # kinds of step train are held only once.
     for stepper in steppers.values():
-        stepper.optimizer.state = steppers[PLAIN].optimizer.state
+        stepper.optimizer.state = steppers[_PLAIN].optimizer.state
     facts = {"precision": settings.precision, "device": settings.device, "threads": settings.threads}
     facts["largest batch"] = _largest(timed_batches, run.lengths)
     rows = [batch.rows for batch in timed_batches]
@@ -174,11 +180,11 @@ def measure(
     def random_step(rows: list[int]) -> None:
         # The first sentence seeds the draw, so that every round has the same batches.
         drawn = np.random.default_rng(rows[0]).choice(len(run.lengths), len(rows), replace=False)
-        steppers[PLAIN].step(drawn.tolist())
+        steppers[_PLAIN].step(drawn.tolist())
 
-    kinds = {PLAIN: steppers[PLAIN].step, RANDOM: random_step}
+    kinds = {_PLAIN: steppers[_PLAIN].step, _RANDOM: random_step}
     kinds |= {kind: stepper.step for kind, stepper in steppers.items()}
-    steps = interleaved(kinds, rows, rounds, run, lambda _: on_batch())
+    steps = _interleaved(kinds, rows, rounds, run, lambda _: on_batch())
     return Measured(facts, steps, _measure_evaluation(run, precision, rounds, on_batch), peak)
 
 
@@ -232,11 +238,11 @@ def gated_run(run: Run) -> Run | None:
     Returns None, with a warning, if the encoder family is not in the table of families.
     """
     try:
-        places = run.model.encoder.head_hooks
+        hooks = run.model.encoder.head_hooks
     except EncoderError as error:
         log.warning("no gated step is measured: %s", error)
         return None
-    half_open = PruningConfig(method="gates", penalty="target", keep=places.layers * places.heads // 2, init="open")
+    half_open = PruningConfig(method="gates", penalty="target", keep=hooks.layers * hooks.heads // 2, init="open")
     config = run.config.model_copy(update={"pruning": half_open})
     model = MultiTaskModel(run.model.encoder, dict(run.model.tasks.items()), make_gates(config, run.model.encoder))  # type: ignore[arg-type]
     return replace(run, config=config, model=model.to(run.model.device))
@@ -252,7 +258,7 @@ class Stepper:
     def __init__(self, run: Run, tasks: tuple[str, ...], precision: torch.dtype) -> None:
         self.run, self.tasks, self.precision = run, tasks, precision
         self.optimizer = make_optimizer(run.model, run.config)
-        self.penalty = GatePenalty(run.config, run.model, STEPS) if run.config.pruning.moves else None
+        self.penalty = GatePenalty(run.config, run.model, _STEPS) if run.config.pruning.moves else None
         decoders = {id(p) for task in tasks for p in run.model.tasks[task].parameters()}
         encoder, heads, _ = self.optimizer.param_groups
         heads["params"] = [p for p in heads["params"] if id(p) in decoders]
@@ -262,6 +268,7 @@ class Stepper:
             group["lr"] = 1e-8
 
     def loss(self, rows: list[int]) -> Tensor:
+        """Compute the loss of the training sentences with the indices ``rows``."""
         batch = self.run.batch(mixing.MiniBatch(self.tasks, rows))
         if not self.tasks:
             return self.run.model.encoder(batch.pieces).words.square().mean()
@@ -295,7 +302,7 @@ def _measure_evaluation(run: Run, precision: torch.dtype, rounds: int, on_batch:
         evaluate(model, [run.dev[row] for row in rows], precision)
 
     last = batches[-1]
-    return interleaved(
+    return _interleaved(
         {BARE: bare_forward, EVALUATION: evaluation},
         batches,
         rounds,
@@ -304,7 +311,7 @@ def _measure_evaluation(run: Run, precision: torch.dtype, rounds: int, on_batch:
     )
 
 
-def interleaved(
+def _interleaved(
     kinds: Mapping[str, Callable[[list[int]], None]],
     batches: Sequence[list[int]],
     rounds: int,

@@ -26,8 +26,8 @@ def read_splits(config: Config, corpus: Corpus) -> tuple[list[Sentence], list[Se
         missing = [task for task in config.tasks if all(sentence.get(task) is None for sentence in sentences)]
         if missing:
             missing_layers = f"layers {', '.join(missing)}" if len(missing) > 1 else f"layer {missing[0]}"
-            left = ",".join(task for task in config.tasks if task not in missing)
-            advice = f"train without (tasks={left}), " if left else "choose other tasks, "
+            remaining = ",".join(task for task in config.tasks if task not in missing)
+            advice = f"train without (tasks={remaining}), " if remaining else "choose other tasks, "
             raise ConfigError(
                 f"{config.data.path}, split {name}: no sentence has the {missing_layers}; {advice}or build a corpus "
                 f"that has {'them' if len(missing) > 1 else 'it'}"

@@ -90,7 +90,7 @@ def evaluate_run(
     """
     config = folder.config
     corpus = load_corpus(data or folder.corpus_path())
-    name = _name(folder, corpus, split, best, data is not None)
+    name = _result_name(folder, corpus, split, best, data is not None)
     gold = list(corpus[split])
     if data is not None:
         _check_labels(config, folder, gold, f"{corpus.path}, split {split}")
@@ -147,7 +147,7 @@ def _check_labels(config: Config, folder: RunFolder, gold: Sequence[Sentence], l
                 )
 
 
-def _name(folder: RunFolder, corpus: Corpus, split: str, best: str | None, other_corpus: bool) -> str:
+def _result_name(folder: RunFolder, corpus: Corpus, split: str, best: str | None, other_corpus: bool) -> str:
     fingerprint = folder.read_manifest()["data"]["fingerprint"]
     name = split if best is None else f"{split}.best-{best}"
     if corpus.fingerprint == fingerprint:

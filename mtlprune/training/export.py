@@ -61,11 +61,11 @@ from mtlprune.tasks.base import Task
 from mtlprune.tasks.sentence import SentenceTask
 from mtlprune.training.pruning.head_removal import TOLERANCE
 
-ROWS, SLOTS = 4, 32
+_ROWS, _SLOTS = 4, 32
 """Shape of the random sub-words on which the run and the exported model are compared: rows, and sub-words of a row."""
-SENTENCES = 64
+_SENTENCES = 64
 """Number of dev sentences on which the labels of the run and of the exported model are compared."""
-RESAMPLES = 1000
+_RESAMPLES = 1000
 """Number of resamples of sentences behind the intervals of a model card."""
 _HARD = "O'Brien of U.S. Steel met Jean-Luc , who paid 5.75 % ."
 """Another sentence on which labels are compared; tokenizers split several of its words."""
@@ -125,7 +125,7 @@ class Exported:
 
 
 def request(run: str | Path, task: str | None, head: str | None, licence: str | None) -> ExportRequest:
-    """Check a request for an export, without writing anything.
+    """Return a request for an export after all checks that need no weights; nothing is written.
 
     Args:
         run: the folder of the run.
@@ -159,8 +159,8 @@ def request(run: str | Path, task: str | None, head: str | None, licence: str | 
         obstacle, gate_set = "a gate set", decoder_task
     else:
         if task is not None:
-            gates_there = "no gates" if gates is None else "one gate set that all tasks share"
-            raise RunError(f"{path} has {gates_there}; leave --task out")
+            found_gates = "no gates" if gates is None else "one gate set that all tasks share"
+            raise RunError(f"{path} has {found_gates}; leave --task out")
         return ExportRequest(folder, config, gates, None, head, licence)
     if decoder_task is None:
         raise RunError(
@@ -212,21 +212,21 @@ def export(request: ExportRequest, folder: Path) -> Exported:
     if isinstance(task, SentenceTask):
         return _export_sentence_task(request, folder, model, task, gates)
     linear = task.linear() if task is not None else None
-    sentences = _checked_sentences(request) if linear else []
+    sentences = [list(sentence.words) for sentence in _checked_sentences(request)] if linear else []
     before, labels = _computed(encoder, gates, request.clones, linear, sentences)
     transformer = _folded(model, gates, request.clones)
     with quiet():
         tokenizer, advice = text_tokenizer(encoder, request.run.encoder_path)
         tokenizer.save_pretrained(folder)
         (transformer if linear is None else with_classifier(transformer, *linear)).save_pretrained(folder)
-        auto = _auto(request, transformer.config.model_type)
-        model_again = auto.from_pretrained(folder, trust_remote_code=False).eval()  # as the model card does
-        tokenizer_again = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-        after = states(model_again, encoder.limit, None)
+        auto = _auto_class(request, transformer.config.model_type)
+        reloaded = auto.from_pretrained(folder, trust_remote_code=False).eval()  # as the model card does
+        reloaded_tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        after = _states(reloaded, encoder.limit, None)
     reading = {name: getattr(encoder.word_pieces, name) for name in ("lead", "before", "after", "unknown")}
     reading["room"] = encoder.frame.capacity
     difference = _check_states(request, before, after)
-    label = partial(label_words, tokenizer=tokenizer_again, model=model_again, **reading)
+    label = partial(label_words, tokenizer=reloaded_tokenizer, model=reloaded, **reading)
     _check_labels(request, sentences, labels, label)
     return Exported(
         gates,
@@ -259,14 +259,8 @@ def _export_sentence_task(
     Raises RunError if its scores of dev sentences differ from the scores of the run.
     """
     encoder, (linear, labels) = model.encoder, task.linear_of_sentence()
-    path = request.run.path / "predictions" / "dev.jsonl"
-    dev = request.run.read_predictions("dev")[:SENTENCES] if path.is_file() else []
-    sentences = [Sentence("hard", tuple(_HARD.split())), *dev]
-    with torch.no_grad(), contextlib.ExitStack() as stack:
-        if gates is not None:
-            stack.enter_context(encoder.gated(gates))
-        if request.clones is not None and encoder.clones is not None:
-            stack.enter_context(encoder.clones.serving([request.clones]))
+    sentences = _checked_sentences(request)
+    with torch.no_grad(), _gated(encoder, gates, request.clones):
         batches = [encoder.collate([pieces]) for pieces in encoder.tokenize_sentences(sentences)]
         before = torch.cat([linear(encoder(batch).cls) for batch in batches])
     transformer = _folded(model, gates, request.clones)
@@ -275,10 +269,10 @@ def _export_sentence_task(
         tokenizer.save_pretrained(folder)
         with_sequence_classifier(transformer, linear, labels, _PROBLEMS[task.kind]).save_pretrained(folder)
         reloaded = AutoModelForSequenceClassification.from_pretrained(folder, trust_remote_code=False).eval()
-        tokenizer_again = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        reloaded_tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     names = "lead", "before", "between", "after", "unknown", "second_type"
     reading = {name: getattr(encoder.word_pieces, name) for name in names} | {"room": encoder.frame.capacity}
-    score: Any = partial(score_text, tokenizer=tokenizer_again, model=reloaded, **reading)
+    score: Any = partial(score_text, tokenizer=reloaded_tokenizer, model=reloaded, **reading)
     texts = [(list(s.words[: s.split]), list(s.words[s.split :]) if s.split else []) for s in sentences]
     after = torch.stack([score(first, second) for first, second in texts])
     return Exported(
@@ -296,14 +290,25 @@ def _export_sentence_task(
     )
 
 
-def _checked_sentences(request: ExportRequest) -> list[list[str]]:
-    """Return the words of the sentences whose labels are compared, `_HARD` and the first sentences of dev.
+def _checked_sentences(request: ExportRequest) -> list[Sentence]:
+    """Return the sentences whose labels are compared, `_HARD` and the first sentences of dev.
 
     Sentences of dev are read from the predictions of the run; a run without them contributes only `_HARD`.
     """
     has_predictions = (request.run.path / "predictions" / "dev.jsonl").is_file()
-    dev = request.run.read_predictions("dev")[:SENTENCES] if has_predictions else []
-    return [_HARD.split(), *(list(sentence.words) for sentence in dev)]
+    dev = request.run.read_predictions("dev")[:_SENTENCES] if has_predictions else []
+    return [Sentence("hard", tuple(_HARD.split())), *dev]
+
+
+@contextlib.contextmanager
+def _gated(encoder: Encoder, gates: Tensor | None, clones: str | None) -> Iterator[None]:
+    """Apply the gates, and the clones of heads of a task, to the forward passes within the context."""
+    with contextlib.ExitStack() as stack:
+        if gates is not None:
+            stack.enter_context(encoder.gated(gates))
+        if clones is not None and encoder.clones is not None:
+            stack.enter_context(encoder.clones.serving([clones]))
+        yield
 
 
 def _computed(
@@ -313,13 +318,9 @@ def _computed(
     linear: tuple[nn.Linear, list[str]] | None,
     sentences: list[list[str]],
 ) -> tuple[Tensor, list[list[str]]]:
-    """Return the outputs of the run for random sub-words (see `states`), and its labels of the words of sentences."""
-    with contextlib.ExitStack() as stack:
-        if gates is not None:
-            stack.enter_context(encoder.gated(gates))
-        if clones is not None and encoder.clones is not None:
-            stack.enter_context(encoder.clones.serving([clones]))
-        before = states(cast(PreTrainedModel, encoder.transformer), encoder.limit, linear and linear[0])
+    """Return the outputs of the run for random sub-words (see `_states`), and its labels of the words of sentences."""
+    with _gated(encoder, gates, clones):
+        before = _states(cast(PreTrainedModel, encoder.transformer), encoder.limit, linear and linear[0])
         return before, [_labels(encoder, linear, words) for words in sentences] if linear else []
 
 
@@ -377,14 +378,14 @@ def _labels(encoder: Encoder, linear: tuple[nn.Linear, list[str]], words: list[s
 
 
 @torch.no_grad()
-def states(model: nn.Module, limit: int | None, scores: nn.Linear | None) -> Tensor:
+def _states(model: nn.Module, limit: int | None, scores: nn.Linear | None) -> Tensor:
     """Compute the last hidden states (ROWS, T, H) of random sub-words, which are the same at every call.
 
     With the linear layer ``scores``, or if the model has a classifier, the scores of labels are returned instead.
     """
     vocabulary = input_embeddings(cast(PreTrainedModel, model)).num_embeddings
     input_ids = torch.randint(
-        vocabulary, (ROWS, min(limit or SLOTS, SLOTS)), generator=torch.Generator().manual_seed(0)
+        vocabulary, (_ROWS, min(limit or _SLOTS, _SLOTS)), generator=torch.Generator().manual_seed(0)
     )
     output = model(input_ids=input_ids, attention_mask=torch.ones_like(input_ids))
     if "logits" in output:
@@ -393,7 +394,7 @@ def states(model: nn.Module, limit: int | None, scores: nn.Linear | None) -> Ten
     return hidden if scores is None else scores(hidden.flatten(0, 1)).unflatten(0, hidden.shape[:2])
 
 
-def _auto(request: ExportRequest, kind: str) -> Any:
+def _auto_class(request: ExportRequest, kind: str) -> Any:
     """Return the class of transformers that loads the exported folder."""
     if request.head:
         return AutoModelForTokenClassification
@@ -421,7 +422,7 @@ def account(exported: Exported) -> str:
 
 # -- model card --------------------------------------------------------------------------------------------------------
 
-PLAIN = """from transformers import AutoTokenizer, {auto}
+_PLAIN = """from transformers import AutoTokenizer, {auto}
 
 tokenizer = AutoTokenizer.from_pretrained(".")  # this folder, or its name on the hub
 model = {auto}.from_pretrained("."{pooler})"""
@@ -456,7 +457,7 @@ model = AutoModelForSequenceClassification.from_pretrained(folder)
 score = partial(score_text, tokenizer=tokenizer, model=model, {reading})
 scores = score("{hard}".split(), [])
 {answer}"""
-ANSWERS = {
+_ANSWERS = {
     "label": "label = model.config.id2label[int(scores.argmax())]",
     "number": "number = float(scores[0])",
     "labels": "labels = [model.config.id2label[place] for place in (scores > 0).nonzero().flatten().tolist()]",
@@ -465,7 +466,7 @@ _SPANS = """
 spans = join_tags([tag for tag, _ in labels])"""
 _PIPELINE = """The pipeline of transformers gives other labels, because it reads parts of words (U.S., O'Brien) as
 words, and labels sub-words that were not trained. """
-CARD = """---
+_CARD = """---
 {facts}
 ---
 
@@ -525,7 +526,7 @@ def model_card(request: ExportRequest, exported: Exported) -> str:
         **_results(request, data, scores),
     )
     title = f"{'random weights in the shape of ' if part.random else ''}{hub or Path(name).name}"
-    return CARD.format(
+    return _CARD.format(
         facts=facts.to_yaml(),
         name=_markdown(config.name),
         version=__version__,
@@ -575,11 +576,11 @@ def _markdown(text: str) -> str:
 
 def _loader(request: ExportRequest, exported: Exported) -> str:
     if request.head is None:
-        return PLAIN.format(auto=exported.auto, pooler=", add_pooling_layer=False" if exported.pooler else "")
+        return _PLAIN.format(auto=exported.auto, pooler=", add_pooling_layer=False" if exported.pooler else "")
     if (kind := DECODERS[request.config.decoder(request.head)].kind) in OF_SENTENCES:
         reading = ", ".join(f"{name}={value!r}" for name, value in (exported.reading or {}).items())
         return _SEQUENCE.format(
-            function=inspect.getsource(score_text), reading=reading, hard=_HARD, answer=ANSWERS[kind]
+            function=inspect.getsource(score_text), reading=reading, hard=_HARD, answer=_ANSWERS[kind]
         )
     spans = kind == "spans"
     functions = inspect.getsource(label_words) + ("\n\n" + inspect.getsource(join_tags) if spans else "")
@@ -606,7 +607,7 @@ def _interval(request: ExportRequest, split: str, task: str) -> str:
     tree = request.run.read_counts(split) if request.run.has_counts(split) else {}
     if (ids_and_rows := counts_in(tree, task, kind, names)) is None:
         return "–"
-    [figure] = resampled_scores([System(ids_and_rows[1][None], names, SCORES[kind][name])], RESAMPLES, seed=0)
+    [figure] = resampled_scores([System(ids_and_rows[1][None], names, SCORES[kind][name])], _RESAMPLES, seed=0)
     low, high = percentiles(figure.booted[:, 0])
     return "–" if math.isnan(low) else f"{low:.2f} to {high:.2f}"
 

@@ -15,7 +15,7 @@ from mtlprune.errors import refuse_launcher
 from mtlprune.io.processor import fast_in_bf16
 from mtlprune.runs.folder import RunError, RunFolder
 
-_Decided = TypeVar("_Decided", bound=Any)
+_Config = TypeVar("_Config", bound=Any)
 """The type of a configuration of a training or a pretraining."""
 
 
@@ -44,7 +44,7 @@ def _choose_precision(precision: str, device: str) -> str:
     return "bf16" if device == "cpu" and fast_in_bf16() else "fp32"
 
 
-def _most_threads() -> int:
+def _max_threads() -> int:
     """Return four times the number of cores; more threads never help, and far too many crash the process."""
     return 4 * (os.cpu_count() or 1)
 
@@ -55,9 +55,9 @@ def _choose_threads(threads: int | None) -> int:
     Raises RunError if there are more than four times as many threads as cores.
     """
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if threads is not None and threads > _most_threads():
+    if threads is not None and threads > _max_threads():
         raise RunError(
-            f"train.threads: expected at most {_most_threads()}, four times this machine's cores, found {threads}"
+            f"train.threads: expected at most {_max_threads()}, four times this machine's cores, found {threads}"
         )
     return threads or available
 
@@ -73,7 +73,7 @@ def configure_process(threads: int | None) -> None:
     # which are slow with them, need four times as long. New threads inherit the setting, so it comes before the number
     # of threads.
     torch.set_flush_denormal(True)
-    torch.set_num_threads(min(threads or 1, _most_threads()))  # the number may come from a run on a larger machine
+    torch.set_num_threads(min(threads or 1, _max_threads()))  # the number may come from a run on a larger machine
     # Without this setting, matrix products on GPUs can differ between two runs of the same program.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True, warn_only=True)
@@ -106,7 +106,7 @@ def like_new_process() -> Iterator[None]:
             torch.cuda.empty_cache()
 
 
-def resolve_auto(config: _Decided, folder: RunFolder | None = None) -> _Decided:
+def resolve_auto(config: _Config, folder: RunFolder | None = None) -> _Config:
     """Replace "auto" in device, precision and threads by values for this machine, or by those of the run in ``folder``.
 
     Raises:

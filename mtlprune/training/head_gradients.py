@@ -25,7 +25,7 @@ from mtlprune.encoder.pieces import Pieces
 from mtlprune.model import MultiTaskModel, autocast
 from mtlprune.tasks.base import Target
 
-Floats = NDArray[np.float64]
+_Floats = NDArray[np.float64]
 _Targets = Mapping[str, Sequence[Target | None]]
 """Task → the target of each sentence; None for a sentence without the layer of the task."""
 Substitute = Callable[[EncoderBatch], Substitutes | None]
@@ -59,9 +59,9 @@ def derivatives(
     """
     batch = model.encoder.collate(list(pieces)).to(model.device)
     owner = _row_owners(batch)
-    places, substitutes = model.encoder.head_hooks, None if substitute is None else substitute(batch)
-    total = torch.zeros(len(pieces), places.layers, places.heads, device=model.device)
-    with places.cache_outputs() as outputs, autocast(model.device, precision):
+    hooks, substitutes = model.encoder.head_hooks, None if substitute is None else substitute(batch)
+    total = torch.zeros(len(pieces), hooks.layers, hooks.heads, device=model.device)
+    with hooks.cache_outputs() as outputs, autocast(model.device, precision):
         for encoded, names in model.encodings(batch, list(targets)):
             losses = [
                 sentence_loss(model.tasks[name], encoded.select([place]), target)
@@ -73,7 +73,7 @@ def derivatives(
                 continue
             slopes = torch.autograd.grad(torch.stack(losses).sum(), outputs)  # (R, T, n, d) for each layer
             for layer, (output, slope) in enumerate(zip(outputs, slopes, strict=True)):
-                kept_heads = list(places.kept_heads[layer])
+                kept_heads = list(hooks.kept_heads[layer])
                 change = output.detach().float()
                 if substitutes is not None:
                     substitutes_of_layer = (
@@ -144,16 +144,16 @@ def head_parameters(encoder: Encoder, weights_only: bool = False) -> list[HeadPa
     Args:
         weights_only: whether to leave out biases and projections of relative positions.
     """
-    places, transformer = encoder.head_hooks, cast(PreTrainedModel, encoder.transformer)
-    family, width = places.family, places.width
+    hooks, transformer = encoder.head_hooks, cast(PreTrainedModel, encoder.transformer)
+    family, width = hooks.family, hooks.width
     modules = zip(by_layer(transformer, family.attention), by_layer(transformer, family.output), strict=True)
     all_parts: list[HeadParameter] = []
     for layer, (attention, output) in enumerate(modules):
-        parts = {("output", "weight"): HeadParameter(output.weight, layer, "output", axis(output, True), places.heads)}
-        kept_heads = places.kept_heads[layer]
+        parts = {("output", "weight"): HeadParameter(output.weight, layer, "output", axis(output, True), hooks.heads)}
+        kept_heads = hooks.kept_heads[layer]
         for place, head in enumerate(kept_heads):
             parts["output", "weight"].owners[head, family.columns([place], width)] = True
-            for name, rows in family.keep([place], len(kept_heads), width, places.groups[layer]).items():
+            for name, rows in family.keep([place], len(kept_heads), width, hooks.groups[layer]).items():
                 part = getattr(attention, name, None)
                 if part is None or (weights_only and name not in family.qkv):
                     continue
@@ -161,7 +161,7 @@ def head_parameters(encoder: Encoder, weights_only: bool = False) -> list[HeadPa
                 for tensor_name, parameter in tensors.items():
                     if tensor_name == "weight" or not weights_only:
                         dim = axis(part) if tensor_name == "weight" else 0
-                        entry = HeadParameter(parameter, layer, f"{name}.{tensor_name}", dim, places.heads)
+                        entry = HeadParameter(parameter, layer, f"{name}.{tensor_name}", dim, hooks.heads)
                         parts.setdefault((name, tensor_name), entry).owners[head, rows] = True
         all_parts += parts.values()
     return all_parts
@@ -202,15 +202,15 @@ class Agreement:
     """
 
     tasks: tuple[str, ...]
-    cosines: Floats
-    halves: Floats
+    cosines: _Floats
+    halves: _Floats
 
-    def mean(self) -> Floats:
+    def mean(self) -> _Floats:
         """Return the mean cosine over the pairs of tasks, (L, A)."""
         first, second = np.triu_indices(len(self.tasks), 1)
         return self.cosines[first, second].mean(0)
 
-    def opposed(self) -> Floats:
+    def opposed(self) -> _Floats:
         """Return the share of pairs of tasks with a negative cosine, (L, A); NaN for heads without a cosine."""
         first, second = np.triu_indices(len(self.tasks), 1)
         pairs = self.cosines[first, second]
@@ -232,7 +232,7 @@ def agreement(model: MultiTaskModel, pieces: Sequence[Pieces], targets: _Targets
         model: the model in evaluation mode, because dropout would add noise to the gradients.
         targets: task → the target of each sentence.
     """
-    places, parts = model.encoder.head_hooks, head_parameters(model.encoder, weights_only=True)
+    hooks, parts = model.encoder.head_hooks, head_parameters(model.encoder, weights_only=True)
     parameters = list(dict.fromkeys(part.parameter for part in parts))
     tasks = tuple(targets)
     sums = [[torch.zeros_like(p) for p in parameters] for _ in range(2 * len(tasks))]  # tasks of half 0, then of half 1
@@ -250,7 +250,7 @@ def agreement(model: MultiTaskModel, pieces: Sequence[Pieces], targets: _Targets
                     total += gradient
     of_parameter = dict(zip(parameters, zip(*sums, strict=True), strict=True))
     by_part = ((part, of_parameter[part.parameter]) for part in parts)
-    gram = products(by_part, places.layers, places.heads, len(sums)).permute(2, 3, 0, 1).numpy()
+    gram = products(by_part, hooks.layers, hooks.heads, len(sums)).permute(2, 3, 0, 1).numpy()
     (first_half, between_halves), (transposed, second_half) = (
         [rows[:, : len(tasks)], rows[:, len(tasks) :]] for rows in np.split(gram, 2)
     )
@@ -262,10 +262,10 @@ def agreement(model: MultiTaskModel, pieces: Sequence[Pieces], targets: _Targets
     return Agreement(tasks, _over(total_gram, lengths[:, None] * lengths), _over(_diagonal(between_halves), halves))
 
 
-def _diagonal(gram: Floats) -> Floats:
+def _diagonal(gram: _Floats) -> _Floats:
     """Return the diagonal over the first two dimensions, (T, T, L, A) → (T, L, A)."""
     return np.moveaxis(np.diagonal(gram), -1, 0)
 
 
-def _over(scalar: Floats, sizes: Floats) -> Floats:
+def _over(scalar: _Floats, sizes: _Floats) -> _Floats:
     return np.divide(scalar, sizes, out=np.full_like(scalar, np.nan), where=sizes > 0)

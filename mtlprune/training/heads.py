@@ -35,17 +35,17 @@ def choose(settings: HeadsConfig, config: Config, model: MultiTaskModel, one_set
     Raises:
         ConfigError: the settings do not fit the tasks, the encoder or the claims.
     """
-    places = model.encoder.head_hooks
+    hooks = model.encoder.head_hooks
     tasks = (SHARED,) if one_set else config.tasks
     if settings.per_task is not None:
         if one_set or set(settings.per_task) != set(tasks):
             expectation = "one set of heads (named)" if one_set else f"heads for each of {', '.join(tasks)}"
             raise ConfigError(f"{key}.per_task: expected {expectation}, found heads for {', '.join(settings.per_task)}")
-        return {task: _heads_by_name(settings.per_task[task], places, key) for task in tasks}
+        return {task: _heads_by_name(settings.per_task[task], hooks, key) for task in tasks}
     if settings.named is not None:
-        return dict.fromkeys(tasks, _heads_by_name(settings.named, places, key))
+        return dict.fromkeys(tasks, _heads_by_name(settings.named, hooks, key))
     if settings.rule == "all":
-        return dict.fromkeys(tasks, torch.ones(places.layers, places.heads, dtype=torch.bool))
+        return dict.fromkeys(tasks, torch.ones(hooks.layers, hooks.heads, dtype=torch.bool))
     if settings.like is not None:
         if one_set and settings.rule == "permuted":
             raise ConfigError(
@@ -53,7 +53,7 @@ def choose(settings: HeadsConfig, config: Config, model: MultiTaskModel, one_set
                 "give random"
             )
         return drawn_heads(settings, choose(settings.like, config, model, one_set, f"{key}.like"), config)
-    claims = _heads_of_claims(Path(cast(str, settings.claims)), config, places, key)
+    claims = _heads_of_claims(Path(cast(str, settings.claims)), config, hooks, key)
     if not one_set:
         if settings.least != 3:
             raise ConfigError(f"{key}.least has no effect if each task has separate heads; leave it out")
@@ -67,12 +67,12 @@ def choose(settings: HeadsConfig, config: Config, model: MultiTaskModel, one_set
     return {SHARED: shared_heads}
 
 
-def _heads_by_name(heads: Sequence[str], places: HeadHooks, key: str) -> Tensor:
+def _heads_by_name(heads: Sequence[str], hooks: HeadHooks, key: str) -> Tensor:
     for name in heads:
         layer, head = map(int, name.split("-"))
-        if layer > places.layers or head > places.heads:
-            raise ConfigError(f"{key}: expected heads up to {places.layers}-{places.heads}, found {name}")
-    return head_mask(heads, places.layers, places.heads)
+        if layer > hooks.layers or head > hooks.heads:
+            raise ConfigError(f"{key}: expected heads up to {hooks.layers}-{hooks.heads}, found {name}")
+    return head_mask(heads, hooks.layers, hooks.heads)
 
 
 def drawn_heads(control: HeadsConfig, sets: Sets, config: Config) -> Sets:
@@ -102,7 +102,7 @@ def drawn_heads(control: HeadsConfig, sets: Sets, config: Config) -> Sets:
     return masks
 
 
-def _heads_of_claims(folder: Path, config: Config, places: HeadHooks, key: str) -> Sets:
+def _heads_of_claims(folder: Path, config: Config, hooks: HeadHooks, key: str) -> Sets:
     """Return task → the heads that are open in more than half of its single-task runs in a result of claims."""
     if not (folder / "claims.json").exists():
         raise ConfigError(f"{key}.claims: expected a folder that `mtlprune claims RUNS --out` wrote, found {folder}")
@@ -118,18 +118,18 @@ def _heads_of_claims(folder: Path, config: Config, places: HeadHooks, key: str) 
                 f"{key}.claims: expected single-task runs of {task} in {folder}, found none; give such runs to "
                 "`mtlprune claims`"
             )
-        their_encoder = runs[0]["kind"]
+        encoder_of_claims = runs[0]["kind"]
         # An encoder is named by its hub name or by a folder; resolving both makes two spellings of a folder equal.
-        if Path(own_encoder).expanduser().resolve() != Path(their_encoder).expanduser().resolve():
+        if Path(own_encoder).expanduser().resolve() != Path(encoder_of_claims).expanduser().resolve():
             raise ConfigError(
-                f"{key}.claims: expected claims of the encoder {own_encoder}, found those of {their_encoder} in "
+                f"{key}.claims: expected claims of the encoder {own_encoder}, found those of {encoder_of_claims} in "
                 f"{folder}; give claims of the same encoder (with the same encoder.name), because heads of different "
                 "encoders do not correspond"
             )
         grids = [result.grids(run)["gate"] for run in runs]
-        if grids[0].shape != (places.layers, places.heads):
+        if grids[0].shape != (hooks.layers, hooks.heads):
             raise ConfigError(
-                f"{key}.claims: expected claims of {places.layers} layers × {places.heads} heads, found "
+                f"{key}.claims: expected claims of {hooks.layers} layers × {hooks.heads} heads, found "
                 f"{grids[0].shape[0]} × {grids[0].shape[1]} in {folder}"
             )
         claims[task] = torch.from_numpy(2 * (np.stack(grids) > OPEN_ABOVE).sum(0) > len(grids))
@@ -138,16 +138,16 @@ def _heads_of_claims(folder: Path, config: Config, places: HeadHooks, key: str) 
 
 def check_own_weights(encoder: Encoder) -> None:
     """Raise EncoderError if heads do not have separate weights, or if heads were removed from the encoder."""
-    places, transformer = encoder.head_hooks, cast(PreTrainedModel, encoder.transformer)
-    attentions, kind = by_layer(transformer, places.family.attention), encoder.config.model_type
+    hooks, transformer = encoder.head_hooks, cast(PreTrainedModel, encoder.transformer)
+    attentions, kind = by_layer(transformer, hooks.family.attention), encoder.config.model_type
     reason = ""
-    if len(set(attentions)) < places.layers:
+    if len(set(attentions)) < hooks.layers:
         reason = "its layers share their weights"
-    elif max(places.groups) > 1:
+    elif max(hooks.groups) > 1:
         reason = "its heads share keys and values"
-    elif any(places.family.norms):
+    elif any(hooks.family.norms):
         reason = "a norm divides each head by the output of all heads of its layer"
-    elif any(getattr(attention, name, None) is not None for attention in attentions for name in places.family.mixers):
+    elif any(getattr(attention, name, None) is not None for attention in attentions for name in hooks.family.mixers):
         reason = "some of its layers mix heads with each other"
     elif encoder.head_map is not None:
         reason = "some of its heads were removed"

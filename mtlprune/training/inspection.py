@@ -62,7 +62,6 @@ def inspect(config: Config, corpus: Corpus) -> Inspection:
     """Build the model of a run, tokenise its data, and collect facts about it, without writing anything."""
     config = hardware.resolve_auto(config)
     train, dev = read_splits(config, corpus)
-    train = list(train)  # the sentences are read several times
     splits: dict[str, Sequence[Sentence]] = {config.data.train: train, config.data.dev: dev}
     model, vocabularies = build_model(config, train, dev)
     pieces = {name: model.encoder.tokenize_sentences(content) for name, content in splits.items()}

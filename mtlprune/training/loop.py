@@ -201,8 +201,8 @@ class Trainer(BaseTrainer):
         progress.best.update({key: {"epoch": number, "score": current[key]} for key in better})
         train_losses = progress.take_losses()
         # Patience counts evaluations since the best joint score, even if the scores of single tasks improved later.
-        since = number - int(progress.best["joint"]["epoch"]) if progress.best else 0
-        out_of_patience = settings.patience is not None and since >= settings.patience
+        evaluations_since_best = number - int(progress.best["joint"]["epoch"]) if progress.best else 0
+        out_of_patience = settings.patience is not None and evaluations_since_best >= settings.patience
         progress.finished = progress.epoch >= settings.epochs or out_of_patience
         gates = self.write(number, evaluation, better, train_losses)
         if progress.finished:
@@ -239,7 +239,7 @@ class Trainer(BaseTrainer):
         joint = evaluation.joint()
         line: dict[str, Any] = {"epoch": number, "step": progress.step, "loss": losses, "dev": evaluation.scores}
         if config.train.log_train_loss:
-            line["train_loss"] = mean_losses(self.data, config.train.log_train_loss)
+            line["train_loss"] = _mean_losses(self.data, config.train.log_train_loss)
         progress.log(folder.metrics_path, {**line, "joint": joint})
         gates = record(model, number, progress.step) if model.gates else None
         if gates is not None:
@@ -297,7 +297,7 @@ class Trainer(BaseTrainer):
 
 
 @torch.no_grad()
-def mean_losses(run: Run, sentences: int) -> dict[str, float]:
+def _mean_losses(run: Run, sentences: int) -> dict[str, float]:
     """Return task → mean loss of its decoder on the first ``sentences`` training sentences, in fp32 without dropout.
 
     The losses in a training log are means over an epoch with dropout, during which the weights change. A comparison of

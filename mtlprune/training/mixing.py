@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _IsAnnotated = Mapping[str, Sequence[bool]]
 """Task → whether each sentence has the layer of the task."""
 ROWS = 8
-"""Batches that the budget of sub-words limits have a multiple of this number of rows (see `fitting`)."""
+"""Batches that the budget of sub-words limits have a multiple of this number of rows (see `_fitting`)."""
 _LENGTH_NOISE = 0.1
 """The relative noise of lengths before sentences are sorted by length, so that batches differ between epochs."""
 
@@ -42,16 +42,16 @@ def batches(
     noise = generator.uniform(1 - _LENGTH_NOISE, 1 + _LENGTH_NOISE, len(size)) if shuffle else 1.0
     # The order is from long to short sentences; the batches are shuffled below.
     order = np.argsort(-size * noise, kind="stable").tolist()
-    cut: list[list[int]] = []
+    made: list[list[int]] = []
     start = 0
     while start < len(order):
         rows = order[start : start + sentences]
-        cut.append(rows[: fitting([lengths[row] for row in rows], tokens)])
-        start += len(cut[-1])
-    return [cut[place] for place in generator.permutation(len(cut))] if shuffle else cut
+        made.append(rows[: _fitting([lengths[row] for row in rows], tokens)])
+        start += len(made[-1])
+    return [made[place] for place in generator.permutation(len(made))] if shuffle else made
 
 
-def fitting(lengths: Sequence[int], tokens: int) -> int:
+def _fitting(lengths: Sequence[int], tokens: int) -> int:
     """Return how many of the first rows fit into ``tokens`` sub-words with padding, at least 1.
 
     If not all rows fit, the number is a multiple of `ROWS` where possible, so that shapes of batches repeat (see
@@ -91,8 +91,8 @@ def plan(
     tokens = max(1, settings.batch_tokens // settings.accumulate)
     if settings.mixing == "joint":
         rows = [row for row in range(len(lengths)) if any(has[row] for has in is_annotated.values())]
-        cut = batches([lengths[row] for row in rows], sentences, tokens, generator, settings.shuffle)
-        flat = [MiniBatch(tuple(is_annotated), [rows[place] for place in batch]) for batch in cut]
+        row_batches = batches([lengths[row] for row in rows], sentences, tokens, generator, settings.shuffle)
+        flat = [MiniBatch(tuple(is_annotated), [rows[place] for place in batch]) for batch in row_batches]
     else:
         flat = sampled(lengths, is_annotated, sentences, tokens, generator, settings.tau, settings.shuffle)
     return [flat[place : place + settings.accumulate] for place in range(0, len(flat), settings.accumulate)]
@@ -117,10 +117,10 @@ def sampled(
 
     def shuffled(task: str) -> list[list[int]]:
         rows = rows_of_task[task]
-        cut = batches([lengths[row] for row in rows], sentences, tokens, generator, shuffle)
+        row_batches = batches([lengths[row] for row in rows], sentences, tokens, generator, shuffle)
         # The list is reversed, because `pop` takes batches from its end; taking them from the front would move all
         # others.
-        return [[rows[place] for place in batch] for batch in reversed(cut)]
+        return [[rows[place] for place in batch] for batch in reversed(row_batches)]
 
     queues = {task: shuffled(task) for task in rows_of_task}
     share = sampling_probabilities([len(queue) for queue in queues.values()], tau)

@@ -97,20 +97,20 @@ def build_model(
         RunError: another run on which this run depends cannot be read.
     """
     start = config.train.start
-    going_on = folder is not None and folder.checkpoint_path.exists()
-    source = folder.encoder_path if folder is not None and going_on else None
+    resumes = folder is not None and folder.checkpoint_path.exists()
+    source = folder.encoder_path if folder is not None and resumes else None
     if start is None:
         vocabularies = collect_labels(config, train)
-    elif folder is not None and going_on:
+    elif folder is not None and resumes:
         vocabularies = folder.read_vocabularies()
     else:
         vocabularies, source = read_labels(config, train, folder), RunFolder(start).encoder_path
     model = MultiTaskModel.build(_pinned(config, folder), vocabularies, str(source) if source else None)
-    new = NewRun(config, model, vocabularies, train, dev, folder, going_on)
+    new_run = NewRun(config, model, vocabularies, train, dev, folder, resumes)
     for check in _CHECKS:
-        check(new)
-    attach_treatments(new)
-    if start is not None and not going_on:
+        check(new_run)
+    attach_treatments(new_run)
+    if start is not None and not resumes:
         start_from(start, model)
     for part in config.train.freeze:
         (model.encoder if part == "encoder" else model.tasks).requires_grad_(False)
@@ -168,13 +168,13 @@ def check_whole(config: Config, folder: RunFolder) -> None:
     if folder.checkpoint_path.exists():
         return
     recorded_origins = folder.read_manifest().get("begun_from", {})
-    for key, digest in origins(config).items():
-        was = recorded_origins.get(key, digest)
-        if was["sha256"] != digest["sha256"]:
+    for key, current in origins(config).items():
+        recorded = recorded_origins.get(key, current)
+        if recorded["sha256"] != current["sha256"]:
             raise RunError(
                 f"{folder.path} has no checkpoint and would begin again from what {key} names, which was changed: "
-                f"expected {was['file']} with SHA-256 {was['sha256']}, found {digest['file']} with {digest['sha256']}; "
-                "restore it, or choose another --out"
+                f"expected {recorded['file']} with SHA-256 {recorded['sha256']}, found {current['file']} "
+                f"with {current['sha256']}; restore it, or choose another --out"
             )
 
 
@@ -210,12 +210,12 @@ def begin_folder(config: Any, folder: RunFolder, encoder: Encoder, facts: Mappin
         facts: further entries of the manifest.
     """
     _save_encoder_files(encoder, folder.encoder_path)
-    manifest = provenance(config.train.seed)
+    manifest = _provenance(config.train.seed)
     folder.write_json("manifest.json", {**manifest, "files": folder.hashes(), **facts})
     folder.write_config(config.model_dump(mode="json"))
 
 
-def provenance(seed: int) -> dict[str, Any]:
+def _provenance(seed: int) -> dict[str, Any]:
     """Return entries of the manifest about the time, code, packages and machine of the beginning of a run."""
     return {
         "begun": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
@@ -223,7 +223,7 @@ def provenance(seed: int) -> dict[str, Any]:
         "python": platform.python_version(),
         "packages": {name: importlib.metadata.version(name) for name in _PACKAGES},
         "platform": platform.platform(),
-        "processor": processor(),
+        "processor": _processor(),
         "git": _git_commit(),
         "code": _code_hash(),
         "command": sys.argv,
@@ -247,7 +247,7 @@ def _save_encoder_files(encoder: Encoder, path: Path) -> None:
         raise RunError(f"{path}: tokenizer.json and its like could not be written ({error})") from error
 
 
-def processor() -> str:
+def _processor() -> str:
     """Return the name of the processor."""
     info = Path("/proc/cpuinfo")
     if info.exists():

@@ -17,7 +17,7 @@ from mtlprune.tasks import decoder_class
 
 log = logging.getLogger(__name__)
 
-MAX_LABELS_LISTED = 5
+_MAX_LABELS_LISTED = 5
 """The largest number of unknown labels that an error message names."""
 _EQUAL_SETTINGS = ("name", "random", "context", "attention", "pooling", "fusion", "fusion_layers")
 """Settings of the encoder that must be the same in both runs, because a decoder depends on them."""
@@ -110,10 +110,11 @@ def read_labels(
             unknown = [label for label in labels if label not in set(known_labels[task].get(kind, ()))]
             # The vocabulary of a layer of numbers is the scale of the training numbers, which need not be the same.
             if unknown and DECODERS[config.decoder(task)].kind != "number":
-                remaining = f" and {len(unknown) - MAX_LABELS_LISTED} more" if len(unknown) > MAX_LABELS_LISTED else ""
+                remaining_count = len(unknown) - _MAX_LABELS_LISTED
+                remaining = f" and {remaining_count} more" if remaining_count > 0 else ""
                 raise ConfigError(
                     f"train.start: {config.data.path} has {kind} of {task} that {start} never learnt: "
-                    f"{', '.join(unknown[:MAX_LABELS_LISTED])}{remaining}; start from a run on the same data"
+                    f"{', '.join(unknown[:_MAX_LABELS_LISTED])}{remaining}; start from a run on the same data"
                 )
     return {task: known_labels[task] for task in config.tasks}
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from mtlprune.io.files import make_folder, sync_tree
 from mtlprune.runs.forms import GateLine
 
-CELL = 16
+_CELL = 16
 """The side of a head's square in the image, in pixels."""
 
 
@@ -47,7 +47,7 @@ class TensorBoard:
         for kind in ("open", "expected"):
             self.log(step, f"gates/{kind}", line[kind])
         for name, gates in line["gates"].items():
-            self.writer.add_image(f"gates/map/{name}", picture(np.array(gates)), step, dataformats="HW")
+            self.writer.add_image(f"gates/map/{name}", _picture(np.array(gates)), step, dataformats="HW")
 
     def flush(self) -> None:
         """Write all events to disk, which a checkpoint needs so that a resumed run has complete curves."""
@@ -55,10 +55,11 @@ class TensorBoard:
         sync_tree(Path(self.writer.log_dir))
 
     def close(self) -> None:
+        """Close the event file."""
         self.writer.close()
 
 
-def picture(gates: NDArray[np.float64]) -> NDArray[np.uint8]:
+def _picture(gates: NDArray[np.float64]) -> NDArray[np.uint8]:
     """Draw gates as grey levels in squares of CELL × CELL pixels, (L, A) → (L · CELL, A · CELL)."""
     grey = np.rint(255 * (1 - gates)).astype(np.uint8)
-    return grey.repeat(CELL, axis=0).repeat(CELL, axis=1)
+    return grey.repeat(_CELL, axis=0).repeat(_CELL, axis=1)

@@ -251,6 +251,7 @@ class BaseTrainer(ABC):
         return {name: sum(task_losses) / len(task_losses) for name, task_losses in by_name.items()}
 
     def divergence_error(self, problem: str, names: list[str]) -> TrainingError:
+        """Return the error about a loss or gradient that is not finite. ``names``: names of the losses concerned."""
         exists = self.folder.checkpoint_path.exists()
         checkpoint_state = "the last checkpoint is kept" if exists else "no checkpoint has been written yet"
         return TrainingError(

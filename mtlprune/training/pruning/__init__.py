@@ -47,18 +47,18 @@ def check_pruning(run: NewRun) -> None:
     config, model, settings = run.config, run.model, run.config.pruning
     if settings.method == "none":
         return
-    places = model.encoder.head_hooks
+    hooks = model.encoder.head_hooks
     if model.encoder.head_map is not None:
         raise ConfigError(
             f"pruning.method: {settings.method}: expected an encoder with all its heads, found one whose heads were "
             f"removed ({model.encoder.head_map.count} "
-            f"of {places.layers * places.heads} are left), and gates need all heads; give pruning=none, or the encoder "
+            f"of {hooks.layers * hooks.heads} are left), and gates need all heads; give pruning=none, or the encoder "
             "before the removal"
         )
-    heads = places.layers * places.heads
+    heads = hooks.layers * hooks.heads
     if settings.keep is not None and settings.keep > heads:
         raise ConfigError(
-            f"pruning.keep: expected at most the encoder's {heads} heads ({places.layers} layers × {places.heads}), "
+            f"pruning.keep: expected at most the encoder's {heads} heads ({hooks.layers} layers × {hooks.heads}), "
             f"found {settings.keep}"
         )
     if settings.moves:
@@ -91,8 +91,8 @@ def _check_stable(run: NewRun, heads: int) -> None:
         )
     if settings.selector == "gates":
         make_penalty(gates_config(run.config, 0), run.model, settings.selector_updates)
-    places = run.model.encoder.head_hooks
-    first = first_logits(places.layers, places.heads, settings.init).numpy()
+    hooks = run.model.encoder.head_hooks
+    first = first_logits(hooks.layers, hooks.heads, settings.init).numpy()
     # This is the distance that the logit of a gate has to move before the gate can overtake another gate, or close.
     distance = max(float(np.ptp(first)), float(first.max()))
     if settings.selector in ("gates", "topk") and settings.rate * settings.selector_updates < distance:
@@ -130,7 +130,7 @@ def check_rankings(run: NewRun) -> None:
         _given_masks(run.config, run.model)
     if settings.layers_like is not None:
         check_finished(settings.layers_like, "pruning.layers_like", run.folder)
-        layer_counts(run.config, run.model)
+        _layer_counts(run.config, run.model)
 
 
 def fix_heads(run: Run, folder: RunFolder, precision: torch.dtype) -> None:
@@ -171,12 +171,12 @@ def _given_masks(config: Config, model: MultiTaskModel) -> dict[str, Tensor]:
 
 
 def drawn_heads(config: Config, model: MultiTaskModel) -> Mask:
-    """Draw the heads that ``pruning.method: random`` leaves open, (L, A). Raises ConfigError as in `layer_counts`."""
-    counts, heads, draw = layer_counts(config, model), model.encoder.head_hooks.heads, config.pruning.draw
+    """Draw the heads that ``pruning.method: random`` leaves open, (L, A). Raises ConfigError as in `_layer_counts`."""
+    counts, heads, draw = _layer_counts(config, model), model.encoder.head_hooks.heads, config.pruning.draw
     return random_heads(counts, heads, seeded(config, 4)) if draw is None else nested_heads(counts, heads, draw)
 
 
-def layer_counts(config: Config, model: MultiTaskModel) -> list[int]:
+def _layer_counts(config: Config, model: MultiTaskModel) -> list[int]:
     """Return how many heads of each layer a random mask opens.
 
     Raises ConfigError if the gates of the run ``pruning.layers_like`` do not fit the encoder.

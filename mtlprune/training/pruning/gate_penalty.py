@@ -105,24 +105,24 @@ def claim_like(config: Config, model: MultiTaskModel) -> Claim:
         ConfigError: the run has several gate sets, or its gates do not fit the encoder or the settings.
         ClaimError: the run has no gates.
     """
-    path, places = cast(str, config.pruning.layers_like), model.encoder.head_hooks
+    path, hooks = cast(str, config.pruning.layers_like), model.encoder.head_hooks
     claims = load_claims([Path(path)])
     if len(claims) > 1:
         raise ConfigError(f"pruning.layers_like: expected a shared gate set, found one for each task in {path}")
     [claim] = claims
-    if claim.gates.shape != (places.layers, places.heads):
+    if claim.gates.shape != (hooks.layers, hooks.heads):
         raise ConfigError(
-            f"pruning.layers_like: expected gates of {places.layers} layers × {places.heads} heads, "
+            f"pruning.layers_like: expected gates of {hooks.layers} layers × {hooks.heads} heads, "
             f"found {claim.gates.shape[0]} × {claim.gates.shape[1]} in {path}"
         )
     for name in ("settle", "temperature", "init") if config.pruning.noise == "run" else ():
-        their_value, own_value = (
+        other_value, own_value = (
             claim.settings[f"pruning.{name}"],
             "open" if name == "init" else getattr(config.pruning, name),
         )
-        if their_value != own_value and {their_value, own_value} != {None, SETTLE}:
+        if other_value != own_value and {other_value, own_value} != {None, SETTLE}:
             raise ConfigError(
-                f"pruning.noise: run: expected {name} {own_value} in {path}, found {their_value}; give both runs the "
+                f"pruning.noise: run: expected {name} {own_value} in {path}, found {other_value}; give both runs the "
                 "same value"
             )
     if config.pruning.noise == "run" and not any(0 < value < 1 for _, gates in claim.history for value in gates.flat):

@@ -87,7 +87,7 @@ class Pruned:
 
 
 def request(run: str | Path, task: str | None, most_open: int | None) -> RemovalRequest:
-    """Check a request for the removal of heads, without writing anything.
+    """Return a request for the removal of heads after all checks that need no model; nothing is written.
 
     Args:
         run: the folder of the run.
@@ -158,17 +158,17 @@ def prune(request: RemovalRequest, folder: RunFolder, out: Path) -> Pruned:
     gates = _chosen_gates(model, request, seeded(config, 9))
     encoder = model.encoder
     sentences = list(request.corpus[config.data.dev])[:_CHECKED_SENTENCES]
-    masked = word_vectors(model, sentences, gates, request.task)
+    before = _word_vectors(model, sentences, gates, request.task)
     if request.task is not None:
         model.fold_clones(request.task)
-    left = MultiTaskModel(encoder, {name: model.tasks[name] for name in request.tasks})  # type: ignore[misc]
-    sizes = {"before": left.sizes()}
+    pruned_model = MultiTaskModel(encoder, {name: model.tasks[name] for name in request.tasks})  # type: ignore[misc]
+    sizes = {"before": pruned_model.sizes()}
     head_map = cut(encoder, gates)
-    sizes["after"] = left.sizes()
-    write(request, folder, out, left, sizes)
+    sizes["after"] = pruned_model.sizes()
+    _write_run(request, folder, out, pruned_model, sizes)
     reloaded = MultiTaskModel.load(folder.path, device=str(model.device))
-    removed = word_vectors(reloaded, sentences, None)
-    difference = float((masked - removed).abs().max() / masked.abs().max())
+    after = _word_vectors(reloaded, sentences, None)
+    difference = float((before - after).abs().max() / before.abs().max())
     if not difference <= TOLERANCE:
         raise RunError(
             f"{request.source.path}: without the heads, word vectors of {len(sentences)} sentences of "
@@ -199,7 +199,7 @@ def _chosen_gates(model: MultiTaskModel, request: RemovalRequest, generator: np.
 
 
 @torch.no_grad()
-def word_vectors(
+def _word_vectors(
     model: MultiTaskModel, sentences: Sequence[Sentence], gates: Tensor | None, task: str | None = None
 ) -> Tensor:
     """Encode sentences and return the vectors of all words, (N, H), in float32 without autocast.
@@ -214,7 +214,7 @@ def word_vectors(
     return torch.cat([encoder.encode_for_tasks(batch, [str(task)], gates)[0].words for batch in batches])
 
 
-def write(
+def _write_run(
     request: RemovalRequest,
     folder: RunFolder,
     out: Path,

@@ -29,7 +29,7 @@ TOLERANCE = 0.05
 """The largest deviation of the number of open heads from K in weights that may count as the best, as a share of K.
 
 A deviation of a single head is always allowed."""
-RATE, DAMPING, LIMIT = 0.003, 2.0, 4.0
+_RATE, _DAMPING, _LIMIT = 0.003, 2.0, 4.0
 """Constants of `TargetPenalty`, in units of its scale: the rate at which the multiplier rises for each excess head and
 update, the direct penalty for each excess head, and the limit of the direct penalty."""
 SETTLE = 0.7
@@ -138,7 +138,7 @@ class TargetPenalty(Penalty):
         ConfigError: the warm-up is longer than the share ``settle``.
     """
 
-    remembered: type = _Multiplier
+    state_class: type = _Multiplier
     """The class of the state of a gate set."""
 
     def __init__(self, keep: int, heads: int, total: int, warmup: float = 0.4, settle: float = 0.6) -> None:
@@ -174,22 +174,22 @@ class TargetPenalty(Penalty):
         expected = gates.expected_open()
         # The graph is kept, because the caller calls backward on the returned product with `expected`.
         (slope,) = torch.autograd.grad(expected, gates.logits, retain_graph=True)
-        multiplier = self.multipliers.setdefault(name, self.remembered())
+        multiplier = self.multipliers.setdefault(name, self.state_class())
         numbers = gates.logits.grad.abs().sum(), slope.sum(), gates.open_mask().sum(), expected.detach()
         # All four numbers are read together, so that the host waits for the device only once in an update.
-        pull, give, count, likely = torch.stack(numbers).tolist()
+        pull, give, count, expected_count = torch.stack(numbers).tolist()
         multiplier.pull = _MEMORY * multiplier.pull + (1 - _MEMORY) * pull
         multiplier.give = _MEMORY * multiplier.give + (1 - _MEMORY) * give
         # The number of open heads in evaluation has to be right in the end, but it is a step function and does not
         # change in the beginning. The cube gives most weight to the smooth expected number for most of the warm-up.
         share = self.warmup_progress(step) ** 3
-        excess = share * count + (1 - share) * likely - self.target_count(step)
+        excess = share * count + (1 - share) * expected_count - self.target_count(step)
         # The direct part responds at once to the excess and vanishes at the target. The multiplier integrates the
         # excess, and holds the gates at the target.
-        direct = max(-LIMIT, min(LIMIT, DAMPING * excess))
+        direct = max(-_LIMIT, min(_LIMIT, _DAMPING * excess))
         penalty = multiplier.scale() * (multiplier.value + direct)
         # As in the method of multipliers, the multiplier changes only after the penalty is computed with its old value.
-        multiplier.value += RATE * excess
+        multiplier.value += _RATE * excess
         return penalty * expected
 
     def has_settled(self, step: int) -> bool:
@@ -208,7 +208,7 @@ class TargetPenalty(Penalty):
         return {name: asdict(multiplier) for name, multiplier in self.multipliers.items()}
 
     def restore(self, state: Mapping[str, Mapping[str, float]]) -> None:
-        self.multipliers = {name: self.remembered(**values) for name, values in state.items()}
+        self.multipliers = {name: self.state_class(**values) for name, values in state.items()}
 
 
 class ExactPenalty(TargetPenalty):
@@ -248,7 +248,7 @@ class ExactPenalty(TargetPenalty):
 
 
 @dataclass
-class DualMultipliers:
+class _DualMultipliers:
     """The state of `LagrangianPenalty` for a gate set: the multipliers λ₁ and λ₂ with the moments of Adam."""
 
     first: float = 0.0
@@ -260,7 +260,7 @@ class DualMultipliers:
     count: int = 0
 
     def rise(self, slopes: dict[str, float], rate: float) -> None:
-        """Raise both multipliers by a step of Adam. ``slopes``: "first" and "second" → gradient of the penalty."""
+        """Make a step of Adam that raises the penalty. ``slopes``: "first" and "second" → derivative of the penalty."""
         for name, slope in slopes.items():
             fields = name, f"{name}_mean", f"{name}_square"
             new_values = adam([*(getattr(self, field) for field in fields), self.count], slope, -rate)
@@ -279,7 +279,7 @@ class LagrangianPenalty(ExactPenalty):
     Lei (2020), CoFi (Xia, Zhong and Chen 2022) and The Heuristic Core (Bhaskar, Friedman and Chen 2024).
     """
 
-    remembered = DualMultipliers
+    state_class = _DualMultipliers
 
     def __init__(self, keep: int, heads: int, total: int, multiplier_rate: float = 1.0, **options: Any) -> None:
         super().__init__(keep, heads, total, **options)
@@ -291,7 +291,7 @@ class LagrangianPenalty(ExactPenalty):
         # As in CoFi, the excess is divided by the number of heads, so that the rate of the multipliers does not depend
         # on the size of the encoder.
         excess = (gates.expected_open() - self.target_count(step)) / self.heads
-        ascent = self.multipliers.setdefault(name, DualMultipliers())
+        ascent = self.multipliers.setdefault(name, _DualMultipliers())
         penalty = ascent.first * excess + ascent.second * excess**2
         value = float(excess.detach())
         # The derivative of the penalty is d with respect to λ₁ and d² with respect to λ₂. The multipliers maximise the

@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 BATCH = 32
 """The largest number of sentences in a batch for which derivatives are computed."""
-ROUNDING = 1e-12
+_ROUNDING = 1e-12
 """Gains below this share of the trace of a layer's Fisher matrix are ignored, so that the exchange of heads ends."""
 
 
@@ -75,10 +75,10 @@ class Finished:
     @cached_property
     def _slopes(self) -> Tensor:
         """Derivatives of all training sentences, (number of sentences, L, A), with 0 for sentences outside ``rows``."""
-        places = self.model.encoder.head_hooks
+        hooks = self.model.encoder.head_hooks
         # The tensor has an entry for each training sentence, so that every half of the data can index it directly. It
         # is small: 2,000 sentences with 72 heads need half a megabyte.
-        slopes = torch.zeros(len(self.run.pieces), places.layers, places.heads)
+        slopes = torch.zeros(len(self.run.pieces), hooks.layers, hooks.heads)
         lengths = [self.run.lengths[row] for row in self.rows]
         for batch in batches(lengths, BATCH, 4096, self._generator, shuffle=False):
             batch_rows = [self.rows[place] for place in batch]
@@ -128,9 +128,9 @@ def importance(slopes: Tensor) -> Tensor:
 
 
 def fisher_mask(slopes: Tensor, keep: int, generator: np.random.Generator) -> Tensor:
-    """Select the ``keep`` heads by Fisher information (Kwon et al. 2022, sections 4.2 and 4.3).
+    """Select ``keep`` heads by Fisher information (Kwon et al. 2022, sections 4.2 and 4.3).
 
-    The other heads are those whose closing raises the loss least according to its second-order expansion at ξ = 1,
+    The heads that are not selected are those whose closing raises the loss least according to its second-order expansion at ξ = 1,
     whose curvature is the empirical Fisher matrix F = Σ_x ∂L(x) ∂L(x)ᵀ. First the heads with the largest F_hh are
     selected. Then `refine_by_swaps` exchanges heads within each layer by the layer's block of F.
 
@@ -173,13 +173,11 @@ def refine_by_swaps(mask: Tensor, information: Tensor) -> Tensor:
             closed[head] = True
             # Opening a closed head g changes the sum over pairs of closed heads by F_gg − 2 Σ_h F_gh, where h runs over
             # the closed heads including g and the trial head. The smallest value determines the head to open.
-            left = (importances - 2 * information @ closed.double()).where(
-                closed, torch.inf
-            )  # change where one is opened
-            best = int(left.argmin())
+            change = (importances - 2 * information @ closed.double()).where(closed, torch.inf)
+            best = int(change.argmin())
             # The trial head is opened again unless another head is better by more than a rounding error. So every
             # exchange lowers the sum, and the loop must end.
-            closed[best if left[best] < left[head] - ROUNDING * importances.sum() else head] = False
+            closed[best if change[best] < change[head] - _ROUNDING * importances.sum() else head] = False
     return (~closed).to(mask)
 
 
@@ -202,13 +200,13 @@ def _train_gates(finished: Finished, rows: Sequence[int], seed: int) -> Tensor:
     gates.noise = torch.Generator(device).manual_seed(seed)
     penalty = GatePenalty(config, model, settings.selector_updates)
     optimizer = torch.optim.Adam([gates.logits], settings.rate)
-    generator, cut = np.random.default_rng(seed), list[list[int]]()
+    generator, batches_of_places = np.random.default_rng(seed), list[list[int]]()
     lengths = [finished.run.lengths[row] for row in rows]
     # Batches are made epoch by epoch until there are enough; the rest of the last epoch is not used.
-    while len(cut) < settings.selector_updates:
-        cut += batches(lengths, settings.selector_sentences, config.train.batch_tokens, generator)
-    for step, places in enumerate(cut[: settings.selector_updates]):
-        batch = finished.run.batch(MiniBatch(config.tasks, [rows[place] for place in places]))
+    while len(batches_of_places) < settings.selector_updates:
+        batches_of_places += batches(lengths, settings.selector_sentences, config.train.batch_tokens, generator)
+    for step, batch_places in enumerate(batches_of_places[: settings.selector_updates]):
+        batch = finished.run.batch(MiniBatch(config.tasks, [rows[place] for place in batch_places]))
         with autocast(device, finished.precision):
             losses = model.losses(batch)
         # The order is that of the training loop. The backward pass of the tasks comes first, because the penalty is

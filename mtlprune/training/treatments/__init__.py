@@ -60,8 +60,8 @@ def attach_treatments(run: NewRun) -> None:
                 if heads_config.like is not None:
                     sets["like"] = choose(heads_config.like, config, model, kind.one_set, f"{key}.like")
                 entry = {
-                    kind_of_sets: {task: head_names(mask.numpy()) for task, mask in of.items()}
-                    for kind_of_sets, of in sets.items()
+                    purpose: {task: head_names(mask.numpy()) for task, mask in masks.items()}
+                    for purpose, masks in sets.items()
                 }
             else:
                 entry = recorded[name]
@@ -109,8 +109,8 @@ def treatment_callbacks(run: Run, folder: RunFolder, total: int) -> list[Callbac
         find(name)(TreatmentContext(options, run, folder, total, _chosen_heads(run.model, name)))
         for name, options in run.config.treatment.chosen_treatments.items()
     ]
-    of_heads = [treatment for treatment in treatments if type(treatment).factors is not Treatment.factors]
-    return [*([HeadGradients(run.model, of_heads)] if of_heads else []), *treatments]
+    gradient_treatments = [treatment for treatment in treatments if type(treatment).factors is not Treatment.factors]
+    return [*([HeadGradients(run.model, gradient_treatments)] if gradient_treatments else []), *treatments]
 
 
 __all__ = ["Treatment", "TreatmentContext", "attach_treatments", "begin_treatments", "treatment_callbacks"]

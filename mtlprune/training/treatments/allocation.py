@@ -29,7 +29,7 @@ from mtlprune.training.treatments.base import Treatment, TreatmentContext
 
 
 class Protect(Treatment[ProtectConfig]):
-    """Shield the chosen heads from some tasks: the gradient of these tasks is 0 for the weights of the heads."""
+    """Treatment that shields heads from some tasks: the gradient of these tasks is 0 for the weights of the heads."""
 
     Options = ProtectConfig
 
@@ -46,7 +46,7 @@ class Protect(Treatment[ProtectConfig]):
 
 
 class Dispatch(Treatment[DispatchConfig]):
-    """Allocate heads to tasks: in the last updates, the gradient of a task changes only the heads of its set S_t.
+    """Treatment that allocates heads to tasks: in the last updates, task t trains only the heads in its set S_t.
 
     In this important-attention training (Li et al. 2023, arXiv 2310.10318), the gradient of task t with respect to head
     h is multiplied by 1 if h ∈ S_t, else by 0. Heads in no set change only by the optimizer's moments and weight decay.
@@ -70,7 +70,7 @@ class Dispatch(Treatment[DispatchConfig]):
 
 
 class Clone(Treatment[CloneConfig]):
-    """Give each task a copy of the chosen heads, with the weights W_h + Δ_h^t instead of W_h (encoder/clones.py).
+    """Treatment that gives each task copies of heads, with weights W_h + Δ_h^t instead of W_h (encoder/clones.py).
 
     Δ starts at 0, so that the model begins like that of joint training. Δ and the shared W_h are trained at the rate of
     the encoder.
@@ -95,11 +95,11 @@ class Clone(Treatment[CloneConfig]):
         encoder.clones = Clones(transformer, encoder.head_hooks, names, list(model.tasks), options.rank)
 
 
-PARTS = ("words", "cls", "sep")
+_PARTS = ("words", "cls", "sep")
 """The attributes of `Encoded` at which ``at: features`` projects gradients: word vectors and special tokens."""
 
 
-def pcgrad(gram: Tensor, generator: torch.Generator) -> Tensor:
+def _pcgrad(gram: Tensor, generator: torch.Generator) -> Tensor:
     """Return the weight of each original gradient in the sum of the projected gradients (Yu et al. 2020).
 
     Args:
@@ -129,7 +129,7 @@ def pcgrad(gram: Tensor, generator: torch.Generator) -> Tensor:
 
 
 class Project(Treatment[ProjectConfig]):
-    """Remove conflicts between the gradients of tasks (PCGrad); without conflicts this is joint training."""
+    """Treatment that removes conflicts between gradients of tasks (PCGrad); without conflicts it is joint training."""
 
     Options = ProjectConfig
 
@@ -154,7 +154,7 @@ class Project(Treatment[ProjectConfig]):
         products = gram(self.mask.any(1).nonzero().flatten().tolist())
         weights = torch.ones(len(tasks), *self.mask.shape)
         for layer, head in self.mask.nonzero().tolist():
-            weights[:, layer, head] = pcgrad(products[layer, head], self.generator).float()
+            weights[:, layer, head] = _pcgrad(products[layer, head], self.generator).float()
         return weights
 
     def decode(self, decode: Decode, rows: Sequence[int]) -> Decode:
@@ -164,7 +164,7 @@ class Project(Treatment[ProjectConfig]):
         self.source, self.copies = None, {}
 
         def cut(name: str, encoded: Encoded, annotated_rows: list[int] | None, target: dict[str, Tensor]) -> Any:
-            leaves = {part: getattr(encoded, part).detach().requires_grad_() for part in PARTS}
+            leaves = {part: getattr(encoded, part).detach().requires_grad_() for part in _PARTS}
             self.source, self.copies[name] = encoded, replace(encoded, **leaves)
             return decode(name, self.copies[name], annotated_rows, target)
 
@@ -180,13 +180,13 @@ class Project(Treatment[ProjectConfig]):
         zero_gradient = torch.zeros_like(next(iter(gradients.values())))
         task_gradients = torch.stack([gradients.get(task, zero_gradient) for task in self.tasks])
         wide = task_gradients.double()
-        weights = pcgrad((wide @ wide.T).cpu(), self.generator)
-        sources = [getattr(self.source, part) for part in PARTS]
+        weights = _pcgrad((wide @ wide.T).cpu(), self.generator)
+        sources = [getattr(self.source, part) for part in _PARTS]
         parts = (weights.to(task_gradients) @ task_gradients).split([part.numel() for part in sources])
         torch.autograd.backward(sources, [g.view_as(s) for g, s in zip(parts, sources, strict=True)])
         self.source, self.copies = None, {}
 
     @staticmethod
     def _gradient(copy: Encoded) -> Tensor:
-        leaves = [getattr(copy, part) for part in PARTS]
+        leaves = [getattr(copy, part) for part in _PARTS]
         return torch.cat([(torch.zeros_like(leaf) if leaf.grad is None else leaf.grad).flatten() for leaf in leaves])

@@ -18,14 +18,14 @@ from mtlprune.training.head_gradients import HeadParameter, head_parameters, pro
 from mtlprune.training.heads import Sets, check_own_weights
 from mtlprune.training.run import NewRun, Run
 
-Settings = TypeVar("Settings", bound=Block)
+_Settings = TypeVar("_Settings", bound=Block)
 
 
 @dataclass(frozen=True)
-class TreatmentContext(Generic[Settings]):
+class TreatmentContext(Generic[_Settings]):
     """The arguments with which a treatment is created."""
 
-    options: Settings
+    options: _Settings
     """The settings of the treatment."""
     run: Run
     folder: RunFolder
@@ -36,10 +36,11 @@ class TreatmentContext(Generic[Settings]):
 
     @property
     def tasks(self) -> tuple[str, ...]:
+        """The tasks of the run."""
         return self.run.config.tasks
 
 
-class Treatment(Callback, Generic[Settings]):
+class Treatment(Callback, Generic[_Settings]):
     """Base class of treatments: class methods act before the first update, and the `Callback` acts in each update.
 
     Letters for shapes: L layers, A heads of a layer, T tasks of the mini-batch.
@@ -50,11 +51,11 @@ class Treatment(Callback, Generic[Settings]):
     one_set: ClassVar[bool] = True
     """Whether all tasks share a set of heads."""
 
-    def __init__(self, run: TreatmentContext[Settings]) -> None:
+    def __init__(self, run: TreatmentContext[_Settings]) -> None:
         self.options, self.tasks = run.options, run.tasks
 
     @classmethod
-    def heads_of(cls, options: Settings) -> HeadsConfig | None:
+    def heads_of(cls, options: _Settings) -> HeadsConfig | None:
         """Return the settings that choose the treated heads; None for a treatment that is not about heads."""
         return getattr(options, "heads", None)
 
@@ -64,15 +65,15 @@ class Treatment(Callback, Generic[Settings]):
         check_own_weights(model.encoder)
 
     @classmethod
-    def check(cls, run: NewRun, options: Settings) -> None:
+    def check(cls, run: NewRun, options: _Settings) -> None:
         """Raise ConfigError or RunError if the settings of the treatment do not fit the run."""
 
     @classmethod
-    def shape(cls, model: MultiTaskModel, heads: Sets, options: Settings) -> None:
+    def shape(cls, model: MultiTaskModel, heads: Sets, options: _Settings) -> None:
         """Add parameters to a new model, without changing the random numbers that other code draws."""
 
     @classmethod
-    def begin(cls, options: Settings, run: Run, folder: RunFolder, precision: torch.dtype) -> None:
+    def begin(cls, options: _Settings, run: Run, folder: RunFolder, precision: torch.dtype) -> None:
         """Change the weights of the model before the first update."""
 
     def factors(self, tasks: Sequence[str], gram: Callable[..., Tensor]) -> Tensor | None:
@@ -135,21 +136,21 @@ class HeadGradients(Callback):
         for treatment in self.treatments:
             if (factors := treatment.factors(tasks, gram)) is not None:
                 factor_grid = factor_grid * factors.to(factor_grid)
-        places = [n for n, part in enumerate(self.parts) if tasks and bool((factor_grid[:, part.layer] != 1).any())]
+        changed = [n for n, part in enumerate(self.parts) if tasks and bool((factor_grid[:, part.layer] != 1).any())]
         tasks_by_factors: dict[bytes, list[int]] = {}
         for row, task_factors in enumerate(factor_grid):
             tasks_by_factors.setdefault(task_factors.numpy().tobytes(), []).append(row)
         groups = list(tasks_by_factors.values())
         if len(groups) == 1:
-            self.factor = {n: self.parts[n].broadcast_to_rows(factor_grid[0, self.parts[n].layer]) for n in places}
-        elif places:
-            if gradients_by_part.keys() >= set(places):
+            self.factor = {n: self.parts[n].broadcast_to_rows(factor_grid[0, self.parts[n].layer]) for n in changed}
+        elif changed:
+            if gradients_by_part.keys() >= set(changed):
                 groups = [[row] for row in range(len(tasks))]
-                gradients = [[gradients_by_part[n][row] for n in places] for row in range(len(tasks))]
+                gradients = [[gradients_by_part[n][row] for n in changed] for row in range(len(tasks))]
             else:
                 joined = [torch.stack([losses[tasks[row]] for row in group]).sum() for group in groups]
-                gradients = self.of_tasks(dict(enumerate(joined)), [self.parts[n] for n in places])
-            for place, n in enumerate(places):
+                gradients = self.of_tasks(dict(enumerate(joined)), [self.parts[n] for n in changed])
+            for place, n in enumerate(changed):
                 part = self.parts[n]
                 pairs = zip(groups, gradients, strict=True)
                 terms = [

@@ -39,12 +39,12 @@ from mtlprune.training.run import NewRun
 from mtlprune.training.start import check_finished, check_same_labels
 from mtlprune.training.treatments.base import Treatment, TreatmentContext
 
-Target = Mapping[str, Tensor]
-Read = tuple[Any, Encoded]
+_Target = Mapping[str, Tensor]
+_Read = tuple[Any, Encoded]
 """A decoder, and a batch as encoded by the encoder of the same model."""
 
 
-def cross(student_scores: Tensor, teacher_scores: Tensor) -> Tensor:
+def _cross(student_scores: Tensor, teacher_scores: Tensor) -> Tensor:
     """Return the cross-entropy −Σ p log q, summed over all rows of scores, (M, K) each.
 
     The scores of impossible classes are −∞.
@@ -53,34 +53,34 @@ def cross(student_scores: Tensor, teacher_scores: Tensor) -> Tensor:
     return -(teacher_scores.softmax(-1) * logs).sum()
 
 
-def _teach_words(student: Read, teacher: Read, target: Target) -> Tensor:
+def _teach_words(student: _Read, teacher: _Read, target: _Target) -> Tensor:
     student_scores, teacher_scores = (task.scores(encoded.words).float() for task, encoded in (student, teacher))
-    return cross(student_scores, teacher_scores) / len(student_scores)
+    return _cross(student_scores, teacher_scores) / len(student_scores)
 
 
-def _teach_spans(student: Read, teacher: Read, target: Target) -> Tensor:
+def _teach_spans(student: _Read, teacher: _Read, target: _Target) -> Tensor:
     def scores(task: Any, encoded: Encoded) -> Tensor:
         """Return the scores of all candidate spans, sentence by sentence, (M, K)."""
         table = task.span_scores(encoded)  # (B, T, K, T)
         return table.transpose(2, 3)[task.candidates(encoded.lengths, table.shape[1])]
 
     student_scores, teacher_scores = scores(*student), scores(*teacher)
-    return cross(student_scores, teacher_scores) / (
+    return _cross(student_scores, teacher_scores) / (
         len(student[1].words) if student[0].options.loss_per == "word" else len(student_scores)
     )
 
 
-def _teach_trees(student: Read, teacher: Read, target: Target) -> Tensor:
+def _teach_trees(student: _Read, teacher: _Read, target: _Target) -> Tensor:
     def scores(task: Any, encoded: Encoded) -> tuple[Tensor, Tensor]:
         """Return the scores of the heads of each word, (N, T + 1), and of the relations at its gold head, (N, K)."""
         arcs, vectors = task.features(encoded)
         return task.word_rows(encoded, arcs), task.relation_scores(encoded, vectors, target["rows"])
 
     (heads, relations), teacher_scores = scores(*student), scores(*teacher)
-    return (cross(heads, teacher_scores[0]) + cross(relations, teacher_scores[1])) / len(heads)
+    return (_cross(heads, teacher_scores[0]) + _cross(relations, teacher_scores[1])) / len(heads)
 
 
-def _teach_brackets(student: Read, teacher: Read, target: Target) -> Tensor:
+def _teach_brackets(student: _Read, teacher: _Read, target: _Target) -> Tensor:
     def scores(task: Any, encoded: Encoded) -> tuple[Tensor, Tensor]:
         """Return the scores of all spans, (B, T + 1, T + 1), and of the labels of gold spans, (M, K)."""
         spans, vectors = task.features(encoded)
@@ -92,10 +92,10 @@ def _teach_brackets(student: Read, teacher: Read, target: Target) -> Tensor:
     # under the teacher's marginals, so no tree needs to be enumerated.
     expected = (spans * inference.constituency_marginals(teacher_scores[0], encoded.lengths)).sum()
     crf = inference.constituency_log_partition(spans, encoded.lengths).sum() - expected
-    return crf / len(encoded.words) + cross(labels, teacher_scores[1]) / len(labels)
+    return crf / len(encoded.words) + _cross(labels, teacher_scores[1]) / len(labels)
 
 
-def _teach_frames(student: Read, teacher: Read, target: Target) -> Tensor:
+def _teach_frames(student: _Read, teacher: _Read, target: _Target) -> Tensor:
     encoded, binary = student[1], nn.functional.binary_cross_entropy_with_logits
     student_ranks, teacher_ranks = (decoder.rank(batch) for decoder, batch in (student, teacher))
     total = binary(student_ranks.predicate, teacher_ranks.predicate.sigmoid(), reduction="sum")
@@ -110,11 +110,11 @@ def _teach_frames(student: Read, teacher: Read, target: Target) -> Tensor:
             nn.functional.pad(decoder.pair_scores(batch, ranked, rows, pairs)[0], (1, 0))
             for (decoder, batch), ranked in ((student, student_ranks), (teacher, teacher_ranks))
         )
-        total = total + cross(roles, teacher_roles)
+        total = total + _cross(roles, teacher_roles)
     return total / len(encoded.words)
 
 
-_TEACHERS: dict[type, Callable[[Read, Read, Target], Tensor]] = {
+_TEACHERS: dict[type, Callable[[_Read, _Read, _Target], Tensor]] = {
     WordLabels: _teach_words,
     NER: _teach_spans,
     DEP: _teach_trees,
@@ -124,7 +124,7 @@ _TEACHERS: dict[type, Callable[[Read, Read, Target], Tensor]] = {
 """Class of a decoder → the function that computes its loss for a teacher with the same kind of decoder."""
 
 
-def teaching_of(task: Any) -> Callable[[Read, Read, Target], Tensor] | None:
+def teaching_of(task: Any) -> Callable[[_Read, _Read, _Target], Tensor] | None:
     """Return the function that computes the teacher loss of a decoder; None if the decoder cannot be distilled."""
     if isinstance(task, SRL) and task.ranked:
         return None
@@ -132,7 +132,7 @@ def teaching_of(task: Any) -> Callable[[Read, Read, Target], Tensor] | None:
 
 
 class Distil(Treatment[DistilConfig]):
-    """Distil from single-task teachers; while λ = 1, this is training on gold labels, bit for bit."""
+    """Treatment that distils single-task teachers; while λ = 1, it is training on gold labels, bit for bit."""
 
     Options = DistilConfig
 
@@ -170,11 +170,13 @@ class Distil(Treatment[DistilConfig]):
             check_same_labels({task: run.vocabularies[task]}, teacher_folder, key)
             own_config = run.config
             for name in ("type", "predicates", "max_width"):
-                own_setting, has = (
+                own_setting, teacher_setting = (
                     getattr(getattr(config.decoders, task), name, None) for config in (own_config, teacher_config)
                 )
-                if own_setting != has:
-                    raise ConfigError(f"{key}: expected a decoder with {name} {own_setting}, found {has} in {path}")
+                if own_setting != teacher_setting:
+                    raise ConfigError(
+                        f"{key}: expected a decoder with {name} {own_setting}, found {teacher_setting} in {path}"
+                    )
 
     def before_update(self, step: int, epoch: int = 0) -> None:
         self.weight = min(1.0, step / self.last)
@@ -196,7 +198,7 @@ class Distil(Treatment[DistilConfig]):
 
         return distilled_loss
 
-    def read(self, task: str, rows: Sequence[int]) -> Read:
+    def read(self, task: str, rows: Sequence[int]) -> _Read:
         """Return the decoder of a task's teacher, and training sentences as encoded by the teacher."""
         model = self.teachers[task]
         pieces = model.encoder.tokenize_sentences([self.sentences[row] for row in rows])

@@ -25,33 +25,36 @@ from mtlprune.training.run import NewRun, Run
 from mtlprune.training.start import check_compatible, check_same_labels
 from mtlprune.training.treatments.base import Treatment
 
-BATCH = 32
-Weights = Mapping[str, Tensor]
+_BATCH = 32
+_Weights = Mapping[str, Tensor]
 
 
-def arithmetic(base: Weights, tuned: Sequence[Weights], scale: float | None) -> dict[str, Tensor]:
+def arithmetic(base: _Weights, tuned: Sequence[_Weights], scale: float | None) -> dict[str, Tensor]:
     """Return θ_0 + scale Σ_t τ_t; the default of ``scale`` is 1/T."""
     factor = 1 / len(tuned) if scale is None else scale
-    return {name: was + factor * sum(weights[name] - was for weights in tuned) for name, was in base.items()}
+    return {name: start + factor * sum(weights[name] - start for weights in tuned) for name, start in base.items()}
 
 
-def ties(base: Weights, tuned: Sequence[Weights], scale: float | None, keep: float) -> dict[str, Tensor]:
+def ties(base: _Weights, tuned: Sequence[_Weights], scale: float | None, keep: float) -> dict[str, Tensor]:
     """Merge by the rule ties, where the share ``keep`` refers to the weights of the whole encoder."""
     changes = torch.stack(
-        [torch.cat([(weights[name] - was).flatten() for name, was in base.items()]) for weights in tuned]
+        [torch.cat([(weights[name] - start).flatten() for name, start in base.items()]) for weights in tuned]
     )
     count = max(1, round(keep * changes.shape[1]))
     threshold = changes.abs().kthvalue(changes.shape[1] - count + 1, dim=1, keepdim=True).values
     trimmed = changes.where(changes.abs() >= threshold, 0.0)
     agreeing = (trimmed.sign() == trimmed.sum(0).sign()) & (trimmed != 0)
     merged = trimmed.where(agreeing, 0.0).sum(0) / agreeing.sum(0).clamp(min=1)
-    parts = merged.split([was.numel() for was in base.values()])
+    parts = merged.split([start.numel() for start in base.values()])
     factor = 1.0 if scale is None else scale
-    return {name: was + factor * part.view_as(was) for (name, was), part in zip(base.items(), parts, strict=True)}
+    return {name: start + factor * part.view_as(start) for (name, start), part in zip(base.items(), parts, strict=True)}
 
 
 class Merge(Treatment[MergeConfig]):
-    """Initialise the encoder by merging finished runs; merging equal runs returns the run (for ties, if keep is 1)."""
+    """Treatment that initialises the encoder by merging finished runs.
+
+    With the default ``scale``, merging equal runs returns their encoder (with the rule ties, if ``keep`` is 1).
+    """
 
     Options = MergeConfig
 
@@ -80,7 +83,7 @@ class Merge(Treatment[MergeConfig]):
             tuned.append({name: dict(source.encoder.named_parameters())[name].detach() for name in base})
             model.tasks[task].load_state_dict(source.tasks[task].state_dict())
             if options.method == "fisher":
-                importance.append(fisher(run, source, task, options.sentences, precision))
+                importance.append(_fisher(run, source, task, options.sentences, precision))
         if options.method == "ties":
             merged = ties(base, tuned, options.scale, options.keep)
         else:
@@ -93,18 +96,18 @@ class Merge(Treatment[MergeConfig]):
                 _weigh_heads(model, tuned, torch.stack(importance))
 
 
-def fisher(run: Run, model: MultiTaskModel, task: str, sentences: int, precision: torch.dtype) -> Tensor:
+def _fisher(run: Run, model: MultiTaskModel, task: str, sentences: int, precision: torch.dtype) -> Tensor:
     """Compute E[(∂L / ∂ξ_h)²], (L, A), over the first ``sentences`` training sentences with the layer of the task."""
     rows = [row for row, has in enumerate(run.is_annotated[task]) if has][:sentences]
     total = torch.zeros(model.encoder.head_hooks.layers, model.encoder.head_hooks.heads)
-    for start in range(0, len(rows), BATCH):
-        batch_rows = rows[start : start + BATCH]
+    for start in range(0, len(rows), _BATCH):
+        batch_rows = rows[start : start + _BATCH]
         targets = {task: [run.targets[task][row] for row in batch_rows]}
         total += derivatives(model, [run.pieces[row] for row in batch_rows], targets, precision).square().sum(0)
     return total / max(1, len(rows))
 
 
-def _weigh_heads(model: MultiTaskModel, tuned: Sequence[Weights], importance: Tensor) -> None:
+def _weigh_heads(model: MultiTaskModel, tuned: Sequence[_Weights], importance: Tensor) -> None:
     """Replace the weights of heads in a merged model by means that are weighted by F.
 
     A head with F = 0 for all tasks keeps the unweighted mean.
@@ -115,11 +118,11 @@ def _weigh_heads(model: MultiTaskModel, tuned: Sequence[Weights], importance: Te
     """
     total = importance.sum(0)
     shares = torch.where(total > 0, importance / total.where(total > 0, 1.0), 1 / len(importance))
-    called = {id(parameter): name for name, parameter in model.encoder.named_parameters()}
+    parameter_names = {id(parameter): name for name, parameter in model.encoder.named_parameters()}
     for part in head_parameters(model.encoder):
         merged = torch.stack(
             [
-                weights[called[id(part.parameter)]] * part.broadcast_to_rows(share[part.layer])
+                weights[parameter_names[id(part.parameter)]] * part.broadcast_to_rows(share[part.layer])
                 for weights, share in zip(tuned, shares, strict=True)
             ]
         ).sum(0)
