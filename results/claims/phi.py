@@ -52,7 +52,7 @@ def values(settings: list[dict[str, Runs]], left: tuple[str, int] | None = None)
             if left is not None and left[0] == task:
                 is_kept = runs.levels[:, 0] != left[1]
             selection = runs.levels[:, 1]
-            unequal = runs.strangers if np.ptp(selection) else runs.levels[:, None, 0] != runs.levels[None, :, 0]
+            unequal = runs.unequal_seeds if np.ptp(selection) else runs.levels[:, None, 0] != runs.levels[None, :, 0]
             cells.append(phi(runs, unequal, is_kept)[0, 0, 0])
         rows.append([*cells, np.mean(cells)])
     table = np.array(rows)

@@ -155,7 +155,8 @@ def measure(out: str, corpus: str, name: str, sentences: str = "test") -> None:
         sides = halves(len(test), SEED)
         systems_by_part = {"dev": on_dev, "test": on_test}
         systems_by_part |= {
-            half: [select_sentences(system, rows) for system in on_test] for half, rows in zip(HALVES, sides, strict=True)
+            half: [select_sentences(system, rows) for system in on_test]
+            for half, rows in zip(HALVES, sides, strict=True)
         }
         for part, systems in systems_by_part.items():
             gained = gains(systems, RESAMPLES, SEED)

@@ -50,8 +50,8 @@ def similarities(study: Study) -> Callable[[Callable[[Floats], float], float], E
     """
     groups = [RunGroup(task, tuple(load_claims(study.paths(f"stable-{task}-?")))) for task in TASKS]
     runs = Runs.of(groups)
-    left = [phi(runs, runs.strangers, runs.units != unit)[0] for unit in range(len(runs.first_of_units))]
-    full = phi(runs, runs.strangers)[0]
+    left = [phi(runs, runs.unequal_seeds, runs.units != unit)[0] for unit in range(len(runs.first_of_units))]
+    full = phi(runs, runs.unequal_seeds)[0]
 
     def estimate(figure: Callable[[Floats], float], bound: float) -> Estimate:
         value = np.array([figure(full) - bound])
