@@ -83,8 +83,8 @@ def _table(result: Measured, title: str) -> Table:
     for kind, times in [*rows, (BARE, result.evaluation), (EVALUATION, result.evaluation)]:
         seconds, processor = times.seconds(kind)
         speed = f"{times.sentences / seconds:.0f}"
-        shown = ratios.pop(kind, ""), to_random.get(kind, "")
-        table.add_row(kind, f"{seconds:.2f}", f"{processor:.2f}", speed, *shown)
+        ratio_cells = ratios.pop(kind, ""), to_random.get(kind, "")
+        table.add_row(kind, f"{seconds:.2f}", f"{processor:.2f}", speed, *ratio_cells)
     for kind, ratio in ratios.items():
         table.add_row(kind, "", "", "", ratio, "")
     return table

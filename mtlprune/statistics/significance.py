@@ -120,19 +120,20 @@ def differences(
 
 
 def _difference(
-    first: System, second: System, scores: Resampled, others: Resampled, swapped: Floats, resamples: int
+    first: System, second: System, first_scores: Resampled, second_scores: Resampled, swapped: Floats, resamples: int
 ) -> Difference:
     """Test the difference of two systems.
 
     Args:
         first: the first system.
         second: the second system.
-        scores: scores of the first system, on all and on resampled sentences.
-        others: scores of the second system.
+        first_scores: scores of the first system, on all and on resampled sentences.
+        second_scores: scores of the second system.
         swapped: (R,) differences after random swaps of sentences.
         resamples: number of resamples R.
     """
-    observed, booted = [scores.observed, others.observed], [scores.booted, others.booted]
+    observed = [first_scores.observed, second_scores.observed]
+    booted = [first_scores.booted, second_scores.booted]
     delta = float(observed[0].mean() - observed[1].mean())
     all_counts = np.concatenate([first.counts, second.counts])
     differing = np.flatnonzero((all_counts != all_counts[:1]).any((0, 2)))  # where swapping changes anything
