@@ -179,8 +179,8 @@ def measure(
 
     def random_step(rows: list[int]) -> None:
         # The first sentence seeds the draw, so that every round has the same batches.
-        drawn = np.random.default_rng(rows[0]).choice(len(run.lengths), len(rows), replace=False)
-        steppers[_PLAIN].step(drawn.tolist())
+        random_rows = np.random.default_rng(rows[0]).choice(len(run.lengths), len(rows), replace=False)
+        steppers[_PLAIN].step(random_rows.tolist())
 
     kinds = {_PLAIN: steppers[_PLAIN].step, _RANDOM: random_step}
     kinds |= {kind: stepper.step for kind, stepper in steppers.items()}
