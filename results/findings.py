@@ -46,19 +46,20 @@ REGISTER = (
 class Value(Block):
     """A number of a committed result, with its interval."""
 
-    result: str = Field(description="Path of the JSON, from results/.")
+    result: str = Field(description="Path of the result's JSON file, relative to results/.")
     frame: str
-    row: dict[str, str | float] = Field(description="Column → value: these choose one row.")
-    column: str = Field(default="estimate", description="The estimate; low, high, n and p stand beside it.")
-    label: str = Field(default="", description="Its row in a figure.")
+    row: dict[str, str | float] = Field(description="Values of columns that select one row of the frame.")
+    column: str = Field(default="estimate", description="Column of the estimate; the row also has low, high, n and p.")
+    label: str = Field(default="", description="Name of the number in a figure.")
     unit: Literal["points", "Φ", "share", "heads", "count"] = "points"
     of: str = Field(default="seeds", description="What n counts.")
     asks: str = Field(
         default="",
-        description="The effect that a claim predicts. '> 0.2': the whole interval is above. '<= -1': the interval "
-        "leaves out 0 and the estimate is at most -1; not supported where the interval leaves out -1.",
+        description="The effect that a claim predicts. '> 0.2' is supported if the whole interval is above 0.2. "
+        "'<= -1' is supported if the interval excludes 0 and the estimate is -1 or less, and not supported if the "
+        "interval is above -1.",
     )
-    chance: str = Field(default="", description="Column with the p of a count by chance, instead of asks.")
+    chance: str = Field(default="", description="Column with the p-value of a count, which decides instead of asks.")
 
     @property
     def source(self) -> Result:
@@ -105,19 +106,19 @@ class Value(Block):
 class Finding(Block):
     """A claim with its evidence and doubts."""
 
-    claim: str = Field(description="One sentence without a number.")
-    evidence: str = Field(description="Sentences; {name} stands for a value.")
+    claim: str = Field(description="A sentence without numbers.")
+    evidence: str = Field(description="Sentences in which {name} is replaced by a value.")
     values: dict[str, Value]
-    decides: list[str] = Field(description="Values that must all be as the claim asks.")
-    where: dict[str, str] = Field(default={}, description="Encoder and corpus → the value that decides there.")
-    figure: list[str] = Field(description="Values, from above.")
-    axis: str = Field(description="What the figure's axis is.")
+    decides: list[str] = Field(description="Names of the values that must all be as the claim predicts.")
+    where: dict[str, str] = Field(default={}, description="Name of the deciding value by encoder and corpus.")
+    figure: list[str] = Field(description="Names of the values in the figure, from top to bottom.")
+    axis: str = Field(description="Title of the figure's axis.")
     doubt: str
-    change: str = Field(description="What would change it.")
+    change: str = Field(description="The evidence that would change the verdict.")
     command: str
-    page: str = Field(description="Where it is told, from results/.")
-    readme: str = Field(default="", description="The evidence as README tells it; none, if not given.")
-    answers: str = Field(default="", description="The question of the HTML report that it answers.")
+    page: str = Field(description="Path of the page on the finding, relative to results/.")
+    readme: str = Field(default="", description="The evidence in README.md, which leaves the finding out without it.")
+    answers: str = Field(default="", description="The question of the HTML report that the finding answers.")
 
     @property
     def verdict(self) -> str:
@@ -140,19 +141,19 @@ class Test(Value):
 
     name: str
     planned: str = Field(default="afterwards", description="The date of the plan.")
-    plan: str = Field(default="", description="Where the plan is, from results/.")
-    page: str = Field(description="Where the test is told, from results/.")
+    plan: str = Field(default="", description="Path of the plan, relative to results/.")
+    page: str = Field(description="Path of the page on the test, relative to results/.")
 
 
 class Question(Block):
     """A question with the pages that answer it, which is a row of results/README.md."""
 
     question: str
-    pages: dict[str, str] = Field(description="Name of a page → its path from results/.")
+    pages: dict[str, str] = Field(description="Paths of pages, relative to results/, by name.")
     seeds: str = Field(description="The number of training seeds, in words.")
     finding: str = Field(default="", description="The finding that answers it, whose verdict is shown.")
     tests: Literal["", "several tests", "description", "no verdict yet"] = Field(
-        default="", description="Without a finding: whether the page reports verdicts of its own or none."
+        default="", description="If no finding answers the question, the kind of verdicts that the page reports."
     )
 
 
@@ -161,7 +162,7 @@ class Page(Block):
 
     findings: dict[str, Finding]
     questions: list[Question] = []
-    gaps: list[dict[str, Any]] = Field(description="Rows of the table of several numbers for one gap.")
+    gaps: list[dict[str, Any]] = Field(description="Rows of the table of values of the mean Δ.")
     tests: list[Test] = []
 
 

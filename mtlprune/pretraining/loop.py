@@ -139,7 +139,7 @@ class Pretrainer(BaseTrainer):
         return [[MiniBatch((TASK,), rows)] for rows in rows_of_batches]
 
     def is_due(self) -> bool:
-        """Return whether the schedule requires an evaluation now that was not yet made."""
+        """Return whether an evaluation is due that has not been made yet."""
         return self.progress.step in self.watched and bool(self.progress.losses or CURVES not in self.progress.logs)
 
     def evaluation(self) -> None:

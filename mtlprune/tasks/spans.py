@@ -4,7 +4,7 @@ A span network applies a linear layer to the concatenated vectors [start; end; w
 layer is split into parts that are computed once per word and added for each span: W[a; b] = W₁a + W₂b, and a sum over
 the words of a span is a difference of prefix sums. This is exact and much cheaper than building span vectors.
 
-Letters in shapes: M candidate spans of the batch, sorted by sentence; N words of all sentences together.
+Letters in shapes: B sentences, N words of all sentences together, M candidate spans, sorted by sentence.
 """
 
 import math
@@ -190,7 +190,7 @@ class SpanScorerMLP(nn.Module):
         self.output_layers = scorer(size, 1, dropout)
 
     def forward(self, encoded: Encoded, spans: Candidates, widths: Tensor) -> Tensor:
-        """(M,) scores, fp32"""
+        """Score each span: (M,), fp32."""
         hidden = self.first.gather(self.first(encoded, widths), spans, encoded.starts)
         return self.output_layers(hidden).float().squeeze(1)
 
@@ -209,7 +209,7 @@ class SpanScorerBiaffine(nn.Module):
         self.width = nn.Parameter(torch.zeros(max_width))
 
     def forward(self, encoded: Encoded, spans: Candidates, widths: Tensor) -> Tensor:
-        """(M,) scores, fp32"""
+        """Score each span: (M,), fp32."""
         start, end = self.ends(encoded.words).chunk(2, dim=-1)  # (N, size) each
         scores = biaffine_table(start, self.weight, end, encoded.sizes).squeeze(2)  # (B, T, T)
         return scores[spans.sentence, spans.start, spans.end] + self.width[spans.end - spans.start]

@@ -82,7 +82,7 @@ class SRL(Task):
 
     @property
     def ranked(self) -> bool:
-        """Whether a fixed number of words is kept as predicates instead of those that a classifier accepts."""
+        """Whether a fixed ratio of the words is kept as predicates, instead of the words that a classifier accepts."""
         return self.options.predicates == "ranked"
 
     def loss(self, encoded: Encoded, target: dict[str, Tensor]) -> Tensor:

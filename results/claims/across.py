@@ -88,11 +88,11 @@ def main(first: str, second: str) -> None:
         within, between = np.trace(shared) / len(TASKS), shared[off_diagonal].mean()
         p = np.mean(np.array(null) >= null[0] - 1e-9)
         print(f"| {first_name} | {second_name} | {within:.2f} | {between:.2f} | {within - between:+.2f} | {p:.4f} |")
-    selections = [name.split(":")[1] for name in (first, second)]
-    beyond, plain = (apart(read[selections[0]], read[selections[1]], depth) for depth in (True, False))
+    selections = [read[name.split(":")[1]] for name in (first, second)]
+    beyond, plain = (apart(selections[0], selections[1], depth) for depth in (True, False))
     print(f"\nThe difference of the first minus that of the last is {beyond}. Without taking depth out it is {plain}.")
     # The number of tasks most of whose runs claim a head, (L, A), for each selection.
-    claim_counts = [(open_heads.mean(1) > 0.5).sum(0) for open_heads, _ in (read[name] for name in selections)]
+    claim_counts = [(open_heads.mean(1) > 0.5).sum(0) for open_heads, _ in selections]
     for minimum in (3, len(TASKS)):
         one, two = (counts >= minimum for counts in claim_counts)
         depth = (one.sum(1) * two.sum(1)).sum() / one.shape[1]
