@@ -379,7 +379,7 @@ def _labels(encoder: Encoder, linear: tuple[nn.Linear, list[str]], words: list[s
 
 @torch.no_grad()
 def _states(model: nn.Module, limit: int | None, scores: nn.Linear | None) -> Tensor:
-    """Compute the last hidden states (ROWS, T, H) of random sub-words, which are the same at every call.
+    """Compute the last hidden states (`_ROWS`, T, H) of random sub-words, which are the same at every call.
 
     With the linear layer ``scores``, or if the model has a classifier, the scores of labels are returned instead.
     """
