@@ -60,7 +60,7 @@ class Balance(Callback):
             self.update_logits(_numbers(self.recompute_losses(self.mini_batch)))
 
     def weigh(self, losses: dict[str, Tensor], epoch: int = 0) -> dict[str, Tensor]:
-        """Return the losses multiplied by their weights.
+        """Return task → loss multiplied by its weight, and update the history of losses that some modes need.
 
         All modes but ``none`` and ``fixed`` read the values of the losses, so the host waits for the device.
         """

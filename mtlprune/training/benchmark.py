@@ -72,12 +72,12 @@ class Ratio(NamedTuple):
 
 @dataclass
 class Times:
-    """Kind of step → seconds, as arrays (rounds, batches); kinds are in the order of measurement."""
+    """The measured times of several kinds of step on the same batches; kinds are in the order of measurement."""
 
     clock: dict[str, NDArray[np.float64]]
-    """Elapsed seconds."""
+    """Kind of step → elapsed seconds, (rounds, batches)."""
     processor: dict[str, NDArray[np.float64]]
-    """Seconds of processor time of this process."""
+    """Kind of step → seconds of processor time of this process, (rounds, batches)."""
     sentences: int
     """Number of sentences in all batches together."""
     on_cpu: bool

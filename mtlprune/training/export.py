@@ -295,8 +295,9 @@ def _checked_sentences(request: ExportRequest) -> list[Sentence]:
 
     Sentences of dev are read from the predictions of the run; a run without them contributes only `_HARD`.
     """
-    has_predictions = (request.run.path / "predictions" / "dev.jsonl").is_file()
-    dev = request.run.read_predictions("dev")[:_SENTENCES] if has_predictions else []
+    split = request.run.config.data.dev
+    has_predictions = (request.run.path / "predictions" / f"{split}.jsonl").is_file()
+    dev = request.run.read_predictions(split)[:_SENTENCES] if has_predictions else []
     return [Sentence("hard", tuple(_HARD.split())), *dev]
 
 
@@ -379,7 +380,7 @@ def _labels(encoder: Encoder, linear: tuple[nn.Linear, list[str]], words: list[s
 
 @torch.no_grad()
 def _states(model: nn.Module, limit: int | None, scores: nn.Linear | None) -> Tensor:
-    """Compute the last hidden states (ROWS, T, H) of random sub-words, which are the same at every call.
+    """Compute the last hidden states (`_ROWS`, T, H) of random sub-words, which are the same at every call.
 
     With the linear layer ``scores``, or if the model has a classifier, the scores of labels are returned instead.
     """

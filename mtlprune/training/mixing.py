@@ -42,13 +42,13 @@ def batches(
     noise = generator.uniform(1 - _LENGTH_NOISE, 1 + _LENGTH_NOISE, len(size)) if shuffle else 1.0
     # The order is from long to short sentences; the batches are shuffled below.
     order = np.argsort(-size * noise, kind="stable").tolist()
-    made: list[list[int]] = []
+    row_batches: list[list[int]] = []
     start = 0
     while start < len(order):
         rows = order[start : start + sentences]
-        made.append(rows[: _fitting([lengths[row] for row in rows], tokens)])
-        start += len(made[-1])
-    return [made[place] for place in generator.permutation(len(made))] if shuffle else made
+        row_batches.append(rows[: _fitting([lengths[row] for row in rows], tokens)])
+        start += len(row_batches[-1])
+    return [row_batches[place] for place in generator.permutation(len(row_batches))] if shuffle else row_batches
 
 
 def _fitting(lengths: Sequence[int], tokens: int) -> int:

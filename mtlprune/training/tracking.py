@@ -60,6 +60,6 @@ class TensorBoard:
 
 
 def _picture(gates: NDArray[np.float64]) -> NDArray[np.uint8]:
-    """Draw gates as grey levels in squares of CELL × CELL pixels, (L, A) → (L · CELL, A · CELL)."""
+    """Draw gates as grey levels in squares of s × s pixels (s = `_CELL`), (L, A) → (L · s, A · s)."""
     grey = np.rint(255 * (1 - gates)).astype(np.uint8)
     return grey.repeat(_CELL, axis=0).repeat(_CELL, axis=1)

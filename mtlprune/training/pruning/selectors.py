@@ -130,8 +130,8 @@ def importance(slopes: Tensor) -> Tensor:
 def fisher_mask(slopes: Tensor, keep: int, generator: np.random.Generator) -> Tensor:
     """Select ``keep`` heads by Fisher information (Kwon et al. 2022, sections 4.2 and 4.3).
 
-    The heads that are not selected are those whose closing raises the loss least according to its second-order
-    expansion at ξ = 1, whose curvature is the empirical Fisher matrix F = Σ_x ∂L(x) ∂L(x)ᵀ. First the heads with the
+    Heads that are not selected are those whose closing raises the loss least, according to the second-order expansion
+    of the loss at ξ = 1. Its curvature is the empirical Fisher matrix F = Σ_x ∂L(x) ∂L(x)ᵀ. First the heads with the
     largest F_hh are selected. Then `refine_by_swaps` exchanges heads within each layer by the layer's block of F.
 
     Args:

@@ -136,21 +136,21 @@ class HeadGradients(Callback):
         for treatment in self.treatments:
             if (factors := treatment.factors(tasks, gram)) is not None:
                 factor_grid = factor_grid * factors.to(factor_grid)
-        changed = [n for n, part in enumerate(self.parts) if tasks and bool((factor_grid[:, part.layer] != 1).any())]
+        indices = [n for n, part in enumerate(self.parts) if tasks and bool((factor_grid[:, part.layer] != 1).any())]
         tasks_by_factors: dict[bytes, list[int]] = {}
         for row, task_factors in enumerate(factor_grid):
             tasks_by_factors.setdefault(task_factors.numpy().tobytes(), []).append(row)
         groups = list(tasks_by_factors.values())
         if len(groups) == 1:
-            self.factor = {n: self.parts[n].broadcast_to_rows(factor_grid[0, self.parts[n].layer]) for n in changed}
-        elif changed:
-            if gradients_by_part.keys() >= set(changed):
+            self.factor = {n: self.parts[n].broadcast_to_rows(factor_grid[0, self.parts[n].layer]) for n in indices}
+        elif indices:
+            if gradients_by_part.keys() >= set(indices):
                 groups = [[row] for row in range(len(tasks))]
-                gradients = [[gradients_by_part[n][row] for n in changed] for row in range(len(tasks))]
+                gradients = [[gradients_by_part[n][row] for n in indices] for row in range(len(tasks))]
             else:
                 joined = [torch.stack([losses[tasks[row]] for row in group]).sum() for group in groups]
-                gradients = self.of_tasks(dict(enumerate(joined)), [self.parts[n] for n in changed])
-            for place, n in enumerate(changed):
+                gradients = self.of_tasks(dict(enumerate(joined)), [self.parts[n] for n in indices])
+            for place, n in enumerate(indices):
                 part = self.parts[n]
                 pairs = zip(groups, gradients, strict=True)
                 terms = [

@@ -36,7 +36,10 @@ def arithmetic(base: _Weights, tuned: Sequence[_Weights], scale: float | None) -
 
 
 def ties(base: _Weights, tuned: Sequence[_Weights], scale: float | None, keep: float) -> dict[str, Tensor]:
-    """Merge by the rule ties, where the share ``keep`` refers to the weights of the whole encoder."""
+    """Return the weights merged by the rule ties; the default of ``scale`` is 1.
+
+    The share ``keep`` refers to all weights of the encoder together, not to each parameter.
+    """
     changes = torch.stack(
         [torch.cat([(weights[name] - start).flatten() for name, start in base.items()]) for weights in tuned]
     )
