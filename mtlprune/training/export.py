@@ -295,7 +295,7 @@ def _checked_sentences(request: ExportRequest) -> list[Sentence]:
 
     Sentences of dev are read from the predictions of the run; a run without them contributes only `_HARD`.
     """
-    split = request.run.config.data.dev
+    split = request.config.data.dev
     has_predictions = (request.run.path / "predictions" / f"{split}.jsonl").is_file()
     dev = request.run.read_predictions(split)[:_SENTENCES] if has_predictions else []
     return [Sentence("hard", tuple(_HARD.split())), *dev]
