@@ -124,6 +124,10 @@ def test_groups_of_a_file_are_measured_as_groups_of_equal_settings_are(tmp_path)
     assert frame["estimate"].tolist() == result.frames["changes"]["estimate"].tolist()
     with pytest.raises(RunError, match=r"expected titles of its groups \(all; few\), found 'fewer'"):
         listed(tmp_path, f"{groups}changes: [[fewer, all]]\n")
+    with pytest.raises(RunError, match="expected one group or more, found none"):
+        listed(tmp_path, "groups: {}\n")
+    with pytest.raises(RunError, match=r"group 'all'.*found runs without pet"):
+        listed(tmp_path, f"{groups}tasks: [pet]\n")
     with pytest.raises(RunError, match="names the runs; leave out x"):
         listed(tmp_path, groups, "x")
     with pytest.raises(RunError, match=r"group 'all'.*found 0 and 1"):

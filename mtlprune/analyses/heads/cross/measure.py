@@ -307,8 +307,8 @@ def own_minus_others(delta: Floats) -> Floats:
         (2, T + 1, ..., S), in the scales _TERMS, for each task and last the mean over tasks. Units are NaN if no heads
         change the task's score.
     """
-    own = np.einsum("aa...->a...", delta)
-    points = own - (delta.sum(1) - own) / (len(delta) - 1)
+    own_change = np.einsum("aa...->a...", delta)
+    points = own_change - (delta.sum(1) - own_change) / (len(delta) - 1)
     with np.errstate(invalid="ignore"):  # 0 / 0 for a task whose score no heads change
         units = points / np.sqrt((delta**2).mean(axis=(1, -1)))[..., None]
     both_scales = np.stack([units, points])

@@ -99,7 +99,7 @@ def _gradients(reading: Reading, subject: Subject, request: Request) -> SubjectR
     for task, signed_slopes in signed.items():
         sizes: NDArray[np.float64] = np.where(present | (signed_slopes != 0).any(0), np.abs(signed_slopes), np.nan)
         grids: dict[str, Grid] = {"": sizes.mean(0)}
-        grids |= {name: sizes[half_of_sentence == half].mean(0) for half, name in enumerate(HALVES)}
+        grids |= {name: sizes[half_of_sentence == half_index].mean(0) for half_index, name in enumerate(HALVES)}
         maps[task] = grids
         for mode, grid in grids.items():
             norm = np.sqrt(np.nansum(grid**2, axis=1, keepdims=True))

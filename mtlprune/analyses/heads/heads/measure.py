@@ -122,14 +122,14 @@ class HeadTable:
         Raises:
             RunError: if the folder has no result of these analyses, a damaged result, or none of this encoder.
         """
-        found = [name for name in names if (folder / f"{name}.json").is_file()]
-        if not found:
+        found_names = [name for name in names if (folder / f"{name}.json").is_file()]
+        if not found_names:
             files = ", ".join(f"{name}.json" for name in names)
             raise RunError(
                 f"{folder}: expected one of {files}, found none; name a folder that an analysis wrote (--out DIR)"
             )
         missing_labels: dict[str, list[str]] = {}
-        for name in found:
+        for name in found_names:
             path, analysis = folder / f"{name}.json", find(name)
             with reading(path, RunError, "run the analysis again"):
                 result = read(folder, name)
@@ -143,7 +143,7 @@ class HeadTable:
                 columns, notes = make(result, of)
             self.notes += [*notes, *([] if columns else [f"{path} has no measures of single heads of {of}."])]
             self.add(columns, str(path))
-        if len(missing_labels) == len(found):
+        if len(missing_labels) == len(found_names):
             expected = " or ".join(dict.fromkeys(label for labels in missing_labels.values() for label in labels))
             raise RunError(f"{folder} has no result of {of!r}; expected of={expected}")
         self.notes += [f"{folder / name}.json has no result of {of}." for name in missing_labels]

@@ -40,7 +40,7 @@ class GroupsFile(Block):
     """Content of the file that the option ``groups`` names."""
 
     groups: dict[str, list[str]] = Field(
-        description="Single-task and joint runs of one setting, by title. Encoders may differ between seeds."
+        description="Single-task and joint runs of one setting, by title. Encoders may differ between seeds.",
     )
     tasks: list[str] = Field(
         default=[],
@@ -72,13 +72,15 @@ def measure(request: Request) -> Result:
     of several tests with few seeds.
 
     Raises:
-        RunError: if the request also names runs, if the file has no group of a title, or if a group is not one setting
-            of single-task runs and one of joint runs.
+        RunError: if the request also names runs, if the file has no groups or lacks a title, or if a group is not one
+            setting of single-task runs and one of joint runs.
     """
     file, margin = Path(request.options.groups), request.options.margin
     if request.names:
         raise RunError(f"analyze scarcity: groups={file} names the runs; leave out {request.names[0]}")
     groups_file = validated(GroupsFile, read_yaml(file), str(file))
+    if not groups_file.groups:
+        raise RunError(f"{file}: expected one group or more, found none")
     compared = [*groups_file.changes, *groups_file.first_looks]
     for title in itertools.chain(*compared, *itertools.chain(*groups_file.pooled.values())):
         if title not in groups_file.groups:
@@ -125,12 +127,17 @@ def _group(title: str, runs: Sequence[str], task_names: Sequence[str], request: 
     """Read the runs of one group.
 
     Raises:
-        RunError: if the runs are not one setting of single tasks and one of joint training.
+        RunError: if the runs lack a task, or are not one setting of single tasks and one of joint training.
     """
     options = request.options
     comparison = _with_encoders_by_seed(in_columns([RunFolder(path) for path in expanded(runs)], request.split))
     tasks = max((list(column.runs[0].tasks) for column in comparison.columns), key=len)
     order = have_all(comparison, tasks)
+    if missing := [task for task in task_names if task not in tasks]:
+        raise RunError(
+            f"group {title!r} of {options.groups}: expected joint runs of {', '.join(task_names)} (tasks), found runs "
+            f"without {', '.join(missing)}"
+        )
     if task_names and len(order) < 2:  # there may be single-task runs of only those tasks that the file names
         order, tasks = have_all(comparison, tasks, task_names), [task for task in tasks if task in task_names]
     settings = read_settings(comparison, order, tasks, options.resamples, request.seed, request.on_batch)

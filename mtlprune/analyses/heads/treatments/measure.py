@@ -275,12 +275,12 @@ def _compared(
             # The settings below heads.like are those of the heads that the control imitates. In place of the control's
             # own settings of heads, they make the settings of the treatment with chosen heads.
             heads = path.removesuffix("rule")
-            chosen = {key: value for key, value in settings_of_control.items() if not key.startswith(heads)}
+            chosen_settings = {key: value for key, value in settings_of_control.items() if not key.startswith(heads)}
             for key, value in settings_of_control.items():
                 if key.startswith(f"{heads}like."):
-                    chosen[heads + key.removeprefix(f"{heads}like.")] = value
+                    chosen_settings[heads + key.removeprefix(f"{heads}like.")] = value
             for first in treated:
-                if values[first.label] == chosen:
+                if values[first.label] == chosen_settings:
                     yield first, control, "primary" if path.split(".")[1] in primary else "control"
     for longer in settings:
         if longer.kind == _OTHER_KIND and not longer.is_single_task and longer.updates > MORE_UPDATES * joint.updates:
