@@ -206,12 +206,13 @@ def side_by_side(encoders: Sequence[Encoder], seed: int) -> dict[str, pd.DataFra
 
     Args:
         encoders: mappings as in ``frames``, with further keys.
-        - ``label``, ``run``, ``seed``, ``name``: as in a Result.
-        - ``variant``: the words that distinguish runs of the same tasks.
-        - ``tasks``: tasks on which the run was trained; empty for a pretrained encoder.
-        - ``whole``: whether all heads are open.
-        - ``word_mu`` (W, L + 1, T), and ``added`` (L, 2, M, H), h and f of each layer.
-        - ``counts`` (D, S, X, 3), correct, predicted and gold, and ``answers`` (D, S, U), for each of ``scores``.
+            - ``label``, ``run``, ``seed``, ``name``: as in a Result.
+            - ``variant``: the words that distinguish runs of the same tasks.
+            - ``tasks``: tasks on which the run was trained; empty for a pretrained encoder.
+            - ``whole``: whether the encoder has all its heads and no gates.
+            - ``word_mu`` (W, L + 1, T): μ of each word.
+            - ``added`` (L, 2, M, H): h and f after each layer, for the same sampled words in all encoders.
+            - ``counts`` (D, S, X, 3), correct, predicted and gold, and ``answers`` (D, S, U), in each of ``scores``.
     """
     parts: dict[str, list[pd.DataFrame]] = {}
 

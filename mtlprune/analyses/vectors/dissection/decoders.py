@@ -15,8 +15,8 @@ predicate's lemma that occur in training. Lemmas with fewer than two such rolese
 roleset does not occur in training counts as wrong for all decoders. The baseline of the network and of the nearest
 neighbours is the most frequent sense of the lemma.
 
-Letters for shapes: U items, k spans of an item, D features of an item, S = 16 subsets, C classes, W words of all
-sentences, concatenated, H hidden size, X sentences. In results, D is the number of seeds of decoders.
+Letters for shapes: U items, k spans of an item, F features of an item, S = 16 subsets, C classes, W words of all
+sentences, concatenated, H hidden size, X sentences, D seeds of decoders.
 
 Source: Mickus, Paperno and Constant (2022), section 5. They score NER by macro F1 over tags, O included, and predict
 senses with k = 5 neighbours (cosine) and with a two-layer network.
@@ -191,9 +191,9 @@ def net_answers(
     """Train a two-layer network on z-scored features and return its class for every test item, (U',).
 
     Args:
-        train_vectors: (U, D), features of the training items.
+        train_vectors: (U, F), features of the training items.
         learned: (U,), classes of the training items, 0 to C − 1, each of which occurs.
-        test_vectors: (U', D), features of the test items.
+        test_vectors: (U', F), features of the test items.
         allowed: (U', C), classes that each item may get; all classes, if not given.
     """
     net = MLPClassifier(

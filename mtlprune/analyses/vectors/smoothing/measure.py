@@ -254,7 +254,10 @@ class SmoothingSurvey:
         return {name: torch.stack(values) for name, values in columns.items()}
 
     def _of_heads(self) -> _Columns:
-        """Return gate, mean λ, norm and amplification of every head, (L, A) each; gate 0 and else NaN if removed."""
+        """Return gate, mean λ, norm and amplification of every head, (L, A) each.
+
+        The gate of a removed head is 0, and its other values are NaN.
+        """
         shape = self.layers, self.heads
         norm, mixings = np.full(shape, np.nan), np.full(shape, np.nan)
         for layer, heads_of_layer in enumerate(map(list, self.kept_heads)):
