@@ -48,7 +48,7 @@ def language_model(tiny_encoder, tmp_path) -> Callable[[str], tuple[MaskedLangua
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_all_terms_give_the_prediction_head_scores_what_the_model_gives_it(language_model, family):
+def test_all_terms_give_the_prediction_head_what_the_model_gives_it(language_model, family):
     lm, subject = language_model(family)
     sentences = sentences_of([15, 12, 15, 9])
     given: list[tuple[Tensor, Tensor]] = []

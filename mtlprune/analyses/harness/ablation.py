@@ -69,8 +69,8 @@ class AblatableRun:
         """Load the run of a subject with its decoders.
 
         Raises:
-            SubjectError: the subject has no decoders, lacks heads, or was trained on a corpus with another
-                ``fingerprint``.
+            SubjectError: the subject has no decoders, was trained on a corpus with another ``fingerprint``, or has
+                gated, removed or cloned heads.
         """
         folder = RunFolder(subject.name)
         if not folder.has("config.yaml"):
@@ -104,7 +104,8 @@ class AblatableRun:
         and head sets until each batch and each set was used, so that one table of constants serves all sets.
 
         Args:
-            sentences: training sentences of the run, of which up to `SENTENCES` are drawn by the seed.
+            sentences: training sentences of the run for the kinds mean and optimal, of which up to `SENTENCES` are
+                drawn by the seed.
             masks: sets of heads that will be ablated.
         """
         constants = None
@@ -162,10 +163,7 @@ class AblatableRun:
         return np.divide(sums, words, out=np.full_like(sums, np.nan), where=words > 0)
 
     def _batches(self, sentences: Sequence[Sentence]) -> list[Batch]:
-        """Return mini-batches of sentences, with targets for all layers whose labels are in the vocabulary.
-
-        Batches without any target are left out.
-        """
+        """Return mini-batches of sentences with their `known_target` for each task; leave out those without targets."""
         model = self.model
         pieces = model.encoder.tokenize_sentences(sentences)
         targets = {
@@ -253,7 +251,7 @@ def ablation_costs(
 ) -> dict[str, tuple[float, NDArray[np.float64]]]:
     """Measure how much the loss of each task rises when one head of a run is ablated, in nats.
 
-    Losses are those on `SENTENCES` sentences of the run's dev split, drawn by the seed of the request.
+    Losses are those on up to `SENTENCES` sentences of the run's dev split, drawn by the seed of the request.
 
     Args:
         head: layer and head, from 0; by default all heads, one after another.
@@ -289,7 +287,7 @@ def ablation_costs(
 
 
 def ablation_columns(runs: Sequence[str], kind: Closed, request: Request) -> list[HeadColumn]:
-    """Return columns with the rise of each task's loss when a head is ablated, averaged over a label's runs."""
+    """Return a column for each label and task: the rise of the loss when a head is ablated, averaged over runs."""
     rises: dict[str, list[NDArray[np.float64]]] = {}
     for source in find_sources(runs):
         for task, (_, rise) in ablation_costs(source.name, kind, request).items():

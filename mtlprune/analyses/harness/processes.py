@@ -22,7 +22,7 @@ def processes(jobs: int, threads: int) -> Iterator[ProcessPoolExecutor]:
         threads: number of threads of each process.
 
     Raises:
-        RunError: the operating system killed a process.
+        RunError: a process died, for example because memory ran out.
     """
     # A forked process would inherit OpenMP's thread pool in a broken state and hang in its first matrix product.
     context = multiprocessing.get_context("spawn")

@@ -6,7 +6,7 @@
             for rows, seen in reading.observations(subject, {"hidden"}, request):
                 seen.word_vectors(seen.hidden[-1])
 
-All encoders read the same sentences: a sentence that is too long for one encoder is left out for all.
+All encoders read the same sentences: a sentence that is too long for one of them is left out for all.
 
 Letters for shapes: N sentences, L layers, A heads of a layer.
 """
@@ -55,10 +55,10 @@ class Subject:
     """A loaded encoder with its gates. A run with gates or clones for each task is several subjects, one for each task.
 
     Attributes:
-        label: pretrained, POS, POS+DEP or MTL-5; MTL-5:POS if gates or clones belong to one task. Words in brackets, as
-            in POS (gates), distinguish runs of the same tasks and seed.
+        label: pretrained or the name of the encoder; of a run POS, POS+DEP or MTL-5, and MTL-5:POS if gates or clones
+            belong to one task. Words in brackets, as in POS (gates), distinguish runs of the same tasks and seed.
         name: name of the encoder or path of the run, as the user gave it.
-        seed: seed of the run; 0 for an encoder.
+        seed: seed of the run, or of the pretraining of a checkpoint; 0 for another encoder.
         encoder: encoder in evaluation mode, with eager attention.
         gates: (L, A), closed heads included; None if the run has no gates.
         architecture: folder or name from which the same encoder with random weights can be created.
@@ -143,8 +143,8 @@ def find_sources(names: Iterable[str]) -> list[Source]:
     """Return the sources that names refer to: a folder with config.yaml is a run, every other name is an encoder.
 
     Labels distinguish sources. Runs of different kinds have labels with their pruning, task mixing and fusion. Runs of
-    the same tasks and seed have labels with their names. Several encoders are labelled by their names, and checkpoints
-    of pretraining runs by the name and seed of the run.
+    the same tasks and seed have labels with their names. Several encoders are labelled by their names. A checkpoint of
+    a pretraining run is labelled by the names of run and checkpoint, and has the seed of the run.
 
     Raises:
         ProbeError: there is no name, or two sources have the same label and seed, so that results could not be
@@ -185,7 +185,7 @@ def find_sources(names: Iterable[str]) -> list[Source]:
 
 
 def _encoder_label(name: str) -> tuple[str, int]:
-    """Return label and seed of one of several encoders; checkpoints of pretraining have those of their run."""
+    """Return label and seed of one of several encoders; a checkpoint has name and seed of its pretraining run."""
     path = Path(name).resolve()
     folder = RunFolder(path.parents[1]) if path.parent.name == "checkpoints" else None
     if folder is None or not folder.has("config.yaml"):
@@ -215,7 +215,7 @@ class Reading:
     Attributes:
         corpus, fingerprint, split: origin of the sentences.
         sentences: sentences in the order of the corpus.
-        left_out: number of sentences that are too long for one of the encoders.
+        left_out: number of sentences that are too long for at least one of the encoders.
         sources: encoders and runs that are not loaded yet.
         seed: seed by which the sentences were drawn.
     """
@@ -259,7 +259,8 @@ def read_request(request: Request) -> Reading:
     """Find the sources and sentences of a request; if it limits the number of sentences, draw them by its seed.
 
     Raises:
-        ProbeError: no sentence or source can be read, or results of two sources could not be distinguished.
+        ProbeError: the corpus lacks the split, no sentence or source can be read, or results of two sources could not
+            be distinguished.
         EncoderError, RunError, CorpusError: an encoder, run or corpus cannot be loaded.
     """
     sources, stored, split = find_sources(request.names), load_corpus(request.corpus), request.split
@@ -281,7 +282,7 @@ def read_request(request: Request) -> Reading:
 
 
 def too_long(sources: Sequence[Source], sentences: Sequence[Sentence]) -> NDArray[np.bool_]:
-    """Mark the sentences that are too long for one of the encoders. (N,)"""
+    """Mark the sentences that are too long for at least one of the encoders, (N,)."""
     is_too_long = np.zeros(len(sentences), bool)
     for source in {source.kind: source for source in sources}.values():
         encoder = next(source.open()).encoder
@@ -403,7 +404,7 @@ def _outcomes_of(
 
 
 def of_corpora(results: Sequence[Result]) -> Result:
-    """Join Results of the same encoders on several corpora; labels include the corpus, as in MTL-5 on gum."""
+    """Join Results of the same encoders on several corpora; labels then include the corpus, as in MTL-5 on gum."""
     if len(results) == 1:
         return results[0]
     encoders, notes, parts = [], [], []
@@ -422,7 +423,7 @@ def of_corpora(results: Sequence[Result]) -> Result:
 
 
 def remarks(subject: Subject) -> list[str]:
-    """Return remarks on the heads of a subject that readers of head maps need."""
+    """Return a remark for readers of head maps if the attention of a subject is causal; otherwise an empty list."""
     if subject.encoder.attention_direction == "full":
         return []
     return [

@@ -49,7 +49,7 @@ class Setting:
         return [run for run in self.column.runs if run.seed in self.seeds]
 
     def draws(self, seeds: Sequence[int]) -> list[int | None]:
-        """Return the random draw of heads (``pruning.draw``) of each seed's run; None if heads are not random."""
+        """Return the seed of the random heads (``pruning.draw``) of each seed's run; None for runs without it."""
         draws = {run.seed: run.config.pruning.draw if run.pruning else None for run in self.runs}
         return [draws[seed] for seed in seeds]
 

@@ -27,12 +27,12 @@ def measure(request: Request) -> Result:
 
     For each seed, the score of single-task runs is a function of the logarithm of their training loss: the monotone
     cubic through the runs of all numbers of updates. The cost of a joint run at equal loss is its score minus the value
-    of this curve at its own training loss, where the curve belongs to the same seed. If the loss is beyond an end of
-    the curve, the nearest run is used, and a note reports how often this happened.
+    of its seed's curve at its own training loss. If this loss is beyond an end of the curve, the nearest run is used,
+    and a note reports how often this happened.
 
     Raises:
-        RunError: there are fewer than two numbers of updates of single-task runs, no joint runs, or no common seeds; or
-            runs did not log their training loss.
+        RunError: there are fewer than two numbers of updates of single-task runs, two settings of the same number, no
+            joint runs, or no common seeds; or runs did not log their training loss on the same sentences.
     """
     comparison = in_columns([RunFolder(name) for name in request.names], request.split)
     tasks = max((list(column.runs[0].tasks) for column in comparison.columns), key=len)
@@ -76,7 +76,8 @@ def _check(singles: Sequence[Setting], joints: Sequence[Setting], tasks: Sequenc
     """Refuse runs that do not determine a curve.
 
     Raises:
-        RunError: there are too few numbers of updates, two settings have the same number, or losses cannot be compared.
+        RunError: there are too few numbers of updates, two settings of one kind have the same number, or losses are
+            those of different sentences.
     """
     for kind, sides, least in (("single-task", singles, 2), ("joint", joints, 1)):
         updates = [setting.updates for setting in sides]
@@ -132,7 +133,7 @@ def cost_at_equal_loss(
         The differences by seed, and the number of losses beyond the curve.
 
     Raises:
-        RunError: two single-task runs of a seed have the same training loss, or a loss is 0.
+        RunError: two single-task runs of a seed have the same training loss, or a single-task run has a loss of 0.
     """
     # A loss falls by factors while a score rises by points, so the curve is taken over the logarithm of the loss.
     losses = np.log([losses for losses, _ in curve])  # (U, S)

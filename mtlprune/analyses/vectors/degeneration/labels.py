@@ -38,13 +38,13 @@ _MIN_LABELS = 5
 _NO_NAME = "(none)"
 """Label in results of the class of items without a label."""
 _RANKS = 40
-"""Number of singular values of a spectrum that are stored, at ranks that are evenly spaced on a log scale."""
+"""Largest number of singular values of a spectrum that are stored, at ranks that are evenly spaced on a log scale."""
 
 
 class Frequencies:
-    """Count labels in the training sentences of runs, once for each task and set of labels.
+    """Counts of labels in the training sentences of runs, which runs with the same labels share.
 
-    A run has frequencies only if it was trained on the corpus with this ``fingerprint``.
+    Counts are known only for runs that were trained on the corpus with this ``fingerprint``.
     """
 
     def __init__(self, corpus: Path, fingerprint: str) -> None:
@@ -139,11 +139,11 @@ def drawing_frames(singular: Tensor, points: Tensor, term: str) -> dict[str, pd.
     """Return the values of a cloud that figures show, rounded for drawing.
 
     Args:
-        singular: (D,), singular values in descending order.
+        singular: singular values in descending order.
         points: (N, 2), projected rows.
 
     Returns:
-        The frame ``spectra``, with singular values divided by the largest, and the frame ``points``.
+        The frame ``spectra``, with up to ``_RANKS`` singular values divided by the largest, and the frame ``points``.
     """
     values = (singular / singular[0]).numpy()
     ranks = np.unique(np.geomspace(1, len(values), min(_RANKS, len(values))).round().astype(int))
@@ -155,7 +155,7 @@ def drawing_frames(singular: Tensor, points: Tensor, term: str) -> dict[str, pd.
 
 
 def matrix(rows: Tensor) -> dict[str, float]:
-    """Compute measures of label weights (K, D), where the sample is the whole matrix and K may be far below D."""
+    """Compute the measures of ``maths.cloud`` that are meaningful for few rows, from all label weights (K, D)."""
     small, singular = _small(rows), torch.linalg.svdvals(rows)
     moments = maths.Moments(len(rows))
     moments.add(small)
@@ -171,8 +171,8 @@ def matrix(rows: Tensor) -> dict[str, float]:
 def _small(rows: Tensor) -> Tensor:
     """Return a matrix (K, K) with the same Gram matrix as the rows (K, D).
 
-    The rows are rotated so that all features except the first K are 0, or padded with zeros if they have fewer
-    features. Measures then need no (D, D) matrix.
+    If D > K, the rows are rotated so that all features except the first K are 0, and measures need no (D, D) matrix.
+    Otherwise the rows are padded with zeros.
     """
     if rows.shape[1] <= len(rows):
         return torch.nn.functional.pad(rows, (0, len(rows) - rows.shape[1]))
@@ -219,14 +219,14 @@ def slope(cosine: pd.Series, frequency: pd.Series, permutations: int, seed: int)
 def pairs(labels_of_runs: Sequence[Part], permutations: int, seed: int) -> pd.DataFrame:
     """Correlate changes of F1 (joint − single) with movements of rows, over the labels of a task.
 
-    Every joint run is compared with the single-task runs of the same seed. Only labels with FEW_ITEMS gold items or
-    more count.
+    Every joint run is compared with the single-task runs of the same task and seed whose label has the same words in
+    brackets ("sampled" aside). Only labels with FEW_ITEMS gold items or more count.
 
     Returns:
         For each pair of runs one row for each ``term`` with which the change is correlated. The columns are encoder,
         run and seed of the joint run; ``other`` and ``other_run``, label and folder of the single-task run; ``n``, the
-        number of labels; ``mean_difference`` of F1; Spearman's correlation as ``value``; its ``p``; and ``q``,
-        corrected over all rows.
+        number of labels; ``mean_difference`` of F1; Spearman's correlation as ``value``; its ``p``; and ``q``, p
+        corrected over all rows. ``value`` and ``p`` are NaN with fewer than _MIN_LABELS labels.
     """
     rows: list[dict[str, Any]] = []
     frames_by_keys = [(keys, frames["labels"]) for keys, frames in labels_of_runs if "labels" in frames]

@@ -30,7 +30,7 @@ from mtlprune.statistics import twonn
 from mtlprune.training.cosreg import unit_rows
 
 _TINY = 1e-12
-"""Squared singular values and variances below this fraction of their scale are rounding errors and count as 0."""
+"""Squared singular values, variances and lengths of means below this fraction of their scale count as 0."""
 
 
 def angles_to_mean(rows: Tensor) -> Tensor:
@@ -125,7 +125,7 @@ def isoscore(covariance: Tensor) -> Tensor:
     The score is 0 if all variance lies in one direction, 1 if all directions have the same variance, and NaN for a
     single feature or if nothing varies. The published steps (isotropy defect of normalised variances, share of
     dimensions used) are equivalent to (tr²C / trC² − 1) / (D − 1), which needs no eigenvalues, because D − δ²(D − √D) =
-    √D Σλ / ‖λ‖. With N ≤ D rows the score cannot exceed about (N − 2)/(D − 1), so compare only clouds with equally many
+    √D Σλ / ‖λ‖. With N ≤ D rows the score cannot exceed (N − 2)/(D − 1), so compare only clouds with equally many
     rows.
 
     Source: Rudman et al. (2022), algorithm 1.
@@ -193,7 +193,7 @@ class Moments:
 
 # -- uniformly negative directions -------------------------------------------------------------------------------------
 #
-# A softmax pushes the row of a class that never occurs without end along a direction v that has a negative product with
+# If a class never occurs, a softmax pushes its row ever further along a direction v that has a negative product with
 # all hidden states (Gao et al. 2019, Theorem 1). Such a direction exists if and only if 0 is not in the convex hull of
 # the hidden states (Theorem 2). With few vectors compared with their features, its existence is not informative: M
 # random vectors have such a direction with the probability wendel(M, D), which is 1 for M ≤ D and ½ for M = 2 D.
@@ -233,8 +233,8 @@ def negative_direction(rows: ArrayLike) -> tuple[NDArray[np.float64], float] | N
 def wendel(vectors: int, features: int) -> float:
     """Compute the probability that M random vectors lie in an open half-space.
 
-    For vectors in general position with a distribution symmetric around 0, the probability is 2^(1 − M) Σ_{k < D} C(M −
-    1, k) (Wendel 1962): 1 for M ≤ D, ½ for M = 2 D, and near 0 for larger M.
+    For vectors in general position with a distribution symmetric around 0, the probability is
+    2^(1 − M) Σ_{k < D} C(M − 1, k) (Wendel 1962). It is 1 for M ≤ D and ½ for M = 2 D, and nears 0 for larger M.
     """
     return float(stats.binom.cdf(features - 1, vectors - 1, 0.5)) if vectors > 0 else 1.0
 

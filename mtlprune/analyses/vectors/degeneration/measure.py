@@ -77,8 +77,9 @@ def measure(request: Request) -> Result:
       also ``share_TERM``, μ(m, mean of the TERM) with the mean vector m of the same layer, and ``maths.plane`` of the
       last LayerNorm in the layer. For embeddings also ``spearman``, the correlation of the cosine to the mean row with
       frequency. Static vectors have rows in ``embeddings`` only.
-    - ``pieces``, by ``term`` (range of the frequency of pieces in training), and ``sample``, with one column for each
-      measure: results of ``by_frequency``, ``drift`` and ``Softmax.measures``.
+    - ``pieces``: for each ``term`` (range of the frequency of pieces in training), the results of ``by_frequency``,
+      ``drift`` and ``Softmax.measures``.
+    - ``sample``, with one column for each measure: frequency, cosine and norm of the pieces that the figure shows.
     - ``softmax``, for masked language models: ``loss``, and R, margin and plane of the input of the softmax.
     - ``heads``: ``gate``, HEAD_MEASURES (NaN for removed and closed heads) and ``cone``, the share μ that the head
       contributes to the m of the last layer (0 for removed and closed heads). The values of ``cone`` sum to
@@ -90,7 +91,7 @@ def measure(request: Request) -> Result:
     - ``pairs``: ``labels.pairs``.
     - ``spectra`` and ``points``: drawings of the ``term`` "embeddings", "last" (layer) or, for each task, "labels".
     - ``groups``: for each ``term`` (stem, ...), the mean of HEAD_MEASURES over its heads of all layers, and the sum of
-      ``cone``.
+      ``cone``; for the term "others" only the sum.
     - ``claims``, ``tests``: the frames of ``compared``.
 
     Raises:
@@ -123,7 +124,7 @@ _MomentsAndRows = tuple[Moments, Tensor]
 
 
 class DegenerationSurvey:
-    """Run the forward passes that this analysis needs over one subject (an encoder with its gates)."""
+    """The forward passes of this analysis over one subject (an encoder with its gates)."""
 
     def __init__(
         self, reading: Reading, subject: Subject, request: Request, training: Sequence[Sequence[str]] = ()
@@ -350,7 +351,7 @@ def _drawing_frames(points: Mapping[str, _MomentsAndRows]) -> dict[str, pd.DataF
 
 
 def _by_group(groups: Groups | None, result: Result) -> Iterator[Part]:
-    """Yield HEAD_MEASURES (means) and ``cone`` (sum) over the heads of each group; of "others" only ``cone``."""
+    """Yield HEAD_MEASURES (means) and ``cone`` (sum) over the heads of each group; for "others" only ``cone``."""
     for entry in result.about["encoders"]:
         if groups is None or not groups.fit(entry):
             continue

@@ -36,7 +36,7 @@ BANDS = {"never": 0, "1 to 9": 1, "10 to 99": 10, "100 to 999": 100, "1,000 or m
 _MASKING_TURNS = 7
 """One piece in this many is masked at a time: 14 %, about as many as in pretraining."""
 _MAX_POINTS = 400
-"""Number of pieces that occur in training in the figure; of pieces that never occur the figure shows half as many."""
+"""Largest number of pieces in the figure that occur in training; of other pieces the figure shows half as many."""
 
 _Measures = dict[str, Tensor]
 """Measure → (V,), a value for each piece; NaN where a piece has none."""
@@ -63,12 +63,12 @@ def by_frequency(
         table: (V, D), float64.
         names: texts of the V pieces.
         counts: (V,); rows with a count below 0 are left out.
-        more: further measures of each piece. ``loss`` is summed over the pieces of a range and divided by the sum of
-            ``predicted``; of other measures, as of ``cosine`` and ``norm``, the median is reported.
+        more: further measures of each piece. ``predicted`` is summed over the pieces of a range; ``loss`` is summed and
+            divided by this sum. For other measures, and for ``cosine`` and ``norm``, the median is reported.
 
     Returns:
         The frames ``pieces``, with one row for each range (``term``), and ``sample``; and Spearman's correlation of the
-        cosine to the mean row with the frequency, over pieces that occur.
+        cosine to the mean row with the frequency, over pieces that occur (NaN for fewer than three).
     """
     cosines = torch.cos(torch.deg2rad(maths.angles_to_mean(table[counts >= 0])))
     measures = {"cosine": torch.full((len(table),), torch.nan, dtype=torch.float64), "norm": table.norm(dim=1), **more}
@@ -186,7 +186,7 @@ def drift(table: Tensor, initial: Tensor, states: Tensor | None) -> _Measures:
 
 
 def first_checkpoint(name: str) -> Path | None:
-    """Return the folder of the initial weights of a pretraining, next to a checkpoint; None if there is none."""
+    """Return the folder of the initial weights of a pretraining, next to a later checkpoint; None if there is none."""
     path = Path(name).resolve()
     first = path.with_name("step-0")
     return first if path.parent.name == "checkpoints" and first.is_dir() and first != path else None

@@ -145,7 +145,7 @@ def _planes(result: Result) -> pd.DataFrame:
 
 
 def _labels(result: Result) -> pd.DataFrame:
-    """Return the labels of each decoder with the largest and the smallest cosine to the mean row."""
+    """Return the labels of known frequency with the largest and the smallest cosine to the mean row, by decoder."""
     labels = _by_task(result, "labels")
     shown_labels = labels
     if len(labels):

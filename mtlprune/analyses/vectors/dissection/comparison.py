@@ -47,7 +47,8 @@ _OPEN_FROM = 0.5
 def moments(x: Floats, y: Floats) -> Floats:
     """Sum [1, x, y] ⊗ [1, x, y] over tokens, which is all that a least-squares fit of y on x needs.
 
-    ``x`` and ``y`` are (N, P) and (N, Q) in float64. Sums of different tokens can be added. (1 + P + Q, 1 + P + Q)
+    ``x`` and ``y`` are (N, P) and (N, Q) in float64, and the sum is (1 + P + Q, 1 + P + Q). Sums over different tokens
+    can be added.
     """
     design = np.concatenate([np.ones((len(x), 1)), x, y], axis=1)
     return design.T @ design
@@ -205,12 +206,13 @@ def side_by_side(encoders: Sequence[Encoder], seed: int) -> dict[str, pd.DataFra
 
     Args:
         encoders: mappings as in ``frames``, with further keys.
-        - ``label``, ``run``, ``seed``, ``name``: as in a Result.
-        - ``variant``: the words that distinguish runs of the same tasks.
-        - ``tasks``: tasks on which the run was trained; empty for a pretrained encoder.
-        - ``whole``: whether all heads are open.
-        - ``word_mu`` (W, L + 1, T), and ``added`` (L, 2, M, H), h and f of each layer.
-        - ``counts`` (D, S, X, 3), correct, predicted and gold, and ``answers`` (D, S, U), for each of ``scores``.
+            - ``label``, ``run``, ``seed``, ``name``: as in a Result.
+            - ``variant``: the words that distinguish runs of the same tasks.
+            - ``tasks``: tasks on which the run was trained; empty for a pretrained encoder.
+            - ``whole``: whether the encoder has all its heads and no gates.
+            - ``word_mu`` (W, L + 1, T): μ of each word.
+            - ``added`` (L, 2, M, H): h and f after each layer, for the same sampled words in all encoders.
+            - ``counts`` (D, S, X, 3), correct, predicted and gold, and ``answers`` (D, S, U), in each of ``scores``.
     """
     parts: dict[str, list[pd.DataFrame]] = {}
 
@@ -338,12 +340,15 @@ def losses(single: NDArray[np.int64], joint: NDArray[np.int64], seed: int = 0) -
 
 
 def composition(target: NDArray, sources: Mapping[str, NDArray]) -> dict[str, tuple[dict[str, float], float]]:
-    """Express a term of one encoder as a non-negative combination of the same term in several source encoders, (M, H)
-    each.
+    """Fit a term of one encoder as a non-negative combination of the same term in several source encoders.
+
+    Args:
+        target: (M, H), the term of one encoder.
+        sources: name of a source encoder → its term, (M, H).
 
     Returns:
         For each mode the weights of the source encoders, from least squares over words and features, and the
-        unexplained share ‖target − Σ a · source‖² / ‖target‖², which is NaN if the target is 0. The mode ``weights``
+        unexplained share ‖target − Σ a · source‖² / ‖target‖²; all are NaN if the target is 0. The mode ``weights``
         uses the terms unchanged. The mode ``centred`` first subtracts the mean over words from all terms. The mode
         ``rotated`` does not centre, but first maps each source term onto the target by the best orthogonal map
         (Schönemann 1966), as a control for encoders that differ only by a rotation.

@@ -4,18 +4,19 @@ An item is one or two spans of words with a label. Its form depends on the kind 
 - tags, and spans as IOB2 tags: a word and its tag;
 - trees: a dependent and its head, with the relation as label; the root is left out;
 - brackets: the first and the last word of a span of two words or more; the label of a unary chain is the upper label;
-- frames: a predicate and an argument, with the role as label; the vector of the argument is the mean over its words.
+- frames: a predicate and an argument, with the role as label; the vector of the argument is the mean over its words;
+- one label for each sentence: the mean over all words. Numbers and sets of labels have no items.
 
 Spans, heads and predicates are gold. A decoder predicts only labels and no structure, as in edge probing (Tenney et al.
 2019).
 
 Word senses (``wsd``): PropBank rolesets replace the senses of SemCor. A decoder chooses among the rolesets of the
-predicate's lemma that occur in training. Lemmas with only one such roleset are left out. A test item whose roleset does
-not occur in training counts as wrong for all decoders. The baseline of the network and of the nearest neighbours is the
-most frequent sense of the lemma.
+predicate's lemma that occur in training. Lemmas with fewer than two such rolesets are left out. A test item whose
+roleset does not occur in training counts as wrong for all decoders. The baseline of the network and of the nearest
+neighbours is the most frequent sense of the lemma.
 
-Letters for shapes: U items, k spans of an item, D features of an item, S = 16 subsets, C classes, W words of all
-sentences, concatenated, H hidden size, X sentences. In results, D is the number of seeds of decoders.
+Letters for shapes: U items, k spans of an item, F features of an item, S = 16 subsets, C classes, W words of all
+sentences, concatenated, H hidden size, X sentences, D seeds of decoders.
 
 Source: Mickus, Paperno and Constant (2022), section 5. They score NER by macro F1 over tags, O included, and predict
 senses with k = 5 neighbours (cosine) and with a two-layer network.
@@ -187,12 +188,12 @@ class NetSettings:
 def net_answers(
     train_vectors: Floats, learned: Ints, test_vectors: Floats, allowed: NDArray[np.bool_] | None, settings: NetSettings
 ) -> Ints:
-    """Train a two-layer network on z-scored features and return its class for every test item. (U',)
+    """Train a two-layer network on z-scored features and return its class for every test item, (U',).
 
     Args:
-        train_vectors: (U, D), features of the training items.
+        train_vectors: (U, F), features of the training items.
         learned: (U,), classes of the training items, 0 to C − 1, each of which occurs.
-        test_vectors: (U', D), features of the test items.
+        test_vectors: (U', F), features of the test items.
         allowed: (U', C), classes that each item may get; all classes, if not given.
     """
     net = MLPClassifier(
@@ -222,7 +223,7 @@ def nearest(
     test_vectors: Floats,
     asked_labels: NDArray[np.str_],
 ) -> Ints:
-    """Return the most frequent sense among the nearest training items of the same lemma. (U',)
+    """Return the class of the most frequent sense among the nearest training items of the same lemma, (U',).
 
     The neighbours are up to 5 items by cosine. If senses tie, the sense whose neighbours are nearer in total wins.
     ``known_labels`` and ``asked_labels`` are the rolesets of training and test items. Their lemma decides which

@@ -1,12 +1,12 @@
 """Predict masked words from subsets of the four terms, with a model's prediction head and with learnt projections.
 
 The analysis chooses 15 % of the sub-words. The model sees 80 % of the chosen sub-words as the mask token, 10 % as a
-random sub-word, and 10 % unchanged. The task is to predict the original sub-word. The prediction head (the output layer
-of the language model) reads the sum of some terms instead of the last layer's vector. A learnt projection is dropout
-and one linear layer, trained on the frozen sums. It measures the information in a sum, whereas the prediction head
-shows how much of this information the model itself can use. The chosen sub-words are split into 80 % to train
-projections, 10 % to choose the learning rate and the number of passes for each subset, and 10 % to score projections
-and prediction head.
+random sub-word, and 10 % unchanged. The task is to predict the original sub-word. The prediction head (the layers of
+the language model after its encoder) reads the sum of some terms instead of the last layer's vector. A learnt
+projection is dropout and one linear layer, trained on the frozen sums. It measures the information in a sum, whereas
+the prediction head shows how much of this information the model itself can use. The chosen sub-words are split into
+80 % to train projections, 10 % to choose the learning rate and the number of passes for each subset, and 10 % to score
+projections and prediction head.
 
 Letters for shapes: N chosen sub-words, H hidden size, V different sub-words among those to train on (for the prediction
 head the whole vocabulary), S = 16 subsets, B sub-words of a training step, D seeds.
@@ -69,7 +69,7 @@ class MaskedItems:
 def masked_items(subject: Subject, sentences: Sequence[Sentence], request: Request) -> MaskedItems:
     """Choose sub-words, mask them and decompose the vectors of the last layer at their positions.
 
-    Which sub-words are chosen depends only on the seed and the tokenizer.
+    Which sub-words are chosen and how they are masked depends only on the sentences, the seed and the tokenizer.
     """
     encoder, draws = subject.encoder, np.random.default_rng([request.seed, 14])
     special = {*encoder.tokenizer.all_special_ids}
@@ -116,12 +116,15 @@ def prediction_head_scores(model: PreTrainedModel, vectors: Tensor, piece: int) 
 
 
 def learnt_answers(items: MaskedItems, epochs: int, seed: int, device: str = "cpu") -> Tensor:
-    """Train a projection on each subset of terms and return its predictions for the items to score. (S, N')
+    """Train a projection on each subset of terms and return the sub-words that it predicts for part 2 of the items.
 
     All subsets are trained at once: they share batches but no weights, so their losses can be summed. Features are
     z-scored. Weights start at 0 and biases at log frequencies, so that the empty subset, whose features are 0, predicts
     by frequency. For each subset the answers are those of the learning rate and pass with the highest accuracy on part
     1 of the items.
+
+    Returns:
+        Ids of sub-words, (S, number of items in part 2).
     """
     names, classes = torch.unique(items.gold[items.part == 0], return_inverse=True)
     terms = [items.terms[:, items.part == part].to(device) for part in range(3)]

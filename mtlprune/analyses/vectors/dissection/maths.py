@@ -1,8 +1,8 @@
 """Exact decomposition of the vectors of a post-LN encoder into input, attention, feed-forward parts and correction.
 
-    e = i + h + f + c          h = Σ over layers and heads, each head a separate term
+    e = i + h + f + c          h = Σ over layers and heads, f = Σ over layers
 
-A normal forward pass is recorded in a :class:`Trace`. Then a small stack of vectors, one slot for each term, is pushed
+A normal forward pass is recorded in a :class:`Trace`. Then a stack of vectors, one slot for each term, is pushed
 through the same layers. The outputs of heads and feed-forward parts are added to their slots, and biases are added to
 the correction c. A LayerNorm multiplies every slot by g/s and adds b − g·m/s to c (gain g, bias b, mean m and standard
 deviation s of its input). Nothing is fitted and nothing is approximated. The correction contains all output biases, the
@@ -61,8 +61,8 @@ class LayerTrace:
     Attributes:
         heads: (N, n, d), inputs of the attention output projection, after gates.
         numbers: original numbers of the n heads.
-        value_bias: (n, d), the part of each head's output that does not depend on attention: gate · bias of the values.
-            Attention weights sum to 1, so averaging over tokens leaves this bias unchanged.
+        value_bias: (n, d), the part of each head's output that does not depend on attention: gate · bias of the values,
+            and constants of closed heads. Attention weights sum to 1, so averaging over tokens leaves a bias unchanged.
         weight: (H, n · d), weight of the attention output projection.
         bias: (H,), bias of the attention output projection.
         read: (N, H), input of the feed-forward part.
@@ -156,7 +156,8 @@ def importance(parts: Tensor, full: Tensor) -> Tensor:
 def head_importance(trace: Trace, full: Tensor) -> list[Tensor]:
     """Compute μ of every head in the last layer's vectors ``full`` (N, H): a tensor (N, n) for each layer.
 
-    The product e · (K · W x) is computed as (Wᵀ (K · e)) · x, so that no head needs a slot of size H in memory.
+    A head adds W x to the vectors, and later LayerNorms multiply this term by k. The product e · (k · W x) is computed
+    as (Wᵀ (k · e)) · x, so that no head needs a slot of size H in memory.
     """
     pull = full / full.square().sum(-1, keepdim=True)  # (N, H)
     shares = []
@@ -296,7 +297,7 @@ def _layer(
 def _value_bias(encoder: Encoder, number: int, gates: Tensor | None) -> Tensor:
     """Return the part of each head's output that does not depend on attention, (n, d): gate · bias of the values.
 
-    Under mean ablation (1 − gate) · mean is added.
+    If closed heads contribute constants (the kinds mean and optimal), (1 − gate) · constant is added.
     """
     transformer, places = cast(PreTrainedModel, encoder.transformer), encoder.head_hooks
     family, kept_heads = places.family, places.kept_heads[number]

@@ -3,8 +3,8 @@
     result = measure(Request(["minilm", "runs/pos", "runs/mtl-5"], Path("data/ewt5"), DissectionOptions()))
 
 Every encoder is loaded once and reads the sentences batch by batch. Only small results are stored for each encoder
-(terms of words in the last layer, terms of sampled words in all layers, and sums). The encoder reads special tokens,
-but no number includes them.
+(terms of words in the last layer, h and f of sampled words in all layers, μ of words, and sums). The encoder reads
+special tokens, but no number includes them.
 
 Letters for shapes: N sub-words of a batch, W words of all sentences, L layers, A heads of a layer before any head was
 removed, H hidden size, T = 4 terms, M sampled words, S = 16 subsets.
@@ -44,9 +44,9 @@ from mtlprune.runs.results import Result
 from mtlprune.sentence import Sentence, declared
 
 _TOLERANCE = 1e-4
-"""Largest accepted error of reconstruction in float32, relative to the largest absolute entry (or to 1, if larger)."""
+"""Largest accepted error of reconstruction in float32, as a fraction of max(1, largest absolute entry)."""
 _SAMPLE = 1000
-"""Number of words for which h and f of every layer are stored, so that encoders can be compared layer by layer."""
+"""Largest number of words whose h and f are stored for every layer, to compare encoders layer by layer."""
 
 
 def measure(request: Request) -> Result:
@@ -123,7 +123,7 @@ def _requested_tasks(task_names: Sequence[str], layers: Mapping[str, str]) -> tu
 
 
 def _subject_names(subject: Subject) -> dict[str, Any]:
-    """Return label, run, seed and gates of an encoder under the keys that ``side_by_side`` expects."""
+    """Return label, run, seed, variant and gates of an encoder under the keys that ``side_by_side`` expects."""
     gates = gate_grid(subject)
     names = {"label": subject.label, "run": subject.name, "seed": subject.seed, "variant": variant(subject.label)}
     return {**names, "gates": gates, "whole": subject.gates is None and bool(gates.all())}
@@ -180,7 +180,7 @@ def dissect(subject: Subject, sentences: Sequence[Sentence], sample: int, reques
 
     Returns:
         A dictionary with these keys.
-        - ``error``: largest |i + h + f + c − e| over layers, tokens and features, with two significant digits;
+        - ``error``: largest |i + h + f + c − e| over layers, tokens and features, to three significant digits;
           ``largest``: largest |e|.
         - ``pieces``: number of sub-words.
         - ``mu``, ``mu_sd`` (L + 1, T): mean and standard deviation over sub-words of the importance μ, after the

@@ -218,7 +218,8 @@ def _correlations(result: Result) -> pd.DataFrame:
 def _across(result: Result) -> pd.DataFrame:
     """Summarise the frame ``across``, with one row for each pair of encoders and kind of correlation.
 
-    The column ``first`` is the layer from which on the correlation of h is below ``_DIFFERS_BELOW``.
+    The column ``first`` is the layer from which on the correlation of h stays below ``_DIFFERS_BELOW``; NaN if the last
+    layer's correlation is not below.
     """
     rows = []
     for (name, partner, kind), pairs in _groups(_correlations(result), "encoder", "partner", "measure"):

@@ -17,8 +17,8 @@ with random labels:
 If the n words of a sentence have K different labels, random orders of these labels have a share of (K − 1) / (n − 1) on
 average, exactly. The p-value comes from permuting labels within sentences.
 
-Letters for shapes: B sentences, T token positions, H hidden size, n heads, L layers (of hidden states, embeddings
-included), P permutations.
+Letters for shapes: B sentences, T token positions, H hidden size, n heads, L hidden states of a token (the embeddings
+and one for each layer), P permutations.
 """
 
 import math
@@ -131,7 +131,8 @@ def rigorous_bound(layer: LayerNorms, sigma1: Tensor, sigma2: Tensor, mixings: T
     In contrast to the published factor, it includes the gains and epsilon of LayerNorms, the slope of the activation,
     gates, and the λ of every head. d_M² is a mean of squared distances between pairs of tokens, so a block that treats
     all tokens alike has the same Lipschitz constant for d_M as for a single token. A LayerNorm has the Lipschitz
-    constant gain / σ on the tokens of the sentence, because it is a projection from outside a ball onto this ball.
+    constant gain / σ on the tokens of the sentence: apart from this factor, it projects their centred vectors from
+    outside a ball onto the ball, which does not increase distances.
 
     Args:
         sigma1, sigma2: (B,), epsilon included.
@@ -190,7 +191,7 @@ def _roles(frames: Any, words: int) -> list[str]:
 def _smallest(spans: Sequence[Span], otherwise: list[str]) -> list[str]:
     """Label each word with the smallest span around it; a word outside all spans keeps its label of ``otherwise``."""
     labels = list(otherwise)
-    # Smaller spans overwrite larger spans, and of two equal spans the last wins.
+    # Smaller spans overwrite larger spans, and of spans with the same length the last wins.
     for span in sorted(spans, key=lambda span: span.start - span.end):
         labels[span.start : span.end] = [span.label] * (span.end - span.start)
     return labels
@@ -232,10 +233,10 @@ def permuted(labels: Tensor, permutations: int, generator: torch.Generator) -> T
 
 
 def word_grams(observation: Observation) -> Tensor:
-    """Compute inner products of a sentence's centred word vectors, for each hidden state: (B, L + 1, T, T)."""
+    """Compute inner products of a sentence's centred word vectors, for each hidden state: (B, L, T, T)."""
     sizes = observation.batch.sizes
-    words = observation.word_vectors(torch.stack(observation.hidden, 2))  # (N, L + 1, H)
-    word_table = table(words, sizes, max(sizes)).transpose(1, 2)  # (B, L + 1, T, H)
+    words = observation.word_vectors(torch.stack(observation.hidden, 2))  # (N, L, H)
+    word_table = table(words, sizes, max(sizes)).transpose(1, 2)  # (B, L, T, H)
     is_word = (torch.arange(max(sizes), device=word_table.device) < observation.batch.lengths[:, None])[
         :, None, :, None
     ]
@@ -244,7 +245,7 @@ def word_grams(observation: Observation) -> Tensor:
 
 
 class LabelSplit:
-    """Accumulate the spread between and within gold labels over sentences, for one task.
+    """The spread of words between and within the gold labels of one task, accumulated over sentences.
 
     A sentence counts if it has at least 3 words and at least 2 different labels, unless all its labels differ: the
     share of other sentences does not depend on the order of their labels.

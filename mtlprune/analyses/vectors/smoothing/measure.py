@@ -2,10 +2,10 @@
 
     result = measure(Request(["minilm", "runs/pos"], Path("data/ewt5"), SmoothingOptions()))
 
-The analysis reads all sentences twice (the first pass computes the mean vector of the corpus), and then reads a sample
-of sentences once for every open head with this head closed. Tokens are sub-words with special tokens ([CLS], [SEP])
-unless a name says otherwise: attention rests on special tokens, so the bound would not hold without them. Words (label
-split) are means of their sub-words, without special tokens.
+The analysis reads all sentences twice (the first pass computes the mean vector of the corpus). It then reads a sample
+of sentences with all heads as in the run, and once for every open head with this head closed. Tokens are sub-words with
+special tokens ([CLS], [SEP]) unless a name says otherwise: attention rests on special tokens, so the bound would not
+hold without them. Words (label split) are means of their sub-words, without special tokens.
 
 Letters for shapes: S sentences of the corpus, B sentences of a batch, T token positions, H hidden size, L layers, A
 heads of a layer, n heads that a layer still has after removal.
@@ -61,7 +61,7 @@ EFFECTS = ("effect", "effect_last", "cosine_effect", "cosine_effect_last")
 COMPARED = ("mixing", "amplification", *EFFECTS)
 """Measures of heads that are compared by how many tasks claim a head."""
 _POINTS = 120
-"""Number of sentences whose σ₁σ₂ and CosSim are stored in the frame ``points``, for the figure."""
+"""Largest number of sentences whose σ₁σ₂ and CosSim are stored in the frame ``points``, for the figure."""
 _Columns = dict[str, NDArray[np.float64]]
 """Name of a measure → its values."""
 
@@ -71,7 +71,7 @@ def measure(request: Request) -> Result:
 
     The Result has these frames, in which layers and heads count from 1 and layer 0 is the embeddings:
 
-    - ``layers``: STATES, _STEPS and BOUNDS, as means and quantiles over sentences (``quantile_rows``). For post-LN
+    - ``layers``: STATES, _STEPS and BOUNDS, summarised over sentences by ``quantile_rows``. For post-LN
       layers also the norms and gains behind the bound. For σ₁σ₂ over sentences ``product``, ``least`` (the minimum),
       ``above_one`` (the share above 1) and ``spearman`` (correlation with CosSim). For a fusion ``fusion`` and
       ``fusion_sd``: mean and standard deviation, over tokens, of the weight that it gives the layer.
@@ -97,7 +97,7 @@ def measure(request: Request) -> Result:
 
 
 def _of_one(request: Request) -> Result:
-    """Measure every encoder and run of a request on its first corpus."""
+    """Measure every encoder and run of a request on one corpus, ``request.corpus``."""
     reading = read_request(request)
     return survey(
         "smoothing", reading, request, lambda subject: SmoothingSurvey(reading, subject, request).run()
@@ -105,7 +105,7 @@ def _of_one(request: Request) -> Result:
 
 
 class SmoothingSurvey:
-    """Run the forward passes that this analysis needs over one subject (an encoder with its gates)."""
+    """The forward passes of this analysis over one subject (an encoder with its gates)."""
 
     def __init__(self, reading: Reading, subject: Subject, request: Request) -> None:
         self.reading, self.subject, self.request = reading, subject, request
@@ -254,7 +254,10 @@ class SmoothingSurvey:
         return {name: torch.stack(values) for name, values in columns.items()}
 
     def _of_heads(self) -> _Columns:
-        """Return gate, mean λ, norm and amplification of every head, (L, A) each; NaN for removed heads."""
+        """Return gate, mean λ, norm and amplification of every head, (L, A) each.
+
+        The gate of a removed head is 0, and its other values are NaN.
+        """
         shape = self.layers, self.heads
         norm, mixings = np.full(shape, np.nan), np.full(shape, np.nan)
         for layer, heads_of_layer in enumerate(map(list, self.kept_heads)):
@@ -264,7 +267,7 @@ class SmoothingSurvey:
         return {"gate": gate_grid(self.subject), "mixing": mixings, "norm": norm, "amplification": amplification}
 
     def _layers(self, columns: _Columns) -> Iterator[dict[str, Any]]:
-        """Yield the mean and quantiles over sentences of every measure and layer.
+        """Yield the rows of ``quantile_rows``, over sentences, for every measure and layer.
 
         Measures with L columns start at layer 1, and measures with L + 1 columns start at layer 0, the embeddings.
         """
@@ -352,7 +355,7 @@ def _sigma(products: NDArray[np.float64], after: NDArray[np.float64]) -> Iterato
 
 
 def _points(products: NDArray[np.float64], after: NDArray[np.float64]) -> pd.DataFrame:
-    """Return σ₁σ₂ and CosSim of _POINTS sentences, evenly spaced in the corpus and the same in each layer."""
+    """Return σ₁σ₂ and CosSim of up to _POINTS sentences, evenly spaced in the corpus and the same in each layer."""
     rows = np.linspace(0, len(products) - 1, min(_POINTS, len(products))).round().astype(int)
     layers = np.repeat(np.arange(1, products.shape[1] + 1), len(rows))
     return pd.DataFrame(

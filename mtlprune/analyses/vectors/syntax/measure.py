@@ -59,7 +59,7 @@ def measure(request: Request) -> Result:
     ``arcs``, the smallest number of words of a listed relation (``least``), and the best fixed ``offset``. For a
     measure that ends in ``_held_out``, the head is chosen on one half of the sentences and scored on the other, and
     again with the halves exchanged. ``uas_single`` includes roots and punctuation; a root is never found. ``uas_best``
-    is the mean of the best heads of all listed relations, weighted by the number of words of each relation.
+    is the mean UAS of the best head of each listed relation, weighted by the number of words of the relation.
 
     Raises:
         ArcError: no sentence has a tree.
