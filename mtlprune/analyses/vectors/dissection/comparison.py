@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from scipy import linalg, optimize, stats
 
 from mtlprune.analyses.vectors.dissection import SUBSETS, TERMS
+from mtlprune.evaluation.head_masks import OPEN_ABOVE
 from mtlprune.runs.results import KEYS, VALUES, head_rows
 from mtlprune.statistics.permutation import hypergeometric_p, layered_rank_test
 from mtlprune.statistics.standard_errors import Floats
@@ -38,8 +39,6 @@ _RESAMPLES = 1000
 """Number of resamples of sentences in the intervals of ``losses``."""
 _PERMUTATIONS = 2000
 """Number of permutations of heads within layers in ``gates_against_shares``."""
-_OPEN_FROM = 0.5
-"""Smallest gate of a head that counts as open in this comparison; elsewhere heads are open above OPEN_ABOVE."""
 
 # -- one encoder -------------------------------------------------------------------------------------------------------
 
@@ -302,7 +301,7 @@ def gates_against_shares(gates: NDArray, shares: NDArray, seed: int = 0) -> dict
         same layers; ``shared_p``: its one-sided p-value (upper tail).
     """
     ranks = layered_rank_test(gates, shares, _PERMUTATIONS, (seed, 12))
-    is_open = gates >= _OPEN_FROM
+    is_open = gates > OPEN_ABOVE
     numbers = is_open.sum(1)
     order = np.argsort(np.argsort(-shares, axis=1, kind="stable"), axis=1)  # rank of each head in its layer, from 0
     shared = int((is_open & (order < numbers[:, None])).sum())

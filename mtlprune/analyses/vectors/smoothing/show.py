@@ -29,7 +29,7 @@ def about(result: Result) -> str:
     """Describe the sentences that were read, which tokens count, and on how many sentences heads were closed."""
     facts = result.about
     return (
-        f"{result.origin} {_TOKENS} Heads were closed one by one in  "
+        f"{result.origin} {_TOKENS} Heads were closed one by one in "
         f"{min(facts['settings']['closing'], facts['sentences'])} of the sentences."
     )
 
