@@ -6,10 +6,10 @@ The training loop and pretraining add the penalty to their loss through `SyntaxP
         ... one forward pass ...
     penalty = arc_penalty(maps, batch_arcs(batch, trees), variant="max", norm=1.0, scale="mean")
 
-For each dependency arc, γ is the attention from one of its words to the other, in both directions. The attention
-between two words is summed over the sub-words of the attended word and averaged over the sub-words of the attending
-word. UAS of heads uses the same rule, whereas the code released by Chen et al. takes a single sub-word of each word.
-The arc to the root costs nothing, because the root is no word.
+For each dependency arc and both directions, γ combines the attention of the heads from one of its words to the other.
+The attention between two words is summed over the sub-words of the attended word and averaged over the sub-words of the
+attending word. UAS of heads uses the same rule, whereas the code released by Chen et al. takes a single sub-word of
+each word. The arc to the root costs nothing, because the root is no word.
 
 Letters for shapes: B rows of a batch, L sub-word positions of a row, n heads of a layer, H counted heads of all layers
 together, M directed arcs (two for each arc), P pairs of sub-words of all directed arcs.
@@ -72,7 +72,7 @@ def batch_arcs(
     out, because no head attends from one window to another.
 
     Args:
-        trees: the tree of each sentence of the batch, or None.
+        trees: the tree of each sentence of the batch; None for a sentence without a tree.
     """
     width = batch.input_ids.shape[1]
     slots = batch.piece_slot.cpu().numpy()
@@ -107,7 +107,7 @@ def batch_arcs(
 
 
 def _arc_weights(attention: Sequence[Tensor], arcs: DirectedArcs, heads: _Masks | None = None) -> Tensor:
-    """Return the attention γ of every head along every directed arc, (M, H) in float32.
+    """Return the attention of every head along every directed arc, (M, H) in float32.
 
     Args:
         attention: attention maps of each layer, (B, n, L, L).
@@ -156,13 +156,13 @@ def _norms(weights: Tensor, norm: float) -> Tensor:
 
 
 class SyntaxPenalty(Callback):
-    """Callback that adds λ · Σ γ to the loss of every mini-batch, until the update ``syntax.release``.
+    """Callback that adds λ times `arc_penalty` to the loss of every mini-batch, until the update ``syntax.release``.
 
     Args:
         settings: the block ``syntax`` of the configuration.
         transformer: the encoder; it is switched to eager attention, the only implementation that returns its maps.
         kept_heads: the heads that each layer still has, in their original numbering from 0.
-        trees: the dependency tree of each training sentence, or None.
+        trees: the dependency tree of each training sentence; None for a sentence without a tree.
 
     Raises:
         ConfigError: ``syntax.heads`` names a head that the encoder does not have.
@@ -207,7 +207,7 @@ class SyntaxPenalty(Callback):
 
 
 def named_heads(names: Sequence[str], kept_heads: Sequence[Sequence[int]]) -> _Masks:
-    """Convert names of heads such as 3-7 into indices among the heads that each layer still has.
+    """Convert names of heads, such as 3-7 for head 7 of layer 3, into indices among the remaining heads of each layer.
 
     Args:
         kept_heads: the heads that each layer still has, in their original numbering from 0.
@@ -311,7 +311,7 @@ def uas_line(model: MultiTaskModel, dev: Sequence[Sentence], epoch: int, step: i
     values: dict[str, Tensor | None] = {name: gates.evaluated().detach() for name, gates in gate_sets(model).items()}
     uas = {}
     for name, gates in (values or {_UNGATED: None}).items():
-        shares = uas_of(model.encoder, dev, gates).uas().tolist()  # (D, L, A)
+        shares = uas_of(model.encoder, dev, gates).uas().tolist()  # (directions, layers, heads)
         rounded = [[[round(share, 4) for share in layer] for layer in table] for table in shares]
         uas[name] = plain(dict(zip(DIRECTIONS, rounded, strict=True)))
     return {"epoch": epoch, "step": step, "uas": uas}

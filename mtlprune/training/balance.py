@@ -188,3 +188,5 @@ _FACTORS: dict[str, Callable[[dict[str, deque[float]], Mapping[str, float], floa
     "dwa": _dwa_factors,
     "famo": lambda history, values, _: _famo_factors(history, values),
 }
+"""Mode → function that returns task → factor. Its arguments are the history, the current losses, and a number, which is
+the epoch for ``dwa`` and the learning rate for ``uw`` and ``imtl-l``."""

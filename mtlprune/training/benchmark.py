@@ -109,8 +109,7 @@ class Measured:
     evaluation: Times
     """Times of the bare forward pass over dev and of the evaluation."""
     memory: int
-    """Peak memory in bytes of a fresh process that trains all tasks jointly on the measured batches; 0 if not measured.
-    """
+    """Peak memory in bytes of a fresh process that trains all tasks jointly (see `peak_memory`); 0 if not measured."""
 
     def ratios(self) -> dict[str, Ratio]:
         """Return all ratios by name.
@@ -195,7 +194,7 @@ def _largest(batches: Sequence[mixing.MiniBatch], lengths: Sequence[int]) -> str
 
 
 def _joint_batches(run: Run, batches: int) -> list[mixing.MiniBatch]:
-    """Return ``batches`` batches of the first epoch with the layers of all tasks, from the largest to the smallest.
+    """Return at most ``batches`` batches of the first epoch with the layers of all tasks, from large to small.
 
     Raises ConfigError if no batch has all layers.
     """
@@ -347,7 +346,10 @@ def _interleaved(
 
 
 def peak_memory(config: Config, batches: int) -> int:
-    """Return the peak memory in bytes of a fresh process (on a GPU: of GPU memory) that trains all tasks jointly."""
+    """Return the peak memory in bytes of a fresh process that trains all tasks jointly; on a GPU, the GPU memory.
+
+    The process trains on the largest batch of the first epoch, and on ``batches`` further batches.
+    """
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         return pool.submit(_train_alone, config.model_dump(mode="json"), batches).result()
 
@@ -365,7 +367,10 @@ def _train_alone(tree: dict[str, Any], batches: int) -> int:
 
 
 def evenly(plan: list[mixing.MiniBatch], count: int, lengths: list[int]) -> list[mixing.MiniBatch]:
-    """Select ``count`` batches at equal distances in the order from the largest to the smallest batch of the plan."""
+    """Select ``count`` batches of the plan, at equal distances in the order from the largest to the smallest batch.
+
+    A plan with fewer batches is returned whole.
+    """
     ordered = sorted(plan, key=lambda batch: (-sum(lengths[row] for row in batch.rows), batch.rows))
     count = min(count, len(ordered))
     return [ordered[(2 * place + 1) * len(ordered) // (2 * count)] for place in range(count)]

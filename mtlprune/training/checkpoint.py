@@ -39,8 +39,8 @@ class Progress:
     step: int = 0
     """Number of finished updates of all epochs."""
     best: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """"joint" and each task → "epoch" (the number of the evaluation with its best dev score), "score" and "sha256" (of
-    the saved weights)."""
+    """Task (or "joint") → "epoch" (the number of the evaluation with its best dev score), "score", and "sha256" of the
+    saved weights."""
     balance: dict[str, list[float]] = field(default_factory=dict)
     """The state of the loss balance."""
     penalty: dict[str, dict[str, float]] = field(default_factory=dict)

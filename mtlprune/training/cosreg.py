@@ -2,7 +2,7 @@
 
     R(W) = 1/N² Σ_i Σ_{j≠i} ŵ_i · ŵ_j = (‖Σ ŵ‖² − N) / N²        ŵ: row scaled to length 1
 
-Letters for shapes: N rows, D features, ... any leading dimensions.
+Letters for shapes: N rows, D features, V sub-words of the vocabulary, ... any leading dimensions.
 """
 
 from collections.abc import Callable

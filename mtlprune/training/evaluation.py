@@ -86,7 +86,8 @@ def evaluate_run(
         The evaluation, the gold sentences, and the name of the results.
 
     Raises:
-        RunError: no sentence can be scored, or the corpus is not the corpus on which the run was trained.
+        RunError: no sentence can be scored; the run knows no label of a layer of ``data``; or without ``data``, the
+            corpus of the run has changed.
     """
     config = folder.config
     corpus = load_corpus(data or folder.corpus_path())

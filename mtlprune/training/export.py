@@ -108,7 +108,7 @@ class Exported:
         pooling: how the vector of a word follows from its sub-words, "first" or "mean".
         pooler: whether transformers add a pooler with random weights unless told otherwise.
         reading: arguments of `label_words` or `score_text` in the model card's code; None without a task's layer.
-        compared: the number of words in the sentences whose labels were compared.
+        compared: the number of words in the sentences whose labels (or scores) were compared.
     """
 
     gates: Tensor | None
@@ -134,7 +134,8 @@ def request(run: str | Path, task: str | None, head: str | None, licence: str | 
         licence: the licence for the model card.
 
     Raises:
-        RunError: there is no such run, plain transformers cannot compute its encoder, or the task does not fit.
+        RunError: there is no such run, plain transformers cannot compute its encoder, or ``task`` or ``head`` does not
+            fit the run.
     """
     folder = RunFolder.with_weights(run)
     config = folder.config
@@ -201,7 +202,8 @@ def export(request: ExportRequest, folder: Path) -> Exported:
 
     Raises:
         RunError: the reloaded model computes other outputs or other labels than the run.
-        EncoderError: the gates cannot be folded into the weights of this encoder.
+        EncoderError: gates cannot be folded into the weights, removed heads cannot be put back, or transformers have no
+            model for the linear layer.
     """
     model = MultiTaskModel.load(request.run.path)
     encoder = model.encoder
@@ -380,7 +382,7 @@ def _labels(encoder: Encoder, linear: tuple[nn.Linear, list[str]], words: list[s
 
 @torch.no_grad()
 def _states(model: nn.Module, limit: int | None, scores: nn.Linear | None) -> Tensor:
-    """Compute the last hidden states (`_ROWS`, T, H) of random sub-words, which are the same at every call.
+    """Compute the last hidden states (rows, sub-words, hidden size) of random sub-words, the same at every call.
 
     With the linear layer ``scores``, or if the model has a classifier, the scores of labels are returned instead.
     """
@@ -632,7 +634,7 @@ def _results(request: ExportRequest, data: str, scores: list[tuple[str, str, str
 
 
 def _licence_of_data(request: ExportRequest) -> str | None:
-    """Return the licence that the corpus of the run states; None if that corpus no longer exists."""
+    """Return the licence that the corpus of the run states; None if that corpus is missing or has changed."""
     with contextlib.suppress(CorpusError):
         info = read_info(Path(request.config.data.path))
         if info["fingerprint"] == request.run.read_manifest()["data"]["fingerprint"]:

@@ -4,7 +4,7 @@
 `head_parameters` and `agreement` are about gradients with respect to the weights of each head.
 
 Letters for shapes: S sentences, L layers, A heads of a layer before any removal, n remaining heads of a layer, d size
-of a head's output, T sub-words of a row or tasks, R rows of a batch (long sentences have several).
+of a head's output, T tasks (in `derivatives`: sub-words of a row), R rows of a batch (long sentences have several).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The dry run of `mtlprune train`: facts about a run before its training, and all errors that its settings cause."""
+"""The dry run of `mtlprune train`, which collects facts about a run and raises the errors of its settings and data."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class Inspection:
     """Facts about a run that has not begun."""
 
     config: Config
-    """The configuration, in which device, precision and threads are not "auto"."""
+    """The configuration with the device, precision and threads that this machine offers (see `resolve_auto`)."""
     sentences: dict[str, int]
     """Split → number of sentences."""
     words: dict[str, int]
@@ -49,7 +49,7 @@ class Inspection:
     updates: list[int]
     """Number of updates in each epoch."""
     parameters: dict[str, int]
-    """"encoder" and each task → number of parameters."""
+    """Part of the model ("encoder" or a task) → number of parameters."""
     heads: tuple[int, int] | None
     """Number of layers and of heads in a layer, if the heads are gated or chosen; else None."""
     settles_at: int

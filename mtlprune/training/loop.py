@@ -262,8 +262,9 @@ class Trainer(BaseTrainer):
     def may_be_best(self, last: bool) -> bool:
         """Return whether the current weights may count as the best.
 
-        If a penalty steers the gates to a number of open heads, the gates must have reached that number. If they reach
-        it in no evaluation, the weights of the last evaluation count as the best, with a warning.
+        If a penalty steers the gates to a number of open heads, the gates must have had time to settle and have reached
+        that number. If no evaluation meets this condition, the weights of the last one count as the best, with a
+        warning.
 
         Args:
             last: whether this is the last evaluation.
@@ -320,7 +321,7 @@ def _mean_losses(run: Run, sentences: int) -> dict[str, float]:
 def _restore_folder(folder: RunFolder, progress: Progress) -> None:
     """Restore the logs and files of a folder to the state at its checkpoint, and drop everything written later.
 
-    Raises RunError if weights that the checkpoint names are missing or damaged.
+    Raises RunError if weights that the checkpoint names are missing or damaged, or if a file cannot be written.
     """
     for key, best in progress.best.items():
         folder.verify_weights(key, best)

@@ -86,7 +86,7 @@ def plan(
         is_annotated: task → whether each training sentence has the layer of the task.
     """
     # The settings limit the size of an update. Gradient accumulation divides an update into mini-batches whose losses
-    # are averaged, so it changes the need of memory but not the size of an update.
+    # are averaged, so it reduces the memory that is needed, but not the size of an update.
     sentences = max(1, settings.batch_sentences // settings.accumulate)
     tokens = max(1, settings.batch_tokens // settings.accumulate)
     if settings.mixing == "joint":

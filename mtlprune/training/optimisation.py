@@ -12,9 +12,9 @@ from mtlprune.model import MultiTaskModel
 def make_optimizer(model: MultiTaskModel, config: Config) -> torch.optim.AdamW:
     """Return AdamW with three groups of parameters, which leave out frozen parameters.
 
-    The first group is the encoder. The second group are the decoders and the fusion of layers, which is newly
-    initialised like the decoders. The third group are the gates and the learnt constants of closed heads; it has a
-    constant rate and no weight decay. The fused implementation is used on CPUs and GPUs.
+    The first group contains the encoder. The second group contains the decoders and the fusion of layers, which is
+    newly initialised like the decoders. The third group contains the gates and the learnt constants of closed heads; it
+    has a constant rate and no weight decay. The fused implementation is used on CPUs and GPUs.
     """
     settings = config.train
     encoder_rate, decoder_rate = (settings.rate(name, config.tasks) for name in ("encoder_rate", "decoder_rate"))

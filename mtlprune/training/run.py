@@ -1,4 +1,4 @@
-"""The data of a run before its training (`NewRun`) and during its training (`Run`), which all of this package uses."""
+"""The data of a run before its training (`NewRun`) and during its training (`Run`), for all modules of this package."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -47,7 +47,7 @@ class NewRun:
     model: MultiTaskModel
     """The model before its first update, on the CPU."""
     vocabularies: dict[str, dict[str, list[str]]]
-    """Task → kind of label → labels of the training sentences."""
+    """Task → kind of label → labels, from the training sentences or from the run ``train.start``."""
     train: Sequence[Sentence]
     dev: Sequence[Sentence]
     folder: RunFolder | None = None

@@ -1,6 +1,6 @@
 """Preparation of a training: build the model, load the data, write the first files, and refuse unusable settings.
 
-Everything that can fail because of settings or data fails here, before the first update.
+Errors of settings and data are raised here, before the first update.
 """
 
 import datetime
@@ -64,7 +64,7 @@ def prepare(config: Config, folder: RunFolder, corpus: Corpus) -> Run:
     """Build the model, load the data, and write the first files of the folder if it has none.
 
     Args:
-        config: a configuration whose device, precision and threads are not "auto".
+        config: a configuration with the device, precision and threads of this machine (see `hardware.resolve_auto`).
 
     Raises:
         ConfigError, EncoderError, RunError: as in `build_model`; or the files cannot be written.
@@ -163,7 +163,7 @@ def check_same(config: Block, folder: RunFolder, fingerprint: str) -> None:
 
 
 def check_whole(config: Config, folder: RunFolder) -> None:
-    """Raise RunError if files of a resumed run have changed, or files from which it would begin again."""
+    """Raise RunError if files of a resumed run have changed, or without a checkpoint, the files that it begins from."""
     folder.verify()
     if folder.checkpoint_path.exists():
         return

@@ -49,8 +49,12 @@ def check_finished(path: str, key: str, own_folder: RunFolder | None) -> RunFold
 def check_compatible(config: Config, path: str, key: str, own_folder: RunFolder | None) -> RunFolder:
     """Return the folder of another finished run whose encoder and decoders fit a configuration.
 
-    Raises ConfigError if its encoder, tasks or decoders do not fit, if it has clones of heads, or if its weights are
-    missing. The arguments are those of `check_finished`.
+    The arguments are those of `check_finished`.
+
+    Raises:
+        ConfigError: the run is not finished, its encoder, tasks or decoders do not fit, it has clones of heads, or the
+            file of its best weights is missing.
+        RunError: the run is kept without its weights.
     """
     folder = check_finished(path, key, own_folder)
     folder.check_weights_kept()

@@ -209,14 +209,16 @@ APART = ("O'Brien saw Jean-Luc of U.S. Steel .", "they paid 5.75 % ( C&A )", "[S
 )
 def test_the_cards_code_labels_words_as_the_run_does(mtlprune, train, own_gates, tiny_encoder, tmp_path, family, task):
     """By WordPiece, BPE on bytes and SentencePiece; so whoever follows the card has the run's scores."""
-    run = own_gates
+    run, split = own_gates, "dev"
     if family != "bert":
+        split = "test"  # sentences are compared on the split that the run itself uses as dev
         own = (f"encoder.name={tiny_encoder(family)}", "encoder.pooling=first", "decoders.ner.type=bio")
-        run = train(f"linear-{family}", "tasks=pos,ner", "pruning=gates", "pruning.sets=per_task", *own)
+        pruning = ("pruning=gates", "pruning.sets=per_task")
+        run = train(f"linear-{family}", "tasks=pos,ner", "data.dev=test", *pruning, *own)
     answer = mtlprune("export", run, "--out", tmp_path / "out", "--head", task).done()
     names = as_the_card_says(tmp_path / "out")
     compare({"model": names["model"].base_model, "tokenizer": names["tokenizer"]}, states(run, task))
-    dev = RunFolder(run).read_predictions("dev")
+    dev = RunFolder(run).read_predictions(split)
     assert f"gives {sum(map(len, dev)) + 12} words" in answer.out, answer.out
     model = MultiTaskModel.load(run)
     linear, gates = model.tasks[task].linear(), model.gates[task].evaluated()
@@ -233,9 +235,9 @@ def test_the_cards_code_labels_words_as_the_run_does(mtlprune, train, own_gates,
             assert tuple(label for label, _ in labels) == sentence.pos
         else:
             assert names["join_tags"]([label for label, _ in labels]) == list(map(tuple, sentence.ner))
-    score = RunFolder(run).read_scores("dev")[task]["accuracy" if task == "pos" else "f1"]
+    score = RunFolder(run).read_scores(split)[task]["accuracy" if task == "pos" else "f1"]
     [result] = ModelCard.load(tmp_path / "out" / "README.md").data.eval_results
-    assert (result.dataset_split, result.metric_value) == ("dev", pytest.approx(score / 100, abs=1e-4))
+    assert (result.dataset_split, result.metric_value) == (split, pytest.approx(score / 100, abs=1e-4))
 
 
 def test_scores_before_and_after_are_of_the_same_sentences(mtlprune, train, tmp_path):

@@ -70,8 +70,9 @@ def check_pruning(run: NewRun) -> None:
 def _check_stable(run: NewRun, heads: int) -> None:
     """Raise ConfigError if ``pruning.method: stable`` cannot select heads reliably.
 
-    This is the case if half of the selected heads may be false, if the gates of a selector cannot settle or move less
-    than the distance between their initial values, or if there are fewer than two sentences.
+    This is the case if half of the selected heads or more may be false, if the gates of a selector cannot settle or
+    move less than the distance between their initial values, or if there are fewer than two sentences. An unknown
+    selector is refused too.
     """
     settings = run.config.pruning
     if settings.selector not in SELECTORS:
@@ -108,7 +109,7 @@ def _check_stable(run: NewRun, heads: int) -> None:
 
 
 def check_rankings(run: NewRun) -> None:
-    """Raise ConfigError if the run that ``pruning`` names cannot determine the heads.
+    """Raise ConfigError if the runs or heads that ``pruning`` names cannot determine the open heads.
 
     A resumed run is not checked, because its heads are already chosen.
     """
@@ -137,7 +138,8 @@ def fix_heads(run: Run, folder: RunFolder, precision: torch.dtype) -> None:
     """Set, before the first update, what closed heads contribute and which heads are open.
 
     The contribution (``pruning.closed``: mean or optimal) is measured for all methods. Heads are chosen only for
-    methods that do not learn gates. Their gates are fixed for the whole run, or with ``pruning.noise`` only at its end.
+    methods that do not learn gates. Their gates are fixed for the whole run, or with ``pruning.noise`` only after the
+    share ``pruning.settle`` of the updates.
 
     Raises:
         RunError: another run cannot be read, or a file cannot be written.
@@ -171,7 +173,7 @@ def _given_masks(config: Config, model: MultiTaskModel) -> dict[str, Tensor]:
 
 
 def drawn_heads(config: Config, model: MultiTaskModel) -> Mask:
-    """Draw the heads that ``pruning.method: random`` leaves open, (L, A). Raises ConfigError as in `_layer_counts`."""
+    """Draw the heads that ``pruning.method: random`` leaves open, (L, A). Raises as `_layer_counts`."""
     counts, heads, draw = _layer_counts(config, model), model.encoder.head_hooks.heads, config.pruning.draw
     return random_heads(counts, heads, seeded(config, 4)) if draw is None else nested_heads(counts, heads, draw)
 
@@ -179,7 +181,7 @@ def drawn_heads(config: Config, model: MultiTaskModel) -> Mask:
 def _layer_counts(config: Config, model: MultiTaskModel) -> list[int]:
     """Return how many heads of each layer a random mask opens.
 
-    Raises ConfigError if the gates of the run ``pruning.layers_like`` do not fit the encoder.
+    Raises ConfigError or ClaimError if the run ``pruning.layers_like`` has no gates that fit (see `claim_like`).
     """
     if config.pruning.layers_like is None:
         keep, layers = cast(int, config.pruning.keep), model.encoder.head_hooks.layers

@@ -95,7 +95,7 @@ def request(run: str | Path, task: str | None, most_open: int | None) -> Removal
         most_open: the number of heads to keep; None keeps all open heads.
 
     Raises:
-        RunError: there is no such run, the arguments do not fit it, or its corpus has changed.
+        RunError: there is no such run, it has no gates, the arguments do not fit it, or its corpus has changed.
     """
     source = RunFolder.with_weights(run)
     sets = {claim.label.partition(":")[2].lower() or SHARED: claim.gates for claim in load_claims([source.path])}
@@ -202,7 +202,7 @@ def _chosen_gates(model: MultiTaskModel, request: RemovalRequest, generator: np.
 def _word_vectors(
     model: MultiTaskModel, sentences: Sequence[Sentence], gates: Tensor | None, task: str | None = None
 ) -> Tensor:
-    """Encode sentences and return the vectors of all words, (N, H), in float32 without autocast.
+    """Encode sentences, and return the vectors of all words, (words, hidden size), in float32 without autocast.
 
     If the encoder has clones of heads, the clones of ``task`` are used.
     """

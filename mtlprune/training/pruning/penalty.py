@@ -47,8 +47,8 @@ class Penalty(ABC):
         """Return the penalty at update ``step`` (from 0), a differentiable float32 scalar.
 
         Args:
-            sets: the gate sets of the update's mini-batches, at least one. Call this after the backward passes of the
-                mini-batches, so that the gates have the gradient of the tasks alone.
+            sets: the gate sets of the update's mini-batches, at least one. `TargetPenalty` reads the gradient of the
+                tasks from them, so it must be called after the backward passes of the mini-batches.
         """
 
     def end_update(self, sets: Mapping[str, Gates], step: int) -> None:  # noqa: B027 (most have nothing to do)
@@ -116,16 +116,16 @@ class TargetPenalty(Penalty):
 
         excess = f · open + (1 − f) · expected open − target,
 
-    the penalty is scale · (multiplier + clip(damping · excess, ±limit)) · expected open. Afterwards the multiplier
-    rises by rate · excess. The target falls linearly from all heads to ``keep`` over the warm-up.
+    the penalty is scale · (multiplier + clip(damping · excess, ±limit)) · expected open. Afterwards rate · excess is
+    added to the multiplier. The target falls linearly from all heads to ``keep`` over the warm-up.
 
     "open" is the number of heads whose evaluated gate exceeds 1e-3. It is the number that matters in the end, but it
-    has no derivative, so the penalty acts on the expected number: a proxy constraint (Cotter, Jiang and Sridharan
-    2019). In the beginning the excess uses the expected number, because "open" does not change before a gate has closed
-    completely. The scale follows from running means of the tasks' gradient with respect to the gates, so that the
-    penalty adapts to the scale of the loss. The direct part, damping · excess, is limited, because a large direct part
-    would close all heads at the same rate, however much a task needs them, and would remain in Adam's second moment for
-    a thousand updates.
+    has no derivative, so the penalty acts on the expected number, which is a proxy constraint (Cotter, Jiang and
+    Sridharan 2019). In the beginning the excess uses the expected number, because "open" does not change before a gate
+    has closed completely. The scale follows from running means of the tasks' gradient with respect to the gates, so
+    that the penalty adapts to the scale of the loss. The direct part, damping · excess, is limited, because a large
+    direct part would close all heads at the same rate, however much a task needs them, and would remain in Adam's
+    second moment for a thousand updates.
 
     Args:
         keep: K, the number of open heads in every gate set, at most ``heads``.
@@ -303,13 +303,14 @@ class LagrangianPenalty(ExactPenalty):
 class ClosingSchedule(ExactPenalty):
     """A schedule without penalty: gates close gradually to a given mask, like trained gates, and are then fixed to it.
 
-    The gates are fixed after the share ``settle`` of the updates. Let a be the initial logit of open gates. Without
-    ``claim``, the logits of heads in the mask remain at a, and the logits of other heads fall linearly from a to −a
-    over the warm-up.
+    The gates are fixed after the share ``settle`` of the updates. Without ``claim``, the logits of heads in the mask
+    remain at a, the initial logit of open gates, and the logits of other heads fall linearly from a to −a over the
+    warm-up.
 
     With ``claim``, every head follows the logits of a head of the same layer in another run: a head that the other run
-    keeps, if the mask keeps the head, and a closed head otherwise. Logits start at a, are interpolated linearly between
-    the evaluations of the other run, and remain constant after its last evaluation before its gates were fixed.
+    keeps, if the mask keeps the head, and a closed head otherwise. Logits start at the smallest logit of an evaluated
+    gate of 1, are interpolated linearly between the evaluations of the other run, and remain constant after its last
+    evaluation before its gates were fixed.
 
     Args:
         claim: the gates of the other run, with as many open heads in each layer as the mask.
@@ -356,7 +357,14 @@ class ClosingSchedule(ExactPenalty):
 
 
 class Annealing(Penalty):
-    """A schedule without penalty: the temperature of `TopKGates` falls from ``first`` to ``last`` over the warm-up."""
+    """A schedule without penalty: the temperature of `TopKGates` falls geometrically over the warm-up.
+
+    Args:
+        first: the temperature at the beginning.
+        last: the temperature from the end of the warm-up on.
+        total: the number of updates of the run.
+        warmup: the share of the updates over which the temperature falls.
+    """
 
     def __init__(self, first: float, last: float, total: int, warmup: float = 0.68) -> None:
         self.first, self.last, self.total, self.warmup = first, last, total, warmup

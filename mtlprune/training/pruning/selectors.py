@@ -119,7 +119,8 @@ def sentence_derivatives(
 def importance(slopes: Tensor) -> Tensor:
     """Compute the importance of each head, E_x |∂L(x) / ∂ξ_h|, (S, L, A) → (L, A).
 
-    As in Michel, Levy and Neubig (2019, equation 5), each layer is divided by its l2 norm.
+    Source: Michel, Levy and Neubig (2019), equation 5. As there, the importances of each layer are divided by their l2
+    norm.
     """
     sums = slopes.abs().sum(0)
     # Without the division, whole layers would be chosen, because the size of derivatives depends on depth. The clamp is

@@ -29,7 +29,7 @@ from mtlprune.training.treatments.base import Treatment, TreatmentContext
 
 
 class Protect(Treatment[ProtectConfig]):
-    """Treatment that shields heads from some tasks: the gradient of these tasks is 0 for the weights of the heads."""
+    """Treatment that shields heads from tasks: in all updates, their gradient for the weights of these heads is 0."""
 
     Options = ProtectConfig
 

@@ -1,7 +1,7 @@
 """Distillation from finished single-task runs (BAM, Clark et al. 2019): the loss is λ · gold + (1 − λ) · teacher.
 
-λ rises from 0 to 1 during training. Teachers score each mini-batch without dropout. The teacher loss depends on the
-kind of the layer, with the probabilities p of the teacher and q of the student:
+λ rises linearly from 0 to 1 over the share ``rise`` of the updates. Teachers score each mini-batch without dropout. The
+teacher loss depends on the kind of the layer, with the probabilities p of the teacher and q of the student:
 
     tags, spans    −Σ p log q over the labels of each word or span
     tree           −Σ p log q over the syntactic heads of each word, and over the relations at its gold head

@@ -7,7 +7,7 @@ tasks. The rules are:
                 F_h^t = E_x[(∂L_t(x) / ∂ξ_h)²], where ξ_h is a factor of the head's output
     arithmetic  θ_0 + scale Σ_t τ_t; with scale 1/T this is the mean of θ_t (Ilharco et al. 2023)
     ties        θ_0 + scale times a mean of changes (Yadav et al. 2023): each τ_t keeps only its share ``keep`` of
-                entries with the largest |τ_t|, and each entry is averaged over the τ_t whose sign is that of Σ_t τ_t
+                entries with the largest |τ_t|; then each entry is averaged over the τ_t with the same sign as Σ_t τ_t
 """
 
 from collections.abc import Mapping, Sequence
