@@ -146,7 +146,7 @@ def is_class(annotation: Any) -> TypeGuard[type]:
 
 
 def _parts(value: Any) -> Iterator[Any]:
-    """Yield all values inside nested lists, tuples and dictionaries (also the keys of dictionaries), or the value itself
+    """Yield all values inside nested lists, tuples and dictionaries, also the keys of dictionaries, or the value itself
     if it is none of these."""
     if isinstance(value, list | tuple | dict):
         for part in value.items() if isinstance(value, dict) else value:
