@@ -210,7 +210,7 @@ def _overview(all_selections: Sequence[Selection]) -> Grid:
             ]
         )
     return Grid(
-        ["selection", "Φ", "heads a run", "shared", "from depth alone", "p"],
+        ["selection", "Φ", "heads per run", "shared", "from depth alone", "p"],
         rows,
         1,
         "Selections of heads",

@@ -153,7 +153,7 @@ def latex(comparison: Comparison) -> str:
     first, *further_grids = grids(comparison)
     parts = [_with_signs(first).latex("tab:scores", legend(comparison))]
     parts += [
-        _with_signs(grid).latex("tab:differences", f"Differences to {comparison.reference or 'STL'}.")
+        _with_signs(grid).latex("tab:differences", f"Differences from {comparison.reference or 'STL'}.")
         for grid in further_grids
     ]
     if comparison.tests:
