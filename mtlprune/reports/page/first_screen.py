@@ -30,7 +30,7 @@ _RATES = "train.encoder_rate", "train.decoder_rate"
 """Learning rates, which are a number or a mapping."""
 _PRESET, _NOT_SHARED = "minilm-ewt5", (*PRUNING, *TRAINED_WITH[::2], TREATMENT, "encoder.context", "encoder.name")
 """The preset from which `mtlprune compare` starts, and the prefixes of settings that the suggested command does not
-copy from the runs, because `compare` sets them itself."""
+copy from the runs, because `compare` varies them itself. The name of the encoder is copied separately."""
 _ROWS = 12
 """The largest number of differences at equal updates in the plot, and the largest number with more updates."""
 
