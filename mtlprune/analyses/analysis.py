@@ -74,12 +74,13 @@ class Request:
         names: run folders and encoders.
         corpus, split, sentences: the text that encoders read. ``corpus`` is Path() if no corpus is named, and
             ``sentences`` is the number of sentences, or None for all.
-        claims: runs whose open heads define the groups of heads that are compared.
+        claims: runs with gates, whose open heads define groups of heads that are compared or closed.
         options: options of the analysis.
         seed: seed of samples and permutations.
         device: PyTorch device of encoders.
-        on_status: called with a description of the current step, and with its number of batches or units if known.
-        on_batch: called after each batch, with the number of units of the batch if it is not 1.
+        on_status: called with a description of what is computed now, and its number of steps if known. A step is a
+            sentence, an evaluation or the like.
+        on_batch: called after each batch, with the number of steps of the batch if it is not 1.
         further: further corpora on which the same is measured.
         pool: worker processes that measure runs in parallel (`harness.processes`). Without a pool, this process
             measures one run after another.

@@ -44,8 +44,8 @@ class TableDeclaration(Block):
 
 
 class FigureDeclaration(Block):
-    """The declaration of a figure: its title, text alternative and explanation, with braces for values that depend on
-    the Result."""
+    """The declaration of a figure: its title and explanation, with braces for values that depend on the Result, and its
+    text alternative."""
 
     title: str
     alt: str = Field(description="Text alternative for readers who do not see the figure, and caption of the figure.")
@@ -84,7 +84,8 @@ class Declaration(Block):
     figures: dict[str, FigureDeclaration] = {}
 
     def check(self, result: Result) -> None:
-        """Refuse a Result with a frame or a column that is not declared.
+        """Refuse a Result with a frame that is not declared, or with a column that its frame does not declare (except
+        in frames with ``further`` columns).
 
         Raises:
             ValueError: an undeclared frame or column. This is an error in the analysis, not a mistake of the user, so

@@ -18,7 +18,16 @@ from mtlprune.cli.console import INTERRUPTED, Overrides, Slurm, console, show_do
 from mtlprune.config import apply_override
 from mtlprune.corpora.store import read_info
 from mtlprune.errors import plural, refuse_launcher
-from mtlprune.io.files import RunError, halves, make_room, read_yaml, reading, remove, remove_halves, write_text
+from mtlprune.io.files import (
+    RunError,
+    make_room,
+    read_yaml,
+    reading,
+    remove,
+    remove_temporary_paths,
+    temporary_paths,
+    write_text,
+)
 from mtlprune.sweeps.compare import ANALYSES, FILE, PROBES, RUNS
 
 if TYPE_CHECKING:
@@ -144,7 +153,7 @@ def run(
         for folder in (ANALYSES, PROBES):
             shutil.rmtree(request.out / folder, ignore_errors=True)
     for place in (request.out, sweep.root):
-        remove_halves(place)
+        remove_temporary_paths(place)
     sweep.write_index()  # the first file that is written, because `_check_place` recognises a stopped comparison by it
     write_text(request.out / FILE, yaml.safe_dump(tree, sort_keys=False, allow_unicode=True))
     if slurm is not None:
@@ -211,7 +220,7 @@ def _check_place(out: Path, sweep: Sweep, tree: dict[str, Any]) -> bool:
     is_resumed = indexed or ((out / FILE).is_file() and read_yaml(out / FILE) == tree)
     # A process that is killed before it writes the index leaves at most partial files, the corpus of a quickstart and
     # an empty folder of runs. All other files belong to somebody else.
-    beginnings = {"corpus", *(partial.name for partial in halves(out)), *([] if _holds_more(sweep.root) else [RUNS])}
+    beginnings = {"corpus", *(path.name for path in temporary_paths(out)), *([] if _holds_more(sweep.root) else [RUNS])}
     foreign = sorted({path.name for path in out.iterdir()} - beginnings) if out.is_dir() else []
     if foreign and not is_resumed:
         raise RunError(f"{out}: expected a comparison or an empty folder, found {foreign[0]}; name another --out")
@@ -234,7 +243,7 @@ def _check_place(out: Path, sweep: Sweep, tree: dict[str, Any]) -> bool:
 
 def _holds_more(folder: Path) -> bool:
     """Return True if a folder contains anything but partial files that a killed process was writing."""
-    return folder.exists() and (not folder.is_dir() or {*folder.iterdir()} != {*halves(folder)})
+    return folder.exists() and (not folder.is_dir() or {*folder.iterdir()} != {*temporary_paths(folder)})
 
 
 def _describe_changes(out: Path, tree: dict[str, Any]) -> str:

@@ -99,7 +99,7 @@ def _write(out: Path, info: Mapping[str, Any], sentences: Mapping[str, Sequence[
     """Write the file of every split, then ``corpus.json`` with the names of these files, and remove all other files."""
     try:
         with files.one_writer(out):
-            files.remove_halves(out)
+            files.remove_temporary_paths(out)
             try:
                 digests = {split: _write_split(out, split, content) for split, content in sentences.items()}
                 files.write_json(out / INFO, {**info, "files": digests})

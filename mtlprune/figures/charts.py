@@ -92,7 +92,7 @@ class Chart(NamedTuple):
 
 
 class Drawing(NamedTuple):
-    """The chart of a declared figure, and the values for the braces in its title, text alternative and explanation."""
+    """The chart of a declared figure, and the values for the braces in its title and explanation."""
 
     chart: AnyChart
     words: Mapping[str, Any]
@@ -127,8 +127,10 @@ class _Rows(alt.InlineData):
 
 
 def data(frame: pd.DataFrame) -> alt.InlineData:
-    """Return a frame as inline data of a chart, with numbers rounded to five significant digits and NaN as null. Inline
-    data have no limit of rows, unlike data frames in Altair."""
+    """Return a frame as inline data of a chart, with decimals rounded to five significant digits and NaN as null.
+
+    Inline data have no limit of rows, unlike data frames in Altair.
+    """
     # Validation of every row against the schema of Vega-Lite would take longer than making the chart.
     with schemapi.debug_mode(False):
         return _Rows(values=plain(frame.to_dict("records"), 5))
@@ -280,8 +282,8 @@ class Interval(NamedTuple):
 def forest(intervals: Sequence[Interval], *, title: str = "", x_title: str = "", width: int = WIDTH) -> Any:
     """Draw a forest plot of the first MAX_FOREST_ROWS differences, each as a dot with its interval and name.
 
-    A dot is filled if the difference is significant. The horizontal axis includes all values, and all intervals up to
-    four times as wide as the median interval. Wider intervals are cut off at the edge.
+    A dot is filled if the difference is significant. The horizontal axis includes 0, all values, and all intervals up
+    to four times as wide as the median interval. Wider intervals are cut off at the edge.
     """
     rows = pd.DataFrame(intervals[:MAX_FOREST_ROWS])
     with_interval = rows.dropna(subset=["low", "high"])
@@ -342,7 +344,7 @@ def head_map(
         columns: number of maps in a row, with names above the maps; 0 for maps below each other with names to the left.
         cell: side of a cell in pixels.
         axes: whether all layers and heads have numbers, and the axes the titles *layer* and *head*.
-        heading: title of the legend, with line breaks.
+        heading: title of the legend, which may contain line breaks.
         subsets: meaning → colour, as the legend of maps whose cells have the colours in the column ``colour`` instead
             of colours for ``value``.
     """
@@ -474,8 +476,8 @@ def matrix(
     Args:
         frame: the rows, with the column ``value``.
         x, y: columns with the names at the top and at the left.
-        starred: boolean for each row. Differences that are true have a star, and the others a pale colour.
-        outlined: boolean for each row. Cells that are true have a dark frame.
+        starred: for each row, whether the number has a star. The cells of the other rows have a pale colour.
+        outlined: for each row, whether the cell has a dark frame.
         unit: title of the colour bar.
         bound: lower bound of the value with the darkest colour, so that small differences do not look large.
     """

@@ -126,7 +126,7 @@ class Grid:
         return f"<table>{title}<tr>{head}</tr>{rows}</table>" + html([self.caption] * bool(self.caption))
 
     def markdown(self) -> str:
-        """Return the table in Markdown, with padded columns, without title and caption."""
+        """Return the table in Markdown, with padded columns and escaped cells, without title and caption."""
         rows = [[_markdown(cell) for cell in row] for row in (self.header, *self.rows)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = []
@@ -227,7 +227,7 @@ def escape(text: str) -> str:
 
 
 def shown_label(label: str) -> str:
-    """Return a label for display, with quotation marks if it consists of punctuation only."""
+    """Return a label for display, with quotation marks if it consists only of punctuation other than $ and #."""
     return label if any(c.isalnum() or c in "$#" for c in label) else f"“{label}”"
 
 
@@ -270,7 +270,7 @@ def with_interval(row: Any) -> str:
 
 def difference(name: str, *extra_columns: str) -> dict[str, Any]:
     """Return the columns, for `Grid.of`, of an estimate under the heading ``name``, its interval and its p-value.
-    ``extra_columns`` adds the columns ``Holm`` and ``detectable``."""
+    ``extra_columns``: further columns, any of ``Holm`` and ``detectable``."""
     numbers = {name: ("estimate", 2), "low": ("low", 2), "high": ("high", 2), "p": ("p", probability)}
     optional = {"Holm": ("p_holm", probability), "detectable": ("detectable", 2)}
     return {**numbers, **{name: optional[name] for name in extra_columns}}

@@ -103,7 +103,7 @@ class GateMap:
 
 class GateMaps(dict[str, GateMap]):
     """A dictionary from names of files to maps. Notebooks show the maps of ``side_by_side``, and list the names of the
-    others."""
+    maps of single runs and of differences."""
 
     def __repr__(self) -> str:
         return f"maps: {', '.join(self)}"
@@ -240,7 +240,7 @@ def _run(claim: Claim) -> GateMap:
 
 
 def training_map(claim: Claim) -> GateMap:
-    """Make a map of the gates of a run during training, with numbers for each evaluation."""
+    """Make a map of the gates of a run during training, with numbers for each evaluation that is shown."""
     places = np.linspace(0, len(claim.history) - 1, min(_MAX_EVALUATIONS_SHOWN, len(claim.history))).round().astype(int)
     numbers = {
         f"update {step:,}: {(gates > OPEN_ABOVE).sum()} of {gates.size} open": gates

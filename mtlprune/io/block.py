@@ -1,5 +1,5 @@
-"""Base class of blocks of settings: frozen pydantic models that refuse unknown keys, values that YAML would silently
-convert, and settings without an effect.
+"""Base class of blocks of settings: frozen pydantic models that refuse unknown keys, booleans in place of numbers,
+numbers that are infinite or too large, and settings without an effect.
 
 The configuration of a run and the options of analyses are made of such blocks.
 """
@@ -17,17 +17,17 @@ from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator, mod
 from pydantic_core import PydanticCustomError
 
 _LARGEST = 1e18
-"""The largest absolute value of a setting with decimals; the square of larger ones overflows in float32."""
+"""The largest absolute value of a setting with decimals. Its square does not overflow in float32."""
 WIDTH = 116
-"""The largest number of characters in a comment line of commented YAML."""
+"""The largest number of characters in a comment line of commented YAML, without the indentation of inner blocks."""
 
 
 class CountsOnlyWith:
     """Annotation of a setting that has an effect only if another setting, which has an effect itself, has certain
     values.
 
-    ``CountsOnlyWith(method="topk random", penalty="exact")`` marks a setting that has an effect if ``method`` is topk
-    or random, or if ``penalty`` has an effect and is exact.
+    ``CountsOnlyWith(method="topk random", penalty="exact")`` marks a setting that has an effect if ``method`` has an
+    effect and is topk or random, or if ``penalty`` has an effect and is exact.
     """
 
     def __init__(self, **values: str) -> None:
@@ -35,8 +35,8 @@ class CountsOnlyWith:
 
 
 class Block(BaseModel):
-    """A block of settings. It is frozen, refuses unknown keys and infinite numbers, and does not accept true and false
-    as numbers."""
+    """A block of settings. It is frozen, refuses unknown keys and numbers that are not finite, and does not accept
+    true and false as numbers."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -60,7 +60,7 @@ class Block(BaseModel):
     @field_validator("*", mode="after")
     @classmethod
     def _fits_float32(cls, value: Any) -> Any:
-        """Refuse numbers that cannot be squared in float32."""
+        """Refuse numbers with decimals whose absolute value is above `_LARGEST`."""
         if any(isinstance(part, float) and abs(part) > _LARGEST for part in _parts(value)):
             raise PydanticCustomError("large", f"expected a number of at most {_LARGEST:g}")
         return value
@@ -140,13 +140,14 @@ def _docstrings(kind: type) -> dict[str, str]:
 
 
 def is_class(annotation: Any) -> TypeGuard[type]:
-    """Return whether an annotation is a class. Generic aliases such as tuple[str, ...] are none, although Python 3.10
-    says that they are instances of ``type``."""
+    """Return whether an annotation is a class. Generic aliases such as tuple[str, ...] are not classes, although
+    Python 3.10 says that they are instances of ``type``."""
     return isinstance(annotation, type) and get_origin(annotation) is None
 
 
 def _parts(value: Any) -> Iterator[Any]:
-    """Yield all values inside nested lists, tuples and dictionaries, or the value itself if it is none of these."""
+    """Yield all values inside nested lists, tuples and dictionaries, also the keys of dictionaries, or the value itself
+    if it is none of these."""
     if isinstance(value, list | tuple | dict):
         for part in value.items() if isinstance(value, dict) else value:
             yield from _parts(part)

@@ -1,6 +1,7 @@
 """Reading and writing of files.
 
-A written file is either complete or absent, even after a power cut. If a file cannot be read, the context manager
+A file that ``replacing`` writes is either complete or as it was before, even after a power cut, and a line that
+``append_line`` adds to a log is on disk when the function returns. If a file cannot be read, the context manager
 ``reading`` turns the exception into one sentence that names the file.
 """
 
@@ -37,7 +38,7 @@ _counter = itertools.count()
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield the path of a temporary file, and replace ``path`` by this file when the block ends.
+    """Yield the path of a temporary file in the same folder, and replace ``path`` by this file when the block ends.
 
     The file replaces ``path`` only when it is complete and on disk. When the context manager exits, the file and its
     directory entry survive a power cut. Every call has its own temporary file, so several processes and threads may
@@ -78,7 +79,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def replacing_folder(path: Path) -> Iterator[Path]:
-    """Yield an empty temporary folder, and replace ``path`` by this folder when the block ends.
+    """Yield an empty temporary folder beside ``path``, and replace ``path`` by this folder when the block ends.
 
     The folder replaces ``path`` only when all of its files are complete and on disk; an earlier folder ``path`` is then
     removed. In the meantime, other processes find the earlier folder, the new one or, for a moment, none. If the block
@@ -111,14 +112,14 @@ def replacing_folder(path: Path) -> Iterator[Path]:
 def _remove_abandoned(path: Path) -> None:
     """Remove temporary files and folders for ``path`` whose process, on this machine, no longer exists."""
     start = f".{path.name}.{platform.node()}-"
-    for partial_path in path.parent.glob(glob.escape(start) + "*"):
-        process = partial_path.name.removeprefix(start).partition("-")[0]
-        if partial_path.suffix in (".part", ".old") and process.isdecimal() and not _is_alive(int(process)):
-            _remove_partial(partial_path)
+    for temporary_path in path.parent.glob(glob.escape(start) + "*"):
+        process = temporary_path.name.removeprefix(start).partition("-")[0]
+        if temporary_path.suffix in (".part", ".old") and process.isdecimal() and not _is_alive(int(process)):
+            _remove_file_or_folder(temporary_path)
 
 
-def _remove_partial(partial_path: Path) -> None:
-    shutil.rmtree(partial_path, ignore_errors=True) if partial_path.is_dir() else partial_path.unlink(missing_ok=True)
+def _remove_file_or_folder(path: Path) -> None:
+    shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 def _is_alive(process: int) -> bool:
@@ -215,13 +216,13 @@ def remove(*paths: Path) -> None:
         _sync(folder)
 
 
-def remove_halves(folder: Path) -> None:
+def remove_temporary_paths(folder: Path) -> None:
     """Remove the temporary files and folders of killed processes from a folder that only this process writes."""
-    for partial_path in halves(folder):
-        _remove_partial(partial_path)
+    for path in temporary_paths(folder):
+        _remove_file_or_folder(path)
 
 
-def halves(folder: Path) -> list[Path]:
+def temporary_paths(folder: Path) -> list[Path]:
     """Return the temporary files and folders in a folder, which a process leaves behind when it is killed."""
     patterns = (".*.part", ".*.old", ".tmp??????")  # the last one matches temporary files of safetensors
     return [path for pattern in patterns for path in folder.glob(pattern)]
@@ -372,7 +373,7 @@ def path_inside(folder: Path, name: str, listing: Path) -> Path:
         listing: path of the list, for the message.
 
     Raises:
-        RunError: the name leads out of the folder.
+        RunError: the name leads out of the folder, or is that of the folder itself.
     """
     if not name.strip("./") or name.startswith(("/", "~")) or ".." in name.split("/") or "\0" in name:
         raise RunError(f"{listing} names {name!r}, expected the name of a file in its folder; get an unaltered list")
@@ -411,7 +412,7 @@ SUMS = "SHA256SUMS"
 
 
 def write_sums(folder: Path) -> None:
-    """Write the SHA-256 of each file of a folder into the file SUMS of the folder.
+    """Write the SHA-256 of each file of a folder into the folder's file ``SHA256SUMS``.
 
     Raises:
         OSError: a file could not be read, or the list not be written.
@@ -422,10 +423,10 @@ def write_sums(folder: Path) -> None:
 
 
 def verify_sums(folder: Path, remedy: str) -> None:
-    """Refuse a folder whose files differ from its checksums. A folder without the file SUMS is accepted.
+    """Refuse a folder whose files differ from its checksums. A folder without the file ``SHA256SUMS`` is accepted.
 
     Raises:
-        RunError: a file is missing, or was changed or damaged.
+        RunError: a file is missing, or was changed or damaged, or the list of checksums is damaged.
     """
     if (sums := folder / SUMS).is_file():
         for number, line in enumerate(read_text(sums).splitlines(), 1):
@@ -446,7 +447,7 @@ def read_text(path: Path) -> str:
 
 
 def read_json(path: Path, error: type[MtlpruneError] = RunError, remedy: str = "") -> Any:
-    """Read the value of a JSON file. Numbers that are not finite, and text with half a character, are refused.
+    """Read the value of a JSON file with the checks of ``parse_json``.
 
     Raises:
         MtlpruneError: the file could not be read. The exception has the class ``error``.
@@ -456,7 +457,7 @@ def read_json(path: Path, error: type[MtlpruneError] = RunError, remedy: str = "
 
 
 def read_yaml(path: Path, error: type[MtlpruneError] = RunError) -> Any:
-    """Read the value of a YAML file.
+    """Read the value of a YAML file with the checks of ``parse_yaml``.
 
     Raises:
         MtlpruneError: the file could not be read. The exception has the class ``error``.
@@ -494,7 +495,7 @@ def read_json_lines(path: Path) -> Iterator[tuple[int, Any]]:
     A last line without a line feed is skipped, because a process is still writing it or was killed while writing it.
 
     Raises:
-        RunError: the file could not be read.
+        RunError: the file could not be read, or a line is not JSON.
     """
     yield from json_lines(read_text(path), path)
 

@@ -26,8 +26,9 @@ class PluginError(MtlpruneError):
 class Registry(Mapping[str, T]):
     """A mapping from names to built-in entries, followed by the extensions of installed packages in alphabetical order.
 
-    Installed packages are searched only when a name is not built in or the mapping is iterated, and an extension is
-    imported only when it is looked up. Installed packages therefore cannot change or break built-in entries.
+    Installed packages are searched only when a name is not built in, or when the mapping is iterated or counted, and an
+    extension is imported only when it is looked up. Installed packages therefore cannot change or break built-in
+    entries.
 
     Args:
         built_in: name → built-in entry.

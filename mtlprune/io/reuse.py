@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 _Product = TypeVar("_Product")
 
 _KEPT_OF_A_KIND = 2
-"""Number of objects of each kind that are kept. Two are needed, because training uses one tokenizer and scoring another
-one, which it reads from the run's folder."""
+"""Number of objects of each kind that are kept. Two are needed, because training a run and scoring it alternate, and
+scoring uses another tokenizer, which it reads from the run's folder."""
 _objects: dict[str, dict[Hashable, Any]] | None = None
 """Kind of object → key → object, with the most recently used object last; None outside `objects_kept`."""
 
@@ -47,5 +47,6 @@ def reuse_or_make(kind: str, key: Hashable, make: Callable[[], _Product]) -> _Pr
 
 
 def reuse_copy_or_make(kind: str, key: Hashable, make: Callable[[], _Product]) -> _Product:
-    """Return a deep copy of the object of `reuse_or_make`, for callers that change it."""
+    """Return an object that the caller may change: a deep copy of the cached object of a kind and key, or a new one
+    outside `objects_kept`."""
     return make() if _objects is None else copy.deepcopy(reuse_or_make(kind, key, make))

@@ -1,5 +1,5 @@
-"""Strict parsers of JSON and YAML, which raise a ValueError where the standard parsers would silently lose or change
-data."""
+"""Strict parsers of JSON and YAML. They refuse repeated keys, and in JSON also numbers that are not finite and lone
+surrogates, all of which the standard parsers accept."""
 
 import json
 import math
@@ -13,7 +13,8 @@ def parse_json(text: str) -> Any:
     """Parse JSON, and refuse NaN, infinite numbers, lone surrogates (half characters), and repeated keys of an object.
 
     Raises:
-        ValueError: the text is not JSON, or holds one of these.
+        ValueError: the text is not JSON, or contains one of these.
+        RecursionError: the text is nested too deeply.
     """
     value = json.loads(text, parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=_object)
     if "\\ud" in text or "\\uD" in text:

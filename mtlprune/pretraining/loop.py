@@ -22,7 +22,7 @@ from mtlprune.encoder.observe import evaluating
 from mtlprune.encoder.pieces import Pieces
 from mtlprune.encoder.pseudo_likelihood import MaskedLanguageModel, check_lengths, judge
 from mtlprune.encoder.sources import load_tokenizer, quiet
-from mtlprune.io.files import one_writer, plain, remove, remove_halves, replacing_folder, write_sums
+from mtlprune.io.files import one_writer, plain, remove, remove_temporary_paths, replacing_folder, write_sums
 from mtlprune.model import Batch
 from mtlprune.pretraining.config import PretrainConfig
 from mtlprune.pretraining.model import NOT_HIDDEN, TASK, MaskedWords, build_model, make_tokenizer
@@ -108,7 +108,7 @@ def pretrain(
             # deletion is repeated here.
             with one_writer(folder.path):
                 remove(folder.checkpoint_path)
-                remove_halves(folder.path)
+                remove_temporary_paths(folder.path)
             return result
         trainer = Pretrainer(prepare(config, folder, corpora), folder)
         trainer.watch, trainer.stop = watch, stop
@@ -127,7 +127,7 @@ class Pretrainer(BaseTrainer):
             log.info("continuing after update %d", progress.step)
         progress.restore_logs(folder.path / CURVES)
         for path in (folder.path, folder.path / CHECKPOINTS):
-            remove_halves(path)
+            remove_temporary_paths(path)
         super().__init__(data.model, (TASK,), data.batch, config.train, folder, optimizer, progress)
         self.data, self.config, self.total, self.callbacks = data, config, config.train.steps, data.callbacks
         self.checkpoints, self.watched = set(config.log_steps()), set(config.watched_steps())

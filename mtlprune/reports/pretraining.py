@@ -21,7 +21,7 @@ class Measure(NamedTuple):
     Attributes:
         key: key of the measure in curves.jsonl.
         name: title of the panel.
-        unit: unit of the values.
+        unit: unit of the values, or the method that computes them; title of the vertical axis.
         falling: whether the break of the curve is that of a drop instead of a rise.
         reference: key of a baseline in curves.jsonl, or the baseline as a number.
         called: name of the baseline.

@@ -37,7 +37,7 @@ from mtlprune.io.files import (
     read_json_lines,
     reading,
     remove,
-    remove_halves,
+    remove_temporary_paths,
     verify_file,
     write_json,
     write_text,
@@ -520,7 +520,7 @@ class RunFolder:
             if best is not None and best != self.read_best():
                 return False
             for folder in (self.path, *(self.path / kind for kind in RESULTS)):
-                remove_halves(folder)
+                remove_temporary_paths(folder)
             *other_names, scores_name = texts
             remove(self.path / scores_name)
             for name in other_names:

@@ -29,7 +29,7 @@ from mtlprune.io.files import (
     read_json,
     reading,
     remove,
-    remove_halves,
+    remove_temporary_paths,
     verify_file,
     write_bytes,
     write_json,
@@ -195,7 +195,7 @@ def add_runs(
 
     with one_writer(folder):
         before = open_study(folder)
-        remove_halves(folder)
+        remove_temporary_paths(folder)
         if not rows:
             if before is not None:
                 remove(*{*tables(folder)} - {_path(folder, before.sha256)})

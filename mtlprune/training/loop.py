@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 from mtlprune.config.config import Config
 from mtlprune.corpora.store import Corpus, load_corpus
 from mtlprune.encoder.embedding_rows import train_used_rows
-from mtlprune.io.files import one_writer, remove, remove_halves
+from mtlprune.io.files import one_writer, remove, remove_temporary_paths
 from mtlprune.model import evaluation_batches
 from mtlprune.runs.folder import RunFolder
 from mtlprune.runs.forms import GateLine
@@ -344,7 +344,7 @@ def _delete_obsolete_files(folder: RunFolder, progress: Progress) -> None:
     # free.
     with one_writer(folder.path):
         for place in (folder.path, weights):
-            remove_halves(place)
+            remove_temporary_paths(place)
     remove(*(path for path in weights.glob("epoch-*.safetensors") if path not in best_weights))
     if progress.finished:
         remove(folder.checkpoint_path)

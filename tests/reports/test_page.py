@@ -141,7 +141,7 @@ def test_the_caveat_on_heads_that_chance_explains_names_the_labels():
     made = claims_part([Selection("heads", tuple(claims), overlap(claims, permutations=0))], [])
     assert made is not None
     [caveat] = [line for line in made.caveats if "no single head is open" in line]
-    assert caveat.startswith("for POS (smallest q ")
+    assert caveat.startswith("For POS (smallest q ")
 
 
 def test_gates_that_tie_where_wanted_heads_end_are_no_finding(tmp_path):

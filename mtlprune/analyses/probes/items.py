@@ -47,7 +47,7 @@ class Items:
         labels: names of the K labels.
         offsets: (sentences + 1,), the index of the first item of each sentence, and the number of all items.
         columns: (U, 2 or 3), the numbers that ``COLUMNS`` names. Words are counted from 0 within their sentence, and
-            spans are half-open.
+            spans are half-open. Trees have positions instead of words.
         label: (U,), the index of each item's label in ``labels``.
         shuffled: (U,), the same indices in random order, for the control with shuffled labels.
         lengths: (U,), the number of words of the sentence that contains the item.
@@ -129,8 +129,8 @@ def read_items(splits: Mapping[str, Sequence[Sentence]], seed: int) -> dict[str,
 
 
 def _number(task: str) -> int:
-    """Return a number by which tasks get different shuffles: 0 to 4 for the five built-in layers, otherwise a checksum
-    of the name."""
+    """Return a number by which tasks get different shuffles: 0 to 4 for the five built-in layers, otherwise 5 plus a
+    checksum of the name."""
     return [*LAYERS].index(task) if task in LAYERS else len(LAYERS) + zlib.crc32(task.encode())
 
 
@@ -167,10 +167,12 @@ _BY_KIND: dict[str, Callable[[Any, int], Iterable[tuple]]] = {
 
 
 def offset_hits(items: Items, furthest: int) -> Floats:
-    """Count the items of each label that a head would find if every word attended to the word at a fixed offset.
+    """Count the items of each label that a head would find if every word attended to the word at a fixed offset, for
+    offsets from 1 to ``furthest``.
 
-    An item counts as found if either of its ends attends to the other, so the offsets o and −o find the same items.
-    The root counts as the position before the first word, which is the position of [CLS].
+    An arc counts as found if either of its words attends to the other, and an argument if the predicate attends to one
+    of its words or the reverse, so the offsets o and −o find the same items. The root counts as the position before the
+    first word, which is the position of [CLS].
 
     Returns:
         (K, furthest), with the counts for offset o in column o − 1.
@@ -184,7 +186,7 @@ def offset_hits(items: Items, furthest: int) -> Floats:
         near = np.where(inside, 0, np.minimum(np.abs(first), np.abs(last)))
         far = np.maximum(np.abs(first), np.abs(last))
     # All offsets from near to far find the item. A difference array counts them without a loop over offsets: it adds 1
-    # at near and subtracts 1 behind far, and a cumulative sum turns these changes into counts.
+    # at near and subtracts 1 after far, and a cumulative sum turns these changes into counts.
     change = np.zeros((len(items.labels), furthest + 2))
     np.add.at(change, (items.label, np.minimum(near, furthest + 1)), 1)
     np.add.at(change, (items.label, np.minimum(far + 1, furthest + 1)), -1)
@@ -192,7 +194,7 @@ def offset_hits(items: Items, furthest: int) -> Floats:
 
 
 def chance(items: Items) -> Floats:
-    """Return the expected share of each label's items that guessing finds. (K,), NaN for labels without items
+    """Return the expected share of each label's items that guessing finds. (K,), NaN for labels without items.
 
     In the attention probes, every word guesses uniformly and independently among its candidates, which are the words
     and [CLS] for trees (DEP), and the words for frames (SRL). In the centroid probes, all labels are equally likely.

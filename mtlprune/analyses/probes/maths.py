@@ -80,6 +80,7 @@ def choose(observation: Observation) -> AttendedPositions:
 
 def arcs_found(choices: AttendedPositions, row: Tensor, head: Tensor, dependent: Tensor) -> Tensor:
     """Mark the arcs that each attention head finds: the dependent chooses its head, or the head its dependent. (U, H)
+    bool
 
     Args:
         choices: choices of the batch, from ``choose``.

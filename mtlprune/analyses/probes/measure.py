@@ -1,12 +1,12 @@
 """Measurement of ``analyze probes``: probe all heads, labels and tasks of encoders and runs, with one forward pass over
-each split.
+each split (two over test in the mode ``as-released``).
 
 In the mode ``sound``, centroids come from train, the head of a label is chosen on dev, and accuracies are those on
 test. In the mode ``as-released`` (He and Choi 2021, released code), all three use the same test items. No vectors are
 kept beyond a batch, only sums and one bit for each item and head.
 
 Letters for shapes: U items, K labels, L layers, A heads of a layer in the original encoder, H heads of all layers that
-were not removed, D offsets.
+were not removed, d values of a head's output, D offsets.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -52,7 +52,8 @@ def joined_results(paths: Sequence[Path], results: Sequence[Result]) -> Result:
     """Join probe results into one Result, as ``read_probes`` describes. ``paths``: the folder of each result.
 
     Raises:
-        RunError: the results differ in corpus or size of encoder, or hold different numbers of the same run.
+        RunError: the results differ in corpus, size of encoder, treatment of special tokens or the option ``few``, or
+            hold different numbers of the same run.
     """
     for path, result in zip(paths, results, strict=True):
         for name in ("fingerprint", "specials", "few"):
@@ -285,8 +286,9 @@ def probe_table(result: Result, mode: str, encoder: str | None = None, seed: int
         a table with the columns of RESULT, ``label``, ``layer``, ``head``, ``test`` (accuracy), ``gain`` (accuracy
         minus that of the label's best control, NaN without a control), ``rank`` of the head (1 is the best) among
         ``there`` heads, ``best`` (whether the head was chosen for the label), ``items``, ``few`` and ``apart``. The
-        labels of a head are sorted: first frequent labels before those with few items, then labels on which the head
-        exceeds every control, then labels for which it was chosen, then by rank.
+        rows are sorted by encoder and head. Of the labels of a head, those with enough items come first. Within each
+        of these two groups, labels on which the head exceeds every control come first, then labels for which it was
+        chosen, then those with the best ranks.
     """
     keys = [*RESULT, "label"]
     labels, heads = result.frames["labels"], result.frames["accuracy"]

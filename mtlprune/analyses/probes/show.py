@@ -484,8 +484,8 @@ _MAX_NAMED, _COLUMN, _TALL, _LONGEST = 20, 118, 420, 34
 """Number of labels that are named (the most frequent), and in pixels the width of a column, the height of a panel, and
 the length of the longest tick."""
 _LONGER = (
-    f"A longer tick is a more frequent label (by the root of its test items), and the {_MAX_NAMED} most frequent "
-    "labels are named."
+    "A longer tick is a more frequent label (by the square root of its number of test items), and the "
+    f"{_MAX_NAMED} most frequent labels are named."
 )
 
 

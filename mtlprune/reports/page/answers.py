@@ -108,7 +108,7 @@ def required_tasks(tasks: int) -> tuple[int, str]:
 
 def phi_of(result: Result) -> tuple[float, float, float] | None:
     """Return the mean over single tasks of Φ between the seeds of a task, and the ends of its interval (NaN if not
-    computed). Return None if all tasks have one seed."""
+    computed). Return None if Φ is not defined, such as with one seed for each task."""
     rows = result.frames.get("stability")
     if rows is None:
         return None
@@ -234,7 +234,8 @@ def _combine_tests(tests: Sequence[tuple[str, str]], gap_verdict: Verdict | None
     """Combine direct tests of competition with the verdict from copies or ablations, if there is one.
 
     The answer is "Yes, in part" if a test or the verdict supports competition and none contradicts it, "No" if there
-    are at least two direct tests and all contradict competition, and otherwise "Undecided".
+    are at least two direct tests, all contradict competition and the verdict does not support it, and otherwise
+    "Undecided".
 
     Args:
         tests: verdict and sentence of each direct test.

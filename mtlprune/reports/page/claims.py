@@ -210,7 +210,7 @@ def _overview(all_selections: Sequence[Selection]) -> Grid:
             ]
         )
     return Grid(
-        ["selection", "Φ", "heads a run", "shared", "from depth alone", "p"],
+        ["selection", "Φ", "heads per run", "shared", "from depth alone", "p"],
         rows,
         1,
         "Selections of heads",
@@ -256,7 +256,7 @@ def _ties(selection: Selection) -> Iterator[str]:
             for run, tie_count in selection.ties_by_run.items()
         )
         yield (
-            f"gates do not distinguish heads ({runs} at the boundary of the heads that stay open, before they were "
+            f"Gates do not distinguish heads ({runs} at the boundary of the heads that stay open, before they were "
             "fixed), so it is a matter of chance which of these heads stay open. Train gates longer, or choose heads "
             "of finished runs with pruning.method=fisher."
         )
@@ -273,7 +273,7 @@ def _reach(selection: Selection) -> Iterator[str]:
             silent.append(f"{run_group.label} (smallest q {float(q):.2g}, smallest p possible {smallest:.2g})")
     if silent:
         yield (
-            f"for {', '.join(silent)}, no single head is open in more seeds than chance within its layer explains, "
+            f"For {', '.join(silent)}, no single head is open in more seeds than chance within its layer explains, "
             "after correction over all heads. Only all heads together show whether heads are shared (see the overlap)."
         )
 

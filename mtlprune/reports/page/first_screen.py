@@ -30,9 +30,9 @@ _RATES = "train.encoder_rate", "train.decoder_rate"
 """Learning rates, which are a number or a mapping."""
 _PRESET, _NOT_SHARED = "minilm-ewt5", (*PRUNING, *TRAINED_WITH[::2], TREATMENT, "encoder.context", "encoder.name")
 """The preset from which `mtlprune compare` starts, and the prefixes of settings that the suggested command does not
-copy from the runs, because `compare` sets them itself."""
+copy from the runs, because `compare` varies them itself. The name of the encoder is copied separately."""
 _ROWS = 12
-"""The largest number of differences in the plot at equal updates, and with more updates."""
+"""The largest number of differences at equal updates in the plot, and the largest number with more updates."""
 
 
 def first_screen(
@@ -148,8 +148,9 @@ def largest_joint(scored: Scored) -> Joint | None:
     """Return the comparison of the joint settings with the most tasks in a table, or None if no task is trained both
     alone and jointly.
 
-    Settings with pruning, treatments or auxiliary tasks are left out. If several settings train the same tasks with a
-    similar number of updates, the one that differs in the fewest settings from its single-task runs is chosen.
+    Baselines, settings with pruning or treatments, and settings that use a finished run are left out. If several
+    settings train the same tasks with a similar number of updates, the one that differs in the fewest settings from its
+    single-task runs is chosen.
     """
     comparison = scored.comparison
     plain = {
@@ -183,7 +184,7 @@ def largest_joint(scored: Scored) -> Joint | None:
 
 
 def _has_other_settings(column: ScoreColumn) -> bool:
-    """Return whether the runs of a column differ in more than their tasks from plain training."""
+    """Return whether the runs of a column are baselines, have pruning or treatments, or use a finished run."""
     run = column.runs[0]
     return bool(run.kind or run.pruning or run.treatment or run.auxiliary_runs)
 

@@ -124,7 +124,7 @@ def part(tables: Sequence[Scored], left_out: Sequence[str]) -> Part:
         caveats += [f"{prefix}{line}" for line in notes(scored.comparison)]
         if scored.chose:
             caveats.append(
-                f"{prefix}scores are those of the split that also chose the best epoch, so they are a little too high. "
+                f"{prefix}Scores are those of the split that also chose the best epoch, so they are a little too high. "
                 "Differences are affected less, because every setting was chosen in the same way."
             )
     return Part(

@@ -33,7 +33,7 @@ def with_tests(comparison: Comparison, resamples: int = 10_000, seed: int = 0, m
         comparison: the columns of scores.
         resamples: number of resamples of each test.
         seed: seed of the resamples.
-        margin: margin in points of the tests of equivalence, whether a difference is smaller than the margin.
+        margin: margin in points of the tests of equivalence, which show that a difference is smaller than the margin.
 
     Raises:
         ValueError: ``resamples`` is less than one.

@@ -43,8 +43,8 @@ they agree with this page."""
 
 
 def warnings(columns: Columns) -> Iterator[str]:
-    """Yield a warning for each single-task column whose mean score is below that of plain fine-tuning with the same
-    number of updates or fewer."""
+    """Yield a warning for each column of single-task runs without pruning whose mean score is below that of plain
+    fine-tuning with the same number of updates or fewer."""
     for column in columns.columns:
         for plain in (plain for plain in PLAIN_HEADS if plain.split == columns.split):
             for task, score in plain.scores.items():

@@ -50,8 +50,8 @@ class Tested:
         question: title of the question to which the difference belongs, such as MTL-5 − STL. P-values are corrected
             (Holm) over the differences of a question.
         p_holm: corrected p-value over sentences, with these runs held fixed.
-        wide_p_holm: corrected p-value over seeds and sentences; NaN unless both settings have at least two seeds, or if
-            no error can be estimated.
+        wide_p_holm: corrected p-value over seeds and sentences; NaN if a setting has only one seed, or if no error can
+            be estimated.
         equivalence_p: p-value of the test that the difference is smaller than the margin of the table, over seeds and
             sentences; NaN in the same cases as ``wide_p_holm``.
         seeds: p-value of a sign-flip test over seeds only; None unless both settings have the same 2 to 20 seeds.
@@ -77,7 +77,8 @@ class Tested:
 
     @property
     def detectable(self) -> float:
-        """Minimum detectable effect in points if the difference is not significant; otherwise NaN."""
+        """Minimum detectable effect in points; NaN if the difference is significant (over sentences, if a setting has
+        only one seed)."""
         is_significant = self.significant if self.difference.has_seeds else self.of_these_runs
         return math.nan if is_significant else self.difference.detectable
 
@@ -152,7 +153,7 @@ def latex(comparison: Comparison) -> str:
     first, *further_grids = grids(comparison)
     parts = [_with_signs(first).latex("tab:scores", legend(comparison))]
     parts += [
-        _with_signs(grid).latex("tab:differences", f"Differences to {comparison.reference or 'STL'}.")
+        _with_signs(grid).latex("tab:differences", f"Differences from {comparison.reference or 'STL'}.")
         for grid in further_grids
     ]
     if comparison.tests:
@@ -541,7 +542,8 @@ def _differences(comparison: Comparison) -> Iterator[str]:
 
 
 def _other_settings(comparison: Comparison) -> Iterator[str]:
-    """Yield clauses of the legend on compared columns that differ in further settings, and on mixed columns."""
+    """Yield clauses of the legend on compared columns that differ from STL in further settings, and on columns whose
+    runs differ in settings."""
     columns = comparison.columns
     differing = {
         index: _differing_paths(comparison, index, reference) for index, reference in comparison.against.items()

@@ -26,7 +26,7 @@ function gateCard(root, gates, waits) {
     const words = make("p", { class: "note" }, "p is the probability that the head is open in as many seeds or more if the "
       + "open heads of the layer are drawn at random in every seed. q is p after correction over all heads.");
     root.replaceChildren(make("div", { class: "card", "aria-live": "polite" }, make("h4", {}, place(k, set.heads)), choice,
-      plainTable(["", "z, a number a seed", "open", "p", "q"].filter(fits), rows, 1), make("p", {}, claimed), words));
+      plainTable(["", "gate z of each seed", "open", "p", "q"].filter(fits), rows, 1), make("p", {}, claimed), words));
   }
   listeners.push((picked, shape) => {
     if (shape !== `${first.layers}x${first.heads}`) return;
