@@ -36,9 +36,9 @@ class Measure(NamedTuple):
 
 
 MEASURES = (
-    Measure("loss", "Loss on dev", "nats a piece", falling=True),
+    Measure("loss", "Loss on dev", "nats per sub-word", falling=True),
     Measure("uas_single", "UAS, one head for all", "%", reference="offset_single", called="best offset"),
-    Measure("uas_best", "UAS, a head a relation", "%", reference="offset_best", called="best offsets"),
+    Measure("uas_best", "UAS, best head per relation", "%", reference="offset_best", called="best offsets"),
     Measure("arc_weight", "Attention along arcs, any head", "mean weight"),
     Measure("pairs", "Minimal pairs", "% right", reference=50.0, called="chance"),
     Measure("twonn_mean", "Dimension of sentences", "TwoNN", falling=True),
