@@ -91,9 +91,10 @@ def read_documents(path: Path, skip: formats.Skip | None = None, unread_layers: 
     The id of a sentence is DOCUMENT/PART/NUMBER, with NUMBER counted from 0 in each part.
 
     Raises:
-        CorpusError: the file is malformed; the message names the line. Malformed are text outside documents, rows with
-            different numbers of columns, withheld words, word numbers out of order, unbalanced brackets, argument
-            columns that do not match the predicates, and repeated parts.
+        CorpusError: the file is malformed; the message names the line. Malformed are text outside documents, documents
+            without a beginning or an end, rows with different numbers of columns or another document, withheld words,
+            word numbers out of order, unbalanced brackets, argument columns that do not match the predicates, and
+            repeated parts.
     """
     documents: dict[str, Document] = {}
     parts: set[tuple[str, str]] = set()
