@@ -97,7 +97,8 @@ def download(folder: Path, uner_train: str = "release", raw: str = RAW, archives
     """Download all sources into ``folder`` and verify them, except those that are already there.
 
     Raises:
-        CorpusError: a download failed or differs from the pinned source; nothing of it is kept.
+        CorpusError: a download failed or differs from the pinned source (nothing of it is kept), or an existing folder
+            of PropBank has other content (nothing is removed).
     """
     for pin in (*FILES, UNER_TRAIN[uner_train]):
         out = folder / pin.name

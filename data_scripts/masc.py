@@ -37,7 +37,7 @@ TREES = {
         f"propbank-release-{PROPBANK_COMMIT}/data/oanc/masc": "7f1694b28c635621c5e835649b2fac6f6b1a47a1",
     },
 }
-"""Archive → folder in the archive → git tree id of the files of our documents in the folder."""
+"""Archive → folder in the archive → git tree id of the files in the folder that belong to documents of the corpus."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -66,10 +66,11 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def download(folder: Path, archives: str = ARCHIVES) -> None:
-    """Download the files of our documents into ``folder`` and verify them, except those that are already there.
+    """Download the files of the documents of MASC into ``folder`` and verify them, except those already there.
 
     Raises:
-        CorpusError: a download failed or differs from the pinned source; nothing of it is kept.
+        CorpusError: a download failed or differs from the pinned source (nothing of it is kept), or an existing folder
+            has other content (nothing is removed).
     """
     for address, trees in TREES.items():
         missing = {inside: tree for inside, tree in trees.items() if not _is_there(folder / Path(inside).name, tree)}
@@ -86,7 +87,7 @@ def download(folder: Path, archives: str = ARCHIVES) -> None:
 
 
 def _is_there(target: Path, tree: str) -> bool:
-    """Return True if a folder contains the expected files. Raises CorpusError if it contains others."""
+    """Return True if ``target`` is a folder with the expected files. Raises CorpusError if it has other content."""
     if not target.exists():
         return False
     if (actual := git_tree_id(target)) != tree:
@@ -95,10 +96,10 @@ def _is_there(target: Path, tree: str) -> bool:
 
 
 def wanted() -> tuple[str, ...]:
-    """Return the ends of the paths of all files that belong to our documents.
+    """Return the ends of the paths of all files that belong to documents of the corpus.
 
     The archives also contain documents of the Wall Street Journal, whose text belongs to the LDC, and documents without
-    trees.
+    trees. Both are left out.
     """
     endings = (".mrg", ".mrg.txt", ".ascii-1-NEW.mrg", ".txt", "-NE.xml", ".gold_skel")
     names = [document.name for document in documents()]

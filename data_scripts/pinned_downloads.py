@@ -23,7 +23,8 @@ def fetch(url: str, out: Path, sha256: str | None, *, git_blob: str | None = Non
 
     Args:
         url: an address with http or https.
-        out: the file to write; missing parent folders are made. The file exists only when it is complete and verified.
+        out: the file to write; missing parent folders are made. An existing file is replaced only by a complete and
+            verified one.
         sha256: the expected SHA-256 in hexadecimal. None if only ``git_blob`` is known, or if the caller verifies the
             content (an existing ``out`` is then downloaded again).
         git_blob: the expected git blob id, as ``git hash-object FILE`` prints it.
@@ -31,7 +32,7 @@ def fetch(url: str, out: Path, sha256: str | None, *, git_blob: str | None = Non
 
     Raises:
         CorpusError: the address is not http(s), the host cannot be reached, the server reports an error, the download
-            is incomplete, or a checksum is wrong. No new file is left then.
+            is incomplete or cannot be written, or a checksum is wrong. No new file is left then.
     """
     if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
         raise CorpusError(f"{url}: expected an address that starts with http:// or https://")
@@ -52,7 +53,7 @@ def fetch(url: str, out: Path, sha256: str | None, *, git_blob: str | None = Non
 
 
 def _stream(url: str, part: Path, timeout: float) -> None:
-    """Write the response of ``url`` to ``part``. Raises CorpusError for every network error."""
+    """Write the response of ``url`` to ``part``. Raises CorpusError for every error of the network or the disk."""
     received, expected = 0, None
     request = urllib.request.Request(url, headers={"User-Agent": "mtlprune", "Accept-Encoding": "identity"})
     try:

@@ -46,7 +46,8 @@ def read_blimp(folder: Path, pairs: int | None = None) -> list[Paradigm]:
         pairs: how many pairs to read per paradigm, from the start of the file; None for all.
 
     Raises:
-        CorpusError: the folder has no such file, or a line is not a minimal pair.
+        CorpusError: the folder has no such file, a line is not a minimal pair, or a file is empty or has pairs of
+            several paradigms.
     """
     inner = folder / "data"
     data_folder = inner if inner.is_dir() else folder

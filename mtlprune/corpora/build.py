@@ -23,7 +23,7 @@ SHARES = "80/10/10"
 
 
 class _UnreadLayers:
-    """The names of layers that readers shall skip, for use as ``name in unread_layers``.
+    """The names of layers that readers must skip, for use as ``name in unread_layers``.
 
     ``requested`` collects every name that a reader has looked up, that is, every layer that the files could have.
     """
@@ -117,11 +117,12 @@ def read_files(
         seed: the seed of a random split.
 
     Returns:
-        the sentences of each split with unique ids, and the entries ``sources`` (the SHA-256 of each file) and
-        ``left_out`` of ``corpus.json``.
+        the sentences of each split with unique ids, and the entries ``sources`` (the SHA-256 of each file, and how a
+        random split was made) and ``left_out`` of ``corpus.json``.
 
     Raises:
-        CorpusError: files are missing, a split is empty, a layer has two kinds, or ``read`` raises an error.
+        CorpusError: files are missing, a split is empty, a layer has two kinds, the shares are not percentages, or
+            :meth:`LeftOut.account` raises it. Errors of ``read`` are not caught.
     """
     paths_by_split = {split: names for split, names in paths_by_split.items() if names}
     if unsplit_paths and paths_by_split:
@@ -165,7 +166,8 @@ def read_files(
 def expand_paths(names: Sequence[str]) -> list[Path]:
     """Return the files that paths, folders and patterns name, sorted within each name, without repetitions.
 
-    Raises CorpusError if a name matches no file.
+    Folders are searched at any depth; their files whose names begin with a dot are left out. Raises CorpusError if a
+    name matches no file.
     """
     expanded: dict[Path, None] = {}
     for name in names:
@@ -200,7 +202,8 @@ def files_by_split(names: Sequence[str]) -> tuple[dict[str, list[str]], list[Pat
         Both are empty if fewer than two splits are found.
 
     Raises:
-        CorpusError: the name of a file with the right suffix contains no split.
+        CorpusError: a name matches no file, or at least two splits are found, but a file with the same suffix as their
+            files belongs to no split.
     """
     splits: dict[str, list[Path]] = {"train": [], "dev": [], "test": [], "": []}
     for name in names:
@@ -208,8 +211,8 @@ def files_by_split(names: Sequence[str]) -> tuple[dict[str, list[str]], list[Pat
             components = path.relative_to(name).parts if Path(name).is_dir() else (path.name,)
             marks = (_SPLIT.search(part.lower()) for part in reversed(components))
             splits[next((str(mark.lastgroup) for mark in marks if mark), "")].append(path)
-    # Only files with the same suffix are read: .conllu if there are such files, and otherwise the most frequent suffix
-    # among the files whose names contain a split.
+    # Only files with one suffix are read. It is .conllu if a file that belongs to a split has this suffix, and
+    # otherwise the most frequent suffix of the files that belong to a split.
     forms = Counter(_form(path) for split, paths in splits.items() for path in paths if split)
     form = ".conllu" if ".conllu" in forms else next((form for form, _ in forms.most_common(1)), "")
     by_name = {
@@ -289,7 +292,7 @@ def with_unique_ids(splits: Mapping[str, Sequence[Sentence]], tell: Tell) -> Spl
 
 
 def find_oddities(splits: Mapping[str, Iterable[Sentence]]) -> list[str]:
-    """Return warnings about oddities of a corpus with which it can be read and trained nevertheless.
+    """Return warnings about oddities of a corpus. None of them prevents reading or training.
 
     Warnings concern sentences of train that recur in other splits, trees with several roots, control characters, tags
     that look like spans, spans of the type O, labels that are missing in train, and layers that some splits lack.

@@ -2,8 +2,9 @@
 
 Words, tags (XPOS) and dependencies come from UD_English-EWT r2.16. Named entities come from UNER_English-EWT, which
 uses the words of an earlier release; they are aligned by characters within each document. Constituent trees and roles
-come from propbank-release. The k-th tree of a document belongs to the k-th sentence of the document, except for the
-sentences listed in ``ewt_exceptions.tsv``. All three sources and the joined corpus have the licence CC BY-SA 4.0.
+come from propbank-release. The trees of a document belong to its sentences in order. ``ewt_exceptions.tsv`` lists the
+sentences for which trees, or tokens and words, do not correspond one to one. All three sources and the joined corpus
+have the licence CC BY-SA 4.0.
 
 A *skeleton* is a file or sentence of PropBank that contains trees and roles, but no words.
 """
@@ -189,15 +190,15 @@ def _read_exceptions() -> dict[str, _Exception]:
 def move_entities(annotated: Sequence[Sentence], target: Sequence[Sentence]) -> list[tuple[Span, ...]]:
     """Return the entities of ``annotated``, mapped onto the words of ``target`` by their characters.
 
-    Both arguments are the same document. Their boundaries of words and of sentences may differ, and spaces do not
-    count. An entity covers every word of ``target`` that contains one of its characters.
+    Both arguments are the same document. Their boundaries of words and of sentences may differ, and white space
+    does not count. An entity covers every word of ``target`` that contains one of its characters.
 
     Returns:
         the entities of each target sentence.
 
     Raises:
-        CorpusError: the characters of the two texts differ, an entity crosses a sentence boundary, or two entities
-            share a word.
+        CorpusError: the characters of the two texts differ, an entity crosses a sentence boundary of ``target``, or
+            two entities share a word.
     """
     _check_same_text(annotated, target)
     offsets = [0, *accumulate(len(_squeeze(word)) for sentence in annotated for word in sentence.words)]
@@ -305,6 +306,6 @@ class Regrouping:
 
 
 def _move(span: Span, onto: Sequence[tuple[int, ...]]) -> Span | None:
-    """Return a span whose tokens are replaced by words, or None if these are no words."""
+    """Return a span whose tokens are replaced by words, or None if no word is left."""
     words = [word for token in range(span.start, span.end) for word in onto[token]]
     return Span(min(words), max(words) + 1, span.label) if words else None

@@ -1,6 +1,6 @@
 """Write layers in the formats of the official scorers: CoNLL-U, IOB2 columns, bracketed trees and CoNLL-2005 props.
 
-``mtlprune data export``, ``evaluate`` and ``predict`` use these formats for gold and predicted layers.
+``mtlprune data export`` and ``evaluate`` write these formats for gold and predicted layers. ``predict`` writes CoNLL-U.
 """
 
 import re
@@ -26,9 +26,9 @@ def export(sentences: Iterable[Sentence], layer: str, file: Path, in_upos: bool 
 
     * tags, tree (``pos``, ``dep``): CoNLL-U with a row for every word. Tags and trees are both written if both are
       known. The tags ``pos`` are written to the column UPOS if they are universal or the sentence also has a layer
-      ``xpos``, and otherwise to XPOS. Layers ``upos`` and ``xpos`` have their own columns. The scorer requires a tree
-      even for tags alone. A sentence without a tree therefore gets a flat tree under the comment
-      ``# heads = placeholder``, which ``formats.conllu.read_conllu`` reads as an unknown tree.
+      ``xpos``, unless it has a layer ``upos``; otherwise they are written to XPOS. Layers ``upos`` and ``xpos`` have
+      their own columns. The scorer requires a tree even for tags alone. A sentence without a tree therefore gets a flat
+      tree under the comment ``# heads = placeholder``, which ``formats.conllu.read_conllu`` reads as an unknown tree.
     * spans (``ner``): word and IOB2 tag, separated by a blank.
     * brackets (``con``): one bracketed tree per line under TOP, with pre-terminals from the tags layer that the kind
       names (X if the kind names no layer, or the tags are unknown).
@@ -77,13 +77,14 @@ def format_conllu(sentence: Sentence, in_upos: bool = False, predicted: bool = F
     """Return a sentence as CoNLL-U: comments, a row of ten columns for each word, and an empty line.
 
     A sentence that was read from CoNLL-U keeps its lines except for the columns of its layers. DEPS repeats the tree
-    and therefore becomes ``_`` if the tree has changed. Other sentences get the comments ``sent_id`` and ``text``.
+    and therefore becomes ``_`` if the tree has changed. Other sentences get the comments ``sent_id`` and ``text``. If
+    neither the sentence nor its lines have a tree, a flat placeholder tree is written, as :func:`export` describes.
 
     Args:
         in_upos: whether ``pos`` contains universal tags. If False, ``pos`` is written to UPOS only if the sentence has
             a layer ``xpos`` and no layer ``upos``.
         predicted: whether the layers are predictions. Then DEPS always becomes ``_``, because it describes another
-            tree; a sentence without a predicted tree gets no placeholder tree; and the layers of :func:`in_misc` and
+            tree; a sentence that was read from CoNLL-U gets no placeholder tree; and the layers of :func:`in_misc` and
             :func:`in_comments` are written.
 
     Raises:

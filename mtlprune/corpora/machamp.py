@@ -66,7 +66,7 @@ def build_machamp(config: Path, repair: bool, tell: Tell) -> tuple[Splits, Colle
 
     Args:
         config: MaChAmp's JSON file, which may contain comment lines. Its paths are relative to the working folder, to
-            the folder of the configuration, or to the parent of that folder.
+            the folder of the configuration, or to the parent of that folder; the first existing file is read.
         repair: whether a tag that continues no span opens one, as in conlleval.
         tell: receives the columns of each data set, and what is left out.
 
@@ -99,7 +99,10 @@ def _reader(dataset: _Dataset, repair: bool, tell: Tell) -> Callable[[Path], Ite
 
 
 def _read_config(config: Path, tell: Tell) -> list[_Dataset]:
-    """Return the data sets of a configuration that can be read. Raises CorpusError if there are none."""
+    """Return the data sets of a configuration that can be read.
+
+    Raises CorpusError if the configuration is missing or malformed, or contains no such data set.
+    """
     text = "\n".join(re.sub(r"^\s*//.*", "", line.text) for line in read_lines(config))
     with reading(config, CorpusError, "expected MaChAmp's dataset configuration"):
         tree = parse_json(text)

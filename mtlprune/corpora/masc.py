@@ -32,10 +32,10 @@ MASC_COMMIT = "7a718b01af317f7ed8e330b0edd8db30c162da24"
 _KINDS = {"Person": "PER", "Organization": "ORG", "Location": "LOC", "Date": "DATE"}
 """MASC's kinds of names → our labels. If two kinds cover the same words, the kind that comes first here is kept."""
 _MAX_MISALIGNED_SHARE = 0.1
-"""Largest share of the names of a document that may not coincide with words.
+"""Largest accepted share of the names of a document that do not coincide with words.
 
-If more names do not, the character offsets refer to another version of the text, and NER of the whole document is
-unknown.
+If the share is larger, we assume that the character offsets refer to another version of the text, and NER is unknown in
+the whole document.
 """
 _SUFFIX = re.compile(r"-UTF16|\.ascii-1-NEW|-NE\.xml$|\.mrg(\.txt)?$|\.txt$|\.gold_skel$")
 _BRACKET_OR_LEAF = re.compile(r"\(([^\s()]+)\s+([^\s()]+)\s*\)|[()]")
@@ -77,11 +77,13 @@ def build_masc(sources: Path, tell: Tell) -> tuple[dict[str, list[Sentence]], di
     Leaves that are not words of the text (turns, paragraphs) are dropped, and so are trees that contain only such
     leaves. Of nested names the outermost is kept. A name that does not begin and end at word boundaries of one sentence
     is reported, and NER is unknown in every sentence to which the name could belong. In a document with more than 10 %
-    of such names, NER is unknown in all sentences.
+    of such names, NER is unknown in all sentences. CON and SRL are unknown in a sentence whose rows in PropBank are
+    malformed.
 
     Args:
         sources: a folder with the files of MASC 1 and PropBank, or with tar archives of these files, at any depth.
-        tell: receives one line for each document with names that cannot be aligned, and a summary.
+        tell: receives one line for each document with names that cannot be aligned, one for each sentence with unknown
+            CON and SRL, and a summary.
 
     Returns:
         the splits train, dev and test; the sources with one checksum; and the entry ``left_out`` of ``corpus.json``.
@@ -121,7 +123,10 @@ def build_masc(sources: Path, tell: Tell) -> tuple[dict[str, list[Sentence]], di
 
 
 def _read_files(sources: Path) -> _Files:
-    """Return the files of all documents. Raises CorpusError if two different files have the same role."""
+    """Return the files of all documents.
+
+    Raises CorpusError if ``sources`` is not a folder, or two different files have the same role and document.
+    """
     if not sources.is_dir():
         raise CorpusError(f"{sources}: expected a folder with the files of MASC 1 and PropBank, found none")
     document_names = {document.name for document in documents()}

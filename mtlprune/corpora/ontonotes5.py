@@ -46,8 +46,8 @@ def build_ontonotes5(
         the splits train, dev and test.
 
     Raises:
-        CorpusError: files or a split are missing, a part of a document occurs twice, a file is malformed, or the
-            dependencies do not belong to the sentences.
+        CorpusError: files or a split are missing, a part of a document occurs twice, a file is malformed, the
+            dependencies do not belong to the sentences, or the converter cannot be run.
     """
     if not folder.is_dir():
         raise CorpusError(f"{folder}: expected a folder of CoNLL-2012 files, found none")
@@ -217,9 +217,10 @@ def _file_of(folder: Path, words: Sequence[str]) -> Path:
 def _with_dependencies(sentences: Sequence[Sentence], path: Path) -> list[Sentence]:
     """Return ``sentences`` with the dependencies of a CoNLL-X or CoNLL-U file, matched in order.
 
-    The words are compared, after escaped slashes and bracket codes are resolved. If the number of sentences in the file
-    equals the number of sentences with a constituent tree, but not the number of all sentences, dependencies of the
-    sentences without a tree stay unknown. Raises CorpusError at the first sentence that does not match.
+    The words are compared, after escaped slashes, escaped asterisks and bracket codes are resolved. If the number of
+    sentences in the file equals the number of sentences with a constituent tree, but not the number of all sentences,
+    dependencies of the sentences without a tree stay unknown. Raises CorpusError at the first sentence that does not
+    match, or if the numbers of sentences differ.
     """
     converted = list(read_conllu(path))
     parsed = [sentence for sentence in sentences if sentence.con is not None]

@@ -21,11 +21,11 @@ _WORDS_OF_GRAMMAR = frozenset({"ARGM-NEG", "ARGM-MOD"})  # modifiers such as "no
 def swapped_pairs(sentences: Sequence[Sentence], layer: str, seed: int = 1) -> list[Pair]:
     """Make one pair of sentences for each span that can be swapped, in random order.
 
-    In the second sentence of a pair, the span has the words of a span from another sentence with another label. For
-    ``ner``, a name is replaced by a name of another type; for ``srl``, a modifier (ARGM-*) is replaced by a modifier
-    with another role. The two spans agree in POS tags, brackets, heads and relations (modifiers also in the names
-    within them). Therefore only the label of the span differs, for every predicate that it modifies. The new sentence
-    need not make sense (a town may replace a firm).
+    In the second sentence of a pair, the span has the words and the label of a span from another sentence, which both
+    differ from its own. For ``ner``, a name is replaced by a name of another type; for ``srl``, a modifier (ARGM-*
+    except ARGM-NEG and ARGM-MOD) is replaced by a modifier with another role. The two spans agree in POS tags,
+    brackets, heads and relations (modifiers also in the names within them). Therefore only the label of the span
+    differs, for every predicate that it modifies. The new sentence need not make sense (a town may replace a firm).
 
     Args:
         layer: one of :data:`SWAPPED`.
@@ -63,8 +63,8 @@ def _words(sentence: Sentence, span: Span, lower: bool = False) -> tuple[str, ..
 def _spans(sentence: Sentence, layer: str) -> Iterator[Span]:
     """Yield the spans of a sentence that may be swapped.
 
-    For ``ner`` these are all names. For ``srl`` they are modifiers that have one role only, for one or several
-    predicates, and that no reference (R-) or continuation (C-) belongs to.
+    For ``ner`` these are all names. For ``srl`` they are the modifiers (except ARGM-NEG and ARGM-MOD) that have one
+    role only, for one or several predicates, and no reference (R-) or continuation (C-) in the sentence.
     """
     if layer == "ner":
         yield from sentence.ner or ()

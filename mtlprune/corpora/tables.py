@@ -51,8 +51,7 @@ def fingerprint(splits: Mapping[str, Iterable[Sentence]]) -> str:
 
 
 def _content(sentence: Sentence) -> list[Any]:
-    """Return a sentence as JSON values: id, words, the five standard layers, other layers with kinds, and the split of
-    a pair."""
+    """Return id, words, standard layers, other layers with their kinds, and the split of a pair, as JSON values."""
     five = (_plain(kind, sentence.get(name)) for name, kind in LAYERS.items())
     further_layers = ([name, layer.kind, _plain(layer.kind, layer.value)] for name, layer in sentence.further)
     pair = [] if sentence.split is None else [["split", sentence.split]]

@@ -113,7 +113,7 @@ def index_of_words(row: Sequence[str]) -> int | None:
 
 
 def words_of(text: str) -> tuple[str, ...]:
-    """Return the words of running text, which are separated by blanks and tabs. Other spaces alone are not words."""
+    """Return the words of running text, which are separated by blanks and tabs. Other white space is not a word."""
     return tuple(word for word in cells_of(text) if word.strip())
 
 
@@ -163,7 +163,7 @@ def on_lines(
 
     Args:
         rows: the rows of the words; the number of the line is the first item of each row.
-        column: the name of the column, for errors of words.
+        column: the text before errors of words, such as ``column head``.
         unit: what the numbers count.
     """
     try:
@@ -183,7 +183,7 @@ def read_lines(path: Path, skip: Skip | None = None) -> Iterator[NumberedLine]:
             sentence alone.
 
     Raises:
-        CorpusError: the file is missing, unreadable or not UTF-8.
+        CorpusError: the file is missing, unreadable, not UTF-8, a pipe or device, or only a pointer of Git LFS.
     """
     number, raw = 0, b"\n"
     try:

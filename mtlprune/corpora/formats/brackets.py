@@ -43,7 +43,8 @@ def stars_from_spans(spans: Sequence[Span], length: int) -> list[str]:
     """Return one cell of star notation per word; the inverse of :func:`spans_from_stars`.
 
     Longer spans open first. Of spans over the same words, the one that comes first in ``spans`` is the outer one.
-    Raises CorpusError if two spans cross, because star notation cannot represent them (a closing bracket has no label).
+    Raises CorpusError if two spans cross, because star notation cannot represent them (a closing bracket has no label),
+    or if a label contains a bracket or a star.
     """
     opening = [""] * length
     closing = [0] * length
@@ -114,8 +115,8 @@ def _escape(text: str) -> str:
     return "_".join(text.replace("(", "-LRB-").replace(")", "-RRB-").split())
 
 
-# -- Penn Treebank trees over one or several lines. We do not use a library's reader, because these treat a backslash as
-# an escape, and lose a tree of EWT whose only token is a backslash. --
+# -- Penn Treebank trees over one or several lines. Libraries have such readers, but they treat a backslash as an
+# escape, and lose a tree of EWT whose only token is a backslash. --
 
 
 log = logging.getLogger(__name__)
@@ -166,9 +167,9 @@ def unescaped(word: str) -> str:
 def read_ptb(path: Path, skip: formats.Skip | None = None, unread_layers: Container[str] = ()) -> Iterator[Sentence]:
     """Read a file of trees in Penn brackets, such as ``(TOP ...)`` or ``( (S ...))``.
 
-    Empty elements (-NONE-) are dropped, and so are nodes that become empty. Labels are cut to their category. The words
-    -LRB-, -RRB-, -LCB-, -RCB-, -LSB- and -RSB- become brackets, and ``\\/`` and ``\\*`` within words become / and *.
-    Any other backslash is kept.
+    Empty elements (-NONE-) are dropped, and so are nodes that become empty. Labels of constituents (not tags) are cut
+    to their category. The words -LRB-, -RRB-, -LCB-, -RCB-, -LSB- and -RSB- become brackets, and ``\\/`` and ``\\*``
+    within words become / and *. Any other backslash is kept.
 
     Args:
         path: a UTF-8 file. A byte order mark, CRLF and a missing last line break are accepted.

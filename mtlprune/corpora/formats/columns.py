@@ -25,8 +25,8 @@ _KEY_AND_VALUE = re.compile(r"#[ \t]*[^ \t]+([ \t]+[^ \t]+)?[ \t]+=[ \t]")
 class FileColumn(NamedTuple):
     """The content of a column: a layer with its kind.
 
-    A column that is not a layer has the kind equal to its name: word, head, relation, lemma, id, ``_`` (left out) or
-    ``...`` (all further columns, which not every line needs to have).
+    If a column is not a layer, its kind equals its name: word, head, relation, lemma, id, ``_`` (left out) or ``...``
+    (all further columns, which not every line needs to have).
     """
 
     name: str
@@ -77,7 +77,7 @@ class Notation:
         """Infer the notation of every column of spans.
 
         Args:
-            rows: column → the cells of each sentence. The function is called twice per column.
+            rows: column → the cells of each sentence. The function is called up to twice per column.
             repair: whether tags that do not fit the scheme are read as in conlleval.
         """
         self.repair, self.repaired = repair, Counter[str]()
@@ -113,7 +113,7 @@ class Notation:
             return spans
 
     def converted(self) -> Iterator[str]:
-        """Yield a line for the user about each column that is not in IOB2, is spelled differently or was repaired."""
+        """Yield lines for the user about columns whose tags were respelled, converted to IOB2 or repaired."""
         merged = {
             "IO": "; neighbouring words of one label form one span",
             "IOB1": "; neighbouring spans of one type need a tag B between them",
@@ -206,12 +206,13 @@ def read_columns(
     Tabs separate the columns if most lines contain a tab; commas or semicolons do in tables with commas or semicolons
     (see ``formats.separator_of``); otherwise blanks and tabs do. Any other space is part of a word.
 
-    Empty lines separate sentences. A first row that names the columns is not a word. If it names a column of sentences,
-    such as ``Sentence #``, a sentence ends where the value in this column changes. Lines of ``-DOCSTART-`` and comments
-    are left out. Comments are lines with # that have another number of columns, or have the form ``# KEY = VALUE``
-    (also ``# global.columns``, because only ``columns`` counts). If the first column is left out and numbers the words,
-    rows with numbers such as 3-4 (ranges) and 6.1 (empty nodes) are left out. Labels of brackets are cut to their
-    category, and an outermost TOP is dropped.
+    Empty lines separate sentences, and so do rows whose cells are all empty in tables with a header, commas or
+    semicolons. A first row that names the columns is not a word. If it names a column of sentences, such as
+    ``Sentence #``, a sentence ends where the value in this column changes. Lines of ``-DOCSTART-`` and comments are
+    left out. Comments are lines that begin with # and have another number of columns or the form ``# KEY = VALUE``
+    (also ``# global.columns``, because only ``columns`` counts). If the first column is ``_`` or ``id`` and numbers the
+    words, rows with numbers such as 3-4 (ranges) and 6.1 (empty nodes) are left out. Labels of brackets are cut to
+    their category, and an outermost TOP is dropped.
 
     Args:
         columns: the content of each column. Frames take several columns, which come last: a column that contains ``-``
@@ -391,8 +392,8 @@ def read_roles(
 ) -> Iterator[Sentence]:
     """Read semantic roles and other layers from CoNLL-2012 files, propbank-release with words, or other columns.
 
-    CoNLL-2012 files are recognised by ``#begin document``, and those of propbank-release by the numbers in columns 2
-    and 3.
+    CoNLL-2012 files are recognised by ``#begin document``, and those of propbank-release by a first row with at least
+    eight columns and 0 in columns 2 and 3.
 
     Args:
         columns: the columns of other files; by default those of CoNLL-2005.

@@ -9,8 +9,8 @@ The layers are read as follows:
 * Words: the tokens ``/.`` and ``/?`` lose their slash, in all layers (in the code of He and Choi, in all layers except
   CON and DEP).
 * POS: read unchanged. If the parse is missing and POS contains only fillers (XX, VERB), POS is unknown.
-* CON: TOP is dropped, and labels are cut at the first hyphen. If a sentence of several words has no bracket below TOP,
-  its parse is missing, and CON is unknown.
+* CON: TOP is dropped, and labels are cut at the first hyphen or equals sign. If a sentence of several words has no
+  bracket below TOP, its parse is missing, and CON is unknown.
 * NER: of nested entities the outermost is kept, and of several entities with the same span the first, because our NER
   is flat.
 * SRL: a predicate is any word whose frameset is not ``-``. There must be one argument column per predicate, in the same
@@ -91,9 +91,10 @@ def read_documents(path: Path, skip: formats.Skip | None = None, unread_layers: 
     The id of a sentence is DOCUMENT/PART/NUMBER, with NUMBER counted from 0 in each part.
 
     Raises:
-        CorpusError: the file is malformed; the message names the line. Malformed are text outside documents, rows with
-            different numbers of columns, withheld words, word numbers out of order, unbalanced brackets, argument
-            columns that do not match the predicates, and repeated parts.
+        CorpusError: the file is malformed; the message names the line. Malformed are text outside documents, documents
+            without a beginning or an end, rows with different numbers of columns or another document, withheld words,
+            word numbers out of order, unbalanced brackets, argument columns that do not match the predicates, and
+            repeated parts.
     """
     documents: dict[str, Document] = {}
     parts: set[tuple[str, str]] = set()

@@ -50,7 +50,8 @@ class ConlluBlock(NamedTuple):
 def are_universal(tags: Iterable[str]) -> bool:
     """Return True if all tags are universal tags, which are written to UPOS.
 
-    SYM and X alone do not count as universal, because other tag sets also contain these two.
+    SYM and X alone do not count as universal, because other tag sets also contain these two. Without tags, the result
+    is False.
     """
     return _UNIVERSAL.issuperset(tagset := set(tags)) and not tagset <= {"SYM", "X"}
 
@@ -75,10 +76,11 @@ def read_conllu(
     Args:
         pos: the source of ``pos``: the column ``xpos`` or ``upos``, or a feature such as ``Case``. Words without the
             feature have the tag ``-``.
-        keep_other_tags: whether to keep the other column of tags as a layer ``upos`` or ``xpos``, in the sentences
-            where every word has a tag.
+        keep_other_tags: whether to keep the other column of tags (both columns if ``pos`` is a feature) as a layer
+            ``upos`` or ``xpos``, in the sentences where every word has a tag there.
         misc: key in MISC → the layer of tags or spans under this key. The value of a multiword token applies to its
-            words. Words without the key are outside of spans if the file never contains O; otherwise they are unknown.
+            words. In a layer of spans, words without the key are outside of spans if the key never has the value O in
+            the file; otherwise words without the key are unknown.
         comments: key of a comment ``# KEY = VALUE`` → the layer of whole sentences under this key. A value of
             ``meta::KEY`` applies to all sentences up to the next ``# newdoc``. Without a value, or with ``_``, the
             layer is unknown.
@@ -88,6 +90,8 @@ def read_conllu(
 
     Raises:
         CorpusError: a row is not CoNLL-U, or the annotation of a sentence is inconsistent; the message names the line.
+            The error is also raised if a key of ``misc`` or ``comments`` occurs nowhere, or if ``keep_other_tags`` is
+            True, ``pos`` is not ``upos``, and no word has a tag.
     """
     if pos not in TAGS and not pos[:1].isupper():
         problem = "the tags of CoNLL-U come from the column xpos or upos, or from a feature such as Case"
@@ -244,7 +248,7 @@ def _checked(path: Path, block: Sequence[formats.NumberedLine], name: str) -> Co
 
 
 def _check_ids(path: Path, rows: Sequence[Row]) -> None:
-    """Raise CorpusError unless words count 1, 2, 3 ..., and multiword tokens n-m come directly before word n.
+    """Raise CorpusError unless words count 1, 2, 3 ..., and multiword tokens n-m come between words n-1 and n.
 
     Empty nodes k.i may be anywhere.
     """

@@ -19,8 +19,9 @@ _STAR = re.compile(r"(\([^()*\s]+)+\*\)*")
 def guess_format(path: Path) -> str:
     """Return the format of a file or folder: conllu, columns, brackets, propbank, jsonl, hf or merge.
 
-    Here hf is a Hugging Face data set, and merge is a corpus that was built before. Raises CorpusError if a file cannot
-    be read, or a folder contains no files.
+    Here hf is a Hugging Face data set (also an empty folder), and merge is a corpus that was built before. In other
+    folders, a Parquet file or else the first file by name decides. Raises CorpusError if a file or folder cannot be
+    read.
     """
     if path.is_dir():
         names = {file.name: file for file in sorted(files_below(path)) if not file.name.startswith(".")}
@@ -65,8 +66,9 @@ def guess_columns(path: Path) -> str:
     """Return the contents of the columns of a file in the notation of ``--columns``, such as word,pos,_,ner.
 
     The words are in the first column, or in the second if the first contains numbers; a header may also name their
-    column. The column ner is the last one that contains O. The column pos is the one after the words, if it has fewer
-    different cells than the words. Raises CorpusError if neither ner nor pos is found.
+    column. Of the columns after the words, ner is the last one that contains O, and pos is the first one if it contains
+    no O and has fewer different cells than the words. Raises CorpusError if there are no sentences, or neither ner nor
+    pos is found.
     """
     rows = _rows(path, _beginning(path))
     word_place = index_of_words(rows[0]) if rows else None
@@ -92,7 +94,7 @@ def guess_columns(path: Path) -> str:
 
 
 def _beginning(path: Path) -> list[str]:
-    """Return the first lines that are not blank."""
+    """Return the first lines that are not blank, at most :data:`_ROWS`."""
     return list(islice((line.text for line in read_lines(path, lambda error: None) if line.text.strip(BLANKS)), _ROWS))
 
 

@@ -67,7 +67,7 @@ def read_dataset(
     Raises:
         CorpusError: the hub cannot be reached, the data set does not exist, or a row is malformed.
     """
-    # The library copies local files into its cache, which is a temporary folder here, so that nothing remains.
+    # The library converts local files into its cache, which is a temporary folder here, so that nothing remains.
     with tempfile.TemporaryDirectory(prefix="mtlprune-") as cache:
         with _as_corpus_error(
             source, "a dataset" if Path(source).exists() else "a folder, or a dataset that can be reached"
@@ -106,7 +106,10 @@ def read_dataset(
 
 @contextlib.contextmanager
 def _as_corpus_error(source: str, expectation: str) -> Iterator[None]:
-    """Convert any error of a library in the ``with`` block to a CorpusError that reports its original cause."""
+    """Convert any error of a library in the ``with`` block to a CorpusError that reports its original cause.
+
+    An error that reports a lack of memory is raised unchanged.
+    """
     try:
         yield
     except CorpusError:
@@ -374,7 +377,10 @@ def _whole_rows(
 
 
 def _cells(row: Mapping[str, Any], name: str, labels: Sequence[str] | None, column: FileColumn) -> list[str]:
-    """Return one text per word, and ``_`` for an unknown value. Raises formats.WordError."""
+    """Return one text per word, with ``_`` for an unknown value; of a column of ids, only the id if there is one.
+
+    Raises formats.WordError.
+    """
     value = row.get(name)
     if column.name == "id" and (value is None or type(value) in (str, int)):
         return [] if value is None else [str(value)]

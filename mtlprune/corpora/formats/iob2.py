@@ -78,11 +78,11 @@ def scheme_of(rows: Iterable[Sequence[str]]) -> str:
     A few tags may be wrong, so majorities decide, in this order:
 
     * IO: most tags other than O are labels without a prefix, and O occurs.
-    * BIOES, BMES, BILOU, IOE2 (sometimes IOE1): E and S, or L and U, are together at least half as frequent as words
-      that open a span with B, I or M. The scheme is BILOU if L and U are the more frequent pair. Otherwise, if B and S
-      are rare compared with E, it is IOE2, or IOE1 if more spans end with I than with an E that no I or E of the same
-      type follows. Otherwise it is BMES if M is more frequent than I, and else BIOES.
-    * IOE1: B and S are rare compared with E, and most E come before an I or E of the same type.
+    * BIOES, BMES, BILOU, IOE2 (sometimes IOE1): E, S, L and U are together at least half as frequent as words that open
+      a span with B, I or M. The scheme is BILOU if L and U are the more frequent pair. Otherwise, if B and S together
+      are less than half as frequent as E, it is IOE2, or IOE1 if more spans end with I than with an E that no I or E of
+      the same type follows. Otherwise it is BMES if M is more frequent than I, and else BIOES.
+    * IOE1: B and S together are less than half as frequent as E, and most E come before an I or E of the same type.
     * IOB1: an I that continues no span is more than nine times as frequent as a B that IOB1 would write as I.
     * IOB2: all other cases.
 

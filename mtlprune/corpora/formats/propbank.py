@@ -66,7 +66,7 @@ def parse_skeletons(data: bytes, source: str, document: str | None = None) -> It
 
 
 def parse_skeleton(block: list[NumberedLine], source: str, index: int, document: str | None = None) -> Skeleton:
-    """Return sentence number ``index`` of a skeleton file from its rows, with the errors of :func:`parse_skeletons`."""
+    """Return sentence ``index`` (from 0) of a skeleton file from its rows. Raises as :func:`parse_skeletons` does."""
     rows = [cells_of(line.text) for line in block]
     _check_rows(source, block, rows, document or rows[0][0], index)
     with on_lines(source, block, "parse bits"):
@@ -101,7 +101,7 @@ def read_predicates(
     """Return the predicates of a sentence from columns in star notation.
 
     Args:
-        block: the lines of the sentence, for errors.
+        source, block: the name of the file and the lines of the sentence, for errors.
         marks: lemma and roleset of each word. The lemma of words that are not predicates is ``-``, and so is their
             roleset; the roleset is None if the format has no rolesets.
         columns: the cells of each word, one for each predicate of the sentence.

@@ -2,9 +2,9 @@
 
 read_rows(Path("reviews.tsv"), parse_row_columns("text=words,stars=rating:number"))
 
-Raw text is split into words as follows. A word is a run of letters and digits, which may contain one of ' ’ . , -
-between two of them (don't, 3.5, mother-in-law). Every other character except white space is a word by itself. Text that
-is already a list of words is not split.
+Raw text is split into words as follows. A word is a run of letters, digits and underscores, which may contain one of
+' ’ . , - between two of them (don't, 3.5, mother-in-law). Every other character except white space is a word by
+itself. Text that is already a list of words is not split.
 """
 
 import csv
@@ -71,8 +71,8 @@ def read_rows(
 ) -> Iterator[Sentence]:
     """Read the sentences of a table.
 
-    Tabs separate the cells if the first line contains a tab, and quotes are then ordinary characters. Otherwise commas
-    or semicolons separate the cells, whichever is more frequent in the first line.
+    Tabs separate the cells if the first line that is not blank contains a tab, and quotes are then ordinary characters.
+    Otherwise commas or semicolons separate the cells, whichever is more frequent in the first line.
 
     Args:
         columns: name of a column → its content. In a table without a header, the name is the number of the column, from

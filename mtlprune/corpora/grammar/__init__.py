@@ -76,7 +76,7 @@ def fill(
     forms_used: set[bytes],
     allowed: Callable[[set[tuple[str, str]]], bool] | None = None,
 ) -> Iterator[Sentence]:
-    """Yield ``size`` sentences whose words were not used before.
+    """Yield ``size`` sentences of at most :data:`LONGEST` words that were not used before.
 
     Args:
         split: the name of the split, for ids.
@@ -85,7 +85,7 @@ def fill(
         allowed: tells whether the labels of a sentence may occur in the split; None allows all labels.
 
     Raises:
-        CorpusError: 2,000 consecutive draws gave no new sentence.
+        CorpusError: 2,000 consecutive draws were used before, longer than :data:`LONGEST` or not allowed.
     """
     count = misses = 0
     while count < size:
@@ -127,7 +127,7 @@ def draw_pairs(size: int, seed: int = 1, layers: Sequence[str] = ("pos", "ner", 
 
     Args:
         size: number of pairs per element of ``layers``.
-        layers: the layers in which pairs shall differ. The pairs of ``dep+con`` differ in an attachment, which changes
+        layers: the layers in which pairs differ. The pairs of ``dep+con`` differ in an attachment, which changes
             both trees.
 
     Raises:

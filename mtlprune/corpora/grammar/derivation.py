@@ -19,7 +19,7 @@ class Item(NamedTuple):
     Attributes:
         body: a word, V, a list of words ($), a call of a rule (@), or the label of a bracket.
         tag: the POS tag of a word.
-        relation: how its head word depends on the head of the bracket around it.
+        relation: how its head word depends on the head of the bracket around it; empty if it is the head.
         role: its role for the predicate that is the head of the bracket around it.
         entity: the type of the named entity that it covers.
         predicate: its roleset if it is a predicate.
@@ -52,7 +52,7 @@ def _parse(template: str) -> tuple[Item, ...]:
         for token in tokens:
             if token == ")":
                 break
-            # The first character (within a bracket, the second) always belongs to the body, even if it is a mark, as
+            # The first character (in a bracket, the first two) always belongs to the body, even if it is a mark, as
             # in the word ? with the tag "." in ?/.
             first = 2 if token[0] == "(" else 1
             cut = next((index for index, letter in enumerate(token) if index >= first and letter in _MARKS), len(token))
@@ -137,7 +137,7 @@ class Node:
         roleset: the roleset of a predicate, or empty.
         shared_roles: the phrases outside of the clause of a predicate that fill one of its roles, with the labels of
             these roles.
-        start, end: the words that it covers, after :func:`_number`.
+        start, end: it covers the words from ``start`` to ``end - 1``; -1 before :func:`_number` sets them.
     """
 
     __slots__ = ("edges", "end", "entity", "kind", "label", "roleset", "shared_roles", "start", "tag", "word")
