@@ -61,7 +61,7 @@ def load(run: str | Path | RunFolder, task: str | None = None) -> MultiTaskModel
             loaded.
 
     Raises:
-        RunError: the folder holds no run, or the run has no weights yet.
+        RunError: the folder holds no run, the run has no weights yet or was changed or damaged, or it has no such task.
     """
     from mtlprune.model import MultiTaskModel
 
@@ -125,8 +125,8 @@ def maps(*runs: str | Path | RunFolder, palette: Literal["colourblind", "rgb"] =
         palette: the colours of the maps of seeds.
 
     Returns:
-        The maps by name, which notebooks display. ``maps(...)[name].numbers`` holds the arrays of gates from which the
-        map is drawn, each of shape (layers, heads).
+        The maps by name, which notebooks display. ``maps(...)[name].numbers`` holds the numbers that a map
+        shows (gates, or their differences), by name, each an array of shape (layers, heads).
 
     Raises:
         RunError: no run is found, a run is damaged, or a run given by its name has no gates.
@@ -159,7 +159,7 @@ def read_results(folder: str | Path) -> dict[str, ShownResult]:
 
 
 def _run_folders(runs: Iterable[str | Path | RunFolder], having: str = "") -> list[RunFolder]:
-    """Return the folders of the runs. Where a name stands for several runs, only those with the file ``having``."""
+    """Return the folders of the runs. If an argument stands for several runs, only those with the file ``having``."""
     from mtlprune.runs.folder import RunFolder
     from mtlprune.sweeps.folder import expanded
 

@@ -36,7 +36,8 @@ def refuse_launcher() -> None:
 def out_of_memory(error: BaseException) -> bool:
     """Return True if an error means that the machine or a GPU ran out of memory.
 
-    Torch and other libraries may report this by a RuntimeError, so the text of the error is also searched.
+    Torch and other libraries may report this by an error of another class, such as RuntimeError. Therefore the text of
+    the error is also searched.
     """
     kind = any(cls.__name__ == "OutOfMemoryError" for cls in type(error).__mro__)
     refused = system_refusal(error)
@@ -118,9 +119,9 @@ def plural(number: float, noun: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Return the text with control characters escaped.
+    """Return the text with all unprintable characters escaped, except no-break spaces.
 
-    Names and labels come from files of other people, whose control characters could manipulate a terminal.
+    Names and labels come from files of other people, in which control characters could manipulate a terminal.
     """
     return "".join(
         character if character.isprintable() or character == "\u00a0" else character.encode("unicode_escape").decode()
@@ -129,5 +130,5 @@ def printable(text: str) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """Escape control characters as `printable` does, but keep the line breaks of a text."""
+    """Escape unprintable characters as `printable` does, but keep the line breaks of a text."""
     return text if text.isprintable() else "\n".join(map(printable, text.split("\n")))

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from mtlprune.errors import MtlpruneError, plural
 
 LAYERS = {"pos": "tags", "ner": "spans", "dep": "tree", "con": "brackets:pos", "srl": "frames"}
-"""The five built-in layers with their kinds, in the order in which they are shown. The package has no other list."""
+"""The five built-in layers with their kinds, in the order of display. The package has no other list of them."""
 
 
 class LayerError(MtlpruneError):
@@ -86,7 +86,7 @@ class Kind:
             yield from _label_problems(tag, f"word {index}")
 
     def to_json(self, value: Any) -> Any:
-        """Return the value as lists, dicts, numbers and strings."""
+        """Return the value as JSON data: lists, dicts, numbers, strings and None."""
         return list(value)
 
     def from_json(self, tree: Any) -> Any:
@@ -289,7 +289,7 @@ class _LabelsKind(LabelKind):
         return "|".join(value)
 
     def read(self, text: str) -> Any:
-        """Return the labels that a text denotes: none if the text is empty, and None if it is ``_``."""
+        """Return the labels that a text denotes: an empty tuple for an empty text, and None (*unknown*) for ``_``."""
         if text == "_":
             return None
         labels = (LabelKind.read(self, part.strip()) for part in text.split("|"))

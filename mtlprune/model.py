@@ -57,7 +57,7 @@ class Batch:
     """One batch on a device: the input of the encoder, and for each task the rows that have its layer with targets."""
 
     pieces: EncoderBatch
-    targets: dict[str, tuple[list[int] | None, dict[str, Tensor]]]  # rows of None: every sentence has the layer
+    targets: dict[str, tuple[list[int] | None, dict[str, Tensor]]]  # None instead of rows: every sentence has the layer
     sentences: int
     words: int
 
@@ -122,7 +122,7 @@ class MultiTaskModel(nn.Module):
     def build(
         cls, config: Config, vocabularies: dict[str, dict[str, list[str]]], source: str | None = None
     ) -> "MultiTaskModel":
-        """Build an untrained model for a configuration.
+        """Build the model of a configuration as it is before training.
 
         Args:
             config: the configuration of the run.
@@ -176,8 +176,8 @@ class MultiTaskModel(nn.Module):
             device: the device of the model.
 
         Raises:
-            RunError: the folder holds no run, the run has saved no weights yet, or a file differs from the one that the
-                run wrote.
+            RunError: the folder holds no run, the run has saved no weights yet, it has no such task, or a file differs
+                from the one that the run wrote.
         """
         run = RunFolder.with_weights(path)
         config = run.config
@@ -330,7 +330,7 @@ class MultiTaskModel(nn.Module):
         would compete for the cores, so they alternate.
 
         Args:
-            sentences: the sentences, of which only the words are used.
+            sentences: the sentences, whose layers are ignored.
             precision: the dtype of the forward pass, float32 or bfloat16 (by autocast).
             longest_con: the largest number of words of a sentence that gets constituents, because the time of
                 constituency parsing grows with the third power of the length. None for no limit.

@@ -20,7 +20,7 @@ NOT_ARGUMENTS = frozenset({"V", "C-V"})
 
 
 class SentenceError(MtlpruneError):
-    """The error for a sentence with invalid or contradictory content, named in the message with its layer."""
+    """The error for invalid or contradictory sentences. The message names the sentence, the layer and the problem."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +96,8 @@ class Sentence:
         """Return a copy with some layers replaced.
 
         Args:
-            layers: a value for each of the five built-in layers that is replaced, and a ``Layer(kind, value)`` for any
-                other layer. None, as the layer or as its value, makes the layer unknown.
+            layers: for each layer that is replaced, by its name, a ``Layer(kind, value)``, or only the value for one of
+                the five built-in layers. None, as the layer or as its value, makes the layer unknown.
         """
         values = {name: layer.value if isinstance(layer, Layer) else layer for name, layer in layers.items()}
         five = {name: value for name, value in values.items() if name in LAYERS}

@@ -12,7 +12,7 @@ _OTHER_HEADS = {"modernbert"}
 
 
 class Abilities(NamedTuple):
-    """A row of the table. Each entry is "yes", "no", or a condition under which the feature works."""
+    """A row of the table. Entries about a feature are "yes", "no", or a condition or limit of the feature."""
 
     family: str
     attention: str
@@ -30,7 +30,7 @@ class Abilities(NamedTuple):
     clones: str
     """Whether ``treatment.clone`` and the other treatments of single heads work."""
     decomposition: str
-    """Whether ``mtlprune analyze dissection`` and the bounds of smoothing work, exact for post-LN layers only."""
+    """Whether ``mtlprune analyze dissection`` and the bounds of smoothing work, which hold for post-LN layers only."""
     export: str
     """Whether ``mtlprune export`` works. "with a head" means that its option ``--head`` works too."""
     onnx: str

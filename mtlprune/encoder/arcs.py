@@ -186,12 +186,12 @@ def _choose(sums: _Numbers, sizes: _Counts) -> tuple[int, float, float]:
     """Choose the best of P candidates, the first of equally good ones.
 
     Args:
-        sums: (2, P), the number of successes of each candidate in both halves.
-        sizes: (2,), the number of items in both halves.
+        sums: (2, P), the hits or the attention weights of each candidate, summed over the tokens of each half.
+        sizes: (2,), the number of tokens in each half.
 
     Returns:
-        The index of the best candidate, its percentage of successes on all items, and the held-out percentage (chosen
-        on one half, scored on the other half, for both assignments of the halves).
+        The index of the best candidate, its score in percent on all tokens, and the held-out score in percent (chosen
+        on one half, scored on the other half, for both assignments of the halves). Scores are NaN as in `Best`.
     """
     place = int(sums.sum(0).argmax())
     first, second = (int(half_sums.argmax()) for half_sums in sums)
@@ -230,7 +230,8 @@ def guesses(attention: Tensor, is_word: Tensor) -> Tensor:
         is_word: (B, T) bool, False for padding.
 
     Returns:
-        (2, B, n, T) int64, the guessed words counted from 1, and 0 in sentences of a single word.
+        (2, B, n, T) int64, the guessed words counted from 1, and 0 in sentences of a single word. Values at padding are
+        meaningless.
     """
     side = attention.shape[-1]
     off_diagonal = ~torch.eye(side, dtype=torch.bool, device=attention.device)

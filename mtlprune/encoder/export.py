@@ -104,7 +104,7 @@ def fold_gates(transformer: PreTrainedModel, gates: Tensor, kept_heads: Sequence
 
 @torch.no_grad()
 def with_all_heads(transformer: PreTrainedModel, heads: KeptHeads) -> PreTrainedModel:
-    """Return a model in the shapes of its config, in which removed heads exist again but have no effect.
+    """Return a new model of the size in its config, in which removed heads exist again but have no effect.
 
     The output columns of these heads are 0.
 
@@ -160,8 +160,8 @@ def _fill(part: Any, small: Any, positions: Tensor) -> None:
     for full_tensor, rows in pairs:
         if full_tensor is None or full_tensor.shape == rows.shape:  # no rows were removed
             continue
-        # A position occurs several times if heads that shared a row have copies of it. Then the last copy is written,
-        # and the comparison fails if another copy differs from it.
+        # A position occurs several times if heads that shared a row have copies of it. Then one of the copies is
+        # written, and the comparison fails if another copy differs from it.
         full_tensor.index_copy_(0, positions, rows)
         if not torch.equal(full_tensor[positions], rows):
             raise EncoderError(
@@ -218,7 +218,7 @@ _HIDDEN_AND_LAST = (
 )
 """The paths of the hidden and the last layer of sequence classification models, which read the first token."""
 _SCALE = 2.0**-20
-"""The factor that keeps scores small enough for tanh to be linear in float32. As a power of two it loses no digits."""
+"""The factor that makes scores so small that tanh is nearly linear. A power of two loses no digits."""
 
 
 @torch.no_grad()

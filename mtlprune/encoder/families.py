@@ -297,7 +297,7 @@ def family_of(transformer: PreTrainedModel) -> Family:
 def by_layer(transformer: PreTrainedModel, path: str) -> list[Any]:
     """Return the module at a path of the table for each layer, in the order of the forward pass.
 
-    Layers that share a module (ALBERT) return the same object several times.
+    If layers share a module (ALBERT), the list contains it several times.
 
     Raises:
         EncoderError: the model has no module at this path.
@@ -352,7 +352,7 @@ def selected_parameter(weight: Any, indices: Tensor, dim: int) -> nn.Parameter:
 
 
 def attention_of(config: PreTrainedConfig) -> Attention:
-    """Return whether a word attends only to words on its left ("causal") or to all words ("full")."""
+    """Return "causal" if a word attends only to itself and the words on its left, or "full" if to all words."""
     family = FAMILIES.get(config.model_type)
     if family is None or family.pretrained == "full":
         return "full"

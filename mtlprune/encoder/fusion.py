@@ -3,7 +3,7 @@
 H_k are the hidden states after layer k, for all layers or the chosen layers, without the embeddings. Every token i is
 treated separately.
 
-    concat       O = [H_1; ...; H_L] W + b           W starts as the identity for the last layer and 0 elsewhere
+    concat       O = [H_1; ...; H_L] W + b           W starts as the identity for the last H_k and 0 elsewhere
     max          O_ij = max_k (H_k)_ij
     gate         a_ik = softmax_k(H_k[i] · w_k + b_k),  O_i = Σ_k a_ik H_k[i]        starts with equal weights
     scalar_mix   O = γ Σ_k softmax(s)_k H_k          (Peters et al. 2018, ELMo)      starts with equal weights, γ = 1

@@ -15,8 +15,8 @@ ablation differ in the substitute:
 
 The context `ablated` restores the encoder on exit. `set_substitute` permanently chooses one of the first four kinds,
 for a run that is trained with gates. The mean of a head is one vector, computed with all heads open over all slots of
-the training sentences, including special tokens but not padding. Outputs for other sentences are computed without
-gates.
+the windows of the training sentences, including special tokens but not padding. Outputs for other sentences are
+computed without gates.
 
 Letters for shapes: L layers, A heads in a layer before any was removed, n heads in a layer now, d values in the output
 of a head, B rows of the batch, T slots in a row, H the hidden size.
@@ -132,7 +132,7 @@ def fit_constants(losses: Sequence[Callable[[Tensor], Tensor]], means: Tensor, s
 
     Args:
         losses: functions that encode sentences with some heads ablated to the given constants and return the loss. Each
-            function is called once in every step.
+            function is called once in every step, and twice for the choice of the start.
         means: (L, A, d), from ``measure_means``.
         steps: the number of steps of Adam.
 

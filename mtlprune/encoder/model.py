@@ -157,13 +157,15 @@ class Encoder(nn.Module):
             seed: the random seed of the initialisation. None draws from torch's global generator.
             attention: the attention implementation, ``sdpa`` (``eager`` for families without it), ``eager``, or another
                 name in transformers.
-            attention_direction: causal or full attention for a decoder-only model, by default as the model was saved.
+            attention_direction: causal or full attention for a decoder-only model, by default as the model was
+                pretrained or saved.
             fusion: the kind of fusion that joins layers. Its parameters are read if the encoder was saved with some.
             fusion_layers: the layers that are joined, counted from 1, by default all layers.
             revision: a commit, tag or branch of a hub name.
 
         Raises:
             EncoderError: the encoder does not exist, or is not supported.
+            RunError: a file in the folder or package of the encoder was changed.
         """
         config = load_config(name, revision, attention_direction)
         commit = commit_of(name, revision)
@@ -273,7 +275,8 @@ class Encoder(nn.Module):
         gates.
 
         Raises:
-            EncoderError: transformers does not support gradient checkpointing for the family.
+            EncoderError: transformers does not support gradient checkpointing for the family, or the encoder has no
+                context.
         """
         transformer = self.transformer
         if not isinstance(transformer, PreTrainedModel) or not transformer.supports_gradient_checkpointing:
@@ -440,8 +443,8 @@ class Encoder(nn.Module):
     def save(self, folder: str | Path) -> None:
         """Write the encoder into a folder from which :meth:`load` can read it, replacing an older folder as a whole.
 
-        The folder contains the config, the tokenizer, the weights (safetensors) and, if heads were removed, the list of
-        the remaining heads.
+        The folder contains the config, the tokenizer, the weights (safetensors), checksums, the list of the remaining
+        heads if heads were removed, and the parameters of a fusion.
 
         Raises:
             EncoderError: the encoder has no context, or has gates outside its weights.

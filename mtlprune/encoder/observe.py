@@ -54,7 +54,7 @@ class Observation:
         attention: for each layer the attention weights (B, n, L, L) after the softmax. Rows attend to columns.
         heads: for each layer the head outputs (B, L, n, d) after gates, which are the input of the attention output
             projection.
-        hidden: the hidden states (B, L, H) of the embeddings and of each layer.
+        hidden: the hidden states (B, L, H) of the embeddings and of each layer (layers + 1 tensors).
         norms: the inputs of all norms within layers.
     """
 
@@ -71,7 +71,7 @@ class Observation:
         """The position of each slot in its sentence, (B, L) int64, −1 for padding.
 
         The special tokens before the words ([CLS]) have the position 0, word i (from 0) has i + 1, and the special
-        tokens after the words ([SEP]) have the last position.
+        tokens after the words ([SEP]), or between the texts of a pair, have the last position.
         """
         batch = self.batch
         lengths = batch.lengths[:, None]
@@ -148,7 +148,7 @@ def observe(
     """Run a forward pass of an encoder over a batch and return the requested tensors.
 
     Args:
-        encoder: an encoder in evaluation mode, of any family in the table of families.
+        encoder: an encoder in evaluation mode, of any family in the table of families, with or without removed heads.
         batch: a batch from ``encoder.collate`` on the encoder's device. Every sentence must fit into one window,
             because words in different windows do not attend to each other.
         gates: (layers, heads) gates in the original numbering, None without gates.

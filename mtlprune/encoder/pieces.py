@@ -63,7 +63,7 @@ class WordPieces:
         tokenizer: any Hugging Face tokenizer. The decoders of tasks read a special token on each side of a sentence. If
             the tokenizer puts none there, as for most decoder-only models, the first existing token among BOS, CLS,
             EOS and PAD is put before a sentence, and among EOS, SEP, BOS and PAD after it.
-        rows: the number of input embeddings of the model. Larger ids raise EncoderError.
+        rows: the number of input embeddings of the model. :meth:`tokenize` refuses ids without an embedding.
 
     Attributes:
         lead: the text before a word with which the tokenizer gives it the ids that it has inside running text, "" or a

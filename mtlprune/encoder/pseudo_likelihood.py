@@ -91,7 +91,7 @@ class MaskedLanguageModel:
 
     @classmethod
     def of(cls, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> "MaskedLanguageModel":
-        """Wrap a loaded model, for example during its training. Raises EncoderError without a mask token."""
+        """Wrap a loaded model, such as one in training. Raises EncoderError if the tokenizer has no mask token."""
         if tokenizer.mask_token_id is None:
             raise EncoderError(
                 "pseudo-likelihoods mask pieces of words, but the tokenizer of the model has no mask token"
@@ -206,7 +206,7 @@ def _score_batch(lm: MaskedLanguageModel, texts: Sequence[_Text]) -> NDArray[np.
 
 @contextmanager
 def head_at(model: PreTrainedModel, slots: Tensor, shape: torch.Size) -> Iterator[None]:
-    """Enter a context in which the prediction head runs only on some slots, because it is the largest part of a model.
+    """Enter a context in which the prediction head, the largest part of a small model, runs only on some slots.
 
     Args:
         model: the masked language model.

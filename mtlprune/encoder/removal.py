@@ -1,4 +1,4 @@
-"""Removal of closed heads from the weights of a model, which keeps the output of the model under gates.
+"""Removal of closed heads from the weights of a model, whose output stays the same as under gates.
 
     heads = remove_heads(model, gates)                  # in place
     model.save_pretrained(folder)
@@ -413,6 +413,7 @@ def load_pruned(
 
     Raises:
         EncoderError: a file is missing or damaged, or the head map does not fit the model.
+        RunError: mtlprune wrote the folder, and a file in it was changed.
     """
     heads = KeptHeads.read(folder)
     config = load_config(str(folder), attention=attention_direction)

@@ -167,7 +167,12 @@ def base_of(name: str, revision: str | None = None) -> tuple[str | None, str | N
 
 @cache
 def _minilm() -> Path:
-    """Return the folder of MiniLM in its package. Raises EncoderError if the package is missing."""
+    """Return the folder of MiniLM in its package.
+
+    Raises:
+        EncoderError: the package is missing.
+        RunError: the weights in the package were changed.
+    """
     # Finding the specification locates the package without running its code.
     package = importlib.util.find_spec(MINILM_PACKAGE)
     if package is None or not package.submodule_search_locations:
@@ -229,7 +234,7 @@ def load_config(name: str, revision: str | None = None, attention: Attention | N
     Args:
         name: a hub name, a folder, ``minilm`` or ``mpnet``.
         revision: a commit, tag or branch of a hub name, by default the main branch.
-        attention: causal or full attention for a decoder-only model, by default as the model was saved.
+        attention: causal or full attention for a decoder-only model, by default as the model was pretrained or saved.
 
     Raises:
         EncoderError: the config cannot be loaded, or the model is not supported, for example a decoder whose heads
@@ -322,7 +327,8 @@ def load_transformer(
         revision: a commit, tag or branch of a hub name, by default the main branch.
 
     Raises:
-        EncoderError: the checkpoint lacks weights of the encoder, or has weights of other shapes than the config says.
+        EncoderError: the model cannot be loaded or does not read token ids, or its checkpoint lacks weights of the
+            encoder, has weights of other shapes than the config says, or contains NaN or infinite numbers.
     """
     if random:
         return _load_transformer(name, config, True, seed, attention, revision)
