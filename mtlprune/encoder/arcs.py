@@ -30,10 +30,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from mtlprune.encoder.gates import OPEN
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import Observation, evaluating, observations
 from mtlprune.errors import MtlpruneError
+from mtlprune.evaluation.head_masks import OPEN_ABOVE
 from mtlprune.sentence import Sentence
 
 _Counts = NDArray[np.int64]
@@ -272,7 +272,7 @@ class ArcCounter:
         kept_heads: for each layer the heads that were not removed, in the original numbering
             (``encoder.head_hooks.kept_heads``).
         heads: A, the number of heads in a layer before any was removed.
-        gates: (L, A) gates. Heads whose gate is not above :data:`mtlprune.encoder.gates.OPEN` count as absent.
+        gates: (L, A) gates. Heads whose gate is not above :data:`mtlprune.evaluation.head_masks.OPEN_ABOVE` count as absent.
 
     Attributes:
         counts: the counts of all batches so far.
@@ -290,7 +290,7 @@ class ArcCounter:
             present[layer, list(heads)] = True
         self._computed = np.flatnonzero(present)
         if self.gates is not None:
-            present &= self.gates.detach().cpu().numpy() > OPEN
+            present &= self.gates.detach().cpu().numpy() > OPEN_ABOVE
         self._rows = {name: row for row, name in enumerate(self.relations)}
         self.counts = ArcCounts.empty(self.relations, present)
 

@@ -23,9 +23,6 @@ from torch import Tensor, nn
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.evaluation.head_masks import OPEN_ABOVE
 
-OPEN = OPEN_ABOVE
-"""A head is open if its evaluated gate exceeds this value, and otherwise closed."""
-
 OPEN_LOGIT = 2.5
 """The initial logit of gates that start ``open``.
 
@@ -193,8 +190,8 @@ class Gates(nn.Module):
 
     @torch.no_grad()
     def open_mask(self) -> Tensor:
-        """Return a mask of the open heads, whose evaluated gate is above `OPEN`: (L, A) bool."""
-        return self.evaluated() > OPEN
+        """Return a mask of the open heads, whose evaluated gate is above `OPEN_ABOVE`: (L, A) bool."""
+        return self.evaluated() > OPEN_ABOVE
 
     def open_count(self) -> int:
         """Return the number of open heads."""

@@ -32,10 +32,10 @@ from mtlprune.encoder.families import (
     selected_parameter,
     still_shared,
 )
-from mtlprune.encoder.gates import OPEN
 from mtlprune.encoder.heads import check_kept
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.encoder.sources import fill, load_config, load_transformer, read_weights
+from mtlprune.evaluation.head_masks import OPEN_ABOVE
 from mtlprune.io.files import read_json, reading, write_text
 
 _FILE = "heads.json"
@@ -111,7 +111,7 @@ def remove_heads(
 ) -> KeptHeads:
     """Remove closed heads from a model and fold the gates of open heads into its weights, in place.
 
-    A head is closed if its gate does not exceed ``OPEN``. Afterwards the model computes the same function as under
+    A head is closed if its gate does not exceed ``OPEN_ABOVE``. Afterwards the model computes the same function as under
     ``HeadHooks(transformer, kept_heads).gated(gates)`` with closed gates at exactly 0. A layer may lose all its heads,
     and then keeps its feed-forward part.
 
@@ -184,9 +184,9 @@ def _effective(gates: Tensor, shape: tuple[int, int]) -> Tensor:
     in_range = (gates >= 0) & (gates <= 1)
     if not in_range.all():
         raise EncoderError(f"expected gates from 0 to 1, found {gates[~in_range][0]:g}")
-    # Gates up to `OPEN` count as closed in the whole package. They are set to exactly 0, so that the pruned model
+    # Gates up to `OPEN_ABOVE` count as closed in the whole package. They are set to exactly 0, so that the pruned model
     # equals the model that was evaluated.
-    return gates.detach() * (gates > OPEN)
+    return gates.detach() * (gates > OPEN_ABOVE)
 
 
 def _remaining_heads(gates: Tensor, current_heads: _HeadNumbers, sharing: list[list[int]]) -> _HeadNumbers:

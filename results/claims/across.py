@@ -16,11 +16,11 @@ from pathlib import Path
 import numpy as np
 
 from mtlprune.analyses.heads.claims.stability import jackknife
+from mtlprune.evaluation.head_masks import OPEN_ABOVE
 from mtlprune.runs.folder import RunFolder
 from mtlprune.runs.study import read_study
 
 TASKS = ("pos", "ner", "dep", "con", "srl")
-OPEN = 1e-3
 
 
 def masks(selection: str) -> tuple[np.ndarray, np.ndarray]:
@@ -31,7 +31,9 @@ def masks(selection: str) -> tuple[np.ndarray, np.ndarray]:
     """
     folder, kind = selection.split(":")
     paths = [sorted(read_study(Path(folder)).paths(f"{kind}-{task}-*")) for task in TASKS]
-    open_heads = [[next(iter(RunFolder(path).gates().values())) > OPEN for path in task_paths] for task_paths in paths]
+    open_heads = [
+        [next(iter(RunFolder(path).gates().values())) > OPEN_ABOVE for path in task_paths] for task_paths in paths
+    ]
     return np.array(open_heads), np.array([path.name.split("-")[-3] for path in paths[0]])
 
 

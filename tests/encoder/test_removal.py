@@ -15,12 +15,12 @@ from tiny import HEAD_FAMILIES, HEADS, LAYERS
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from mtlprune.encoder.gates import OPEN
 from mtlprune.encoder.heads import HeadHooks
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.encoder.removal import KeptHeads, load_pruned, remove_heads, save_pruned
 from mtlprune.encoder.sources import quiet
+from mtlprune.evaluation.head_masks import OPEN_ABOVE
 from mtlprune.io.files import SUMS
 
 DOCS = Path(__file__).parents[2] / "docs/guides/removal.md"
@@ -42,7 +42,7 @@ def reloaded(model: PreTrainedModel, heads: KeptHeads, folder: Path) -> PreTrain
 
 
 def test_a_gate_just_open_stays_and_one_just_closed_goes():
-    gates = torch.tensor([[OPEN, 1.1 * OPEN, 0.0, 1.0], [1.0, 1.0, 1.0, 1.0]])
+    gates = torch.tensor([[OPEN_ABOVE, 1.1 * OPEN_ABOVE, 0.0, 1.0], [1.0, 1.0, 1.0, 1.0]])
     assert remove_heads(build("bert"), gates).kept == ((1, 3), (0, 1, 2, 3))
 
 

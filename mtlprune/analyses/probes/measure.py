@@ -60,9 +60,9 @@ from mtlprune.analyses.probes.maths import (
 )
 from mtlprune.analyses.probes.published import read_published
 from mtlprune.corpora.store import Corpus, load_corpus
-from mtlprune.encoder.gates import OPEN
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import Observation, observations
+from mtlprune.evaluation.head_masks import OPEN_ABOVE
 from mtlprune.runs.results import Result
 from mtlprune.sentence import Sentence
 
@@ -131,7 +131,9 @@ class ProbeSurvey:
             np.int64,
         )
         self.present = present  # (H,), index layer · A + head of each head that was not removed
-        self.open = np.ones(self.count, bool) if gates is None else gates.cpu().numpy().reshape(-1)[present] > OPEN
+        self.open = (
+            np.ones(self.count, bool) if gates is None else gates.cpu().numpy().reshape(-1)[present] > OPEN_ABOVE
+        )
 
     def run(self, data: Data, modes: Sequence[str] = MODES) -> Findings:
         """Probe all tasks in some modes. The mode ``sound`` needs the splits train, dev and test, and ``as-released``

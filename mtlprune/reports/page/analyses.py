@@ -221,7 +221,9 @@ def _heads(heads: _Heads, name: str) -> Grid:
         rows.append(
             [f"{layer}-{head}", _labels_with_scores(best[:1]), _labels_with_scores(best[1:4]), labels, str(len(names))]
         )
-    return Grid(["head", "best label", "further labels", "best head for", "number of labels"], rows, 4, f"Heads of {name}")
+    return Grid(
+        ["head", "best label", "further labels", "best head for", "number of labels"], rows, 4, f"Heads of {name}"
+    )
 
 
 def _labels_with_scores(rows: Sequence[dict[str, Any]]) -> str:

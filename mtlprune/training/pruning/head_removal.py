@@ -19,11 +19,12 @@ from transformers import PreTrainedModel
 from mtlprune import __version__
 from mtlprune.config.config import Config, build_config
 from mtlprune.corpora.store import Corpus, load_corpus
-from mtlprune.encoder.gates import OPEN, Gates
+from mtlprune.encoder.gates import Gates
 from mtlprune.encoder.interventions import fold_means
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.removal import KeptHeads, remove_heads
 from mtlprune.errors import out_of_memory
+from mtlprune.evaluation.head_masks import OPEN_ABOVE
 from mtlprune.io.files import file_sha256, replacing_folder
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs.claims import load_claims
@@ -194,7 +195,7 @@ def cut(encoder: Encoder, gates: Tensor) -> KeptHeads:
 def _chosen_gates(model: MultiTaskModel, request: RemovalRequest, generator: np.random.Generator) -> Tensor:
     """Return the gates of the run's best weights, (L, A), with 0 for the heads to remove; ties are broken at random."""
     gates = cast(Gates, model.gates[request.gate_set]).evaluated().detach()
-    gates = gates * (gates > OPEN)
+    gates = gates * (gates > OPEN_ABOVE)
     return gates if request.most_open is None else gates * largest(gates, request.most_open, generator, "gates have")
 
 

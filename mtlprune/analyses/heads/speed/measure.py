@@ -16,7 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.harness.ablation import with_task
 from mtlprune.analyses.harness.reading import Reading, Subject, SubjectError, SubjectResult, read_request, survey
-from mtlprune.encoder.gates import OPEN
+from mtlprune.evaluation.head_masks import OPEN_ABOVE
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs.results import Result
 from mtlprune.sentence import Sentence
@@ -36,7 +36,7 @@ def measure(request: Request) -> Result:
 
 def _timed(reading: Reading, subject: Subject, request: Request) -> SubjectResult:
     """Time one run with batches of all sizes, from the longest sentences to the shortest."""
-    if subject.gates is None or bool((subject.gates > OPEN).all()):
+    if subject.gates is None or bool((subject.gates > OPEN_ABOVE).all()):
         raise SubjectError(
             "expected a run whose gates closed some heads, found one with all heads open; name another run"
         )

@@ -36,9 +36,9 @@ from mtlprune.analyses.harness.reading import (
 from mtlprune.analyses.heads.claims.groups import compared, groups_of
 from mtlprune.analyses.vectors.smoothing import SmoothingOptions, maths
 from mtlprune.analyses.vectors.smoothing.maths import LabelSplit, word_grams
-from mtlprune.encoder.gates import OPEN
 from mtlprune.encoder.observe import Observation, observe
 from mtlprune.encoder.post_norm import POST_NORM, head_norms, read_layers, refusal
+from mtlprune.evaluation.head_masks import OPEN_ABOVE
 from mtlprune.runs.results import Result, head_rows, quantile_rows
 from mtlprune.sentence import declared
 from mtlprune.statistics.permutation import spearman
@@ -310,7 +310,7 @@ class SmoothingSurvey:
             hidden = observe(self.subject.encoder, batch, self.subject.gates, {"hidden"}).hidden
             mask = batch.attention_mask.bool()
             before = [_smoothness(state, mask) for state in hidden]
-            for layer, head in (gates > OPEN).nonzero().tolist():
+            for layer, head in (gates > OPEN_ABOVE).nonzero().tolist():
                 gates_without_head = gates.clone()
                 gates_without_head[layer, head] = 0
                 closed = observe(self.subject.encoder, batch, gates_without_head, {"hidden"}).hidden
