@@ -272,7 +272,7 @@ class ArcCounter:
         kept_heads: for each layer the heads that were not removed, in the original numbering
             (``encoder.head_hooks.kept_heads``).
         heads: A, the number of heads in a layer before any was removed.
-        gates: (L, A) gates. Heads whose gate is not above :data:`mtlprune.evaluation.head_masks.OPEN_ABOVE` count as absent.
+        gates: (L, A) gates. Heads whose gate is not above ``OPEN_ABOVE`` count as absent.
 
     Attributes:
         counts: the counts of all batches so far.

@@ -111,9 +111,9 @@ def remove_heads(
 ) -> KeptHeads:
     """Remove closed heads from a model and fold the gates of open heads into its weights, in place.
 
-    A head is closed if its gate does not exceed ``OPEN_ABOVE``. Afterwards the model computes the same function as under
-    ``HeadHooks(transformer, kept_heads).gated(gates)`` with closed gates at exactly 0. A layer may lose all its heads,
-    and then keeps its feed-forward part.
+    A head is closed if its gate does not exceed ``OPEN_ABOVE``. Afterwards the model computes the same function as
+    under ``HeadHooks(transformer, kept_heads).gated(gates)`` with closed gates at exactly 0. A layer may lose all its
+    heads, and then keeps its feed-forward part.
 
     If layers share a module (ALBERT), a head is removed only if it is closed in all these layers, and gates that differ
     between them stay in the model, in a buffer ``layer_gates``. If heads share a key and a value (grouped-query
