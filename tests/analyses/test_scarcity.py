@@ -117,6 +117,13 @@ def test_groups_of_a_file_are_measured_as_groups_of_equal_settings_are(tmp_path)
     of_one = f"groups: {{all: {runs[12]}, few: {runs[3]}}}\ntasks: [{TASKS[0]}]\n"
     one = listed(tmp_path, f"{of_one}changes: [[few, all]]\n").frames["changes"].set_index("task")
     assert one.loc[TASKS[0], "estimate"] == result.frames["changes"].set_index("task").loc[TASKS[0], "estimate"]
+    for seed in (1, 2, 3):
+        end_with(write_study_run(tmp_path / f"two-{seed}", TASKS[:2], seed, False, 0.9, GOLD), step=12)
+    two = f"two: ['{tmp_path}/12-*-{TASKS[0]}-*', '{tmp_path}/12-*-{TASKS[1]}-*', '{tmp_path}/two-*']"
+    unlike = groups.replace("few:", f"{two}, few:")
+    with pytest.raises(RunError, match=rf"'all' with .* and 'two' with .*; add `tasks: \[{', '.join(TASKS[:2])}\]`"):
+        listed(tmp_path, unlike)
+    assert listed(tmp_path, f"{unlike}tasks: [{', '.join(TASKS[:2])}]\n").frames["levels"]["n"].eq(3).all()
     for folder in map(RunFolder, tmp_path.glob("12-*")):  # an encoder for each seed
         tree = folder.read_config()
         folder.write_config(tree | {"encoder": {**tree["encoder"], "name": f"encoder-{tree['train']['seed']}"}})

@@ -32,7 +32,8 @@ SHARING = ("shared", "expected", "z", "p")
 
 ``shared`` is the mean over pairs of runs, and ``expected`` is its exact mean over all permutations of heads within
 layers. ``z`` is shared − expected in exact standard deviations over these permutations (NaN if this deviation is 0).
-``p`` is the share of random permutations that reach ``shared`` (NaN without permutations, or if all give the same).
+``p`` is the `tail` probability of ``shared`` under random permutations (NaN without permutations, or if permutations
+cannot change the number).
 """
 _UNKNOWN: Row = dict.fromkeys(SHARING, math.nan)
 """The columns SHARING where nothing can be computed."""
@@ -336,7 +337,7 @@ def _tails(open_: NDArray[np.bool_]) -> NDArray[np.float64]:
 def by_maps(open_: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Return the probability that a head is open by chance in at least as many maps as observed, (S, L, A) → (L, A).
 
-    The docstring of `_tails` describes the null hypothesis.
+    The null hypothesis is that of `_tails`.
     """
     return np.take_along_axis(_tails(open_), open_.sum(0), axis=1)
 
@@ -358,8 +359,8 @@ def claim_columns(claims: Sequence[Claim]) -> list[HeadColumn]:
     """Return the columns that the table of heads shows of claims.
 
     Each label has two columns: the number of its seeds with the head open, and the mean gate. Further columns are the
-    number of single tasks that claim the head (with a mean gate of at least _CLAIMED_FROM), and the mean and, for
-    several runs, the sample standard deviation of gates over all runs.
+    number of single tasks that claim the head (with a mean gate of at least _CLAIMED_FROM), if there are several single
+    tasks; the mean of gates over all runs; and for several runs their sample standard deviation.
     """
     labels = dict.fromkeys(claim.label for claim in claims)
     run_groups = [RunGroup(label, tuple(claim for claim in claims if claim.label == label)) for label in labels]

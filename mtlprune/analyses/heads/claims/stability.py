@@ -120,7 +120,7 @@ def label_tests(run_groups: Sequence[RunGroup], permutations: int, generator: np
     Args:
         run_groups: groups of single tasks, in any order.
         permutations: number of random labellings. If there are no more possible labellings than this, all of them are
-            enumerated. With 0, p-values are NaN.
+            enumerated. With 0, p-values are NaN, and "beyond depth and ranking" is left out.
 
     Returns:
         One row for each test, empty for fewer than two tasks or if no task has two runs. Columns:

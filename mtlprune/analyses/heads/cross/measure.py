@@ -255,7 +255,7 @@ def log_specificity(observed: Floats, booted: Floats, random: Floats) -> list[tu
     This is the logarithm of a ratio: the cost for the task itself if its heads are closed, over the mean cost for the
     other tasks. Costs are lost points beyond random heads. The logarithm is taken of means over runs and linearised
     around them (delta method), because the cost in a single run may be below 0. The approximation needs means that are
-    clearly above 0, so all values are NaN if the 95 % interval of either mean includes 0.
+    clearly above 0, so all values are NaN unless the 95 % intervals of both means are above 0.
 
     Args:
         observed: (T, T, S), cost for a task (first axis) if the heads of a task (second axis) are closed.

@@ -69,10 +69,10 @@ def sufficient_sets(
 ) -> list[Mask]:
     """Find disjoint sets of heads, each of which scores at least ``floor`` with all other heads closed.
 
-    The shortest sufficient prefix of a ranking is a set. Its heads are then excluded, the remaining heads are ranked
-    again, and so on until all remaining heads together score less than ``floor``. Méloux et al. (2025, ICLR) enumerate
-    the circuits of small networks and show that several can exist. The greedy search here finds a lower bound of their
-    number.
+    A set is the best k heads of a ranking, for the smallest k tried with which they are sufficient. These heads are
+    then excluded, the remaining heads are ranked again, and so on until all of them together score less than ``floor``.
+    Méloux et al. (2025, ICLR) enumerate the circuits of small networks and show that several can exist. The greedy
+    search here finds a lower bound of their number.
 
     Args:
         select: function from a mask of excluded heads to a ranking of the others.

@@ -34,6 +34,7 @@ from mtlprune.analyses.harness.reading import (
     survey,
 )
 from mtlprune.analyses.heads.claims.groups import claimed_heads
+from mtlprune.analyses.heads.claims.maths import STEM_TASKS
 from mtlprune.analyses.heads.exchange import MIN_PAIRS, STEM
 from mtlprune.corpora.grammar import Pair, draw_pairs
 from mtlprune.corpora.swaps import SWAPPED, swapped_pairs
@@ -102,9 +103,9 @@ def measure(request: Request) -> Result:
 
 
 def with_stem(claimed_heads: Mapping[str, Mask]) -> dict[str, Mask]:
-    """Return the heads (L, A) of each label, and as STEM the heads that at least three single tasks claim, if any."""
+    """Return the heads (L, A) of each label, and as STEM those that at least STEM_TASKS single tasks claim, if any."""
     single = [heads for label, heads in claimed_heads.items() if not is_joint(label)]
-    stem = np.sum(single, axis=0) >= 3 if single else np.zeros(1, bool)
+    stem = np.sum(single, axis=0) >= STEM_TASKS if single else np.zeros(1, bool)
     return {**claimed_heads, **({STEM: stem} if stem.any() else {})}
 
 
@@ -246,7 +247,7 @@ class Share(NamedTuple):
     """Shares of a task's change that pass through one set of heads.
 
     Attributes:
-        own_share: (S,), share through the set.
+        set_share: (S,), share through the set.
         random: (S,), mean share through random heads of the same layers.
         beyond: difference of the two shares, with its resamples of pairs.
         draw_shares: (D,), contribution of each draw of random heads to the difference, as a mean over seeds.

@@ -140,7 +140,7 @@ def _joint_frames(
 
 
 def _pairs(maps: Maps, request: Request) -> Iterator[dict[str, Any]]:
-    """Yield the rows of the frame ``pairs``: correlations of the two halves of a map, and of every two maps."""
+    """Yield the rows of the frame ``pairs``: correlations of the halves of each map, and of every two maps of tasks."""
 
     def row(first_key: Key, second_key: Key, mode: str, first: Grid, second: Grid) -> dict[str, Any]:
         test = layered_rank_test(first, second, request.options.permutations, (request.seed, 9))

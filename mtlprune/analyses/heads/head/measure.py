@@ -175,9 +175,10 @@ def _probe_rows(
 
 
 def _label(rows: pd.DataFrame, kinds: Mapping[str, str]) -> Mapping[str, Any] | None:
-    """Return the row of the best label that the head's attention identifies, or None.
+    """Return the row of the best label that the head's attention identifies beyond the controls, or None.
 
-    The relation root is excluded, because it is read from attention to [CLS].
+    The head must be among the _BEST_OF best heads of the label. Labels with few test items are excluded, and the
+    relation root, because it is read from attention to [CLS].
     """
     attended = (row for row in rows.to_dict("records") if kinds[row["task"]] in ATTENTION)
     reliable_rows = (row for row in attended if not row["apart"] and not row["few"])

@@ -9,7 +9,7 @@ from mtlprune.errors import plural
 from mtlprune.runs.results import Result
 
 _MAX_ROWS_SHOWN = 10
-"""Largest number of labels in the table of labels that the head identifies."""
+"""Largest number of labels in the table of labels that the head identifies beyond every control or was chosen for."""
 
 
 def about(result: Result) -> str:

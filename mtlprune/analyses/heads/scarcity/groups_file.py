@@ -73,7 +73,7 @@ def measure(request: Request) -> Result:
 
     Raises:
         RunError: if the request also names runs, if the file has no groups or lacks a title, or if a group is not one
-            setting of single-task runs and one of joint runs.
+            setting of single-task runs and one of joint runs, or if groups have different tasks.
     """
     file, margin = Path(request.options.groups), request.options.margin
     if request.names:
@@ -86,6 +86,7 @@ def measure(request: Request) -> Result:
         if title not in groups_file.groups:
             raise RunError(f"{file}: expected titles of its groups ({'; '.join(groups_file.groups)}), found {title!r}")
     groups = {title: _group(title, runs, groups_file.tasks, request) for title, runs in groups_file.groups.items()}
+    _refuse_unlike_tasks(groups, file)
     names = list(next(iter(groups.values())).task_indices)
     levels, changes, pooled, seeds = [], [], [], []
     for (title, group), name in itertools.product(groups.items(), names):
@@ -154,10 +155,26 @@ def _group(title: str, runs: Sequence[str], task_names: Sequence[str], request: 
     return RunPair(Level(single[0], joint[0], 0, title), task_indices)
 
 
+def _refuse_unlike_tasks(groups: Mapping[str, RunPair], file: Path) -> None:
+    """Raise RunError if groups have different tasks, because their gaps would be means over different tasks."""
+    tasks = {
+        title: [name for name in group.task_indices if not name.startswith(MEAN)] for title, group in groups.items()
+    }
+    first, *others = tasks
+    for title in others:
+        if set(tasks[title]) != set(tasks[first]):
+            common = [task for task in tasks[first] if all(task in names for names in tasks.values())]
+            remedy = f"add `tasks: [{', '.join(common)}]`" if common else "name groups with a common task"
+            raise RunError(
+                f"{file}: expected groups with the same tasks, found {first!r} with {', '.join(tasks[first])} and "
+                f"{title!r} with {', '.join(tasks[title])}; {remedy}"
+            )
+
+
 def _with_encoders_by_seed(comparison: Columns) -> Columns:
     """Merge columns whose runs differ only in their encoders, if each seed has one encoder.
 
-    An example are encoders from which units were removed at random by the seed. Single-task and joint runs are merged
+    An example is an encoder whose units were removed at random by the seed. Single-task and joint runs are merged
     separately.
     """
     columns = []
