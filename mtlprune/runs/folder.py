@@ -84,9 +84,6 @@ class RunFolder:
         names = "config.yaml", "metrics.jsonl", "gates.jsonl", "uas.jsonl"
         self.config_path, self.metrics_path, self.gates_path, self.uas_path = (self.path / name for name in names)
 
-    def __fspath__(self) -> str:
-        return str(self.path)
-
     def __repr__(self) -> str:
         return f"RunFolder({str(self.path)!r})"
 
