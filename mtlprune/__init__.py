@@ -65,7 +65,7 @@ def load(run: str | Path | RunFolder, task: str | None = None) -> MultiTaskModel
     """
     from mtlprune.model import MultiTaskModel
 
-    return MultiTaskModel.load(os.fspath(run), task=task)
+    return MultiTaskModel.load(_path_of(run), task=task)
 
 
 def read_runs(*runs: str | Path | RunFolder) -> DataFrame:
@@ -163,4 +163,8 @@ def _run_folders(runs: Iterable[str | Path | RunFolder], having: str = "") -> li
     from mtlprune.runs.folder import RunFolder
     from mtlprune.sweeps.folder import expanded
 
-    return [RunFolder.existing(path) for path in expanded([os.fspath(run) for run in runs], having)]
+    return [RunFolder.existing(path) for path in expanded(map(_path_of, runs), having)]
+
+
+def _path_of(run: str | Path | RunFolder) -> str | Path:
+    return run if isinstance(run, str | Path) else run.path

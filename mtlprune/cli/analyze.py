@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import sys
 from collections.abc import Sequence
@@ -268,10 +267,14 @@ def _run(
             Path(path) for path in expanded(seen_from_here(given_options.get("claims")), having="gates.jsonl")
         ]
         given_options.setdefault("split", "test" if "scores" in analysis.needs else "dev")
-        # Only analyses of scores require runs. The names given to other analyses may be encoders, which have no folder.
-        read_names = named_runs if "scores" in analysis.needs else expanded
-        names = [os.fspath(name) for name in read_names(seen_from_here(names), gated)]
-        request = Request(names, options=options, seed=seed, on_status=on_status, on_batch=on_batch, **given_options)
+        # Only analyses of scores require runs. The names given to other analyses may be encoders, which are no runs.
+        if "scores" in analysis.needs:
+            paths = [folder.path for folder in named_runs(seen_from_here(names), gated)]
+        else:
+            paths = expanded(seen_from_here(names), gated)
+        request = Request(
+            list(map(str, paths)), options=options, seed=seed, on_status=on_status, on_batch=on_batch, **given_options
+        )
         result = analysis.measure(request)
     if out is None:
         show_result(analysis, result)

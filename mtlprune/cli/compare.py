@@ -62,7 +62,7 @@ KeepWeights = Annotated[
     ),
 ]
 MAX_WEIGHT_BYTES = 2e9
-"""Largest size of the weights of all runs, in bytes, with which weights are kept by default."""
+"""Weights are kept by default if those of all runs take fewer bytes than this."""
 
 
 def compare(

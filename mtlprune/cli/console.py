@@ -99,7 +99,7 @@ def seen_from_here(runs: Sequence[str | Path] | None) -> list[Path]:
 
 
 def named_runs(runs: Sequence[str | Path], having: str = "", left_out: list[str] | None = None) -> list[RunFolder]:
-    """Open the runs that the RUNS arguments of a command stand for. All commands read RUNS with this function.
+    """Open the runs that the RUNS arguments of a command stand for.
 
     Args:
         having: as in ``sweeps.folder.expanded``.

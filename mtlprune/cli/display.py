@@ -53,7 +53,8 @@ def interruption(terminal: Console) -> Iterator[Callable[[], bool]]:
         name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
         terminal.print(f"{name}: stopping after this update; press Ctrl-C again to stop at once", soft_wrap=True)
 
-    caught = _SIGNALS if threading.current_thread() is threading.main_thread() else ()  # only there Python allows it
+    # Python lets only the main thread handle signals.
+    caught = _SIGNALS if threading.current_thread() is threading.main_thread() else ()
     before = {number: signal.signal(number, answer) for number in caught}
     try:
         yield lambda: bool(signals)

@@ -87,7 +87,8 @@ def _joint_settings(specification: SweepSpecification) -> tuple[Sequence[str], d
     partners, or of all single-task runs of a task that has no partner.
 
     Returns:
-        The tasks of these joint runs, and number of seeds in common with single-task runs → names of the settings.
+        The tasks of these joint runs, and number of seeds in common with single-task runs → settings, each by the name
+        of its first cell.
 
     Raises:
         SweepError: no setting has two or more seeds in common with single-task runs.

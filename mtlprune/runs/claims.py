@@ -67,7 +67,7 @@ class Claim:
 
     @property
     def training(self) -> int | str:
-        """Seed of the training: that of the finished run from which this run started, if any, else ``seed``."""
+        """Seed of the run whose weights chose the heads: ``start`` if that is another run, else ``seed``."""
         return self.seed if self.start is None else self.start
 
     @property
@@ -161,7 +161,7 @@ def claims_of(run: DescribedRun) -> list[Claim]:
 
 @dataclass(frozen=True, eq=False)
 class RunGroup:
-    """All claims with the same label, ordered by selector seed and then by training seed."""
+    """All claims with the same label, ordered by selector seed, training seed and half of the data."""
 
     label: str
     claims: tuple[Claim, ...]
@@ -242,7 +242,7 @@ def notes(run_groups: Sequence[RunGroup]) -> list[str]:
 
 
 def _notes_of_settings(run_groups: Sequence[RunGroup]) -> Iterator[str]:
-    """Yield notes on settings and data that differ between runs, and on unfinished runs."""
+    """Yield notes on unusual encoders, on settings and data that differ between runs, and on unfinished runs."""
     claims = [claim for run_group in run_groups for claim in run_group.claims]
     yield from filter(None, dict.fromkeys(claim.remarks for claim in claims))
     for run_group in run_groups:
@@ -253,7 +253,7 @@ def _notes_of_settings(run_groups: Sequence[RunGroup]) -> Iterator[str]:
         labels: dict[str, dict[str, None]] = {}
         for claim in claims:
             labels.setdefault(json.dumps(claim.settings.get(path)), {})[claim.label] = None
-        # The loop above has reported settings that differ within a label, which therefore occurs with several values.
+        # The loop above has already reported the settings with several values for one label.
         has_one_value_per_label = sum(map(len, labels.values())) == len(run_groups)
         if has_one_value_per_label and not path.startswith("decoders."):
             values = "; ".join(f"{value} ({', '.join(names)})" for value, names in labels.items())
@@ -275,7 +275,7 @@ def _notes_of_seeds(run_groups: Sequence[RunGroup]) -> Iterator[str]:
     for run_group in run_groups:
         by_gates: dict[bytes, list[str]] = {}
         for claim in run_group.claims:
-            # Other methods produce gates of 0 and 1 only, which two seeds can share without being the same run.
+            # Other methods choose a mask of 0 and 1, which two seeds can share without being the same run.
             if claim.settings.get("pruning.method") in ("gates", "topk"):
                 gates_over_time = np.stack([claim.gates, *(gates for _, gates in claim.history)])
                 by_gates.setdefault(gates_over_time.tobytes(), []).append(claim.name)
@@ -320,7 +320,8 @@ def by_chance(claim: Claim) -> tuple[int, int]:
 
     Returns:
         The number of open heads whose gate a closed head shared, and the number of all heads with such a gate. Both
-        are 0 if gates separate open from closed heads, or if the run had no target number of heads.
+        are 0 if gates separate open from closed heads, if all evaluations have the final gates, or if the run was not
+        trained with pruning.method=gates and a target number of heads.
     """
     before = [gates for step, gates in claim.history if step <= claim.step and not np.array_equal(gates, claim.gates)]
     if claim.settings.get("pruning.method") != "gates" or not claim.settings.get("pruning.keep") or not before:

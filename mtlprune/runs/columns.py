@@ -209,7 +209,7 @@ def in_columns(
 
     Raises:
         RunError: there is no run, a run is not scored on the split, two runs have the same settings, tasks and seed,
-            the data differ, or no column has the title ``reference``.
+            the data differ, runs score one task by different scores, or no column has the title ``reference``.
     """
     scored = [ScoredRun.of(run, split, by_corpus) for run in describe_unique(runs)]
     if not scored:

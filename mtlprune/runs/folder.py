@@ -3,8 +3,8 @@
 config.yaml  manifest.json  vocabulary.json  metrics.jsonl  gates.jsonl  selection.json  uas.jsonl  encoder/  weights/
 checkpoint.safetensors  scores/SPLIT.json  counts/SPLIT.json  predictions/SPLIT.jsonl
 
-A run that is packed in a study (mtlprune.runs.study) has the path STUDY/NAME and is read in the same way. Only its
-weights and predictions are not stored.
+A run that is packed in a study (mtlprune.runs.study) has the path STUDY/NAME and is read in the same way, but a study
+does not store weights and predictions.
 """
 
 from __future__ import annotations
@@ -84,9 +84,6 @@ class RunFolder:
         names = "config.yaml", "metrics.jsonl", "gates.jsonl", "uas.jsonl"
         self.config_path, self.metrics_path, self.gates_path, self.uas_path = (self.path / name for name in names)
 
-    def __fspath__(self) -> str:
-        return str(self.path)
-
     def __repr__(self) -> str:
         return f"RunFolder({str(self.path)!r})"
 
@@ -152,7 +149,8 @@ class RunFolder:
         """Read the "epoch", "score" and "sha256" of the best weights on dev, for "joint" and for each task.
 
         Raises:
-            RunError: the file is damaged, or no epoch is best yet because gates have not reached the target number.
+            RunError: the file is missing or damaged, or no epoch counts as the best yet, because the gates have not
+                reached their target number.
         """
         best: dict[str, dict[str, Any]] = self.read_json("best.json", forms.BEST)
         if not best and self.config.pruning.method == "gates":
@@ -197,7 +195,7 @@ class RunFolder:
             self.write_json("manifest.json", {**manifest, **end, "files": {**self.hashes(), **begun_hashes}})
 
     def verify(self, encoder: bool = True, remedy: str = REMEDY) -> None:
-        """Raise RunError if a file of the run is missing, or was changed or damaged since the run wrote it.
+        """Raise RunError if a file of the run is missing, or was changed, damaged or added since the run wrote it.
 
         Results are verified when they are read, and studies when they are opened, so this method skips both.
 
@@ -282,8 +280,8 @@ class RunFolder:
 
     @classmethod
     def with_weights(cls, path: str | Path) -> RunFolder:
-        """Open a run folder that has weights. Raises RunError if there is no run, if the run is in a study, or if its
-        weights were removed."""
+        """Open a run folder that has weights. Raises RunError if there is no run, if it is damaged or in a study, or if
+        its weights were removed."""
         folder = cls.existing(path)
         folder.check_weights_kept()
         return folder
@@ -561,8 +559,12 @@ class RunFolder:
         return sorted(scored | {path.stem for path in (self.path / "scores").glob("*.json")})
 
     def result_path(self, kind: str, split: str) -> Path:
-        """Return the path of a file of results, which need not exist. Raises RunError if the file is not the one that
-        the manifest records."""
+        """Return the path of a file of results, which need not exist unless the manifest records it.
+
+        Raises:
+            RunError: the file differs from the one that the manifest records, is missing although it is recorded, or is
+                present although the manifest of a finished run does not record it.
+        """
         name, hashes, remedy = _result(kind, split), self.known_hashes(), self._evaluate_hint(split)
         path = self.path / name
         if self.packed is not None:
@@ -631,7 +633,8 @@ class RunFolder:
         return ""
 
     def read_predictions(self, split: str) -> list[Sentence]:
-        """Read the predicted sentences, in the order of the split. Raises RunError, which names file and line."""
+        """Read the predicted sentences, in the order of the split. Raises RunError if the file is missing or damaged,
+        or if the run is in a study."""
         self.refuse_packed("predictions")
         path = self.result_path("predictions", split)
         if not path.is_file():

@@ -1,4 +1,4 @@
-"""Schemas that check the small files of a run folder when ``mtlprune.runs.folder`` reads them.
+"""Schemas by which the small files of a run folder are checked when they are read.
 
 Schemas are needed for files without a known SHA-256: the manifest itself, and the files of a run that is still being
 trained. The manifest of a finished run holds the SHA-256 of all other files. Keys that a schema does not name are

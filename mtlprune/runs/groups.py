@@ -143,7 +143,7 @@ class DescribedRun:
 
     Attributes:
         config: the configuration of the run. For a run whose closed heads were removed it is the configuration of the
-            source run, because the seeds of a group share these settings.
+            source run with the name and the tasks of this run, because the seeds of a group share these settings.
         manifest: content of manifest.json.
     """
 
@@ -359,7 +359,7 @@ def updates_of(manifest: Mapping[str, Any]) -> int:
 
 
 def _updates_before(run: RunFolder, start: str | None) -> int:
-    """Count the updates before a run started: those of the run at ``start``, and of the run from which that started.
+    """Count the updates before a run started: those of the run at ``start``, and of all runs before that run.
 
     The count is 0 if the run at ``start`` cannot be found.
     """

@@ -210,8 +210,9 @@ def joined(parts: Iterable[Part]) -> dict[str, pd.DataFrame]:
 def quantile_rows(measure: str, values: NDArray[np.float64]) -> Iterable[dict[str, Any]]:
     """Yield rows that summarise one value per sentence: the mean, ``_median`` and ``_sd`` (standard deviation).
 
-    The columns ``low`` and ``high`` of the mean are the quantiles of 5 and 95 %. NaN is left out, and ``n`` counts the
-    values that remain.
+    In the row of the mean, ``low`` and ``high`` are the 5 % and 95 % quantiles of the values. NaN is left out, and
+    ``n`` counts the values that remain. The mean and the quantiles are NaN without values, and the standard deviation
+    (with n − 1) is NaN with fewer than two.
     """
     finite = values[~np.isnan(values)]
     low, median, high = np.quantile(finite, (0.05, 0.5, 0.95)) if len(finite) else (math.nan,) * 3
@@ -297,7 +298,8 @@ def read_result(path: Path) -> Result:
     """Read a result that ``write_result`` wrote, by the path of its JSON file.
 
     Raises:
-        ResultError: the file is missing or damaged, or a Parquet file is not the one that was written with it.
+        ResultError: the file is missing, damaged or of another format, or a Parquet file is missing or is not the one
+            that was written with it.
     """
     content = files.read_json(path, ResultError, _HINT_RERUN)
     with files.reading(path, ResultError, _HINT_RERUN):

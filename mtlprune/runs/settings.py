@@ -15,9 +15,9 @@ _IGNORED = (
         "train.checkpoint_minutes",
     ),
     *("train.tensorboard", "train.log_uas", "train.log_train_loss"),
-    *("train.start", "pruning.importance_of", "pruning.layers_like"),  # name other runs, of the same seed
+    *("train.start", "pruning.importance_of", "pruning.layers_like"),  # name other runs, one for each seed
 )
-_IGNORED_BELOW = ("treatment.distil.teachers.", "treatment.merge.sources.")  # name a run for each task
+_IGNORED_BELOW = ("treatment.distil.teachers.", "treatment.merge.sources.")  # name a run for each task and seed
 
 
 def flat(tree: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:

@@ -108,8 +108,8 @@ def resolve(
         planned: the sweep is only displayed, so a corpus may be missing.
 
     Raises:
-        SweepError: cells need each other in a cycle, a cell needs one that does not exist, or two cells define the same
-            run.
+        SweepError: cells need each other in a cycle, a cell needs one that does not exist, two cells define the same
+            run, or a corpus lacks a split.
         ConfigError: a configuration is invalid; the message names the cell.
         CorpusError: there is no corpus at data.path.
     """
@@ -165,7 +165,8 @@ def _tree(base: dict[str, Any], recipe: Recipe, overrides: Sequence[str]) -> dic
 def _references(
     specification: SweepSpecification, recipe: Recipe, tree: Mapping[str, Any], recipes: Collection[str]
 ) -> dict[str, str]:
-    """Return setting → name of the cell to which its value refers. Raises SweepError for a cell that does not exist."""
+    """Return setting → name of the cell to which its value refers. Raises SweepError for a cell or axis that does not
+    exist."""
     references = {}
     blocks = {name: tree[name] for name in ("train", "pruning", "treatment") if isinstance(tree.get(name), dict)}
     for setting, value in flat(blocks):

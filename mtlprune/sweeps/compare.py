@@ -43,8 +43,9 @@ _LONGEST_FIRST = ("srl", "con", "dep", "ner", "pos")
 """Order in which single-task runs start. Long runs come first, so that parallel processes end at a similar time."""
 NO_ENCODER, HEADS = "no-encoder", "heads-"
 _PART = 6
-"""Each half of the data selects one head in this number of heads: 12 of MiniLM's 72, as in results/claims. At most a
-fifth of the heads that halves agree on are then expected to be false (docs/methods/selectors.md)."""
+"""Each half of the data selects one head in this number of heads: 12 of MiniLM's 72, as in results/claims. The expected
+number of false selections is then at most about a fifth of the number that each half selects, 2.5 of 12
+(docs/methods/selectors.md)."""
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ class Place:
         return self.root / CELL_LOGS / f"{self.label}.{kind}"
 
     def finished(self) -> bool:
-        """Return True if the run is trained to its end and can be read; ``run.check_whole`` raises what is damaged."""
+        """Return True if the run is trained to its end and undamaged; ``run.check_whole`` names what is damaged."""
         try:
             self.run.check_whole()
             return self.run.is_finished()
@@ -132,7 +132,7 @@ def _state(place: Place, splits: list[str]) -> State:
 
 
 def _progress(place: Place, trained: bool) -> str:
-    """Describe how far an unfinished run is."""
+    """Describe the progress of a run that is not done."""
     if trained:
         return "scoring"
     if not place.run.has("config.yaml"):

@@ -119,7 +119,10 @@ def _check_out(out: Path, sweep: Path | None) -> None:
 
 
 def _cells(sweep: Path, out: Path, rows: Mapping[str, Any]) -> dict[str, str | None]:
-    """Return cell of the sweep → its run, or None for a cell that is not packed because it is not finished."""
+    """Return cell of the sweep → its run, or None for a cell that is not packed because it is not finished.
+
+    Finished cells that are not packed are left out.
+    """
     study = open_study(out)
     packed = {*rows, *(study.rows if study is not None else ())}
     folders = {name: cell["folder"] for name, cell in read_index(sweep)["cells"].items()}

@@ -53,7 +53,7 @@ class Recipe:
 
     @property
     def title(self) -> str:
-        """The name without the value of the axis ``seed``, which all seeds have in common."""
+        """The part of the name that cells share if only their seeds differ; "" for a cell that is listed by name."""
         return "-".join(value for axis, value in self.values.items() if _SHORT.get(axis, axis) != "train.seed")
 
 
