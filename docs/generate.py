@@ -132,7 +132,10 @@ def signature(function: Any) -> tuple[str, str]:
 
 
 def executed(notebook: dict[str, Any]) -> dict[str, Any]:
-    """Run the cells of a notebook in docs/start/ and return a copy of it with the outputs."""
+    """Run the cells of a notebook in docs/start/ and return a copy of it with the outputs.
+
+    An error in a cell is raised.
+    """
     copied, names = copy.deepcopy(notebook), {}
     with inside(DOCS / "start"):
         for number, cell in enumerate(

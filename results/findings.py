@@ -24,8 +24,8 @@ from mtlprune.runs.results import Result, read_result
 from mtlprune.statistics.standard_errors import LEVEL
 
 HERE = Path(__file__).parent
-PLACES = ("MiniLM, EWT", "MiniLM, MASC", "MPNet, EWT", "MPNet, MASC")
-CELLS = {"supported": "confirmed", "not supported": "contradicted", "undecided": "undecided"}
+ENCODERS_AND_CORPORA = ("MiniLM, EWT", "MiniLM, MASC", "MPNet, EWT", "MPNet, MASC")
+WORD_OF_VERDICT = {"supported": "confirmed", "not supported": "contradicted", "undecided": "undecided"}
 """The word for each verdict in the table of encoders and corpora."""
 
 
@@ -67,7 +67,7 @@ class Value(Block):
         return read_result(HERE / self.result)
 
     @property
-    def found(self) -> pd.Series:
+    def frame_row(self) -> pd.Series:
         """The row that contains the number. Raises RunError unless exactly one row matches."""
         frame = self.source.frames[self.frame]
         for column, value in self.row.items():
@@ -80,14 +80,14 @@ class Value(Block):
 
     def shown(self, row: pd.Series | None = None) -> str:
         """Format the estimate with its interval, if it has one."""
-        row = self.found if row is None else row
+        row = self.frame_row if row is None else row
         cells = [_number(row[name], self.unit) for name in (self.column, "low", "high") if name in row]
         return cells[0] if len(cells) < 3 or row["low"] != row["low"] else f"{cells[0]} [{cells[1]}, {cells[2]}]"
 
     @property
     def verdict(self) -> str:
         """The verdict on the predicted effect, from the interval and, if the claim predicts a size, the estimate."""
-        row = self.found
+        row = self.frame_row
         if self.chance:
             return "supported" if row[self.chance] < LEVEL else "undecided"
         sign, _, size = self.asks.partition(" ")
@@ -131,9 +131,14 @@ class Finding(Block):
         return text.format(**{name: value.shown() for name, value in self.values.items()})
 
     def cells(self) -> dict[str, str]:
-        """Return the word of CELLS for each encoder and corpus, or "not tried"."""
-        verdicts = {place: self.values[self.where[place]].verdict for place in PLACES if place in self.where}
-        return {place: CELLS[verdicts[place]] if place in verdicts else "not tried" for place in PLACES}
+        """Return the word of WORD_OF_VERDICT for each encoder and corpus, or "not tried"."""
+        verdicts = {
+            place: self.values[self.where[place]].verdict for place in ENCODERS_AND_CORPORA if place in self.where
+        }
+        return {
+            place: WORD_OF_VERDICT[verdicts[place]] if place in verdicts else "not tried"
+            for place in ENCODERS_AND_CORPORA
+        }
 
 
 class Test(Value):
@@ -181,7 +186,7 @@ def pictures(page: Page, out: Path) -> None:
     for name, finding in page.findings.items():
         rows = []
         for value in (finding.values[key] for key in finding.figure):
-            row, label = value.found, value.label or f"{value.frame}"
+            row, label = value.frame_row, value.label or f"{value.frame}"
             scale = 100 if value.unit == "share" else 1
             estimate, low, high = (scale * float(row.get(column, math.nan)) for column in (value.column, "low", "high"))
             sure = row[value.chance] < LEVEL if value.chance else low > 0 or high < 0
@@ -241,7 +246,7 @@ def _listed(names: list[str]) -> str:
 
 
 def _places(finding: Finding, joint: str) -> dict[str, list[str]]:
-    """Group encoders and corpora by the word of CELLS, where ``joint`` joins the names of a pair."""
+    """Group encoders and corpora by the word of WORD_OF_VERDICT, where ``joint`` joins the names of a pair."""
     places: dict[str, list[str]] = {}
     for place, cell in finding.cells().items():
         places.setdefault(cell, []).append(place.replace(", ", joint))
@@ -251,7 +256,7 @@ def _places(finding: Finding, joint: str) -> dict[str, list[str]]:
 def detectable(finding: Finding) -> Iterator[str]:
     """Yield the minimum detectable effect of a finding if its verdict is undecided."""
     deciding = finding.values[finding.decides[0]]
-    least = deciding.found.get("detectable", math.nan)
+    least = deciding.frame_row.get("detectable", math.nan)
     if finding.verdict == "undecided" and not math.isnan(least):
         yield f"{_number(float(least), deciding.unit)}{' points' if deciding.unit == 'points' else ''}"
 
@@ -262,7 +267,7 @@ def gaps(page: Page) -> Iterator[str]:
     yield "|:--|:--|--:|:--|:--|"
     for row in page.gaps:
         value = Value.model_validate(row["value"])
-        yield f"| {value.shown()} | {row['tasks']} | {value.found['n']:.0f} | {row['precision']} | {row['why']} |"
+        yield f"| {value.shown()} | {row['tasks']} | {value.frame_row['n']:.0f} | {row['precision']} | {row['why']} |"
 
 
 def table(page: Page) -> str:
@@ -281,7 +286,7 @@ def register(page: Page) -> str:
     """Return the text of results/REGISTER.md, which lists every test of a hypothesis."""
     rows = []
     for test in page.tests:
-        row = test.found
+        row = test.frame_row
         corrected = row.get("p_holm", float("nan"))
         plan = test.planned if not test.plan else f"[{test.planned}]({test.plan})"
         cells = [

@@ -143,7 +143,10 @@ class Pretrainer(BaseTrainer):
         return self.progress.step in self.watched and bool(self.progress.losses or CURVES not in self.progress.logs)
 
     def evaluation(self) -> None:
-        """Measure the model, log the results, and write a checkpoint and, on the log schedule, a model folder."""
+        """Write a model folder on the log schedule, measure the model, log the results, and write a checkpoint.
+
+        After the last update, the end of the run is recorded and its checkpoint is deleted instead.
+        """
         progress, step = self.progress, self.progress.step
         if step in self.checkpoints and (self.config.watch.models or step == self.total):
             self.write_model(step)

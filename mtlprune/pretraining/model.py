@@ -106,7 +106,7 @@ def make_tokenizer(settings: ModelConfig, train: Sequence[Sentence]) -> PreTrain
     """Return the tokenizer of the model in ``model.start``, or learn one from the training sentences.
 
     Raises:
-        EncoderError: if the model has no tokenizer that can be used.
+        EncoderError: if the model has no tokenizer that can be used, or ``model.start`` names a run of mtlprune.
     """
     if settings.start is not None:
         if (Path(settings.start) / "config.yaml").is_file():

@@ -115,9 +115,9 @@ def decompose(gates: Sequence[NDArray[np.floating]]) -> Variance:
     run_layer = ms_run_layer - ms_run_head / heads if layers > 1 else 0.0
     if tasks > 1:
         ms_task, ms_task_layer, ms_task_head = _squares(means - means.mean(0), tasks - 1)
-    # A single task has no mean square between tasks. With these values, the estimates of interactions with tasks are 0,
-    # and the noise of seeds is subtracted from the components of layers and heads.
     else:
+        # A single task has no mean square between tasks. With these values, the estimates of interactions with tasks
+        # are 0, and the noise of seeds is subtracted from the components of layers and heads.
         ms_task, ms_task_layer, ms_task_head = 0.0, noise * ms_run_layer, noise * ms_run_head
     task_head = ms_task_head - noise * ms_run_head
     task_layer = ms_task_layer - ms_task_head / heads - noise * run_layer if layers > 1 else 0.0

@@ -42,7 +42,8 @@ class Contrast:
         low: lower end of the 95 % interval. With one run, the interval covers sentences only. NaN if no error can be
             estimated.
         high: upper end of the same interval.
-        p: two-sided p-value without correction. NaN if no error can be estimated, and for one run unless requested.
+        p: two-sided p-value without correction. NaN if no error can be estimated. From ``of`` it is
+            also NaN for one run, unless requested.
         detectable: minimum detectable effect. NaN if no error can be estimated.
     """
 
@@ -80,7 +81,7 @@ class Contrast:
     def between(cls, difference: Difference, draws: Floats = _NO_DRAWS) -> Contrast:
         """Convert a ``Difference`` of two settings to a contrast.
 
-        The error covers seeds and sentences, or sentences only if a setting has one run.
+        Error and p-value cover seeds and sentences, or sentences only if a setting has one run.
         """
         runs = difference.seeds[0]
         if difference.has_seeds:
@@ -138,7 +139,7 @@ def contrast_frame(
 
 
 def corrected(frame: pd.DataFrame, within: Sequence[str], among: Any, p: str = "p") -> pd.DataFrame:
-    """Add a column with Holm's correction of the p-values, called ``p_holm`` if ``p`` is "p".
+    """Add Holm's correction of the p-values in column ``p`` as a new column, whose name has the suffix ``_holm``.
 
     Args:
         frame: the frame.
@@ -160,7 +161,7 @@ def with_verdict(frame: pd.DataFrame, effect: float | None = None) -> pd.DataFra
 def verdict(estimate: float, low: float, high: float, p: float, runs: float, effect: float | None = None) -> str:
     """Decide whether an estimate supports an effect.
 
-    A single run is always undecided, because its interval covers sentences only.
+    A single run is always undecided, because its interval covers sentences only. So is an estimate without an interval.
 
     Args:
         estimate: the estimate.

@@ -1,6 +1,6 @@
 """The break of a training curve: the point of its largest acceleration (Chen et al. 2024).
 
-    find_break(steps, uas)                       # differences to the neighbouring points on a logarithmic axis
+    find_break(steps, uas)                       # slopes between neighbouring points on a logarithmic axis
     find_break(steps, loss, falling=True)        # a falling curve
     find_break(even_steps, uas, axis="linear")   # as published
 

@@ -201,7 +201,7 @@ class LayeredRanks:
     """Spearman's correlation of two measures of heads within layers, with its p-value."""
 
     value: float
-    """The correlation, between −1 and 1; NaN if one of the measures does not vary within any layer."""
+    """The correlation, between −1 and 1; NaN for too few heads, or if a measure does not vary within any layer."""
     p: float
     """Two-sided p-value, from permutations of heads within layers; NaN if ``value`` is NaN."""
     heads: int

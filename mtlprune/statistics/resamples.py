@@ -206,7 +206,7 @@ def resampled_scores(
 
 def pooled_deviation(figures: Sequence[Floats]) -> float:
     """Compute the pooled standard deviation between seeds of several arrays (S,); NaN if each has a single seed."""
-    free = sum(len(deviation) - 1 for deviation in figures)
+    free = sum(len(figure) - 1 for figure in figures)
     return (
         math.sqrt(math.fsum(float(((figure - figure.mean()) ** 2).sum()) for figure in figures) / free)
         if free
@@ -215,7 +215,7 @@ def pooled_deviation(figures: Sequence[Floats]) -> float:
 
 
 def by_draw(figure: Resampled, draws: Sequence[Hashable]) -> Resampled:
-    """Average a quantity over the runs that share a random draw, which are a single observation of the draw.
+    """Average a quantity over runs that share a random draw, because together they are one observation of the draw.
 
     Args:
         figure: the quantity of each run.

@@ -23,8 +23,8 @@ from mtlprune.statistics.standard_errors import CONSTANT, Floats, StandardError
 
 BOOTSTRAP, SWAPS = (0,), (1,)
 """Spawn keys of the streams of random numbers from which resamples and swaps are drawn."""
-MEETINGS = 100
-"""Number of pairings of runs above which only evenly chosen pairings are used."""
+MAX_PAIRINGS = 100
+"""If two systems have more pairings of runs than this number, ``_pairings`` chooses some of them evenly."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def differences(
 ) -> list[Difference]:
     """Test the first system of each pair against the second.
 
-    The result of a pair depends only on its counts, ``resamples`` and ``seed``, not on the other pairs.
+    The result of a pair depends only on its two systems, ``resamples`` and ``seed``, not on the other pairs.
 
     Args:
         systems: the systems, which may have different sentences.
@@ -105,7 +105,7 @@ def differences(
         seed: seed of the resamples.
 
     Returns:
-        The difference of each pair.
+        The difference of each pair, in the order of ``pairs``.
     """
     tested = {}
     for sentences in {systems[first].counts.shape[1] for first, _ in pairs}:
@@ -233,16 +233,16 @@ def _swapped(first: System, second: System, signed_a: ArrayLike, signed_b: Array
 def _pairings(first: int, second: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return M pairings of a run of the first and a run of the second system, as two arrays of run numbers (M,).
 
-    All pairings are used if there are ``MEETINGS`` or fewer. Otherwise the number of pairings is the largest multiple
-    of lcm(first, second) up to ``MEETINGS``, or the least common multiple itself if it is larger. In both cases all
-    runs of a system occur equally often.
+    All pairings are used if there are ``MAX_PAIRINGS`` or fewer. Otherwise the number of pairings is the largest
+    multiple of lcm(first, second) up to ``MAX_PAIRINGS``, or the least common multiple itself if it is larger. In both
+    cases all runs of a system occur equally often.
 
     Args:
         first: number of runs of the first system.
         second: number of runs of the second system.
     """
     once = math.lcm(first, second)
-    rounds = min(first * second, max(once, MEETINGS // once * once))
+    rounds = min(first * second, max(once, MAX_PAIRINGS // once * once))
     turn = np.arange(rounds)
     return turn % first, (turn + turn // once) % second
 

@@ -120,7 +120,8 @@ class Task(nn.Module, ABC):
     def linear(self) -> tuple[Linear, list[str]] | None:
         """Return the linear layer that labels each word, and its K labels.
 
-        Export needs it to write a token classifier. Decoders that consist of more than one linear layer return None.
+        Export needs it to write a token classifier. Decoders that do not label each word by one linear layer return
+        None.
         """
         return None
 

@@ -165,7 +165,7 @@ def binarise(brackets: Sequence[Span], length: int) -> list[tuple[int, int, str]
         parent = chain.rsplit("+", 1)[-1]
         position, ends = start, []
         for first, last in [*children.get((start, end), []), (end, end)]:
-            # Words before this bracket are direct children of the phrase, which no bracket covers.
+            # Words before this bracket are direct children of the phrase, without a bracket of their own.
             while position < first:
                 spans.append((position, position + 1, parent + _DUMMY))
                 position += 1

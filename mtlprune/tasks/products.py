@@ -126,13 +126,13 @@ def form_table(
         left: (M, a) left rows of all sentences.
         form: (a + 1, b) biaffine form with a bias on the left side.
         right: (M', b) right rows of all sentences.
-        sizes: number of words of each sentence.
+        sizes: a list with one entry for each of the B sentences. Only its length is used.
         side: side of the table, as ``table_side`` computes it.
         lefts: (M,) position of each left row in a flattened table (B · side).
         rights: (M',) position of each right row in a flattened table (B · side).
 
     Returns:
-        (B, side, side) scores in fp32. Cells beyond the rows of a sentence have no meaning.
+        (B, side, side) scores in fp32. Cells beyond the rows of a sentence have no meaning and must not be read.
     """
     # One product applies the form to the left rows of the whole batch. A batched product per sentence follows.
     mixed = table(linear(left, form[:-1].t(), form[-1]), sizes, side, lefts)  # (B, side, b)

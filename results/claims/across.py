@@ -24,7 +24,7 @@ TASKS = ("pos", "ner", "dep", "con", "srl")
 
 
 def masks(selection: str) -> tuple[np.ndarray, np.ndarray]:
-    """Read the open heads of a selection from its cells KIND-TASK-TRAINING-SELECTION.
+    """Read the open heads of a selection from its cells KIND-TASK-TRAINING-SELECTION-HASH.
 
     Returns:
         A mask (tasks, runs, L, A) of open heads, and the training seeds (runs,).
@@ -41,7 +41,7 @@ def pairs(first: np.ndarray, second: np.ndarray, depth: bool = True) -> np.ndarr
     """Count the heads that two runs share, minus those that layer depth explains if ``depth``.
 
     Returns:
-        (tasks, tasks, runs, runs) counts for all pairs of a run in ``one`` and a run in ``two``.
+        (tasks, tasks, runs, runs) counts for all pairs of a run in ``first`` and a run in ``second``.
     """
     shared = np.einsum("islh,jtlh->ijst", 1.0 * first, 1.0 * second)
     return np.asarray(shared - depth * np.einsum("isl,jtl->ijst", first.sum(-1), second.sum(-1)) / first.shape[-1])
@@ -69,7 +69,7 @@ def gap(shared: np.ndarray, seeds: np.ndarray, task: int = -1, seed: str = "") -
     return float(shared[is_counted & is_same_task].mean() - shared[is_counted & ~is_same_task].mean())
 
 
-def apart(first: tuple[np.ndarray, np.ndarray], second: tuple[np.ndarray, np.ndarray], depth: bool) -> str:
+def gap_difference(first: tuple[np.ndarray, np.ndarray], second: tuple[np.ndarray, np.ndarray], depth: bool) -> str:
     """Format the gap of the first selection minus that of the second selection, with its interval."""
     shared_heads = [(pairs(open_heads, open_heads, depth), seeds) for open_heads, seeds in (first, second)]
     units = [(task, str(seed)) for task in range(len(TASKS)) for seed in np.unique(first[1])]
@@ -91,7 +91,7 @@ def main(first: str, second: str) -> None:
         p = np.mean(np.array(null) >= null[0] - 1e-9)
         print(f"| {first_name} | {second_name} | {within:.2f} | {between:.2f} | {within - between:+.2f} | {p:.4f} |")
     selections = [read[name.split(":")[1]] for name in (first, second)]
-    beyond, plain = (apart(selections[0], selections[1], depth) for depth in (True, False))
+    beyond, plain = (gap_difference(selections[0], selections[1], depth) for depth in (True, False))
     print(f"\nThe difference of the first minus that of the last is {beyond}. Without taking depth out it is {plain}.")
     # The number of tasks most of whose runs claim a head, (L, A), for each selection.
     claim_counts = [(open_heads.mean(1) > 0.5).sum(0) for open_heads, _ in selections]

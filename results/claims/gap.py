@@ -11,7 +11,7 @@ heads in each layer as the heads that gates keep.
 import sys
 from pathlib import Path
 
-from worth import TASKS, drawn
+from worth import TASKS, test_scores
 
 from mtlprune.statistics.contrast import Contrast
 from mtlprune.statistics.resamples import weighted
@@ -21,7 +21,9 @@ HEADS = {"none": "72 heads", "random": "36 random", "gates": "36 by gates", "imp
 
 def main(study: str) -> None:
     """Print a row for each choice of heads."""
-    scores = drawn(Path(study), {f"{kind}-{side}": f"{kind}-{side}" for kind in HEADS for side in ("mtl5", "TASK")})
+    scores = test_scores(
+        Path(study), {f"{kind}-{side}": f"{kind}-{side}" for kind in HEADS for side in ("mtl5", "TASK")}
+    )
     gaps = {kind: [scores[f"{kind}-mtl5", task] - scores[f"{kind}-TASK", task] for task in TASKS] for kind in HEADS}
     print(
         f"| MTL-5 − STL | {' | '.join(map(str.upper, TASKS))} | mean | above 72 heads | detectable |\n|:--|{'--:|' * 8}"

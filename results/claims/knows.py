@@ -21,8 +21,10 @@ from mtlprune.statistics.permutation import layer_orders, tail
 from mtlprune.statistics.significance import holm
 
 TASKS = ("pos", "ner", "dep", "con", "srl")
-FEW, PERMUTATIONS = 20, 10_000
+MIN_ITEMS, PERMUTATIONS = 20, 10_000
+"""Fewest test items of a label that counts, and number of permutations of heads."""
 MEASURES = {"best": "best label, accuracy", "gain": "best label, gain", "mean": "mean over labels"}
+"""Titles of the three scores of a head."""
 KEYS = ["encoder", "seed", "task", "layer", "head"]
 
 
@@ -32,7 +34,7 @@ def head_scores(probes: str) -> pd.DataFrame:
     The columns are the keys of MEASURES.
     """
     frame = mtlprune.read_results(probes)["probes"].frames["accuracy"]
-    frame = frame[(frame["mode"] == "sound") & (frame["items"] >= FEW) & (frame["label"] != "root")]
+    frame = frame[(frame["mode"] == "sound") & (frame["items"] >= MIN_ITEMS) & (frame["label"] != "root")]
     control = frame[frame["control"].isin(["shuffled_labels", "offset", "chance"])]
     control = control.groupby(["encoder", "seed", "task", "label"])[["dev", "test"]].max().add_prefix("bar_")
     frames = []

@@ -19,6 +19,7 @@ from mtlprune.runs.claims import RunGroup, load_claims
 from mtlprune.runs.study import read_study
 
 TASKS, MARGIN = ("pos", "ner", "dep", "con", "srl"), 0.10
+"""MARGIN is the difference of Φ below which settings count as equal."""
 
 
 def selections(places: str) -> dict[str, Runs]:

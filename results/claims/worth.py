@@ -28,7 +28,9 @@ from mtlprune.statistics.standard_errors import LEVEL
 
 TASKS, SEEDS, RESAMPLES = ("pos", "ner", "dep", "con", "srl"), (1, 2, 3), 10_000
 CHOICES = ("all=none-TASK", "stable=stable-TASK", "unclaimed=unclaimed-TASK", "importance=importance-TASK-TASK")
+"""The default sets of heads, as NAME=RUNS, where TASK is replaced by each task."""
 PAIRS = (("stable", "unclaimed"), ("stable", "importance"), ("importance", "unclaimed"), ("stable", "all"))
+"""The sets that are compared by default, where the second set is subtracted from the first."""
 
 
 def systems(study: Path, choices: dict[str, str]) -> dict[tuple[str, str], System]:
@@ -47,7 +49,7 @@ def systems(study: Path, choices: dict[str, str]) -> dict[tuple[str, str], Syste
     return by_choice
 
 
-def drawn(study: Path, choices: dict[str, str]) -> dict[tuple[str, str], Resampled]:
+def test_scores(study: Path, choices: dict[str, str]) -> dict[tuple[str, str], Resampled]:
     """Compute the test scores of each set of heads and task, on all sentences and on resampled sentences."""
     table = systems(study, choices)
     return dict(zip(table, resampled_scores(list(table.values()), RESAMPLES, 0), strict=True))
@@ -63,19 +65,19 @@ def row(label: str, difference: Resampled, corrected: float = np.nan) -> str:
     return f"| {label} | {contrast.estimate:+.2f} | {between} | {' | '.join(map(probability, ps))} | {detectable} |"
 
 
-def main(study: str, *given: str) -> None:
+def main(study: str, *selections: str) -> None:
     """Print the mean scores, and a row for each pair of sets and task."""
-    choices = {name: runs for name, _, runs in (one.partition("=") for one in given or CHOICES)}
+    choices = {name: runs for name, _, runs in (one.partition("=") for one in selections or CHOICES)}
     first, *others = choices
-    left = "srl" if given else "dep"  # the difference of this task is much larger than those of the others
-    points = drawn(Path(study), choices)
+    left = "srl" if selections else "dep"  # the difference of this task is much larger than those of the others
+    points = test_scores(Path(study), choices)
     print("| heads | " + " | ".join(task.upper() for task in TASKS) + " | mean |\n|:--|" + "--:|" * (len(TASKS) + 1))
     for choice in choices:
         means = [float(points[choice, task].observed.mean()) for task in TASKS]
         print(f"| {choice} | " + " | ".join(f"{value:.2f}" for value in [*means, float(np.mean(means))]) + " |")
     print("\n| difference | points | 95 % | p | Holm | p, below a point | p, within a point | detectable |")
     print("|:--|" + "--:|" * 7)
-    for one, other in [(first, other) for other in others] if given else PAIRS:
+    for one, other in [(first, other) for other in others] if selections else PAIRS:
         differences = {task: points[one, task] - points[other, task] for task in TASKS}
         without_left = [part for task, part in differences.items() if task != left]
         print(row(f"**{one} − {other}, mean**", weighted([*differences.values()])))

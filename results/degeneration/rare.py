@@ -23,7 +23,10 @@ from mtlprune.statistics.labels import count_labels
 from mtlprune.statistics.resamples import Resampled, System, resampled_scores, weighted
 from mtlprune.training.cosreg import mean_cosine
 
-TASKS, SETS, SEEDS, RESAMPLES, MOST = ("pos", "ner", "dep", "con", "srl"), ("alone", "mtl5"), (1, 2, 3), 10_000, 50
+TASKS, TASK_SETS = ("pos", "ner", "dep", "con", "srl"), ("alone", "mtl5")
+SEEDS, RESAMPLES = (1, 2, 3), 10_000
+MAX_ITEMS = 50
+"""Largest number of training items of a rare label."""
 Table = dict[tuple[str, str, str, int], str]
 """The run folder of each regime, set of tasks (alone or mtl5), task and seed."""
 
@@ -51,7 +54,7 @@ def rare_labels(corpus: Path, sentences: int | None) -> dict[str, dict[str, int]
             sums.append(
                 sum((Counter({k: v[1] for k, v in label_counts.items()}) for label_counts in counts), Counter())
             )
-        rare[task] = {k: sums[1][k] for k, number in sums[0].items() if number <= MOST and sums[1][k]}
+        rare[task] = {k: sums[1][k] for k, number in sums[0].items() if number <= MAX_ITEMS and sums[1][k]}
     return rare
 
 
@@ -91,7 +94,7 @@ def main(corpus: str, *folders: str) -> None:
         print(f"- {task.upper()}: " + (", ".join(f"{k} {n}" for k, n in sorted(rare[task].items())) or "none"))
     print("\n| trained | task | R, γ = 0 | R, γ = 1 |\n|:--|:--|--:|--:|")
     loaded = {folder: MultiTaskModel.load(folder) for folder in dict.fromkeys(table.values())}
-    for kind in SETS:
+    for kind in TASK_SETS:
         for task in TASKS:
             r_by_regime = [
                 [
@@ -116,7 +119,7 @@ def main(corpus: str, *folders: str) -> None:
     scores = dict(zip(systems, resampled_scores(list(systems.values()), RESAMPLES, 0), strict=True))
     print("\n| trained | F1 on test | γ = 0 | γ = 1 | difference, 95 % | by seed |\n|:--|:--|--:|--:|--:|:--|")
     for kind_of_score, title in (("rare", "rare labels"), ("main", "main score")):
-        for kind in SETS:
+        for kind in TASK_SETS:
             tasks = [task for task in TASKS if (kind_of_score, "none", kind, task) in scores]
             without, with_cosreg = (
                 [scores[kind_of_score, regime, kind, task] for task in tasks] for regime in ("none", "cosreg")

@@ -20,7 +20,7 @@ def interval(values: np.ndarray) -> str:
     return f"{values.mean():+.1f} [{low:+.1f}, {high:+.1f}]"
 
 
-def words(folder: Path, split: str) -> list[str]:
+def masked_words(folder: Path, split: str) -> list[str]:
     """Tabulate the accuracy on masked words by subset of terms and by reader, and the planned comparison."""
     parts = [read(path, "dissection").wide("scores") for path in sorted(folder.glob(f"words-{split}-*"))]
     if len(parts) < 2:
@@ -40,7 +40,7 @@ def words(folder: Path, split: str) -> list[str]:
     return lines
 
 
-def tuned(folder: Path) -> list[str]:
+def tuned_minus_pretrained(folder: Path) -> list[str]:
     """Tabulate macro F1 of NER of fine-tuned encoders minus that of the pretrained encoder."""
     if not (folder / "ner").is_dir():
         return []
@@ -56,7 +56,7 @@ def tuned(folder: Path) -> list[str]:
     return lines
 
 
-def lost(folder: Path) -> list[str]:
+def single_minus_joint(folder: Path) -> list[str]:
     """Tabulate the scores of single-task encoders minus those of joint encoders, over seeds."""
     frames = [
         read(folder / name, "dissection").with_names("losses") for name in ("seeds", "ner") if (folder / name).is_dir()
@@ -76,5 +76,10 @@ def lost(folder: Path) -> list[str]:
 
 if __name__ == "__main__":
     root = Path(sys.argv[1])
-    parts = [words(root, "train"), words(root, "dev"), tuned(root), lost(root)]
+    parts = [
+        masked_words(root, "train"),
+        masked_words(root, "dev"),
+        tuned_minus_pretrained(root),
+        single_minus_joint(root),
+    ]
     sys.stdout.write("\n\n".join("\n".join(part) for part in parts if part) + "\n")

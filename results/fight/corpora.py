@@ -29,10 +29,14 @@ from mtlprune.runs.results import Result, write_result
 from mtlprune.runs.study import read_study
 
 TASKS = ("pos", "ner", "con", "srl")
-FIVE = ("pos", "dep", "con", "ner", "srl")
+"""The tasks that both corpora have."""
+PICTURE_TASKS = ("pos", "dep", "con", "ner", "srl")
+"""The tasks in the picture."""
 GUM = "results/fight/records/gum:stable"
-PLACES = ("first corpus", "second corpus", "across corpora")
+RUN_PAIRS = ("first corpus", "second corpus", "across corpora")
+"""The corpora from which the two runs of a pair come: both from one corpus, or one from each."""
 KINDS = ("one task", "two tasks", "difference")
+"""Φ of runs of one task, Φ of runs of two tasks, and the first minus the second."""
 RESULTS = Path("results/fight/corpora")
 
 
@@ -53,13 +57,13 @@ class Figure(NamedTuple):
 
 
 def statistics(phis: np.ndarray) -> np.ndarray:
-    """Average Φ within one task and between two tasks, for each of the PLACES.
+    """Average Φ within one task and between two tasks, for each of the RUN_PAIRS.
 
     Args:
         phis: (2, 2 · tasks, 2 · tasks) Φ by MODES between all tasks on both corpora.
 
     Returns:
-        (2, 3, 3) by MODES, PLACES and KINDS.
+        (2, 3, 3) by MODES, RUN_PAIRS and KINDS.
     """
     tasks, is_same_task = len(TASKS), np.eye(len(TASKS), dtype=bool)
     corners = (phis[:, :tasks, :tasks], phis[:, tasks:, tasks:], phis[:, :tasks, tasks:])
@@ -83,20 +87,20 @@ def measure(*places: str) -> tuple[list[list[list[Figure]]], list[list[Figure]]]
     """Compute the statistics of two corpora with their intervals.
 
     Returns:
-        The three KINDS of statistics by MODES and PLACES, and Φ of each task across corpora by MODES.
+        The three KINDS of statistics by MODES and RUN_PAIRS, and Φ of each task across corpora by MODES.
     """
     runs = read(*((place, task) for place in places for task in TASKS))
     pairs = np.ones_like(runs.unequal_seeds)
 
-    def all_of(is_kept: np.ndarray) -> np.ndarray:
+    def statistics_of(is_kept: np.ndarray) -> np.ndarray:
         phis = phi(runs, pairs, is_kept)  # (2, 8, 8)
         rows = np.arange(len(TASKS))
         across = phis[:, rows, rows + len(TASKS)]  # (2, tasks)
         return np.concatenate([statistics(phis).reshape(len(MODES), -1), across], axis=1)
 
     units = np.unique(runs.units)
-    left_out = np.stack([all_of(runs.units != unit) for unit in units])
-    estimates = all_of(np.ones(len(runs.units), dtype=bool))
+    left_out = np.stack([statistics_of(runs.units != unit) for unit in units])
+    estimates = statistics_of(np.ones(len(runs.units), dtype=bool))
     parts = (estimates, *jackknife(estimates, left_out, runs.unit_labels))
     flat = [[Figure(*(float(part[mode, k]) for part in parts)) for k in range(estimates.shape[1])] for mode in range(2)]
     return [[row[3 * p : 3 * p + 3] for p in range(3)] for row in flat], [row[9:] for row in flat]
@@ -108,12 +112,14 @@ def crossed(first: str, second: str) -> pd.DataFrame:
     Returns:
         A frame with the columns ``first``, ``second`` and ``value``.
     """
-    second_places = [(GUM if task == "dep" else second, task) for task in FIVE]
-    runs = read(*((first, task) for task in FIVE), *second_places)
+    second_places = [(GUM if task == "dep" else second, task) for task in PICTURE_TASKS]
+    runs = read(*((first, task) for task in PICTURE_TASKS), *second_places)
     phis = phi(runs, np.ones_like(runs.unequal_seeds), np.ones(len(runs.units), dtype=bool))[0]  # (10, 10)
-    names = [task.upper() for task in FIVE]
-    rows = np.ndindex(len(FIVE), len(FIVE))
-    return pd.DataFrame([{"first": names[i], "second": names[j], "value": phis[i, len(FIVE) + j]} for i, j in rows])
+    names = [task.upper() for task in PICTURE_TASKS]
+    rows = np.ndindex(len(PICTURE_TASKS), len(PICTURE_TASKS))
+    return pd.DataFrame(
+        [{"first": names[i], "second": names[j], "value": phis[i, len(PICTURE_TASKS) + j]} for i, j in rows]
+    )
 
 
 def picture(frame: pd.DataFrame) -> Spec:
@@ -132,7 +138,7 @@ def main(name: str, first: str, second: str, drawing: str = "") -> None:
     rows = [
         {"term": place, "mode": mode, "control": kind, "estimate": value.value, **value._asdict()}
         for mode, by_place in zip(MODES, by_mode, strict=True)
-        for place, values in zip(PLACES, by_place, strict=True)
+        for place, values in zip(RUN_PAIRS, by_place, strict=True)
         for kind, value in zip(KINDS, values, strict=True)
     ]
     about = {"encoders": [], "notes": [], "first": first, "second": second}
@@ -143,7 +149,7 @@ def main(name: str, first: str, second: str, drawing: str = "") -> None:
     )
     print("| pairs of runs | counted | one task | two tasks | difference | detectable |\n|:--|:--|--:|--:|--:|--:|")
     for mode, by_place in zip(MODES, by_mode, strict=True):
-        for place, (one_task, two_tasks, difference) in zip(PLACES, by_place, strict=True):
+        for place, (one_task, two_tasks, difference) in zip(RUN_PAIRS, by_place, strict=True):
             texts = (one_task.shown, two_tasks.shown, difference.shown, f"{difference.detectable:.2f}")
             print(f"| {place} | {mode} | {' | '.join(texts)} |")
     print(f"\n| across corpora | {' | '.join(task.upper() for task in TASKS)} |\n|:--|{'--:|' * len(TASKS)}")
@@ -151,7 +157,10 @@ def main(name: str, first: str, second: str, drawing: str = "") -> None:
         print(f"| Φ, {mode} | {' | '.join(figure.shown for figure in figures)} |")
     if drawing:
         frame = crossed(first, second)
-        print(f"\n| first, second (DEP: GUM) | {' | '.join(map(str.upper, FIVE))} |\n|:--|{'--:|' * len(FIVE)}")
+        print(
+            f"\n| first, second (DEP: GUM) | {' | '.join(map(str.upper, PICTURE_TASKS))} |\n"
+            f"|:--|{'--:|' * len(PICTURE_TASKS)}"
+        )
         for name, table_rows in frame.groupby("first", sort=False):
             print(f"| {name} | {' | '.join(map(number, table_rows['value']))} |")
         for kind in ("png", "svg"):

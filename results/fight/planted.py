@@ -34,17 +34,17 @@ from mtlprune.sentence import Sentence
 from mtlprune.statistics.resamples import System
 from mtlprune.statistics.standard_errors import LEVEL
 
-TASK, SIZES, STEPS, WIDEST, SEED = "pos", (0.77, 0.44, 0.31, 0.21, 0.08, 0.03), 6, 6.0, 0
-"""STEPS is the number of steps of a bisection over log₂ of a head's scale, between 0 and WIDEST."""
-RESAMPLES, CALIBRATED, CHOSEN = 4000, 500, 5
+TASK, SIZES, STEPS, MAX_LOG_SCALE, SEED = "pos", (0.77, 0.44, 0.31, 0.21, 0.08, 0.03), 6, 6.0, 0
+"""STEPS is the number of steps of a bisection over log₂ of a head's scale, between 0 and MAX_LOG_SCALE."""
+RESAMPLES, CALIBRATION_SENTENCES, BONFERRONI_FACTOR = 4000, 500, 5
 """Number of resamples, approximate number of dev sentences to which scales are fitted, and factor of Bonferroni's
 correction: with one plant, the first half of the sentences chooses about five of 72 heads, four of them by chance."""
-ASKED = {
+SENTENCE_KINDS = {
     "test": ("Test (2,077 sentences)", "dev"),
     "fresh": ("Training sentences that the runs never saw (10,544)", "dev and test"),
 }
 """For each kind of tested sentences, a title, and the sentences on which the known gain was measured."""
-FOUND, NOTHING, HALVES = 0.3, 0.05, ("first", "second")
+LARGE_GAIN, NEGLIGIBLE_GAIN, HALVES = 0.3, 0.05, ("first", "second")
 """Gain from which on a plant should be found, gain below which it should not be found, and halves of the sentences."""
 
 
@@ -102,7 +102,7 @@ def plant(scorer: Scorer, head: Mask, size: float) -> float:
     """Scale the output of a head so that closing it gains ``size`` points, and return the scale."""
     run, layer, no_heads = scorer.run, int(head.any(1).argmax()), np.zeros_like(head)
     hooks, transformer = run.model.encoder.head_hooks, cast(PreTrainedModel, run.model.encoder.transformer)
-    target, scale, low, high = scorer.score(head, layer) - size, 1.0, 0.0, WIDEST
+    target, scale, low, high = scorer.score(head, layer) - size, 1.0, 0.0, MAX_LOG_SCALE
 
     def scaled(by: float) -> None:
         nonlocal scale
@@ -130,7 +130,7 @@ def measure(out: str, corpus: str, name: str, sentences: str = "test") -> None:
     run.model.eval().requires_grad_(False)
     splits = load_corpus(Path(corpus))
     dev, test = list(splits["dev"]), read_request(request).sentences
-    calibration = Scorer(run, dev[:: len(dev) // CALIBRATED])
+    calibration = Scorer(run, dev[:: len(dev) // CALIBRATION_SENTENCES])
     if sentences == "fresh":
         dev, test = dev + test, list(splits["train"])[RunFolder(Path(name)).config.data.train_sentences :]
     scorers = [Scorer(run, dev), Scorer(run, test)]
@@ -180,33 +180,33 @@ def show(out: str) -> None:
     """Print a table of the plants of all runs for each kind of tested sentences."""
     print("# Planted heads")
     all_runs = [json.loads(line) for line in Path(out).read_text(encoding="utf-8").splitlines()]
-    for kind, (title, known_on) in ASKED.items():
+    for kind, (title, known_on) in SENTENCE_KINDS.items():
         runs = [run for run in all_runs if run.get("asked", "test") == kind]
         if runs:
             show_runs(runs, title, known_on)
 
 
-def show_runs(runs: list[dict[str, Any]], title: str, sure: str) -> None:
+def show_runs(runs: list[dict[str, Any]], title: str, known_on: str) -> None:
     """Print which plants both halves of the sentences find.
 
     Args:
         runs: the lines of the file.
         title: title of the table.
-        sure: name of the sentences on which the known gain was measured.
+        known_on: name of the sentences on which the known gain was measured.
     """
     rows = []
     for run in runs:
         for row in (row for row in run["planted"] if row["p first"] < LEVEL):
-            row["corrected"] = min(1.0, CHOSEN * row["p second"])
+            row["corrected"] = min(1.0, BONFERRONI_FACTOR * row["p second"])
         for row in run["planted"]:
             labels = {"run": f"MTL-{run['tasks']}, seed {run['seed']}", "where": f"{row['layer']}-{row['head']}"}
             outcome = "found" if row.get("corrected", 1.0) < LEVEL else "chosen" if "corrected" in row else "–"
             rows.append({**row, **labels, "found": outcome})
     caption = (
         "Values are points of POS by closing the head alone, one plant at a time. *Planted* points are on a quarter of "
-        f"dev, to which the scale is fitted, and *known* points on {sure}. A head is chosen on the first half "
-        f"(one-sided p < 0.05) and found on the second (p counted {CHOSEN} times, as four heads of 72 would be chosen "
-        "at random). *Detectable* is what the second half would show in four of five cases."
+        f"dev, to which the scale is fitted, and *known* points on {known_on}. A head is chosen on the first half "
+        f"(one-sided p < 0.05) and found on the second (p counted {BONFERRONI_FACTOR} times, as four heads of 72 would "
+        "be chosen at random). *Detectable* is what the second half would show in four of five cases."
     )
     columns: dict[str, Any] = {"run": "run", "head": "where", "planted": ("size", 2), "scale": ("scale", 1)}
     columns |= {"known": ("dev", 2), "both halves": ("test", 2)} | {f"{half} half": (half, 2) for half in HALVES}
@@ -214,9 +214,12 @@ def show_runs(runs: list[dict[str, Any]], title: str, sure: str) -> None:
     print()
     print(Grid.of(title, pd.DataFrame(rows), columns, caption, texts=2).part().rstrip())
     print()
-    for words, lower, upper in ((f"{FOUND:g} points or more", FOUND, 9.0), (f"less than {NOTHING:g}", -9.0, NOTHING)):
+    for words, lower, upper in (
+        (f"{LARGE_GAIN:g} points or more", LARGE_GAIN, 9.0),
+        (f"less than {NEGLIGIBLE_GAIN:g}", -9.0, NEGLIGIBLE_GAIN),
+    ):
         of = [row["found"] for row in rows if lower <= row["dev"] < upper]
-        print(f"- {of.count('found')} of {len(of)} plants that cost POS {words} on {sure} are found.")
+        print(f"- {of.count('found')} of {len(of)} plants that cost POS {words} on {known_on} are found.")
 
 
 if __name__ == "__main__":

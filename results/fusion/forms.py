@@ -16,8 +16,8 @@ from mtlprune.analyses.analysis import read
 from mtlprune.figures.grid import number, probability
 from mtlprune.statistics.significance import holm
 
-FORMS, LAYERS, EASES = ("concat", "max", "gate", "scalar_mix"), ("1,2,3", "4,5,6"), 0.05
-"""EASES is the amount by which the mean cosine must be lower, by the plan."""
+FORMS, LAYERS, MIN_DECREASE = ("concat", "max", "gate", "scalar_mix"), ("1,2,3", "4,5,6"), 0.05
+"""MIN_DECREASE is the amount by which the mean cosine must be lower, by the plan."""
 
 
 def scores(tables: dict[str, Path]) -> None:
@@ -59,9 +59,9 @@ def similarity(folder: Path) -> None:
             fused_values, without = fused[f"{name} (fusion {form})"].sort_index(), last[name].sort_index()
             difference = fused_values - without
             verdict = "undecided"
-            if (difference < 0).all() and difference.mean() <= -EASES:
+            if (difference < 0).all() and difference.mean() <= -MIN_DECREASE:
                 verdict = "supported"
-            elif (difference > 0).all() or (difference.abs() < EASES).all():
+            elif (difference > 0).all() or (difference.abs() < MIN_DECREASE).all():
                 verdict = "not supported"
             cells = (", ".join(number(value) for value in values) for values in (fused_values, without, difference))
             print(f"| {name} | {form} | {' | '.join(cells)} | {verdict} |")

@@ -23,11 +23,11 @@ from mtlprune.statistics.contrast import Contrast
 from mtlprune.statistics.resamples import System, resampled_scores
 
 TASKS, REGIMES, RESAMPLES = ("pos", "ner", "dep", "con", "srl"), ("none", "static", "dynamic", "dynamic-8"), 10_000
-FEWER = 3
+MIN_HEAD_DIFFERENCE = 3
 """Number of heads by which two regimes must differ, by the plan."""
 
 
-def found(study: Path, regime: str, cell: str) -> dict[int, ScoredRun]:
+def runs_of_regime(study: Path, regime: str, cell: str) -> dict[int, ScoredRun]:
     """Find the runs of a regime by seed. The names of gated runs contain their λ."""
     runs = {}
     pattern = f"none-{cell}-?" if regime == "none" else f"{regime}-0*-{cell}-?"
@@ -65,7 +65,7 @@ def row(
         The line, and for each dynamic regime the number of heads it has fewer than static pruning, and the interval of
         the difference in score.
     """
-    runs_by_regime = {regime: runs for regime in REGIMES if (runs := found(study, regime, cell))}
+    runs_by_regime = {regime: runs for regime in REGIMES if (runs := runs_of_regime(study, regime, cell))}
     seeds = sorted(set.intersection(*(set(runs) for runs in runs_by_regime.values())))
     scored = {regime: system(runs, task, seeds) for regime, runs in runs_by_regime.items()}
     points = dict(zip(scored, resampled_scores(list(scored.values()), RESAMPLES, 0), strict=True))
@@ -93,13 +93,14 @@ def row(
 def verdict(regime: str, against: dict[str, dict[str, tuple[float, float, float]]]) -> str:
     """State the verdict by the plan's criterion over the single tasks that have both regimes."""
     measured = {task: of[regime] for task, of in against.items() if regime in of}
-    agree = [task for task, (fewer, low, _) in measured.items() if fewer >= FEWER and low > 0]
-    opposed = [task for task, (fewer, _, high) in measured.items() if fewer <= -FEWER or high < 0]
+    agree = [task for task, (fewer, low, _) in measured.items() if fewer >= MIN_HEAD_DIFFERENCE and low > 0]
+    opposed = [task for task, (fewer, _, high) in measured.items() if fewer <= -MIN_HEAD_DIFFERENCE or high < 0]
     outcome = "supported" if len(agree) >= 4 else "not supported" if len(opposed) >= 4 else "undecided"
     names, opposed_names = (", ".join(tasks) or "no task" for tasks in (agree, opposed))
     return (
-        f"- **{regime} against static: {outcome}.** {len(measured)} of 5 tasks are measured. At least {FEWER} heads "
-        f"fewer and a higher score are found in {names}, and the opposite in one of both is found in {opposed_names}."
+        f"- **{regime} against static: {outcome}.** {len(measured)} of 5 tasks are measured. At least "
+        f"{MIN_HEAD_DIFFERENCE} heads fewer and a higher score are found in {names}, and the opposite in one of both "
+        f"is found in {opposed_names}."
     )
 
 
@@ -111,10 +112,10 @@ def main(study: str, speed: str = "") -> None:
     print(f"| {' | '.join([*titles, 'dynamic − static', 'dynamic-8 − static'])} |\n|:--|{'--:|' * (len(titles) + 1)}")
     against = {}
     for task in TASKS:
-        if found(Path(study), "dynamic", task):
+        if runs_of_regime(Path(study), "dynamic", task):
             line, against[task] = row(Path(study), task, task, measured)
             print(line)
-    for task in TASKS if found(Path(study), "dynamic", "mtl5") else ():
+    for task in TASKS if runs_of_regime(Path(study), "dynamic", "mtl5") else ():
         print(row(Path(study), "mtl5", task, measured)[0])
     print()
     for regime in ("dynamic", "dynamic-8"):

@@ -9,14 +9,14 @@ from pathlib import Path
 from mtlprune.analyses.analysis import read
 from mtlprune.figures.grid import number
 
-ITEMS, MARGIN, AGREE = 20, -1.0, 4
+MIN_ITEMS, MARGIN, MIN_MODELS = 20, -1.0, 4
 """The rule of the plan: fewest test items of a label, mean difference in points, and number of the five joint models
 that must agree."""
 
 
 def main(folder: str) -> None:
     """Print a row for each task and joint model, and a verdict for each task."""
-    frame = read(Path(folder), "probes").frames["differences"].query(f"mode == 'sound' and items >= {ITEMS}")
+    frame = read(Path(folder), "probes").frames["differences"].query(f"mode == 'sound' and items >= {MIN_ITEMS}")
     frame = frame[
         (frame["task"].str.upper() == frame["other"]) & ~((frame["task"] == "dep") & (frame["label"] == "root"))
     ]
@@ -33,7 +33,7 @@ def main(folder: str) -> None:
             lower += below > above and mean < MARGIN
             less += mean > MARGIN
             print(f"| {task.upper()} | {name} | {len(rows)} | {below} | {above} | {number(mean)} |")
-        verdicts[task] = "supported" if lower >= AGREE else "not supported" if less >= AGREE else "undecided"
+        verdicts[task] = "supported" if lower >= MIN_MODELS else "not supported" if less >= MIN_MODELS else "undecided"
     print("\n*Below* and *above* count labels whose paired 95 % interval over sentences excludes 0, with one seed.\n")
     print("\n".join(f"- {task.upper()}: **{verdict}**." for task, verdict in verdicts.items()))
 

@@ -24,7 +24,7 @@ from mtlprune.statistics.contrast import Contrast
 from mtlprune.statistics.significance import holm
 
 TASKS = ("pos", "dep", "type", "prominence", "transition")
-SAME, BOUND, WIDTH, POINTS = 0.4, 0.2, 0.1, 2.0
+MIN_PHI, MIN_LOWER_END, EQUIVALENCE_MARGIN, MAX_LOSS = 0.4, 0.2, 0.1, 2.0
 """Margins of the plan: Φ of one task, the bound of its interval, the difference of Φ that counts as equal, and points
 of accuracy."""
 
@@ -43,6 +43,8 @@ class Estimate(NamedTuple):
 
 def similarities(study: Study) -> Callable[[Callable[[Floats], float], float], Estimate]:
     """Build a function that estimates quantities of the matrix of Φ between all tasks, (tasks, tasks).
+
+    Φ is a mean over pairs of runs whose training seeds and selection seeds differ.
 
     Returns:
         A function that receives a function of the matrix and a bound. It returns the estimate of this quantity, with
@@ -92,22 +94,25 @@ def extra_cost(study: Study, prefix: str) -> Estimate:
 
 def main(folder: str, full_folder: str) -> None:
     study = read_study(Path(folder))
-    estimate, place = similarities(study), {task: index for index, task in enumerate(TASKS)}
-    dep, pos, kind, prominence = (place[task] for task in ("dep", "pos", "type", "prominence"))
-    same_task = [estimate(cell(task, task), BOUND) for task in (kind, prominence)]
+    estimate, index_of = similarities(study), {task: index for index, task in enumerate(TASKS)}
+    dep, pos, kind, prominence = (index_of[task] for task in ("dep", "pos", "type", "prominence"))
+    same_task = [estimate(cell(task, task), MIN_LOWER_END) for task in (kind, prominence)]
     difference = estimate(lambda matrix: matrix[pos, dep] - matrix[kind, dep], 0.0)
 
     unpruned, pruned = settings(study, ["none-type-?", "few-type-?"], ["sentence_type"])
-    fall = points(Contrast.of(gap(unpruned, pruned, unpruned.seeds)), POINTS)
+    fall = points(Contrast.of(gap(unpruned, pruned, unpruned.seeds)), MAX_LOSS)
 
     dearer = extra_cost(study, "none-")
 
     corrected = holm([max(one.p for one in same_task), difference.p, fall.p, dearer.p])
-    all_low = all(value.value < SAME for value in same_task)
+    all_low = all(value.value < MIN_PHI for value in same_task)
     verdicts = (
-        verdict(all(value.value >= SAME and value.low > BOUND for value in same_task), all_low),
-        verdict(difference.low > 0, difference.value < 0 or (difference.low > -WIDTH and difference.high < WIDTH)),
-        verdict(fall.high < POINTS, fall.low > POINTS),
+        verdict(all(value.value >= MIN_PHI and value.low > MIN_LOWER_END for value in same_task), all_low),
+        verdict(
+            difference.low > 0,
+            difference.value < 0 or (difference.low > -EQUIVALENCE_MARGIN and difference.high < EQUIVALENCE_MARGIN),
+        ),
+        verdict(fall.high < MAX_LOSS, fall.low > MAX_LOSS),
         verdict(dearer.low > 0, dearer.value < 0),
     )
     rows = (

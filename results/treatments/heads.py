@@ -24,7 +24,7 @@ SETTINGS, SEEDS = ("none", "dispatch-stem", "distil", "protect-stem", "project-f
 MARGIN = 1.0
 
 
-def beyond(first: NDArray[np.bool_], second: NDArray[np.bool_]) -> float:
+def shared_beyond_depth(first: NDArray[np.bool_], second: NDArray[np.bool_]) -> float:
     """Count the shared heads of two masks (L, A), minus the number that the open heads of each layer explain."""
     return float((first & second).sum() - (first.sum(1) * second.sum(1) / first.shape[1]).sum())
 
@@ -37,7 +37,9 @@ def main(study: str) -> None:
         if len(names) == len(SEEDS):
             models = [{claim.label.partition(":")[2]: claim.open for claim in load_claims([name])} for name in names]
             pairs = list(combinations(models[0], 2))
-            shared = np.array([[beyond(model[a], model[b]) for a, b in pairs] for model in models])  # (seeds, pairs)
+            shared = np.array(
+                [[shared_beyond_depth(model[a], model[b]) for a, b in pairs] for model in models]
+            )  # (seeds, pairs)
             means[setting], tasks[setting] = shared.mean(1), dict(zip(pairs, shared.mean(0), strict=True))
     print("| model | shared heads beyond depth, seeds 1, 2, 3 | mean | most | fewest |\n|:--|:--|--:|:--|:--|")
     for setting, values in means.items():

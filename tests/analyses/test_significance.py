@@ -78,14 +78,15 @@ def test_every_run_meets_equally_many_others(runs):
     meetings = significance._pairings(*runs)
     assert len(set(zip(*meetings, strict=True))) == len(meetings[0])  # no two twice
     assert all(len(set(np.bincount(side, minlength=n))) == 1 for side, n in zip(meetings, runs, strict=True))
-    every, most = math.prod(runs), max(significance.MEETINGS, math.lcm(*runs))
-    assert len(meetings[0]) == every if every <= significance.MEETINGS else len(meetings[0]) <= most
+    every, most = math.prod(runs), max(significance.MAX_PAIRINGS, math.lcm(*runs))
+    assert len(meetings[0]) == every if every <= significance.MAX_PAIRINGS else len(meetings[0]) <= most
 
 
 def test_how_sums_are_cut_changes_nothing(monkeypatch):
     systems, pairs = [*brackets(5, 40, 0.6, 0.6, rare=0.1), *brackets(6, 40, 0.6, 0.6)], [(0, 1), (2, 3)]
     found = significance.differences(systems, pairs, 500)
     monkeypatch.setattr(significance, "SUMS", 700)
+    monkeypatch.setattr(resamples, "SUMS", 700)
     assert significance.differences(systems, pairs, 500) == found
     monkeypatch.setattr(resamples, "FEW_SENTENCES", 0.0)
     assert significance.differences(systems, pairs, 500) == found

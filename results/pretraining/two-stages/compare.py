@@ -35,7 +35,7 @@ def verdict(low: float, high: float, margin: float) -> str:
     return "supported" if low > margin else "not supported" if high <= margin else "undecided"
 
 
-def shown(values: Sequence[float], margin: float, digits: int = 1) -> str:
+def mean_and_verdict(values: Sequence[float], margin: float, digits: int = 1) -> str:
     """Format the last cells of a row: the mean with its interval, the values by seed, and the verdict."""
     low, high = interval(values)
     by_seed = ", ".join(f"{value:+.{digits}f}" for value in values)
@@ -62,12 +62,12 @@ class Arms:
             return float(np.mean([value for name, value in phenomena.items() if name != "case"]))
         return float(phenomena[key] if key in phenomena else line[key])
 
-    def less(self, first: str, second: str, key: str) -> list[float]:
+    def differences(self, first: str, second: str, key: str) -> list[float]:
         """Return the differences of a measure between two arms, for each seed that both have."""
-        seeds = [seed for seed in self.of(first) if seed in self.of(second)]
+        seeds = [seed for seed in self.seeds_of(first) if seed in self.seeds_of(second)]
         return [self.last(first, seed, key) - self.last(second, seed, key) for seed in seeds]
 
-    def of(self, arm: str) -> list[str]:
+    def seeds_of(self, arm: str) -> list[str]:
         """Return the seeds of an arm."""
         return [seed for name, seed in self.logs if name == arm]
 
@@ -77,9 +77,10 @@ class Arms:
         Args:
             arm: the arm.
             key: the measure.
-            even: whether to use evenly spaced evaluations, as published, instead of the log schedule.
+            even: whether to use only evenly spaced evaluations on a linear axis, as published, instead of all
+                evaluations on a logarithmic axis.
         """
-        logs = [self.logs[arm, seed] for seed in self.of(arm)]
+        logs = [self.logs[arm, seed] for seed in self.seeds_of(arm)]
         steps = [(log.even_break_of if even else log.break_of)(MEASURE[key]) for log in logs]
         return np.array(steps, float)  # None becomes NaN
 
@@ -91,16 +92,16 @@ def table_of_ends(arms: Arms) -> None:
     for arm in ARMS:
         cells = []
         for key, digits in ENDS.items():
-            values = [arms.last(arm, seed, key) for seed in arms.of(arm)]
+            values = [arms.last(arm, seed, key) for seed in arms.seeds_of(arm)]
             cells.append(f"{np.mean(values):.{digits}f} ({min(values):.{digits}f}–{max(values):.{digits}f})")
-        print(f"| {arm} ({', '.join(arms.of(arm))}) | " + " | ".join(cells) + " |")
+        print(f"| {arm} ({', '.join(arms.seeds_of(arm))}) | " + " | ".join(cells) + " |")
 
 
 def table_of_breaks(arms: Arms) -> None:
-    """Print the breaks of all curves, first for evenly spaced evaluations and then for the log schedule."""
+    """Print the breaks of all curves for evenly spaced evaluations, and in brackets for all, on a logarithmic axis."""
     print("\n| arm, seed | UAS | accuracy | TwoNN | loss |\n|---|---:|---:|---:|---:|")
     for arm in ARMS:
-        for seed in arms.of(arm):
+        for seed in arms.seeds_of(arm):
             log, cells = arms.logs[arm, seed], []
             for key in ("uas_best", "pairs", "twonn_mean", "loss"):
                 steps = log.even_break_of(MEASURE[key]), log.break_of(MEASURE[key])
@@ -113,25 +114,25 @@ def table_of_claims(arms: Arms) -> None:
     print("\n| comparison | mean [interval] | by seed | claim |\n|---|---:|---|---|")
     for even, axis in ((True, ""), (False, ", further: log axis")):
         uas, pairs, twonn = (arms.breaks("base", key, even) for key in ("uas_best", "pairs", "twonn_mean"))
-        print(f"| 1 break of accuracy − of UAS, updates{axis} | {shown([*(pairs - uas)], 0, 0)} |")
-        print(f"| 2 break of UAS − of TwoNN, updates{axis} | {shown([*(uas - twonn)], 0, 0)} |")
+        print(f"| 1 break of accuracy − of UAS, updates{axis} | {mean_and_verdict([*(pairs - uas)], 0, 0)} |")
+        print(f"| 2 break of UAS − of TwoNN, updates{axis} | {mean_and_verdict([*(uas - twonn)], 0, 0)} |")
     for key, sign, digits in (("pairs", 1, 1), ("loss", -1, 3)):
         name = "accuracy" if key == "pairs" else "−loss"
 
         def row(title: str, first: str, second: str, key: str = key, sign: int = sign, digits: int = digits) -> None:
-            values = [sign * value for value in arms.less(first, second, key)]
-            print(f"| {title} | {shown(values, MARGINS[key], digits)} |")
+            values = [sign * value for value in arms.differences(first, second, key)]
+            print(f"| {title} | {mean_and_verdict(values, MARGINS[key], digits)} |")
 
         row(f"3 released-early − base, {name}", "released-early", "base")
         for other in ("early", "end", "late"):
             row(f"4 released-{other} − released-during, {name}", f"released-{other}", "released-during")
         for arm in ARMS[1:]:
             row(f"further: base − {arm}, {name}", "base", arm)
-    late = arms.less("base", "released-late", "uas_best")
-    print(f"| 5 base − released-late, UAS | {shown(late, MARGINS['uas_best'])} |")
+    late = arms.differences("base", "released-late", "uas_best")
+    print(f"| 5 base − released-late, UAS | {mean_and_verdict(late, MARGINS['uas_best'])} |")
 
 
 if __name__ == "__main__":
-    ALL = Arms(Path(sys.argv[1]), sys.argv[2:] or ("1", "2", "3"))
+    arms = Arms(Path(sys.argv[1]), sys.argv[2:] or ("1", "2", "3"))
     for table in (table_of_ends, table_of_breaks, table_of_claims):
-        table(ALL)
+        table(arms)
