@@ -1,4 +1,4 @@
-"""The settings of ``mtlprune pretrain``, as immutable models whose field descriptions appear in the documentation."""
+"""The settings of pretraining (a configuration with ``data.corpora``), as immutable models whose field descriptions appear in the documentation."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -13,7 +13,7 @@ from mtlprune.reports.page.first_screen import largest_joint, plot
 from mtlprune.reports.page.scores import Scored
 from mtlprune.reports.scores.comparisons import compare, with_tests
 from mtlprune.reports.scores.plain_heads import PLAIN_HEADS, warnings
-from mtlprune.reports.scores.tables import Comparison, Tested
+from mtlprune.reports.scores.tables import Comparison, DifferenceTests
 from mtlprune.reports.scores.tables import tests_legend as legend_of_tests
 from mtlprune.runs.folder import RunFolder
 from mtlprune.sweeps.folder import expanded
@@ -28,7 +28,7 @@ def runs(pattern: str) -> list[RunFolder]:
     return [RunFolder(path) for path in expanded([f"{RECORDS}:{pattern}"])]
 
 
-def named(comparison: Comparison) -> dict[tuple[str, str], Tested]:
+def named(comparison: Comparison) -> dict[tuple[str, str], DifferenceTests]:
     """Task and difference → its test."""
     columns = comparison.columns
     return {

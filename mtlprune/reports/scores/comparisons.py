@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping
 
-from mtlprune.reports.scores.tables import MARGIN, Comparison, Tested
+from mtlprune.reports.scores.tables import MARGIN, Comparison, DifferenceTests
 from mtlprune.runs.columns import ScoreColumn, in_columns
 from mtlprune.runs.folder import RunFolder
 from mtlprune.runs.groups import TRAINED_WITH, DescribedRun
@@ -67,7 +67,7 @@ def with_tests(comparison: Comparison, resamples: int = 10_000, seed: int = 0, m
             difference = tested[index, task]
             flip = _over_seeds(columns[index], columns[comparison.against[index]], task)
             margin_p = difference.equivalence_p(margin)
-            tests[index, task] = Tested(difference, question, float(p), float(wide_p), margin_p, flip)
+            tests[index, task] = DifferenceTests(difference, question, float(p), float(wide_p), margin_p, flip)
     tests = {cell: tests[cell] for cell in tested}
     return dataclasses.replace(
         comparison, tests=tests, untested=untested, resamples=resamples, seed=seed, margin=margin

@@ -42,7 +42,7 @@ MARGIN = 1.0
 
 
 @dataclass(frozen=True)
-class Tested:
+class DifferenceTests:
     """A difference of a table with its tests.
 
     Attributes:
@@ -111,7 +111,7 @@ class Comparison(Columns):
             the closed heads masked.
     """
 
-    tests: dict[tuple[int, str], Tested] = field(default_factory=dict)
+    tests: dict[tuple[int, str], DifferenceTests] = field(default_factory=dict)
     untested: dict[tuple[int, str], str] = field(default_factory=dict)
     resamples: int = 0
     seed: int = 0
