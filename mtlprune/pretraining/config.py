@@ -1,4 +1,7 @@
-"""The settings of pretraining (a configuration with ``data.corpora``), as immutable models whose field descriptions appear in the documentation."""
+"""The settings of pretraining, as immutable models whose field descriptions appear in the documentation.
+
+A configuration with ``data.corpora`` is one of these.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
