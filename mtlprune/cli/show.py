@@ -100,7 +100,7 @@ def table(
 
 
 def with_narrow_tables(comparison: Comparison, text: str) -> str:
-    """Put narrow tables before the Markdown of a table on a terminal, for which the whole table may be too wide."""
+    """On a terminal, for which a table may be too wide, put narrow tables before the table's Markdown."""
     from mtlprune.reports.scores.tables import narrow
 
     tables = narrow(comparison) if console().is_terminal else []

@@ -75,7 +75,7 @@ def _foreign(path: Path, folder: Path) -> bool:
 
 
 def _files(folder: Path, all_files: list[Path], tell: Tell) -> dict[str, list[Path]]:
-    """Return the files of each split in the order of their paths."""
+    """Return the annotated files of each split, sorted by path. Raises CorpusError if a split has none."""
     names = {name: split for split, folders in _SPLITS.items() for name in folders}
     splits: dict[str, list[Path]] = {split: [] for split in _SPLITS}
     foreign = outside_count = 0

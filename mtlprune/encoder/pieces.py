@@ -140,7 +140,13 @@ class WordPieces:
         return " " if agreement[" "] > agreement[""] else ""
 
     def _find_specials(self) -> tuple[list[int], list[int]]:
-        """Return the ids of the special tokens before and after a sentence."""
+        """Return the ids of the special tokens before and after a sentence.
+
+        If the tokenizer adds none on one side, one of its special tokens serves there, such as BOS.
+
+        Raises:
+            EncoderError: the tokenizer changes words when it adds special tokens.
+        """
         text = self.lead + " ".join(PROBES)
         bare, full = self._encode([text])[0], self._encode([text], specials=True)[0]
         start = next((i for i in range(len(full)) if full[i : i + len(bare)] == bare), None)

@@ -99,7 +99,7 @@ class Block(BaseModel):
 
 @functools.cache
 def _marks(block: type[Block]) -> dict[str, dict[str, list[str]]]:
-    """Return, for each setting with a CountsOnlyWith: setting → {other setting: values with which it has an effect}."""
+    """Return a dict from each setting with a CountsOnlyWith to {other setting: values with which it has an effect}."""
     marked = {
         name: [m for m in field.metadata if isinstance(m, CountsOnlyWith)] for name, field in block.model_fields.items()
     }

@@ -277,9 +277,9 @@ def _groups(runs: Iterable[ScoredRun]) -> list[list[ScoredRun]]:
 
 
 def _merged(groups: Iterable[list[ScoredRun]]) -> list[list[ScoredRun]]:
-    """Merge single-task groups whose tasks are all different into one column, although settings may differ by task.
+    """Merge single-task groups of the same kind and pruning into one column if their tasks are all different.
 
-    The legend of the table reports settings that differ.
+    Other settings may differ between these tasks; the legend of the table reports them.
     """
     merged: list[list[ScoredRun]] = []
     single_task_groups: dict[tuple[str, str], list[list[ScoredRun]]] = {}

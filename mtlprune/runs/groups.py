@@ -153,7 +153,13 @@ class DescribedRun:
 
     @classmethod
     def read(cls, folder: RunFolder) -> DescribedRun:
-        """Read the configuration and the manifest of a run. Raises RunError if one of them is missing or damaged."""
+        """Read the configuration and the manifest of a run.
+
+        For a run without its removed heads, the configuration is that of the original run, with the new name and tasks.
+
+        Raises:
+            RunError: the configuration or the manifest is missing or damaged.
+        """
         config, manifest = folder.config, folder.read_manifest()
         if pruned := manifest.get("pruned"):
             source = build_config(pruned["config"], f"{folder.path / 'manifest.json'}, pruned.config")
@@ -162,8 +168,8 @@ class DescribedRun:
 
     @property
     def heads_removed(self) -> int | str:
-        """For a run that `mtlprune export --remove` wrote, the number of heads of its option --keep, or "closed" if the
-        option was not given; "" for a run with all its heads."""
+        """For a run that `mtlprune export --remove` wrote, the number of --keep, or "closed" if it was not given; "" for a
+        run with all its heads."""
         pruned = self.manifest.get("pruned")
         return "" if pruned is None else pruned["most_open"] or "closed"
 

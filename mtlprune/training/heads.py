@@ -137,7 +137,10 @@ def _heads_of_claims(folder: Path, config: Config, hooks: HeadHooks, key: str) -
 
 
 def check_own_weights(encoder: Encoder) -> None:
-    """Raise EncoderError if heads do not have separate weights, or if heads were removed from the encoder."""
+    """Raise EncoderError unless each head can be treated separately.
+
+    Heads cannot if they share weights, if a norm or a mixing layer combines them, or if some were removed.
+    """
     hooks, transformer = encoder.head_hooks, cast(PreTrainedModel, encoder.transformer)
     attentions, kind = by_layer(transformer, hooks.family.attention), encoder.config.model_type
     reason = ""

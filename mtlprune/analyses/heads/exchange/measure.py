@@ -171,7 +171,8 @@ def usable_pairs(
     """Return at most ``size`` pairs of sentences that differ in the layer ``name`` and that the run can compare.
 
     A pair is left out if the run does not know one of its labels, or if corresponding words have different numbers of
-    sub-words, because positions would not correspond. Of generated pairs ``size`` are drawn, and fewer may remain.
+    sub-words, because positions would not correspond. Exactly ``size`` pairs are
+    generated, so fewer may remain.
 
     Args:
         natural: sentences of a corpus from which pairs are made; pairs are generated if not given.
