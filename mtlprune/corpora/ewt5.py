@@ -175,7 +175,7 @@ def _pair(
 
 
 def _read_exceptions() -> dict[str, _Exception]:
-    """Return id → exception for the sentences whose skeleton tokens and words do not correspond one to one."""
+    """Return the exceptions, by sentence id: sentences whose skeleton tokens and words do not correspond one to one."""
     text = resources.files("mtlprune.corpora").joinpath("ewt_exceptions.tsv").read_text(encoding="utf-8")
     exceptions = {}
     for row in list(csv.reader(text.splitlines(), delimiter="\t"))[1:]:

@@ -151,8 +151,8 @@ def _maps_chart(maps: Sequence[GateMap], names: Sequence[str], **look: Any) -> A
 
 
 def _subsets(gate_map: GateMap) -> dict[str, str]:
-    """Return the legend of a map of seeds: each set of seeds that can use a head, in words → colour. The set of all
-    seeds is first."""
+    """Return the legend of a map of seeds: the colour of each set of seeds that can use a head, the set of all seeds
+    first. Sets are given in words."""
     seeds = [name.removeprefix("seed ") for name in gate_map.numbers]
     colour_of = corners(len(seeds), gate_map.palette)
     combinations_of_use = sorted(product((1, 0), repeat=len(seeds)), key=lambda used: -sum(used))

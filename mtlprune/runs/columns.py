@@ -74,7 +74,7 @@ class ScoredRun(DescribedRun):
 
 
 def _heads(run: DescribedRun) -> dict[str, tuple[int, int]]:
-    """Return task → (heads that the task may use, heads before pruning) for a run with gates, or for a run exported
+    """Return (heads that the task may use, heads before pruning) for each task of a run that has gates or was exported
     with `mtlprune export --remove`; empty for other runs."""
     if "pruned" in run.manifest:
         left = run.folder.read_json("encoder/heads.json")

@@ -130,7 +130,7 @@ def differing_settings(runs: Iterable[Any]) -> list[str]:
 
 
 def untreated(run: Any) -> dict[str, Any]:
-    """Return path → value of a run's settings without those of treatments."""
+    """Return the values of a run's settings by path, without the settings of treatments."""
     return {path: value for path, value in run.settings.items() if not path.startswith(TREATMENT)}
 
 
@@ -168,8 +168,10 @@ class DescribedRun:
 
     @property
     def heads_removed(self) -> int | str:
-        """For a run that `mtlprune export --remove` wrote, the number of --keep, or "closed" if it was not given; "" for a
-        run with all its heads."""
+        """For a run that `mtlprune export --remove` wrote, the number of --keep, or "closed" if it was not given.
+
+        For a run with all its heads, "".
+        """
         pruned = self.manifest.get("pruned")
         return "" if pruned is None else pruned["most_open"] or "closed"
 

@@ -165,8 +165,8 @@ def _tree(base: dict[str, Any], recipe: Recipe, overrides: Sequence[str]) -> dic
 def _references(
     specification: SweepSpecification, recipe: Recipe, tree: Mapping[str, Any], recipes: Collection[str]
 ) -> dict[str, str]:
-    """Return setting → name of the cell to which its value refers. Raises SweepError for a cell or axis that does not
-    exist."""
+    """Return the name of the cell to which the value of a setting refers, for each such setting. Raises SweepError for
+    a cell or axis that does not exist."""
     references = {}
     blocks = {name: tree[name] for name in ("train", "pruning", "treatment") if isinstance(tree.get(name), dict)}
     for setting, value in flat(blocks):

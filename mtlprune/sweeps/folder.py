@@ -143,7 +143,7 @@ def _progress(place: Place, trained: bool) -> str:
 
 
 def folders_by_digest(root: Path) -> dict[str, str]:
-    """Return digest → name of the run folder that ends with it. The cell may have had another name at the time."""
+    """Return run folders by the digest with which their names end. The cell may have had another name at the time."""
     names = sorted(path.name for path in root.iterdir()) if root.is_dir() else []
     return {name.rpartition("-")[2]: name for name in names if (root / name / "config.yaml").is_file()}
 
@@ -247,7 +247,7 @@ def _holds_runs(root: Path) -> bool:
 
 
 def _read_cells(root: Path) -> dict[str, str | None]:
-    """Return cell → name of its run, for a sweep or a study. In a study, None marks a cell that was not packed."""
+    """Return the name of each cell's run, for a sweep or a study. In a study, None marks a cell that was not packed."""
     if (study := open_study(root)) is not None:
         return dict(study.cells)
     return {name: cell["folder"] for name, cell in read_index(root)["cells"].items()}

@@ -119,7 +119,7 @@ def _check_out(out: Path, sweep: Path | None) -> None:
 
 
 def _cells(sweep: Path, out: Path, rows: Mapping[str, Any]) -> dict[str, str | None]:
-    """Return cell of the sweep → its run, or None for a cell that is not packed because it is not finished.
+    """Return the run of each cell of the sweep, or None for a cell that is not packed because it is not finished.
 
     Finished cells that are not packed are left out.
     """

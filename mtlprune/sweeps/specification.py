@@ -160,7 +160,7 @@ def _mapping(path: Path, location: str, value: Any) -> Tree:
 
 
 def _axis(path: Path, axis: Any, values: Any) -> dict[str, Tree]:
-    """Return name of a value → its settings, for an axis that maps names to settings or lists values of a setting."""
+    """Return the settings of each value of an axis, which maps names to settings or lists values of a setting."""
     if isinstance(values, dict) and values:
         location = f"grid.{axis}"
         return {

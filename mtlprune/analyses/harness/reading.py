@@ -235,7 +235,7 @@ class Reading:
     def observations(
         self, subject: Subject, want: Collection[str], request: Request
     ) -> Iterator[tuple[list[int], Observation]]:
-        """Yield row numbers in ``sentences`` and what the subject, with its gates, computes for these sentences.
+        """Yield indices of sentences and what the subject, with its gates, computes for these sentences.
 
         Args:
             want: parts of the `Observation` to store, such as "hidden" or "attention".

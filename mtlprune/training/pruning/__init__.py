@@ -164,7 +164,7 @@ def fix_heads(run: Run, folder: RunFolder, precision: torch.dtype) -> None:
 
 
 def _given_masks(config: Config, model: MultiTaskModel) -> dict[str, Tensor]:
-    """Return gate set → mask (L, A) of the heads that ``pruning.heads`` opens, float32.
+    """Return the mask (L, A), float32, of the heads that ``pruning.heads`` opens in each gate set.
 
     Raises ConfigError or ResultError if the settings do not fit the tasks, the encoder or the claims.
     """
