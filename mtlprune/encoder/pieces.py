@@ -98,7 +98,11 @@ class WordPieces:
         self._cache: dict[str, tuple[int, ...]] = {}
 
     def _special(self, *kinds: str) -> int:
-        """Return the id of the first special token of some kinds that exists and has an embedding in the model."""
+        """Return the id of the first special token of some kinds that exists and has an embedding in the model.
+
+        Raises:
+            EncoderError: there is none.
+        """
         ids = [getattr(self.tokenizer, f"{kind}_token_id") for kind in kinds]
         if known_ids := [int(piece_id) for piece_id in ids if piece_id is not None and piece_id < self.rows]:
             return known_ids[0]

@@ -183,7 +183,11 @@ def _references(
 
 
 def _filled(location: str, name: str, values: Mapping[str, str]) -> str:
-    """Replace each {axis} in the name of a cell by the value that the referring cell has on this axis."""
+    """Replace each {axis} in the name of a cell by the value that the referring cell has on this axis.
+
+    Raises:
+        SweepError: the referring cell has no such axis.
+    """
     for axis in re.findall(r"\{([^{}]*)\}", name):
         if axis not in values:
             axes = ", ".join(values) or "none, because the cell is not part of the grid"
@@ -193,7 +197,11 @@ def _filled(location: str, name: str, values: Mapping[str, str]) -> str:
 
 
 def _in_order(specification: SweepSpecification, needs: Mapping[str, Collection[str]]) -> list[str]:
-    """Return the names of the cells, ordered so that a cell comes after the cells that it needs."""
+    """Return the names of the cells, ordered so that a cell comes after the cells that it needs.
+
+    Raises:
+        SweepError: the needs form a circle.
+    """
     try:
         return list(TopologicalSorter(needs).static_order())
     except CycleError as error:

@@ -271,7 +271,7 @@ def expanded(runs: Iterable[str | Path], having: str = "", left_out: list[str] |
 
 
 def _expanded_one(runs_argument: str, having: str, left_out: list[str] | None) -> list[Path]:
-    """Expand one argument of ``expanded``."""
+    """Expand one argument of ``expanded``. Raises RunError if no run is found."""
     folder_part, sign, pattern = runs_argument.rpartition(":")
     for place, cells in ((runs_argument, "*"), (folder_part, pattern)) if sign else ((runs_argument, "*"),):
         if _holds_runs(Path(place)) or is_specification(Path(place)):

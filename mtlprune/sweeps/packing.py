@@ -152,6 +152,9 @@ def _labels(source: RunFolder, gold: Gold) -> Iterator[tuple[str, str]]:
     """Yield name and text of a JSON file with the label counts of each split.
 
     The JSON maps task → id of a sentence → label → numbers of correct, gold and predicted items.
+
+    Raises:
+        RunError: predictions of a split are not those of its sentences.
     """
     fingerprint = source.read_manifest()["data"]["fingerprint"]
     for split in source.splits():

@@ -153,6 +153,9 @@ def _header(path: Path, block: Iterable[formats.NumberedLine]) -> tuple[str, ...
     """Return the columns that ``# global.columns`` names, or None without this comment.
 
     The ten standard names are returned in lower case.
+
+    Raises:
+        CorpusError: ID or FORM is missing, or a name occurs twice.
     """
     for line in block:
         if match := _HEADER.fullmatch(line.text):

@@ -130,7 +130,11 @@ def _as_corpus_error(source: str, expectation: str) -> Iterator[None]:
 
 
 def _splits(source: str, available: Sequence[str], names_by_split: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """Return the splits of the data set that form each split of the corpus."""
+    """Return the splits of the data set that form each split of the corpus.
+
+    Raises:
+        CorpusError: a named split does not exist, or names are needed to assign the splits.
+    """
     tables_by_split = {split: list(names) for split, names in names_by_split.items() if names}
     for split, names in tables_by_split.items():
         if unknown := [name for name in names if name not in available]:
@@ -146,7 +150,11 @@ def _splits(source: str, available: Sequence[str], names_by_split: Mapping[str, 
 
 
 def _tables(source: str, cache: str) -> dict[str, Any]:
-    """Return the table (datasets.Dataset) of each split by its name."""
+    """Return the table (datasets.Dataset) of each split by its name.
+
+    Raises:
+        CorpusError: the data set cannot be found or has another format.
+    """
     import datasets
     from huggingface_hub import constants
 
@@ -338,7 +346,11 @@ def _sentences(
     tell: formats.Tell,
     skip: formats.Skip | None,
 ) -> Iterator[Sentence]:
-    """Yield the sentences of a split with one value per word."""
+    """Yield the sentences of a split with one value per word.
+
+    Raises:
+        CorpusError: a row does not have one value per word.
+    """
     labels = _label_names(source, table.features)
     names = [name for name in columns if columns[name].name != SKIP]
     sentences = []
@@ -366,7 +378,11 @@ def _sentences(
 def _whole_rows(
     source: str, split: str, table: Any, columns: str, skip: formats.Skip | None, unread_layers: Container[str]
 ) -> Iterator[Sentence]:
-    """Yield the sentences or pairs of a split with one text or pair of texts per row."""
+    """Yield the sentences or pairs of a split with one text or pair of texts per row.
+
+    Raises:
+        CorpusError: a column does not exist.
+    """
     contents = parse_row_columns(columns)
     if wrong := sorted(set(contents) - set(table.column_names)):
         have = ", ".join(table.column_names)

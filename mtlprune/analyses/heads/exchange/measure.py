@@ -112,7 +112,11 @@ def with_stem(claimed_heads: Mapping[str, Mask]) -> dict[str, Mask]:
 def _exchanged(
     reading: Reading, subject: Subject, request: Request, masks: Mapping[str, Sequence[Mask]]
 ) -> SubjectResult:
-    """Measure the changes of all tasks of one run through each set of heads and through each single head."""
+    """Measure the changes of all tasks of one run through each set of heads and through each single head.
+
+    Raises:
+        SubjectError: none of its tasks has enough pairs that the run can compare.
+    """
     run = AblatableRun.of(subject, request.device, reading.fingerprint)
     frames, notes, changes = [], list[str](), dict[str, Change]()
     number = run.size[0] * run.size[1]
