@@ -145,7 +145,7 @@ class Columns:
 
     @functools.cached_property
     def _fewest_updates(self) -> dict[tuple[str, str], int]:
-        """(encoder, task) → fewest updates of any run that is no baseline and did not use a finished run."""
+        """The fewest updates, by (encoder, task), of any run that is no baseline and did not use a finished run."""
         fewest: dict[tuple[str, str], int] = {}
         for column in self.columns:
             for run in column.runs:

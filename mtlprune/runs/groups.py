@@ -318,8 +318,11 @@ class DescribedRun:
 
     @cached_property
     def gates(self) -> list[tuple[int, int, dict[str, NDArray[np.float64]]]]:
-        """(epoch, step, gate set → gates (L, A)) of every evaluation; empty for a run without gates. Raises RunError
-        if the file is damaged."""
+        """Epoch, step and gates (L, A) of each gate set, for every evaluation; empty for a run without gates.
+
+        Raises:
+            RunError: the file is damaged.
+        """
         # Importing numpy takes a tenth of a second, and most runs have no gates.
         import numpy as np
 
@@ -333,7 +336,7 @@ class DescribedRun:
 
     @cached_property
     def best_gates(self) -> tuple[int, dict[str, NDArray[np.float64]]]:
-        """(step, gate set → gates (L, A)) of the last evaluation in the best epoch. Raises RunError without one."""
+        """Step and gates (L, A) of each gate set at the last evaluation of the best epoch. Raises RunError if none."""
         best = self.folder.read_best()["joint"]["epoch"]
         for epoch, step, sets in reversed(self.gates):
             if epoch == best:

@@ -173,7 +173,7 @@ def _given_masks(config: Config, model: MultiTaskModel) -> dict[str, Tensor]:
 
 
 def drawn_heads(config: Config, model: MultiTaskModel) -> Mask:
-    """Draw the heads that ``pruning.method: random`` leaves open, (L, A). Raises as `_layer_counts`."""
+    """Draw the heads that ``pruning.method: random`` leaves open, (L, A). Raises the errors of `_layer_counts`."""
     counts, heads, draw = _layer_counts(config, model), model.encoder.head_hooks.heads, config.pruning.draw
     return random_heads(counts, heads, seeded(config, 4)) if draw is None else nested_heads(counts, heads, draw)
 
