@@ -68,7 +68,7 @@ class GateMap:
 
     @property
     def colours(self) -> "Colours":
-        """The colours of the cells. (L, A, 3)"""
+        """The colours of the cells: (L, A, 3)."""
         arrays = list(self.numbers.values())
         if self.palette:
             return mixed(arrays, corners(len(arrays), self.palette))
@@ -395,7 +395,7 @@ def corners(seeds: int, palette: str) -> NDArray[np.float64]:
 
 
 def mixed(gates: Sequence[ArrayLike], at_corners: NDArray[np.float64]) -> Colours:
-    """Mix the colours of ``corners`` according to the gates of K seeds, by multilinear interpolation. (L, A, 3)
+    """Mix the colours of ``corners`` according to the gates of K seeds, by multilinear interpolation: (L, A, 3).
 
     With the palette ``rgb``, the result is 255 · (1 − z) in each channel.
 
