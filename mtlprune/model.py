@@ -129,6 +129,9 @@ class MultiTaskModel(nn.Module):
             vocabularies: the lists of labels of each task.
             source: a folder with the encoder's configuration and tokenizer. If it is given, the encoder's weights stay
                 random, because the caller loads them afterwards.
+
+        Raises:
+            EncoderError: a decoder pools the first token of an encoder that has no such special token.
         """
         part = config.encoder
         encoder = Encoder.load(
@@ -404,7 +407,7 @@ def _are_texts(strings: Sequence[str]) -> bool:
 
 
 def _refuse_to_save(*args: Any, **options: Any) -> None:
-    """Replace ``save_pretrained`` of a transformer with gates, whose saved weights would lack the gates."""
+    """Raise EncoderError in place of ``save_pretrained`` of a transformer with gates, which would save no gates."""
     raise EncoderError(
         "this transformer has gates, which would be lost when it is saved; `mtlprune export RUN --out DIR` folds the "
         "gates into the weights"

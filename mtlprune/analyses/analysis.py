@@ -222,7 +222,7 @@ def read(folder: Path, name: str) -> Result:
 
 
 def results_in(folder: Path) -> dict[str, Result]:
-    """Read all Results of a folder: name of the analysis → Result.
+    """Read all Results of a folder, by the name of the analysis.
 
     Raises:
         ResultError: the folder has no Result, or a Result is damaged.

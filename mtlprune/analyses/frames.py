@@ -102,7 +102,7 @@ class Declaration(Block):
 
 
 class TableRows(NamedTuple):
-    """The rows of a declared table, and the values for the braces in its title and caption."""
+    """The rows of a declared table, and the values of the placeholders ({name}) in its title and caption."""
 
     rows: pd.DataFrame
     words: Mapping[str, Any]

@@ -155,7 +155,7 @@ def _draw(
 def _files(
     gate_map: GateMap, formats: Sequence[str], style: Style, bare: bool = False
 ) -> dict[str, Callable[[], bytes]]:
-    """Return name of a file → function that renders it, for all files of a map."""
+    """Return a function for each file of a map, by its name, that renders the file."""
     from mtlprune.figures import pictures
 
     files: dict[str, Callable[[], bytes]] = {

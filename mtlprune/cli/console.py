@@ -78,7 +78,7 @@ Width = Annotated[
 
 
 def paper_style(width: float | None) -> Style:
-    """Return the style of figures: the default, or for a width in centimetres no titles and 8-point text."""
+    """Return the style of figures. Figures of a given width, in centimetres, have 8-point text and no titles."""
     from mtlprune.figures.charts import PLAIN, Style
 
     return PLAIN if width is None else Style(width, _PAPER_POINTS, title=False)
@@ -177,7 +177,7 @@ def _least_width(table: str) -> int:
 
 
 def show_result(analysis: Analysis, result: Result) -> None:
-    """Print the tables and findings of an analysis. On a terminal findings come last, because its end is visible."""
+    """Print the tables and findings of an analysis. On a terminal, findings come last, where they stay visible."""
     from mtlprune.reports.analyses import markdown
 
     show_document(markdown(analysis, result, findings_last=console().is_terminal))

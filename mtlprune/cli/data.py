@@ -516,7 +516,7 @@ def _counts_table(counts: Mapping[str, Any]) -> Table:
 
 
 def _numbers(counts: Mapping[str, Any]) -> dict[str, int]:
-    """Flatten counts to title → number, with titles such as "entities PER", or "chunk: entities NP" (other layers)."""
+    """Flatten nested counts to one level, under titles such as "entities PER" or "chunk: entities NP"."""
     numbers: dict[str, int] = {}
     for key, value in counts.items():
         title = _TITLES.get(key, key)

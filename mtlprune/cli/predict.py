@@ -396,7 +396,10 @@ def _from_json(text: str, name: str, location: str) -> Sentence:
 
 
 def _grouped(sentences: Iterable[tuple[int, Sentence]]) -> Iterator[_Group]:
-    """Yield groups of sentences to annotate together, of at most SENTENCES sentences and WORDS words."""
+    """Yield groups of sentences to annotate together, of at most SENTENCES sentences and WORDS words.
+
+    A sentence with more words is a group of its own.
+    """
     group: _Group = []
     words = 0
     for number, sentence in sentences:

@@ -100,7 +100,7 @@ def table(
 
 
 def with_narrow_tables(comparison: Comparison, text: str) -> str:
-    """Put narrow tables before the Markdown of a table on a terminal, for which the whole table may be too wide."""
+    """On a terminal, for which a table may be too wide, put narrow tables before the table's Markdown."""
     from mtlprune.reports.scores.tables import narrow
 
     tables = narrow(comparison) if console().is_terminal else []
@@ -108,7 +108,7 @@ def with_narrow_tables(comparison: Comparison, text: str) -> str:
 
 
 def speeds_in(folder: Path) -> dict[str, float]:
-    """Read name of a run's folder → its speed in the largest timed batches, from the result of `analyze speed`.
+    """Read the speed of each run in the largest timed batches, by folder name, from the result of `analyze speed`.
 
     Raises:
         RunError: the folder has no such result.
@@ -162,7 +162,7 @@ def keep_majority(folder: Path, run: RunFolder, splits: Sequence[str], data: Pat
 
 
 def majority_of(run: RunFolder, split: str, data: Path | None = None) -> dict[str, float]:
-    """Return layer → main score of the majority baseline.
+    """Return the main score of the majority baseline for each layer.
 
     The scores are read from the file next to the run, or else computed from the corpus. They are empty if neither is
     available.

@@ -185,7 +185,7 @@ class Config(Block):
 
     @model_validator(mode="after")
     def _heads_exist(self) -> "Config":
-        """Raise ValueError for pruning without heads, and for frozen parts with which nothing can be trained."""
+        """Raise ValueError for settings of pruning, of frozen parts and of CosReg that contradict other settings."""
         if self.pruning.method != "none" and not self.encoder.context:
             raise ValueError(
                 "pruning needs heads, and an encoder without context (encoder.context: false) has none; leave one of "

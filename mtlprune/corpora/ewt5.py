@@ -147,6 +147,9 @@ def _pair(
     """Yield each sentence with its skeleton and the mapping from tokens to words.
 
     Both are None if PropBank lacks the document of the sentence.
+
+    Raises:
+        CorpusError: the skeletons of a document do not correspond to its sentences.
     """
     for name, document in _documents(sentences).items():
         trees = skeletons.get(name)
@@ -172,7 +175,7 @@ def _pair(
 
 
 def _read_exceptions() -> dict[str, _Exception]:
-    """Return id → exception for the sentences whose skeleton tokens and words do not correspond one to one."""
+    """Return the exceptions, by sentence id: sentences whose skeleton tokens and words do not correspond one to one."""
     text = resources.files("mtlprune.corpora").joinpath("ewt_exceptions.tsv").read_text(encoding="utf-8")
     exceptions = {}
     for row in list(csv.reader(text.splitlines(), delimiter="\t"))[1:]:
@@ -286,7 +289,7 @@ class Regrouping:
                 self._covers[token] = group.words
 
     def constituents(self, spans: Sequence[Span]) -> tuple[Span, ...]:
-        """Return brackets over words, without brackets that cover no word."""
+        """Convert brackets over tokens to brackets over words, and leave out those that cover no word."""
         moved_spans = (_move(span, self._leaves) for span in spans)
         return tuple(span for span in moved_spans if span is not None)
 

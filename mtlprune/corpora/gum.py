@@ -33,7 +33,7 @@ _PART = re.compile(r"\(([^()]+)(\)?)|([^()]+)\)")
 
 
 def build_gum(folder: Path, tell: Tell) -> tuple[Splits, dict[str, str]]:
-    """Return the sentences of each official split, and file → SHA-256.
+    """Return the sentences of each official split, and the SHA-256 of each file.
 
     Args:
         folder: contains ``splits.md``, and a file DOCUMENT.conllu for each document at any depth, as in the folder
@@ -69,7 +69,7 @@ def build_gum(folder: Path, tell: Tell) -> tuple[Splits, dict[str, str]]:
 
 
 def _official_splits(path: Path) -> dict[str, list[str]]:
-    """Return split → names of its documents. Raises CorpusError if train, dev or test has none."""
+    """Return the names of the documents of each split. Raises CorpusError if train, dev or test has none."""
     splits: dict[str, list[str]] = {}
     names: list[str] | None = None
     for _, text in read_lines(path):

@@ -118,7 +118,11 @@ def _read_config(config: Path, tell: Tell) -> list[_Dataset]:
 
 
 def _dataset(config: Path, name: str, settings: Mapping[str, Any], tell: Tell) -> _Dataset | None:
-    """Return a data set, or None after a message to ``tell`` if nothing in it can be read."""
+    """Return a data set, or None after a message to ``tell`` if nothing in it can be read.
+
+    Raises:
+        CorpusError: an index of a column is too large, or two tasks share a column.
+    """
     settings = {
         (key if _OLD_NAMES.get(key, key) in settings else _OLD_NAMES.get(key, key)): settings[key] for key in settings
     }
@@ -158,7 +162,11 @@ def _dataset(config: Path, name: str, settings: Mapping[str, Any], tell: Tell) -
 def _text_dataset(
     config: Path, name: str, settings: Mapping[str, Any], left_out: list[str], tell: Tell
 ) -> _Dataset | None:
-    """Return a data set with one text or a pair of texts per row, or None if none of its tasks can be read."""
+    """Return a data set with one text or a pair of texts per row, or None if none of its tasks can be read.
+
+    Raises:
+        CorpusError: ``sent_idxs`` is neither one column nor two.
+    """
     indices = [settings["sent_idxs"]] if isinstance(settings["sent_idxs"], int) else settings["sent_idxs"]
     if not isinstance(indices, list) or len(indices) not in (1, 2) or not all(map(_is_index, indices)):
         raise CorpusError(

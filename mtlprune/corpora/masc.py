@@ -145,7 +145,11 @@ def _read_files(sources: Path) -> _Files:
 
 
 def _members(sources: Path) -> Iterator[tuple[str, Path, Callable[[], bytes]]]:
-    """Yield the location (for messages), the path and a reader of every file below a folder and in its tar archives."""
+    """Yield the location (for messages), the path and a reader of every file below a folder and in its tar archives.
+
+    Raises:
+        CorpusError: an archive cannot be read.
+    """
     for file in sorted(files_below(sources)):
         if ".tar" not in file.suffixes and file.suffix != ".tgz":
             yield str(file), file, file.read_bytes
@@ -184,6 +188,9 @@ def _sentences(document: MascDocument, files: _Files, tell: Tell) -> Iterator[Se
     """Yield the sentences of a document with tags, constituents and roles.
 
     The id is GENRE/DOCUMENT/NUMBER, where NUMBER is the index of the tree, from 0.
+
+    Raises:
+        CorpusError: the trees of the two sources do not correspond.
     """
     location, data = _file(files, "Penn_Treebank", document.name)
     trees = [leaves for leaves in _leaves_of(_decoded(location, data), location) if leaves]
@@ -218,6 +225,9 @@ def _leaves_of(text: str, location: str) -> Iterator[list[tuple[str, str]]]:
     """Yield the tags and words of the leaves of each tree, without empty elements.
 
     The nodes above the leaves are not checked, because one file has a node without a label.
+
+    Raises:
+        CorpusError: the brackets are not balanced.
     """
     depth, leaves = 0, list[tuple[str, str]]()
     for match in _BRACKET_OR_LEAF.finditer(text):

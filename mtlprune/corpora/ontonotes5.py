@@ -75,7 +75,7 @@ def _foreign(path: Path, folder: Path) -> bool:
 
 
 def _files(folder: Path, all_files: list[Path], tell: Tell) -> dict[str, list[Path]]:
-    """Return the files of each split in the order of their paths."""
+    """Return the annotated files of each split, sorted by path. Raises CorpusError if a split has none."""
     names = {name: split for split, folders in _SPLITS.items() for name in folders}
     splits: dict[str, list[Path]] = {split: [] for split in _SPLITS}
     foreign = outside_count = 0
@@ -144,6 +144,9 @@ def _sentences(
     Args:
         annotated: layer → names of the documents with an annotation file.
         first_paths: id of a sentence → its file, over all splits; updated here to find repeated documents.
+
+    Raises:
+        CorpusError: a sentence was already read from another file.
     """
     counts = dict.fromkeys(("documents", "without ner", "without srl", "nested entities", "unparsed sentences"), 0)
     for document in documents:
@@ -200,7 +203,11 @@ def _read_converted(splits: _Splits, dep: Path) -> _Splits:
 
 
 def _file_of(folder: Path, words: Sequence[str]) -> Path:
-    """Return the only file in a folder whose name contains one of these words."""
+    """Return the only file in a folder whose name contains one of these words.
+
+    Raises:
+        CorpusError: there is none, or several.
+    """
     candidates = [
         path
         for path in sorted(folder.iterdir())

@@ -96,7 +96,11 @@ def _check_splits(sentences: Mapping[str, Sequence[Sentence]], out: Path) -> Non
 
 
 def _write(out: Path, info: Mapping[str, Any], sentences: Mapping[str, Sequence[Sentence]]) -> None:
-    """Write the file of every split, then ``corpus.json`` with the names of these files, and remove all other files."""
+    """Write the file of every split, then ``corpus.json`` with the names of these files, and remove all other files.
+
+    Raises:
+        CorpusError: a file cannot be written.
+    """
     try:
         with files.one_writer(out):
             files.remove_temporary_paths(out)

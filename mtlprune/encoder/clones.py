@@ -135,6 +135,9 @@ class Clones(nn.Module):
 
         This is a forward pre-hook. Only inputs with R rows are repeated, so hidden states that an earlier layer already
         repeated stay the same.
+
+        Raises:
+            EncoderError: no tasks are served, or head outputs are cached.
         """
         if not self._served_tasks or self.head_hooks.is_caching:
             raise EncoderError(

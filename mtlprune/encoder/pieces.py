@@ -98,7 +98,11 @@ class WordPieces:
         self._cache: dict[str, tuple[int, ...]] = {}
 
     def _special(self, *kinds: str) -> int:
-        """Return the id of the first special token of some kinds that exists and has an embedding in the model."""
+        """Return the id of the first special token of some kinds that exists and has an embedding in the model.
+
+        Raises:
+            EncoderError: there is none.
+        """
         ids = [getattr(self.tokenizer, f"{kind}_token_id") for kind in kinds]
         if known_ids := [int(piece_id) for piece_id in ids if piece_id is not None and piece_id < self.rows]:
             return known_ids[0]
@@ -140,7 +144,13 @@ class WordPieces:
         return " " if agreement[" "] > agreement[""] else ""
 
     def _find_specials(self) -> tuple[list[int], list[int]]:
-        """Return the ids of the special tokens before and after a sentence."""
+        """Return the ids of the special tokens before and after a sentence.
+
+        If the tokenizer adds none on one side, one of its special tokens serves there, such as BOS.
+
+        Raises:
+            EncoderError: the tokenizer changes words when it adds special tokens.
+        """
         text = self.lead + " ".join(PROBES)
         bare, full = self._encode([text])[0], self._encode([text], specials=True)[0]
         start = next((i for i in range(len(full)) if full[i : i + len(bare)] == bare), None)

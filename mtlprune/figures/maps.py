@@ -68,7 +68,7 @@ class GateMap:
 
     @property
     def colours(self) -> "Colours":
-        """The colours of the cells. (L, A, 3)"""
+        """The colours of the cells: (L, A, 3)."""
         arrays = list(self.numbers.values())
         if self.palette:
             return mixed(arrays, corners(len(arrays), self.palette))
@@ -151,8 +151,8 @@ def _maps_chart(maps: Sequence[GateMap], names: Sequence[str], **look: Any) -> A
 
 
 def _subsets(gate_map: GateMap) -> dict[str, str]:
-    """Return the legend of a map of seeds: each set of seeds that can use a head, in words → colour. The set of all
-    seeds is first."""
+    """Return the legend of a map of seeds: the colour of each set of seeds that can use a head, the set of all seeds
+    first. Sets are given in words."""
     seeds = [name.removeprefix("seed ") for name in gate_map.numbers]
     colour_of = corners(len(seeds), gate_map.palette)
     combinations_of_use = sorted(product((1, 0), repeat=len(seeds)), key=lambda used: -sum(used))
@@ -395,7 +395,7 @@ def corners(seeds: int, palette: str) -> NDArray[np.float64]:
 
 
 def mixed(gates: Sequence[ArrayLike], at_corners: NDArray[np.float64]) -> Colours:
-    """Mix the colours of ``corners`` according to the gates of K seeds, by multilinear interpolation. (L, A, 3)
+    """Mix the colours of ``corners`` according to the gates of K seeds, by multilinear interpolation: (L, A, 3).
 
     With the palette ``rgb``, the result is 255 · (1 − z) in each channel.
 

@@ -99,7 +99,7 @@ class Block(BaseModel):
 
 @functools.cache
 def _marks(block: type[Block]) -> dict[str, dict[str, list[str]]]:
-    """Return, for each setting with a CountsOnlyWith: setting → {other setting: values with which it has an effect}."""
+    """Return a dict from each setting with a CountsOnlyWith to {other setting: values with which it has an effect}."""
     marked = {
         name: [m for m in field.metadata if isinstance(m, CountsOnlyWith)] for name, field in block.model_fields.items()
     }
@@ -118,7 +118,7 @@ def _cases(block: type[Block], name: str) -> str:
 
 @functools.cache
 def explanations(block: type[BaseModel]) -> dict[str, str]:
-    """Return the explanations of a block's settings: setting → its ``Field`` description, or the docstring below it."""
+    """Return the explanation of each of a block's settings: its ``Field`` description, or the docstring below it."""
     texts = {name: field.description for name, field in block.model_fields.items() if field.description}
     for kind in reversed(block.__mro__[: block.__mro__.index(BaseModel)]):
         texts = {**_docstrings(kind), **texts}
@@ -126,7 +126,7 @@ def explanations(block: type[BaseModel]) -> dict[str, str]:
 
 
 def _docstrings(kind: type) -> dict[str, str]:
-    """Return setting → the docstring below it in the source of a class; empty if the source is not available."""
+    """Return the docstring below each setting in the source of a class; empty if the source is not available."""
     try:
         [written] = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
     except (OSError, TypeError):

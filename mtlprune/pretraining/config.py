@@ -16,7 +16,7 @@ from mtlprune.io.block import Block
 
 
 class SourceConfig(Block):
-    """The sentences."""
+    """The corpora from which sentences are read."""
 
     corpora: tuple[str, ...] = Field(min_length=1)
     """Folders of stored corpora, as `mtlprune data build` writes them; several with commas."""
@@ -78,10 +78,10 @@ class ModelConfig(Block):
 
 
 class StepsConfig(Block):
-    """Updates."""
+    """Settings of the optimisation."""
 
     steps: int = Field(default=10_000, ge=1, le=10_000_000)
-    """Number of updates. The learning rate reaches 0 after the last update."""
+    """Number of updates, over which `schedule` extends."""
     batch_sentences: int = Field(default=32, ge=1)
     """Largest number of sentences in an update."""
     batch_tokens: int = Field(default=2048, ge=1)
@@ -137,20 +137,20 @@ class WatchConfig(Block):
 
 
 class PretrainConfig(Block):
-    """One pretraining."""
+    """The configuration of one pretraining."""
 
     name: str = "pretraining"
     """Name of the run in figures and folders."""
     data: SourceConfig
-    """The sentences."""
+    """The corpora from which sentences are read."""
     model: ModelConfig = ModelConfig()
-    """The model."""
+    """The masked language model, new or as in a folder or on the hub."""
     syntax: SyntaxConfig = SyntaxConfig()
     """A penalty on attention along dependency arcs."""
     cosreg: float = Field(default=0.0, ge=0)
     """γ of CosReg, a penalty on cosines between the tied embeddings (1 in Gao et al. 2019; 0 turns it off)."""
     train: StepsConfig = StepsConfig()
-    """Updates."""
+    """Settings of the optimisation."""
     watch: WatchConfig = WatchConfig()
     """Measurements during training."""
 

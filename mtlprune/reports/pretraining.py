@@ -146,8 +146,8 @@ def summary(logs: Sequence[PretrainingLog]) -> dict[str, Any]:
 
 @markdown_document
 def markdown(logs: Sequence[PretrainingLog]) -> str:
-    """Return a Markdown table with a row for each run. A cell has the last value of a measure, after @ the update of
-    its break, and in brackets the break among evaluations at a constant interval."""
+    """Return a Markdown table with a row for each run. A cell holds the last value of a measure, the update of its
+    break after @, and in brackets the break among evaluations at a constant interval."""
     measures, rows = _measured(logs), []
     for entry in summary(logs)["runs"]:
         release_note = f" until {entry['release']}" if entry["release"] is not None else ""

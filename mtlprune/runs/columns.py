@@ -74,7 +74,7 @@ class ScoredRun(DescribedRun):
 
 
 def _heads(run: DescribedRun) -> dict[str, tuple[int, int]]:
-    """Return task → (heads that the task may use, heads before pruning) for a run with gates, or for a run exported
+    """Return (heads that the task may use, heads before pruning) for each task of a run that has gates or was exported
     with `mtlprune export --remove`; empty for other runs."""
     if "pruned" in run.manifest:
         left = run.folder.read_json("encoder/heads.json")
@@ -145,7 +145,7 @@ class Columns:
 
     @functools.cached_property
     def _fewest_updates(self) -> dict[tuple[str, str], int]:
-        """(encoder, task) → fewest updates of any run that is no baseline and did not use a finished run."""
+        """The fewest updates, by (encoder, task), of any run that is no baseline and did not use a finished run."""
         fewest: dict[tuple[str, str], int] = {}
         for column in self.columns:
             for run in column.runs:
@@ -277,9 +277,9 @@ def _groups(runs: Iterable[ScoredRun]) -> list[list[ScoredRun]]:
 
 
 def _merged(groups: Iterable[list[ScoredRun]]) -> list[list[ScoredRun]]:
-    """Merge single-task groups whose tasks are all different into one column, although settings may differ by task.
+    """Merge single-task groups of the same kind and pruning into one column if their tasks are all different.
 
-    The legend of the table reports settings that differ.
+    Other settings may differ between these tasks; the legend of the table reports them.
     """
     merged: list[list[ScoredRun]] = []
     single_task_groups: dict[tuple[str, str], list[list[ScoredRun]]] = {}

@@ -171,7 +171,7 @@ class RunFolder:
         return manifest
 
     def known_hashes(self) -> dict[str, str]:
-        """Return file name → SHA-256, as recorded in the manifest."""
+        """Return the SHA-256 of each file by its name, as recorded in the manifest."""
         manifest = self.path / "manifest.json"
         hashes: dict[str, str] = self.read_manifest().get("files", {}) if self.has("manifest.json") else {}
         for name in hashes:
@@ -410,7 +410,7 @@ class RunFolder:
     # -- labels, logs and heads --------------------------------------------------------------------------------------
 
     def read_vocabularies(self) -> dict[str, dict[str, list[str]]]:
-        """Read task → name of a vocabulary → labels. Raises RunError if the file is missing or damaged."""
+        """Read the vocabularies of each task, by name. Raises RunError if the file is missing or damaged."""
         vocabularies: dict[str, dict[str, list[str]]] = self.read_json("vocabulary.json")
         return vocabularies
 
@@ -432,7 +432,7 @@ class RunFolder:
         return records
 
     def gates(self, key: str = "joint") -> dict[str, NDArray[np.float64]]:
-        """Read the gates at the best epoch: gate set ("shared", or a task) → gates (L, A).
+        """Read the gates (L, A) of each gate set ("shared", or a task) at the best epoch.
 
         Args:
             key: key of best.json ("joint" or a task), which decides which epoch is the best.
@@ -590,7 +590,7 @@ class RunFolder:
         return self._parse(_result(kind, split), self._evaluate_hint(split))
 
     def read_scores(self, split: str) -> dict[str, dict[str, float]]:
-        """Read task → name → score. Raises RunError if the file is missing or damaged."""
+        """Read the scores of each task by name. Raises RunError if the file is missing or damaged."""
         scores: dict[str, dict[str, float]] = self._read_result("scores", split)
         return scores
 

@@ -130,7 +130,7 @@ def differing_settings(runs: Iterable[Any]) -> list[str]:
 
 
 def untreated(run: Any) -> dict[str, Any]:
-    """Return path → value of a run's settings without those of treatments."""
+    """Return the values of a run's settings by path, without the settings of treatments."""
     return {path: value for path, value in run.settings.items() if not path.startswith(TREATMENT)}
 
 
@@ -153,7 +153,13 @@ class DescribedRun:
 
     @classmethod
     def read(cls, folder: RunFolder) -> DescribedRun:
-        """Read the configuration and the manifest of a run. Raises RunError if one of them is missing or damaged."""
+        """Read the configuration and the manifest of a run.
+
+        For a run without its removed heads, the configuration is that of the original run, with the new name and tasks.
+
+        Raises:
+            RunError: the configuration or the manifest is missing or damaged.
+        """
         config, manifest = folder.config, folder.read_manifest()
         if pruned := manifest.get("pruned"):
             source = build_config(pruned["config"], f"{folder.path / 'manifest.json'}, pruned.config")
@@ -162,8 +168,10 @@ class DescribedRun:
 
     @property
     def heads_removed(self) -> int | str:
-        """For a run that `mtlprune export --remove` wrote, the number of heads of its option --keep, or "closed" if the
-        option was not given; "" for a run with all its heads."""
+        """For a run that `mtlprune export --remove` wrote, the number of --keep, or "closed" if it was not given.
+
+        For a run with all its heads, "".
+        """
         pruned = self.manifest.get("pruned")
         return "" if pruned is None else pruned["most_open"] or "closed"
 
@@ -310,8 +318,11 @@ class DescribedRun:
 
     @cached_property
     def gates(self) -> list[tuple[int, int, dict[str, NDArray[np.float64]]]]:
-        """(epoch, step, gate set → gates (L, A)) of every evaluation; empty for a run without gates. Raises RunError
-        if the file is damaged."""
+        """Epoch, step and gates (L, A) of each gate set, for every evaluation; empty for a run without gates.
+
+        Raises:
+            RunError: the file is damaged.
+        """
         # Importing numpy takes a tenth of a second, and most runs have no gates.
         import numpy as np
 
@@ -325,7 +336,7 @@ class DescribedRun:
 
     @cached_property
     def best_gates(self) -> tuple[int, dict[str, NDArray[np.float64]]]:
-        """(step, gate set → gates (L, A)) of the last evaluation in the best epoch. Raises RunError without one."""
+        """Step and gates (L, A) of each gate set at the last evaluation of the best epoch. Raises RunError if none."""
         best = self.folder.read_best()["joint"]["epoch"]
         for epoch, step, sets in reversed(self.gates):
             if epoch == best:

@@ -161,8 +161,8 @@ class Result:
         return frame.assign(closed=frame["name"].isin(closed))
 
     def grids(self, encoder: Mapping[str, Any], frame: str = "heads") -> dict[str, Grid]:
-        """Return measure → grid (L, A) of an entry of ``about["encoders"]``, as means over tasks. Heads without a
-        value are NaN."""
+        """Return a grid (L, A) for each measure of an entry of ``about["encoders"]``, as means over tasks. Heads
+        without a value are NaN."""
         all_rows = self.frame(frame, "encoder", "seed")
         keys = [key for key in ("encoder", "run", "seed") if key in all_rows]
         own_rows = all_rows[(all_rows[keys] == [encoder[key] for key in keys]).all(axis=1)]
@@ -265,7 +265,7 @@ _PLACEHOLDER = "the table of "
 
 
 def _embedded_types(frame: pd.DataFrame) -> dict[str, str] | None:
-    """Return column → type if a table is small and JSON can hold all of its values exactly, else None."""
+    """Return the type of each column if a table is small and JSON can hold all of its values exactly, else None."""
     types = {}
     for name, column in frame.items():
         kind = str(column.dtype)

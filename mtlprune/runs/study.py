@@ -69,7 +69,7 @@ class Study:
 
     @cached_property
     def rows(self) -> dict[str, dict[str, Any]]:
-        """Run → column → value, without large files."""
+        """The row of each run, as values by column, without large files."""
         small = [name for name in self.table.schema_arrow.names if not name.startswith(_LARGE)]
         return {row["run"]: row for row in self.table.read(small).to_pylist()}
 

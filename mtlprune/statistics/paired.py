@@ -62,7 +62,10 @@ def counts_in(
 
 
 class PairedCounts:
-    """The counts of all runs in the columns of a table, where each run is read once."""
+    """The counts of all runs in the columns of a table.
+
+    Up to ``_IN_MEMORY`` runs stay in memory, so that a run is not read again for each of its tasks.
+    """
 
     def __init__(self, columns: Columns) -> None:
         self.columns = columns

@@ -165,8 +165,8 @@ def _tree(base: dict[str, Any], recipe: Recipe, overrides: Sequence[str]) -> dic
 def _references(
     specification: SweepSpecification, recipe: Recipe, tree: Mapping[str, Any], recipes: Collection[str]
 ) -> dict[str, str]:
-    """Return setting → name of the cell to which its value refers. Raises SweepError for a cell or axis that does not
-    exist."""
+    """Return the name of the cell to which the value of a setting refers, for each such setting. Raises SweepError for
+    a cell or axis that does not exist."""
     references = {}
     blocks = {name: tree[name] for name in ("train", "pruning", "treatment") if isinstance(tree.get(name), dict)}
     for setting, value in flat(blocks):
@@ -183,7 +183,11 @@ def _references(
 
 
 def _filled(location: str, name: str, values: Mapping[str, str]) -> str:
-    """Replace each {axis} in the name of a cell by the value that the referring cell has on this axis."""
+    """Replace each {axis} in the name of a cell by the value that the referring cell has on this axis.
+
+    Raises:
+        SweepError: the referring cell has no such axis.
+    """
     for axis in re.findall(r"\{([^{}]*)\}", name):
         if axis not in values:
             axes = ", ".join(values) or "none, because the cell is not part of the grid"
@@ -193,7 +197,11 @@ def _filled(location: str, name: str, values: Mapping[str, str]) -> str:
 
 
 def _in_order(specification: SweepSpecification, needs: Mapping[str, Collection[str]]) -> list[str]:
-    """Return the names of the cells, ordered so that a cell comes after the cells that it needs."""
+    """Return the names of the cells, ordered so that a cell comes after the cells that it needs.
+
+    Raises:
+        SweepError: the needs form a circle.
+    """
     try:
         return list(TopologicalSorter(needs).static_order())
     except CycleError as error:

@@ -73,7 +73,7 @@ def submit(
 def _submit_level(
     executor: Any, level: Sequence[Cell], threads: int | None, cluster: str, jobs: int | None
 ) -> dict[str, str]:
-    """Submit cells that do not need each other and return name → job id."""
+    """Submit cells that do not need each other, and return the job id of each by its name."""
     for cell in level:
         write_config(cell)
         cell.place.path_of("failed").unlink(missing_ok=True)

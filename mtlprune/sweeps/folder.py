@@ -143,7 +143,7 @@ def _progress(place: Place, trained: bool) -> str:
 
 
 def folders_by_digest(root: Path) -> dict[str, str]:
-    """Return digest → name of the run folder that ends with it. The cell may have had another name at the time."""
+    """Return run folders by the digest with which their names end. The cell may have had another name at the time."""
     names = sorted(path.name for path in root.iterdir()) if root.is_dir() else []
     return {name.rpartition("-")[2]: name for name in names if (root / name / "config.yaml").is_file()}
 
@@ -247,7 +247,7 @@ def _holds_runs(root: Path) -> bool:
 
 
 def _read_cells(root: Path) -> dict[str, str | None]:
-    """Return cell → name of its run, for a sweep or a study. In a study, None marks a cell that was not packed."""
+    """Return the name of each cell's run, for a sweep or a study. In a study, None marks a cell that was not packed."""
     if (study := open_study(root)) is not None:
         return dict(study.cells)
     return {name: cell["folder"] for name, cell in read_index(root)["cells"].items()}
@@ -271,7 +271,7 @@ def expanded(runs: Iterable[str | Path], having: str = "", left_out: list[str] |
 
 
 def _expanded_one(runs_argument: str, having: str, left_out: list[str] | None) -> list[Path]:
-    """Expand one argument of ``expanded``."""
+    """Expand one argument of ``expanded``. Raises RunError if no run is found."""
     folder_part, sign, pattern = runs_argument.rpartition(":")
     for place, cells in ((runs_argument, "*"), (folder_part, pattern)) if sign else ((runs_argument, "*"),):
         if _holds_runs(Path(place)) or is_specification(Path(place)):

@@ -119,7 +119,7 @@ def _check_out(out: Path, sweep: Path | None) -> None:
 
 
 def _cells(sweep: Path, out: Path, rows: Mapping[str, Any]) -> dict[str, str | None]:
-    """Return cell of the sweep → its run, or None for a cell that is not packed because it is not finished.
+    """Return the run of each cell of the sweep, or None for a cell that is not packed because it is not finished.
 
     Finished cells that are not packed are left out.
     """
@@ -152,6 +152,9 @@ def _labels(source: RunFolder, gold: Gold) -> Iterator[tuple[str, str]]:
     """Yield name and text of a JSON file with the label counts of each split.
 
     The JSON maps task → id of a sentence → label → numbers of correct, gold and predicted items.
+
+    Raises:
+        RunError: predictions of a split are not those of its sentences.
     """
     fingerprint = source.read_manifest()["data"]["fingerprint"]
     for split in source.splits():

@@ -94,7 +94,7 @@ def worker_command(cell: Cell, threads: int | None, parent: int | None = None) -
 
 
 def states(cells: Iterable[Cell]) -> dict[str, State]:
-    """Return name of a cell → its state."""
+    """Return the state of each cell by its name."""
     return {cell.name: state(cell.place, cell.evaluate) for cell in cells}
 
 

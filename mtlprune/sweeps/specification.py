@@ -160,7 +160,11 @@ def _mapping(path: Path, location: str, value: Any) -> Tree:
 
 
 def _axis(path: Path, axis: Any, values: Any) -> dict[str, Tree]:
-    """Return name of a value → its settings, for an axis that maps names to settings or lists values of a setting."""
+    """Return the settings of each value of an axis, which maps names to settings or lists values of a setting.
+
+    Raises:
+        SweepError: the axis has no values, or two values would have the same name.
+    """
     if isinstance(values, dict) and values:
         location = f"grid.{axis}"
         return {

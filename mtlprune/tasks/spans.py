@@ -304,7 +304,7 @@ class BiaffinePairs(nn.Module):
 
 
 class MLPPairs(nn.Module):
-    """Scorer of pairs by two layers over the concatenated rows.
+    """Scorer of pairs with an MLP, which has one hidden layer, over the concatenated rows.
 
     The first layer is split, W[a; b] = W₁a + W₂b, and applied to each row once, which is exact. The scorer is many
     times cheaper than ``BiaffinePairs``, which multiplies each row with L matrices.

@@ -60,7 +60,7 @@ class Balance(Callback):
             self.update_logits(_numbers(self.recompute_losses(self.mini_batch)))
 
     def weigh(self, losses: dict[str, Tensor], epoch: int = 0) -> dict[str, Tensor]:
-        """Return task → loss multiplied by its weight, and update the history of losses that some modes need.
+        """Return the loss of each task times its weight, and update the history of losses that some modes need.
 
         All modes but ``none`` and ``fixed`` read the values of the losses, so the host waits for the device.
         """
@@ -101,7 +101,7 @@ class Balance(Callback):
             self.history[task] = adam(self.history[task], slope, 0.025)
 
     def state(self) -> dict[str, list[float]]:
-        """Return the state that a checkpoint must hold, task → numbers (their meaning depends on the mode)."""
+        """Return the state that a checkpoint must hold: numbers for each task, whose meaning depends on the mode."""
         return {task: list(losses) for task, losses in self.history.items()}
 
     def restore(self, state: Mapping[str, list[float]]) -> None:
@@ -165,7 +165,7 @@ def _dwa_factors(history: dict[str, deque[float]], values: Mapping[str, float], 
 
 
 def _shares(history: Mapping[str, deque[float]]) -> dict[str, float]:
-    """Return task → its share z_t, the softmax over tasks of the first number in each task's state."""
+    """Return the share z_t of each task, the softmax over tasks of the first number in each task's state."""
     powers = {task: math.exp(state[0]) for task, state in history.items()}
     return {task: power / sum(powers.values()) for task, power in powers.items()}
 

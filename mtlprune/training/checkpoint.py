@@ -62,7 +62,7 @@ class Progress:
         self.losses[task] = [total + sum(values), number + len(values)]
 
     def take_losses(self) -> dict[str, float]:
-        """Return task → mean of its losses since the last call, and set the sums to zero."""
+        """Return the mean loss of each task since the last call, and set the sums to zero."""
         means = {task: total / number for task, (total, number) in self.losses.items()}
         self.losses = {}
         return means

@@ -36,7 +36,7 @@ class Evaluation:
     """Task → the name of its main score."""
 
     def main(self) -> dict[str, float]:
-        """Return task → its main score in percent, for the tasks that could be scored."""
+        """Return the main score in percent of each task that could be scored."""
         return {task: values[self.names[task]] for task, values in self.scores.items()}
 
     def joint(self) -> float:

@@ -103,7 +103,11 @@ def drawn_heads(control: HeadsConfig, sets: Sets, config: Config) -> Sets:
 
 
 def _heads_of_claims(folder: Path, config: Config, hooks: HeadHooks, key: str) -> Sets:
-    """Return task → the heads that are open in more than half of its single-task runs in a result of claims."""
+    """Return the heads that are open in more than half of each task's single-task runs in a result of claims.
+
+    Raises:
+        ConfigError: there is no such result, it lacks a task, or its encoder is another one.
+    """
     if not (folder / "claims.json").exists():
         raise ConfigError(f"{key}.claims: expected a folder that `mtlprune claims RUNS --out` wrote, found {folder}")
     # The import is here, because reading results imports pandas, which takes 0.3 s and 65 MB that other runs save.
@@ -137,7 +141,10 @@ def _heads_of_claims(folder: Path, config: Config, hooks: HeadHooks, key: str) -
 
 
 def check_own_weights(encoder: Encoder) -> None:
-    """Raise EncoderError if heads do not have separate weights, or if heads were removed from the encoder."""
+    """Raise EncoderError unless each head can be treated separately.
+
+    Heads cannot if they share weights, if a norm or a mixing layer combines them, or if some were removed.
+    """
     hooks, transformer = encoder.head_hooks, cast(PreTrainedModel, encoder.transformer)
     attentions, kind = by_layer(transformer, hooks.family.attention), encoder.config.model_type
     reason = ""

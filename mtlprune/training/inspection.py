@@ -136,7 +136,7 @@ def _count_unknown(rows: Sequence[Pieces], unknown: int) -> int:
 def _unseen_labels(
     config: Config, vocabularies: Mapping[str, Mapping[str, Sequence[str]]], dev: Sequence[Sentence]
 ) -> dict[str, list[str]]:
-    """Return task → labels that occur in dev but not in the vocabulary, so that they can never be predicted."""
+    """Return each task's labels that occur in dev but not in the vocabulary, so that they are never predicted."""
     unseen_by_task: dict[str, list[str]] = {}
     for task in config.tasks:
         kinds: dict[str, Any] = decoder_class(config.decoder(task)).collect(dev, task)

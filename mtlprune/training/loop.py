@@ -299,7 +299,7 @@ class Trainer(BaseTrainer):
 
 @torch.no_grad()
 def _mean_losses(run: Run, sentences: int) -> dict[str, float]:
-    """Return task → mean loss of its decoder on the first ``sentences`` training sentences, in fp32 without dropout.
+    """Return each task's mean loss on the first ``sentences`` training sentences, in fp32 without dropout.
 
     The losses in a training log are means over an epoch with dropout, during which the weights change. A comparison of
     runs at equal training loss needs the loss of the current weights on the same sentences (Mueller, Dredze and Andrews

@@ -85,7 +85,7 @@ def check_compatible(config: Config, path: str, key: str, own_folder: RunFolder 
 
 
 def collect_labels(config: Config, train: Sequence[Sentence]) -> dict[str, dict[str, list[str]]]:
-    """Collect the vocabularies of the training sentences, task → kind of label → labels.
+    """Collect each task's vocabularies from the training sentences: lists of labels by kind of label.
 
     A task without any label causes a warning.
     """
@@ -135,7 +135,7 @@ def check_same_labels(vocabularies: Mapping[str, Any], other_folder: RunFolder, 
 
 
 def origins(config: Config) -> dict[str, dict[str, str]]:
-    """List the files of other runs and encoders that a run reads, setting → "file" (its path) and "sha256".
+    """Return "file" (the path) and "sha256" of each file of another run or encoder that a run reads, by setting.
 
     Raises RunError if another run is damaged.
     """

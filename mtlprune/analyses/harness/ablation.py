@@ -238,7 +238,7 @@ def add_counts(table: dict[_Key, AblatedCounts], key: _Key, seed: int, system: S
 def join_counts(
     measured: Mapping[tuple[str, int], Mapping[tuple[Any, ...], AblatedCounts]],
 ) -> dict[tuple[Any, ...], AblatedCounts]:
-    """Merge the counts of a survey's runs: (label, seed) → key → counts becomes (label, *key) → counts of all seeds."""
+    """Merge the counts of a survey's runs, by (label, seed) and then key, into counts of all seeds by (label, *key)."""
     tables: dict[tuple[Any, ...], AblatedCounts] = {}
     for (label, _), table in measured.items():
         for key, cell in table.items():

@@ -229,13 +229,13 @@ class Reading:
     seed: int
 
     def batches(self, subject: Subject, device: str = "cpu") -> Iterator[tuple[list[int], EncoderBatch]]:
-        """Yield row numbers in ``sentences`` and their batch, in batches of similar length with the longest first."""
+        """Yield batches of sentences of similar length, longest first, as (indices of the sentences, batch)."""
         yield from batches(subject.encoder, self.sentences, device)
 
     def observations(
         self, subject: Subject, want: Collection[str], request: Request
     ) -> Iterator[tuple[list[int], Observation]]:
-        """Yield row numbers in ``sentences`` and what the subject, with its gates, computes for these sentences.
+        """Yield indices of sentences and what the subject, with its gates, computes for these sentences.
 
         Args:
             want: parts of the `Observation` to store, such as "hidden" or "attention".
@@ -249,7 +249,7 @@ class Reading:
 def batches(
     encoder: Encoder, sentences: Sequence[Sentence], device: str = "cpu"
 ) -> Iterator[tuple[list[int], EncoderBatch]]:
-    """Yield row numbers in ``sentences`` and their batch, in batches of similar length with the longest first."""
+    """Yield batches of sentences of similar length, longest first, as (indices of the sentences, batch)."""
     pieces = encoder.tokenize_sentences(sentences)
     for rows in observation_batches([len(p.ids) for p in pieces]):
         yield rows, encoder.collate([pieces[row] for row in rows]).to(device)

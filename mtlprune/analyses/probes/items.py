@@ -66,11 +66,11 @@ class Items:
         return len(self.label)
 
     def counts(self) -> Ints:
-        """Count the items of each label. (K,)"""
+        """Count the items of each label: (K,)."""
         return np.bincount(self.label, minlength=len(self.labels))
 
     def column(self, name: str) -> Ints:
-        """Return one of the columns that ``COLUMNS`` names. (U,)"""
+        """Return one of the columns that ``COLUMNS`` names: (U,)."""
         return self.columns[:, COLUMNS[self.kind].index(name)]
 
     def of(self, sentences: Sequence[int]) -> tuple[Ints, Ints]:

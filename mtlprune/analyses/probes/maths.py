@@ -79,14 +79,16 @@ def choose(observation: Observation) -> AttendedPositions:
 
 
 def arcs_found(choices: AttendedPositions, row: Tensor, head: Tensor, dependent: Tensor) -> Tensor:
-    """Mark the arcs that each attention head finds: the dependent chooses its head, or the head its dependent. (U, H)
-    bool
+    """Mark the arcs that each attention head finds: the dependent chooses its head, or the head its dependent.
 
     Args:
         choices: choices of the batch, from ``choose``.
         row: (U,), the index of the sentence in the batch.
         head: (U,), position of the syntactic head; 0 is the root, for which [CLS] is used.
         dependent: (U,), position of the dependent.
+
+    Returns:
+        (U, H) bool.
     """
     base = row * choices.side
     down, up = choices.anywhere[base + dependent], choices.anywhere[base + head]
@@ -95,7 +97,7 @@ def arcs_found(choices: AttendedPositions, row: Tensor, head: Tensor, dependent:
 
 def arguments_found(choices: AttendedPositions, row: Tensor, start: Tensor, end: Tensor, predicate: Tensor) -> Tensor:
     """Mark the arguments that each attention head finds: a word of the argument chooses the predicate, or the predicate
-    chooses a word of the argument. (U, H) bool
+    chooses a word of the argument: (U, H) bool.
 
     Args:
         choices: choices of the batch, from ``choose``.
@@ -127,12 +129,12 @@ def by_label(hits: Tensor, label: Tensor, labels: int) -> Tensor:
 
 
 def head_vectors(observation: Observation) -> Tensor:
-    """Return the output of every head for every word, as the mean over the word's sub-words. (N, H, d)"""
+    """Return the output of every head for every word, as the mean over the word's sub-words: (N, H, d)."""
     return torch.cat([observation.word_vectors(heads) for heads in observation.heads], 1)
 
 
 def unit_vectors(words: Tensor, first: Tensor, sizes: Tensor) -> Tensor:
-    """Average vectors of words over the words of each unit. (U, H, d)
+    """Average vectors of words over the words of each unit: (U, H, d).
 
     Args:
         words: (N, H, d), vectors of all words of a batch.
@@ -160,7 +162,7 @@ class Centroids:
         self.counts += torch.bincount(label, minlength=len(self.counts))
 
     def directions(self) -> Tensor:
-        """Return the centroids, scaled to length 1. (H, d, K) float32
+        """Return the centroids, scaled to length 1: (H, d, K) float32.
 
         Labels without units and heads whose output is zero have zero vectors. Sums are not divided by counts, because
         this does not change their direction.
@@ -169,12 +171,12 @@ class Centroids:
 
     @property
     def is_known(self) -> Tensor:
-        """Which labels have units. (K,) bool"""
+        """Which labels have units: (K,) bool."""
         return self.counts > 0
 
 
 def nearest_found(units: Tensor, label: Tensor, directions: Tensor, is_known: Tensor) -> Tensor:
-    """Mark the units whose nearest centroid, in each head, is that of their label. (U, H) bool
+    """Mark the units whose nearest centroid, in each head, is that of their label: (U, H) bool.
 
     If several centroids are equally near, the first label is predicted. A label without a centroid is never predicted,
     and a head whose output is zero predicts nothing.

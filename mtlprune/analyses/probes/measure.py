@@ -102,7 +102,7 @@ class Findings:
     bits: dict[tuple[str, str], NDArray[np.uint8]]
 
     def hits(self, mode: str, task: str, layer: int, head: int) -> NDArray[np.bool_]:
-        """Return which test items a head finds; layer and head are counted from 0. (U,)"""
+        """Return which test items a head finds, (U,). Layer and head are counted from 0."""
         heads = self.test[mode, TRUE_LABELS, task].shape[2]
         byte, bit = divmod(layer * heads + head, 8)
         # np.packbits puts the first head of a byte into the highest bit.
@@ -547,7 +547,7 @@ def differences(probed: Sequence[_Probed], modes: Sequence[str], tasks: Sequence
 
 
 def _item_scores(probed: Sequence[_Probed], mode: str, items: Items) -> NDArray[np.float64]:
-    """Return, for each test item of a task, the share of an encoder's seeds whose chosen head finds it. (U,)
+    """Return, for each test item of a task, the share of an encoder's seeds whose chosen head finds it: (U,).
 
     Items of labels without a chosen head in one of the seeds have NaN. ``probed``: the seeds of the encoder.
     """

@@ -184,7 +184,7 @@ class ProbePanel:
 
     @cached_property
     def _cells(self) -> dict[tuple[str, str], list[dict[str, Any]]]:
-        """(title, label) → the rows of the seeds."""
+        """The rows of all seeds, by (title, label)."""
         cells: dict[tuple[str, str], list[dict[str, Any]]] = {}
         for row in self.rows.to_dict("records"):
             cells.setdefault((row["title"], row["label"]), []).append(row)

@@ -216,7 +216,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _intervals(panel: ProbePanel, result: Result) -> dict[tuple[str, str], tuple[float, float]]:
-    """Return (title, label) → ends of the 95 % interval of the difference from STL, in points.
+    """Return the ends of the 95 % interval of each difference from STL, in points, by (title, label).
 
     Intervals of the frame ``differences`` that were computed for other numbers of seeds than the panel shows are left
     out.

@@ -123,7 +123,7 @@ def whole_number(text: str) -> int | None:
 
 
 class WordError(CorpusError):
-    """Raised at an error in one word of a sentence.
+    """An error in one word of a sentence.
 
     Args:
         index: the index of the word, from 0.

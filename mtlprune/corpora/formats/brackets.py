@@ -223,7 +223,11 @@ def _cut(path: Path, begins: re.Pattern[str]) -> Iterator[list[formats.NumberedL
 
 
 def _trees(path: Path, lines: Iterable[formats.NumberedLine]) -> Iterator[tuple[int, list[str], list[str], list[Span]]]:
-    """Yield the first line, words, tags and brackets (in pre-order) of each tree, without brackets over no word."""
+    """Yield the first line, words, tags and brackets (in pre-order) of each tree, without brackets over no word.
+
+    Raises:
+        CorpusError: a tree is malformed.
+    """
     stack: list[_Open] = []
     words, tags, spans = list[str](), list[str](), list[Span | None]()
     for line, token in _tokens(path, lines):
@@ -278,7 +282,11 @@ def _tokens(path: Path, lines: Iterable[formats.NumberedLine]) -> Iterator[tuple
 
 
 def _add_text(path: Path, line: int, node: _Open, token: str) -> None:
-    """Add a label or a word to the innermost open node."""
+    """Add a label or a word to the innermost open node.
+
+    Raises:
+        CorpusError: the node already has a word or other nodes.
+    """
     if node.filled or node.word is not None:
         problem = f"found {token!r} as one more child of {node.label or 'a node without label'}"
         raise formats.malformed(path, line, f"expected (TAG word) around every word, {problem}")

@@ -97,7 +97,11 @@ class Notation:
         return set(cells) == {"_"} and "_" not in self._spellings.get(column.name, {})
 
     def spans(self, name: str, cells: Sequence[str]) -> tuple[Span, ...]:
-        """Return the flat spans of a sentence. Of nested spans in star notation, only the outermost are returned."""
+        """Return the flat spans of a sentence. Of nested spans in star notation, only the outermost are returned.
+
+        Raises:
+            WordError: a tag violates the scheme, and tags are not repaired.
+        """
         if self.schemes[name] == "stars":
             return outermost(spans_from_stars(cells))
         cells = [self._spellings[name].get(cell, cell) for cell in cells]
@@ -331,7 +335,11 @@ class ColumnTable:
         yield part
 
     def _cells(self, line: formats.NumberedLine) -> list[str] | None:
-        """Return the cells of a line, or None if the line is not a row (a comment, the header or -DOCSTART-)."""
+        """Return the cells of a line, or None if the line is not a row (a comment, the header or -DOCSTART-).
+
+        Raises:
+            CorpusError: the line has too few or too many cells, or an empty cell.
+        """
         row = formats.split_row(line.text, self.separator)
         fits = len(row) >= self.width if self.has_open_end else len(row) == self.width
         mixed = "\t" in line.text and self.separator != "\t"

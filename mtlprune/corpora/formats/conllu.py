@@ -153,6 +153,9 @@ def _header(path: Path, block: Iterable[formats.NumberedLine]) -> tuple[str, ...
     """Return the columns that ``# global.columns`` names, or None without this comment.
 
     The ten standard names are returned in lower case.
+
+    Raises:
+        CorpusError: ID or FORM is missing, or a name occurs twice.
     """
     for line in block:
         if match := _HEADER.fullmatch(line.text):
@@ -214,7 +217,7 @@ def _without_unnamed(
 
 
 def _row_by_names(path: Path, line: formats.NumberedLine, columns: Sequence[str]) -> dict[str, str]:
-    """Return column → cell of a row. Raises CorpusError if the number of cells differs from the number of columns."""
+    """Return the cell of a row for each column. Raises CorpusError unless there are as many cells as columns."""
     cells = line.text.split("\t")
     if len(cells) != len(columns):
         problem = f"expected {len(columns)} columns between tabs, found {len(cells)}; repair the row {line.text[:80]!r}"
@@ -341,7 +344,7 @@ class _CommentLayers:
             yield line
 
     def layers(self, block: ConlluBlock) -> dict[str, Layer]:
-        """Return name → layer for the layers that are known in a sentence."""
+        """Return the layers that are known in a sentence, by name."""
         values_now, layers = dict(self._of_document), {}
         for line in block.sentence.source.split("\n") if self._columns else ():
             values_now |= _comment(line)
@@ -371,7 +374,7 @@ def _comment(line: str) -> dict[str, str]:
 
 
 def keys_of(misc: str) -> dict[str, str]:
-    """Return key → value of MISC, with the escapes ``\\p`` (for |) and ``\\\\`` (for a backslash) resolved."""
+    """Return the values of MISC by key, with the escapes ``\\p`` (for |) and ``\\\\`` (for a backslash) resolved."""
     pairs = (part.partition("=") for part in misc.split("|") if "=" in part)
     return {key: re.sub(r"\\([p\\])", lambda m: m[1].replace("p", "|"), value) for key, _, value in pairs}
 
@@ -384,7 +387,7 @@ def with_key(misc: str, key: str, value: str) -> str:
 
 
 def parse_misc(texts: Iterable[str]) -> dict[str, FileColumn]:
-    """Return key of MISC → layer, from texts such as ``name=ner`` or ``chunk=chunk:spans``. Raises CorpusError."""
+    """Return the layer of each key of MISC, from texts such as ``chunk=chunk:spans``. Raises CorpusError."""
     misc = _keys("--misc", texts, ("tags", "spans"), "", "KEY=ner, or KEY=LAYER:spans, KEY=LAYER:tags")
     for key, column in misc.items():
         if column.name in (*TAGS, "pos"):
@@ -394,12 +397,12 @@ def parse_misc(texts: Iterable[str]) -> dict[str, FileColumn]:
 
 
 def parse_comments(texts: Iterable[str]) -> dict[str, FileColumn]:
-    """Return key → layer, from texts such as ``s_type=type`` or ``score=rating:number``. Raises CorpusError."""
+    """Return the layer of each key, from texts such as ``score=rating:number``. Raises CorpusError."""
     return _keys("--comment", texts, tuple(OF_SENTENCES), "label", "KEY=LAYER, or KEY=LAYER:number, KEY=LAYER:labels")
 
 
 def _keys(option: str, texts: Iterable[str], kinds: Sequence[str], default: str, form: str) -> dict[str, FileColumn]:
-    """Return key → layer from the values ``KEY=LAYER[:KIND]`` of an option. Raises CorpusError.
+    """Return the layer of each key from the values ``KEY=LAYER[:KIND]`` of an option. Raises CorpusError.
 
     Args:
         kinds: the permitted kinds.
@@ -470,7 +473,7 @@ class _OtherTags:
         self._path, self._columns, self._partly = path, columns, Counter[str]()
 
     def layers(self, words: Sequence[Row]) -> dict[str, Layer]:
-        """Return name → layer for a sentence. A column is left out, and counted, if only some words have a tag."""
+        """Return the layers of a sentence by name. A column is left out, and counted, if only some words have a tag."""
         layers = {}
         for column in self._columns:
             if untagged := _untagged(words, column):
@@ -513,7 +516,7 @@ class _MiscLayers:
         self._notation = Notation(list(misc.values()), tags.__getitem__, repair)
 
     def layers(self, block: ConlluBlock) -> dict[str, Any]:
-        """Return name → layer for the layers that are known in a sentence."""
+        """Return the layers that are known in a sentence, by name."""
         layers = {}
         for key, column in self._misc.items():
             units = _units(block, key)

@@ -99,7 +99,7 @@ def _beginning(path: Path) -> list[str]:
 
 
 def _rows(path: Path, lines: Sequence[str]) -> list[list[str]]:
-    """Return the cells of all lines except comments."""
+    """Return the cells of all lines except comments and -DOCSTART- lines."""
     rows = [line for line in lines if not line.startswith(("#", "-DOCSTART-"))]
     separator = separator_of(path, rows)
     return [split_row(line, separator) for line in rows]

@@ -130,7 +130,11 @@ def _as_corpus_error(source: str, expectation: str) -> Iterator[None]:
 
 
 def _splits(source: str, available: Sequence[str], names_by_split: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """Return split of the corpus → splits of the data set."""
+    """Return the splits of the data set that form each split of the corpus.
+
+    Raises:
+        CorpusError: a named split does not exist, or names are needed to assign the splits.
+    """
     tables_by_split = {split: list(names) for split, names in names_by_split.items() if names}
     for split, names in tables_by_split.items():
         if unknown := [name for name in names if name not in available]:
@@ -146,7 +150,11 @@ def _splits(source: str, available: Sequence[str], names_by_split: Mapping[str, 
 
 
 def _tables(source: str, cache: str) -> dict[str, Any]:
-    """Return name of a split → its table (datasets.Dataset)."""
+    """Return the table (datasets.Dataset) of each split by its name.
+
+    Raises:
+        CorpusError: the data set cannot be found or has another format.
+    """
     import datasets
     from huggingface_hub import constants
 
@@ -193,7 +201,7 @@ def _tables(source: str, cache: str) -> dict[str, Any]:
 
 
 def _label_names(location: str, features: Any) -> dict[str, Sequence[str]]:
-    """Return name of a column of lists → names of the labels that its numbers encode.
+    """Return the names of the labels that the numbers in each column of lists encode.
 
     Raises CorpusError if a name is not text.
     """
@@ -206,7 +214,7 @@ def _label_names(location: str, features: Any) -> dict[str, Sequence[str]]:
 
 
 def _rows(source: str, table: Any, names: list[str]) -> Iterator[dict[str, Any]]:
-    """Yield name of a column → value for each row."""
+    """Yield each row as a dict from column names to values."""
     with _as_corpus_error(source, "rows"):
         for batch in table.select_columns(names).with_format("arrow").iter(1000):
             columns = [batch.column(name).to_pylist() for name in names]
@@ -291,7 +299,11 @@ def _check_files(files: Iterable[Path]) -> None:
 
 
 def _choose(source: str, names: Sequence[str], columns: str | None) -> dict[str, FileColumn]:
-    """Return name of a column → its content, from ``--columns`` or from the usual names."""
+    """Return the content of each column that is read, from ``--columns`` or from the usual names.
+
+    Raises:
+        CorpusError: a column is missing or named twice, no column has words, or a content cannot be read.
+    """
     if columns is None:
         columns_by_name = {name: _USUAL_COLUMNS[name] for name in names if name in _USUAL_COLUMNS}
         if not {"head", "relation"} <= set(columns_by_name.values()):
@@ -334,7 +346,11 @@ def _sentences(
     tell: formats.Tell,
     skip: formats.Skip | None,
 ) -> Iterator[Sentence]:
-    """Yield the sentences of a split with one value per word."""
+    """Yield the sentences of a split with one value per word.
+
+    Raises:
+        CorpusError: a row does not have one value per word.
+    """
     labels = _label_names(source, table.features)
     names = [name for name in columns if columns[name].name != SKIP]
     sentences = []
@@ -362,7 +378,11 @@ def _sentences(
 def _whole_rows(
     source: str, split: str, table: Any, columns: str, skip: formats.Skip | None, unread_layers: Container[str]
 ) -> Iterator[Sentence]:
-    """Yield the sentences or pairs of a split with one text or pair of texts per row."""
+    """Yield the sentences or pairs of a split with one text or pair of texts per row.
+
+    Raises:
+        CorpusError: a column does not exist.
+    """
     contents = parse_row_columns(columns)
     if wrong := sorted(set(contents) - set(table.column_names)):
         have = ", ".join(table.column_names)

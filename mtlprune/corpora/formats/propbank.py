@@ -66,7 +66,7 @@ def parse_skeletons(data: bytes, source: str, document: str | None = None) -> It
 
 
 def parse_skeleton(block: list[NumberedLine], source: str, index: int, document: str | None = None) -> Skeleton:
-    """Return sentence ``index`` (from 0) of a skeleton file from its rows. Raises as :func:`parse_skeletons` does."""
+    """Return sentence ``index`` (from 0) of a skeleton file, given its rows. Raises CorpusError if it is malformed."""
     rows = [cells_of(line.text) for line in block]
     _check_rows(source, block, rows, document or rows[0][0], index)
     with on_lines(source, block, "parse bits"):

@@ -31,7 +31,7 @@ def describes_texts(columns: str | None) -> bool:
 
 
 def parse_row_columns(text: str) -> dict[str, FileColumn]:
-    """Return name of a column → its content, from text such as ``text=words,stars=rating:number``.
+    """Return the content of each column by its name, from text such as ``text=words,stars=rating:number``.
 
     Two columns of words are a pair of texts. The default kind of a layer is label. Raises CorpusError.
     """

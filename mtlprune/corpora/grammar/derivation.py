@@ -320,7 +320,7 @@ class Derivation:
         return edges
 
     def _draw_words(self, item: Item, context: _Context) -> list[Edge]:
-        """Return the leaves of a word from a list or template. In names, all words except the last are compounds."""
+        """Draw a word from a list or template, and return the edges to its leaves: `compound` to all but the last."""
         body, kind = context.fill(item.body), ""
         word = self._words.get(item.shared)
         if body.startswith("$"):

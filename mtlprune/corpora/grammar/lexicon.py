@@ -103,7 +103,7 @@ class Verb:
 
 
 def _read_verbs() -> dict[str, tuple[Verb, ...]]:
-    """Return frame → verbs from ``grammar_verbs.tsv``.
+    """Read the verbs of each frame from ``grammar_verbs.tsv``.
 
     The copula has one entry for subjects of all kinds except persons, because "X is modern" does not distinguish places
     from organisations. The subjects of this entry are therefore never ambiguous names.

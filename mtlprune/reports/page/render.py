@@ -73,7 +73,7 @@ class Part:
         question: key of the section to which the part belongs, one of the keys of _QUESTIONS.
         caveats: sentences that a reader must know before relying on the numbers.
         findings: the result in a sentence or two, shown above the rest.
-        data: data for the script.
+        data: data that the script of the page reads under ``key``.
         template: name of the template, without its ending; the key if not given.
         folded: whether the part is folded until the reader opens it.
     """

@@ -307,7 +307,7 @@ def _compared(contrast: _Contrast, task: str, gold: Gold, resamples: int) -> lis
 
 
 def _counted_labels(folder: RunFolder, split: str, task: str, truth: Sequence[Sentence]) -> _LabelsBySentence:
-    """Return sentence → counts of its labels, which a study stores, or which are counted from predictions and gold.
+    """Return the counts of labels by sentence, which a study stores, or which are counted from predictions and gold.
     ``truth``: the gold sentences, if the run stores no counts.
 
     Raises:

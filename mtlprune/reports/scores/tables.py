@@ -89,8 +89,7 @@ class DifferenceTests:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The 95 % interval over seeds and sentences, or over sentences unless both settings have at least two
-        seeds."""
+        """The 95 % interval over seeds and sentences, or over sentences only if a setting has a single seed."""
         difference = self.difference
         wide = difference.wide_low, difference.wide_high
         return wide if difference.has_seeds else (difference.low, difference.high)

@@ -164,7 +164,7 @@ def fix_heads(run: Run, folder: RunFolder, precision: torch.dtype) -> None:
 
 
 def _given_masks(config: Config, model: MultiTaskModel) -> dict[str, Tensor]:
-    """Return gate set → mask (L, A) of the heads that ``pruning.heads`` opens, float32.
+    """Return the mask (L, A), float32, of the heads that ``pruning.heads`` opens in each gate set.
 
     Raises ConfigError or ResultError if the settings do not fit the tasks, the encoder or the claims.
     """
@@ -173,7 +173,7 @@ def _given_masks(config: Config, model: MultiTaskModel) -> dict[str, Tensor]:
 
 
 def drawn_heads(config: Config, model: MultiTaskModel) -> Mask:
-    """Draw the heads that ``pruning.method: random`` leaves open, (L, A). Raises as `_layer_counts`."""
+    """Draw the heads that ``pruning.method: random`` leaves open, (L, A). Raises the errors of `_layer_counts`."""
     counts, heads, draw = _layer_counts(config, model), model.encoder.head_hooks.heads, config.pruning.draw
     return random_heads(counts, heads, seeded(config, 4)) if draw is None else nested_heads(counts, heads, draw)
 

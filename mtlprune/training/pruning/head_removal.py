@@ -231,6 +231,9 @@ def _write_run(
         out: the final path of the folder.
         model: the model without the removed heads.
         parameter_counts: "before" and "after" → part of the model → number of parameters.
+
+    Raises:
+        RunError: the files could not be written.
     """
     source, heads = request.source, cast(KeptHeads, model.encoder.head_map)
     config, manifest, best = source.config, source.read_manifest(), source.read_best()

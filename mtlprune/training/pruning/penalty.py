@@ -193,9 +193,9 @@ class TargetPenalty(Penalty):
         return penalty * expected
 
     def has_settled(self, step: int) -> bool:
-        """Return whether the gates had time to reach K.
+        """Return True if the gates have had time to reach K, so that the weights may count as the best.
 
-        Otherwise the best weights would be from an early epoch, in which most heads are still open.
+        Without this condition, the best weights could be from an early epoch, in which most heads are still open.
         """
         return step >= math.ceil(self.settle * self.total)
 

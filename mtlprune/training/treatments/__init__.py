@@ -84,7 +84,7 @@ def _check_gradients(name: str, config: Config) -> None:
 
 
 def _chosen_heads(model: MultiTaskModel, name: str) -> Sets:
-    """Return the heads of a treatment that the model records, task (or "shared") → mask (L, A); empty without heads."""
+    """Return the mask (L, A) of a treatment's heads for each task (or "shared"), as the model records them."""
     if "heads" not in model.treated[name]:
         return {}
     size = model.encoder.head_hooks.layers, model.encoder.head_hooks.heads

@@ -106,6 +106,9 @@ def _scored(
 
     Args:
         masks: for each part and label, the mask of the claimed heads and those of the random draws.
+
+    Raises:
+        SubjectError: no sentence has a layer of the run's tasks.
     """
     all_masks = [heads for set_and_draws in masks.values() for heads in set_and_draws]
     run = AblatableRun.of(subject, request.device)
@@ -226,6 +229,9 @@ def _specificity_rows(
         figures: for each label, the result of `log_specificity`.
         predicted: the option ``specific``, names of tasks with commas between them.
         notes: receives a note about labels whose specificity is unknown.
+
+    Raises:
+        RunError: ``predicted`` names a task that is none of the labels.
     """
     figure_of_label = {
         label: figure for label, figure in zip(labels, figures, strict=True) if np.isfinite(figure[0].observed).all()

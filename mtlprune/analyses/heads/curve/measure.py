@@ -168,7 +168,11 @@ def measure(request: Request) -> Result:
 
 
 def _measured(study: _Curves, subject: Subject) -> SubjectResult:
-    """Measure the curves and the sufficient sets of all tasks of one run."""
+    """Measure the curves and the sufficient sets of all tasks of one run.
+
+    Raises:
+        SubjectError: no sentence has a layer of its tasks.
+    """
     request, run = study.request, AblatableRun.of(subject, study.request.device, study.reading.fingerprint)
     # Optimal constants are fitted with random halves of the heads closed, so that one table serves all orders.
     halves = np.random.default_rng([request.seed, 18]).random((8, *run.size)) >= 0.5

@@ -112,7 +112,11 @@ def with_stem(claimed_heads: Mapping[str, Mask]) -> dict[str, Mask]:
 def _exchanged(
     reading: Reading, subject: Subject, request: Request, masks: Mapping[str, Sequence[Mask]]
 ) -> SubjectResult:
-    """Measure the changes of all tasks of one run through each set of heads and through each single head."""
+    """Measure the changes of all tasks of one run through each set of heads and through each single head.
+
+    Raises:
+        SubjectError: none of its tasks has enough pairs that the run can compare.
+    """
     run = AblatableRun.of(subject, request.device, reading.fingerprint)
     frames, notes, changes = [], list[str](), dict[str, Change]()
     number = run.size[0] * run.size[1]
@@ -171,7 +175,8 @@ def usable_pairs(
     """Return at most ``size`` pairs of sentences that differ in the layer ``name`` and that the run can compare.
 
     A pair is left out if the run does not know one of its labels, or if corresponding words have different numbers of
-    sub-words, because positions would not correspond. Of generated pairs ``size`` are drawn, and fewer may remain.
+    sub-words, because positions would not correspond. Exactly ``size`` pairs are
+    generated, so fewer may remain.
 
     Args:
         natural: sentences of a corpus from which pairs are made; pairs are generated if not given.

@@ -62,6 +62,9 @@ def _gradients(reading: Reading, subject: Subject, request: Request) -> SubjectR
     """Measure the importance of all heads of one run for each task, and the agreement of gradients in joint runs.
 
     All tasks use the same sentences, which have the layers of all tasks with known labels.
+
+    Raises:
+        SubjectError: fewer than two sentences have the layers of all tasks with known labels.
     """
     _check_run(subject, reading, request)
     model = subject.model(request.device)

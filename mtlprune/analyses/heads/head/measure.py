@@ -104,7 +104,11 @@ def _subject(name: str, gates_of: str | None) -> Subject:
 
 
 def _candidates(name: str, request: Request) -> tuple[list[Sentence], str]:
-    """Return the sentences to choose from, and a description of their source in words."""
+    """Return the sentences to choose from, and a description of their source in words.
+
+    Raises:
+        RunError: the option ``text`` has no words.
+    """
     text, corpus = request.options.text, None if request.corpus == Path() else request.corpus
     if text is not None:
         if not (words := words_of(text)):
@@ -150,6 +154,9 @@ def _probe_rows(
     Returns:
         The rows of the head (one for each label), the kind of each layer of annotation, and notes. All are empty
         without a folder.
+
+    Raises:
+        RunError: the folder has no results of this encoder, or results for another number of layers or heads.
     """
     if folder is None:
         return pd.DataFrame(), {}, []

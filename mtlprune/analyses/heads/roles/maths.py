@@ -66,7 +66,10 @@ def two_sided(
 
 
 def role_scores(opening: NDArray[np.float64], closed: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
-    """Return the scores of each role, in [0, 1], from the gates G⁺ and G⁻ of heads (Nam et al. 2025, section 3)."""
+    """Return the scores of each role from the gates G⁺ and G⁻ of heads (Nam et al. 2025, section 3).
+
+    Scores are in [0, 1], except that "irrelevant" is negative where G⁺ < G⁻.
+    """
     return {"facilitating": closed, "interfering": 1 - opening, "irrelevant": opening - closed}
 
 

@@ -109,7 +109,11 @@ def measure(request: Request) -> Result:
 
 
 def _each_closed(study: _Study, subject: Subject) -> SubjectResult:
-    """Close each head of a run by itself, then together those heads that interfere with a task on both halves."""
+    """Close each head of a run by itself, then together those heads that interfere with a task on both halves.
+
+    Raises:
+        SubjectError: no sentence has a layer of its tasks.
+    """
     run, options = AblatableRun.of(subject, study.request.device, study.reading.fingerprint), study.request.options
     closed = single_head_masks(run.size)
     run = run.contributing(options.closed, study.train, closed, study.request.seed)
@@ -129,7 +133,11 @@ def _each_closed(study: _Study, subject: Subject) -> SubjectResult:
 
 
 def _roles(study: _Study, subject: Subject) -> SubjectResult:
-    """Fit the gates of all tasks of one run, and score its tasks with their conflict heads closed."""
+    """Fit the gates of all tasks of one run, and score its tasks with their conflict heads closed.
+
+    Raises:
+        SubjectError: no training sentence has the layer of one of its tasks with known labels.
+    """
     run = AblatableRun.of(subject, study.request.device, study.reading.fingerprint)
     # Only gates are fitted, so the weights need no gradients.
     run.model.requires_grad_(False)

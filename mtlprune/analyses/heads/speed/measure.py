@@ -35,7 +35,10 @@ def measure(request: Request) -> Result:
 
 
 def _timed(reading: Reading, subject: Subject, request: Request) -> SubjectResult:
-    """Time one run with batches of all sizes, from the longest sentences to the shortest."""
+    """Time one run with batches of each size, whose sentences range from the longest to the shortest.
+
+    Raises SubjectError if the run has no gates or all its heads are open.
+    """
     if subject.gates is None or bool((subject.gates > OPEN_ABOVE).all()):
         raise SubjectError(
             "expected a run whose gates closed some heads, found one with all heads open; name another run"

@@ -77,6 +77,9 @@ def _baselines(comparison: Columns) -> tuple[int, int]:
     """Return the indices of the columns of single tasks and of the untreated joint runs that are the baselines.
 
     Their settings are the same. If there are several such pairs, the joint runs with the fewest updates are chosen.
+
+    Raises:
+        RunError: there are runs of several encoders, or no such pair of columns.
     """
     columns = comparison.columns
     if len(comparison.encoders()) != 1:

@@ -161,8 +161,8 @@ class Softmax:
 
         Returns:
             ``loss`` and ``predicted``, sum of losses and number of times that the piece was masked; ``negative``, the
-            share of states that have a negative product with the row of the piece. By theorem 1 all states do for
-            pieces that never occur.
+            share of states that have a negative product with the row of the piece. By theorem 1 of Gao et
+            al. (2019), this share is 1 for pieces that never occur.
         """
         sums = torch.zeros(2, len(table), dtype=torch.float64)
         sums.index_add_(1, self.gold, torch.stack([self.losses, torch.ones_like(self.losses)]))

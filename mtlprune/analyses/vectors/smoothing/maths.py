@@ -67,7 +67,7 @@ def relative_distance(vectors: Tensor, mask: Tensor) -> Tensor:
 
 
 def least_deviation(inputs: Tensor, mask: Tensor, epsilon: float = 0.0) -> Tensor:
-    """Compute σ, the smallest (biased) standard deviation over features among the tokens of each sentence. (B,)
+    """Compute σ, the smallest (biased) standard deviation over features among the tokens of each sentence: (B,).
 
     Args:
         inputs: (B, T, H), the vectors that a LayerNorm reads.
