@@ -189,6 +189,6 @@ def load_pretraining(source: str | Path, overrides: Sequence[str] = ()) -> Pretr
     As in configurations of runs, ``base: FILE`` in the file names a file whose settings it changes.
 
     Raises:
-        ConfigError: if the file is missing or is not YAML, a key is unknown, or a value is wrong.
+        ConfigError: the file is missing or is not YAML, a key is unknown, or a value is wrong.
     """
     return validated(PretrainConfig, tree_of(source, overrides), str(source), overrides)

@@ -93,9 +93,9 @@ def pretrain(
         The progress of the run at the end.
 
     Raises:
-        RunError: if the folder is in use or contains another run, or the disk is full.
+        RunError: the folder is in use or contains another run, or the disk is full.
         CorpusError, ConfigError, EncoderError: if data or model cannot be used.
-        TrainingError: if a loss or a gradient is not finite.
+        TrainingError: a loss or a gradient is not finite.
     """
     corpora = _load_corpora(config)
     with folder.locked():

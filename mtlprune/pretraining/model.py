@@ -47,7 +47,7 @@ class MaskedWords(MultiTaskModel):
         tokenizer: the tokenizer of the model.
 
     Raises:
-        EncoderError: if the tokenizer has no mask token.
+        EncoderError: the tokenizer has no mask token.
     """
 
     def __init__(self, full_model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -106,7 +106,7 @@ def make_tokenizer(settings: ModelConfig, train: Sequence[Sentence]) -> PreTrain
     """Return the tokenizer of the model in ``model.start``, or learn one from the training sentences.
 
     Raises:
-        EncoderError: if the model has no tokenizer that can be used, or ``model.start`` names a run of mtlprune.
+        EncoderError: the model has no tokenizer that can be used, or ``model.start`` names a run of mtlprune.
     """
     if settings.start is not None:
         if (Path(settings.start) / "config.yaml").is_file():
@@ -122,7 +122,7 @@ def build_model(config: PretrainConfig, tokenizer: PreTrainedTokenizerBase) -> P
     It uses eager attention, because the other implementations do not return attention weights.
 
     Raises:
-        EncoderError: if the model in ``model.start`` does not exist or cannot predict sub-words.
+        EncoderError: the model in ``model.start`` does not exist or cannot predict sub-words.
     """
     settings = config.model
     with torch.random.fork_rng(), quiet():

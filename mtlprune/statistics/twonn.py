@@ -48,7 +48,7 @@ def twonn(points: ArrayLike) -> Dimension:
         points: (N, features) the points.
 
     Raises:
-        DimensionError: if there are fewer than three different points, or if the points form a lattice, where the two
+        DimensionError: there are fewer than three different points, or if the points form a lattice, where the two
             nearest neighbours of every point are equally far.
     """
     cloud = np.asarray(points, np.float64)

@@ -233,7 +233,7 @@ def mst(scores: Tensor, lengths: Tensor, projective: bool = False) -> Tensor:
         always give the same tree.
 
     Raises:
-        ValueError: if a score that is read is NaN or infinite.
+        ValueError: a score that is read is NaN or infinite.
     """
     lengths = lengths.to(scores.device, torch.long)
     with _full_precision(scores) as full:

@@ -67,7 +67,7 @@ def _read_groups(claims: Sequence[Claim]) -> Groups:
     """Count how many single tasks claim each head.
 
     Raises:
-        ClaimError: if no claim comes from a run of a single task, or if a run occurs twice.
+        ClaimError: no claim comes from a run of a single task, or if a run occurs twice.
     """
     run_groups = group(claims)
     single = [run_group for run_group in run_groups if not run_group.joint]
@@ -89,7 +89,7 @@ def groups_of(claims: Sequence[str | Path], sources: Sequence[Source]) -> Groups
         sources: the encoders and runs that the analysis measures.
 
     Raises:
-        ClaimError: if the claims cannot be read, or come from an encoder that is not measured.
+        ClaimError: the claims cannot be read, or come from an encoder that is not measured.
     """
     if not claims:
         return None

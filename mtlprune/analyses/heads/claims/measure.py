@@ -34,7 +34,7 @@ def measure(request: Request) -> Result:
     """Compute the overlap of the claims of the runs ``request.names``.
 
     Raises:
-        ClaimError: if the runs have no gates, or their gates cannot be read or compared.
+        ClaimError: the runs have no gates, or their gates cannot be read or compared.
     """
     return overlap(load_claims(request.names), request.options.permutations, request.seed)
 

@@ -38,7 +38,7 @@ def measure(request: Request) -> Result:
     """Collect everything known about the head. ``frames.yaml`` declares the frames.
 
     Raises:
-        RunError: if the run, encoder, head or task does not exist, if results of probes are of another encoder, or if
+        RunError: the run, encoder, head or task does not exist, if results of probes are of another encoder, or if
             there is nothing to show.
     """
     options = request.options
@@ -131,7 +131,7 @@ def _index_in_layer(subject: Subject, layer: int, head: int) -> int:
         layer, head: layer and head, counted from 1, in the encoder's original numbering.
 
     Raises:
-        RunError: if the encoder has no such head, or if the head was removed.
+        RunError: the encoder has no such head, or if the head was removed.
     """
     head_hooks = subject.encoder.head_hooks
     if layer > head_hooks.layers or head > head_hooks.heads:
@@ -240,7 +240,7 @@ def _claim_rows(runs: Sequence[Path], layer: int, head: int) -> list[dict[str, A
     """Return a row for each label of the runs: the number of seeds in which the head is open, and its mean gate.
 
     Raises:
-        RunError: if the encoder of the runs has no such head.
+        RunError: the encoder of the runs has no such head.
     """
     rows = []
     for run_group in group(load_claims(runs)) if runs else ():

@@ -28,7 +28,7 @@ def measure(request: Request) -> Result:
     """Join the columns of all runs and folders in ``request.names``. ``frames.yaml`` declares the frames.
 
     Raises:
-        RunError: if there is nothing to join, or if results are damaged or about different encoders.
+        RunError: there is nothing to join, or if results are damaged or about different encoders.
     """
     folders = [
         name
@@ -97,7 +97,7 @@ class HeadTable:
             where: source of the columns, which error messages name.
 
         Raises:
-            RunError: if the numbers of layers or heads differ from those of earlier columns, or if a name is taken.
+            RunError: the numbers of layers or heads differ from those of earlier columns, or if a name is taken.
         """
         for column in columns:
             first = self.columns[0] if self.columns else column
@@ -120,7 +120,7 @@ class HeadTable:
             names: names of the analyses that are read.
 
         Raises:
-            RunError: if the folder has no result of these analyses, a damaged result, or none of this encoder.
+            RunError: the folder has no result of these analyses, a damaged result, or none of this encoder.
         """
         found_names = [name for name in names if (folder / f"{name}.json").is_file()]
         if not found_names:

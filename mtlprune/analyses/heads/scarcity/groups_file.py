@@ -72,7 +72,7 @@ def measure(request: Request) -> Result:
     of several tests with few seeds.
 
     Raises:
-        RunError: if the request also names runs, if the file has no groups or lacks a title, or if a group is not one
+        RunError: the request also names runs, if the file has no groups or lacks a title, or if a group is not one
             setting of single-task runs and one of joint runs, or if groups have different tasks.
     """
     file, margin = Path(request.options.groups), request.options.margin
@@ -128,7 +128,7 @@ def _group(title: str, runs: Sequence[str], task_names: Sequence[str], request: 
     """Read the runs of one group.
 
     Raises:
-        RunError: if the runs lack a task, or are not one setting of single tasks and one of joint training.
+        RunError: the runs lack a task, or are not one setting of single tasks and one of joint training.
     """
     options = request.options
     comparison = _with_encoders_by_seed(in_columns([RunFolder(path) for path in expanded(runs)], request.split))

@@ -20,7 +20,7 @@ def measure(request: Request) -> Result:
     """Measure all runs, or the groups of a file. ``frames.yaml`` declares the frames.
 
     Raises:
-        RunError: if there are no single-task and joint runs of the same settings with two numbers of heads, or if runs
+        RunError: there are no single-task and joint runs of the same settings with two numbers of heads, or if runs
             cannot be compared.
     """
     if request.options.groups:
@@ -121,7 +121,7 @@ def _open_heads(runs: Sequence[ScoredRun]) -> int:
     """Return the number of open heads of these runs, or 0 if all heads are open.
 
     Raises:
-        RunError: if heads were not closed at random from the start, or if runs have different numbers of open heads.
+        RunError: heads were not closed at random from the start, or if runs have different numbers of open heads.
     """
     for run in runs:
         if run.pruning and run.config.pruning.method != "random":

@@ -29,7 +29,7 @@ def measure(request: Request) -> Result:
     """Measure all runs. ``frames.yaml`` declares the frames.
 
     Raises:
-        RunError: if there are no single-task and untreated joint runs of the same settings, if runs have several
+        RunError: there are no single-task and untreated joint runs of the same settings, if runs have several
             encoders, or if runs cannot be compared.
     """
     comparison = in_columns([RunFolder(name) for name in request.names], request.split)
