@@ -231,11 +231,24 @@ def seeds_behind(frame: pd.DataFrame, x: str, y: str, colour: alt.Color) -> alt.
     return seed_points.encode(alt.X(f"{_field(x)}:Q"), alt.Y(f"{_field(y)}:Q"), colour)
 
 
-def band(frame: pd.DataFrame, x: str, low: str, high: str, y_title: str) -> alt.Chart:
+def band(
+    frame: pd.DataFrame, x: str, low: str, high: str, y_title: str, look: Mapping[str, Any] | None = None
+) -> alt.Chart:
     """Return a pale area between two columns, as the bottom layer of a panel of lines whose vertical axis has the title
-    ``y_title``."""
-    area = alt.Chart(data(frame[[x, low, high]])).mark_area(color=PALE)
-    return area.encode(alt.X(f"{_field(x)}:Q"), alt.Y(f"{_field(low)}:Q", title=y_title), alt.Y2(f"{_field(high)}:Q"))
+    ``y_title``.
+
+    Args:
+        frame: the rows.
+        x, low, high: columns of the horizontal axis and of the lower and upper edge.
+        y_title: title of the vertical axis.
+        look: encodings from ``colours``; with them there is a transparent area for each ``name`` in its colour.
+    """
+    colour = {} if look is None else {"color": look["color"]}
+    area = alt.Chart(data(frame[[x, low, high, *(["name"] if colour else [])]]))
+    area = area.mark_area(opacity=0.2) if colour else area.mark_area(color=PALE)
+    return area.encode(
+        alt.X(f"{_field(x)}:Q"), alt.Y(f"{_field(low)}:Q", title=y_title), alt.Y2(f"{_field(high)}:Q"), **colour
+    )
 
 
 def dots(

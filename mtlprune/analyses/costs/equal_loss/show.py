@@ -76,14 +76,10 @@ def _cost_by_updates(result: Result) -> AnyChart | None:
     charts = []
     look = colours(_with_names(costs, "mode"))
     for task, rows in costs.groupby("task", sort=False):
-        layers: list[Any] = [mark(y=0)]
-        layers += [
-            band(rows[rows["mode"] == mode], "updates", "low", "high", "points") for mode in rows["mode"].unique()
-        ]
-        layers.append(
-            lines(_with_names(rows, "mode"), "updates", "estimate", title=_name(str(task)), y_title="points", look=look)
-        )
-        charts.append(alt.layer(*layers))
+        named = _with_names(rows, "mode")
+        areas = band(named, "updates", "low", "high", "points", look)
+        curves = lines(named, "updates", "estimate", title=_name(str(task)), y_title="points", look=look)
+        charts.append(alt.layer(mark(y=0), areas, curves))
     return panels(charts, 3)
 
 
