@@ -66,7 +66,7 @@ def test_verdicts_follow_from_the_interval(script, monkeypatch):
         value = script.Value(result="", frame="", row={}, asks=asks)
         row = {"estimate": estimate, "low": low, "high": high}
         result = type("Result", (), {"withdrawn": []})()
-        monkeypatch.setattr(script.Value, "found", property(lambda _: row))
+        monkeypatch.setattr(script.Value, "frame_row", property(lambda _: row))
         monkeypatch.setattr(script.Value, "source", property(lambda _: result))
         return value.verdict
 

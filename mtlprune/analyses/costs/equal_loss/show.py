@@ -76,9 +76,9 @@ def _cost_by_updates(result: Result) -> AnyChart | None:
     charts = []
     look = colours(_with_names(costs, "mode"))
     for task, rows in costs.groupby("task", sort=False):
-        named = _with_names(rows, "mode")
-        areas = band(named, "updates", "low", "high", "points", look)
-        curves = lines(named, "updates", "estimate", title=_name(str(task)), y_title="points", look=look)
+        rows_with_names = _with_names(rows, "mode")
+        areas = band(rows_with_names, "updates", "low", "high", "points", look)
+        curves = lines(rows_with_names, "updates", "estimate", title=_name(str(task)), y_title="points", look=look)
         charts.append(alt.layer(mark(y=0), areas, curves))
     return panels(charts, 3)
 

@@ -160,8 +160,8 @@ def _refuse_unlike_tasks(groups: Mapping[str, RunPair], file: Path) -> None:
     tasks = {
         title: [name for name in group.task_indices if not name.startswith(MEAN)] for title, group in groups.items()
     }
-    first, *others = tasks
-    for title in others:
+    first, *later_groups = tasks
+    for title in later_groups:
         if set(tasks[title]) != set(tasks[first]):
             common = [task for task in tasks[first] if all(task in names for names in tasks.values())]
             remedy = f"add `tasks: [{', '.join(common)}]`" if common else "name groups with a common task"
