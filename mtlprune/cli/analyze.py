@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -208,6 +208,25 @@ def _options(analysis: Analysis, settings: Sequence[str]) -> Block:
     return validated(analysis.options, tree, f"analyze {analysis.name}", settings)
 
 
+def _check_options(analysis: Analysis, given_options: Mapping[str, Any]) -> None:
+    """Raise RunError if an option has no effect on the analysis, or if the corpora are missing or unsuitable."""
+    if unused := [option for option in given_options if option not in options_taken(analysis)]:
+        raise RunError(f"analyze {analysis.name}: --{unused[0]} has no effect on this analysis; leave it out")
+    corpora = given_options.get("corpus", [])
+    if not corpora and "encoders" in analysis.needs:
+        raise RunError(
+            f"analyze {analysis.name}: expected --corpus DIR, found none; name the corpus whose sentences are read"
+        )
+    if len(corpora) > 1 and "corpora" not in analysis.needs:
+        raise RunError(
+            f"analyze {analysis.name}: expected one --corpus, found {len(corpora)}; run the command once for each "
+            "corpus"
+        )
+    called = [read_info(path)["name"] for path in corpora]
+    if len(set(called)) < len(called):
+        raise RunError(f"--corpus: expected corpora of different names, found {', '.join(called)}")
+
+
 def _run(
     analysis: Analysis,
     names: Sequence[str],
@@ -229,21 +248,8 @@ def _run(
     Raises:
         RunError: an option has no effect on the analysis, or the corpora are missing or unsuitable.
     """
-    if unused := [option for option in given_options if option not in options_taken(analysis)]:
-        raise RunError(f"analyze {analysis.name}: --{unused[0]} has no effect on this analysis; leave it out")
+    _check_options(analysis, given_options)
     corpora = given_options.pop("corpus", [])
-    if not corpora and "encoders" in analysis.needs:
-        raise RunError(
-            f"analyze {analysis.name}: expected --corpus DIR, found none; name the corpus whose sentences are read"
-        )
-    if len(corpora) > 1 and "corpora" not in analysis.needs:
-        raise RunError(
-            f"analyze {analysis.name}: expected one --corpus, found {len(corpora)}; run the command once for each "
-            "corpus"
-        )
-    called = [read_info(path)["name"] for path in corpora]
-    if len(set(called)) < len(called):
-        raise RunError(f"--corpus: expected corpora of different names, found {', '.join(called)}")
     given_options |= {"corpus": corpora[0] if corpora else Path(), "further": corpora[1:]}
 
     from mtlprune.cli.display import count_steps
