@@ -118,6 +118,8 @@ def test_heads_closed_alone_are_found_on_both_halves() -> None:
     second = frame[(frame["measure"] == "gain") & (frame["step"] == 1)].set_index(["layer", "head"])["value"]
     assert second[1, 4] == pytest.approx(confirmed["second"].iloc[0])
     assert len(frame) == 12 * 2 * 2
+    counts = {"pos": planted_counts(gains, np.random.default_rng(4))}
+    assert interfering(counts, (3, 4), 500, 0, most=1)[1][["layer", "head"]].to_numpy().tolist() == [[1, 4]]
 
 
 def test_heads_that_cost_nothing_are_named_in_few_runs() -> None:
@@ -183,6 +185,20 @@ def test_mean_gains_are_over_the_tasks_of_each_run() -> None:
         return Resampled(np.array([value]), value + draws[:, None])
 
     runs = {("MTL-2", 1): [gain(1, noise[0]), gain(3, noise[1])], ("MTL-2", 2): [gain(2.4, noise[2])]}
-    [(keys, contrast)] = _mean_gains({**runs, ("MTL-3", 1): [gain(1, noise[0])]})
+    fitted = {("MTL-2", 1): 0, ("MTL-2", 2): 0, ("MTL-3", 1): 0}  # gates: no task is scored with heads closed alone
+    [(keys, contrast)] = _mean_gains({**runs, ("MTL-3", 1): [gain(1, noise[0])]}, fitted, 2000)
     assert (keys, contrast.runs) == ({"encoder": "MTL-2", "task": MEAN}, 2)
     assert contrast.estimate == pytest.approx(2.2) and contrast.high - contrast.low > 2 * 12.7 * 0.2 * 0.99
+
+
+def test_tasks_without_heads_that_interfere_count_0() -> None:
+    """Of four tasks two gain 1 and 3 points in the first run, and none gains in the second: the means are 1 and 0."""
+    noise = np.random.default_rng(0).normal(0, 0.1, (2, 2000))
+    gains = [
+        Resampled(np.array([value]), value + draws[:, None]) for value, draws in zip((1.0, 3.0), noise, strict=True)
+    ]
+    runs = {("MTL-4", 1): gains, ("MTL-4", 2): []}
+    [(_, contrast)] = _mean_gains(runs, {("MTL-4", 1): 4, ("MTL-4", 2): 4}, 2000)
+    assert contrast.estimate == pytest.approx(0.5) and contrast.runs == 2
+    [(_, nothing)] = _mean_gains({key: [] for key in runs}, {("MTL-4", 1): 4, ("MTL-4", 2): 4}, 2000)
+    assert nothing.estimate == 0 and np.isnan(nothing.p)

@@ -168,6 +168,8 @@ def test_roles_by_closing_each_head_alone(measured, mtlprune, lab, trained, tmp_
     assert "lets through effects of 0.025 nats" in text  # 4 λ / 8 heads
     command = ("analyze", "roles", trained, "--corpus", lab.corpus, "--out", tmp_path / "no")
     mtlprune(*command, "closing=single", "updates=3").refuses("updates has no effect")
+    mtlprune(*command, "scored=test").refuses("scored has no effect")
+    mtlprune(*command, "closing=single", "scored=tset").refuses("expected a split tset, found")
 
 
 def test_exchange_with_few_pairs_is_refused(mtlprune, lab, single, claims):

@@ -298,13 +298,24 @@ def training_sentences(reading: Reading, request: Request, number: int) -> list[
     Raises:
         ProbeError: the corpus has no training split.
     """
-    stored = load_corpus(request.corpus)
-    if "train" not in stored.splits:
-        raise ProbeError(f"{stored.path}: expected a split train, found none; name a corpus with training sentences")
-    sentences = list(stored["train"])
-    rows_that_fit = np.flatnonzero(~too_long(reading.sources, sentences))
-    sampled_rows = np.random.default_rng([request.seed, 12]).permutation(rows_that_fit)[:number]
+    sentences = sentences_of_split(reading, request, "train")
+    sampled_rows = np.random.default_rng([request.seed, 12]).permutation(len(sentences))[:number]
     return [sentences[row] for row in np.sort(sampled_rows)]
+
+
+def sentences_of_split(reading: Reading, request: Request, split: str) -> list[Sentence]:
+    """Return all sentences of a split of the request's corpus that are short enough for all encoders.
+
+    Raises:
+        ProbeError: the corpus has no such split.
+    """
+    stored = load_corpus(request.corpus)
+    if split not in stored.splits:
+        raise ProbeError(
+            f"{stored.path}: expected a split {split}, found {', '.join(stored.splits)}; name a corpus with it"
+        )
+    sentences = list(stored[split])
+    return [sentences[row] for row in np.flatnonzero(~too_long(reading.sources, sentences))]
 
 
 # -- one Result from all encoders --------------------------------------------------------------------------------------

@@ -14,13 +14,16 @@ from mtlprune.io.block import Block
 STL = "single tasks"
 """Value that stands for an encoder in rows that combine the single-task runs of one seed."""
 MEAN = "mean"
-"""Value that stands for a task in rows with the mean over tasks with conflict heads."""
+"""Value that stands for a task in rows with the mean over tasks: those with conflict heads, or with closing=single all
+tasks, where a task without heads that interfere counts 0."""
 GAIN = 0.3
 """The least mean gain, in points, that competition for heads predicts if heads that interfere with a task are closed
 for this task (results/fight/PLAN.md)."""
 ROLES = ("facilitating", "interfering", "irrelevant")
 
 
+_SINGLE_OPTIONS = ("most", "scored")
+"""Options about closing=single, which gates refuse."""
 _GATE_OPTIONS = ("updates", "rate", "strength", "batch", "train_sentences", "selections", "permutations")
 """Options about gates, which closing=single refuses."""
 
@@ -53,17 +56,30 @@ class RoleOptions(Block):
         ge=1,
         description="Number of random sets that are closed for comparison, with as many heads in each layer.",
     )
+    most: int | None = Field(
+        default=None,
+        ge=1,
+        description="Largest number of heads that are chosen for a task with closing=single, those with the largest "
+        "gains. By default there is no limit.",
+    )
+    scored: str | None = Field(
+        default=None,
+        description="Split on which closing=single measures the gain from closing the confirmed heads together. By "
+        "default these are the sentences that confirm heads.",
+    )
     permutations: int = Field(default=1999, ge=1, description="Number of permutations of heads within layers.")
     resamples: int = Field(default=10_000, ge=1, description="Number of resamples of seeds, sentences and draws.")
 
     @model_validator(mode="before")
     @classmethod
-    def _refuse_gate_options(cls, value: Any) -> Any:
-        """Refuse options about gates together with closing=single."""
-        if isinstance(value, dict) and value.get("closing") == "single":
-            for name in _GATE_OPTIONS:
+    def _refuse_options_without_effect(cls, value: Any) -> Any:
+        """Refuse options about gates together with closing=single, and the reverse."""
+        if isinstance(value, dict):
+            single = value.get("closing") == "single"
+            reason = "closing=single fits no gates" if single else "only closing=single chooses heads on halves"
+            for name in _GATE_OPTIONS if single else _SINGLE_OPTIONS:
                 if name in value:
-                    raise ValueError(f"closing=single fits no gates, so {name} has no effect; leave it out")
+                    raise ValueError(f"{reason}, so {name} has no effect; leave it out")
         return value
 
 

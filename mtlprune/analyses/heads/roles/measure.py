@@ -28,6 +28,7 @@ from mtlprune.analyses.harness.reading import (
     SubjectError,
     SubjectResult,
     read_request,
+    sentences_of_split,
     survey,
     training_sentences,
 )
@@ -55,10 +56,12 @@ class _RunMeasurements:
     Attributes:
         roles: masks (L, A) of heads by task and role; empty without gates.
         counts: counts by task and one of `_Study.kinds`, for tasks with heads that interfere with them.
+        tasks: number of tasks that are scored with each head closed by itself; 0 with gates.
     """
 
     roles: dict[str, dict[str, Mask]] = field(default_factory=dict)
     counts: dict[tuple[str, str], AblatedCounts] = field(default_factory=dict)
+    tasks: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,11 +70,13 @@ class _Study:
 
     Attributes:
         train: training sentences to which gates, or the constants that replace closed heads, are fitted.
+        scored: sentences on which the heads that interfere are closed together.
     """
 
     reading: Reading
     request: Request
     train: list[Sentence]
+    scored: list[Sentence]
 
     @property
     def kinds(self) -> list[str]:
@@ -92,7 +97,8 @@ def measure(request: Request) -> Result:
     single = request.options.closing == "single"
     number = SENTENCES if single else request.options.train_sentences
     needed = not single or request.options.closed in CONSTANT
-    study = _Study(reading, request, training_sentences(reading, request, number) if needed else [])
+    train = training_sentences(reading, request, number) if needed else []
+    study = _Study(reading, request, train, _scored(reading, request))
     measure_subject = _each_closed if single else _roles
     surveyed = survey("roles", reading, request, partial(measure_subject, study))
     result = surveyed.result
@@ -105,7 +111,19 @@ def measure(request: Request) -> Result:
         )
     roles: Roles = {key: measurements.roles for key, measurements in surveyed.measured.items() if measurements.roles}
     closed = join_counts({key: measurements.counts for key, measurements in surveyed.measured.items()})
-    return result.with_frames(conflicts=pd.DataFrame(_conflicts(study, roles)), gains=_gains(study, closed))
+    tasks = {key: measurements.tasks for key, measurements in surveyed.measured.items()}
+    return result.with_frames(conflicts=pd.DataFrame(_conflicts(study, roles)), gains=_gains(study, closed, tasks))
+
+
+def _scored(reading: Reading, request: Request) -> list[Sentence]:
+    """Return the sentences on which the heads that interfere with a task are closed together."""
+    if request.options.scored is not None:
+        return sentences_of_split(reading, request, request.options.scored)
+    if request.options.closing != "single":
+        return reading.sentences
+    # Heads were chosen on one half of the sentences. Their gain is measured on the other half only, because the best of
+    # many heads always seems to gain on the sentences that chose it.
+    return [reading.sentences[row] for row in halves(len(reading.sentences), request.seed)[1]]
 
 
 def _each_closed(study: _Study, subject: Subject) -> SubjectResult:
@@ -122,13 +140,10 @@ def _each_closed(study: _Study, subject: Subject) -> SubjectResult:
     counts = count_each(run, study.reading.sentences, study.request.on_batch)
     if not counts:
         raise SubjectError("no sentence has a layer of its tasks")
-    heads, chosen_rows, masks = interfering(counts, run.size, options.resamples, study.request.seed)
-    # Heads were chosen on one half of the sentences. Their gain is measured on the other half only, because the best of
-    # many heads always seems to gain on the sentences that chose it.
-    _, confirming = halves(len(study.reading.sentences), study.request.seed)
-    measured = _RunMeasurements()
+    heads, chosen_rows, masks = interfering(counts, run.size, options.resamples, study.request.seed, options.most)
+    measured = _RunMeasurements(tasks=len(counts))
     for name, mask in masks.items():
-        measured.counts.update(_closed_counts(study, subject, run, name, mask, confirming))
+        measured.counts.update(_closed_counts(study, subject, run, name, mask))
     return SubjectResult({"heads": heads, "chosen": chosen_rows}, measured=measured)
 
 
@@ -194,14 +209,11 @@ def _hindering(roles: dict[str, dict[str, Mask]]) -> Iterator[tuple[str, Mask]]:
 
 
 def _closed_counts(
-    study: _Study, subject: Subject, run: AblatableRun, name: str, heads: Mask, rows: NDArray[np.intp] | None = None
+    study: _Study, subject: Subject, run: AblatableRun, name: str, heads: Mask
 ) -> dict[tuple[str, str], AblatedCounts]:
     """Score a task with no heads closed, with these heads closed, and with random heads of the same layers closed.
 
     The random heads depend on the seed of the run, so runs with different seeds have different draws.
-
-    Args:
-        rows: indices of the sentences that are scored; all sentences if not given.
 
     Returns:
         The counts from which scores are computed, by the name of the task and one of ``study.kinds``.
@@ -211,9 +223,8 @@ def _closed_counts(
     run = run.of_task(name).contributing(options.closed, study.train, closed, study.request.seed)
     counts: dict[tuple[str, str], AblatedCounts] = {}
     study.request.on_status(subject.part(name, "heads that interfere closed, evaluation"), 1 + len(closed))
-    sentences = study.reading.sentences if rows is None else [study.reading.sentences[row] for row in rows]
     for kind, mask in zip(study.kinds, [np.zeros_like(heads), *closed], strict=True):
-        add_counts(counts, (name, kind), subject.seed, run.counts(mask, sentences)[name])
+        add_counts(counts, (name, kind), subject.seed, run.counts(mask, study.scored)[name])
         study.request.on_batch()
     return counts
 
@@ -233,8 +244,15 @@ def _conflicts(study: _Study, by_run: Roles) -> Iterator[dict[str, Any]]:
             yield {**row, "p": p, "n": len(roles)}
 
 
-def _gains(study: _Study, counts: Mapping[tuple[Any, ...], AblatedCounts]) -> pd.DataFrame:
-    """Compute the gain of each task from closing the heads that interfere with it, beyond random heads."""
+def _gains(
+    study: _Study, counts: Mapping[tuple[Any, ...], AblatedCounts], tasks: Mapping[tuple[str, int], int]
+) -> pd.DataFrame:
+    """Compute the gain of each task from closing the heads that interfere with it, beyond random heads.
+
+    Args:
+        counts: counts by label, task and one of ``study.kinds``.
+        tasks: number of tasks by label and seed of a run, as in `_RunMeasurements`.
+    """
     options, keys = study.request.options, [key[:2] for key in counts if key[2] == "closed"]
     seeds = [tuple(sorted(counts[(*key, "closed")].runs)) for key in keys]
     systems = [
@@ -244,7 +262,8 @@ def _gains(study: _Study, counts: Mapping[tuple[Any, ...], AblatedCounts]) -> pd
     ]
     scores = resampled_scores(systems, options.resamples, study.request.seed)
     generator, rows, width = np.random.default_rng([study.request.seed, 17]), [], len(study.kinds)
-    runs: dict[tuple[str, int], list[Resampled]] = {}  # label and seed → gains of its tasks
+    # Label and seed → gains of its tasks. With closing=single, runs in which no head interferes count too.
+    runs: dict[tuple[str, int], list[Resampled]] = {key: [] for key, number in tasks.items() if number}
     for index, (label, task) in enumerate(keys):
         opening, closed, *draws = scores[width * index : width * (index + 1)]
         random = with_draws(draws, generator)
@@ -253,7 +272,7 @@ def _gains(study: _Study, counts: Mapping[tuple[Any, ...], AblatedCounts]) -> pd
         rows.append(({"encoder": label, "task": task, **means}, Contrast.of(gain)))
         for column, seed in enumerate(seeds[index]):
             runs.setdefault((label, seed), []).append(Resampled(gain.observed[[column]], gain.booted[:, [column]]))
-    rows += _mean_gains(runs)
+    rows += _mean_gains(runs, tasks, options.resamples)
     return contrast_frame(rows, [], lambda frame: frame["task"] != MEAN, effect=GAIN)
 
 
@@ -270,10 +289,19 @@ def with_draws(draws: Sequence[Resampled], generator: np.random.Generator) -> Re
     return Resampled(observed, np.take_along_axis(booted, resampled_draws, axis=0).mean(0))
 
 
-def _mean_gains(runs: dict[tuple[str, int], list[Resampled]]) -> Iterator[tuple[dict[str, Any], Contrast]]:
-    """Yield for each label with several runs the mean gain over the tasks of each run that have conflict heads."""
+def _mean_gains(
+    runs: Mapping[tuple[str, int], Sequence[Resampled]], tasks: Mapping[tuple[str, int], int], resamples: int
+) -> Iterator[tuple[dict[str, Any], Contrast]]:
+    """Yield for each label with several runs the mean gain over tasks.
+
+    With gates, this is the mean over the tasks of each run that have conflict heads. With closing=single, it is the
+    mean over all tasks, and a task without heads that interfere counts 0.
+    """
+    nothing = Resampled(np.zeros(1), np.zeros((resamples, 1)))
     for label in dict.fromkeys(label for label, _ in runs):
-        means = [weighted(gains) for (label_of_run, _), gains in runs.items() if label_of_run == label]
+        means = [
+            weighted([*gains, *[nothing] * (tasks[key] - len(gains))]) for key, gains in runs.items() if key[0] == label
+        ]
         if len(means) > 1:
             observed, booted = (np.concatenate(parts, axis=-1) for parts in zip(*means, strict=True))
             yield {"encoder": label, "task": MEAN}, Contrast.of(Resampled(observed, booted))

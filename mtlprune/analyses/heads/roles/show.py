@@ -24,6 +24,9 @@ def about(result: Result) -> str:
             "closing it raises the task's score on one half of the sentences (one-sided p < 0.05), and interferes with "
             "the task if closing it also raises the score on the other half (p < 0.05 after Holm's correction over all "
             "chosen heads of a run)."
+            f"{f' At most {most} heads are chosen for a task.' if (most := settings.get('most')) else ''}"
+            " The heads that interfere with a task are then closed together, on "
+            f"{f'the split {scored}' if (scored := settings.get('scored')) else 'the half that confirms heads'}."
             f"{SENTENCES[settings['closed']]}"
         )
     return (
@@ -70,6 +73,7 @@ def findings(result: Result) -> list[str]:
             f"Closing the {'' if _single(result) else 'conflict '}heads that interfere with {owner_words} for "
             f"{alone_words} only, compared with random heads of the same layers, changes the score of {row.encoder} by "
             f"{with_interval(row)} points ({name} {probability(row.p_holm)}{detectable_note})."
+            f"{' A task without such heads counts 0.' if mean and _single(result) else ''}"
         )
     return sentences
 

@@ -71,13 +71,17 @@ def gains(systems: Sequence[System], resamples: int, seed: int) -> dict[str, Flo
 
 
 def interfering(
-    counts: Mapping[str, Sequence[System]], size: tuple[int, int], resamples: int, seed: int
+    counts: Mapping[str, Sequence[System]], size: tuple[int, int], resamples: int, seed: int, most: int | None = None
 ) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Mask]]:
     """Find the heads of one run that interfere with a task.
 
     A head is *chosen* for a task if closing it raises the score on the first half of the sentences (one-sided
     p < LEVEL). It *interferes* with the task if closing it also raises the score on the second half, after Holm's
     correction over all heads that are chosen in the run.
+
+    Args:
+        counts: for each task its counts with all heads open, then with each head closed.
+        most: largest number of heads that are chosen for a task, those with the largest gains; None for no limit.
 
     Returns:
         The frame ``heads`` (``gain`` and ``detectable`` of every head by ``task`` and ``step``, which is 0 for the
@@ -93,7 +97,8 @@ def interfering(
         for step, half_gains in enumerate((first, second)):
             grids = {name: half_gains[name].reshape(size) for name in ("gain", "detectable")}
             parts.append(head_rows(grids).assign(task=task, step=step))
-        for head in np.flatnonzero(first["p"] < LEVEL):
+        by_gain = np.argsort(-first["gain"], kind="stable")
+        for head in np.sort(by_gain[first["p"][by_gain] < LEVEL][:most]):
             layer, head_in_layer = (int(index) + 1 for index in np.unravel_index(head, size))
             row = {"task": task, "layer": layer, "head": head_in_layer}
             row |= {"first": first["gain"][head], "second": second["gain"][head], "p": second["p"][head]}
