@@ -119,7 +119,7 @@ def test_heads_closed_alone_are_found_on_both_halves() -> None:
     assert second[1, 4] == pytest.approx(confirmed["second"].iloc[0])
     assert len(frame) == 12 * 2 * 2
     counts = {"pos": planted_counts(gains, np.random.default_rng(4))}
-    assert interfering(counts, (3, 4), 500, 0, most=1)[1][["layer", "head"]].to_numpy().tolist() == [[1, 4]]
+    assert interfering(counts, (3, 4), 500, 0, max_chosen=1)[1][["layer", "head"]].to_numpy().tolist() == [[1, 4]]
 
 
 def test_heads_that_cost_nothing_are_named_in_few_runs() -> None:

@@ -22,7 +22,7 @@ for this task (results/fight/PLAN.md)."""
 ROLES = ("facilitating", "interfering", "irrelevant")
 
 
-_SINGLE_OPTIONS = ("most", "scored")
+_SINGLE_OPTIONS = ("max_chosen", "scored")
 """Options about closing=single, which gates refuse."""
 _GATE_OPTIONS = ("updates", "rate", "strength", "batch", "train_sentences", "selections", "permutations")
 """Options about gates, which closing=single refuses."""
@@ -56,7 +56,7 @@ class RoleOptions(Block):
         ge=1,
         description="Number of random sets that are closed for comparison, with as many heads in each layer.",
     )
-    most: int | None = Field(
+    max_chosen: int | None = Field(
         default=None,
         ge=1,
         description="Largest number of heads that are chosen for a task with closing=single, those with the largest "

@@ -140,7 +140,7 @@ def _each_closed(study: _Study, subject: Subject) -> SubjectResult:
     counts = count_each(run, study.reading.sentences, study.request.on_batch)
     if not counts:
         raise SubjectError("no sentence has a layer of its tasks")
-    heads, chosen_rows, masks = interfering(counts, run.size, options.resamples, study.request.seed, options.most)
+    heads, chosen_rows, masks = interfering(counts, run.size, options.resamples, study.request.seed, options.max_chosen)
     measured = _RunMeasurements(tasks=len(counts))
     for name, mask in masks.items():
         measured.counts.update(_closed_counts(study, subject, run, name, mask))
@@ -297,10 +297,12 @@ def _mean_gains(
     With gates, this is the mean over the tasks of each run that have conflict heads. With closing=single, it is the
     mean over all tasks, and a task without heads that interfere counts 0.
     """
-    nothing = Resampled(np.zeros(1), np.zeros((resamples, 1)))
+    zero_gain = Resampled(np.zeros(1), np.zeros((resamples, 1)))
     for label in dict.fromkeys(label for label, _ in runs):
         means = [
-            weighted([*gains, *[nothing] * (tasks[key] - len(gains))]) for key, gains in runs.items() if key[0] == label
+            weighted([*gains, *[zero_gain] * (tasks[key] - len(gains))])
+            for key, gains in runs.items()
+            if key[0] == label
         ]
         if len(means) > 1:
             observed, booted = (np.concatenate(parts, axis=-1) for parts in zip(*means, strict=True))

@@ -24,7 +24,7 @@ def about(result: Result) -> str:
             "closing it raises the task's score on one half of the sentences (one-sided p < 0.05), and interferes with "
             "the task if closing it also raises the score on the other half (p < 0.05 after Holm's correction over all "
             "chosen heads of a run)."
-            f"{f' At most {most} heads are chosen for a task.' if (most := settings.get('most')) else ''}"
+            f"{f' At most {limit} heads are chosen for a task.' if (limit := settings.get('max_chosen')) else ''}"
             " The heads that interfere with a task are then closed together, on "
             f"{f'the split {scored}' if (scored := settings.get('scored')) else 'the half that confirms heads'}."
             f"{SENTENCES[settings['closed']]}"

@@ -71,7 +71,11 @@ def gains(systems: Sequence[System], resamples: int, seed: int) -> dict[str, Flo
 
 
 def interfering(
-    counts: Mapping[str, Sequence[System]], size: tuple[int, int], resamples: int, seed: int, most: int | None = None
+    counts: Mapping[str, Sequence[System]],
+    size: tuple[int, int],
+    resamples: int,
+    seed: int,
+    max_chosen: int | None = None,
 ) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Mask]]:
     """Find the heads of one run that interfere with a task.
 
@@ -81,7 +85,7 @@ def interfering(
 
     Args:
         counts: for each task its counts with all heads open, then with each head closed.
-        most: largest number of heads that are chosen for a task, those with the largest gains; None for no limit.
+        max_chosen: largest number of heads that are chosen for a task, those with the largest gains; None for no limit.
 
     Returns:
         The frame ``heads`` (``gain`` and ``detectable`` of every head by ``task`` and ``step``, which is 0 for the
@@ -98,7 +102,7 @@ def interfering(
             grids = {name: half_gains[name].reshape(size) for name in ("gain", "detectable")}
             parts.append(head_rows(grids).assign(task=task, step=step))
         by_gain = np.argsort(-first["gain"], kind="stable")
-        for head in np.sort(by_gain[first["p"][by_gain] < LEVEL][:most]):
+        for head in np.sort(by_gain[first["p"][by_gain] < LEVEL][:max_chosen]):
             layer, head_in_layer = (int(index) + 1 for index in np.unravel_index(head, size))
             row = {"task": task, "layer": layer, "head": head_in_layer}
             row |= {"first": first["gain"][head], "second": second["gain"][head], "p": second["p"][head]}
