@@ -38,7 +38,7 @@ class Contrast:
     Attributes:
         estimate: the mean over runs.
         error: the standard error over seeds and sentences.
-        runs: the number of runs S.
+        runs: the number of runs S; of two settings with different numbers the smaller one.
         low: lower end of the 95 % interval. With one run, the interval covers sentences only. NaN if no error can be
             estimated.
         high: upper end of the same interval.
@@ -83,7 +83,7 @@ class Contrast:
 
         Error and p-value cover seeds and sentences, or sentences only if a setting has one run.
         """
-        runs = difference.seeds[0]
+        runs = min(difference.seeds)
         if difference.has_seeds:
             return cls._by_error(difference.delta, difference.wide_error.with_draws(draws), runs)
         sentences = difference.low, difference.high, difference.p, difference.detectable

@@ -19,6 +19,7 @@ from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 import mtlprune as package
 from mtlprune.analyses.analysis import Request, find, read
 from mtlprune.analyses.harness.ablation import AblatableRun
+from mtlprune.analyses.vectors.degeneration.labels import Frequencies
 from mtlprune.cli import display
 from mtlprune.cli.display import count_steps, duration, working
 from mtlprune.cli.terminal import PlainConsole
@@ -299,6 +300,21 @@ def test_degeneration(measured, lab, trained, single, encoder, claims):
     counts = Counter(tag for sentence in load_corpus(lab.corpus)["train"] for tag in sentence.pos)
     rows = result.frames["labels"].query("task == 'pos' and encoder == 'POS'")
     assert dict(zip(rows["label"], rows["frequency"], strict=True)) == dict(counts)
+
+
+def test_label_frequencies_are_of_the_sentences_that_trained_each_run(lab, train):
+    corpus = load_corpus(lab.corpus)
+    frequencies = Frequencies(lab.corpus, corpus.fingerprint)
+    for settings, sentences in {
+        ("data.half=1",): corpus["train"].one_half(1),
+        ("data.train_sentences=6",): corpus["train"].first(6),
+        ("data.train=dev", "data.dev=train"): corpus["dev"],
+    }.items():
+        run = train("-".join(settings), "tasks=pos", "train.epochs=1", *settings)
+        task = MultiTaskModel.load(run).tasks["pos"]
+        rows = task.label_rows()
+        expected = Counter(tag for sentence in sentences for tag in sentence.pos)
+        assert dict(zip(rows.names, frequencies.of(run, task, rows), strict=True)) == dict(expected)
 
 
 @pytest.mark.slow

@@ -76,7 +76,7 @@ def _check_gradients(name: str, config: Config) -> None:
     for is_set, setting in (
         ("encoder" in config.train.freeze, "train.freeze: encoder"),
         (joint and config.encoder.checkpointing, "encoder.checkpointing"),
-        (config.syntax.strength > 0, "syntax"),
+        (config.syntax.strength != 0, "syntax"),
         (projects, "treatment.project"),
     ):
         if is_set:

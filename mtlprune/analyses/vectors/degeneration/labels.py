@@ -9,7 +9,7 @@ Letters for shapes: K labels of a decoder, D features of its rows, N points.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,28 +42,30 @@ _RANKS = 40
 
 
 class Frequencies:
-    """Counts of labels in the training sentences of runs, which runs with the same labels share.
+    """Counts of labels in the training sentences of runs. Runs with the same labels and training sentences share them.
 
     Counts are known only for runs that were trained on the corpus with this ``fingerprint``.
     """
 
     def __init__(self, corpus: Path, fingerprint: str) -> None:
         self.corpus, self.fingerprint = corpus, fingerprint
-        self.counts_by_key: dict[tuple[str, tuple[str, ...], int | None], Floats] = {}
-        self.sentences: dict[int | None, list[Sentence]] = {}
+        self.counts_by_key: dict[Hashable, Floats] = {}
+        self.sentences: dict[Hashable, list[Sentence]] = {}
 
     def of(self, run: str, task: Task, rows: LabelRows) -> Floats | None:
         """Return the counts of a run's labels, (K,); None if the run was trained on another corpus."""
         folder = RunFolder.existing(run)
         if folder.read_manifest().get("data", {}).get("fingerprint") != self.fingerprint:
             return None
-        number, split = folder.config.data.train_sentences, folder.config.data.train
-        key = (task.name, tuple(rows.names), number)
+        data = folder.config.data
+        part = (data.train, data.train_sentences, data.half)
+        key = (task.name, tuple(rows.names), part)
         if key not in self.counts_by_key:
-            if number not in self.sentences:
-                self.sentences[number] = list(load_corpus(self.corpus)[split])[:number]
+            if part not in self.sentences:
+                split = load_corpus(self.corpus)[data.train]
+                self.sentences[part] = list(split.first(data.train_sentences).one_half(data.half))
             counts = np.zeros(len(rows.names))
-            for sentence in self.sentences[number]:
+            for sentence in self.sentences[part]:
                 if task.is_annotated(sentence):
                     np.add.at(counts, task.label_places(task.target(sentence)), 1)
             self.counts_by_key[key] = counts
