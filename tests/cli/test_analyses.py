@@ -260,6 +260,21 @@ def test_cross_closes_heads_as_is_asked_for(measured, single, claims):
     assert other.about["settings"]["closed"] == "optimal"
 
 
+def test_cross_with_factors_of_0_and_1(measured, mtlprune, lab, single, claims, tmp_path):
+    """A factor of 0 closes heads, and a factor of 1 changes nothing. Specificity is of closed heads only."""
+    closed, zero, one = (
+        measured("cross", single, *claims, *words, tables=1) for words in ((), ("factor=0",), ("factor=1",))
+    )
+    for name, frame in closed[0].frames.items():
+        if name != "specificity":
+            pd.testing.assert_frame_equal(zero[0].frames[name], frame)
+    assert one[0].frames["scores"]["value"].nunique() == 1
+    assert "Closing the heads" in closed[1] and "Multiplying by 0 the outputs of the heads" in zero[1]
+    words = ("analyze", "cross", single, "--corpus", lab.corpus, *claims, "--out", tmp_path / "refused", "factor=2")
+    mtlprune(*words, "closed=mean").refuses("closed=mean has no effect")
+    mtlprune(*words, "specific=pos").refuses("leave out specific or factor")
+
+
 def test_single_heads_are_closed_in_four_ways(mtlprune, lab, single, masked, tmp_path):
     """Zero ≡ a head whose values reach no output; optimal loses no more than mean and zero on what it is fitted to; the
     table of heads has the rises, and so has the page of one head."""

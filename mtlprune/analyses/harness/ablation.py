@@ -56,6 +56,7 @@ class AblatableRun:
         kind: kind of the ablation.
         constants: (L, A, d), constant outputs of heads, for the kinds mean and optimal.
         seed: seed that pairs sentences, for the kind resample.
+        factor: factor of the outputs of ablated heads, which replaces the kind; None for the kind.
     """
 
     model: MultiTaskModel
@@ -63,6 +64,7 @@ class AblatableRun:
     kind: Closed = "zero"
     constants: Tensor | None = None
     seed: int = 0
+    factor: float | None = None
 
     @classmethod
     def of(cls, subject: Subject, device: str, fingerprint: str = "") -> "AblatableRun":
@@ -122,7 +124,9 @@ class AblatableRun:
         return replace(self, kind=kind, constants=constants, seed=seed)
 
     def ablated(self, heads: Mask) -> AbstractContextManager[None]:
-        """Ablate heads (L, A) while this context is active."""
+        """Ablate heads (L, A), or multiply their outputs by the factor, while this context is active."""
+        if self.factor is not None:
+            return ablated(self.model.encoder, torch.from_numpy(heads), "scale", factor=self.factor)
         seed = self.seed if self.kind == "resample" else None
         return ablated(self.model.encoder, torch.from_numpy(heads), self.kind, constants=self.constants, seed=seed)
 

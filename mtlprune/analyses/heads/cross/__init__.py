@@ -1,6 +1,6 @@
 """Analysis ``cross``: how much it costs every task if the heads that one task claims are closed."""
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from mtlprune.analyses.analysis import Analysis
 from mtlprune.evaluation.ablations import Closed
@@ -19,6 +19,12 @@ class CrossOptions(Block):
         default="zero",
         description="Output that replaces that of a closed head. Constants are computed on training sentences.",
     )
+    factor: float | None = Field(
+        default=None,
+        ge=0,
+        description="Factor by which the output of a head is multiplied, instead of closing the head. A factor above 1 "
+        "amplifies the head.",
+    )
     draws: int = Field(
         default=5,
         ge=2,
@@ -31,6 +37,15 @@ class CrossOptions(Block):
         "these tasks and the mean over the others.",
     )
     resamples: int = Field(default=10_000, ge=1, description="Number of resamples of seeds and sentences.")
+
+    @model_validator(mode="after")
+    def _refuse_options_of_closed_heads(self) -> "CrossOptions":
+        """Refuse options about closed heads together with a factor."""
+        if self.factor is not None and self.closed != "zero":
+            raise ValueError(f"with a factor no head is closed, so closed={self.closed} has no effect; leave it out")
+        if self.factor is not None and self.specific:
+            raise ValueError("specificity compares losses by closed heads; leave out specific or factor")
+        return self
 
 
 ANALYSIS = Analysis(

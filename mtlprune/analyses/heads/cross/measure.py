@@ -7,6 +7,7 @@ D draws of random heads, C resamples.
 import itertools
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -112,7 +113,9 @@ def _scored(
     """
     all_masks = [heads for set_and_draws in masks.values() for heads in set_and_draws]
     run = AblatableRun.of(subject, request.device)
-    run = run.contributing(request.options.closed, train, all_masks, request.seed)
+    run = replace(
+        run.contributing(request.options.closed, train, all_masks, request.seed), factor=request.options.factor
+    )
     rows, counts = [], dict[tuple[str, str, str, str], AblatedCounts]()
     masks_to_close = [
         (*key, draw, heads) for key, set_and_draws in masks.items() for draw, heads in enumerate(set_and_draws)
@@ -212,6 +215,8 @@ def _own_and_others(
             figure = Resampled(observed[term, index], booted[term, index])
             contrast = Contrast.of(figure, draws=contrast_draws[term, index])
             own_rows.append(({"encoder": label, "mode": part, "term": scale}, contrast))
+        if request.options.factor is not None:
+            continue  # specificity is a ratio of losses by closed heads
         figures = log_specificity(-change, -booted_change, draws_of_part)
         specificity_rows += _specificity_rows(part, labels, figures, request.options.specific, notes)
     return (

@@ -5,10 +5,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from mtlprune.analyses.frames import TableRows
 from mtlprune.analyses.heads.cross import ALL_TASKS
 from mtlprune.errors import plural
 from mtlprune.evaluation.ablations import SENTENCES
-from mtlprune.figures.charts import AnyChart, matrix
+from mtlprune.figures.charts import Drawing, matrix
 from mtlprune.figures.grid import number, probability, with_interval
 from mtlprune.runs.groups import label_order
 from mtlprune.runs.results import Result
@@ -20,14 +21,20 @@ def about(result: Result) -> str:
     """Describe the data, the closing of heads, its random control, and the tests."""
     settings = result.about["settings"]
     return (
-        f"{result.origin} Heads that a setting claims (open in more than half of its seeds) are closed in finished "
-        f"runs, whose weights stay as they are.{SENTENCES[settings.get('closed', 'zero')]} The control is "
+        f"{result.origin} Heads that a setting claims (open in more than half of its seeds) are {_treatment(result)} in "
+        f"finished runs, whose weights stay as they are.{SENTENCES[settings.get('closed', 'zero')]} The control is "
         f"{plural(settings['draws'], 'draw')} of as many random heads of the same layers. Differences are scores with "
-        "claimed heads closed minus scores with random heads closed, in points of the task's main score. Intervals and "
-        "p are over seeds, sentences "
+        f"claimed heads {_treatment(result)} minus those with random heads, in points of the task's main score. "
+        "Intervals and p are over seeds, sentences "
         f"({settings['resamples']:,} resamples) and draws. Holm's correction is over the cells of other tasks, and the "
         f"margin is ±{settings['margin']:g}."
     )
+
+
+def _treatment(result: Result) -> str:
+    """Say what happens to heads: they are closed, or their outputs are multiplied by a factor."""
+    factor = result.about["settings"].get("factor")
+    return "closed" if factor is None else f"multiplied by {factor:g}"
 
 
 def findings(result: Result) -> list[str]:
@@ -35,6 +42,8 @@ def findings(result: Result) -> list[str]:
     all_cells = _cells(result)
     across_tasks = all_cells[all_cells["encoder"] != all_cells["other"]]
     sentences = []
+    factor = result.about["settings"].get("factor")
+    closing = "Closing" if factor is None else f"Multiplying by {factor:g} the outputs of"
     words = {
         "claimed": "",
         "exclusive": " and no other single task claims",
@@ -46,14 +55,14 @@ def findings(result: Result) -> list[str]:
         lower, higher = (int(((rows["p_holm"] < LEVEL) & (sign * rows["estimate"] < 0)).sum()) for sign in (1, -1))
         equal = int((holm(rows["p_margin"]) < LEVEL).sum())
         sentences.append(
-            f"Closing the heads that one task claims{words[part]}, instead of random ones of the same layers, lowers "
+            f"{closing} the heads that one task claims{words[part]}, instead of random ones of the same layers, lowers "
             f"the score of another task in {lower} of {len(rows)} cells and raises it in {higher}. In {equal} "
             f"of them the difference is below {points} (Holm, p < {LEVEL}). The mean difference is "
             f"{number(rows['estimate'].mean())} points."
         )
     for row in () if len(across_tasks) else all_cells.itertuples():
         sentences.append(
-            f"Closing the heads that {row.other} claims{words[row.mode]}, instead of random ones of the same layers, "
+            f"{closing} the heads that {row.other} claims{words[row.mode]}, instead of random ones of the same layers, "
             f"changes the score of {row.scored} by {with_interval(row)} points, p {probability(row.p)}."
         )
     own_rows = _in_order(result.frame("own", "encoder", "mode", "term"), "encoder")
@@ -63,9 +72,9 @@ def findings(result: Result) -> list[str]:
         )
         tasks = rows[(rows["encoder"] != ALL_TASKS) & (rows["term"] == "points")].itertuples()
         sentences.append(
-            f"In units of the usual loss of its runs, a task loses {_more(mean)} by {_PART_NAMES[part]} than by those "
-            f"of other tasks (mean of tasks, 95 % [{number(mean.low)}, {number(mean.high)}], p {probability(mean.p)}, "
-            f"{mean.n} seeds). The differences in points are "
+            f"In units of the usual change of its score, a task loses {_more(mean)} by {_PART_NAMES[part]} than by "
+            f"those of other tasks (mean of tasks, 95 % [{number(mean.low)}, {number(mean.high)}], "
+            f"p {probability(mean.p)}, {mean.n} seeds). The differences in points are "
             f"{', '.join(f'{_more(row)} for {row.encoder}' for row in tasks)}. The mean of these differences is "
             f"{with_interval(in_points)} points, but it adds scores without a common scale."
         )
@@ -121,17 +130,20 @@ def _specificity(result: Result) -> pd.DataFrame:
 
 
 TABLES = {
-    "own": lambda result: _in_order(result.frame("own", "encoder"), "encoder"),
+    "own": lambda result: TableRows(
+        _in_order(result.frame("own", "encoder"), "encoder"), {"changed": _treatment(result)}
+    ),
     "specificity": _specificity,
-    "table": _cells,
+    "table": lambda result: TableRows(_cells(result), {"changed": _treatment(result)}),
 }
 
 
-def _matrix(result: Result) -> AnyChart:
+def _matrix(result: Result) -> Drawing:
     claimed_cells = _cells(result).query("mode == 'claimed'").assign(value=lambda frame: frame["estimate"])
     is_own = claimed_cells["encoder"] == claimed_cells["other"]
     is_shown = claimed_cells["p"].where(is_own, claimed_cells["p_holm"]) < LEVEL
-    return matrix(claimed_cells, "scored", "closed_for", is_shown, is_own, "points", _BOUND)
+    chart = matrix(claimed_cells, "scored", "closed_for", is_shown, is_own, "points", _BOUND)
+    return Drawing(chart, {"changed": _treatment(result)})
 
 
 FIGURES = {"matrix": _matrix}
