@@ -172,9 +172,9 @@ def colours(
     shapes = [_SHAPES[looks[:place].count(look) % len(_SHAPES)] for place, look in enumerate(looks)]
     columns = max(1, min(6, 700 // (6 * max(map(len, names_present), default=1) + 44)))
     strokes = symbol == "stroke" and len(set(shapes)) == 1
-    legend = alt.Legend(
-        orient="bottom", columns=columns, title=None, symbolType=symbol, symbolSize=300 if strokes else 60
-    )
+    # A legend would take over the opacity of a pale band, whose colour could not be told from others.
+    legend = alt.Legend(orient="bottom", columns=columns, title=None, symbolType=symbol, symbolOpacity=1)
+    legend.symbolSize = 300 if strokes else 60
     if names_present != names:
         legend.values = names_present
     dashes = [[5, 3] if dash else [1, 0] for _, dash in looks]
