@@ -21,8 +21,8 @@ def about(result: Result) -> str:
     """Describe the data, the closing of heads, its random control, and the tests."""
     settings = result.about["settings"]
     return (
-        f"{result.origin} Heads that a setting claims (open in more than half of its seeds) are {_treatment(result)} in "
-        f"finished runs, whose weights stay as they are.{SENTENCES[settings.get('closed', 'zero')]} The control is "
+        f"{result.origin} Heads that a setting claims (open in more than half of its seeds) are {_treatment(result)} "
+        f"in finished runs, whose weights stay as they are.{SENTENCES[settings.get('closed', 'zero')]} The control is "
         f"{plural(settings['draws'], 'draw')} of as many random heads of the same layers. Differences are scores with "
         f"claimed heads {_treatment(result)} minus those with random heads, in points of the task's main score. "
         "Intervals and p are over seeds, sentences "

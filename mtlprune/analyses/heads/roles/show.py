@@ -56,7 +56,7 @@ def findings(result: Result) -> list[str]:
             f"score for {numbers['confirmed'].sum()}. Gains of {number(numbers['detectable'].min())} to "
             f"{number(numbers['detectable'].max())} points, depending on the task, would be found in four of five "
             "cases."
-            f"{'' if numbers['confirmed'].any() else ' No head is confirmed, so no gain of closing heads together exists.'}"
+            f"{'' if numbers['confirmed'].any() else ' No head is confirmed, so no heads are closed together.'}"
         )
     for label, rows in result.frame("conflicts", "encoder").groupby("encoder", sort=False):
         where = "single tasks with one seed" if label == STL else label
