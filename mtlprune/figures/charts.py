@@ -196,6 +196,7 @@ def lines(
     y_title: str | None = None,
     zero: bool = False,
     integer_axis: bool = True,
+    log_axis: bool = False,
     dashed: str | None = None,
     look: Mapping[str, Any] | None = None,
 ) -> alt.Chart:
@@ -208,17 +209,19 @@ def lines(
         x_title, y_title: titles of the axes; the names of the columns if not given.
         zero: whether the vertical axis includes 0.
         integer_axis: whether x holds whole numbers, such as layers, so that only whole numbers have ticks.
+        log_axis: whether the horizontal axis is logarithmic.
         dashed: a boolean column, which is true in the rows of names with dashed lines.
         look: encodings from ``colours`` for the rows of all panels, if the panels have different names.
     """
     points = frame.dropna(subset=[y])
     size = 22 if points["name"].value_counts().max() < 20 else 8  # small points if a line has many
     x_axis = alt.Axis(grid=False, tickMinStep=1, tickCount=6, format="d") if integer_axis else alt.Axis(grid=False)
+    x_scale = alt.Scale(type="log", nice=False) if log_axis else alt.Scale(nice=False, zero=False)
     return (
         alt.Chart(data(points[["name", x, y]]), title=title, width=WIDTH, height=HEIGHT)
         .mark_line(point=alt.OverlayMarkDef(size=size, filled=True, strokeDash=[1, 0]))
         .encode(
-            alt.X(f"{_field(x)}:Q", title=x_title or x, axis=x_axis, scale=alt.Scale(nice=False, zero=False)),
+            alt.X(f"{_field(x)}:Q", title=x_title or x, axis=x_axis, scale=x_scale),
             alt.Y(f"{_field(y)}:Q", title=y_title or y, scale=alt.Scale(zero=zero, nice=False, padding=_ROOM)),
             **(look or colours(frame, dashed)),
         )

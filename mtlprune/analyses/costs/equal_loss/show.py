@@ -94,7 +94,8 @@ def _curves(result: Result) -> AnyChart:
             "score",
             title=_name(str(task)),
             integer_axis=False,
-            x_title="training loss",
+            log_axis=True,
+            x_title="training loss (logarithmic)",
             y_title="score",
             look=look,
         )
