@@ -111,8 +111,9 @@ class Finding(Block):
     values: dict[str, Value]
     decides: list[str] = Field(description="Names of the values that must all be as the claim predicts.")
     where: dict[str, str] = Field(default={}, description="Name of the deciding value by encoder and corpus.")
-    figure: list[str] = Field(description="Names of the values in the figure, from top to bottom.")
-    axis: str = Field(description="Title of the figure's axis.")
+    figure: list[str] = Field(default=[], description="Names of the values in the figure, from top to bottom.")
+    axis: str = Field(description="Title of the figure's axis, or what the picture shows.")
+    picture: str = Field(default="", description="Path of a picture, relative to results/, which replaces the figure.")
     doubt: str
     change: str = Field(description="The evidence that would change the verdict.")
     command: str
@@ -184,6 +185,8 @@ def read(path: Path = HERE / "findings.yaml") -> Page:
 def pictures(page: Page, out: Path) -> None:
     """Draw a forest plot for each finding, with filled marks for intervals that exclude 0."""
     for name, finding in page.findings.items():
+        if finding.picture:
+            continue
         rows = []
         for value in (finding.values[key] for key in finding.figure):
             row, label = value.frame_row, value.label or f"{value.frame}"
@@ -217,7 +220,7 @@ def findings(page: Page) -> str:
             "",
             f"**{finding.verdict.capitalize()}.** {finding.filled(finding.evidence)}",
         ]
-        lines += ["", f"![{finding.axis}](findings/{name}.png)", "", f"- {where(finding)}"]
+        lines += ["", f"![{finding.axis}]({finding.picture or f'findings/{name}.png'})", "", f"- {where(finding)}"]
         lines += [f"- Four of five such studies would detect an effect of {power}." for power in detectable(finding)]
         lines += [
             f"- Doubt: {finding.filled(finding.doubt)}",
@@ -298,7 +301,7 @@ def register(page: Page) -> str:
         ]
         cells += [probability(float(row.get("p", float("nan")))), probability(float(corrected))]
         least = row.get("detectable", float("nan"))
-        rows.append([*cells, _number(float(least), test.unit), test.verdict])
+        rows.append([*cells, "–" if math.isnan(least) else _number(float(least), test.unit), test.verdict])
     header = ("test", "plan", "predicted", "n", "estimate, 95 % interval", "p", "p (Holm)", "detectable", "verdict")
     lines = [
         f"| {' | '.join(header)} |",

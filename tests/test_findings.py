@@ -46,7 +46,8 @@ def test_no_number_is_typed(page):
 
 def test_every_figure_and_page_is_there(page):
     for name, finding in page.findings.items():
-        assert (ROOT / "results" / "findings" / f"{name}.png").is_file() and (ROOT / "results" / finding.page).is_file()
+        picture = finding.picture or f"findings/{name}.png"
+        assert (ROOT / "results" / picture).is_file() and (ROOT / "results" / finding.page).is_file()
     assert all((ROOT / "results" / test.page).is_file() for test in page.tests)
 
 
