@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from mtlprune.runs.results import Result
 
+MEAN = "mean"
+"""Value of the column ``task`` in rows with a mean over tasks. The declaration of each frame says over which tasks."""
 _FILE = "frames.yaml"
 _CONTRAST = ("estimate", "low", "high", "p", "p_holm", "detectable", "n", "verdict")
 """The columns that every frame of contrasts has (`mtlprune.statistics.contrast`)."""

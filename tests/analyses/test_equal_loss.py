@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,8 +13,9 @@ from report_runs import TASKS, end_with, gold_sentences, result_of, write_study_
 from run_folders import change_config
 
 from mtlprune.analyses.analysis import find
-from mtlprune.analyses.costs.equal_loss import LOSS, MEAN, UPDATES, EqualLossOptions
+from mtlprune.analyses.costs.equal_loss import LOSS, UPDATES, EqualLossOptions
 from mtlprune.analyses.costs.equal_loss.measure import cost_at_equal_loss, share_of
+from mtlprune.analyses.frames import MEAN
 from mtlprune.reports.analyses import figures, markdown
 from mtlprune.runs.folder import RunError
 from mtlprune.runs.results import Result
@@ -38,8 +40,8 @@ def write(root: Path, tasks: tuple[str, ...], updates: int, skill: float, loss: 
             folder.metrics_path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
-def found(root: Path) -> Result:
-    return result_of(root, "equal_loss", EqualLossOptions(resamples=300))
+def found(root: Path, **options: Any) -> Result:
+    return result_of(root, "equal_loss", EqualLossOptions(resamples=300, **options))
 
 
 @pytest.mark.parametrize(
@@ -61,6 +63,26 @@ def test_what_is_left_at_equal_loss_is_what_was_planted(tmp_path, loss: float, l
     assert share.value == pytest.approx(by_loss / by_updates, abs=1e-3)
     assert left[0] <= share.value <= left[1]
     assert words in markdown(find("equal_loss"), result) and figures(find("equal_loss"), result)["curves"]
+
+
+def test_a_linear_curve_and_a_mean_without_one_task(tmp_path):
+    """Both curves pass through the runs, and differ between them. The mean without a task is that of the others."""
+    for updates, (skill, single_loss) in SKILL.items():
+        for task in TASKS:
+            write(tmp_path, (task,), updates, skill, single_loss)
+    write(tmp_path, TASKS, 32, SKILL[8][0], SKILL[8][1])
+    write(tmp_path, TASKS, 16, SKILL[8][0], 0.9 * SKILL[8][1])
+    cubic, linear = (found(tmp_path, curve=curve, without=TASKS[0]) for curve in ("cubic", "linear"))
+    costs = [result.frames["costs"].set_index(["updates", "mode", "task"])["estimate"] for result in (cubic, linear)]
+    for values in costs:
+        others = [values[32, LOSS, task] for task in TASKS[1:]]
+        assert values[32, LOSS, f"mean without {TASKS[0].upper()}"] == pytest.approx(np.mean(others), abs=1e-3)
+    assert costs[0][32, LOSS].to_numpy() == pytest.approx(costs[1][32, LOSS].to_numpy(), abs=1e-3)
+    assert np.abs(costs[0][16, LOSS] - costs[1][16, LOSS]).min() > 0.01
+    assert cubic.frames["shares"]["task"].unique().tolist() == [MEAN, f"mean without {TASKS[0].upper()}"]
+    assert "piecewise linear" in markdown(find("equal_loss"), linear)
+    with pytest.raises(RunError, match="without: expected one of the tasks"):
+        found(tmp_path, without="srl" if "srl" not in TASKS else "pos1")
 
 
 def test_missing_losses_equal_losses_and_one_number_of_updates_are_refused(tmp_path):

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from mtlprune.analyses.heads.roles import MEAN, RoleOptions
+from mtlprune.analyses.frames import MEAN
+from mtlprune.analyses.heads.roles import RoleOptions
 from mtlprune.analyses.heads.roles.maths import (
     LIMIT,
     START,

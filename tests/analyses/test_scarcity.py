@@ -12,7 +12,8 @@ import pytest
 from report_runs import TASKS, end_with, gold_sentences, result_of, write_study_run
 
 from mtlprune.analyses.analysis import find
-from mtlprune.analyses.heads.scarcity import MEAN, ScarcityOptions
+from mtlprune.analyses.frames import MEAN
+from mtlprune.analyses.heads.scarcity import ScarcityOptions
 from mtlprune.reports.analyses import figures, markdown
 from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.runs.results import Result

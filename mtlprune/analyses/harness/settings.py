@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mtlprune.analyses.frames import MEAN
 from mtlprune.runs.columns import Columns, ScoreColumn, ScoredRun
 from mtlprune.runs.folder import RunError
 from mtlprune.runs.groups import partners, short_names
@@ -73,6 +74,22 @@ class Setting:
 def gap(first: Setting, second: Setting, seeds: Sequence[int], tasks: slice | Sequence[int] = slice(None)) -> Resampled:
     """Compute the mean score of some tasks in the first setting minus that in the second, seed by seed."""
     return first.of_seeds(seeds, tasks) - second.of_seeds(seeds, tasks)
+
+
+def means_of(tasks: Sequence[str], without: str) -> dict[str, list[str]]:
+    """Return the rows of a table, each with the tasks over which it is a mean.
+
+    The rows are the mean of all tasks, the mean without the task ``without`` (if it is not empty), and each task.
+
+    Raises:
+        RunError: if ``without`` is none of the tasks, or the only one.
+    """
+    means = {MEAN: list(tasks)}
+    if without:
+        if without not in tasks or len(tasks) < 2:
+            raise RunError(f"without: expected one of the tasks {', '.join(tasks)}, found {without!r}")
+        means[f"mean without {without.upper()}"] = [task for task in tasks if task != without]
+    return means | {task: [task] for task in tasks}
 
 
 def read_settings(

@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from mtlprune.analyses.frames import MEAN
 from mtlprune.analyses.heads.claims.stability import MODES, OVER_TASKS
 from mtlprune.analyses.heads.roles import GAIN
 from mtlprune.analyses.heads.roles import show as roles
-from mtlprune.analyses.heads.scarcity import MEAN
 from mtlprune.analyses.heads.scarcity import show as scarcity
 from mtlprune.analyses.heads.treatments.show import pairs_not_shown
 from mtlprune.figures.grid import number, power_clause, probability

@@ -1,12 +1,12 @@
 """Equal training loss: does joint training optimise more slowly, or does it generalise worse?"""
 
+from typing import Literal
+
 from pydantic import Field
 
 from mtlprune.analyses.analysis import Analysis
 from mtlprune.io.block import Block
 
-MEAN = "mean"
-"""Value of the column ``task`` for the mean over all tasks."""
 UPDATES, LOSS = "equal updates", "equal training loss"
 """Values of the column ``mode``: the quantity in which the joint and single-task runs of a difference agree."""
 
@@ -25,6 +25,12 @@ class EqualLossOptions(Block):
         gt=0,
         description="Share of the cost left at equal loss above which joint training counts as generalising worse.",
     )
+    curve: Literal["cubic", "linear"] = Field(
+        default="cubic",
+        description="Interpolation between single-task runs, over the logarithm of the training loss: monotone cubic "
+        "or linear.",
+    )
+    without: str = Field(default="", description="Task without which the mean and its share are also reported.")
     resamples: int = Field(default=10_000, ge=1, description="Number of resamples of sentences.")
 
 
@@ -36,7 +42,7 @@ ANALYSIS = Analysis(
 
     Name single-task runs with several numbers of updates, each with a complete schedule, and joint runs. All runs need
     train.log_train_loss. The distance of a joint run from the single tasks' curve of score against training loss is the
-    part of its cost that more updates cannot remove.""",
+    part of its cost that a higher training loss does not explain.""",
     needs=frozenset({"scores"}),
     options=EqualLossOptions,
 )

@@ -4,16 +4,17 @@ Letters for shapes: C resamples, S runs (seeds), U numbers of updates of single-
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.interpolate import PchipInterpolator
+from scipy.interpolate import PchipInterpolator, make_interp_spline
 
 from mtlprune.analyses.analysis import Request
-from mtlprune.analyses.costs.equal_loss import LOSS, MEAN, UPDATES
-from mtlprune.analyses.harness.settings import Setting, common_seeds, gap, have_all, read_settings
+from mtlprune.analyses.costs.equal_loss import LOSS, UPDATES
+from mtlprune.analyses.harness.settings import Setting, common_seeds, gap, have_all, means_of, read_settings
 from mtlprune.runs.columns import ScoredRun, in_columns
 from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.runs.results import Result
@@ -21,14 +22,17 @@ from mtlprune.statistics.contrast import Contrast, contrast_frame
 from mtlprune.statistics.resamples import Resampled, ratio_over_seeds, weighted
 from mtlprune.statistics.standard_errors import Floats
 
+_Interpolation = Callable[[Any, Any], Callable[[float], Any]]
+_CURVES: dict[str, _Interpolation] = {"cubic": PchipInterpolator, "linear": partial(make_interp_spline, k=1)}
+
 
 def measure(request: Request) -> Result:
     """Measure the cost of joint training in all runs of a request. ``frames.yaml`` declares the frames.
 
-    For each seed, the score of single-task runs is a function of the logarithm of their training loss: the monotone
-    cubic through the runs of all numbers of updates. The cost of a joint run at equal loss is its score minus the value
-    of its seed's curve at its own training loss. If this loss is beyond an end of the curve, the nearest run is used,
-    and a note reports how often this happened.
+    For each seed, the score of single-task runs is a function of the logarithm of their training loss: a monotone cubic
+    (or with ``curve=linear`` a line between neighbours) through the runs of all numbers of updates. The cost of a joint
+    run at equal loss is its score minus the value of its seed's curve at its own training loss. If this loss is beyond
+    an end of the curve, the nearest run is used, and a note reports how often this happened.
 
     Raises:
         RunError: there are fewer than two numbers of updates of single-task runs, two settings of the same number, no
@@ -43,20 +47,25 @@ def measure(request: Request) -> Result:
         [setting for setting in settings if setting.is_single_task is single] for single in (True, False)
     )
     _check(singles, joints, tasks)
+    means = {task: [task] for task in tasks} | means_of(tasks, request.options.without)  # tasks come first
     costs, shares, notes, outside = [], [], [], 0
     for joint in joints:
-        figures, beyond = _figures(joint, singles, tasks)
+        figures, beyond = _figures(joint, singles, tasks, means, _CURVES[request.options.curve])
         outside += beyond
         if UPDATES not in figures:
             notes.append(f"Joint runs have {joint.updates:,} updates, and no single-task runs have this number.")
         for mode, rows in figures.items():
             costs += [
                 ({"updates": joint.updates, "mode": mode, "task": task}, Contrast.of(figure))
-                for task, figure in zip((*tasks, MEAN), rows, strict=True)
+                for task, figure in rows.items()
             ]
         if UPDATES in figures:
             # The share is of the mean over tasks: shares of single tasks would divide by differences near 0.
-            shares.append({"updates": joint.updates, **share_of(figures[LOSS][-1], figures[UPDATES][-1])})
+            shares += [
+                {"updates": joint.updates, "task": mean, **share_of(figures[LOSS][mean], figures[UPDATES][mean])}
+                for mean in means
+                if mean not in tasks
+            ]
     if outside:
         notes.append(
             f"In {outside} cases of a task and a seed, the training loss of a joint run lies beyond the curve."
@@ -65,7 +74,9 @@ def measure(request: Request) -> Result:
     about |= {"settings": {**request.options.model_dump(mode="json"), "seed": request.seed}}
     about |= {"sentences": settings[0].systems[0].counts.shape[1]}
     frames = {
-        "costs": contrast_frame(costs, ["updates", "mode"], lambda frame: frame["p"].notna() & (frame["task"] != MEAN)),
+        "costs": contrast_frame(
+            costs, ["updates", "mode"], lambda frame: frame["p"].notna() & frame["task"].isin(tasks)
+        ),
         "shares": pd.DataFrame(shares),
         "runs": pd.DataFrame(_rows(settings, tasks)),
     }
@@ -95,39 +106,51 @@ def _check(singles: Sequence[Setting], joints: Sequence[Setting], tasks: Sequenc
 
 
 def _figures(
-    joint: Setting, singles: Sequence[Setting], tasks: Sequence[str]
-) -> tuple[dict[str, list[Resampled]], int]:
+    joint: Setting,
+    singles: Sequence[Setting],
+    tasks: Sequence[str],
+    means: Mapping[str, Sequence[str]],
+    interpolation: _Interpolation,
+) -> tuple[dict[str, dict[str, Resampled]], int]:
     """Compute the cost of a joint setting at equal loss and, if possible, at equal updates.
 
     The cost at equal updates needs single-task runs with the joint setting's number of updates.
 
+    Args:
+        means: rows of the result, each with the tasks over which it is a mean.
+        interpolation: the function that interpolates the curve of single-task runs.
+
     Returns:
-        Mode → costs of each task, followed by the mean over tasks; and the number of losses beyond the curve.
+        Mode → costs by row; and the number of losses beyond the curve.
     """
     # Joint and single-task runs are paired by seed, so only the seeds count that every number of updates has.
     seeds = common_seeds(joint, *singles)
-    parts, outside = [], 0
+    parts, outside = {}, 0
     for place, task in enumerate(tasks):
         curve = [_points(single, place, task, seeds) for single in singles]
-        at_loss, beyond = cost_at_equal_loss(curve, _points(joint, place, task, seeds))
+        parts[task], beyond = cost_at_equal_loss(curve, _points(joint, place, task, seeds), interpolation)
         outside += beyond
-        parts.append(at_loss)
-    figures = {LOSS: [*parts, weighted(parts)]}
+    figures = {LOSS: {row: weighted([parts[task] for task in row_tasks]) for row, row_tasks in means.items()}}
     for single in singles:
         if single.updates == joint.updates:
-            task_sets: list[slice | list[int]] = [*([place] for place in range(len(tasks))), slice(None)]
-            figures[UPDATES] = [gap(joint, single, seeds, task_set) for task_set in task_sets]
+            figures[UPDATES] = {
+                row: gap(joint, single, seeds, [tasks.index(task) for task in row_tasks])
+                for row, row_tasks in means.items()
+            }
     return figures, outside
 
 
 def cost_at_equal_loss(
-    curve: Sequence[tuple[Floats, Resampled]], joint: tuple[Floats, Resampled]
+    curve: Sequence[tuple[Floats, Resampled]],
+    joint: tuple[Floats, Resampled],
+    interpolation: _Interpolation = PchipInterpolator,
 ) -> tuple[Resampled, int]:
     """Compute the scores of joint runs minus the scores of single-task runs at the same training loss.
 
     Args:
         curve: training losses (S,) and scores of single-task runs, for each of U numbers of updates and the same seeds.
         joint: training losses (S,) and scores of the joint runs.
+        interpolation: function from increasing points (U,) and values (U, ...) to a function that interpolates them.
 
     Returns:
         The differences by seed, and the number of losses beyond the curve.
@@ -152,8 +175,8 @@ def cost_at_equal_loss(
         scores = [curve[place][1] for place in order]
         # The same resampled sentences go through the curve and the joint run, so that their errors cancel where they
         # are shared. The losses are those of training sentences, which are not resampled.
-        on_curve = PchipInterpolator(x, [score.observed[seed] for score in scores])(inside)
-        booted_on_curve = PchipInterpolator(x, np.stack([score.booted[:, seed] for score in scores]))(inside)  # (C,)
+        on_curve = interpolation(x, [score.observed[seed] for score in scores])(inside)
+        booted_on_curve = interpolation(x, np.stack([score.booted[:, seed] for score in scores]))(inside)  # (C,)
         observed.append(joint[1].observed[seed] - on_curve)
         booted.append(joint[1].booted[:, seed] - booted_on_curve)
     return Resampled(np.array(observed), np.stack(booted, 1)), outside

@@ -6,7 +6,8 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from mtlprune.analyses.costs.equal_loss import LOSS, MEAN, UPDATES
+from mtlprune.analyses.costs.equal_loss import LOSS, UPDATES
+from mtlprune.analyses.frames import MEAN, TableRows
 from mtlprune.figures.charts import AnyChart, band, colours, lines, mark, panels
 from mtlprune.figures.grid import percent, with_interval
 from mtlprune.runs.results import Result
@@ -28,13 +29,13 @@ def findings(result: Result) -> list[str]:
     """Return sentences on the mean cost by updates, the share left at equal loss, and the supported explanation."""
     settings, sentences = result.about["settings"], []
     costs = result.frames["costs"]
-    means = costs[costs["task"] == MEAN].set_index(["updates", "mode"])
+    means = costs.set_index(["updates", "mode", "task"])
     for row in result.frames["shares"].itertuples() if "shares" in result.frames else ():
-        at_updates, at_loss = means.loc[(row.updates, UPDATES)], means.loc[(row.updates, LOSS)]
+        at_updates, at_loss = (means.loc[(row.updates, mode, row.task)] for mode in (UPDATES, LOSS))
         interval = "no interval" if math.isnan(row.low) else f"[{percent(row.low)}, {percent(row.high)}]"
         sentences.append(
-            f"With {row.updates:,} updates joint training changes the mean score by {with_interval(at_updates)} "
-            f"points. Compared with single tasks of equal training loss it changes the score by "
+            f"With {row.updates:,} updates joint training changes the {_score_of(row.task)} by "
+            f"{with_interval(at_updates)} points. Compared with single tasks of equal training loss it changes it by "
             f"{with_interval(at_loss)}, which is {percent(row.value)} of the first change ({interval}). "
             f"{_in_words(_explanation(row, settings))}."
         )
@@ -56,9 +57,15 @@ def _in_words(explanation_supported: str) -> str:
     return f"This supports that {explanation_supported}"
 
 
-def _costs(result: Result) -> pd.DataFrame:
+def _score_of(mean: str) -> str:
+    """Name a mean over tasks, such as "mean score without NER"."""
+    return mean.replace(MEAN, "mean score", 1)
+
+
+def _costs(result: Result) -> TableRows:
     frame = only_not_shown(result.frames["costs"])
-    return frame.assign(name=[_name(task) for task in frame["task"]])
+    curve = {"cubic": "monotone cubic", "linear": "piecewise linear"}[result.about["settings"].get("curve", "cubic")]
+    return TableRows(frame.assign(name=[_name(task) for task in frame["task"]]), {"curve": curve})
 
 
 TABLES = {"costs": _costs, "shares": lambda result: result.frame("shares")}
@@ -66,7 +73,7 @@ TABLES = {"costs": _costs, "shares": lambda result: result.frame("shares")}
 
 
 def _name(task: str) -> str:
-    return task if task == MEAN else task.upper()
+    return task if task.startswith(MEAN) else task.upper()
 
 
 def _cost_by_updates(result: Result) -> AnyChart | None:

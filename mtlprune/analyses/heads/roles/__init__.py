@@ -13,9 +13,6 @@ from mtlprune.io.block import Block
 
 STL = "single tasks"
 """Value that stands for an encoder in rows that combine the single-task runs of one seed."""
-MEAN = "mean"
-"""Value that stands for a task in rows with the mean over tasks: those with conflict heads, or with closing=single all
-tasks, where a task without heads that interfere counts 0."""
 GAIN = 0.3
 """The least mean gain, in points, that competition for heads predicts if heads that interfere with a task are closed
 for this task (results/fight/PLAN.md)."""

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mtlprune.analyses.analysis import Request
+from mtlprune.analyses.frames import MEAN
 from mtlprune.analyses.harness.ablation import (
     SENTENCES,
     AblatableRun,
@@ -32,7 +33,7 @@ from mtlprune.analyses.harness.reading import (
     survey,
     training_sentences,
 )
-from mtlprune.analyses.heads.roles import GAIN, MEAN, ROLES, STL
+from mtlprune.analyses.heads.roles import GAIN, ROLES, STL
 from mtlprune.analyses.heads.roles.maths import agreed, conflicts, least_effect, role_scores, two_sided
 from mtlprune.analyses.heads.roles.single import count_each, halves, interfering, single_head_masks
 from mtlprune.encoder.interventions import CONSTANT

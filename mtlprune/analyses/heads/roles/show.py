@@ -4,8 +4,8 @@ from typing import Any
 
 import pandas as pd
 
-from mtlprune.analyses.frames import TableRows
-from mtlprune.analyses.heads.roles import MEAN, STL
+from mtlprune.analyses.frames import MEAN, TableRows
+from mtlprune.analyses.heads.roles import STL
 from mtlprune.errors import plural
 from mtlprune.evaluation.ablations import SENTENCES
 from mtlprune.figures.charts import Drawing, by_task, head_map

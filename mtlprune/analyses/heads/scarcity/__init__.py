@@ -5,9 +5,6 @@ from pydantic import Field
 from mtlprune.analyses.analysis import Analysis
 from mtlprune.io.block import Block
 
-MEAN = "mean"
-"""Value that stands for a task in rows with the mean over all tasks."""
-
 
 class ScarcityOptions(Block):
     """Options of ``analyze scarcity``: the runs that are paired, and the comparison of their gaps."""

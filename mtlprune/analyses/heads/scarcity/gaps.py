@@ -7,8 +7,6 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import NamedTuple
 
 from mtlprune.analyses.harness.settings import Setting, common_seeds, gap
-from mtlprune.analyses.heads.scarcity import MEAN
-from mtlprune.runs.folder import RunError
 from mtlprune.runs.groups import PRUNING, untreated
 from mtlprune.statistics.contrast import Contrast
 from mtlprune.statistics.resamples import Resampled, by_draw, weighted
@@ -38,22 +36,6 @@ class Level(NamedTuple):
         """The encoder and all settings except those of pruning and treatments, as a key that equal settings share."""
         other_paths = [pair for pair in untreated(self.joint.column.runs[0]).items() if not pair[0].startswith(PRUNING)]
         return f"{self.joint.column.encoder} {sorted(other_paths)}"
-
-
-def means_of(tasks: Sequence[str], without: str) -> dict[str, list[str]]:
-    """Return the rows of a table of gaps, each with the tasks over which it is a mean.
-
-    The rows are the mean of all tasks, the mean without the task ``without`` (if it is not empty), and each task.
-
-    Raises:
-        RunError: if ``without`` is none of the tasks, or the only one.
-    """
-    means = {MEAN: list(tasks)}
-    if without:
-        if without not in tasks or len(tasks) < 2:
-            raise RunError(f"without: expected one of the tasks {', '.join(tasks)}, found {without!r}")
-        means[f"mean without {without.upper()}"] = [task for task in tasks if task != without]
-    return means | {task: [task] for task in tasks}
 
 
 def figure_of(

@@ -16,9 +16,9 @@ from pydantic import Field
 from scipy import special
 
 from mtlprune.analyses.analysis import Request
-from mtlprune.analyses.harness.settings import common_seeds, have_all, read_settings
-from mtlprune.analyses.heads.scarcity import MEAN
-from mtlprune.analyses.heads.scarcity.gaps import Level, doubts, figure_of, means_of
+from mtlprune.analyses.frames import MEAN
+from mtlprune.analyses.harness.settings import common_seeds, have_all, means_of, read_settings
+from mtlprune.analyses.heads.scarcity.gaps import Level, doubts, figure_of
 from mtlprune.config.config import validated
 from mtlprune.io.block import Block
 from mtlprune.io.files import read_yaml

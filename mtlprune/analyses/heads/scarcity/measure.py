@@ -4,9 +4,9 @@ import itertools
 from collections.abc import Sequence
 
 from mtlprune.analyses.analysis import Request
-from mtlprune.analyses.harness.settings import common_seeds, have_all, joint_pairs, read_settings
+from mtlprune.analyses.harness.settings import common_seeds, have_all, joint_pairs, means_of, read_settings
 from mtlprune.analyses.heads.scarcity import groups_file
-from mtlprune.analyses.heads.scarcity.gaps import Level, doubts, figure_of, means_of
+from mtlprune.analyses.heads.scarcity.gaps import Level, doubts, figure_of
 from mtlprune.evaluation.head_masks import OPEN_ABOVE
 from mtlprune.runs.columns import Columns, ScoredRun, in_columns
 from mtlprune.runs.folder import RunError, RunFolder

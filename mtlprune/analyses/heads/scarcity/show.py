@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from mtlprune.analyses.heads.scarcity import MEAN
+from mtlprune.analyses.frames import MEAN
 from mtlprune.errors import plural
 from mtlprune.figures.charts import AnyChart, Interval, forest, panels
 from mtlprune.figures.grid import number, power_clause, probability, with_interval
