@@ -259,11 +259,12 @@ fi
 if [ -d results/why/records/dep ]; then
     mtlprune analyze scarcity groups=results/why/dep/groups.yaml margin=0.5 --out "$out/why/dep" > /dev/null
 fi
-if [ -d results/why/cross ]; then # needs the weights of its runs, so it is shown again from its tables
-    mkdir -p "$out/why/cross" && mtlprune analyze show results/why/cross --out "$out/why/cross" --format png > /dev/null
-fi
+for place in cross cross-masc; do # needs the weights of its runs, so it is shown again from its tables
+    test -d "results/why/$place" || continue
+    mkdir -p "$out/why/$place" && mtlprune analyze show "results/why/$place" --out "$out/why/$place" --format png > /dev/null
+done
 if [ -d results/why/records/equal_loss ]; then
-    mtlprune analyze equal_loss results/why/records/equal_loss --split test --format png --out "$out/why/equal_loss" > /dev/null
+    mtlprune analyze equal_loss results/why/records/equal_loss --split test without=ner --format png --out "$out/why/equal_loss" > /dev/null
 fi
 
 # What was found, from the Results above

@@ -102,7 +102,7 @@ def test_a_page_of_its_runs_shows_what_the_comparison_did(compared, own, mtlprun
     mtlprune("report", out / "runs", "--out", tmp_path / "page.html", "--resamples", 50).done()
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     first = page.partition('class="first"')[2].partition("</header>")[0]
-    assert ">majority</th>" in page and "Cost of closing one task" in page and "Which labels do heads identify?" in page
+    assert ">majority</th>" in page and "Change of every task" in page and "Which labels do heads identify?" in page
     assert first.count("Not asked by these runs") == 0 and "The majority baseline is not known" not in page
     [printed] = set(re.findall(r'<code class="command">(.*?)</code>', first))
     words = shlex.split(html.unescape(re.sub("<[^>]*>", "", printed)))[2:]
