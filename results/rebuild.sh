@@ -263,6 +263,9 @@ for place in cross cross-masc; do # needs the weights of its runs, so it is show
     test -d "results/why/$place" || continue
     mkdir -p "$out/why/$place" && mtlprune analyze show "results/why/$place" --out "$out/why/$place" --format png > /dev/null
 done
+if [ -d results/why/closing ]; then # needs weights, too
+    mkdir -p "$out/why/closing" && mtlprune analyze show results/why/closing --out "$out/why/closing" --format png > /dev/null
+fi
 if [ -d results/why/records/equal_loss ]; then
     mtlprune analyze equal_loss results/why/records/equal_loss --split test without=ner --format png --out "$out/why/equal_loss" > /dev/null
 fi
