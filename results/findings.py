@@ -37,8 +37,9 @@ REGISTER = (
     "*p (Holm)* is corrected for all tests of one family. *Detectable* is the effect that four of five such studies",
     "would find. A test whose detectable effect exceeds the predicted effect could hardly decide its question.",
     "",
-    "E1 to E4 are [the planned tests of competition for heads](fight/README.md). *Why 1* is [the planned test of",
-    "dependency parsing](why/dep.md). The [glossary](../docs/reference/glossary.md) explains Δ, Φ, claims and tasks.",
+    "E1 to E4 are [the planned tests of competition for heads](fight/README.md). *Why 0* to *Why 4* are [the planned",
+    "tests of the reasons why joint training costs points](why/README.md). The",
+    "[glossary](../docs/reference/glossary.md) explains Δ, Φ, claims and tasks.",
     "`python results/findings.py` makes this page from [findings.yaml](findings.yaml).",
 )
 

@@ -73,11 +73,17 @@ TABLES = {"costs": _costs, "shares": lambda result: result.frame("shares")}
 
 
 def _name(task: str) -> str:
-    return task if task.startswith(MEAN) else task.upper()
+    return task if _is_mean(task) else task.upper()
+
+
+def _is_mean(row: str) -> bool:
+    """Return whether a row is a mean over tasks: "mean", or "mean without" a task."""
+    return row.split(" ")[0] == MEAN
 
 
 def _cost_by_updates(result: Result) -> AnyChart | None:
     costs = result.frames["costs"]
+    costs = costs[(costs["task"] == MEAN) | ~costs["task"].map(_is_mean)]  # the mean without a task is in the table
     if costs["updates"].nunique() < 2:
         return None
     charts = []
