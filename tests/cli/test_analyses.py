@@ -260,6 +260,15 @@ def test_cross_closes_heads_as_is_asked_for(measured, single, claims):
     assert other.about["settings"]["closed"] == "optimal"
 
 
+def test_cross_without_exclusive_and_shared_heads(measured, single, claims):
+    """All claimed heads of each label cost the same, and no other set is closed."""
+    whole, claimed = (measured("cross", single, *claims, *words, tables=1)[0] for words in ((), ("exclusive=false",)))
+    keys = ["run", "task", "other", "mode"]
+    scores = [result.frames["scores"].query("control == ''").set_index(keys)["value"] for result in (whole, claimed)]
+    assert set(scores[1].reset_index()["mode"]) == {"", "claimed"} < set(scores[0].reset_index()["mode"])
+    assert scores[0].loc[scores[1].index].equals(scores[1])
+
+
 def test_cross_with_factors_of_0_and_1(measured, mtlprune, lab, single, claims, tmp_path):
     """A factor of 0 closes heads, and a factor of 1 changes nothing. Specificity is of closed heads only."""
     closed, zero, one = (

@@ -30,6 +30,11 @@ class CrossOptions(Block):
         ge=2,
         description="Number of random sets that are closed for comparison, with as many heads in each layer.",
     )
+    exclusive: bool = Field(
+        default=True,
+        description="Whether to also close, separately, the claimed heads that no other single task claims, and those "
+        "that another single task also claims. The analysis then takes up to three times as long.",
+    )
     margin: float = Field(default=1.0, gt=0, description="Difference in points below which two scores count as equal.")
     specific: str = Field(
         default="",

@@ -59,7 +59,10 @@ def measure(request: Request) -> Result:
     reading = read_request(request)
     generator = np.random.default_rng([request.seed, 10])
     parts = {
-        (part, label): heads for label, masks in split_by_exclusivity(closed).items() for part, heads in masks.items()
+        (part, label): heads
+        for label, masks in split_by_exclusivity(closed).items()
+        for part, heads in masks.items()
+        if part == "claimed" or request.options.exclusive
     }
     masks = {key: [heads, *random_sets(heads, request.options.draws, generator)] for key, heads in parts.items()}
     # Random sets are drawn once for all runs, so that runs of different tasks are compared with the same heads closed.
