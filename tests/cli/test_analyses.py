@@ -148,6 +148,8 @@ def test_cross(measured, mtlprune, lab, single, trained, claims, encoder, tmp_pa
     assert (cells["p_holm"].isna() == (cells.index.get_level_values(0) == cells.index.get_level_values(2))).all()
     assert np.allclose(cells["estimate"], cells["closed"] - cells["random"], atol=1e-3)
     scores = result.frames["scores"]
+    whole = measured("cross", single, *claims, "exclusive=false", tables=1)[0].frames["claimed"]
+    assert whole.equals(result.frames["claimed"].query("measure == 'claimed'").reset_index(drop=True))
     claimed = scores[(scores["mode"] != "") & (scores["control"] == "")].set_index(keys)["value"]
     assert np.allclose(claimed.sort_index(), cells["closed"].sort_index(), atol=1e-3)
     side_by_side, _ = measured("cross", single, trained, tmp_path / "pruned", *claims, "--jobs", 2, tables=1)
@@ -258,15 +260,6 @@ def test_cross_closes_heads_as_is_asked_for(measured, single, claims):
     scores = [result.frames["scores"].set_index(keys)["value"] for result in (zero, other)]
     assert scores[0].loc[""].tolist() == scores[1].loc[""].tolist() and not scores[0].equals(scores[1])
     assert other.about["settings"]["closed"] == "optimal"
-
-
-def test_cross_without_exclusive_and_shared_heads(measured, single, claims):
-    """All claimed heads of each label cost the same, and no other set is closed."""
-    whole, claimed = (measured("cross", single, *claims, *words, tables=1)[0] for words in ((), ("exclusive=false",)))
-    keys = ["run", "task", "other", "mode"]
-    scores = [result.frames["scores"].query("control == ''").set_index(keys)["value"] for result in (whole, claimed)]
-    assert set(scores[1].reset_index()["mode"]) == {"", "claimed"} < set(scores[0].reset_index()["mode"])
-    assert scores[0].loc[scores[1].index].equals(scores[1])
 
 
 def test_cross_with_factors_of_0_and_1(measured, mtlprune, lab, single, claims, tmp_path):
