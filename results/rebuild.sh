@@ -42,7 +42,7 @@ fi
 
 # Free numbers of heads, and the speed of pruned models
 if [ -d results/gates/records ]; then
-    python results/gates/free.py results/gates/records $(test ! -d results/speed/pruned || echo results/speed/pruned) > "$out/gates/free.md"
+    python results/gates/free_head_numbers.py results/gates/records $(test ! -d results/speed/pruned || echo results/speed/pruned) > "$out/gates/free-head-numbers.md"
 fi
 
 # Best heads by layer and accuracy, and differences to STL, of the probes
@@ -72,10 +72,10 @@ fi
 
 # What needs Results of analyses too, which are kept beside the pages
 if [ -d results/probes/seeds ]; then
-    python results/claims/knows.py results/probes/seeds results/probes/random results/claims/stable > "$out/claims/knows.md"
+    python results/claims/probes_of_claimed_heads.py results/probes/seeds results/probes/random results/claims/stable > "$out/claims/probes-of-claimed-heads.md"
     {
         section "Overlap before and after fine-tuning"
-        python results/claims/across.py results/claims/records/regimes:untuned results/claims/records/regimes:frozen
+        python results/claims/after_finetuning.py results/claims/records/regimes:untuned results/claims/records/regimes:frozen
     } >> "$out/claims/numbers.md"
     mkdir -p "$out/seeds"
     python results/seeds/by_seed.py results/seeds/syntax results/seeds/degeneration results/seeds/smoothing \
@@ -90,9 +90,9 @@ fi
 # Five tasks against each four
 if [ -d results/claims/records/leave-one-out ]; then
     mkdir -p "$out/claims"
-    mtlprune table results/claims/records/leave-one-out --split test --against MTL-5 --format json --out "$out/claims/helps.json"
-    python results/claims/helps.py "$out/claims/helps.json" results/claims/gradients > "$out/claims/helps.md"
-    rm "$out/claims/helps.json"
+    mtlprune table results/claims/records/leave-one-out --split test --against MTL-5 --format json --out "$out/claims/leave-one-out.json"
+    python results/claims/leave_one_out.py "$out/claims/leave-one-out.json" results/claims/gradients > "$out/claims/leave-one-out-numbers.md"
+    rm "$out/claims/leave-one-out.json"
 fi
 
 if [ -d results/claims/records/variance ]; then # on halves of the data
@@ -101,9 +101,9 @@ if [ -d results/claims/records/variance ]; then # on halves of the data
     for kind in gates topk fisher importance; do set -- "$@" "$kind=results/claims/records/variance:$kind"; done
     { section "Agreement of selectors"; python results/claims/phi.py "$@"; } >> "$out/claims/numbers.md"
 fi
-if [ -d results/claims/records/worth ]; then # stable heads alone
+if [ -d results/claims/records/claimed-heads-only ]; then # stable heads alone
     mkdir -p "$out/claims"
-    python results/claims/worth.py results/claims/records/worth > "$out/claims/worth.md"
+    python results/claims/claimed_heads_only.py results/claims/records/claimed-heads-only > "$out/claims/claimed-heads-only.md"
 fi
 if [ -d results/claims/records/stable-mtl5 ]; then # joint training's stable claims beside those of five tasks
     mkdir -p "$out/claims"
@@ -121,13 +121,13 @@ if [ -d results/claims/records/regimes ]; then # frozen, free and dynamic select
         section "Agreement of regimes"
         python results/claims/phi.py "$@"
         section "Selections from one encoder"
-        python results/claims/twice.py "$kept/regimes:random" "$kept/regimes:untuned"
+        python results/claims/repeated_selections.py "$kept/regimes:random" "$kept/regimes:untuned"
         section "Numbers of claimed heads"
         python results/claims/counts.py "$kept" "$records"
     } >> "$out/claims/numbers.md"
-    python results/claims/gap.py "$records" > "$out/gates/gap.md"
+    python results/claims/cost_with_fewer_heads.py "$records" > "$out/gates/cost-with-fewer-heads.md"
     for task in TASK mtl5; do # gates that train with the encoder against random heads closed with their noise
-        python results/claims/worth.py "$kept/noise" "gates=dynamic-$task-own" "random=random-gates-$task-own" \
+        python results/claims/claimed_heads_only.py "$kept/noise" "gates=dynamic-$task-own" "random=random-gates-$task-own" \
             "schedule=random-heads-$task-own" > "$out/claims/regimes/gates-random-$task.md"
     done
 fi
@@ -204,7 +204,7 @@ if [ -d results/fight ]; then
     done
     mtlprune table "$r/mpnet:*-ewt5-???-?" --out "$out/fight/mpnet/scores.md"
     python results/fight/planted.py show results/fight/planted.jsonl > "$out/fight/planted.md"
-    python results/fight/alone.py show results/fight/alone/* > "$out/fight/alone.md"
+    python results/fight/claimed_heads_only.py show results/fight/claimed-heads-only/* > "$out/fight/claimed-heads-only.md"
 fi
 
 # One page of everything, with the analyses that are there
@@ -228,7 +228,7 @@ fi
 # Single tasks and joint training at settings that were tuned on dev
 if [ -d results/baselines/records ]; then
     mkdir -p "$out/baselines"
-    python results/baselines/steps.py results/baselines/records/tuning > "$out/baselines/tuning.md"
+    python results/baselines/tuning.py results/baselines/records/tuning > "$out/baselines/tuning.md"
     mtlprune analyze scarcity 'results/baselines/records/tuned:72-own-*' 'results/baselines/records/tuned:18-*' without=srl \
         --format png --out "$out/baselines/scarcity" > /dev/null
     mtlprune analyze scarcity groups=results/baselines/gaps/groups.yaml without=srl --format png \
