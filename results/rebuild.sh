@@ -93,6 +93,7 @@ if [ -d results/claims/records/leave-one-out ]; then
     mtlprune table results/claims/records/leave-one-out --split test --against MTL-5 --format json --out "$out/claims/leave-one-out.json"
     python results/claims/leave_one_out.py "$out/claims/leave-one-out.json" results/claims/gradients > "$out/claims/leave-one-out-numbers.md"
     rm "$out/claims/leave-one-out.json"
+    mkdir -p "$out/why" && python results/why/sum_of_maps.py results/claims/gradients > "$out/why/sum-of-maps.md"
 fi
 
 if [ -d results/claims/records/variance ]; then # on halves of the data

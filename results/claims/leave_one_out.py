@@ -7,9 +7,10 @@
     python results/claims/leave_one_out.py leave-one-out.json results/claims/gradients
 
 The effect of a task is the score of MTL-5 minus the score of the joint runs without the task. If it is not significant,
-the table shows the minimum detectable effect. Holm's correction is over the 20 tests of each kind. The predictor is the
-mean cosine of two tasks' gradients on heads. The two-sided p-value of its Spearman correlation with the effects comes
-from all 120 permutations of the tasks of the cosines.
+the table shows the minimum detectable effect. Holm's correction is over the 20 tests of each kind. The first predictor
+is the mean cosine of two tasks' gradients on heads, and the second is the size of the gradient of the task that is left
+out (its importance, summed over heads). The two-sided p-values of their Spearman correlations with the effects come
+from all 120 permutations of the tasks of the predictor.
 """
 
 import itertools
@@ -36,8 +37,27 @@ def cosines(folder: str) -> np.ndarray:
     return means
 
 
+def sizes(folder: str) -> np.ndarray:
+    """Read the importance for the task that is left out, summed over heads, mean over joint runs: (tasks, tasks)."""
+    frame = read_results(folder)["gradients"].frames["heads"]
+    rows = frame[(frame["measure"] == "importance") & (frame["mode"] == "")]
+    sums = rows.groupby(["task", "seed"])["value"].sum().groupby("task").mean().loc[list(TASKS)].to_numpy()
+    return np.broadcast_to(sums[:, None], (len(TASKS), len(TASKS)))
+
+
+def correlation(effect: np.ndarray, predictor: np.ndarray) -> tuple[float, float, float]:
+    """Return Spearman's correlation, its p-value, and the smallest correlation that would have p ≤ 0.05."""
+    is_measured = ~np.isnan(effect)
+    orders = [np.ix_(order, order) for order in itertools.permutations(range(len(TASKS)))]
+    null = [float(spearmanr(effect[is_measured], predictor[order][is_measured])[0]) for order in orders]
+    p = np.mean(np.abs(null) >= abs(null[0]) - 1e-9)
+    absolute = np.sort(np.abs(null))
+    # The smallest correlation that 5 % of the permutations or fewer reach would have p ≤ 0.05.
+    return null[0], float(p), min(size for size in absolute if np.mean(absolute >= size - 1e-9) <= 0.05)
+
+
 def main(scores: str, gradients: str) -> None:
-    """Print a row for each pair of tasks, and the correlation of effects with cosines."""
+    """Print a row for each pair of tasks, and the correlations of effects with the two predictors."""
     differences = [cell for cell in json.loads(Path(scores).read_text())["cells"] if cell["delta"] is not None]
     cosine, effect = cosines(gradients), np.full((len(TASKS), len(TASKS)), np.nan)
     equal = holm([cell["equivalence_p"] for cell in differences])
@@ -53,16 +73,17 @@ def main(scores: str, gradients: str) -> None:
             f"[{-cell['wide_high']:+.2f}, {-cell['wide_low']:+.2f}] | {cell['wide_p_holm']:.4f} | {within:.4f} | "
             f"{cosine[pair]:+.3f} |"
         )
-    is_measured = ~np.isnan(effect)
-    orders = [np.ix_(order, order) for order in itertools.permutations(range(len(TASKS)))]
-    null = [float(spearmanr(effect[is_measured], cosine[order][is_measured])[0]) for order in orders]
-    p = np.mean(np.abs(null) >= abs(null[0]) - 1e-9)
-    sizes = np.sort(np.abs(null))
-    # The smallest correlation that 5 % of the permutations or fewer reach would have p ≤ 0.05.
-    smallest = min(size for size in sizes if np.mean(sizes >= size - 1e-9) <= 0.05)
+    observed, p, smallest = correlation(effect, cosine)
     print(
-        f"\nThe Spearman correlation of {is_measured.sum()} effects with mean cosines is {null[0]:+.2f} (p {p:.4f}). A "
-        f"correlation of {smallest:.2f} or more would have p ≤ 0.05."
+        f"\nThe Spearman correlation of {(~np.isnan(effect)).sum()} effects with mean cosines is {observed:+.2f} (p "
+        f"{p:.4f}). A correlation of {smallest:.2f} or more would have p ≤ 0.05."
+    )
+    size = sizes(gradients)
+    observed, p, smallest = correlation(effect, size)
+    print(
+        f"\nThe Spearman correlation with the size of the gradient of the task that is left out is {observed:+.2f} (p "
+        f"{p:.4f}). A correlation of {smallest:.2f} or more would have p ≤ 0.05. The sizes are "
+        f"{', '.join(f'{value:.3f} for {task.upper()}' for task, value in zip(TASKS, size[:, 0], strict=True))}."
     )
 
 
