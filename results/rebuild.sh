@@ -184,8 +184,8 @@ fi
 if [ -d results/fight ]; then
     r=results/fight/records
     mtlprune analyze scarcity "$r/minilm:72-own-*" "$r/minilm:18-*" without=srl --format png --out "$out/fight/scarcity" > /dev/null
-    for kind in joint updates control elsewhere; do
-        without=$(test $kind = control -o $kind = elsewhere && echo without=srl || true)
+    for kind in joint updates control other-places; do
+        without=$(test $kind = control -o $kind = other-places && echo without=srl || true)
         mtlprune analyze scarcity "groups=results/fight/$kind/groups.yaml" $without --format png \
             --out "$out/fight/$kind" > /dev/null
     done
