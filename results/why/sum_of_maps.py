@@ -17,6 +17,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from mtlprune import read_results
+from mtlprune.figures.grid import number
 from mtlprune.statistics.significance import holm
 
 TASKS = ("pos", "ner", "dep", "con", "srl")
@@ -40,7 +41,7 @@ def r_squared(target: np.ndarray, others: np.ndarray) -> float:
     return 1 - residual**2 / float(((target - target.mean()) ** 2).sum())
 
 
-def tested(
+def fit_and_test(
     maps: np.ndarray, task: int, permutations: int, generator: np.random.Generator
 ) -> tuple[float, float, float]:
     """Return R² of the sum that is fitted to a task, the mean R² of the control, and the one-sided p-value.
@@ -59,7 +60,7 @@ def tested(
     return float(values[0]), float(values[1:].mean()), float((values >= values[0] - 1e-12).mean())
 
 
-def planted(shape: tuple[int, ...], share: float, generator: np.random.Generator) -> np.ndarray:
+def draw_planted(shape: tuple[int, ...], share: float, generator: np.random.Generator) -> np.ndarray:
     """Draw maps in which the last task shares this part of its variance with the mean of the others."""
     _, tasks, *size = shape
     maps = np.broadcast_to(generator.gamma(2.0, size=(1, tasks, *size)), shape).copy()
@@ -75,13 +76,13 @@ def main(folder: str) -> None:
     print("# Is the importance of heads for one task a sum of the other tasks' importance?\n")
     print("## Planted maps\n\n| common part | maps with p < 0.05 |\n|--:|--:|")
     for share in (0.0, 0.1, 0.3):
-        drawn = [planted(maps.shape, share, generator) for _ in range(PLANTED_MAPS)]
-        found = [tested(each, -1 % len(TASKS), PLANTED_PERMUTATIONS, generator)[2] < 0.05 for each in drawn]
-        print(f"| {share:.0%} | {sum(found)} of {PLANTED_MAPS} |")
-    rows = [tested(maps, task, PERMUTATIONS, generator) for task in range(len(TASKS))]
+        drawn = [draw_planted(maps.shape, share, generator) for _ in range(PLANTED_MAPS)]
+        found = [fit_and_test(each, -1 % len(TASKS), PLANTED_PERMUTATIONS, generator)[2] < 0.05 for each in drawn]
+        print(f"| {100 * share:.0f} % | {sum(found)} of {PLANTED_MAPS} |")
+    rows = [fit_and_test(maps, task, PERMUTATIONS, generator) for task in range(len(TASKS))]
     print("\n## Joint runs\n\n| task | R² | R² with permuted heads | p (Holm) |\n|:--|--:|--:|--:|")
     for task, (value, control, _), p in zip(TASKS, rows, holm([row[2] for row in rows]), strict=True):
-        print(f"| {task.upper()} | {value:.2f} | {control:.2f} | {p:.4f} |")
+        print(f"| {task.upper()} | {number(value, 2)} | {number(control, 2)} | {p:.4f} |")
 
 
 if __name__ == "__main__":
