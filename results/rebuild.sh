@@ -205,7 +205,7 @@ if [ -d results/fight ]; then
     done
     mtlprune table "$r/mpnet:*-ewt5-???-?" --out "$out/fight/mpnet/scores.md"
     python results/fight/planted.py show results/fight/planted.jsonl > "$out/fight/planted.md"
-    python results/fight/claimed_heads_only.py show results/fight/claimed-heads-only/* > "$out/fight/claimed-heads-only.md"
+    python results/fight/claims_without_training.py show results/fight/claimed-heads-only/* > "$out/fight/claimed-heads-only.md"
 fi
 
 # One page of everything, with the analyses that are there
