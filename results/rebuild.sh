@@ -189,7 +189,8 @@ if [ -d results/fight ]; then
         mtlprune analyze scarcity "groups=results/fight/$kind/groups.yaml" $without --format png \
             --out "$out/fight/$kind" > /dev/null
     done
-    for kind in exchange natural exchange-mpnet roles roles-mpnet cross/masc cross/mpnet-ewt5; do
+    for kind in exchange natural exchange-mpnet roles roles-mpnet cross/masc cross/mpnet-ewt5 claimed-heads-only/ewt5 \
+        claimed-heads-only/masc claimed-heads-only/mpnet-ewt5 claimed-heads-only/mpnet-masc; do
         test -d "results/fight/$kind" || continue
         mtlprune analyze show "results/fight/$kind" --out "$out/fight/$kind" --format png > /dev/null
     done
@@ -205,7 +206,6 @@ if [ -d results/fight ]; then
     done
     mtlprune table "$r/mpnet:*-ewt5-???-?" --out "$out/fight/mpnet/scores.md"
     python results/fight/planted.py show results/fight/planted.jsonl > "$out/fight/planted.md"
-    python results/fight/claims_without_training.py show results/fight/claimed-heads-only/* > "$out/fight/claimed-heads-only.md"
 fi
 
 # One page of everything, with the analyses that are there

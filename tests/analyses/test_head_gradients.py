@@ -1,5 +1,6 @@
 """Gradients by head against a moved gate and whole gradients; closing one task's heads in another task's runs."""
 
+import itertools
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ from mtlprune.analyses.heads.cross.measure import (
     AblatedCounts,
     Tables,
     _cells,
+    _claimed_only,
     _own_and_others,
     _specificity_rows,
     drawn_scores,
@@ -269,3 +271,45 @@ def test_a_planted_loss_in_the_own_task_is_found(planted):
             cell.runs.update(others_seeds)
     notes.clear()
     assert _own_and_others(held, scores, request, notes)[0].empty and "share no seed" in notes[0]
+
+
+def test_shares_of_claimed_heads_without_the_rest_are_those_planted():
+    """POS keeps three quarters of what all heads add, and NER a half. If no heads add to DEP, it has no shares."""
+    names, words, sentences = count_names("tags", "accuracy"), 20, 400
+    rates = {
+        "POS": {"": 0.9, "others": 0.8, "random": 0.6, "all": 0.5},
+        "NER": {"": 0.8, "others": 0.6, "random": 0.6, "all": 0.4},
+        "DEP": dict.fromkeys(("", "others", "random", "all"), 0.5),
+    }
+    generator, rows = np.random.default_rng(6), []
+    held: Tables = {}
+    for label, kind, seed in itertools.product(rates, ("", "others", "random", "all"), (1, 2, 3)):
+        control = "random" if kind == "random" else ""
+        mode, other = "others" if control else kind, label if kind else ""
+        key = label, label.lower(), mode, other, control
+        cell = held.setdefault(key, AblatedCounts(names, SCORES["tags"]["accuracy"]))
+        draws = generator.binomial(words, rates[label][kind], (4 if control else 1, sentences))
+        cell.runs[seed] = np.stack([draws.sum(0), np.full(sentences, len(draws) * words)], 1)
+        keys = {"encoder": label, "task": label.lower(), "mode": mode, "other": other, "control": control}
+        rows += [
+            {**keys, "seed": seed, "step": step, "value": 100 * draw.mean() / words}
+            for step, draw in enumerate(draws, 1)
+        ]
+    request, notes = Request([], Path(), CrossOptions(draws=4, resamples=400)), list[str]()
+    two_tasks = {key: cell for key, cell in held.items() if key[0] != "DEP"}
+    frame = _claimed_only(two_tasks, pd.DataFrame(rows), request, notes).set_index(["mode", "term", "encoder"])
+    assert not notes and len(frame) == (4 + 3) * 3
+    expected = {
+        ("claims - none", "share"): (0.75, 0.5),
+        ("random - none", "share"): (0.25, 0.5),
+        ("claims - random", "share"): (0.5, 0),
+        ("claims - random", "points"): (20, 0),
+        ("all - none", "points"): (40, 40),
+    }
+    for keys, (pos, ner) in expected.items():
+        for label, truth in (("POS", pos), ("NER", ner), (ALL_TASKS, (pos + ner) / 2)):
+            row = frame.loc[(*keys, label)]
+            assert abs(row["estimate"] - truth) < (0.02 if keys[1] == "share" else 1) and row["low"] < row["high"]
+    all_tasks = _claimed_only(held, pd.DataFrame(rows), request, notes).query("term == 'share'")
+    assert set(all_tasks["encoder"]) == {"POS", "NER"} and "not known for DEP" in notes.pop()
+    assert _claimed_only({}, pd.DataFrame(rows), request, notes).empty and "no run has a single task" in notes[0]

@@ -262,6 +262,25 @@ def test_cross_closes_heads_as_is_asked_for(measured, single, claims):
     assert other.about["settings"]["closed"] == "optimal"
 
 
+def test_cross_with_only_claimed_heads_open(measured, single, encoder, tmp_path):
+    """NER claims the heads that POS does not, so closing NER's heads leaves those of POS open."""
+    heads = np.zeros((LAYERS, HEADS))
+    heads[:, 1] = 1
+    for task, gates in (("pos", heads), ("ner", 1 - heads)):
+        write_run(tmp_path / "claims" / task, [task], gates, encoder=str(encoder))
+    claims = ("--claims", str(tmp_path / "claims" / "*"))
+    plain, result = (measured("cross", single, *claims, *words, tables=1)[0] for words in ((), ("claimed_only=true",)))
+    pd.testing.assert_frame_equal(result.frames["cells"], plain.frames["cells"])
+    scores = result.frames["scores"].groupby(["mode", "other", "control"])["value"].mean()
+    only_claimed, only_random = scores["others", "POS", ""], scores["others", "POS", "random"]
+    whole, none = scores["", "", ""], scores["all", "POS", ""]
+    assert only_claimed == scores["claimed", "NER", ""]
+    rows = result.frames["claimed_only"].query("encoder == 'POS' and term == 'points'").set_index("mode")["estimate"]
+    names = ["claims - random", "claims - none", "random - none", "all - none"]
+    wanted = [only_claimed - only_random, only_claimed - none, only_random - none, whole - none]
+    assert np.allclose(rows[names], wanted, atol=1e-3)
+
+
 def test_cross_with_factors_of_0_and_1(measured, mtlprune, lab, single, claims, tmp_path):
     """A factor of 0 closes heads, and a factor of 1 changes nothing. Specificity is of closed heads only."""
     closed, zero, one = (
@@ -275,6 +294,7 @@ def test_cross_with_factors_of_0_and_1(measured, mtlprune, lab, single, claims, 
     words = ("analyze", "cross", single, "--corpus", lab.corpus, *claims, "--out", tmp_path / "refused", "factor=2")
     mtlprune(*words, "closed=mean").refuses("closed=mean has no effect")
     mtlprune(*words, "specific=pos").refuses("leave out specific or factor")
+    mtlprune(*words, "claimed_only=true").refuses("leave out claimed_only or factor")
 
 
 def test_single_heads_are_closed_in_four_ways(mtlprune, lab, single, masked, tmp_path):

@@ -35,6 +35,11 @@ class CrossOptions(Block):
         description="Whether to also close, separately, the claimed heads that no other single task claims, and those "
         "that another single task also claims. The analysis then takes up to three times as long.",
     )
+    claimed_only: bool = Field(
+        default=False,
+        description="Whether to also score the runs of a single task with no head open but those that the task claims, "
+        "with no head open but random ones, and with no head open at all.",
+    )
     margin: float = Field(default=1.0, gt=0, description="Difference in points below which two scores count as equal.")
     specific: str = Field(
         default="",
@@ -48,6 +53,8 @@ class CrossOptions(Block):
         """Refuse options about closed heads together with a factor."""
         if self.factor is not None and self.closed != "zero":
             raise ValueError(f"with a factor no head is closed, so closed={self.closed} has no effect; leave it out")
+        if self.factor is not None and self.claimed_only:
+            raise ValueError("with a factor no head is closed; leave out claimed_only or factor")
         if self.factor is not None and self.specific:
             raise ValueError("specificity compares losses by closed heads; leave out specific or factor")
         return self
@@ -60,7 +67,8 @@ ANALYSIS = Analysis(
     help="""Close the heads that each task claims (--claims) in finished runs of every task, and score the runs.
 
     The analysis also closes the heads that only one task claims, and the heads that several tasks claim. Each set is
-    compared with as many random heads of the same layers. Nothing is trained.""",
+    compared with as many random heads of the same layers. With claimed_only=true it also closes all heads but those
+    that a task claims. Nothing is trained.""",
     needs=frozenset({"encoders", "decoders", "processes", "claims"}),
     options=CrossOptions,
 )

@@ -40,12 +40,23 @@ from mtlprune.statistics.significance import differences
 from mtlprune.statistics.standard_errors import Floats
 
 Tables = dict[tuple[Any, ...], AblatedCounts]
-"""Counts by the label of the runs, the task, one of _PARTS ("" if nothing is closed), the label whose heads are closed,
-and "random" for the control ("" otherwise)."""
+"""Counts by the label of the runs, the task, what is closed (one of _PARTS, _OTHER_HEADS or _ALL_HEADS; "" for
+nothing), the label whose heads these are, and "random" for the control ("" otherwise)."""
 
 _PARTS = ("claimed", "exclusive", "shared")
 """Parts of the heads of a label that are closed: all heads that it claims, those that no other single task claims, and
 those that another single task also claims."""
+_OTHER_HEADS, _ALL_HEADS = "others", "all"
+"""What is closed in the runs of a single task to score its claimed heads without the rest: all heads that it does not
+claim (for the control, all but random heads), and all heads."""
+_COMPARED = {
+    "claims - random": (0, 1, -1, 0),
+    "claims - none": (0, 1, 0, -1),
+    "random - none": (0, 0, 1, -1),
+    "all - none": (1, 0, 0, -1),
+}
+"""Differences of scores that the frame ``claimed_only`` contains, with the weights of the scores with all heads open,
+with only claimed heads, with only random heads, and with none."""
 
 
 def measure(request: Request) -> Result:
@@ -76,8 +87,11 @@ def measure(request: Request) -> Result:
     )
     scores = result.frames["scores"]
     own_frame, specificity = _own_and_others(tables, scores, request, result.about["notes"])
+    frames = {"own": own_frame, "specificity": specificity}
+    if request.options.claimed_only:
+        frames["claimed_only"] = _claimed_only(tables, scores, request, result.about["notes"])
     cells = _cells(tables, drawn_scores(scores), request)
-    return result.with_frames(claimed=claimed_frame, cells=cells, own=own_frame, specificity=specificity)
+    return result.with_frames(claimed=claimed_frame, cells=cells, **frames)
 
 
 def split_by_exclusivity(closed: Mapping[str, Mask]) -> dict[str, dict[str, Mask]]:
@@ -114,6 +128,13 @@ def _scored(
     Raises:
         SubjectError: no sentence has a layer of the run's tasks.
     """
+    sets_of_label = masks.get(("claimed", subject.label))
+    if request.options.claimed_only and sets_of_label and not is_joint(subject.label):
+        masks = {
+            **masks,
+            (_OTHER_HEADS, subject.label): [~heads for heads in sets_of_label],
+            (_ALL_HEADS, subject.label): [np.ones_like(sets_of_label[0])],
+        }
     all_masks = [heads for set_and_draws in masks.values() for heads in set_and_draws]
     run = AblatableRun.of(subject, request.device)
     run = replace(
@@ -147,7 +168,7 @@ def drawn_scores(scores: pd.DataFrame) -> pd.DataFrame:
 
 def _cells(tables: Tables, draw_scores: pd.DataFrame, request: Request) -> pd.DataFrame:
     """Return the frame ``cells``: for each task and set of heads, the score beyond that with random heads closed."""
-    keys = [key for key in tables if key[2] and not key[4]]
+    keys = [key for key in tables if key[2] in _PARTS and not key[4]]
     systems = []
     for label, task, mode, closed_label, _ in keys:
         seeds = tuple(sorted(tables[label, task, "", "", ""].runs))
@@ -168,6 +189,60 @@ def _cells(tables: Tables, draw_scores: pd.DataFrame, request: Request) -> pd.Da
         rows.append((row | {"p_margin": contrast.p_margin(margin)}, contrast))
     frame = contrast_frame(rows, ["mode"], lambda frame: frame["encoder"] != frame["other"], effect=-margin)
     return frame.sort_values("mode", key=lambda modes: modes.map(_PARTS.index), kind="stable")
+
+
+def _claimed_only(tables: Tables, scores: pd.DataFrame, request: Request, notes: list[str]) -> pd.DataFrame:
+    """Return the frame ``claimed_only``: differences of scores with only the claimed heads of a task, and their means.
+
+    A share is the mean of a difference divided by the mean difference between all heads and none. It is linearised
+    around these means (delta method), and left out if the interval of the divisor reaches 0. Reasons why rows are
+    missing are appended to ``notes``.
+    """
+    runs_without_heads = {key[:2]: set(cell.runs) for key, cell in tables.items() if key[2] == _ALL_HEADS}
+    keys = list(runs_without_heads)  # of each single task: its label and its task
+    seeds = tuple(sorted(set.intersection(*runs_without_heads.values()))) if keys else ()
+    if not seeds:
+        reason = "the runs of their tasks share no seed" if keys else "no run has a single task with claims"
+        notes.append(f"Claimed heads are not scored without the other heads, because {reason}.")
+        return pd.DataFrame()
+    closed = [("", ""), (_OTHER_HEADS, ""), (_OTHER_HEADS, "random"), (_ALL_HEADS, "")]
+    systems = [
+        tables[label, task, kind, label if kind else "", control].system(seeds)
+        for label, task in keys
+        for kind, control in closed
+    ]
+    resampled = resampled_scores(systems, request.options.resamples, request.seed)
+    by_draw = drawn_scores(scores[scores["seed"].isin(seeds)])
+    figures: dict[tuple[str, str], dict[str, tuple[Resampled, Floats]]] = {}  # by comparison and scale, then by label
+    for start, (label, task) in enumerate(keys):
+        scores_of_label = resampled[len(closed) * start :][: len(closed)]
+        random = by_draw.loc[[(label, task, _OTHER_HEADS, label)]].to_numpy()  # (1, D)
+        total = weighted(scores_of_label, _COMPARED["all - none"])
+        scale, has_shares = total.observed.mean(), Contrast.of(total).low > 0
+        for name, weights in _COMPARED.items():
+            points = weighted(scores_of_label, weights)
+            figures.setdefault((name, "points"), {})[label] = points, weights[2] * random
+            if has_shares and name != "all - none":
+                share = points.observed.mean() / scale
+                linear = [
+                    share + (part - share * total_part) / scale for part, total_part in zip(points, total, strict=True)
+                ]
+                figures.setdefault((name, "share"), {})[label] = Resampled(*linear), weights[2] * random / scale
+    rows = []
+    for (name, term), by_label in figures.items():
+        if len(by_label) == len(keys):
+            values, draws = zip(*by_label.values(), strict=True)
+            by_label[ALL_TASKS] = weighted(values), np.concatenate(draws) / len(keys)
+        for label, (figure, draws_of_label) in by_label.items():
+            contrast = Contrast.of(figure, draws=draws_of_label) if _COMPARED[name][2] else Contrast.of(figure)
+            rows.append(({"encoder": label, "mode": name, "term": term}, contrast))
+    without = [label for label, _ in keys if label not in figures.get(("claims - none", "share"), {})]
+    if without:
+        notes.append(
+            f"Shares with only claimed heads are not known for {', '.join(without)}, because the scores with all heads "
+            "are not clearly above those with none."
+        )
+    return contrast_frame(rows, ["mode", "term"], lambda frame: frame["encoder"] != ALL_TASKS)
 
 
 def _own_and_others(

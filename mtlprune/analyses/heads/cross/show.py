@@ -10,7 +10,7 @@ from mtlprune.analyses.heads.cross import ALL_TASKS
 from mtlprune.errors import plural
 from mtlprune.evaluation.ablations import SENTENCES
 from mtlprune.figures.charts import Drawing, matrix
-from mtlprune.figures.grid import number, probability, with_interval
+from mtlprune.figures.grid import number, percent, probability, with_interval
 from mtlprune.runs.groups import label_order
 from mtlprune.runs.results import Result
 from mtlprune.statistics.significance import holm
@@ -78,6 +78,17 @@ def findings(result: Result) -> list[str]:
             f"{', '.join(f'{_more(row)} for {row.encoder}' for row in tasks)}. The mean of these differences is "
             f"{with_interval(in_points)} points, but it adds scores without a common scale."
         )
+    claimed_only = result.frame("claimed_only", "encoder", "mode", "term")
+    shares = claimed_only.query("encoder == @ALL_TASKS and term == 'share'").set_index("mode")
+    if len(shares):
+        claims, random, difference = (
+            shares.loc[name] for name in ("claims - none", "random - none", "claims - random")
+        )
+        sentences.append(
+            f"With only the heads open that it claims, a task keeps {percent(claims.estimate)} of what all heads add "
+            f"to its score (mean of tasks). With random heads of the same layers it keeps {percent(random.estimate)}. "
+            f"The difference between the two shares is {with_interval(difference)}, p {probability(difference.p)}."
+        )
     return sentences
 
 
@@ -104,7 +115,7 @@ def _in_order(frame: pd.DataFrame, *columns: str) -> pd.DataFrame:
 
 def _cells(result: Result) -> pd.DataFrame:
     """Return the frame ``cells`` with the task and the closed heads in words (``scored`` and ``closed_for``)."""
-    frame = _in_order(result.frames["cells"], "encoder", "other")
+    frame = _in_order(result.frame("cells", "encoder", "task", "other", "mode"), "encoder", "other")
     sizes = result.frames["claimed"].groupby(["other", "measure"])["value"].sum().astype(int)
     return frame.assign(
         closed_for=[
@@ -129,7 +140,23 @@ def _specificity(result: Result) -> pd.DataFrame:
     )
 
 
+def _claimed_only_scores(result: Result) -> pd.DataFrame:
+    """Return the mean score of each task with all heads open, with only its claimed or random heads, and with none."""
+    scores = result.frames["scores"]
+    labels = scores.loc[scores["mode"] == "all", "encoder"].unique()
+    rows = scores[scores["encoder"].isin(labels) & scores["mode"].isin(["", "others", "all"])]
+    names = {("others", ""): "claims", ("others", "random"): "random", ("all", ""): "none", ("", ""): "all"}
+    kinds = [names[pair] for pair in zip(rows["mode"], rows["control"], strict=True)]
+    means = rows.assign(kind=kinds).groupby(["encoder", "kind"], sort=False)["value"].mean().unstack()
+    sizes = result.frames["claimed"].query("measure == 'claimed'").groupby("other")["value"].sum()
+    return means.reset_index().assign(heads=lambda frame: frame["encoder"].map(sizes))
+
+
 TABLES = {
+    "claimed_only_scores": _claimed_only_scores,
+    "claimed_only": lambda result: _in_order(
+        result.frame("claimed_only", "encoder", "mode", "term"), "encoder"
+    ).sort_values(["term", "mode"], ascending=[False, True], kind="stable"),
     "own": lambda result: TableRows(
         _in_order(result.frame("own", "encoder"), "encoder"), {"changed": _treatment(result)}
     ),
