@@ -11,6 +11,7 @@ from typing import Any
 
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.formats import Skip, Tell, files_below, whole_number
+from mtlprune.corpora.store import StoredSentences, spooled
 from mtlprune.corpora.tables import LABELS, source_digest
 from mtlprune.errors import MtlpruneError, plural
 from mtlprune.layers import OF_SENTENCES, Layer, in_order, kind_of
@@ -151,7 +152,7 @@ def read_files(
                     )
             yield sentence
 
-    splits: Splits = {split: [s for path in group for s in sentences_of(path)] for split, group in paths.items()}
+    splits = {split: spooled(s for path in group for s in sentences_of(path)) for split, group in paths.items()}
     account = left_out.account(sum(map(len, splits.values())), tell) if left_out else {}
     for split, sentences in splits.items():
         if not sentences:
@@ -264,8 +265,11 @@ def split_at_random(sentences: Sequence[Sentence], shares: str, seed: int, sourc
             problem = f"expected enough sentences for {share} % of {split}, found {plural(len(sentences), 'sentence')}"
             raise CorpusError(f"{source}: {problem}; give more sentences, or other shares (--split)")
         if share:
-            sentence_numbers = set(order[begin:end])
-            splits[split] = [sentence for index, sentence in enumerate(sentences) if index in sentence_numbers]
+            rows = sorted(order[begin:end])
+            if isinstance(sentences, StoredSentences):
+                splits[split] = sentences.rows(rows)
+            else:
+                splits[split] = [sentences[row] for row in rows]
     return splits
 
 
@@ -288,7 +292,7 @@ def with_unique_ids(splits: Mapping[str, Sequence[Sentence]], tell: Tell) -> Spl
         distinct.add(name)
         return replace(sentence, id=name)
 
-    return {split: [renamed(sentence) for sentence in sentences] for split, sentences in splits.items()}
+    return {split: spooled(map(renamed, sentences)) for split, sentences in splits.items()}
 
 
 def find_oddities(splits: Mapping[str, Iterable[Sentence]]) -> list[str]:

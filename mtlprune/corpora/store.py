@@ -8,13 +8,17 @@ SPLIT-SHA.jsonl         the sentences of a split, one JSON object per line; SHA 
 
 import contextlib
 import json
+import os
 import re
+import tempfile
+from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
+from itertools import chain, islice
 from pathlib import Path
 from shlex import quote
-from typing import Any
+from typing import Any, BinaryIO
 
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.formats.jsonl import from_json, to_json
@@ -27,7 +31,10 @@ from mtlprune.sentence import Sentence, check_unique, declared
 INFO = "corpus.json"
 _FORMAT = {"format": "mtlprune corpus", "version": 3}
 _AT_ONCE = 2048  # sentences that are decoded together during iteration over a split
-
+IN_MEMORY = 80_000
+"""Largest number of sentences of a split that are held in memory as objects while a corpus is built or trained on. A
+sentence with five layers takes about 7 KB. Larger splits are decoded anew at each access. The training split of
+OntoNotes 5 has 75,187 sentences."""
 
 _KEYS = {"name", "licence", "sources", "fingerprint", "splits", "files"}
 
@@ -60,7 +67,7 @@ def save_corpus(
     out = Path(out)
     check_free(out, overwrite)
     _check_words(name, licence)
-    sentences = {k: content if isinstance(content, Sequence) else list(content) for k, content in splits.items()}
+    sentences = {split: spooled(content) for split, content in splits.items()}
     _check_splits(sentences, out)
     all_sentences = check_unique(sentence for content in sentences.values() for sentence in content)
     layers = declared(sentence.validate() for sentence in all_sentences)
@@ -126,18 +133,23 @@ def _path(folder: Path, split: str, digest: str) -> Path:
     return folder / f"{split}-{digest[:8]}.jsonl"
 
 
-def _write_split(folder: Path, split: str, sentences: Iterable[Sentence]) -> str:
+def _write_split(folder: Path, split: str, sentences: Sequence[Sentence]) -> str:
     """Write the file of a split, and return its SHA-256. Raises RunError if the file cannot be written."""
-    trees = ({**to_json(s), **({"source": s.source} if s.source else {})} for s in sentences)
-    # The lines stay separate, because one joined text would hold the whole split in memory a second time.
-    lines = [json.dumps(tree, ensure_ascii=False, separators=(",", ":")).encode() + b"\n" for tree in trees]
+    # The lines of a split that is not in memory are made twice, because its SHA-256 is a part of the name of the file.
+    lines = map(_encode, sentences) if isinstance(sentences, StoredSentences) else list(map(_encode, sentences))
     hashed = sha256()
     for line in lines:
         hashed.update(line)
     digest = hashed.hexdigest()
     with files.replacing(_path(folder, split, digest)) as staging, staging.open("wb") as stream:
-        stream.writelines(lines)
+        stream.writelines(map(_encode, sentences) if isinstance(sentences, StoredSentences) else lines)
     return digest
+
+
+def _encode(sentence: Sentence) -> bytes:
+    """Return the line of a sentence in the file of its split."""
+    tree = {**to_json(sentence), **({"source": sentence.source} if sentence.source else {})}
+    return json.dumps(tree, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
 def check_free(out: Path, overwrite: bool) -> None:
@@ -202,44 +214,108 @@ def load_corpus(path: Path) -> "Corpus":
     info, splits = read_info(path), {}
     for split, digest in info["files"].items():
         file = _path(path, split, digest)
-        with files.reading(file, CorpusError, "build the corpus again"):
-            content = file.read_bytes()
-        if sha256(content).hexdigest() != digest:
+        with files.reading(file, CorpusError, "build the corpus again"), file.open("rb") as stream:
+            splits[split], digest_of_file = _stored(stream)
+        if digest_of_file != digest:
             raise CorpusError(f"{file} was changed or damaged since it was written; build the corpus again")
-        splits[split] = StoredSentences(content.split(b"\n")[:-1])
         if (stated_count := info["splits"][split].get("sentences")) != len(splits[split]):
             problem = f"expected the {len(splits[split])} sentences that {split} has, found {stated_count}"
             raise CorpusError(f"{path / INFO}: {problem}; build the corpus again")
     return Corpus(path, info, splits)
 
 
+class _OpenFile:
+    """A file that stays open for reading as long as this object exists."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._descriptor = os.dup(file.fileno())
+
+    def read(self, begin: int, size: int) -> bytes:
+        """Return bytes of the file. Threads and forked processes may call this at the same time, because `pread` uses
+        no common position."""
+        return os.pread(self._descriptor, size, begin)
+
+    def __del__(self) -> None:
+        os.close(self._descriptor)
+
+
+def _stored(file: BinaryIO) -> tuple["StoredSentences", str]:
+    """Return the sentences of an open file, and the SHA-256 of the file."""
+    hashed, begins, sizes, begin = sha256(), array("q"), array("q"), 0
+    for line in file:
+        hashed.update(line)
+        begins.append(begin)
+        sizes.append(len(line))
+        begin += len(line)
+    return StoredSentences(_OpenFile(file), begins, sizes), hashed.hexdigest()
+
+
+def spooled(sentences: Iterable[Sentence]) -> Sequence[Sentence]:
+    """Return sentences as a sequence: in a temporary file if they are more than `IN_MEMORY`, otherwise in memory.
+
+    Raises CorpusError if the temporary file cannot be written.
+    """
+    if isinstance(sentences, Sequence):
+        return sentences
+    remaining = iter(sentences)
+    first = list(islice(remaining, IN_MEMORY + 1))
+    if len(first) <= IN_MEMORY:
+        return first
+    lines = map(_encode, chain(first, remaining))
+    try:
+        with tempfile.TemporaryFile() as file:
+            file.writelines(lines)
+            file.seek(0)
+            return _stored(file)[0]
+    except OSError as error:
+        raise CorpusError(
+            f"{tempfile.gettempdir()}: a temporary file could not be written ({error.strerror or error}); free disk "
+            "space there, or name another folder in the environment variable TMPDIR"
+        ) from error
+
+
 class StoredSentences(Sequence[Sentence]):
-    """The sentences of one split, as a sequence that decodes JSON at each access.
+    """The sentences of one split, as a sequence that reads and decodes a line of JSON at each access.
 
     Keep ``list(split)`` where sentences are read several times (decoding the 12,544 sentences of EWT's train split
-    takes one second).
+    takes one second). The object holds only the place of each line, 16 bytes.
+
+    Args:
+        file: the file of the split.
+        begins, sizes: the first byte of each line, and the number of its bytes.
     """
 
-    def __init__(self, lines: Sequence[bytes]) -> None:
-        self._lines = lines
+    def __init__(self, file: _OpenFile, begins: Sequence[int], sizes: Sequence[int]) -> None:
+        self._file, self._begins, self._sizes = file, begins, sizes
 
     def __len__(self) -> int:
-        return len(self._lines)
+        return len(self._sizes)
 
     def __getitem__(self, index: Any) -> Any:
         """Return the sentence at an index, or the list of sentences in a slice."""
         if not isinstance(index, slice):
-            return _decode(self._lines[index])
+            return self._decode(index)
         with collector_paused():
-            return [_decode(line) for line in self._lines[index]]
+            return [self._decode(row) for row in range(*index.indices(len(self)))]
 
     def __iter__(self) -> Iterator[Sentence]:
         for start in range(0, len(self), _AT_ONCE):
             yield from self[start : start + _AT_ONCE]
 
+    def _decode(self, row: int) -> Sentence:
+        tree = json.loads(self._file.read(self._begins[row], self._sizes[row]))
+        sentence = from_json(tree)
+        return replace(sentence, source=tree["source"]) if "source" in tree else sentence
+
+    def rows(self, numbers: Iterable[int]) -> "StoredSentences":
+        """Return the sentences with these numbers, in this order."""
+        numbers = list(numbers)
+        begins, sizes = (array("q", map(column.__getitem__, numbers)) for column in (self._begins, self._sizes))
+        return StoredSentences(self._file, begins, sizes)
+
     def first(self, number: int | None) -> "StoredSentences":
         """Return the first ``number`` sentences, or all sentences if ``number`` is None."""
-        return StoredSentences(self._lines[:number])
+        return self if number is None else self.rows(range(min(number, len(self))))
 
     def one_half(self, half_number: int | None) -> "StoredSentences":
         """Return one of two random halves (1 or 2) in corpus order, or all sentences if ``half_number`` is None.
@@ -251,17 +327,11 @@ class StoredSentences(Sequence[Sentence]):
         import numpy as np
 
         indices = np.random.default_rng(0).permutation(len(self))[half_number - 1 :: 2]
-        return StoredSentences([self._lines[index] for index in np.sort(indices)])
+        return self.rows(np.sort(indices).tolist())
 
     def find(self, sentence_id: str) -> Sentence | None:
         """Return the sentence with this id, or None if there is none."""
         return next((sentence for sentence in self if sentence.id == sentence_id), None)
-
-
-def _decode(line: bytes) -> Sentence:
-    tree = json.loads(line)
-    sentence = from_json(tree)
-    return replace(sentence, source=tree["source"]) if "source" in tree else sentence
 
 
 class Corpus:

@@ -114,11 +114,11 @@ def train_used_rows(encoder: Encoder, sentences: Iterable[Pieces]) -> UsedRowsEm
         pieces.mask,
         pieces.unknown,
     }
-    parts = [
-        np.array([piece for piece in always_trained if piece < table.num_embeddings]),
-        *(sentence.ids for sentence in sentences),
-    ]
-    used = torch.from_numpy(np.unique(np.concatenate(parts)).astype(np.int64)).to(table.weight.device)
+    is_used = np.zeros(table.num_embeddings, bool)
+    is_used[[piece for piece in always_trained if piece < table.num_embeddings]] = True
+    for sentence in sentences:
+        is_used[sentence.ids] = True
+    used = torch.from_numpy(np.flatnonzero(is_used)).to(table.weight.device)
     rows = UsedRowsEmbedding(table, used)
     for module in list(encoder.modules()):
         # The table is also replaced in plain attributes, because T5's encoder reads it from a plain attribute.

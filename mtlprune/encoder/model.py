@@ -127,6 +127,7 @@ class Encoder(nn.Module):
         # The padding id of the model takes precedence, because RoBERTa-like models derive positions from it.
         padding = next((i for i in (config.pad_token_id, tokenizer.pad_token_id) if i is not None), 0)
         self.frame = Frame(before, after, padding, capacity, self.word_pieces.between)
+        self._warned_of_cut_pairs = False
 
     @classmethod
     def load(
@@ -213,8 +214,8 @@ class Encoder(nn.Module):
     def tokenize_sentences(self, sentences: Sequence[Sentence]) -> list[Pieces]:
         """Tokenise sentences and pairs of texts.
 
-        If a pair does not fit into the model's limit, its longer text is cut, and a warning is logged. The vector of a
-        word without remaining sub-words is 0.
+        If a pair does not fit into the model's limit, its longer text is cut. The first call that cuts pairs logs a
+        warning. The vector of a word without remaining sub-words is 0.
 
         Raises:
             EncoderError: the model's limit is too small for any pair.
@@ -229,8 +230,10 @@ class Encoder(nn.Module):
             pair = replace(pieces[row], split=int(pieces[row].counts[: sentences[row].split].sum()))
             long += room is not None and len(pair.ids) > room
             pieces[row] = pair if room is None else pair.cut(room)
-        if long:
-            log.warning("%d of %d pairs have more sub-words than the %d that fit, and were cut", long, len(pairs), room)
+        if long and not self._warned_of_cut_pairs:
+            self._warned_of_cut_pairs = True
+            problem = "%d of %d pairs have more sub-words than the %d that fit, and were cut (reported once)"
+            log.warning(problem, long, len(pairs), room)
         return pieces
 
     def collate(self, pieces: Sequence[Pieces]) -> EncoderBatch:

@@ -1,18 +1,27 @@
 """The data of a run: sentences are read from the corpus, checked, tokenised and converted into targets."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache, partial
+from typing import Any, TypeVar, cast
 
 from mtlprune.config.config import Config, ConfigError
-from mtlprune.corpora.store import Corpus
+from mtlprune.corpora.store import IN_MEMORY, Corpus
+from mtlprune.corpora.tables import batched
 from mtlprune.io.reuse import reuse_or_make
 from mtlprune.model import MultiTaskModel
 from mtlprune.sentence import Sentence
+from mtlprune.tasks.base import Target, Task
 from mtlprune.training.run import Run
 
+_Value = TypeVar("_Value")
+_AT_ONCE = 2048  # sentences whose values are computed together during iteration over a split that is not in memory
 
-def read_splits(config: Config, corpus: Corpus) -> tuple[list[Sentence], list[Sentence]]:
+
+def read_splits(config: Config, corpus: Corpus) -> tuple[Sequence[Sentence], Sequence[Sentence]]:
     """Return the training sentences and the dev sentences that a configuration selects from a corpus.
+
+    Up to `IN_MEMORY` sentences of a split are returned as a list, and more of them as stored sentences, which are
+    decoded at each access.
 
     Raises ConfigError if a split does not exist, or if no sentence of a split has the layer of a task.
     """
@@ -35,24 +44,67 @@ def read_splits(config: Config, corpus: Corpus) -> tuple[list[Sentence], list[Se
     return train, dev
 
 
-def _decoded(corpus: Corpus, split: str, first: int | None, half_number: int | None = None) -> list[Sentence]:
+def _decoded(corpus: Corpus, split: str, first: int | None, half_number: int | None = None) -> Sequence[Sentence]:
+    stored = corpus[split].first(first).one_half(half_number)
+    if len(stored) > IN_MEMORY:
+        return stored
     key = corpus.info["files"][split], first, half_number  # the SHA-256 of the split's file, and the selected sentences
-    return reuse_or_make(f"sentences of {split}", key, lambda: list(corpus[split].first(first).one_half(half_number)))
+    return reuse_or_make(f"sentences of {split}", key, lambda: list(stored))
 
 
-def load_data(config: Config, model: MultiTaskModel, train: Sequence[Sentence], dev: list[Sentence]) -> Run:
+def load_data(config: Config, model: MultiTaskModel, train: Sequence[Sentence], dev: Sequence[Sentence]) -> Run:
     """Tokenise the training sentences, make the targets of all tasks, and return them as a run.
 
-    Both are done once, before the first epoch.
+    Both are done once, before the first epoch, if ``train`` is a list. For a split that is not held in memory they are
+    done for each batch, and only the lengths of its sentences and their layers are kept.
     """
-    pieces = model.encoder.tokenize_sentences(train)
-    lengths = [len(row.ids) + model.encoder.frame.size for row in pieces]
-    targets: dict[str, list[Any]] = {}
-    is_annotated: dict[str, list[bool]] = {}
-    for name in config.tasks:
-        task: Any = model.tasks[name]
-        is_annotated[name] = [task.is_annotated(sentence) for sentence in train]
-        pairs = zip(train, is_annotated[name], strict=True)
-        targets[name] = [task.target(sentence) if has else None for sentence, has in pairs]
-    trees = [sentence.dep for sentence in train] if config.syntax.strength else []
+    encoder, tasks = model.encoder, {name: cast(Task, model.tasks[name]) for name in config.tasks}
+    is_annotated: dict[str, list[bool]] = {name: [] for name in tasks}
+    for sentence in train:
+        for name, task in tasks.items():
+            is_annotated[name].append(task.is_annotated(sentence))
+
+    # The pieces and the targets of a batch are computed one after the other from the same sentences.
+    sentence_at = lru_cache(_AT_ONCE)(train.__getitem__)
+
+    def computed(make: Callable[[Sequence[Sentence]], list[_Value]]) -> Sequence[_Value]:
+        return make(train) if isinstance(train, list) else _Computed(train, sentence_at, make)
+
+    pieces = computed(encoder.tokenize_sentences)
+    targets = {name: computed(partial(_targets, task)) for name, task in tasks.items()}
+    trees = computed(lambda sentences: [sentence.dep for sentence in sentences]) if config.syntax.strength else []
+    lengths = [len(row.ids) + encoder.frame.size for row in pieces]
     return Run(config, model, pieces, targets, lengths, is_annotated, dev, trees)
+
+
+def _targets(task: Task, sentences: Sequence[Sentence]) -> list[Target | None]:
+    return [task.target(sentence) if task.is_annotated(sentence) else None for sentence in sentences]
+
+
+class _Computed(Sequence[_Value]):
+    """Values that are computed from sentences at each access.
+
+    Args:
+        sentences: the sentences from which the values are computed, one value from each.
+        sentence_at: function that returns the sentence with a number.
+        make: function that computes the values of some sentences.
+    """
+
+    def __init__(
+        self,
+        sentences: Sequence[Sentence],
+        sentence_at: Callable[[int], Sentence],
+        make: Callable[[Sequence[Sentence]], list[_Value]],
+    ) -> None:
+        self.sentences, self.sentence_at, self.make = sentences, sentence_at, make
+
+    def __len__(self) -> int:
+        return len(self.sentences)
+
+    def __getitem__(self, index: Any) -> Any:
+        """Return the value at an index, or the list of values in a slice."""
+        return self.make(self.sentences[index]) if isinstance(index, slice) else self.make([self.sentence_at(index)])[0]
+
+    def __iter__(self) -> Iterator[_Value]:
+        for sentences in batched(self.sentences, _AT_ONCE):
+            yield from self.make(sentences)

@@ -1,6 +1,7 @@
 """Anyone's files: which are read, how they are split, ids that differ, and corpora merged."""
 
 import sys
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from random_sentences import corpora
 
-from mtlprune.corpora import CorpusError
+from mtlprune.corpora import CorpusError, store
 from mtlprune.corpora.build import expand_paths, find_oddities, merge, read_files, split_at_random, with_unique_ids
 from mtlprune.layers import Layer
 from mtlprune.sentence import Dependencies, Sentence, Span
@@ -39,6 +40,32 @@ def test_files_folders_and_patterns(tmp_path: Path) -> None:
     }  # fmt: skip
     assert len(about["sources"]) == 3 and about["left_out"] == {}
     assert told == ["3 sentences had the id of an earlier sentence and got another id, such as ID~2"]
+
+
+@pytest.mark.parametrize("is_split", [False, True])
+def test_a_corpus_that_is_not_held_in_memory_is_the_same(tmp_path: Path, monkeypatch, is_split: bool) -> None:
+    """Three files repeat ids. With a limit of two sentences they pass through temporary files."""
+    names = [str(tmp_path / f"{number}.txt") for number in range(3)]
+    for name in names:
+        Path(name).write_text("".join(f"{name} x{row}\n" for row in range(5)))
+    paths = (names, {}) if is_split else ([], {"train": names[:2], "dev": names[2:]})
+    built = {}
+    for limit in (10**6, 2):
+        monkeypatch.setattr(store, "IN_MEMORY", limit)
+        splits, record = read_files(*paths, lines, lambda line: None)
+        assert all(isinstance(sentences, list) == (len(sentences) <= limit) for sentences in splits.values())
+        folder = tmp_path / f"corpus-{limit}"
+        store.save_corpus(splits, folder, name="many", licence="CC0", sources=record["sources"])
+        built[limit] = {path.name: path.read_bytes() for path in folder.iterdir()}
+        assert find_oddities(splits) == find_oddities(store.load_corpus(folder)._splits)
+    assert built[2] == built[10**6] and len(built[2]) == (4 if is_split else 3)
+
+
+def test_a_temporary_file_that_cannot_be_written_is_told(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(store, "IN_MEMORY", 2)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    with pytest.raises(CorpusError, match=r"missing: a temporary file could not be written .*TMPDIR"):
+        store.spooled(Sentence(f"s{k}", ("a",)) for k in range(3))
 
 
 @given(st.integers(10, 60), st.integers(0, 5))

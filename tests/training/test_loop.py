@@ -2,6 +2,7 @@
 
 import math
 import shutil
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,10 @@ from small_runs import (
 )
 
 from mtlprune.config.config import ConfigError, build_config
+from mtlprune.corpora.store import load_corpus
 from mtlprune.model import MultiTaskModel, autocast
 from mtlprune.runs.folder import RunError, RunFolder
+from mtlprune.training import data
 from mtlprune.training.evaluation import evaluate
 from mtlprune.training.loop import TrainingError, train
 from mtlprune.training.mixing import MiniBatch
@@ -143,6 +146,21 @@ def test_dev_is_scored_every_so_many_updates_and_training_is_the_same(small_sett
     assert best["joint"] == max(lines, key=lambda line: line["joint"])["epoch"]
     assert set(folder.weights_path(0).parent.iterdir()) == {folder.weights_path(number) for number in best.values()}
     assert folder.read_manifest()["finished"]["epoch"] == 3
+
+
+@pytest.mark.parametrize("more", [{"log_train_loss": 20}, {"mixing": "sampled"}])
+def test_training_on_sentences_that_are_not_held_in_memory_is_the_same(small_settings, tmp_path, monkeypatch, more):
+    folders = [RunFolder(tmp_path / name) for name in ("memory", "file")]
+    settings = small_settings(epochs=2, **more)
+    config = build_config({**settings, "syntax": {"strength": 0.0 if "mixing" in more else 1.0}})
+    for folder, limit in zip(folders, (10**6, 3), strict=True):
+        monkeypatch.setattr(data, "IN_MEMORY", limit)
+        splits = data.read_splits(config, load_corpus(Path(config.data.path)))
+        assert [isinstance(sentences, list) for sentences in splits] == 2 * [limit > 3]
+        train(config, folder)
+    assert folders[0].read_metrics() == folders[1].read_metrics()
+    weights = [folder.weights_path(folder.read_best()["joint"]["epoch"]).read_bytes() for folder in folders]
+    assert weights[0] == weights[1]
 
 
 @pytest.mark.parametrize(
