@@ -206,7 +206,7 @@ def findings(page: Page) -> str:
         "",
         "A task *claims* the heads to which its loss is most sensitive. Φ measures how far two runs agree on claimed "
         "heads: 1 means the same heads, and 0 means chance. Δ is the joint minus the single-task score, in points. "
-        "Brackets contain 95 % intervals over seeds. The [glossary](../docs/reference/glossary.md) explains the "
+        "Brackets contain 95 % intervals. The [glossary](../docs/reference/glossary.md) explains the "
         "encoders (MiniLM, MPNet), the corpora (EWT, MASC) and the tasks (POS, NER, DEP, CON, SRL). [The "
         "register](REGISTER.md) lists every test. `python results/findings.py` makes this page.",
         "",
