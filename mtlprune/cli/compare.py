@@ -15,7 +15,7 @@ import typer
 import yaml
 
 from mtlprune.cli.console import INTERRUPTED, Overrides, Slurm, console, show_document
-from mtlprune.config import apply_override
+from mtlprune.config import apply_override, rates_remark
 from mtlprune.corpora.store import read_info
 from mtlprune.errors import plural, refuse_launcher
 from mtlprune.io.files import (
@@ -131,6 +131,8 @@ def run(
     settings = settings_of(request.corpus, info, tasks, request.overrides)
     seeds = f"seed{'s' if len(request.seeds) > 1 else ''} {', '.join(map(str, request.seeds))}"
     terminal.print(f"comparing {', '.join(tasks)} of {request.corpus}, {seeds} ...")
+    if remark := rates_remark(request.effort.base, request.overrides):
+        terminal.print(remark)
 
     from mtlprune.cli.sweep import list_cells, run_cells, submit_cells
     from mtlprune.sweeps.cells import resolve

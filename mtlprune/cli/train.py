@@ -20,7 +20,7 @@ from mtlprune.cli.console import (
     say,
     shown_log,
 )
-from mtlprune.config import ConfigError, tree_of
+from mtlprune.config import ConfigError, rates_remark, tree_of
 from mtlprune.corpora.store import INFO, read_info
 from mtlprune.errors import plural
 
@@ -71,6 +71,8 @@ def train(
     from mtlprune.runs.folder import RunFolder
 
     terminal, folders = console(), []
+    if remark := rates_remark(config, overrides or ()):
+        console(stderr=True).print(remark)
     tasks = _tasks_there(load_config(config, overrides or ()), terminal)
     override_lists = [[*(overrides or []), *tasks, *seed] for seed in _seeds(seeds, overrides or ())]
     configs = [

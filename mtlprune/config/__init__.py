@@ -34,6 +34,25 @@ def tree_of(source: str | Path, overrides: Sequence[str] = ()) -> dict[str, Any]
     return tree
 
 
+def rates_remark(source: str | Path, overrides: Sequence[str]) -> str:
+    """Return a remark if overrides replace the encoder of a preset but not its learning rates; otherwise "".
+
+    The rates of a preset were tuned for its encoder. Rates that are too high for another encoder can lower the scores
+    of joint training more than those of single tasks, and so look like an effect of joint training.
+    """
+    if Path(source).is_file():
+        return ""
+    before, after = tree_of(source), tree_of(source, overrides)
+    encoder = before.get("encoder", {}).get("name")
+    rates = [tree.get("train", {}).get("encoder_rate") for tree in (before, after)]
+    if after.get("encoder", {}).get("name") == encoder or rates[0] != rates[1]:
+        return ""
+    return (
+        f"the learning rates of {source} are those for {encoder}; another encoder may need other rates, such as "
+        "train.encoder_rate=5e-5 for one of the size of BERT base"
+    )
+
+
 def find_config(source: str | Path) -> Path:
     """Return the path of a configuration file or of the preset of this name. Raises ConfigError if there is neither."""
     path = Path(source)

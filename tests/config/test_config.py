@@ -9,7 +9,7 @@ from typing import Any, get_args
 import pytest
 import yaml
 
-from mtlprune.config import TEXTS
+from mtlprune.config import TEXTS, rates_remark
 from mtlprune.config.config import Config, ConfigError, build_config, load_config, merged
 from mtlprune.io.block import Block
 from mtlprune.io.files import read_yaml
@@ -109,6 +109,18 @@ def test_overrides(tmp_path, override, holds):
     path = write(tmp_path, "a.yaml", "data: {path: c}\ntrain: {epochs: 2, patience: 3, balance: fixed, seed: 9}\n")
     config = load_config(path, [override])
     assert holds(config) and config.train.seed == 9
+
+
+def test_another_encoder_with_the_rates_of_a_preset_is_remarked_on(tmp_path):
+    assert "rates of minilm-ewt5 are those for minilm" in rates_remark("minilm-ewt5", ["encoder.name=bert-base-cased"])
+    path = write(tmp_path, "a.yaml", "base: minilm-ewt5\nencoder: {name: bert-base-cased}\n")
+    for source, overrides in (
+        ("minilm-ewt5", ["encoder.name=minilm", "train.seed=2"]),
+        ("minilm-ewt5", ["encoder.name=bert-base-cased", "train.encoder_rate=5e-5"]),
+        ("minilm-ewt5", ["train.encoder_rate.joint=1e-4", "encoder.name=bert-base-cased"]),
+        (path, ["encoder.name=roberta-base"]),
+    ):
+        assert rates_remark(source, overrides) == ""
 
 
 def fields(block: type[Block], above: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
