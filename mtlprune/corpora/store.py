@@ -135,14 +135,13 @@ def _path(folder: Path, split: str, digest: str) -> Path:
 
 def _write_split(folder: Path, split: str, sentences: Sequence[Sentence]) -> str:
     """Write the file of a split, and return its SHA-256. Raises RunError if the file cannot be written."""
-    # The lines of a split that is not in memory are made twice, because its SHA-256 is a part of the name of the file.
-    lines = map(_encode, sentences) if isinstance(sentences, StoredSentences) else list(map(_encode, sentences))
+    lines = sentences.lines() if isinstance(sentences, StoredSentences) else list(map(_encode, sentences))
     hashed = sha256()
     for line in lines:
         hashed.update(line)
     digest = hashed.hexdigest()
     with files.replacing(_path(folder, split, digest)) as staging, staging.open("wb") as stream:
-        stream.writelines(map(_encode, sentences) if isinstance(sentences, StoredSentences) else lines)
+        stream.writelines(sentences.lines() if isinstance(sentences, StoredSentences) else lines)
     return digest
 
 
@@ -301,6 +300,10 @@ class StoredSentences(Sequence[Sentence]):
     def __iter__(self) -> Iterator[Sentence]:
         for start in range(0, len(self), _AT_ONCE):
             yield from self[start : start + _AT_ONCE]
+
+    def lines(self) -> Iterator[bytes]:
+        """Yield the lines of the sentences, which are not decoded."""
+        return map(self._file.read, self._begins, self._sizes)
 
     def _decode(self, row: int) -> Sentence:
         tree = json.loads(self._file.read(self._begins[row], self._sizes[row]))

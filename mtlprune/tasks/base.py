@@ -81,8 +81,7 @@ class Task(nn.Module, ABC):
         """Collect the label vocabularies from training sentences.
 
         Args:
-            sentences: training sentences that are annotated with the layer. If the corpus is too large for memory, they
-                carry this layer only.
+            sentences: training sentences. A sentence without the layer adds no label.
             layer: name of the layer, by default ``cls.name``.
 
         Returns:
