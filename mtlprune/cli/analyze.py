@@ -100,7 +100,12 @@ def analyze(
     if name is None:
         say(_list_analyses())
     elif name == "show":
-        _show(results_in(_folder(words or ())), out or _folder(words or ()), formats, style)
+        results = results_in(_folder(words or ()))
+        if out is not None:
+            _write_shown(results, out, formats, style)
+        else:
+            for analysis_name, result in results.items():
+                show_result(find(analysis_name), result)
     elif not words:
         help_command = command("analyze", _find_analysis(name).name, "--help")
         raise RunError(
@@ -117,7 +122,7 @@ def analyze(
         _refuse_expanded(name, names)
         result = _run(analysis, names, options, given_options, out, seed)
         if out is not None:
-            _show({name: result}, out, formats, style)
+            _write_shown({name: result}, out, formats, style)
 
 
 def _list_analyses() -> str:
@@ -128,7 +133,9 @@ def _list_analyses() -> str:
             lines.append(f"{name:<14}{find(name).question}")
         except PluginError as error:
             lines.append(f"{name:<14}{error}")
-    return "\n".join([*lines, f"{'show':<14}Draw the figures in DIR again, such as for a paper (analyze show DIR)."])
+    return "\n".join(
+        [*lines, f"{'show':<14}Print the tables in DIR, or draw its figures again, such as for a paper (--out)."]
+    )
 
 
 HELP = f"""Measure heads, encoders and runs, write tables and figures into --out, and print the findings.
@@ -300,7 +307,7 @@ def _folder(words: Sequence[str]) -> Path:
     return Path(words[0])
 
 
-def _show(results: dict[str, Result], out: Path, formats: Sequence[str], style: Style) -> None:
+def _write_shown(results: dict[str, Result], out: Path, formats: Sequence[str], style: Style) -> None:
     """Write the figures and Markdown of results, without measuring anything again."""
     from mtlprune.reports.analyses import write_shown
 

@@ -1,6 +1,7 @@
 """Every committed Result can be shown by the package as it is now."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pandas as pd
@@ -23,6 +24,14 @@ def test_a_committed_result_can_be_shown(path, mtlprune, tmp_path):
     assert json.loads(path.read_text(encoding="utf-8"))["analysis"] == path.stem
     mtlprune("analyze", "show", path.parent, "--out", tmp_path / "shown").done()
     assert (tmp_path / "shown" / f"{path.stem}.md").is_file()
+
+
+def test_a_result_is_printed_if_no_folder_is_named(mtlprune, tmp_path):
+    folder = tmp_path / "gates"
+    shutil.copytree(ROOT / "results" / "syntax" / "gates", folder)
+    before = sorted(folder.iterdir())
+    printed = mtlprune("analyze", "show", folder).done().out
+    assert find("syntax").title in printed and "|" in printed and sorted(folder.iterdir()) == before
 
 
 @pytest.mark.parametrize("name", ANALYSES)
