@@ -282,10 +282,11 @@ class StoredSentences(Sequence[Sentence]):
     Args:
         file: the file of the split.
         begins, sizes: the first byte of each line, and the number of its bytes.
+        layer: the only layer that is decoded, if not all are.
     """
 
-    def __init__(self, file: _OpenFile, begins: Sequence[int], sizes: Sequence[int]) -> None:
-        self._file, self._begins, self._sizes = file, begins, sizes
+    def __init__(self, file: _OpenFile, begins: Sequence[int], sizes: Sequence[int], layer: str | None = None) -> None:
+        self._file, self._begins, self._sizes, self._layer = file, begins, sizes, layer
 
     def __len__(self) -> int:
         return len(self._sizes)
@@ -302,11 +303,13 @@ class StoredSentences(Sequence[Sentence]):
             yield from self[start : start + _AT_ONCE]
 
     def lines(self) -> Iterator[bytes]:
-        """Yield the lines of the sentences, which are not decoded."""
-        return map(self._file.read, self._begins, self._sizes)
+        """Yield the lines of the sentences, which are not decoded if they are written as they are."""
+        return map(self._file.read, self._begins, self._sizes) if self._layer is None else map(_encode, self)
 
     def _decode(self, row: int) -> Sentence:
         tree = json.loads(self._file.read(self._begins[row], self._sizes[row]))
+        if self._layer is not None:
+            tree = {key: tree[key] for key in ("id", "words", "split", self._layer) if key in tree}
         sentence = from_json(tree)
         return replace(sentence, source=tree["source"]) if "source" in tree else sentence
 
@@ -314,7 +317,11 @@ class StoredSentences(Sequence[Sentence]):
         """Return the sentences with these numbers, in this order."""
         numbers = list(numbers)
         begins, sizes = (array("q", map(column.__getitem__, numbers)) for column in (self._begins, self._sizes))
-        return StoredSentences(self._file, begins, sizes)
+        return StoredSentences(self._file, begins, sizes, self._layer)
+
+    def only(self, layer: str) -> "StoredSentences":
+        """Return the sentences with this layer only, which takes less time to decode."""
+        return StoredSentences(self._file, self._begins, self._sizes, layer)
 
     def first(self, number: int | None) -> "StoredSentences":
         """Return the first ``number`` sentences, or all sentences if ``number`` is None."""

@@ -32,7 +32,6 @@ from mtlprune.encoder.embedding_rows import train_used_rows
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.errors import plural
 from mtlprune.model import MultiTaskModel, autocast, evaluation_batches, make_gates
-from mtlprune.tasks import decoder_class
 from mtlprune.training import hardware, mixing
 from mtlprune.training.checkpoint import epoch_generator
 from mtlprune.training.data import load_data, read_splits
@@ -41,6 +40,7 @@ from mtlprune.training.hardware import configure_process, resolve_auto
 from mtlprune.training.optimisation import make_optimizer
 from mtlprune.training.pruning.gate_penalty import GatePenalty
 from mtlprune.training.run import Run
+from mtlprune.training.start import collect_labels
 
 log = logging.getLogger(__name__)
 
@@ -226,8 +226,7 @@ def make_run(config: Config, trained: Path | None = None) -> tuple[Run, torch.dt
     if trained is not None:
         model = MultiTaskModel.load(trained)
     else:
-        labels = {task: decoder_class(config.decoder(task)).collect(train, task) for task in config.tasks}
-        model = MultiTaskModel.build(config, labels)
+        model = MultiTaskModel.build(config, collect_labels(config, train))
     return load_data(config, model.to(config.train.device), train, dev), hardware.dtype(config.train.precision)
 
 

@@ -7,6 +7,7 @@ from typing import Any, TypeVar, cast
 from mtlprune.config.config import Config, ConfigError
 from mtlprune.corpora.store import IN_MEMORY, Corpus
 from mtlprune.corpora.tables import batched
+from mtlprune.encoder.pieces import Pieces
 from mtlprune.io.reuse import reuse_or_make
 from mtlprune.model import MultiTaskModel
 from mtlprune.sentence import Sentence
@@ -59,22 +60,24 @@ def load_data(config: Config, model: MultiTaskModel, train: Sequence[Sentence], 
     done for each batch, and only the lengths of its sentences and their layers are kept.
     """
     encoder, tasks = model.encoder, {name: cast(Task, model.tasks[name]) for name in config.tasks}
+    is_in_memory, pieces_in_memory, lengths = isinstance(train, list), list[Pieces](), list[int]()
     is_annotated: dict[str, list[bool]] = {name: [] for name in tasks}
-    for sentence in train:
+    for sentences in batched(train, _AT_ONCE):
+        pieces = encoder.tokenize_sentences(sentences)
+        lengths += [len(row.ids) + encoder.frame.size for row in pieces]
+        pieces_in_memory += pieces if is_in_memory else []
         for name, task in tasks.items():
-            is_annotated[name].append(task.is_annotated(sentence))
-
+            is_annotated[name] += map(task.is_annotated, sentences)
     # The pieces and the targets of a batch are computed one after the other from the same sentences.
     sentence_at = lru_cache(_AT_ONCE)(train.__getitem__)
 
     def computed(make: Callable[[Sequence[Sentence]], list[_Value]]) -> Sequence[_Value]:
-        return make(train) if isinstance(train, list) else _Computed(train, sentence_at, make)
+        return make(train) if is_in_memory else _Computed(train, sentence_at, make)
 
-    pieces = computed(encoder.tokenize_sentences)
     targets = {name: computed(partial(_targets, task)) for name, task in tasks.items()}
     trees = computed(lambda sentences: [sentence.dep for sentence in sentences]) if config.syntax.strength else []
-    lengths = [len(row.ids) + encoder.frame.size for row in pieces]
-    return Run(config, model, pieces, targets, lengths, is_annotated, dev, trees)
+    all_pieces = pieces_in_memory if is_in_memory else computed(encoder.tokenize_sentences)
+    return Run(config, model, all_pieces, targets, lengths, is_annotated, dev, trees)
 
 
 def _targets(task: Task, sentences: Sequence[Sentence]) -> list[Target | None]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from mtlprune.config.config import Config, ConfigError
 from mtlprune.config.decoders import DECODERS
+from mtlprune.corpora.store import StoredSentences
 from mtlprune.encoder.removal import GATED, WEIGHTS
 from mtlprune.io.files import RunError, file_sha256, reading
 from mtlprune.model import MultiTaskModel
@@ -89,7 +90,12 @@ def collect_labels(config: Config, train: Sequence[Sentence]) -> dict[str, dict[
 
     A task without any label causes a warning.
     """
-    vocabularies = {task: decoder_class(config.decoder(task)).collect(train, task) for task in config.tasks}
+    vocabularies = {
+        task: decoder_class(config.decoder(task)).collect(
+            train.only(task) if isinstance(train, StoredSentences) else train, task
+        )
+        for task in config.tasks
+    }
     for task, kinds in vocabularies.items():
         if not {label for labels in kinds.values() for label in labels} - {"O", ""}:
             log.warning(

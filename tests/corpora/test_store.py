@@ -55,6 +55,9 @@ def test_splits_are_sequences(tmp_path: Path) -> None:
     for part in (slice(2, 5), slice(None, None, -1), slice(8, 1, -3), slice(4, 100)):
         assert train[part] == many[part]
     assert train.find("s7") == many[7] and train.find("s77") is None
+    tagged = train.rows([3, 1]).only("pos")
+    assert list(tagged) == [Sentence(f"s{k}", FULL.words, pos=FULL.pos) for k in (3, 1)]
+    assert list(save(tmp_path / "tagged", {"train": tagged})["train"]) == list(tagged)
     first, second = ([sentence.id for sentence in train.one_half(which)] for which in (1, 2))
     assert sorted(first + second) == [sentence.id for sentence in many] and first == sorted(first)
 
