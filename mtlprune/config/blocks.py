@@ -147,6 +147,9 @@ class TrainConfig(Block):
     trains one task, which is drawn with p ∝ batches^tau."""
     tau: float = Field(default=0.8, ge=0)
     """Exponent tau of sampled mixing."""
+    shares: Annotated[dict[str, float], CountsOnlyWith(mixing="joint")] = {}
+    """Share of the batches on which the loss of a task is computed with joint mixing, such as {ner: 0.1}. These batches
+    are spread evenly over an epoch. Tasks that are not named take part in all batches."""
     balance: Literal["none", "fixed", "running_mean", "uw", "dwa", "famo", "imtl-l"] = "none"
     """none adds the losses of the tasks, fixed multiplies the losses by `weights`, and running_mean scales the losses
     to the same size (He and Choi 2021). docs/guides/training.md explains the other methods."""

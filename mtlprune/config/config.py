@@ -232,6 +232,7 @@ class Config(Block):
             raise ValueError(f"tasks: expected one or more different tasks, found {list(self.tasks)}")
         known_tasks = self.decoders.model_dump()
         tasks_by_setting: dict[str, Iterable[str]] = {"tasks": self.tasks, "train.weights": self.train.weights}
+        tasks_by_setting["train.shares"] = self.train.shares
         for setting in ("encoder_rate", "decoder_rate"):
             if isinstance(rates := getattr(self.train, setting), dict):
                 if not rates.keys() >= {SINGLE, JOINT}:
@@ -254,10 +255,19 @@ class Config(Block):
             raise ValueError(
                 "train.weights: expected a weight above 0, found 0 for all tasks, with which nothing would be learnt"
             )
-        if self.train.balance == "famo" and (self.train.accumulate > 1 or self.train.mixing == "sampled"):
+        for task, share in self.train.shares.items():
+            if not 0 < share <= 1:
+                raise ValueError(f"train.shares: expected shares above 0 and at most 1, found {share} for {task}")
+        if self.train.shares and all(self.train.shares.get(task, 1) < 1 for task in self.tasks):
+            raise ValueError(
+                f"train.shares: expected a task that takes part in all batches, found smaller shares for "
+                f"{', '.join(self.tasks)}; leave out one of them"
+            )
+        has_all_losses = self.train.mixing == "joint" and self.train.accumulate == 1 and not self.train.shares
+        if self.train.balance == "famo" and not has_all_losses:
             raise ValueError(
                 "train.balance: famo computes the losses of all tasks again after each update; give train.mixing: "
-                "joint and train.accumulate: 1"
+                "joint and train.accumulate: 1, and leave out train.shares"
             )
         if self.train.balance == "famo" and self.pruning.in_loss:
             raise ValueError(

@@ -79,7 +79,8 @@ def plan(
     """Return the mini-batches of an epoch, grouped into updates.
 
     With ``train.mixing: joint``, every sentence that has the layer of at least one task occurs once, and each
-    mini-batch serves all tasks. For ``train.mixing: sampled``, see `sampled`.
+    mini-batch serves all tasks, but for tasks with a share in ``train.shares``. For ``train.mixing: sampled``, see
+    `sampled`.
 
     Args:
         lengths: the number of sub-words of each training sentence, including special tokens.
@@ -92,10 +93,29 @@ def plan(
     if settings.mixing == "joint":
         rows = [row for row in range(len(lengths)) if any(has[row] for has in is_annotated.values())]
         row_batches = batches([lengths[row] for row in rows], sentences, tokens, generator, settings.shuffle)
-        flat = [MiniBatch(tuple(is_annotated), [rows[place] for place in batch]) for batch in row_batches]
+        takes_part = {
+            task: _batches_of_share(settings.shares[task], len(row_batches), generator)
+            for task in is_annotated
+            if task in settings.shares
+        }
+        flat = [
+            MiniBatch(
+                tuple(task for task in is_annotated if task not in takes_part or takes_part[task][number]),
+                [rows[place] for place in batch],
+            )
+            for number, batch in enumerate(row_batches)
+        ]
     else:
         flat = sampled(lengths, is_annotated, sentences, tokens, generator, settings.tau, settings.shuffle)
     return [flat[place : place + settings.accumulate] for place in range(0, len(flat), settings.accumulate)]
+
+
+def _batches_of_share(share: float, count: int, generator: np.random.Generator) -> np.ndarray:
+    """Choose a share of batches that are spread evenly, from a random start, as an array (count,) of bool.
+
+    The number of chosen batches is ``share * count``, rounded up or down at random so that this is its mean.
+    """
+    return np.diff(np.floor(np.arange(count + 1) * share + generator.random())) > 0
 
 
 def sampled(

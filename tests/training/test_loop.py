@@ -148,7 +148,7 @@ def test_dev_is_scored_every_so_many_updates_and_training_is_the_same(small_sett
     assert folder.read_manifest()["finished"]["epoch"] == 3
 
 
-@pytest.mark.parametrize("more", [{"log_train_loss": 20}, {"mixing": "sampled"}])
+@pytest.mark.parametrize("more", [{"log_train_loss": 20, "shares": {"ner": 0.3}}, {"mixing": "sampled"}])
 def test_training_on_sentences_that_are_not_held_in_memory_is_the_same(small_settings, tmp_path, monkeypatch, more):
     folders = [RunFolder(tmp_path / name) for name in ("memory", "file")]
     settings = small_settings(epochs=2, **more)

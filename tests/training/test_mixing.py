@@ -67,6 +67,28 @@ def test_an_update_keeps_the_budget_whatever_is_accumulated(mixing, accumulate):
     assert plan(settings, lengths, known, epoch_generator(1, 1)) != updates
 
 
+@pytest.mark.parametrize("share", [0.03, 0.1, 0.3, 1.0])
+def test_a_task_with_a_share_takes_part_in_that_share_of_batches_spread_evenly(share):
+    lengths, known = [10] * 500, {"pos": [True] * 500, "ner": [True] * 500}
+    settings = TrainConfig(batch_sentences=5, batch_tokens=50)
+    chosen = []
+    for epoch in range(60):
+        batches_of_epoch = [batch for [batch] in plan(settings, lengths, known, epoch_generator(1, epoch))]
+        with_share = [
+            batch
+            for [batch] in plan(
+                settings.model_copy(update={"shares": {"ner": share}}), lengths, known, epoch_generator(1, epoch)
+            )
+        ]
+        assert [batch.rows for batch in with_share] == [batch.rows for batch in batches_of_epoch]
+        assert all(batch.tasks in (("pos",), ("pos", "ner")) for batch in with_share)
+        places = np.flatnonzero(["ner" in batch.tasks for batch in with_share])
+        assert len(places) in (np.floor(100 * share), np.ceil(100 * share))
+        assert set(np.diff(places)) <= {np.floor(1 / share), np.ceil(1 / share)}
+        chosen.append(len(places))
+    assert np.mean(chosen) == pytest.approx(100 * share, abs=0.3)
+
+
 lengths = st.lists(st.integers(1, 60), max_size=60)
 
 

@@ -1,0 +1,96 @@
+"""Compare what rarity costs a task of joint training with all heads and with a quarter of the heads (PLAN.md, 3).
+
+    python results/why/rare_tasks.py results/why/records/rare
+
+Δ is the score of joint training minus that of single-task training with as many updates for the task and with the same
+heads. A line through Δ over the logarithm of the task's share of the batches gives the change of Δ from a share of 1 to
+1/33, which is the cost of rarity. Competition by frequency predicts that this change is lower with few heads.
+Intervals and p-values cover seeds and sentences, and Holm's correction is over the two tasks.
+"""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from mtlprune.analyses.frames import MEAN
+from mtlprune.evaluation.scores import MAIN, SCORES, count_names
+from mtlprune.figures.grid import probability, with_interval
+from mtlprune.layers import kind_of
+from mtlprune.runs.folder import RunFolder
+from mtlprune.runs.study import read_study
+from mtlprune.statistics.contrast import Contrast, contrast_frame
+from mtlprune.statistics.resamples import Resampled, System, resampled_scores, weighted
+
+TASKS, HEADS, SEEDS, RESAMPLES = ("ner", "srl"), ("72", "18"), (1, 2, 3), 10_000
+SHARES = {"all": 1.0, "33": 1 / 3, "10": 1 / 10, "3": 1 / 33}
+"""Name in the sweep rare.yaml → share of the batches in which the task takes part."""
+PREDICTED = -1.0
+"""Predicted difference between few heads and all heads, in points at the smallest share."""
+
+
+def weights_of_change() -> list[float]:
+    """Return the weights of Δ at each share whose sum is the fitted change of Δ from a share of 1 to the smallest."""
+    logs = np.log(list(SHARES.values()))
+    slope = (logs - logs.mean()) / ((logs - logs.mean()) ** 2).sum()
+    return list(slope * (logs.min() - logs.max()))
+
+
+def system(study: Path, task: str, pattern: str) -> System:
+    """Build the system of the runs of all seeds. ``pattern`` has the seed at its end."""
+    kind = kind_of(task)
+    names, score = count_names(kind, MAIN[kind]), SCORES[kind][MAIN[kind]]
+    runs = []
+    for seed in SEEDS:
+        [folder] = read_study(study).paths(f"{pattern}-{seed}")
+        counts = RunFolder(folder).read_counts("test")["counts"][task]
+        runs.append(np.array([[value or 0 for value in counts[name]] for name in names]).T)
+    return System(np.stack(runs), names, score, SEEDS)
+
+
+def deltas(study: Path) -> dict[tuple[str, str], list[Resampled]]:
+    """Compute Δ at each share, by the number of heads and the task."""
+    keys, systems = [], []
+    for heads in HEADS:
+        for task in TASKS:
+            names = [f"{task}-alone", *("all" if share == "all" else f"{task}-{share}" for share in SHARES)]
+            keys += [(heads, task)] * len(names)
+            systems += [system(study, task, f"{heads}-*-{name}") for name in names]
+    scores = resampled_scores(systems, RESAMPLES, 0)
+    by_key: dict[tuple[str, str], list[Resampled]] = {}
+    for key, figure in zip(keys, scores, strict=True):
+        by_key.setdefault(key, []).append(figure)
+    return {key: [joint - alone for joint in joints] for key, (alone, *joints) in by_key.items()}
+
+
+def main(study: str) -> None:
+    """Print Δ at each share, the cost of rarity, and the primary comparison with its verdict."""
+    delta = deltas(Path(study))
+    shares = [f"{share:.0%}".replace("%", " %") for share in SHARES.values()]
+    print(f"| heads | task | {' | '.join(f'Δ, {share}' for share in shares)} |")
+    print("|:--|:--|" + "--:|" * len(SHARES))
+    for (heads, task), figures in delta.items():
+        frame = contrast_frame([({}, Contrast.of(figure)) for figure in figures])
+        print(f"| {heads} | {task.upper()} | {' | '.join(with_interval(row) for row in frame.itertuples())} |")
+    changes = {key: weighted(figures, weights_of_change()) for key, figures in delta.items()}
+    for heads in HEADS:
+        changes[heads, MEAN] = weighted([changes[heads, task] for task in TASKS])
+    tasks = (*TASKS, MEAN)
+    rows = [({"heads": heads, "task": task}, Contrast.of(changes[heads, task])) for heads in HEADS for task in tasks]
+    rows += [
+        ({"heads": "18 minus 72", "task": task}, Contrast.of(changes["18", task] - changes["72", task]))
+        for task in tasks
+    ]
+    frame = contrast_frame(rows, ["heads"], lambda frame: frame["task"] != MEAN, effect=PREDICTED)
+    print("\n| heads | task | change of Δ from 100 % to 3 % | p | p (Holm) | detectable | verdict |")
+    print("|:--|:--|--:|--:|--:|--:|:--|")
+    for row in frame.itertuples():
+        is_test = row.heads == "18 minus 72"
+        verdict = row.verdict if is_test else ""
+        cells = [row.heads, row.task.upper() if row.task in TASKS else row.task, with_interval(row)]
+        cells += [probability(row.p), probability(row.p_holm), f"{row.detectable:.2f}", verdict]
+        print(f"| {' | '.join(cells)} |")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
