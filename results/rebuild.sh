@@ -260,7 +260,7 @@ fi
 if [ -d results/why/records/dep ]; then
     mtlprune analyze scarcity groups=results/why/dep/groups.yaml margin=0.5 --out "$out/why/dep" > /dev/null
 fi
-for place in cross cross-masc; do # needs the weights of its runs, so it is shown again from its tables
+for place in cross cross-masc cross-mpnet; do # needs the weights of its runs, so it is shown again from its tables
     test -d "results/why/$place" || continue
     mkdir -p "$out/why/$place" && mtlprune analyze show "results/why/$place" --out "$out/why/$place" --format png > /dev/null
 done
