@@ -71,8 +71,6 @@ def train(
     from mtlprune.runs.folder import RunFolder
 
     terminal, folders = console(), []
-    if remark := rates_remark(config, overrides or ()):
-        console(stderr=True).print(remark)
     tasks = _tasks_there(load_config(config, overrides or ()), terminal)
     override_lists = [[*(overrides or []), *tasks, *seed] for seed in _seeds(seeds, overrides or ())]
     configs = [
@@ -80,6 +78,8 @@ def train(
     ]  # all are checked before the first is trained
     if everything:
         return say("\n".join(configs[0].commented()))
+    if remark := rates_remark(config, overrides or ()):
+        terminal.print(remark)
     if dry_run:
         return show_plan(configs[0])
     for settings in configs:

@@ -142,7 +142,7 @@ def _specificity(result: Result) -> pd.DataFrame:
 
 def _claimed_only_scores(result: Result) -> pd.DataFrame:
     """Return the mean score of each task with all heads open, with only its claimed or random heads, and with none."""
-    scores = result.frames["scores"]
+    scores = result.frame("scores", "encoder", "mode", "control", "value")
     labels = scores.loc[scores["mode"] == "all", "encoder"].unique()
     rows = scores[scores["encoder"].isin(labels) & scores["mode"].isin(["", "others", "all"])]
     names = {("others", ""): "claims", ("others", "random"): "random", ("all", ""): "none", ("", ""): "all"}
