@@ -100,12 +100,7 @@ def analyze(
     if name is None:
         say(_list_analyses())
     elif name == "show":
-        results = results_in(_folder(words or ()))
-        if out is not None:
-            _write_shown(results, out, formats, style)
-        else:
-            for analysis_name, result in results.items():
-                show_result(find(analysis_name), result)
+        _show(results_in(_folder(words or ())), out, formats, style)
     elif not words:
         help_command = command("analyze", _find_analysis(name).name, "--help")
         raise RunError(
@@ -122,7 +117,7 @@ def analyze(
         _refuse_expanded(name, names)
         result = _run(analysis, names, options, given_options, out, seed)
         if out is not None:
-            _write_shown({name: result}, out, formats, style)
+            _show({name: result}, out, formats, style)
 
 
 def _list_analyses() -> str:
@@ -307,10 +302,14 @@ def _folder(words: Sequence[str]) -> Path:
     return Path(words[0])
 
 
-def _write_shown(results: dict[str, Result], out: Path, formats: Sequence[str], style: Style) -> None:
-    """Write the figures and Markdown of results, without measuring anything again."""
+def _show(results: dict[str, Result], out: Path | None, formats: Sequence[str], style: Style) -> None:
+    """Print the tables of results, or write their figures and Markdown to a folder. Nothing is measured again."""
     from mtlprune.reports.analyses import write_shown
 
+    if out is None:
+        for name, result in results.items():
+            show_result(find(name), result)
+        return
     make_room(out)
     for name, result in results.items():
         write_shown(find(name), result, out, formats, style)

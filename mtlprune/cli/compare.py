@@ -131,8 +131,6 @@ def run(
     settings = settings_of(request.corpus, info, tasks, request.overrides)
     seeds = f"seed{'s' if len(request.seeds) > 1 else ''} {', '.join(map(str, request.seeds))}"
     terminal.print(f"comparing {', '.join(tasks)} of {request.corpus}, {seeds} ...")
-    if remark := rates_remark(request.effort.base, request.overrides):
-        terminal.print(remark)
 
     from mtlprune.cli.sweep import list_cells, run_cells, submit_cells
     from mtlprune.sweeps.cells import resolve
@@ -141,6 +139,8 @@ def run(
 
     tree = sweep_tree(settings, tasks, request.seeds, request.pairs, _heads(request), request.effort)
     sweep = resolve(parse_specification(request.out / FILE, tree), request.out / RUNS)
+    if remark := rates_remark(request.effort.base, request.overrides):
+        terminal.print(remark)
     jobs = jobs or _jobs(sweep)
     finished = _check_place(request.out, sweep, tree)
     if dry_run:

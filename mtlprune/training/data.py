@@ -62,7 +62,7 @@ def load_data(config: Config, model: MultiTaskModel, train: Sequence[Sentence], 
     encoder, tasks = model.encoder, {name: cast(Task, model.tasks[name]) for name in config.tasks}
     is_in_memory, pieces_in_memory, lengths = isinstance(train, list), list[Pieces](), list[int]()
     is_annotated: dict[str, list[bool]] = {name: [] for name in tasks}
-    for sentences in batched(train, _AT_ONCE):
+    for sentences in batched(train, max(1, len(train)) if is_in_memory else _AT_ONCE):
         pieces = encoder.tokenize_sentences(sentences)
         lengths += [len(row.ids) + encoder.frame.size for row in pieces]
         pieces_in_memory += pieces if is_in_memory else []

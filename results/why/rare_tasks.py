@@ -20,6 +20,7 @@ from mtlprune.layers import kind_of
 from mtlprune.runs.folder import RunFolder
 from mtlprune.runs.study import read_study
 from mtlprune.statistics.contrast import Contrast, contrast_frame
+from mtlprune.statistics.paired import counts_in
 from mtlprune.statistics.resamples import Resampled, System, resampled_scores, weighted
 
 TASKS, HEADS, SEEDS, RESAMPLES = ("ner", "srl"), ("72", "18"), (1, 2, 3), 10_000
@@ -37,15 +38,17 @@ def weights_of_change() -> list[float]:
 
 
 def system(study: Path, task: str, pattern: str) -> System:
-    """Build the system of the runs of all seeds. ``pattern`` has the seed at its end."""
-    kind = kind_of(task)
+    """Build the system of the runs of all seeds. ``pattern`` lacks the seed at its end."""
+    kind, records = kind_of(task), read_study(study)
     names, score = count_names(kind, MAIN[kind]), SCORES[kind][MAIN[kind]]
-    runs = []
+    rows_of_runs = []
     for seed in SEEDS:
-        [folder] = read_study(study).paths(f"{pattern}-{seed}")
-        counts = RunFolder(folder).read_counts("test")["counts"][task]
-        runs.append(np.array([[value or 0 for value in counts[name]] for name in names]).T)
-    return System(np.stack(runs), names, score, SEEDS)
+        [folder] = records.paths(f"{pattern}-{seed}")
+        ids_and_rows = counts_in(RunFolder(folder).read_counts("test"), task, kind, names)
+        if ids_and_rows is None:
+            raise SystemExit(f"{folder} has no counts of {task} on test; evaluate the run and pack it again")
+        rows_of_runs.append(ids_and_rows[1])
+    return System(np.stack(rows_of_runs), names, score, SEEDS)
 
 
 def deltas(study: Path) -> dict[tuple[str, str], list[Resampled]]:
