@@ -1,22 +1,25 @@
 """The dry run of `mtlprune train`, which collects facts about a run and raises the errors of its settings and data."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, cast
 
 import numpy as np
 
 from mtlprune.config.config import Config
 from mtlprune.corpora.store import Corpus
+from mtlprune.corpora.tables import batched
 from mtlprune.encoder.batch import further_windows
 from mtlprune.encoder.pieces import Pieces
 from mtlprune.evaluation.head_masks import head_names
 from mtlprune.model import MultiTaskModel
 from mtlprune.sentence import NOT_ARGUMENTS, Sentence
 from mtlprune.tasks import decoder_class
+from mtlprune.tasks.base import Task
 from mtlprune.training import hardware, mixing
 from mtlprune.training.checkpoint import epoch_generator
-from mtlprune.training.data import read_splits
+from mtlprune.training.data import AT_ONCE, read_splits
 from mtlprune.training.pruning import drawn_heads
 from mtlprune.training.pruning.gate_penalty import make_penalty
 from mtlprune.training.setup import build_model
@@ -64,33 +67,29 @@ def inspect(config: Config, corpus: Corpus) -> Inspection:
     train, dev = read_splits(config, corpus)
     splits: dict[str, Sequence[Sentence]] = {config.data.train: train, config.data.dev: dev}
     model, vocabularies = build_model(config, train, dev)
-    pieces = {name: model.encoder.tokenize_sentences(content) for name, content in splits.items()}
-    windows = {name: _count_windows(rows, model.encoder.frame.capacity) for name, rows in pieces.items()}
-    unknown = model.encoder.word_pieces.unknown
-    is_annotated = {task: [model.tasks[task].is_annotated(s) for s in train] for task in config.tasks}  # type: ignore[operator]
-    lengths = [len(row.ids) + model.encoder.frame.size for row in pieces[config.data.train]]
+    counts = {name: _count_split(config, model, content) for name, content in splits.items()}
+    of_train = counts[config.data.train]
     updates = [
-        len(mixing.plan(config.train, lengths, is_annotated, epoch_generator(config.train.seed, epoch)))
+        len(
+            mixing.plan(
+                config.train, of_train.lengths, of_train.is_annotated, epoch_generator(config.train.seed, epoch)
+            )
+        )
         for epoch in range(config.train.epochs)
     ]
     return Inspection(
         config=config,
         sentences={name: len(content) for name, content in splits.items()},
-        words={name: sum(map(len, content)) for name, content in splits.items()},
+        words={name: sum(of_split.words) for name, of_split in counts.items()},
         annotated_counts={
-            name: {task: sum(s.get(task) is not None for s in content) for task in config.tasks}
-            for name, content in splits.items()
+            name: {task: sum(rows) for task, rows in of_split.is_annotated.items()} for name, of_split in counts.items()
         },
-        longest={name: max(map(len, content)) for name, content in splits.items()},
-        unknown_words={name: _count_unknown(rows, unknown) for name, rows in pieces.items()},
-        windowed={name: int((counts > 1).sum()) for name, counts in windows.items()},
-        windows={name: int(counts.max()) for name, counts in windows.items()},
+        longest={name: max(of_split.words) for name, of_split in counts.items()},
+        unknown_words={name: of_split.unknown_words for name, of_split in counts.items()},
+        windowed={name: sum(number > 1 for number in of_split.windows) for name, of_split in counts.items()},
+        windows={name: max(of_split.windows) for name, of_split in counts.items()},
         labels_unseen=_unseen_labels(config, vocabularies, dev),
-        wide_arguments={
-            task: _count_wide(train, task, getattr(config.decoders, task).max_width)
-            for task in config.tasks
-            if config.decoder(task) == "srl"
-        },
+        wide_arguments=dict(of_train.wide_arguments),
         updates=updates,
         parameters=model.sizes(),
         heads=(model.encoder.head_hooks.layers, model.encoder.head_hooks.heads) if model.gates else None,
@@ -116,12 +115,41 @@ def _first_settled(config: Config, model: MultiTaskModel, total: int) -> int:
     return next(step for step in range(total + 1) if penalty.has_settled(step))
 
 
-def _count_windows(rows: Sequence[Pieces], capacity: int | None) -> np.ndarray:
-    """Return the number of windows of ``capacity`` sub-words that each sentence needs, (number of sentences,)."""
-    sizes = np.array([len(row.ids) for row in rows])
-    if capacity is None:
-        return np.ones_like(sizes)
-    return 1 + further_windows(sizes, capacity)
+@dataclass
+class _SplitCounts:
+    """What is counted in a split, by sentence if not stated otherwise."""
+
+    words: list[int] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)
+    """Numbers of sub-words, including special tokens."""
+    windows: list[int] = field(default_factory=list)
+    """Numbers of windows of the encoder."""
+    is_annotated: dict[str, list[bool]] = field(default_factory=dict)
+    """Task → whether each sentence has the layer of the task."""
+    unknown_words: int = 0
+    wide_arguments: Counter[str] = field(default_factory=Counter)
+    """Task of frames → number of arguments with more words than ``max_width``."""
+
+
+def _count_split(config: Config, model: MultiTaskModel, sentences_of_split: Sequence[Sentence]) -> _SplitCounts:
+    """Count in one pass, because a large split is decoded anew in each pass."""
+    encoder, unknown = model.encoder, model.encoder.word_pieces.unknown
+    tasks = {name: cast(Task, model.tasks[name]) for name in config.tasks}
+    widths = {task: getattr(config.decoders, task).max_width for task in tasks if config.decoder(task) == "srl"}
+    counts = _SplitCounts(is_annotated={task: [] for task in tasks}, wide_arguments=Counter(dict.fromkeys(widths, 0)))
+    for sentences in batched(sentences_of_split, AT_ONCE):
+        pieces = encoder.tokenize_sentences(sentences)
+        sizes = np.array([len(row.ids) for row in pieces])
+        capacity = encoder.frame.capacity
+        counts.windows += (np.ones_like(sizes) if capacity is None else 1 + further_windows(sizes, capacity)).tolist()
+        counts.lengths += (sizes + encoder.frame.size).tolist()
+        counts.words += map(len, sentences)
+        counts.unknown_words += _count_unknown(pieces, unknown)
+        for name, task in tasks.items():
+            counts.is_annotated[name] += map(task.is_annotated, sentences)
+        for name, width in widths.items():
+            counts.wide_arguments[name] += _count_wide(sentences, name, width)
+    return counts
 
 
 def _count_unknown(rows: Sequence[Pieces], unknown: int) -> int:
