@@ -14,6 +14,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from mtlprune.io.processor import has_amx
+
 if TYPE_CHECKING:
     from pandas import DataFrame
 
@@ -26,10 +28,12 @@ if TYPE_CHECKING:
 
 __all__ = ["RunFolder", "Sentence", "load", "maps", "read_results", "read_runs", "table"]
 
-# oneDNN caches a compiled kernel with its buffers, about a megabyte each, for every matrix shape it met recently.
-# tasks/products.py rounds the number of rows so that few shapes occur, about 950 in 50 joint steps of five tasks, and
-# this capacity holds them all. oneDNN reads the variable at its first product, so it is set on import.
-os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "1024")
+# oneDNN caches a compiled kernel with its buffers for every matrix shape that it met recently. With AMX a kernel takes
+# 3 ms to compile and about a megabyte. tasks/products.py rounds the number of rows so that few shapes occur, about 950
+# in 50 joint steps of five tasks, and the larger capacity holds them all. Without AMX a kernel takes 1.9 ms and 2.2 MB,
+# and the smaller capacity holds the shapes of a step (results/speed/training.md). oneDNN reads the variable at its
+# first product, so it is set on import.
+os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "1024" if has_amx() else "128")
 
 __version__ = "0.2.0"
 

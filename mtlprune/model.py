@@ -146,7 +146,7 @@ class MultiTaskModel(nn.Module):
             fusion_layers=part.fusion_layers,
             revision=None if source else part.revision,
         )
-        if part.checkpointing:
+        if part.checkpointing is True:
             encoder.use_checkpointing()
         closed = config.pruning.closed
         if closed in CONSTANT:

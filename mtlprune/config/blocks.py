@@ -87,9 +87,10 @@ class EncoderConfig(Block):
     trained at the learning rate of the decoders."""
     fusion_layers: Annotated[Layers | None, CountsOnlyWith(fusion="concat max gate scalar_mix")] = None
     """Layers that are combined, counted from 1, such as 1,2,3 (all, if not given)."""
-    checkpointing: bool = False
+    checkpointing: bool | Literal["auto"] = "auto"
     """Compute each layer again in the backward pass instead of keeping its output. Checkpointing saves memory and takes
-    more time."""
+    more time. On CPUs, auto uses it for the largest 2 % of the batches, on which peak memory depends, unless the run
+    has a treatment or a penalty on attention along arcs."""
 
     @field_validator("fusion_layers", mode="wrap")
     @classmethod
@@ -106,7 +107,7 @@ class EncoderConfig(Block):
                 f"fusion: {self.fusion} joins layers, and an encoder with context: false has none; leave one of the "
                 "two out"
             )
-        if self.checkpointing and not self.context:
+        if self.checkpointing is True and not self.context:
             raise ValueError(
                 "checkpointing computes layers again, and an encoder with context: false has none; leave one of the "
                 "two out"

@@ -352,7 +352,7 @@ class Config(Block):
         path, _, value = setting.partition(": ")
         block, name = path.split(".")
         value_set = getattr(getattr(self, block), name)
-        return value_set == value if value else value_set not in (None, False, "none")
+        return value_set == value if value else value_set not in (None, False, "none", "auto")
 
     def decoder(self, task: str) -> str:
         """Return the name of a task's decoder."""

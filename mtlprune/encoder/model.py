@@ -5,8 +5,8 @@ sub-words and N words in the batch, H the hidden size, n heads in a layer now, d
 """
 
 import logging
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
@@ -271,8 +272,13 @@ class Encoder(nn.Module):
             )
         return " ".join(lines)
 
-    def use_checkpointing(self) -> None:
-        """Enable gradient checkpointing, in place.
+    @property
+    def can_use_checkpointing(self) -> bool:
+        """Whether transformers supports gradient checkpointing for the encoder, and the encoder has layers."""
+        return isinstance(self.transformer, PreTrainedModel) and self.transformer.supports_gradient_checkpointing
+
+    def use_checkpointing(self, enabled: bool = True) -> None:
+        """Switch gradient checkpointing on or off, in place.
 
         Only the input of each layer is kept for the backward pass, which runs the layer again with the same dropout and
         gates.
@@ -281,20 +287,23 @@ class Encoder(nn.Module):
             EncoderError: transformers does not support gradient checkpointing for the family, or the encoder has no
                 context.
         """
-        transformer = self.transformer
-        if not isinstance(transformer, PreTrainedModel) or not transformer.supports_gradient_checkpointing:
+        if not self.can_use_checkpointing:
             raise EncoderError(
                 f"encoder.checkpointing: transformers has no gradient checkpointing for {self.config.model_type!r}; "
                 "leave it out and use smaller mini-batches (train.accumulate), or use another encoder"
             )
         # The public method of transformers would also enable gradients of frozen embeddings.
-        transformer._set_gradient_checkpointing(
-            True, partial(checkpoint, use_reentrant=False, context_fn=self._contexts)
+        logging.getLogger("transformers.utils.generic").addFilter(_is_not_about_caches)
+        cast(PreTrainedModel, self.transformer)._set_gradient_checkpointing(
+            enabled, partial(checkpoint, use_reentrant=False, context_fn=self._contexts)
         )
 
     def _contexts(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
         """Return the contexts of a layer's forward pass and of its recomputation in the backward pass."""
-        return nullcontext(), self.head_hooks.rerunning() if "head_hooks" in vars(self) else nullcontext()
+        gates = self.head_hooks.rerunning() if "head_hooks" in vars(self) else nullcontext()
+        # `autocast` in mtlprune/model.py has ended by then, and with it the choice of the attention kernel.
+        is_plain = not torch.backends.cuda.flash_sdp_enabled()
+        return nullcontext(), _both(gates, sdpa_kernel(SDPBackend.MATH) if is_plain else nullcontext())
 
     def gated(self, gates: Tensor | None, batch: EncoderBatch | None = None) -> AbstractContextManager[None]:
         """Return a context in which gates and the active ablation apply to the heads (see :meth:`HeadHooks.gated`).
@@ -463,3 +472,14 @@ class Encoder(nn.Module):
             if self.fusion is not None:
                 self.fusion.save(fresh)
             write_sums(fresh)
+
+
+def _is_not_about_caches(record: logging.LogRecord) -> bool:
+    """Drop the warning that checkpointing switches off the cache of keys and values, which an encoder does not have."""
+    return "use_cache" not in record.getMessage()
+
+
+@contextmanager
+def _both(outer: AbstractContextManager[None], inner: AbstractContextManager[None]) -> Iterator[None]:
+    with outer, inner:
+        yield

@@ -14,7 +14,7 @@ _IGNORED = (
         "train.threads",
         "train.checkpoint_minutes",
     ),
-    *("train.tensorboard", "train.log_uas", "train.log_train_loss"),
+    *("train.tensorboard", "train.log_uas", "train.log_train_loss", "encoder.checkpointing"),
     *("train.start", "pruning.importance_of", "pruning.layers_like"),  # name other runs, one for each seed
 )
 _IGNORED_BELOW = ("treatment.distil.teachers.", "treatment.merge.sources.")  # name a run for each task and seed

@@ -52,6 +52,7 @@ def digest(config: Config, fingerprint: str, digests_of_runs: Mapping[str, str])
     has_effect = {"tau": config.train.mixing == "sampled", "balance_window": config.train.balance == "running_mean"}
     has_effect |= dict.fromkeys(WITHOUT_EFFECT, False)
     tree["train"] = {key: value for key, value in tree["train"].items() if has_effect.get(key, True)}
+    tree["encoder"].pop("checkpointing", None)  # changes memory and time, but no gradient
     for path, run_digest in digests_of_runs.items():
         _set_at_path(tree, path, run_digest)
     return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()

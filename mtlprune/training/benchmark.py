@@ -33,6 +33,7 @@ from mtlprune.encoder.pieces import EncoderError
 from mtlprune.errors import plural
 from mtlprune.model import MultiTaskModel, autocast, evaluation_batches, make_gates
 from mtlprune.training import hardware, mixing
+from mtlprune.training.activations import LargestBatches
 from mtlprune.training.checkpoint import epoch_generator
 from mtlprune.training.data import load_data, read_splits
 from mtlprune.training.evaluation import evaluate
@@ -255,6 +256,7 @@ class Stepper:
 
     def __init__(self, run: Run, tasks: tuple[str, ...], precision: torch.dtype) -> None:
         self.run, self.tasks, self.precision = run, tasks, precision
+        self.largest_batches = LargestBatches(run) if tasks else None
         self.optimizer = make_optimizer(run.model, run.config)
         self.penalty = GatePenalty(run.config, run.model, _STEPS) if run.config.pruning.moves else None
         decoders = {id(p) for task in tasks for p in run.model.tasks[task].parameters()}
@@ -267,9 +269,12 @@ class Stepper:
 
     def loss(self, rows: list[int]) -> Tensor:
         """Compute the loss of the training sentences with the indices ``rows``."""
-        batch = self.run.batch(mixing.MiniBatch(self.tasks, rows))
+        mini_batch = mixing.MiniBatch(self.tasks, rows)
+        batch = self.run.batch(mini_batch)
         if not self.tasks:
             return self.run.model.encoder(batch.pieces).words.square().mean()
+        if self.largest_batches is not None:
+            self.largest_batches.switch(mini_batch)
         return torch.stack(list(self.run.model.losses(batch).values())).sum()
 
     def step(self, rows: list[int]) -> None:
@@ -347,7 +352,8 @@ def _interleaved(
 def peak_memory(config: Config, batches: int) -> int:
     """Return the peak memory in bytes of a fresh process that trains all tasks jointly; on a GPU, the GPU memory.
 
-    The process trains on the largest batch of the first epoch, and on ``batches`` further batches.
+    The process trains on the batch of the first epoch with the largest activations, on the largest batch without
+    gradient checkpointing, and on ``batches`` further batches.
     """
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         return pool.submit(_train_alone, config.model_dump(mode="json"), batches).result()
@@ -356,11 +362,13 @@ def peak_memory(config: Config, batches: int) -> int:
 def _train_alone(tree: dict[str, Any], batches: int) -> int:
     run, precision = make_run(Config.model_validate(tree))
     plan = _first_epoch(run)
-    longest = max(plan, key=lambda batch: sum(run.lengths[row] for row in batch.rows))
     if run.config.train.embedding_rows == "used":
         train_used_rows(run.model.encoder, run.pieces)
     stepper = Stepper(run, run.config.tasks, precision)
-    for batch in [longest, *evenly(plan, batches, run.lengths)]:
+    largest_batches = LargestBatches(run)
+    by_size = sorted(plan, key=largest_batches.size, reverse=True)
+    largest_stored = next((batch for batch in by_size if not largest_batches.contains(batch)), by_size[0])
+    for batch in [by_size[0], largest_stored, *evenly(plan, batches, run.lengths)]:
         stepper.step(batch.rows)
     return hardware.peak_memory(run.model.device)
 

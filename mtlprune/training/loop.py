@@ -17,9 +17,10 @@ from mtlprune.model import evaluation_batches
 from mtlprune.runs.folder import RunFolder
 from mtlprune.runs.forms import GateLine
 from mtlprune.training import hardware, mixing
+from mtlprune.training.activations import LargestBatches
 from mtlprune.training.arcs import SyntaxPenalty, uas_line
 from mtlprune.training.balance import Balance
-from mtlprune.training.callbacks import Callback
+from mtlprune.training.callbacks import Callback, Losses
 from mtlprune.training.checkpoint import (
     Progress,
     epoch_generator,
@@ -143,6 +144,7 @@ class Trainer(BaseTrainer):
             self.penalty.penalty.restore(progress.penalty)
         self.treatments = treatment_callbacks(run, folder, self.total)
         self.callbacks = self.make_callbacks()
+        self.largest_batches = LargestBatches(run)
         self.board = TensorBoard(folder.path, progress.step) if config.train.tensorboard else None
 
     def make_callbacks(self) -> list[Callback]:
@@ -168,6 +170,10 @@ class Trainer(BaseTrainer):
         # If all weights are frozen and all heads are fixed, updates change nothing. One update is still made, so that
         # the run is evaluated and written like any other run.
         return updates if learns else updates[:1]
+
+    def losses(self, mini_batch: mixing.MiniBatch) -> Losses:
+        self.largest_batches.switch(mini_batch)
+        return super().losses(mini_batch)
 
     def is_due(self) -> bool:
         """Return whether an evaluation is due, at the end of an epoch or every ``train.evaluate_every`` updates.

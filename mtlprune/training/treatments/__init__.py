@@ -75,7 +75,7 @@ def _check_gradients(name: str, config: Config) -> None:
     joint, projects = config.train.mixing == "joint", name != "project" and config.treatment.project is not None
     for is_set, setting in (
         ("encoder" in config.train.freeze, "train.freeze: encoder"),
-        (joint and config.encoder.checkpointing, "encoder.checkpointing"),
+        (joint and config.encoder.checkpointing is True, "encoder.checkpointing"),
         (config.syntax.strength != 0, "syntax"),
         (projects, "treatment.project"),
     ):
