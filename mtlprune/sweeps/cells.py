@@ -22,8 +22,11 @@ from mtlprune.sweeps.specification import Recipe, SweepError, SweepSpecification
 
 REFERENCES = ("train.start", "pruning.importance_of", "pruning.layers_like")
 """Settings that name another run, in addition to those of `TreatmentConfig.runs`."""
-WITHOUT_EFFECT = ("threads", "device", "checkpoint_minutes", "tensorboard", "log_uas", "log_train_loss")
-"""Settings of training that change its speed or its logs, but not what is computed (threads change rounding only)."""
+WITHOUT_EFFECT = (
+    *("train.threads", "train.device", "train.checkpoint_minutes", "train.tensorboard", "train.log_uas"),
+    *("train.log_train_loss", "encoder.checkpointing"),
+)
+"""Settings that change speed, memory or logs, but not what is computed (threads change rounding only)."""
 _ALWAYS_HASHED = ("data", "encoder", "decoders", "train", "pruning")
 """Blocks that are part of a digest even if all of their settings have the default values."""
 _LETTERS = 8
@@ -50,9 +53,10 @@ def digest(config: Config, fingerprint: str, digests_of_runs: Mapping[str, str])
     tree["data"] = {key: value for key, value in tree["data"].items() if key != "path"} | {"fingerprint": fingerprint}
     tree["decoders"] = {task: tree["decoders"][task] for task in config.tasks if tree["decoders"].get(task)}
     has_effect = {"tau": config.train.mixing == "sampled", "balance_window": config.train.balance == "running_mean"}
-    has_effect |= dict.fromkeys(WITHOUT_EFFECT, False)
     tree["train"] = {key: value for key, value in tree["train"].items() if has_effect.get(key, True)}
-    tree["encoder"].pop("checkpointing", None)  # changes memory and time, but no gradient
+    for path in WITHOUT_EFFECT:
+        block, name = path.split(".")
+        tree[block].pop(name, None)
     for path, run_digest in digests_of_runs.items():
         _set_at_path(tree, path, run_digest)
     return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()
