@@ -159,9 +159,9 @@ def _rough_operations(config: Config, sentences: int) -> float:
 
 
 def rough_memory(config: Config) -> float:
-    """Estimate the memory of a run in bytes: weights, gradients and Adam's two moments in float32, and 1.2 GB for
-    libraries and a batch."""
-    return 16 * shape_of(config.encoder.name).weights + 1.2e9
+    """Estimate the memory of a run in bytes: weights, gradients and Adam's two moments in float32, and 2 GB for
+    libraries, compiled kernels and a batch (results/speed/training.md, "Peak memory of training")."""
+    return 16 * shape_of(config.encoder.name).weights + 2.0e9
 
 
 class _Absent(NamedTuple):
