@@ -292,8 +292,8 @@ class Encoder(nn.Module):
                 f"encoder.checkpointing: transformers has no gradient checkpointing for {self.config.model_type!r}; "
                 "leave it out and use smaller mini-batches (train.accumulate), or use another encoder"
             )
-        # The public method of transformers would also enable gradients of frozen embeddings.
         logging.getLogger("transformers.utils.generic").addFilter(_is_not_about_caches)
+        # The public method of transformers would also enable gradients of frozen embeddings.
         cast(PreTrainedModel, self.transformer)._set_gradient_checkpointing(
             enabled, partial(checkpoint, use_reentrant=False, context_fn=self._contexts)
         )

@@ -56,8 +56,8 @@ class LargestBatches:
 def _is_possible(config: Config) -> bool:
     """Return whether ``auto`` applies to a run.
 
-    Treatments and the syntax penalty are left out, because
-    some of them use the gradients or the maps of single layers, which the second forward pass would give twice.
+    Treatments and the syntax penalty are left out, because some of them use gradients or attention maps of single
+    layers, which the second forward pass would give twice.
     """
     needs_layers = config.treatment.chosen_treatments or config.syntax.strength
     is_on_cpu = config.train.device == "cpu"
