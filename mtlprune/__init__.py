@@ -30,9 +30,9 @@ __all__ = ["RunFolder", "Sentence", "load", "maps", "read_results", "read_runs",
 
 # oneDNN caches a compiled kernel with its buffers for every matrix shape that it met recently. With AMX a kernel takes
 # 3 ms to compile and about a megabyte. tasks/products.py rounds the number of rows so that few shapes occur, about 950
-# in 50 joint steps of five tasks, and the larger capacity holds them all. Without AMX a kernel takes 1.9 ms and 2.2 MB,
-# and the smaller capacity holds the shapes of a step (results/speed/training.md). oneDNN reads the variable at its
-# first product, so it is set on import.
+# in 50 joint steps of five tasks, and the larger capacity holds them all. On an AMD processor without AMX a kernel
+# takes 1.9 ms and 2.2 MB, and the smaller capacity costs no time (results/speed/training.md). oneDNN reads the variable
+# at its first product, so it is set on import.
 os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "1024" if has_amx() else "128")
 
 __version__ = "0.2.0"

@@ -303,7 +303,7 @@ class Encoder(nn.Module):
         gates = self.head_hooks.rerunning() if "head_hooks" in vars(self) else nullcontext()
         # `autocast` in mtlprune/model.py has ended by then, and with it the choice of the attention kernel.
         is_plain = not torch.backends.cuda.flash_sdp_enabled()
-        return nullcontext(), _combination(gates, sdpa_kernel(SDPBackend.MATH) if is_plain else nullcontext())
+        return nullcontext(), _recomputation(gates, sdpa_kernel(SDPBackend.MATH) if is_plain else nullcontext())
 
     def gated(self, gates: Tensor | None, batch: EncoderBatch | None = None) -> AbstractContextManager[None]:
         """Return a context in which gates and the active ablation apply to the heads (see :meth:`HeadHooks.gated`).
@@ -480,6 +480,7 @@ def _is_not_about_caches(record: logging.LogRecord) -> bool:
 
 
 @contextmanager
-def _combination(outer: AbstractContextManager[None], inner: AbstractContextManager[None]) -> Iterator[None]:
-    with outer, inner:
+def _recomputation(gates: AbstractContextManager[None], kernel: AbstractContextManager[None]) -> Iterator[None]:
+    """Enter the contexts of the gates and of the attention kernel that were active in a layer's forward pass."""
+    with gates, kernel:
         yield

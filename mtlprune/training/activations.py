@@ -61,4 +61,4 @@ def _is_possible(config: Config) -> bool:
     """
     needs_layers = config.treatment.chosen_treatments or config.syntax.strength
     is_on_cpu = config.train.device == "cpu"
-    return config.encoder.checkpointing == "auto" and config.encoder.context and is_on_cpu and not needs_layers
+    return config.encoder.checkpointing == "auto" and is_on_cpu and not needs_layers

@@ -256,7 +256,7 @@ class Stepper:
 
     def __init__(self, run: Run, tasks: tuple[str, ...], precision: torch.dtype) -> None:
         self.run, self.tasks, self.precision = run, tasks, precision
-        self.largest_batches = LargestBatches(run) if tasks else None
+        self.largest_batches = LargestBatches(run)
         self.optimizer = make_optimizer(run.model, run.config)
         self.penalty = GatePenalty(run.config, run.model, _STEPS) if run.config.pruning.moves else None
         decoders = {id(p) for task in tasks for p in run.model.tasks[task].parameters()}
@@ -273,8 +273,7 @@ class Stepper:
         batch = self.run.batch(mini_batch)
         if not self.tasks:
             return self.run.model.encoder(batch.pieces).words.square().mean()
-        if self.largest_batches is not None:
-            self.largest_batches.switch(mini_batch)
+        self.largest_batches.switch(mini_batch)
         return torch.stack(list(self.run.model.losses(batch).values())).sum()
 
     def step(self, rows: list[int]) -> None:
@@ -365,9 +364,8 @@ def _train_alone(tree: dict[str, Any], batches: int) -> int:
     if run.config.train.embedding_rows == "used":
         train_used_rows(run.model.encoder, run.pieces)
     stepper = Stepper(run, run.config.tasks, precision)
-    largest_batches = LargestBatches(run)
-    by_size = sorted(plan, key=largest_batches.size, reverse=True)
-    largest_stored = next((batch for batch in by_size if not largest_batches.contains(batch)), by_size[0])
+    by_size = sorted(plan, key=stepper.largest_batches.size, reverse=True)
+    largest_stored = next((batch for batch in by_size if not stepper.largest_batches.contains(batch)), by_size[0])
     for batch in [by_size[0], largest_stored, *evenly(plan, batches, run.lengths)]:
         stepper.step(batch.rows)
     return hardware.peak_memory(run.model.device)

@@ -15,8 +15,7 @@ from mtlprune.tasks.base import Target, Task
 from mtlprune.training.run import Run
 
 _Value = TypeVar("_Value")
-AT_ONCE = 2048
-"""Number of sentences that are tokenised or converted together if a split is not held in memory."""
+_AT_ONCE = 2048  # sentences that are tokenised or converted together if a split is not held in memory
 
 
 def read_splits(config: Config, corpus: Corpus) -> tuple[Sequence[Sentence], Sequence[Sentence]]:
@@ -54,6 +53,11 @@ def _decoded(corpus: Corpus, split: str, first: int | None, half_number: int | N
     return reuse_or_make(f"sentences of {split}", key, lambda: list(stored))
 
 
+def portions(sentences: Sequence[Sentence]) -> Iterator[Sequence[Sentence]]:
+    """Yield a split that is held in memory as a whole, and another split in portions that fit into memory."""
+    return batched(sentences, max(1, len(sentences)) if isinstance(sentences, list) else _AT_ONCE)
+
+
 def load_data(config: Config, model: MultiTaskModel, train: Sequence[Sentence], dev: Sequence[Sentence]) -> Run:
     """Tokenise the training sentences, make the targets of all tasks, and return them as a run.
 
@@ -63,14 +67,14 @@ def load_data(config: Config, model: MultiTaskModel, train: Sequence[Sentence], 
     encoder, tasks = model.encoder, {name: cast(Task, model.tasks[name]) for name in config.tasks}
     is_in_memory, pieces_in_memory, lengths = isinstance(train, list), list[Pieces](), list[int]()
     is_annotated: dict[str, list[bool]] = {name: [] for name in tasks}
-    for sentences in batched(train, max(1, len(train)) if is_in_memory else AT_ONCE):
+    for sentences in portions(train):
         pieces = encoder.tokenize_sentences(sentences)
         lengths += [len(row.ids) + encoder.frame.size for row in pieces]
         pieces_in_memory += pieces if is_in_memory else []
         for name, task in tasks.items():
             is_annotated[name] += map(task.is_annotated, sentences)
     # The pieces and the targets of a batch are computed one after the other from the same sentences.
-    sentence_at = lru_cache(AT_ONCE)(train.__getitem__)
+    sentence_at = lru_cache(_AT_ONCE)(train.__getitem__)
 
     def computed(make: Callable[[Sequence[Sentence]], list[_Value]]) -> Sequence[_Value]:
         return make(train) if is_in_memory else _Computed(train, sentence_at, make)
@@ -110,5 +114,5 @@ class _Computed(Sequence[_Value]):
         return self.make(self.sentences[index]) if isinstance(index, slice) else self.make([self.sentence_at(index)])[0]
 
     def __iter__(self) -> Iterator[_Value]:
-        for sentences in batched(self.sentences, AT_ONCE):
+        for sentences in portions(self.sentences):
             yield from self.make(sentences)

@@ -9,7 +9,6 @@ import numpy as np
 
 from mtlprune.config.config import Config
 from mtlprune.corpora.store import Corpus
-from mtlprune.corpora.tables import batched
 from mtlprune.encoder.batch import further_windows
 from mtlprune.encoder.pieces import Pieces
 from mtlprune.evaluation.head_masks import head_names
@@ -19,7 +18,7 @@ from mtlprune.tasks import decoder_class
 from mtlprune.tasks.base import Task
 from mtlprune.training import hardware, mixing
 from mtlprune.training.checkpoint import epoch_generator
-from mtlprune.training.data import AT_ONCE, read_splits
+from mtlprune.training.data import portions, read_splits
 from mtlprune.training.pruning import drawn_heads
 from mtlprune.training.pruning.gate_penalty import make_penalty
 from mtlprune.training.setup import build_model
@@ -137,7 +136,7 @@ def _count_split(config: Config, model: MultiTaskModel, sentences_of_split: Sequ
     tasks = {name: cast(Task, model.tasks[name]) for name in config.tasks}
     widths = {task: getattr(config.decoders, task).max_width for task in tasks if config.decoder(task) == "srl"}
     counts = _SplitCounts(is_annotated={task: [] for task in tasks}, wide_arguments=Counter(dict.fromkeys(widths, 0)))
-    for sentences in batched(sentences_of_split, AT_ONCE):
+    for sentences in portions(sentences_of_split):
         pieces = encoder.tokenize_sentences(sentences)
         sizes = np.array([len(row.ids) for row in pieces])
         capacity = encoder.frame.capacity
