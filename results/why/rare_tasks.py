@@ -1,6 +1,6 @@
 """Compare what rarity costs a task of joint training with all heads and with a quarter of the heads (PLAN.md, 3).
 
-    python results/why/rare_tasks.py results/why/records/rare
+    python results/why/rare_tasks.py results/why/records/rare results/why/rare
 
 Δ is the score of joint training minus that of single-task training with as many updates for the task and with the same
 heads. A line through Δ over the logarithm of the task's share of the batches gives the change of Δ from a share of 1 to
@@ -12,12 +12,14 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from mtlprune.analyses.frames import MEAN
 from mtlprune.evaluation.scores import MAIN, SCORES, count_names
 from mtlprune.figures.grid import probability, with_interval
 from mtlprune.layers import kind_of
 from mtlprune.runs.folder import RunFolder
+from mtlprune.runs.results import Result, write_result
 from mtlprune.runs.study import read_study
 from mtlprune.statistics.contrast import Contrast, contrast_frame
 from mtlprune.statistics.paired import counts_in
@@ -26,6 +28,7 @@ from mtlprune.statistics.resamples import Resampled, System, resampled_scores, w
 TASKS, HEADS, SEEDS, RESAMPLES = ("ner", "srl"), ("72", "18"), (1, 2, 3), 10_000
 SHARES = {"all": 1.0, "33": 1 / 3, "10": 1 / 10, "3": 1 / 33}
 """Name in the sweep rare.yaml → share of the batches in which the task takes part."""
+COMPARISON = "18 minus 72"
 PREDICTED = -1.0
 """Predicted difference between few heads and all heads, in points at the smallest share."""
 
@@ -66,32 +69,42 @@ def deltas(study: Path) -> dict[tuple[str, str], list[Resampled]]:
     return {key: [joint - alone for joint in joints] for key, (alone, *joints) in by_key.items()}
 
 
-def main(study: str) -> None:
-    """Print Δ at each share, the cost of rarity, and the primary comparison with its verdict."""
-    delta = deltas(Path(study))
-    shares = [f"{share:.0%}".replace("%", " %") for share in SHARES.values()]
-    print(f"| heads | task | {' | '.join(f'Δ, {share}' for share in shares)} |")
-    print("|:--|:--|" + "--:|" * len(SHARES))
-    for (heads, task), figures in delta.items():
-        frame = contrast_frame([({}, Contrast.of(figure)) for figure in figures])
-        print(f"| {heads} | {task.upper()} | {' | '.join(with_interval(row) for row in frame.itertuples())} |")
+def frames(delta: dict[tuple[str, str], list[Resampled]]) -> dict[str, pd.DataFrame]:
+    """Build the frames ``deltas`` (Δ at each share) and ``changes`` (costs of rarity and their comparison)."""
+    levels = [
+        ({"heads": heads, "task": task, "share": share}, Contrast.of(figure))
+        for (heads, task), figures in delta.items()
+        for share, figure in zip(SHARES.values(), figures, strict=True)
+    ]
     changes = {key: weighted(figures, weights_of_change()) for key, figures in delta.items()}
     for heads in HEADS:
         changes[heads, MEAN] = weighted([changes[heads, task] for task in TASKS])
-    tasks = (*TASKS, MEAN)
-    rows = [({"heads": heads, "task": task}, Contrast.of(changes[heads, task])) for heads in HEADS for task in tasks]
-    rows += [
-        ({"heads": "18 minus 72", "task": task}, Contrast.of(changes["18", task] - changes["72", task]))
-        for task in tasks
-    ]
-    frame = contrast_frame(rows, ["heads"], lambda frame: frame["task"] != MEAN, effect=PREDICTED)
+    few, full = reversed(HEADS)
+    for task in (*TASKS, MEAN):
+        changes[COMPARISON, task] = changes[few, task] - changes[full, task]
+    rows = [({"heads": heads, "task": task}, Contrast.of(change)) for (heads, task), change in changes.items()]
+    tested = contrast_frame(rows, ["heads"], lambda frame: frame["task"] != MEAN, effect=PREDICTED)
+    # Only the comparison of few with all heads has a predicted size, so other rows get no verdict.
+    tested["verdict"] = tested["verdict"].where(tested["heads"] == COMPARISON, "")
+    order = [(heads, task) for heads in (*HEADS, COMPARISON) for task in (*TASKS, MEAN)]
+    tested = tested.set_index(["heads", "task"]).loc[order].reset_index()
+    return {"deltas": contrast_frame(levels).drop(columns="verdict"), "changes": tested}
+
+
+def main(study: str, out: str) -> None:
+    """Write the result to the folder ``out``, and print Δ at each share and the costs of rarity with the verdict."""
+    tables = frames(deltas(Path(study)))
+    write_result(Path(out), Result("rare", {"encoders": [], "notes": [], "study": study}, tables))
+    shares = [f"{share:.0%}".replace("%", " %") for share in SHARES.values()]
+    print(f"| heads | task | {' | '.join(f'Δ, {share}' for share in shares)} |")
+    print("|:--|:--|" + "--:|" * len(SHARES))
+    for (heads, task), levels in tables["deltas"].groupby(["heads", "task"], sort=False):
+        print(f"| {heads} | {task.upper()} | {' | '.join(with_interval(row) for row in levels.itertuples())} |")
     print("\n| heads | task | change of Δ from 100 % to 3 % | p | p (Holm) | detectable | verdict |")
     print("|:--|:--|--:|--:|--:|--:|:--|")
-    for row in frame.itertuples():
-        is_test = row.heads == "18 minus 72"
-        verdict = row.verdict if is_test else ""
+    for row in tables["changes"].itertuples():
         cells = [row.heads, row.task.upper() if row.task in TASKS else row.task, with_interval(row)]
-        cells += [probability(row.p), probability(row.p_holm), f"{row.detectable:.2f}", verdict]
+        cells += [probability(row.p), probability(row.p_holm), f"{row.detectable:.2f}", row.verdict]
         print(f"| {' | '.join(cells)} |")
 
 
