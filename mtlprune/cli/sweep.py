@@ -233,10 +233,12 @@ class _CellWatch:
     def __init__(self, cells: Mapping[str, Cell], jobs: int, terminal: Console) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-        from mtlprune.sweeps.times import START, rough_seconds
+        from mtlprune.sweeps.pool import states
+        from mtlprune.sweeps.times import START, expected_times
 
         self.terminal, self.jobs, self.began = terminal, jobs, time.monotonic()
-        self.left = {name: rough_seconds(cell.config, cell.evaluate) or START for name, cell in cells.items()}
+        times = expected_times(cells.values(), states(cells.values()))
+        self.left = {name: expected.seconds if (expected := times.get(name)) else START for name in cells}
         self.total, self.running, self.worked = len(cells), set[str](), 0.0
         bar, running = BarColumn(bar_width=20), TextColumn("{task.description}")
         columns = SpinnerColumn(), bar, MofNCompleteColumn(), running, TimeElapsedColumn()
@@ -269,7 +271,7 @@ class _CellWatch:
         """Return the time left, such as ", about 3 min left".
 
         It is computed from the speed so far, assuming that running cells are halfway done. Before the first cell is
-        done, it is estimated from operation counts.
+        done, it is the sum of ``expected_times`` of the cells.
         """
         from mtlprune.cli.display import duration
 
@@ -278,7 +280,7 @@ class _CellWatch:
         if not self.left:
             return ""
         if not self.worked:
-            return f", about {duration(left / self.jobs)} (estimated, one core each)"
+            return f", about {duration(left / self.jobs)} left (estimated, one core each)"
         return f", about {duration(elapsed * (left - halfway) / (self.worked + halfway))} left"
 
 

@@ -1,7 +1,8 @@
 """Estimates of the time and memory that the cells of a sweep need, for `--dry-run` and the progress of a sweep.
 
-The time of a cell is the mean time of finished cells of the same kind, or else an estimate from operation counts. Cells
-are of the same kind if their configurations differ only in seeds, rates and the runs that they use.
+The time of a cell is the mean time of finished cells of the same kind. Without such cells it is an estimate from
+operation counts, multiplied by the ratio of measured to estimated time of the finished cells of other kinds. Cells are
+of the same kind if their configurations differ only in seeds, rates and the runs that they use.
 
 A time includes loading the model, training with the evaluations on dev, and scoring other splits. It does not include
 importing libraries, which a worker process does only once for many cells.
@@ -73,9 +74,13 @@ def expected_times(cells: Iterable[Cell], states_by_name: Mapping[str, State]) -
     """
     cell_list = list(cells)
     seconds_by_kind: dict[str, list[float]] = defaultdict(list)
+    measured = estimated = 0.0
     for cell in cell_list:
         if (seconds := states_by_name[cell.name].seconds) is not None:
             seconds_by_kind[kind_of(cell)].append(seconds)
+            if (rough := rough_seconds(cell.config)) is not None:
+                measured, estimated = measured + seconds, estimated + rough
+    slowness = measured / estimated if estimated else 1.0
     times: dict[str, Expected | None] = {}
     for cell in cell_list:
         if states_by_name[cell.name].trained:
@@ -86,8 +91,8 @@ def expected_times(cells: Iterable[Cell], states_by_name: Mapping[str, State]) -
                 statistics.mean(same_kind) + _overhead_seconds(cell.config, cell.evaluate), False
             )
         else:
-            seconds = rough_seconds(cell.config, cell.evaluate)
-            times[cell.name] = None if seconds is None else Expected(seconds, True)
+            rough = rough_seconds(cell.config, cell.evaluate)
+            times[cell.name] = None if rough is None else Expected(rough * slowness, True)
     return times
 
 

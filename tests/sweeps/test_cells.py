@@ -189,17 +189,19 @@ def test_cells_cost_the_same_whatever_their_seeds_rates_and_sources(specificatio
     assert len(kinds) == 12 and all(len(alike) == 1 for alike in kinds.values())
 
 
-def test_a_time_is_that_of_done_cells_of_the_kind(specification):
+def test_a_time_is_that_of_done_cells_of_the_kind_or_scaled_by_done_cells(specification):
     sweep = cells_of(specification(GRID))
     standing = {name: State("left") for name in sweep.cells}
     rough = expected_times(sweep.cells.values(), standing)
     assert rough == {name: (rough_seconds(cell.config, cell.evaluate), True) for name, cell in sweep.cells.items()}
-    for seed in (1, 2):
-        standing[f"none-pos-{seed}"] = State("done", trained=True, seconds=10.0 * seed)
-    standing["none-dep-1"] = State("done", trained=True, seconds=7.0)
+    done = {"none-pos-1": 10.0, "none-pos-2": 20.0, "none-dep-1": 7.0}
+    for name, seconds in done.items():
+        standing[name] = State("done", trained=True, seconds=seconds)
     known = expected_times(sweep.cells.values(), standing)
-    assert {name: one for name, one in known.items() if one != rough[name]} == {"none-dep-2": (7.0 + NEXT, False)}
-    assert len(known) == 9
+    assert known.pop("none-dep-2") == (7.0 + NEXT, False)
+    slowness = sum(done.values()) / sum(rough_seconds(sweep.cells[name].config) for name in done)
+    assert known == {name: (pytest.approx(rough[name].seconds * slowness), True) for name in known}
+    assert len(known) == 8
 
 
 def test_a_rough_time_is_right_within_a_factor_of_one_and_a_half(monkeypatch):
