@@ -33,9 +33,17 @@ REGISTER = (
     "# Register of hypothesis tests",
     "",
     "*Plan* is the date on which we wrote the test down before its runs. *Afterwards* marks tests that we did not",
-    "plan. *Predicted* is the effect that the hypothesis predicts. The p-values are two-sided against no effect, and",
-    "*p (Holm)* is corrected for all tests of one family. *Detectable* is the effect that four of five such studies",
-    "would find. A test whose detectable effect exceeds the predicted effect could hardly decide its question.",
+    "plan. *Predicted* is the effect that the hypothesis predicts. Effects are in points, unless they have a % sign or",
+    "the name of the test ends with another unit in parentheses. RMS units divide the change of a task's score by the",
+    "root mean square of all changes of this score in the analysis. The p-values are two-sided against no effect. *p",
+    "(Holm)* is corrected for the tests that one analysis corrected together, and – means that it corrected none.",
+    "*Detectable* is the effect that four of five such studies would find (80 % power). A test whose detectable effect",
+    "exceeds the predicted effect could hardly decide its question.",
+    "",
+    "A prediction with < or > is *supported* if the whole interval lies beyond the predicted effect. A prediction with",
+    "≤ or ≥ is *supported* if the interval excludes 0 and the estimate reaches the predicted effect. If there is a p",
+    "(Holm), it must also be below 0.05. A prediction is *not supported* if the whole interval falls short of the",
+    "predicted effect, and otherwise it is *undecided*. A withdrawn test is undecided.",
     "",
     "E1 to E4 are [the planned tests of competition for heads](fight/README.md). *Why 0* to *Why 4* are [the planned",
     "tests of the reasons why joint training costs points](why/README.md). The",
@@ -150,6 +158,13 @@ class Test(Value):
     planned: str = Field(default="afterwards", description="The date of the plan.")
     plan: str = Field(default="", description="Path of the plan, relative to results/.")
     page: str = Field(description="Path of the page on the test, relative to results/.")
+
+    @property
+    def predicted(self) -> str:
+        """The predicted effect with the sign and the unit of the register, such as "≤ −0.5" or "> 40 %"."""
+        sign, _, size = self.asks.partition(" ")
+        shown = percent(float(size)) if self.unit == "share" and float(size) else size.replace("-", "−")
+        return f"{sign.replace('>=', '≥').replace('<=', '≤')} {shown}"
 
 
 class Question(Block):
@@ -276,7 +291,7 @@ def gaps(page: Page) -> Iterator[str]:
 
 def table(page: Page) -> str:
     """Return the table of findings in README.md."""
-    lines = ["| finding | verdict | evidence | where it holds |", "|:--|:--|:--|:--|"]
+    lines = ["| finding | verdict | evidence | by encoder/corpus |", "|:--|:--|:--|:--|"]
     for finding in page.findings.values():
         if finding.readme:
             claim, evidence = f"[{finding.claim}](results/{finding.page})", finding.filled(finding.readme)
@@ -296,7 +311,7 @@ def register(page: Page) -> str:
         cells = [
             f"[{test.name}]({test.page})",
             plan,
-            test.asks,
+            test.predicted,
             f"{row['n']:.0f} {test.of}" if "n" in row else "–",
             test.shown(row),
         ]
