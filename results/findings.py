@@ -32,6 +32,11 @@ WORD_OF_VERDICT = {"supported": "confirmed", "not supported": "contradicted", "u
 REGISTER = (
     "# Register of hypothesis tests",
     "",
+    "This table has the tests of hypotheses that lie behind the findings. Other planned tests have no row: those of",
+    "[gates on frozen runs](claims/selections.md) (not supported in the size that the plan required), [who hurts",
+    "whom](claims/leave-one-out.md), [tasks of whole sentences](sentences/README.md), [secondary",
+    "comparisons](why/secondary.md), and of further pages with *several tests* in the list of [results](README.md).",
+    "",
     "*Plan* is the date on which we wrote the test down before its runs. *Afterwards* marks tests that we did not",
     "plan. *Predicted* is the effect that the hypothesis predicts. Effects are in points, unless they have a % sign or",
     "the name of the test ends with another unit in parentheses. RMS units divide the change of a task's score by the",
@@ -223,7 +228,7 @@ def findings(page: Page) -> str:
         "heads: 1 means the same heads, and 0 means chance. Δ is the joint minus the single-task score, in points. "
         "Brackets contain 95 % intervals. The [glossary](../docs/reference/glossary.md) explains the "
         "encoders (MiniLM, MPNet), the corpora (EWT, MASC) and the tasks (POS, NER, DEP, CON, SRL). [The "
-        "register](REGISTER.md) lists every test. `python results/findings.py` makes this page.",
+        "register](REGISTER.md) lists most tests. `python results/findings.py` makes this page.",
         "",
         "*Supported* means that the predicted effect is there. *Not supported* means that the data rule out an effect "
         "of the predicted size, which is called *contradicted* for a single encoder and corpus. *Undecided* means that "
@@ -302,7 +307,7 @@ def table(page: Page) -> str:
 
 
 def register(page: Page) -> str:
-    """Return the text of results/REGISTER.md, which lists every test of a hypothesis."""
+    """Return the text of results/REGISTER.md, which lists the tests of hypotheses behind the findings."""
     rows = []
     for test in page.tests:
         row = test.frame_row
