@@ -165,11 +165,11 @@ class Test(Value):
     page: str = Field(description="Path of the page on the test, relative to results/.")
 
     @property
-    def predicted(self) -> str:
+    def prediction(self) -> str:
         """The predicted effect with the sign and the unit of the register, such as "≤ −0.5" or "> 40 %"."""
         sign, _, size = self.asks.partition(" ")
-        shown = percent(float(size)) if self.unit == "share" and float(size) else size.replace("-", "−")
-        return f"{sign.replace('>=', '≥').replace('<=', '≤')} {shown}"
+        effect = percent(float(size)) if self.unit == "share" and float(size) else size.replace("-", "−")
+        return f"{sign.replace('>=', '≥').replace('<=', '≤')} {effect}"
 
 
 class Question(Block):
@@ -316,7 +316,7 @@ def register(page: Page) -> str:
         cells = [
             f"[{test.name}]({test.page})",
             plan,
-            test.predicted,
+            test.prediction,
             f"{row['n']:.0f} {test.of}" if "n" in row else "–",
             test.shown(row),
         ]

@@ -233,8 +233,8 @@ def results_in(folder: Path) -> dict[str, Result]:
         raise ResultError(f"{folder}: expected a folder of results, found no such folder; check the path")
     results = {name: read(folder, name) for name in ANALYSES if (Path(folder) / f"{name}.json").is_file()}
     if not results:
-        inside = sorted({path.parent.name for name in ANALYSES for path in Path(folder).glob(f"*/{name}.json")})
-        advice = f", such as {Path(folder) / inside[0]}" if inside else ""
+        folders = sorted({path.parent.name for name in ANALYSES for path in Path(folder).glob(f"*/{name}.json")})
+        advice = f", such as {Path(folder) / folders[0]}" if folders else ""
         raise ResultError(
             f"{folder} holds no result of {', '.join(ANALYSES)}; name a folder that `mtlprune analyze ... --out DIR` "
             f"wrote{advice}"
