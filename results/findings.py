@@ -32,10 +32,23 @@ WORD_OF_VERDICT = {"supported": "confirmed", "not supported": "contradicted", "u
 REGISTER = (
     "# Register of hypothesis tests",
     "",
+    "This table has the tests of hypotheses that lie behind the findings. Other planned tests have no row: those of",
+    "[gates on frozen runs](claims/selections.md) (not supported in the size that the plan required), [who hurts",
+    "whom](claims/leave-one-out.md), [tasks of whole sentences](sentences/README.md), [secondary",
+    "comparisons](why/secondary.md), and of further pages with *several tests* in the list of [results](README.md).",
+    "",
     "*Plan* is the date on which we wrote the test down before its runs. *Afterwards* marks tests that we did not",
-    "plan. *Predicted* is the effect that the hypothesis predicts. The p-values are two-sided against no effect, and",
-    "*p (Holm)* is corrected for all tests of one family. *Detectable* is the effect that four of five such studies",
-    "would find. A test whose detectable effect exceeds the predicted effect could hardly decide its question.",
+    "plan. *Predicted* is the effect that the hypothesis predicts. Effects are in points, unless they have a % sign or",
+    "the name of the test ends with another unit in parentheses. RMS units divide the change of a task's score by the",
+    "root mean square of all changes of this score in the analysis. The p-values are two-sided against no effect. *p",
+    "(Holm)* is corrected for the tests that one analysis corrected together, and – means that it corrected none.",
+    "*Detectable* is the effect that four of five such studies would find (80 % power). A test whose detectable effect",
+    "exceeds the predicted effect could hardly decide its question.",
+    "",
+    "A prediction with < or > is *supported* if the whole interval lies beyond the predicted effect. A prediction with",
+    "≤ or ≥ is *supported* if the interval excludes 0 and the estimate reaches the predicted effect. If there is a p",
+    "(Holm), it must also be below 0.05. A prediction is *not supported* if the whole interval falls short of the",
+    "predicted effect, and otherwise it is *undecided*. A withdrawn test is undecided.",
     "",
     "E1 to E4 are [the planned tests of competition for heads](fight/README.md). *Why 0* to *Why 4* are [the planned",
     "tests of the reasons why joint training costs points](why/README.md). The",
@@ -151,6 +164,13 @@ class Test(Value):
     plan: str = Field(default="", description="Path of the plan, relative to results/.")
     page: str = Field(description="Path of the page on the test, relative to results/.")
 
+    @property
+    def prediction(self) -> str:
+        """The predicted effect with the sign and the unit of the register, such as "≤ −0.5" or "> 40 %"."""
+        sign, _, size = self.asks.partition(" ")
+        effect = percent(float(size)) if self.unit == "share" and float(size) else size.replace("-", "−")
+        return f"{sign.replace('>=', '≥').replace('<=', '≤')} {effect}"
+
 
 class Question(Block):
     """A question with the pages that answer it, which is a row of results/README.md."""
@@ -208,7 +228,7 @@ def findings(page: Page) -> str:
         "heads: 1 means the same heads, and 0 means chance. Δ is the joint minus the single-task score, in points. "
         "Brackets contain 95 % intervals. The [glossary](../docs/reference/glossary.md) explains the "
         "encoders (MiniLM, MPNet), the corpora (EWT, MASC) and the tasks (POS, NER, DEP, CON, SRL). [The "
-        "register](REGISTER.md) lists every test. `python results/findings.py` makes this page.",
+        "register](REGISTER.md) lists most tests. `python results/findings.py` makes this page.",
         "",
         "*Supported* means that the predicted effect is there. *Not supported* means that the data rule out an effect "
         "of the predicted size, which is called *contradicted* for a single encoder and corpus. *Undecided* means that "
@@ -276,7 +296,7 @@ def gaps(page: Page) -> Iterator[str]:
 
 def table(page: Page) -> str:
     """Return the table of findings in README.md."""
-    lines = ["| finding | verdict | evidence | where it holds |", "|:--|:--|:--|:--|"]
+    lines = ["| finding | verdict | evidence | by encoder/corpus |", "|:--|:--|:--|:--|"]
     for finding in page.findings.values():
         if finding.readme:
             claim, evidence = f"[{finding.claim}](results/{finding.page})", finding.filled(finding.readme)
@@ -287,7 +307,7 @@ def table(page: Page) -> str:
 
 
 def register(page: Page) -> str:
-    """Return the text of results/REGISTER.md, which lists every test of a hypothesis."""
+    """Return the text of results/REGISTER.md, which lists the tests of hypotheses behind the findings."""
     rows = []
     for test in page.tests:
         row = test.frame_row
@@ -296,7 +316,7 @@ def register(page: Page) -> str:
         cells = [
             f"[{test.name}]({test.page})",
             plan,
-            test.asks,
+            test.prediction,
             f"{row['n']:.0f} {test.of}" if "n" in row else "–",
             test.shown(row),
         ]

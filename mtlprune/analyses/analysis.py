@@ -229,10 +229,14 @@ def results_in(folder: Path) -> dict[str, Result]:
     """
     from mtlprune.runs.results import ResultError
 
+    if not Path(folder).is_dir():
+        raise ResultError(f"{folder}: expected a folder of results, found no such folder; check the path")
     results = {name: read(folder, name) for name in ANALYSES if (Path(folder) / f"{name}.json").is_file()}
     if not results:
+        folders = sorted({path.parent.name for name in ANALYSES for path in Path(folder).glob(f"*/{name}.json")})
+        advice = f", such as {Path(folder) / folders[0]}" if folders else ""
         raise ResultError(
-            f"{folder} holds no Result of {', '.join(ANALYSES)}; name a folder that `mtlprune analyze ... --out DIR` "
-            "wrote"
+            f"{folder} holds no result of {', '.join(ANALYSES)}; name a folder that `mtlprune analyze ... --out DIR` "
+            f"wrote{advice}"
         )
     return results

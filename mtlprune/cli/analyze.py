@@ -144,8 +144,11 @@ the tables that it writes.
 
 
 def described(analysis: Analysis) -> str:
-    """Return the help of an analysis: its description, options, settings with defaults, and columns of its frames."""
+    """Return the help of an analysis: usage, description, options, settings with defaults, columns of its frames."""
+    argument = "RUN" if analysis.needs & {"scores", "runs", "decoders"} else "RUN_OR_ENCODER"
     lines = [
+        f"Usage: {command('analyze', analysis.name)} [{argument}]... [KEY=VALUE]... [OPTIONS]",
+        "",
         re.sub(r"\n +", "\n", analysis.help),
         "",
         "Options: " + ", ".join(f"--{option}" for option in options_taken(analysis)),

@@ -552,8 +552,8 @@ def show(
         sentence = sentences[number - 1] if 0 < number <= len(sentences) else sentences.find(sentence_id)
         if sentence is not None:
             return print_sentence(console(), sentence, split)
-    split = corpus.splits[0]
-    example = f"ids look like {corpus[split][0].id!r}, and positions like {split}:1"
+    sizes = ", ".join(f"{split}:1 to {split}:{len(corpus[split])}" for split in corpus.splits)
+    example = f"ids look like {corpus[corpus.splits[0]][0].id!r}, and positions are {sizes}"
     raise CorpusError(f"{folder}: expected the id or position of a sentence, found {sentence_id!r}; {example}")
 
 

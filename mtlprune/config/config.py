@@ -420,7 +420,7 @@ def _explain(model: type[Block], error: dict[str, Any]) -> str:
     path = ".".join(str(part) for part in error["loc"] if not str(part).startswith("@"))
     if error["type"] == "extra_forbidden":
         known_fields = list(_fields(model, error["loc"][:-1]))
-        hint = nearest(str(error["loc"][-1]), known_fields) or _suggest_block(model, path, error["input"])
+        hint = _suggest_block(model, path, error["input"]) or nearest(str(error["loc"][-1]), known_fields)
         return f"unknown key {path}{hint}; expected one of {', '.join(known_fields)}"
     if error["type"] == "missing":
         return f"{path} is missing"

@@ -161,8 +161,10 @@ def check_free(out: Path, overwrite: bool) -> None:
     if not out.exists() or (out.is_dir() and all(path.name.endswith(leftovers) for path in out.iterdir())):
         return
     if not overwrite:
-        problem = "one; name another, or replace it (--overwrite)" if out.is_dir() else "a file; name another"
-        raise CorpusError(f"{out}: expected a folder yet to be made, found {problem}")
+        problem = "a file; name a new folder"
+        if out.is_dir():
+            problem = "a folder with files; name a new folder, or replace the corpus in this one (--overwrite)"
+        raise CorpusError(f"{out}: expected a new or empty folder, found {problem}")
     try:
         read_info(out)
     except CorpusError as error:

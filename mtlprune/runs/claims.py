@@ -220,7 +220,10 @@ def group(claims: Iterable[Claim]) -> list[RunGroup]:
                 "differ only in the seed, so name one of the two, and compare other settings separately"
             )
     if not members:
-        raise ClaimError("expected one or more runs to compare, found none")
+        raise ClaimError(
+            "expected one or more runs to compare, found none with selected heads (gates.jsonl); name runs that were "
+            "trained with pruning, such as the runs heads-* of `mtlprune compare`"
+        )
     return [
         RunGroup(label, _with_names([members[label][key] for key in sorted(members[label])]))
         for label in sorted(members, key=label_order)

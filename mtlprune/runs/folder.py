@@ -264,13 +264,20 @@ class RunFolder:
                 examples = ", ".join(sorted(study.rows)[:8])
                 raise RunError(f"{study.folder} has no run {folder.path.name}; it has {examples} and so on")
             if not folder.path.exists():
-                raise RunError(f"{folder.path}: expected a run folder, found nothing; `mtlprune train` makes one")
+                raise RunError(
+                    f"{folder.path}: expected a run folder, found nothing; check the path, or train a run with "
+                    "`mtlprune train`"
+                )
             if folder.path.is_file():
                 raise RunError(f"{folder.path}: expected a run folder, found a file; name the folder of the run")
             if tables(folder.path):
                 raise RunError(f"{folder.path} has lost its {STUDY}, which names its runs; {PACK_REMEDY}")
             runs_inside = sorted([*folder.path.glob("*/config.yaml"), *folder.path.glob("runs/*/config.yaml")])
             first = runs_inside[0].parent if runs_inside else None
+            if folder.has("corpus.json"):
+                raise RunError(
+                    f"{folder.path}: expected a run folder, found a corpus; name a run trained on this corpus"
+                )
             advice = (
                 f"it contains runs, so name {first.parent}/*, or {first}" if first else "`mtlprune train` makes one"
             )
@@ -644,7 +651,10 @@ class RunFolder:
     def refuse_packed(self, content: str) -> None:
         """Raise RunError if the run is in a study, which does not store ``content`` (such as "weights")."""
         if self.packed is not None:
-            raise RunError(f"{self.path} is a run of a study, without {content}; name the run folder itself")
+            raise RunError(
+                f"{self.path} is a run of a study, without {content}; name the folder in which the run was trained, or "
+                "train it again"
+            )
 
     def has_labels(self, split: str) -> bool:
         """Return True if the run is in a study that stores label counts by sentence.

@@ -122,8 +122,8 @@ def parse_seeds(seeds_option: str) -> list[int]:
     seeds = [seed for text in seeds_option.split(",") if (seed := whole_number(text.strip())) is not None]
     if len(set(seeds)) < seeds_option.count(",") + 1:
         raise ConfigError(
-            "--seeds: expected different whole numbers such as 1,2,3 of at most nine digits, found "
-            f"{seeds_option[:60]!r}"
+            "--seeds: expected different whole numbers (at most nine digits) with commas between them, such as 1,2,3, "
+            f"found {seeds_option[:60]!r}"
         )
     return seeds
 

@@ -282,7 +282,10 @@ def _expanded_one(runs_argument: str, having: str, left_out: list[str] | None) -
     matching = [path for path in paths if _is_run(path) or _holds_runs(path) or _seeds(path)]
     runs = _having(having, (run for path in matching for run in _expanded_one(str(path), having, left_out)))
     if not runs:
-        raise RunError(f"no run{having and f' with {having}'} is found at {runs_argument}; `mtlprune train` makes one")
+        raise RunError(
+            f"no run{having and f' with {having}'} is found at {runs_argument}; check the path or pattern, or train "
+            "a run with `mtlprune train`"
+        )
     return runs
 
 

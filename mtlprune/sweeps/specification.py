@@ -118,7 +118,10 @@ def parse_specification(path: Path, tree: Any) -> SweepSpecification:
     if not isinstance(tree.get("base"), str):
         raise SweepError(f"{path}: base: expected a preset or a configuration file, found {tree.get('base')!r}")
     if not tree.get("grid") and not tree.get("cells"):
-        raise SweepError(f"{path}: expected a grid or cells, found neither; add one")
+        raise SweepError(
+            f"{path}: expected a grid or cells, found neither; add one, or train the file of a single run "
+            "with `mtlprune train`"
+        )
     settings, grid, cells = (_mapping(path, key, tree.get(key)) for key in ("settings", "grid", "cells"))
     axes = {name: _axis(path, name, values) for name, values in grid.items()}
     specification = SweepSpecification(

@@ -105,7 +105,7 @@ def test_what_is_damaged_is_refused(damage: Any, said: str, tmp_path: Path, monk
 
 
 def test_a_folder_without_results_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ResultError, match="holds no Result of probes, gradients"):
+    with pytest.raises(ResultError, match="holds no result of probes, gradients"):
         mtlprune.read_results(tmp_path)
 
 

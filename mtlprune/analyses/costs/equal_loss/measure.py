@@ -92,10 +92,12 @@ def _check(singles: Sequence[Setting], joints: Sequence[Setting], tasks: Sequenc
     """
     for kind, sides, least in (("single-task", singles, 2), ("joint", joints, 1)):
         updates = [setting.updates for setting in sides]
+        update_counts = ", ".join(f"{number:,}" for number in updates)
         if len(updates) < least or len({*updates}) < len(updates):
             raise RunError(
                 f"expected {kind} runs of {', '.join(tasks)} with {least} different numbers of updates or more and one "
-                f"setting for each number, found {', '.join(map(str, updates)) or 'none'}"
+                f"setting for each number, found {f'runs with {update_counts} updates' if updates else 'none'}; train "
+                "further runs with other values of train.epochs, or name fewer settings"
             )
     logged = {run.config.train.log_train_loss for setting in (*singles, *joints) for run in setting.runs}
     if len(logged) > 1:

@@ -86,9 +86,10 @@ def _levels(comparison: Columns, tasks: Sequence[str], request: Request) -> list
     open_heads = {joint: _open_heads(columns[joint].runs) for _, joint in pairs}
     if len(set(open_heads.values())) < 2:
         raise RunError(
-            "expected single-task and joint runs of the same settings with all heads, and such runs with few heads "
-            f"(pruning.method: random, pruning.draw), found {len(pairs)} such settings with one number of heads; name "
-            "runs with another number of heads"
+            "expected single-task and joint runs with all heads, and single-task and joint runs with few heads "
+            "(pruning.method=random, pruning.draw), found "
+            f"{'runs with only one number of heads' if pairs else 'no joint run with single-task runs of its tasks'}; "
+            "name runs with another number of heads as well (docs/methods/scarcity.md)"
         )
     total = max(head_count for _, joint in pairs for run in columns[joint].runs for _, head_count in run.heads.values())
     order = [column for pair in pairs for column in pair]
