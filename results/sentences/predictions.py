@@ -40,6 +40,10 @@ class Estimate(NamedTuple):
     def __str__(self) -> str:
         return f"{self.value:.2f} [{self.low:.2f}, {self.high:.2f}]"
 
+    def within_range(self) -> "Estimate":
+        """Return the estimate of a Φ with an interval inside the range of Φ, which is from −1 to 1."""
+        return self._replace(low=max(self.low, -1.0), high=min(self.high, 1.0))
+
 
 def similarities(study: Study) -> Callable[[Callable[[Floats], float], float], Estimate]:
     """Build a function that estimates quantities of the matrix of Φ between all tasks, (tasks, tasks).
@@ -96,7 +100,7 @@ def main(folder: str, full_folder: str) -> None:
     study = read_study(Path(folder))
     estimate, index_of = similarities(study), {task: index for index, task in enumerate(TASKS)}
     dep, pos, kind, prominence = (index_of[task] for task in ("dep", "pos", "type", "prominence"))
-    same_task = [estimate(cell(task, task), MIN_LOWER_END) for task in (kind, prominence)]
+    same_task = [estimate(cell(task, task), MIN_LOWER_END).within_range() for task in (kind, prominence)]
     difference = estimate(lambda matrix: matrix[pos, dep] - matrix[kind, dep], 0.0)
 
     unpruned, pruned = settings(study, ["none-type-?", "few-type-?"], ["sentence_type"])
@@ -128,7 +132,7 @@ def main(folder: str, full_folder: str) -> None:
     print(f"\nWith all training sentences the difference of c is {full} points (p {full.p:.4f}, not corrected).")
     print("\n| Φ |", " | ".join(TASKS), "|\n|:--|" + "--:|" * len(TASKS))
     for first, task in enumerate(TASKS):
-        cells = (estimate(cell(first, second), 0.0) for second in range(len(TASKS)))
+        cells = (estimate(cell(first, second), 0.0).within_range() for second in range(len(TASKS)))
         print(f"| {task} | {' | '.join(map(str, cells))} |")
 
 

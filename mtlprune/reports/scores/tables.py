@@ -571,8 +571,8 @@ def _marks(comparison: Comparison) -> Iterator[str]:
         yield f"† means p < {LEVEL} (Holm) over sentences, {only}"
     elif any(test.of_these_runs for test in tests):
         yield (
-            f"† means p < {LEVEL} (Holm) over sentences of these runs only, so the difference does not exceed the "
-            "variance of seeds"
+            f"† means p < {LEVEL} (Holm) over sentences of these runs only, but over seeds and sentences the "
+            "difference is not significant"
         )
 
 
