@@ -16,7 +16,7 @@ from pydantic import Field
 from scipy import special
 
 from mtlprune.analyses.analysis import Request
-from mtlprune.analyses.frames import MEAN
+from mtlprune.analyses.frames import is_mean
 from mtlprune.analyses.harness.settings import have_all, means_of, read_settings
 from mtlprune.analyses.heads.scarcity.gaps import Level, doubts, figure_of, seeds_of
 from mtlprune.config.config import validated
@@ -104,7 +104,7 @@ def measure(request: Request) -> Result:
             changes.append((keys | doubts(figure, draws, margin, error), Contrast.of(figure)))
             seeds += _by_seed(keys, weights, figure)
     changes.sort(key=lambda row: compared.index((str(row[0]["term"]), str(row[0]["other"]))))
-    tasks = [name for name in names if not name.startswith(MEAN)]
+    tasks = [name for name in names if not is_mean(name)]
     for (title, pairs_of), scale in itertools.product(groups_file.pooled.items(), _SCALES):
         effect, rows = (-margin if scale == "points" else None), []  # the margin is in points
         for task in tasks:
@@ -157,9 +157,7 @@ def _group(title: str, runs: Sequence[str], task_names: Sequence[str], request: 
 
 def _refuse_unlike_tasks(groups: Mapping[str, RunPair], file: Path) -> None:
     """Raise RunError if groups have different tasks, because their gaps would be means over different tasks."""
-    tasks = {
-        title: [name for name in group.task_indices if not name.startswith(MEAN)] for title, group in groups.items()
-    }
+    tasks = {title: [name for name in group.task_indices if not is_mean(name)] for title, group in groups.items()}
     first, *later_groups = tasks
     for title in later_groups:
         if set(tasks[title]) != set(tasks[first]):
@@ -219,4 +217,4 @@ def _pooled(pairs: Sequence[tuple[RunPair, RunPair]], task: str, scale: str) -> 
 
 def _is_task(frame: pd.DataFrame) -> Any:
     """Select the rows of single tasks, which Holm's correction covers; means over tasks are not corrected."""
-    return frame["p"].notna() & ~frame["task"].str.startswith(MEAN)
+    return frame["p"].notna() & ~frame["task"].map(is_mean)
