@@ -32,6 +32,16 @@ _CONTRAST = ("estimate", "low", "high", "p", "p_holm", "detectable", "n", "verdi
 """The columns that every frame of contrasts has (`mtlprune.statistics.contrast`)."""
 
 
+def is_mean(row: str) -> bool:
+    """Return True for the name of a row that is a mean over tasks: "mean", or "mean without" a task."""
+    return row == MEAN or row.startswith(f"{MEAN} without ")
+
+
+def row_title(row: str) -> str:
+    """Return the title of a row: the task in capitals, or the name of the mean over tasks."""
+    return row if is_mean(row) else row.upper()
+
+
 class TableDeclaration(Block):
     """The declaration of a table that displays a frame: its title and caption, with braces for values that depend on
     the Result, and its columns."""

@@ -166,7 +166,7 @@ def list_cells(
     configs = [cell.config for _, cells in sweeps for cell in cells.values()]
     for line in [
         *_left(left, jobs, configs, afterwards),
-        *(data_missing(Path(path)) for path in {c.data.path for c in configs}),
+        *(data_missing(Path(path)) for path in dict.fromkeys(config.data.path for config in configs)),
     ]:
         terminal.print(line) if line else None
 

@@ -11,7 +11,7 @@ from mtlprune.corpora import CorpusError
 from mtlprune.corpora.formats.brackets import format_tree, stars_from_spans
 from mtlprune.corpora.formats.conllu import COLUMNS, PLACEHOLDER, TAGS, are_universal, with_key
 from mtlprune.corpora.formats.iob2 import iob2_from_spans
-from mtlprune.io.files import RunError, make_folder, replacing
+from mtlprune.io.files import RunError, make_folder, replacing, write_text
 from mtlprune.layers import OF_SENTENCES, Layer, kind_of, tags_named
 from mtlprune.sentence import LAYERS, Dependencies, Sentence, Span, declared
 
@@ -247,9 +247,7 @@ def write_scorer_files(gold: Sequence[Sentence], predicted: Sequence[Sentence], 
             written[layer] = export([p for _, p in pairs], layer, folder / f"{layer}.pred", in_upos)
             if kind_of(kind) == "spans":
                 renamed_pairs = [tuple(_under_known_name(s, layer, kind) for s in pair) for pair in pairs]
-                (folder / f"{layer}.conlleval").write_text(
-                    "".join(map(_three_columns, renamed_pairs)), encoding="utf-8"
-                )
+                write_text(folder / f"{layer}.conlleval", "".join(map(_three_columns, renamed_pairs)))
     return written
 
 

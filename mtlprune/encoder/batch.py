@@ -163,6 +163,11 @@ def table(flat: Tensor, sizes: Sequence[int], side: int, table_slots: Tensor | N
     return empty.index_copy(0, table_slots, flat).view(len(sizes), side, *flat.shape[1:])
 
 
+def ranks(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Number the members of each of several groups from 0: (sum of sizes,), one group after the other."""
+    return np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+
+
 @dataclass(frozen=True)
 class Frame:
     """The special tokens and the padding in a row.
@@ -246,7 +251,7 @@ def _split(windows: _Windows, capacity: int) -> _Windows:
     sentence = np.repeat(windows.sentence, extra)
     # The further windows are numbered from 1 within each sentence. Each provides the pieces in its middle, where the
     # context is long on both sides. The last one provides everything up to the end of the sentence.
-    rank = np.arange(len(sentence)) - np.repeat(np.cumsum(extra) - extra, extra) + 1
+    rank = ranks(extra) + 1
     size = np.minimum(windows.size[sentence] - rank * stride, capacity)
     tail = _Windows(
         sentence,
@@ -288,8 +293,7 @@ def _lay_out(
     sizes = windows.size + gaps
     rows, width = len(sizes), _row_width(int(sizes.max()), frame)
     row = np.repeat(np.arange(rows), windows.size)
-    # The rank of each piece within its window: its index minus the index of the window's first piece.
-    rank = np.arange(len(row)) - np.repeat(np.cumsum(windows.size) - windows.size, windows.size)
+    rank = ranks(windows.size)  # of each piece within its window
     slot = row * width + front + rank + gaps[row] * (rank >= split[row])
     piece = windows.start[row] + rank
     source = np.full(rows * width, -1, np.int64)

@@ -17,6 +17,11 @@ def head_names(mask: NDArray[Any]) -> list[str]:
     return [f"{layer + 1}-{head + 1}" for layer, head in np.argwhere(mask)]
 
 
+def single_heads(size: tuple[int, int]) -> NDArray[np.bool_]:
+    """Return a mask for each single head of L layers of A heads, (L · A, L, A)."""
+    return np.eye(size[0] * size[1], dtype=bool).reshape(-1, *size)
+
+
 def random_heads(counts: Sequence[int], heads: int, generator: np.random.Generator) -> Mask:
     """Draw a mask (L, heads) with ``counts[l]`` random heads in layer l, without replacement."""
     mask = np.zeros((len(counts), heads), bool)

@@ -236,6 +236,11 @@ def number(value: float, digits: int = 2) -> str:
     return "–" if math.isnan(value) else f"{value:.{digits}f}".replace("-", "−")
 
 
+def points(margin: float) -> str:
+    """Format a margin in words, such as ``one point`` or ``0.3 points``."""
+    return "one point" if margin == 1 else f"{margin:g} points"
+
+
 DETECTABLE = (
     "*Detectable* is the effect that four of five such studies would find (two-sided 5 %, not corrected), and "
     "is printed if nothing is significant."

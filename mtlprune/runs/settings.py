@@ -3,20 +3,14 @@
 from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
-_IGNORED = (
-    *(
-        "name",
-        "tasks",
-        "data.path",
-        "train.seed",
-        "pruning.draw",
-        "train.device",
-        "train.threads",
-        "train.checkpoint_minutes",
-    ),
-    *("train.tensorboard", "train.log_uas", "train.log_train_loss", "encoder.checkpointing"),
-    *("train.start", "pruning.importance_of", "pruning.layers_like"),  # name other runs, one for each seed
+WITHOUT_EFFECT = (
+    *("train.threads", "train.device", "train.checkpoint_minutes", "train.tensorboard", "train.log_uas"),
+    *("train.log_train_loss", "encoder.checkpointing"),
 )
+"""Settings that change speed, memory or logs, but not what is computed (threads change rounding only)."""
+REFERENCES = ("train.start", "pruning.importance_of", "pruning.layers_like")
+"""Settings that name another run, in addition to those of `TreatmentConfig.runs`."""
+_IGNORED = ("name", "tasks", "data.path", "train.seed", "pruning.draw", *WITHOUT_EFFECT, *REFERENCES)
 _IGNORED_BELOW = ("treatment.distil.teachers.", "treatment.merge.sources.")  # name a run for each task and seed
 
 

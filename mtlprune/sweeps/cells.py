@@ -16,17 +16,10 @@ from typing import Any
 
 from mtlprune.config.config import Config, apply_override, build_config, find_config, merged, read_tree
 from mtlprune.corpora.store import INFO, read_info
-from mtlprune.runs.settings import flat
+from mtlprune.runs.settings import WITHOUT_EFFECT, flat
 from mtlprune.sweeps.folder import Place, folders_by_digest, write_index
 from mtlprune.sweeps.specification import Recipe, SweepError, SweepSpecification, nearest
 
-REFERENCES = ("train.start", "pruning.importance_of", "pruning.layers_like")
-"""Settings that name another run, in addition to those of `TreatmentConfig.runs`."""
-WITHOUT_EFFECT = (
-    *("train.threads", "train.device", "train.checkpoint_minutes", "train.tensorboard", "train.log_uas"),
-    *("train.log_train_loss", "encoder.checkpointing"),
-)
-"""Settings that change speed, memory or logs, but not what is computed (threads change rounding only)."""
 _ALWAYS_HASHED = ("data", "encoder", "decoders", "train", "pruning")
 """Blocks that are part of a digest even if all of their settings have the default values."""
 _LETTERS = 8

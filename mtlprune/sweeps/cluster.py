@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from mtlprune.io.files import reading
+from mtlprune.io.strict import parse_yaml
 from mtlprune.sweeps.cells import Cell
 from mtlprune.sweeps.folder import CELL_LOGS
 from mtlprune.sweeps.pool import worker_command, write_config
@@ -112,7 +112,8 @@ def parse_options(pairs: Sequence[str]) -> dict[str, Any]:
         key, sign, value = pair.partition("=")
         if not sign or not key:
             raise SweepError(f"--slurm: expected KEY=VALUE such as slurm_partition=gpu, found {pair!r}")
-        options[key] = yaml.safe_load(value)
+        with reading(f"--slurm {key}", SweepError):
+            options[key] = parse_yaml(value)
     return options
 
 

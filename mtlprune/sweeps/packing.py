@@ -61,7 +61,8 @@ def pack(runs: Iterable[str | Path], out: Path, gold: Gold, labels: bool = True)
             rows[name] = {"tasks": tasks, "seed": tree["train"]["seed"], **files}
         elif any(packed.text(file) != text for file, text in files.items()):
             raise RunError(f"{out} has another run of the name {name} than {folder.path}; choose another --out")
-    cells = {name: name for name in rows} if sweep is None else _cells(sweep, out, rows)
+    cells = {} if sweep is None else _cells(sweep, out, rows)
+    cells |= {name: name for name in rows if name not in cells.values()}
     sweep_record = {} if sweep is None else {key: without_places(read_index(sweep)[key]) for key in ("name", "file")}
     add_runs(out, rows, cells, sweep_record)
 

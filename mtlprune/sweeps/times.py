@@ -18,7 +18,8 @@ from mtlprune.config.config import Config
 from mtlprune.corpora.store import INFO, how_to_build, read_info
 from mtlprune.io.files import read_json
 from mtlprune.io.processor import fast_in_bf16
-from mtlprune.sweeps.cells import REFERENCES, Cell, digest
+from mtlprune.runs.settings import REFERENCES
+from mtlprune.sweeps.cells import Cell, digest
 from mtlprune.sweeps.folder import State
 
 _WITHOUT_COST = {

@@ -29,7 +29,7 @@ from transformers import PreTrainedModel
 from mtlprune.config.blocks import SyntaxConfig
 from mtlprune.config.config import ConfigError
 from mtlprune.encoder.arcs import DIRECTIONS, uas_of
-from mtlprune.encoder.batch import EncoderBatch
+from mtlprune.encoder.batch import EncoderBatch, ranks
 from mtlprune.encoder.families import by_layer, family_of
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.io.files import plain
@@ -93,7 +93,7 @@ def batch_arcs(
     # Each directed arc becomes sources × targets pairs of sub-words. The rank of a pair within its arc, divided by the
     # number of targets, gives the source (quotient) and the target (remainder).
     arc = np.repeat(np.arange(len(pairs)), sources * targets)
-    rank = np.arange(len(arc)) - np.repeat(np.cumsum(sources * targets) - sources * targets, sources * targets)
+    rank = ranks(sources * targets)
     source = slots[first[pairs[arc, 0]] + rank // targets[arc]]
     target = slots[first[pairs[arc, 1]] + rank % targets[arc]]
     same_window = source // width == target // width

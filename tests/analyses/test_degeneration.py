@@ -17,7 +17,7 @@ from transformers import BertForMaskedLM
 
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.harness.reading import ProbeError, SubjectResult, find_sources
-from mtlprune.analyses.vectors.degeneration import DegenerationOptions
+from mtlprune.analyses.vectors.degeneration import DegenerationOptions, show
 from mtlprune.analyses.vectors.degeneration import maths as dg
 from mtlprune.analyses.vectors.degeneration.measure import HEAD_MEASURES, TERMS, DegenerationSurvey, take_apart
 from mtlprune.analyses.vectors.degeneration.pieces import (
@@ -34,6 +34,7 @@ from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import observe
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.runs.folder import RunFolder
+from mtlprune.runs.results import Result, long_frame
 from mtlprune.statistics import twonn
 
 
@@ -345,3 +346,11 @@ def test_several_encoders_are_told_apart_by_run_and_seed(tmp_path):
     found = [(source.label, source.seed) for source in find_sources([*names, "minilm"])]
     steps = [(f"base, step {step}", seed) for seed in (1, 2) for step in (0, 10)]
     assert found == [*steps, ("minilm", 0)] and find_sources(names[:1])[0].label == "pretrained"
+
+
+def test_the_median_of_four_decoders_lies_between_two_of_them():
+    keys = {"encoder": "MTL-4", "run": "mtl", "seed": 1}
+    found = [{**keys, "task": f"t{-x}", "spearman": x, "spearman_p": 0.01} for x in (-0.9, -0.7, -0.3, -0.1)]
+    about = {"encoders": [{**keys, "layers": 1, "heads": 1, "open": 1}], "claims": None, "notes": []}
+    result = Result("degeneration", about, {"decoders": long_frame(found, *keys, "task")})
+    assert any("The median is -0.50." in sentence for sentence in show.findings(result))

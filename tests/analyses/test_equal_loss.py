@@ -26,8 +26,8 @@ SKILL = {4: (0.5, 0.8), 8: (0.65, 0.4), 16: (0.8, 0.2), 32: (0.9, 0.1)}
 """Updates of single-task runs → their skill and training loss."""
 
 
-def write(root: Path, tasks: tuple[str, ...], updates: int, skill: float, loss: float | None) -> None:
-    for seed in (1, 2, 3):
+def write(root: Path, tasks: tuple[str, ...], updates: int, skill: float, loss: float | None, seeds=(1, 2, 3)) -> None:
+    for seed in seeds:
         name = "_".join(tasks)
         folder = write_study_run(root / f"{name}-{updates}-{seed}", tasks, seed, False, skill, GOLD)
         best = folder.read_best()["joint"]["epoch"]
@@ -83,6 +83,14 @@ def test_a_linear_curve_and_a_mean_without_one_task(tmp_path):
     assert "piecewise linear" in markdown(find("equal_loss"), linear)
     with pytest.raises(RunError, match="without: expected one of the tasks"):
         found(tmp_path, without="srl" if "srl" not in TASKS else "pos1")
+
+
+def test_single_task_runs_without_a_common_seed_are_refused(tmp_path):
+    write(tmp_path, TASKS, 4, 0.5, 0.8)
+    for seed, task in enumerate(TASKS, 1):
+        write(tmp_path, (task,), 4, 0.5, 0.8, (seed,))
+    with pytest.raises(RunError, match="expected single-task runs of each task with common seeds"):
+        found(tmp_path)
 
 
 def test_missing_losses_equal_losses_and_one_number_of_updates_are_refused(tmp_path):

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import shutil
 import time
 from collections import Counter
 from pathlib import Path
@@ -30,7 +31,7 @@ from mtlprune.encoder.model import Encoder
 from mtlprune.figures.grid import Grid
 from mtlprune.model import MultiTaskModel
 from mtlprune.reports.analyses import Figure, section
-from mtlprune.runs.folder import RunError
+from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.runs.results import Result
 from mtlprune.sentence import Sentence
 
@@ -324,6 +325,17 @@ def test_single_heads_are_closed_in_four_ways(mtlprune, lab, single, masked, tmp
     assert "Cost of closing the head" in (tmp_path / "head" / "head.md").read_text()
     mtlprune("analyze", "heads", masked, "closed=mean").refuses("expected finished runs without gates")
     mtlprune("analyze", "head", masked, "layer=1", "head=1", "closed=mean").refuses("whose heads are all open")
+
+
+def test_a_head_reads_the_corpus_of_a_run_that_was_started_elsewhere(mtlprune, lab, single, tmp_path, monkeypatch):
+    run = RunFolder(shutil.copytree(single, tmp_path / "work/runs/pos"))
+    (tmp_path / "work/corpus").symlink_to(lab.corpus)
+    tree, manifest = run.read_config(), run.read_manifest()
+    run.write_config(tree | {"data": tree["data"] | {"path": "corpus"}})
+    run.write_json("manifest.json", manifest | {"data": manifest["data"] | {"started": "../.."}, "files": {}})
+    monkeypatch.chdir(tmp_path)
+    found = mtlprune("analyze", "head", "work/runs/pos", "layer=1", "head=1", "--sentences", 1).done().out
+    assert "Attention: " in found
 
 
 @pytest.mark.slow

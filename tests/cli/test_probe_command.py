@@ -4,12 +4,11 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from probe_results import row, write_probes, write_rows
+from probe_results import read_rows, row, write_probes, write_rows
 from run_folders import write_run
 from tiny import HEADS, LAYERS
 
@@ -25,10 +24,6 @@ def runs(train: Callable[..., Path], single: Path, own_gates: Path) -> dict[str,
     return {"pos-1": single, "pos-2": train("pos-2", "tasks=pos", "train.epochs=1", "train.seed=2"), "own": own_gates}
 
 
-def rows_of(folder: Path) -> list[dict[str, Any]]:
-    return read_result(folder / "probes.json").frames["accuracy"].to_dict("records")
-
-
 @pytest.mark.slow
 def test_before_and_after(mtlprune, lab, runs, tiny_encoder, tmp_path):
     encoder = tiny_encoder("bert")
@@ -41,7 +36,7 @@ def test_before_and_after(mtlprune, lab, runs, tiny_encoder, tmp_path):
     tree = json.loads((tmp_path / "p" / "probes.json").read_text())
     labels = [entry["encoder"] for entry in tree["encoders"]]
     assert labels == ["pretrained", "POS", "POS", "POS+NER (gates):POS", "POS+NER (gates):NER"]
-    rows = [row for row in rows_of(tmp_path / "p") if row["control"] == "none" and row["task"] == "pos"]
+    rows = [row for row in read_rows(tmp_path / "p") if row["control"] == "none" and row["task"] == "pos"]
     best = {(row["encoder"], row["seed"], row["label"]): row["test"] for row in rows if row["best"]}
     compared = read_result(tmp_path / "p" / "probes.json").frames["differences"]
     assert set(compared["other"]) == {"POS"} and set(compared["task"]) == {"pos"}

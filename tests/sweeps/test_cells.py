@@ -12,8 +12,9 @@ from pydantic import BaseModel
 from mtlprune.config.config import ConfigError, load_config
 from mtlprune.corpora.grammar import build_grammar
 from mtlprune.corpora.store import save_corpus
+from mtlprune.runs.settings import WITHOUT_EFFECT
 from mtlprune.sweeps import cells, times
-from mtlprune.sweeps.cells import WITHOUT_EFFECT, Sweep, digest, resolve
+from mtlprune.sweeps.cells import Sweep, digest, resolve
 from mtlprune.sweeps.folder import State
 from mtlprune.sweeps.specification import SweepError, is_specification, read_specification
 from mtlprune.sweeps.times import NEXT, data_missing, expected_times, kind_of, rough_seconds

@@ -184,6 +184,13 @@ def test_a_study_grows_and_is_the_same_however_it_grew(study, tmp_path):
     assert alone.items() <= whole.items() and whole.keys() - alone.keys() == {"labels/test.json"}
 
 
+def test_a_run_beside_a_sweep_is_a_cell_of_the_study_too(study, tmp_path):
+    here, _ = study
+    write_study_run(tmp_path / "lone", TASKS[:1], 7, False, 0.9, gold_sentences())
+    pack([here / "mine/none-pos-1", tmp_path / "lone"], tmp_path / "out", no_gold, labels=False)
+    assert {path.name for path in found_runs(tmp_path / "out")} == {"none-pos-1", "lone"}
+
+
 @pytest.mark.parametrize("held", [[], ["none-pos-2"]], ids=["begun", "grown"])
 def test_a_study_that_is_killed_while_it_is_written_is_written_anew(held, study, tmp_path):
     """At every operation on files, and after a power cut then; what it held stays, and nothing half written does."""

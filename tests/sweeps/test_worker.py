@@ -242,8 +242,9 @@ def test_levels_and_options(specification):
     left = {name: cell for name, cell in cells.items() if name != "a"}  # it is done
     assert [[cell.name for cell in level] for level in levels(left)] == [["d", "b"], ["c"]]
     assert parse_options(["timeout_min=30", "slurm_partition=gpu"]) == {"timeout_min": 30, "slurm_partition": "gpu"}
-    with pytest.raises(SweepError, match="expected KEY=VALUE"):
-        parse_options(["gpu"])
+    for option, words in (("gpu", "expected KEY=VALUE"), ("slurm_comment=[a", "--slurm slurm_comment")):
+        with pytest.raises(SweepError, match=words):
+            parse_options([option])
 
 
 def test_a_job_that_has_to_go_ends_its_process_first():

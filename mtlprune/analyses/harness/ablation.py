@@ -12,7 +12,6 @@ Letters for shapes: S runs (seeds), N sentences, K counts from which a score is 
 d values of a head, T tasks.
 """
 
-import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
@@ -31,7 +30,7 @@ from mtlprune.corpora.tables import batched
 from mtlprune.encoder.interventions import CONSTANT, ablated, fit_constants, measure_means
 from mtlprune.evaluation import scores
 from mtlprune.evaluation.ablations import Closed
-from mtlprune.evaluation.head_masks import Mask
+from mtlprune.evaluation.head_masks import Mask, single_heads
 from mtlprune.model import Batch, MultiTaskModel
 from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.sentence import Sentence
@@ -74,14 +73,7 @@ class AblatableRun:
             SubjectError: the subject has no decoders, was trained on a corpus with another ``fingerprint``, or has
                 gated, removed or cloned heads.
         """
-        folder = RunFolder(subject.name)
-        if not folder.has("config.yaml"):
-            raise SubjectError("expected a run, found an encoder without decoders, which has no task; name a run")
-        if fingerprint and folder.read_manifest()["data"]["fingerprint"] != fingerprint:
-            raise SubjectError(
-                "expected a run that was trained on the corpus that is read, found one of another corpus; name the "
-                "right --corpus"
-            )
+        folder = run_of(subject, fingerprint)
         model, config = subject.model(device), folder.config
         if not _has_all_heads(model):
             raise SubjectError("expected a run whose heads are all open, found one with closed heads; name another run")
@@ -189,6 +181,20 @@ class AblatableRun:
             return cast(Tensor, sum(self.model.losses(batch).values()))
 
 
+def run_of(subject: Subject, fingerprint: str = "") -> RunFolder:
+    """Return the run of a subject. Raises SubjectError if the subject has no decoders, or was trained on a corpus with
+    another ``fingerprint``."""
+    folder = RunFolder(subject.name)
+    if not folder.has("config.yaml"):
+        raise SubjectError("expected a run, found an encoder without decoders, which has no task; name a run")
+    if fingerprint and folder.read_manifest()["data"]["fingerprint"] != fingerprint:
+        raise SubjectError(
+            "expected a run that was trained on the corpus that is read, found one of another corpus; name the right "
+            "--corpus"
+        )
+    return folder
+
+
 def with_task(model: MultiTaskModel, name: str) -> MultiTaskModel:
     """Return a model with only one of its tasks, which shares encoder, decoder and gates with the original."""
     single = MultiTaskModel(model.encoder, {name: cast(Task, model.tasks[name])})
@@ -277,7 +283,7 @@ def ablation_costs(
         )
     open_run = AblatableRun(model)
     shape = open_run.size
-    masks = np.eye(math.prod(shape), dtype=bool).reshape(-1, *shape)
+    masks = single_heads(shape)
     masks = masks if head is None else masks[[np.ravel_multi_index(head, shape)]]
     request.on_status(f"{run}, each of {len(masks)} heads closed alone, batch")
     ablatable = open_run.contributing(kind, list(corpus[data.train]), list(masks), request.seed)

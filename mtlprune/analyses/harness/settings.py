@@ -107,8 +107,8 @@ def read_settings(
         on_chunk: called after each chunk of resamples.
 
     Raises:
-        RunError: runs cannot be compared sentence by sentence, or some tasks are scored by correlations and others by
-            percentages, so that a mean over tasks is not defined.
+        RunError: the tasks of a column have no seed in common, runs cannot be compared sentence by sentence, or some
+            tasks are scored by correlations and others by percentages, so that a mean over tasks is not defined.
     """
     columns, counts = comparison.columns, PairedCounts(comparison)
     numbers = [task for task in tasks if comparison.kind(task) == "number"]
@@ -122,6 +122,11 @@ def read_settings(
         place: tuple(sorted(set.intersection(*({run.seed for run in columns[place].runs_of(t)} for t in tasks))))
         for place in order
     }
+    if without_seeds := [columns[place].title for place, seeds in shared.items() if not seeds]:
+        raise RunError(
+            f"expected single-task runs of each task with common seeds, found none in {', '.join(without_seeds)}; name "
+            "runs with the same seeds"
+        )
     counts_of_setting: dict[tuple[int, str], list[RunCounts]] = {}
     for task in tasks:
         for place in order:

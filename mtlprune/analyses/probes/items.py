@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mtlprune.analyses.probes import ATTENTION
+from mtlprune.encoder.batch import ranks
 from mtlprune.layers import LAYERS, OF_SENTENCES, kind_of
 from mtlprune.sentence import NOT_ARGUMENTS, Sentence, Span, declared
 
@@ -78,12 +79,8 @@ class Items:
         ``sentences``. Both arrays are (items of these sentences,), in the order of ``sentences``."""
         sentence_numbers = np.asarray(sentences, np.int64)
         sizes = self.offsets[sentence_numbers + 1] - self.offsets[sentence_numbers]
-        return _ranges(self.offsets[sentence_numbers], sizes), np.repeat(np.arange(len(sentence_numbers)), sizes)
-
-
-def _ranges(starts: Ints, sizes: Ints) -> Ints:
-    """Concatenate the ranges start, start + 1, ..., start + size − 1 of all pairs of a start and a size. (Σ sizes,)"""
-    return np.arange(sizes.sum()) + np.repeat(starts - (np.cumsum(sizes) - sizes), sizes)
+        places = np.repeat(np.arange(len(sentence_numbers)), sizes)
+        return self.offsets[sentence_numbers][places] + ranks(sizes), places
 
 
 def read_items(splits: Mapping[str, Sequence[Sentence]], seed: int) -> dict[str, list[Items]]:

@@ -41,7 +41,7 @@ def read_published(against: str) -> tuple[dict[str, str], pd.DataFrame]:
             f"{path}: expected a CSV table with the columns {', '.join(_KEYS)}, found {', '.join(table)[:80]}"
         )
     names = list(table["encoder"].unique())
-    table_name = next((name for name in names if name.lower() == (encoder or names[0]).lower()), None)
+    table_name = next((name for name in names if name.lower() == (encoder or name).lower()), None)
     if table_name is None:
         raise RunError(f"{path}: expected one of {', '.join(names)}, found {encoder!r}")
     rows = table[table["encoder"] == table_name].drop(columns="encoder")

@@ -27,6 +27,7 @@ from mtlprune.figures.grid import (
     latex_document,
     markdown_document,
     mean_sd,
+    points,
     probability,
 )
 from mtlprune.io.files import json_text, plain
@@ -617,8 +618,7 @@ def tests_legend(comparison: Comparison) -> str:
             + (f" ({', '.join(map(str, free))})" if free else "")
             + ", and the error of sentences is computed by bootstrap",
             f"p (within ±{comparison.margin:g}) is that of two one-sided tests and is not corrected. If it is below "
-            f"{LEVEL}, the difference is smaller than "
-            f"{'one point' if comparison.margin == 1 else f'{comparison.margin:g} points'}",
+            f"{LEVEL}, the difference is smaller than {points(comparison.margin)}",
         ]
     parts += [
         "Over sentences alone, these runs are held fixed, the interval is computed by bootstrap, and p by "

@@ -7,7 +7,7 @@ import altair as alt
 import pandas as pd
 
 from mtlprune.analyses.costs.equal_loss import LOSS, UPDATES
-from mtlprune.analyses.frames import MEAN, TableRows
+from mtlprune.analyses.frames import MEAN, TableRows, is_mean, row_title
 from mtlprune.figures.charts import AnyChart, band, colours, lines, mark, panels
 from mtlprune.figures.grid import percent, with_interval
 from mtlprune.runs.results import Result
@@ -65,25 +65,16 @@ def _score_of(mean: str) -> str:
 def _costs(result: Result) -> TableRows:
     frame = only_not_shown(result.frames["costs"])
     curve = {"cubic": "monotone cubic", "linear": "piecewise linear"}[result.about["settings"].get("curve", "cubic")]
-    return TableRows(frame.assign(name=[_name(task) for task in frame["task"]]), {"curve": curve})
+    return TableRows(frame.assign(name=[row_title(task) for task in frame["task"]]), {"curve": curve})
 
 
 TABLES = {"costs": _costs, "shares": lambda result: result.frame("shares")}
 """Name of a declared table (``frames.yaml``) → function from a Result to the rows of the table."""
 
 
-def _name(task: str) -> str:
-    return task if _is_mean(task) else task.upper()
-
-
-def _is_mean(row: str) -> bool:
-    """Return whether a row is a mean over tasks: "mean", or "mean without" a task."""
-    return row.split(" ")[0] == MEAN
-
-
 def _cost_by_updates(result: Result) -> AnyChart | None:
     costs = result.frames["costs"]
-    costs = costs[(costs["task"] == MEAN) | ~costs["task"].map(_is_mean)]  # the mean without a task is in the table
+    costs = costs[(costs["task"] == MEAN) | ~costs["task"].map(is_mean)]  # the mean without a task is in the table
     if costs["updates"].nunique() < 2:
         return None
     charts = []
@@ -91,7 +82,7 @@ def _cost_by_updates(result: Result) -> AnyChart | None:
     for task, rows in costs.groupby("task", sort=False):
         rows_with_names = _with_names(rows, "mode")
         areas = band(rows_with_names, "updates", "low", "high", "points", look)
-        curves = lines(rows_with_names, "updates", "estimate", title=_name(str(task)), y_title="points", look=look)
+        curves = lines(rows_with_names, "updates", "estimate", title=row_title(str(task)), y_title="points", look=look)
         charts.append(alt.layer(mark(y=0), areas, curves))
     return panels(charts, 3)
 
@@ -105,7 +96,7 @@ def _curves(result: Result) -> AnyChart:
             _with_names(rows.sort_values("loss"), "mode"),
             "loss",
             "score",
-            title=_name(str(task)),
+            title=row_title(str(task)),
             integer_axis=False,
             log_axis=True,
             x_title="training loss (logarithmic)",

@@ -10,7 +10,7 @@ Letters for shapes: L layers, A heads per layer.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -41,12 +41,14 @@ class Groups:
         labels: labels of the single tasks.
         counts: (L, A), number of single tasks that claim each head.
         gates: for each label, of single tasks and of joint runs, the mean gate of each head over seeds, (L, A).
+        masks: for each label, the heads that most of its runs claim, (L, A).
     """
 
     encoder: str
     labels: tuple[str, ...]
     counts: NDArray[np.int64]
     gates: dict[str, Grid]
+    masks: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
 
     def of(self, name: str) -> NDArray[np.bool_]:
         """Return the mask (L, A) of the heads in the group ``name``, one of GROUPS."""
@@ -78,7 +80,8 @@ def _read_groups(claims: Sequence[Claim]) -> Groups:
         )
     counts = np.stack([run_group.claimed_by_most for run_group in single]).sum(axis=0, dtype=np.int64)
     gates = {run_group.label: run_group.mean for run_group in run_groups}
-    return Groups(claims[0].encoder, tuple(run_group.label for run_group in single), counts, gates)
+    masks = {run_group.label: run_group.claimed_by_most for run_group in run_groups}
+    return Groups(claims[0].encoder, tuple(run_group.label for run_group in single), counts, gates, masks)
 
 
 def groups_of(claims: Sequence[str | Path], sources: Sequence[Source]) -> Groups | None:
@@ -108,14 +111,13 @@ def claimed_heads(claims: Sequence[str | Path], sources: Sequence[Source]) -> di
     Raises:
         ClaimError: as in `groups_of`; also if no run is named, or if a label claims no head or all heads.
     """
-    if groups_of(claims, sources) is None:
+    if (groups := groups_of(claims, sources)) is None:
         raise ClaimError("expected runs with gates or with stable claims, found none; name them with --claims")
-    claimed_by_label = {run_group.label: run_group.claimed_by_most for run_group in group(load_claims(claims))}
-    for label, heads in claimed_by_label.items():
+    for label, heads in groups.masks.items():
         if heads.all() or not heads.any():
             number = "all heads" if heads.any() else "no head"
             raise ClaimError(f"{label} claims {number}, so no other heads are left for comparison; name other runs")
-    return claimed_by_label
+    return groups.masks
 
 
 def compared(

@@ -10,7 +10,7 @@ from mtlprune.analyses.heads.cross import ALL_TASKS
 from mtlprune.errors import plural
 from mtlprune.evaluation.ablations import SENTENCES
 from mtlprune.figures.charts import Drawing, matrix
-from mtlprune.figures.grid import number, percent, probability, with_interval
+from mtlprune.figures.grid import number, percent, points, probability, with_interval
 from mtlprune.runs.groups import label_order
 from mtlprune.runs.results import Result
 from mtlprune.statistics.significance import holm
@@ -50,14 +50,13 @@ def findings(result: Result) -> list[str]:
         "shared": " and another single task also claims",
     }
     margin = result.about["settings"]["margin"]
-    points = "one point" if margin == 1 else f"{margin:g} points"
     for part, rows in across_tasks.groupby("mode", sort=False):
         lower, higher = (int(((rows["p_holm"] < LEVEL) & (sign * rows["estimate"] < 0)).sum()) for sign in (1, -1))
         equal = int((holm(rows["p_margin"]) < LEVEL).sum())
         sentences.append(
             f"{closing} the heads that one task claims{words[part]}, instead of random ones of the same layers, lowers "
             f"the score of another task in {lower} of {len(rows)} cells and raises it in {higher}. In {equal} "
-            f"of them the difference is below {points} (Holm, p < {LEVEL}). The mean difference is "
+            f"of them the difference is below {points(margin)} (Holm, p < {LEVEL}). The mean difference is "
             f"{number(rows['estimate'].mean())} points."
         )
     for row in () if len(across_tasks) else all_cells.itertuples():

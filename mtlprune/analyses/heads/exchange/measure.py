@@ -41,7 +41,7 @@ from mtlprune.corpora.swaps import SWAPPED, swapped_pairs
 from mtlprune.corpora.tables import batched
 from mtlprune.encoder.batch import Encoded, EncoderBatch
 from mtlprune.encoder.interventions import ablated, head_outputs
-from mtlprune.evaluation.head_masks import Mask, random_sets
+from mtlprune.evaluation.head_masks import Mask, random_sets, single_heads
 from mtlprune.model import MultiTaskModel, autocast
 from mtlprune.runs.groups import is_joint
 from mtlprune.runs.results import Result, head_rows
@@ -119,8 +119,7 @@ def _exchanged(
     """
     run = AblatableRun.of(subject, request.device, reading.fingerprint)
     frames, notes, changes = [], list[str](), dict[str, Change]()
-    number = run.size[0] * run.size[1]
-    single_head_masks = np.eye(number if request.options.single else 0, number, dtype=bool).reshape(-1, *run.size)
+    single_head_masks = single_heads(run.size)[: None if request.options.single else 0]
     exchanges = sum(map(len, masks.values())) + len(single_head_masks)
     natural = reading.sentences if request.options.natural else None
     for name in (name for name in run.model.tasks if name in (_LAYERS if natural is None else SWAPPED)):

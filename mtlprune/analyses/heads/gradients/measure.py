@@ -13,7 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from mtlprune.analyses.analysis import Request
-from mtlprune.analyses.harness.ablation import known_target
+from mtlprune.analyses.harness.ablation import known_target, run_of
 from mtlprune.analyses.harness.reading import (
     Reading,
     Subject,
@@ -28,7 +28,6 @@ from mtlprune.corpora.tables import batched
 from mtlprune.encoder.batch import Pieces
 from mtlprune.errors import plural
 from mtlprune.model import MultiTaskModel
-from mtlprune.runs.folder import RunFolder
 from mtlprune.runs.results import Grid, Result, head_rows
 from mtlprune.statistics.permutation import layered_rank_test
 from mtlprune.tasks.base import Task
@@ -64,9 +63,10 @@ def _gradients(reading: Reading, subject: Subject, request: Request) -> SubjectR
     All tasks use the same sentences, which have the layers of all tasks with known labels.
 
     Raises:
-        SubjectError: fewer than two sentences have the layers of all tasks with known labels.
+        SubjectError: the subject is no run, or was trained on another corpus; or fewer than two sentences have the
+            layers of all tasks with known labels.
     """
-    _check_run(subject, reading, request)
+    run_of(subject, reading.fingerprint)
     model = subject.model(request.device)
     task_names = list(model.tasks) if subject.task is None else [subject.task]
     tasks = {name: cast(Task, model.tasks[name]) for name in task_names}
@@ -114,17 +114,6 @@ def _gradients(reading: Reading, subject: Subject, request: Request) -> SubjectR
     left_out = len(reading.sentences) - len(sentences)
     note = f"{subject.label}: {plural(left_out, 'sentence')} without its layers or with unknown labels were left out."
     return SubjectResult(tables, {"tasks": task_names}, [note] * bool(left_out), maps)
-
-
-def _check_run(subject: Subject, reading: Reading, request: Request) -> None:
-    """Raise SubjectError if the subject is no run, or was trained on another corpus, whose labels may differ."""
-    folder = RunFolder(subject.name)
-    if not folder.has("config.yaml"):
-        raise SubjectError("expected a run, found an encoder without decoders, which has no loss; name a run")
-    if folder.read_manifest()["data"]["fingerprint"] != reading.fingerprint:
-        raise SubjectError(
-            f"expected a run that was trained on {request.corpus}, found one of another corpus; name the right --corpus"
-        )
 
 
 def _joint_frames(

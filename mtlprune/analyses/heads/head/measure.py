@@ -13,7 +13,7 @@ import pandas as pd
 
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.harness.ablation import ablation_costs
-from mtlprune.analyses.harness.reading import Subject, entry, find_sources, remarks
+from mtlprune.analyses.harness.reading import Source, Subject, entry, find_sources, remarks
 from mtlprune.analyses.probes import ATTENTION
 from mtlprune.analyses.probes.reading import modes, probe_table, read_probes, shape
 from mtlprune.corpora.formats import words_of
@@ -47,7 +47,7 @@ def measure(request: Request) -> Result:
     [name] = request.names
     [source] = find_sources([name])
     candidates, seen_in = _candidates(name, request)
-    subject = _subject(name, options.gates_of)
+    subject = _subject(source, options.gates_of)
     head_index = _index_in_layer(subject, options.layer, options.head)
     rows, kinds, notes = _probe_rows(options.probes, subject, options.layer, options.head)
     notes += remarks(subject)
@@ -86,20 +86,20 @@ def measure(request: Request) -> Result:
     return Result("head", about, {name: frame for name, frame in frames.items() if len(frame)})
 
 
-def _subject(name: str, gates_of: str | None) -> Subject:
+def _subject(source: Source, gates_of: str | None) -> Subject:
     """Load the run or encoder, with the gates or clones of the task ``gates_of`` if each task has its own.
 
     Raises:
         RunError: if ``gates_of`` is missing, unknown or not needed.
     """
-    subjects = {subject.label.rpartition(":")[2].lower(): subject for subject in find_sources([name])[0].open()}
+    subjects = {subject.label.rpartition(":")[2].lower(): subject for subject in source.open()}
     if gates_of is None and len(subjects) == 1:
         return next(iter(subjects.values()))
     if gates_of not in subjects or len(subjects) == 1:
         option_hint = (
             f"gates_of={' or '.join(subjects)}" if len(subjects) > 1 else "no gates_of, because all tasks share gates"
         )
-        raise RunError(f"{name}: expected {option_hint}, found {gates_of or 'none'}")
+        raise RunError(f"{source.name}: expected {option_hint}, found {gates_of or 'none'}")
     return subjects[gates_of]
 
 
@@ -115,7 +115,7 @@ def _candidates(name: str, request: Request) -> tuple[list[Sentence], str]:
             raise RunError("text: expected words with spaces between them, found none")
         return [Sentence("text", words).validate()], ""
     if corpus is None and (Path(name) / "config.yaml").is_file():
-        corpus = Path(RunFolder.with_weights(name).config.data.path)
+        corpus = RunFolder.with_weights(name).corpus_path()
     if corpus is None:
         return [], "No sentences: name a corpus (--corpus DIR) or give one (text='...')."
     fit = (sentence for sentence in load_corpus(corpus)[request.split] if _MIN_WORDS <= len(sentence) <= _MAX_WORDS)

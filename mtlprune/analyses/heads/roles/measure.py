@@ -35,9 +35,9 @@ from mtlprune.analyses.harness.reading import (
 )
 from mtlprune.analyses.heads.roles import GAIN, ROLES, STL
 from mtlprune.analyses.heads.roles.maths import agreed, conflicts, least_effect, role_scores, two_sided
-from mtlprune.analyses.heads.roles.single import count_each, halves, interfering, single_head_masks
+from mtlprune.analyses.heads.roles.single import count_each, halves, interfering
 from mtlprune.encoder.interventions import CONSTANT
-from mtlprune.evaluation.head_masks import Mask, random_sets
+from mtlprune.evaluation.head_masks import Mask, random_sets, single_heads
 from mtlprune.model import autocast
 from mtlprune.runs.groups import is_joint
 from mtlprune.runs.results import Result, head_rows
@@ -134,7 +134,7 @@ def _each_closed(study: _Study, subject: Subject) -> SubjectResult:
         SubjectError: no sentence has a layer of its tasks.
     """
     run, options = AblatableRun.of(subject, study.request.device, study.reading.fingerprint), study.request.options
-    closed = single_head_masks(run.size)
+    closed = list(single_heads(run.size))
     run = run.contributing(options.closed, study.train, closed, study.request.seed)
     status = f"{subject.label}, seed {subject.seed}: each head closed alone, evaluation"
     study.request.on_status(status, 1 + len(closed))

@@ -4,7 +4,7 @@ from typing import Any
 
 import pandas as pd
 
-from mtlprune.analyses.frames import MEAN, TableRows
+from mtlprune.analyses.frames import MEAN, TableRows, row_title
 from mtlprune.analyses.heads.roles import STL
 from mtlprune.errors import plural
 from mtlprune.evaluation.ablations import SENTENCES
@@ -136,7 +136,7 @@ def _single_tables(result: Result) -> list[Grid]:
 
 
 def _upper(frame: pd.DataFrame) -> pd.DataFrame:
-    return frame.assign(task=[task if task == MEAN else task.upper() for task in frame["task"]])
+    return frame.assign(task=[row_title(task) for task in frame["task"]])
 
 
 def _counts(result: Result) -> pd.DataFrame | None:

@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from mtlprune.analyses.harness.ablation import AblatableRun
-from mtlprune.evaluation.head_masks import Mask
+from mtlprune.evaluation.head_masks import Mask, single_heads
 from mtlprune.runs.results import head_rows
 from mtlprune.sentence import Sentence
 from mtlprune.statistics.resamples import System, resampled_scores
@@ -33,16 +33,11 @@ def count_each(
 ) -> dict[str, list[System]]:
     """Return for each task 1 + H counts: with all heads open, and with each head closed by itself."""
     counts: dict[str, list[System]] = {}
-    for heads in [np.zeros(run.size, bool), *single_head_masks(run.size)]:
+    for heads in [np.zeros(run.size, bool), *single_heads(run.size)]:
         for task, system in run.counts(heads, sentences).items():
             counts.setdefault(task, []).append(system)
         on_batch()
     return counts
-
-
-def single_head_masks(size: tuple[int, int]) -> list[Mask]:
-    """Return a mask for each single head."""
-    return list(np.eye(size[0] * size[1], dtype=bool).reshape(-1, *size))
 
 
 def select_sentences(system: System, rows: Rows) -> System:

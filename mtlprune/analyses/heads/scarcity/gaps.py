@@ -3,7 +3,7 @@
 Both ways to name runs use this file: lists of runs (measure.py) and files of groups (groups_file.py).
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from mtlprune.analyses.harness.settings import Setting, common_seeds, gap
@@ -37,6 +37,16 @@ class Level(NamedTuple):
         other_paths = [pair for pair in untreated(self.joint.column.runs[0]).items() if not pair[0].startswith(PRUNING)]
         return f"{self.joint.column.encoder} {sorted(other_paths)}"
 
+    def scores(self, task_indices: list[int]) -> dict[str, float]:
+        """Return the mean scores of the single-task and the joint runs over tasks and over their common seeds."""
+        seeds, sides = seeds_of([self]), {"single": self.single, "joint": self.joint}
+        return {side: float(setting.of_seeds(seeds, task_indices).observed.mean()) for side, setting in sides.items()}
+
+
+def seeds_of(levels: Iterable[Level]) -> list[int]:
+    """Return the seeds that the single-task and the joint runs of all levels have."""
+    return common_seeds(*(side for level in levels for side in (level.single, level.joint)))
+
 
 def figure_of(
     weights: Mapping[Level, float], task_indices: list[int]
@@ -49,7 +59,7 @@ def figure_of(
     Returns:
         The sum, and for each seed the draws of the open heads of the levels (``pruning.draw``).
     """
-    seeds = common_seeds(*(side for level in weights for side in (level.single, level.joint)))
+    seeds = seeds_of(weights)
     figure = weighted(
         [gap(level.joint, level.single, seeds, task_indices) for level in weights], list(weights.values())
     )

@@ -16,9 +16,9 @@ from pydantic import Field
 from scipy import special
 
 from mtlprune.analyses.analysis import Request
-from mtlprune.analyses.frames import MEAN
-from mtlprune.analyses.harness.settings import common_seeds, have_all, means_of, read_settings
-from mtlprune.analyses.heads.scarcity.gaps import Level, doubts, figure_of
+from mtlprune.analyses.frames import is_mean
+from mtlprune.analyses.harness.settings import have_all, means_of, read_settings
+from mtlprune.analyses.heads.scarcity.gaps import Level, doubts, figure_of, seeds_of
 from mtlprune.config.config import validated
 from mtlprune.io.block import Block
 from mtlprune.io.files import read_yaml
@@ -93,7 +93,7 @@ def measure(request: Request) -> Result:
         figure, _ = _figure({group: 1}, name)
         gap = Contrast.of(figure)
         row = {"term": title, "task": name, "updates": group.level.joint.updates, "p_margin": gap.p_margin(margin)}
-        levels.append((row | _scores(group, name), gap))
+        levels.append((row | group.level.scores(group.task_indices[name]), gap))
         seeds += _by_seed({"term": title, "other": "", "task": name}, {group: 1}, figure)
     for name in names:  # tasks are in the outer loop, because the pooled error needs all changes of a task
         pairs = {pair: {groups[pair[0]]: 1, groups[pair[1]]: -1} for pair in compared}
@@ -104,7 +104,7 @@ def measure(request: Request) -> Result:
             changes.append((keys | doubts(figure, draws, margin, error), Contrast.of(figure)))
             seeds += _by_seed(keys, weights, figure)
     changes.sort(key=lambda row: compared.index((str(row[0]["term"]), str(row[0]["other"]))))
-    tasks = [name for name in names if not name.startswith(MEAN)]
+    tasks = [name for name in names if not is_mean(name)]
     for (title, pairs_of), scale in itertools.product(groups_file.pooled.items(), _SCALES):
         effect, rows = (-margin if scale == "points" else None), []  # the margin is in points
         for task in tasks:
@@ -157,9 +157,7 @@ def _group(title: str, runs: Sequence[str], task_names: Sequence[str], request: 
 
 def _refuse_unlike_tasks(groups: Mapping[str, RunPair], file: Path) -> None:
     """Raise RunError if groups have different tasks, because their gaps would be means over different tasks."""
-    tasks = {
-        title: [name for name in group.task_indices if not name.startswith(MEAN)] for title, group in groups.items()
-    }
+    tasks = {title: [name for name in group.task_indices if not is_mean(name)] for title, group in groups.items()}
     first, *later_groups = tasks
     for title in later_groups:
         if set(tasks[title]) != set(tasks[first]):
@@ -193,22 +191,9 @@ def _figure(weights: Mapping[RunPair, float], name: str) -> tuple[Resampled, lis
     return figure_of({group.level: weight for group, weight in weights.items()}, task_indices)
 
 
-def _scores(group: RunPair, name: str) -> dict[str, float]:
-    """Return the mean scores of the single-task and the joint runs over their common seeds, for the row ``name``."""
-    single, joint, task_indices = group.level.single, group.level.joint, group.task_indices[name]
-    seeds = common_seeds(single, joint)
-    sides = {"single": single, "joint": joint}
-    return {side: float(setting.of_seeds(seeds, task_indices).observed.mean()) for side, setting in sides.items()}
-
-
-def _seeds(weights: Mapping[RunPair, float]) -> list[int]:
-    """Return the seeds that the single-task and the joint runs of all groups have."""
-    return common_seeds(*(side for group in weights for side in (group.level.single, group.level.joint)))
-
-
 def _by_seed(keys: Mapping[str, str], weights: Mapping[RunPair, float], figure: Resampled) -> list[dict[str, Any]]:
     """Return the rows of the frame ``seeds``."""
-    values = zip(_seeds(weights), figure.observed, strict=True)
+    values = zip(seeds_of(group.level for group in weights), figure.observed, strict=True)
     return [{**keys, "seed": seed, "measure": "gap", "value": float(value)} for seed, value in values]
 
 
@@ -216,7 +201,7 @@ def _pooled(pairs: Sequence[tuple[RunPair, RunPair]], task: str, scale: str) -> 
     """Compute the pooled change of a task's gap on one of _SCALES, for each seed the mean over pairs that have it."""
     by_seed: dict[int, list[Resampled]] = {}
     for first, second in pairs:
-        seeds, parts = _seeds({first: 1, second: -1}), []
+        seeds, parts = seeds_of([first.level, second.level]), []
         for group in (first, second):
             for side in (group.level.single, group.level.joint):
                 score = side.of_seeds(seeds, group.task_indices[task])
@@ -232,4 +217,4 @@ def _pooled(pairs: Sequence[tuple[RunPair, RunPair]], task: str, scale: str) -> 
 
 def _is_task(frame: pd.DataFrame) -> Any:
     """Select the rows of single tasks, which Holm's correction covers; means over tasks are not corrected."""
-    return frame["p"].notna() & ~frame["task"].str.startswith(MEAN)
+    return frame["p"].notna() & ~frame["task"].map(is_mean)

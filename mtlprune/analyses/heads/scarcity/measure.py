@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Sequence
 
 from mtlprune.analyses.analysis import Request
-from mtlprune.analyses.harness.settings import common_seeds, have_all, joint_pairs, means_of, read_settings
+from mtlprune.analyses.harness.settings import have_all, joint_pairs, means_of, read_settings
 from mtlprune.analyses.heads.scarcity import groups_file
 from mtlprune.analyses.heads.scarcity.gaps import Level, doubts, figure_of
 from mtlprune.evaluation.head_masks import OPEN_ABOVE
@@ -49,9 +49,7 @@ def measure(request: Request) -> Result:
     for level, (name, task_indices) in itertools.product(levels, rows.items()):
         figure, _ = figure_of({level: 1}, task_indices)
         row = {"term": level.label, "heads": level.heads, "updates": level.joint.updates, "task": name}
-        seeds, sides = common_seeds(level.single, level.joint), {"single": level.single, "joint": level.joint}
-        scores = {side: float(setting.of_seeds(seeds, task_indices).observed.mean()) for side, setting in sides.items()}
-        gaps.append((row | scores, Contrast.of(figure)))
+        gaps.append((row | level.scores(task_indices), Contrast.of(figure)))
     for name, task_indices in rows.items():
         figures = {level: figure_of({level: 1, base: -1}, task_indices) for level, base in bases.items()}
         pooled = pooled_deviation([figure.observed for figure, _ in figures.values()])

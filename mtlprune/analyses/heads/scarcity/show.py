@@ -5,10 +5,10 @@ from typing import Any
 
 import pandas as pd
 
-from mtlprune.analyses.frames import MEAN
+from mtlprune.analyses.frames import is_mean, row_title
 from mtlprune.errors import plural
 from mtlprune.figures.charts import AnyChart, Interval, forest, panels
-from mtlprune.figures.grid import number, power_clause, probability, with_interval
+from mtlprune.figures.grid import number, points, power_clause, probability, with_interval
 from mtlprune.runs.results import Result
 from mtlprune.statistics.contrast import SUPPORTED, UNDECIDED, only_not_shown
 from mtlprune.statistics.standard_errors import LEVEL
@@ -24,7 +24,7 @@ def about(result: Result) -> str:
         "change is the gap minus "
         f"{base}, paired by seed. Intervals and p are over seeds and sentences ({settings['resamples']:,} resamples; "
         f"seed {settings['seed']}), not corrected. Where seeds share draws of heads, intervals and p are also over "
-        f"draws instead of seeds. The margin is {_points(settings['margin'])}."
+        f"draws instead of seeds. The margin is {points(settings['margin'])}."
     )
 
 
@@ -33,7 +33,7 @@ def findings(result: Result) -> list[str]:
     margin, gaps = result.about["settings"]["margin"], result.frames["levels"].set_index(["term", "task"])
     sentences = []
     for row in result.frame("changes").itertuples():
-        if not row.task.startswith(MEAN):
+        if not is_mean(row.task):
             continue
         gap, base = gaps.loc[(row.term, row.task)], gaps.loc[(row.other, row.task)]
         # With a single task, the mean is the score of this task.
@@ -58,9 +58,9 @@ def _in_words(row: Any, margin: float) -> str:
         predicted = ", as competition for heads predicts" * (row.verdict == SUPPORTED)
         return f"The gap widens{predicted} (p {probability(row.p)})"
     if row.verdict == UNDECIDED:
-        return f"It is undecided whether the gap widens by {_points(margin)}{power_clause(row.detectable)}"
+        return f"It is undecided whether the gap widens by {points(margin)}{power_clause(row.detectable)}"
     words = (
-        f"The gap does not widen by {_points(margin)} (p {probability(row.p_widening)})"
+        f"The gap does not widen by {points(margin)} (p {probability(row.p_widening)})"
         f"{', and it narrows' * (row.low > 0)}"
     )
     variants = {"draws_": "over {} of heads instead of seeds", "pooled_": "with the error of all changes"}
@@ -71,10 +71,6 @@ def _in_words(row: Any, margin: float) -> str:
             words += f"; {holds} {name.format(plural(getattr(row, 'draws', 0), 'draw'))} ({ends}"
             words += f"{probability(getattr(row, f'{prefix}p_widening'))})"
     return words
-
-
-def _points(margin: float) -> str:
-    return "one point" if margin == 1 else f"{margin:g} points"
 
 
 def _groups(result: Result) -> pd.DataFrame | None:
@@ -117,9 +113,10 @@ def _with_words(frame: pd.DataFrame) -> pd.DataFrame:
 
     If there is only one task, the mean over tasks is left out, because it is the same as the task.
     """
-    if frame["task"][~frame["task"].str.startswith(MEAN)].nunique() == 1:
-        frame = frame[~frame["task"].str.startswith(MEAN)]
-    return frame.assign(name=[task if task.startswith(MEAN) else task.upper() for task in frame["task"]])
+    is_task = ~frame["task"].map(is_mean).astype(bool)
+    if frame["task"][is_task].nunique() == 1:
+        frame = frame[is_task]
+    return frame.assign(name=[row_title(task) for task in frame["task"]])
 
 
 def _unless_groups(result: Result, frame: pd.DataFrame) -> pd.DataFrame | None:

@@ -36,8 +36,8 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor
-from torch.nn import functional
 
+from mtlprune.analyses.probes.maths import unit_vectors
 from mtlprune.analyses.vectors.dissection import NEAREST, SENSES, SUBSETS, TERMS
 from mtlprune.analyses.vectors.dissection.comparison import Ints, agreement, f1, macro_f1
 from mtlprune.corpora.formats.iob2 import iob2_from_spans, spans_from_tags
@@ -77,12 +77,8 @@ class TermItems:
         The means of an item's k spans are concatenated. The features are linear in the terms, so the features of a sum
         of terms are the sum of their features.
         """
-        # Indices of the words of all spans, one span after another, for a mean over each span.
-        begin, sizes = self.spans[..., 0].ravel(), (self.spans[..., 1] - self.spans[..., 0]).ravel()
-        offsets = np.cumsum(sizes) - sizes
-        words = torch.from_numpy(np.arange(sizes.sum()) + np.repeat(begin - offsets, sizes))
-        first = torch.from_numpy(offsets)
-        parts = [functional.embedding_bag(words, part, first, mode="mean") for part in terms]
+        first, end = torch.from_numpy(self.spans).flatten(0, 1).unbind(1)
+        parts = [unit_vectors(part[:, None], first, end - first) for part in terms]
         return torch.stack(parts).view(4, len(self), -1)
 
 
