@@ -140,7 +140,8 @@ def _majority_scores(data: Path, run: RunFolder, split: str) -> dict[str, float]
     config = run.config
     train = corpus[config.data.train].first(config.data.train_sentences).one_half(config.data.half)
     baseline = Majority(list(train))
-    gold = list(corpus[split])
+    # A run is scored on the first `dev_sentences` of its dev split, and on all sentences of other splits.
+    gold = list(corpus[split].first(config.data.dev_sentences if split == config.data.dev else None))
     predicted = [baseline.predict(sentence) for sentence in gold]
     scores = {}
     for layer, kind in baseline.layers.items():
@@ -158,7 +159,8 @@ def keep_majority(folder: Path, run: RunFolder, splits: Sequence[str], data: Pat
     """
     baselines = _read_majority(folder)
     if scores := {split: of_split for split in splits if (of_split := majority_of(run, split, data))}:
-        write_json(folder / MAJORITY, baselines | {run.read_manifest()["data"]["fingerprint"]: scores})
+        fingerprint = run.read_manifest()["data"]["fingerprint"]
+        write_json(folder / MAJORITY, baselines | {fingerprint: baselines.get(fingerprint, {}) | scores})
 
 
 def majority_of(run: RunFolder, split: str, data: Path | None = None) -> dict[str, float]:

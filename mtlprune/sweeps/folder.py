@@ -276,11 +276,14 @@ def _expanded_one(runs_argument: str, having: str, left_out: list[str] | None) -
     for place, cells in ((runs_argument, "*"), (folder_part, pattern)) if sign else ((runs_argument, "*"),):
         if _holds_runs(Path(place)) or is_specification(Path(place)):
             return _having(having, found_runs(place, cells, left_out))
-    if Path(runs_argument).exists() or not has_magic(runs_argument):
-        return _having(having, _seeds(Path(runs_argument))) or [Path(runs_argument)]
-    paths = map(Path, sorted(glob(runs_argument)))  # noqa: PTH207 (whole paths too)
-    matching = [path for path in paths if _is_run(path) or _holds_runs(path) or _seeds(path)]
-    runs = _having(having, (run for path in matching for run in _expanded_one(str(path), having, left_out)))
+    if seeds := _seeds(Path(runs_argument)):
+        runs = _having(having, seeds)
+    elif Path(runs_argument).exists() or not has_magic(runs_argument):
+        return [Path(runs_argument)]
+    else:
+        paths = map(Path, sorted(glob(runs_argument)))  # noqa: PTH207 (whole paths too)
+        matching = [path for path in paths if _is_run(path) or _holds_runs(path) or _seeds(path)]
+        runs = _having(having, (run for path in matching for run in _expanded_one(str(path), having, left_out)))
     if not runs:
         raise RunError(
             f"no run{having and f' with {having}'} is found at {runs_argument}; check the path or pattern, or train "

@@ -137,6 +137,9 @@ def test_cross(measured, mtlprune, lab, single, trained, claims, encoder, tmp_pa
     none = write_run(tmp_path / "none", ["con"], np.zeros((LAYERS, HEADS)), encoder=str(encoder)).path
     words = ("--corpus", lab.corpus, "--out", tmp_path / "refused", *claims, "--claims", none)
     mtlprune("analyze", "cross", single, *words, "--split", "none").refuses("claims no head")  # before anything is read
+    elsewhere = RunFolder(shutil.copytree(single, tmp_path / "elsewhere"))
+    elsewhere.write_json("manifest.json", elsewhere.read_manifest() | {"data": {"fingerprint": "0"}})
+    mtlprune("analyze", "cross", elsewhere.path, *words[:-2]).refuses("found one of another corpus")
     claims += ["--claims", str(both)]
     result, _ = measured("cross", single, trained, tmp_path / "pruned", *claims, tables=1)
     assert "closed heads" in result.about["notes"][0]

@@ -214,6 +214,7 @@ MISTAKES: list[tuple[str, str]] = [
     ("data show corpus nobody", "expected the id or position of a sentence, found 'nobody'; ids look like"),
     ("data show corpus test:999", "and positions are train:1 to train:"),
     ("table corpus", "corpus: expected a run folder, found a corpus; name a run trained on this corpus"),
+    ("claims seeds --out new", "no run with gates.jsonl is found at seeds"),
     ("analyze show nowhere", "nowhere: expected a folder of results, found no such folder; check the path"),
     ("train tiny.yaml encoder_rate=1e-4 --out new", "unknown key encoder_rate (did you mean train.encoder_rate?)"),
     ("data build conllu --out new", "expected files, found none; name files with --train, --dev and --test"),
@@ -269,6 +270,8 @@ def workplace(mtlprune, lab, trained, single, masked, own_gates, pretraining, ti
     """A folder with everything that commands ask for, right and wrong."""
     root = tmp_path_factory.mktemp("mistakes")
     (root / "hollow").mkdir()
+    (root / "seeds").mkdir()
+    (root / "seeds" / "seed-1").symlink_to(trained)
     links = {"tiny.yaml": lab.config, "corpus": lab.corpus, "run": trained, "pos": single, "masked": masked}
     links |= {"own": own_gates, "encoder": tiny_encoder("bert"), "small.yaml": pretraining}
     links |= {"roberta": tiny_encoder("roberta")}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -14,9 +15,11 @@ from report_runs import write_study
 from run_folders import change_config, write_runs
 
 import mtlprune as package
+from mtlprune.cli.show import keep_majority, majority_of
 from mtlprune.corpora.store import load_corpus
 from mtlprune.evaluation.baselines import Majority
 from mtlprune.evaluation.scores import count, score
+from mtlprune.io.files import read_json
 from mtlprune.runs.folder import RunFolder
 
 HEAVY = {"torch", "transformers", "datasets", "supar"}
@@ -32,6 +35,19 @@ def test_a_run_beside_the_majority(mtlprune, trained, lab):
     majority = score("dep", [count("dep", s, baseline.predict(s)) for s in corpus["test"]])["las"]
     cells = [f"{majority:.2f}", f"{RunFolder(trained).read_scores('test')['dep']['las']:.2f}"]
     assert [cell.strip("*") for cell in rows[3][1:]] == cells
+
+
+def test_the_majority_is_scored_on_the_sentences_of_the_run_and_stored_by_split(trained, lab, tmp_path):
+    run = RunFolder(shutil.copytree(trained, tmp_path / "few"))
+    change_config(run, data={"dev_sentences": 3})
+    corpus = load_corpus(lab.corpus)
+    baseline = Majority(corpus["train"])
+    for split, sentences in (("test", list(corpus["test"])), ("dev", list(corpus["dev"])[:3])):
+        keep_majority(tmp_path, run, [split], lab.corpus)
+        expected = score("pos", [count("pos", s, baseline.predict(s)) for s in sentences])["accuracy"]
+        assert majority_of(run, split)["pos"] == expected
+    [splits] = read_json(tmp_path / "majority.json").values()
+    assert set(splits) == {"dev", "test"}
 
 
 @pytest.mark.parametrize("command", ["--help", "train --help", "analyze --help", "table nowhere"])
