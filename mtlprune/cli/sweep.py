@@ -233,21 +233,21 @@ class _CellWatch:
     def __init__(self, cells: Mapping[str, Cell], jobs: int, terminal: Console) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-        from mtlprune.sweeps.pool import states
-        from mtlprune.sweeps.times import START, expected_times
-
-        self.terminal, self.jobs, self.began = terminal, jobs, time.monotonic()
-        times = expected_times(cells.values(), states(cells.values()))
-        self.left = {name: expected.seconds if (expected := times.get(name)) else START for name in cells}
+        self.cells, self.terminal, self.jobs, self.began = cells, terminal, jobs, time.monotonic()
+        self.left: dict[str, float] = {}
+        """Name of a cell that is not finished → its expected seconds."""
         self.total, self.running, self.worked = len(cells), set[str](), 0.0
         bar, running = BarColumn(bar_width=20), TextColumn("{task.description}")
         columns = SpinnerColumn(), bar, MofNCompleteColumn(), running, TimeElapsedColumn()
         self.progress = Progress(*columns, console=terminal, transient=True, disable=not terminal.is_terminal)
         self.bar = self.progress.add_task("", total=self.total)
 
-    def begin(self, finished_cells: Iterable[str]) -> None:
-        """Exclude cells that were finished before this call from the time left."""
-        self.left = {name: size for name, size in self.left.items() if name not in set(finished_cells)}
+    def begin(self, finished: Mapping[str, State]) -> None:
+        """Estimate the times of all cells that were not finished before this call."""
+        from mtlprune.sweeps.times import START, expected_times
+
+        times = expected_times(self.cells.values(), {name: finished.get(name, State("left")) for name in self.cells})
+        self.left = {name: expected.seconds if expected else START for name, expected in times.items()}
         self.progress.update(self.bar, completed=self.total - len(self.left))
 
     def __call__(self, event: str, cell: Cell, note: str) -> None:
