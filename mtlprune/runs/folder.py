@@ -274,7 +274,7 @@ class RunFolder:
                 raise RunError(f"{folder.path} has lost its {STUDY}, which names its runs; {PACK_REMEDY}")
             runs_inside = sorted([*folder.path.glob("*/config.yaml"), *folder.path.glob("runs/*/config.yaml")])
             first = runs_inside[0].parent if runs_inside else None
-            if folder.has("corpus.json"):
+            if folder.has(INFO):
                 raise RunError(
                     f"{folder.path}: expected a run folder, found a corpus; name a run trained on this corpus"
                 )

@@ -283,7 +283,8 @@ def _expanded_one(runs_argument: str, having: str, left_out: list[str] | None) -
     else:
         paths = map(Path, sorted(glob(runs_argument)))  # noqa: PTH207 (whole paths too)
         matching = [path for path in paths if _is_run(path) or _holds_runs(path) or _seeds(path)]
-        runs = _having(having, (run for path in matching for run in _expanded_one(str(path), having, left_out)))
+        # A match without such runs is no error if another match has them, so only the sum is filtered.
+        runs = _having(having, (run for path in matching for run in _expanded_one(str(path), "", left_out)))
     if not runs:
         raise RunError(
             f"no run{having and f' with {having}'} is found at {runs_argument}; check the path or pattern, or train "

@@ -324,12 +324,12 @@ def test_differences_by_hand_and_their_correction(bert):
     assert abs(value) < 2e-3 and p > 0.05 and heads == 36
     value, p, _ = difference(depth + claimed, claimed, ~claimed, 500, (0,))
     assert value == pytest.approx(1, abs=1e-2) and p < 0.01
-    groups, grids = Groups("tiny", ("POS",), 3 * claimed, {}), {"depth": depth, "claims": depth + claimed}
+    groups, grids = Groups("tiny", ("POS",), 3 * claimed, {}, {}), {"depth": depth, "claims": depth + claimed}
     plain, claims = (compare(groups, {**grids, "gate": np.ones((6, 6))}, [one], 500, 0)[-1] for one in grids)
     assert claims["value"] > 0.7 and abs(plain["value"]) < 0.5 and plain["pooled"] > 0.3
     assert compare(groups, {**grids, "gate": np.eye(6)}, ["depth"], 99, 0)[-1]["n"] == 6  # shut heads are left out
     counts = np.array([[4, 0, 1, 0], [0, 3, 0, 1]])
-    groups = Groups("tiny", ("POS", "NER", "DEP", "SRL"), counts, {"POS": counts / 4})
+    groups = Groups("tiny", ("POS", "NER", "DEP", "SRL"), counts, {"POS": counts / 4}, {})
     found = compared(measured(bert).result, groups, COMPARED, 0)
     tests = found.frames["tests"]
     known = tests.dropna(subset=["p"])

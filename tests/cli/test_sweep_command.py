@@ -14,7 +14,7 @@ import pytest
 from run_folders import write_run
 from scipy import stats
 
-from mtlprune.runs.folder import RunFolder
+from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.sweeps import found_runs
 from mtlprune.sweeps.folder import expanded
 
@@ -130,6 +130,18 @@ def test_other_commands_take_a_sweep_for_its_finished_runs(mtlprune, swept):
     table = mtlprune("table", swept.out, "--split", "test", "--resamples", 0).done()
     assert "gates" in table.out and "2 of 4 cells are not finished and left out: wrong, after" in table.out
     mtlprune("table", f"{swept.out}:gates-*").refuses("the sweep has no cell gates-*")
+
+
+def test_a_pattern_leaves_out_folders_of_seeds_without_the_file(tmp_path):
+    for name, file in (("a", "gates.jsonl"), ("b", "metrics.jsonl")):
+        seed = tmp_path / name / "seed-1"
+        seed.mkdir(parents=True)
+        for file_name in ("config.yaml", file):
+            (seed / file_name).write_text("{}")
+    assert expanded([tmp_path / "*"], having="gates.jsonl") == [tmp_path / "a" / "seed-1"]
+    for runs in ("b", "b*"):
+        with pytest.raises(RunError, match=r"no run with gates\.jsonl is found at"):
+            expanded([tmp_path / runs], having="gates.jsonl")
 
 
 def test_commands_come_in_the_order_of_needs(mtlprune, swept, tmp_path):

@@ -1,6 +1,6 @@
 """Scores and losses of finished runs in which some heads are ablated.
 
-    run = AblatableRun.of(subject, "cpu").contributing("mean", training_sentences, [heads], seed=0)
+    run = AblatableRun.of(subject, "cpu", fingerprint).contributing("mean", training_sentences, [heads], seed=0)
     run.counts(heads, sentences)
     with run.ablated(heads):
         run.model.losses(batch)
@@ -66,7 +66,7 @@ class AblatableRun:
     factor: float | None = None
 
     @classmethod
-    def of(cls, subject: Subject, device: str, fingerprint: str = "") -> "AblatableRun":
+    def of(cls, subject: Subject, device: str, fingerprint: str) -> "AblatableRun":
         """Load the run of a subject with its decoders.
 
         Raises:
@@ -181,13 +181,13 @@ class AblatableRun:
             return cast(Tensor, sum(self.model.losses(batch).values()))
 
 
-def run_of(subject: Subject, fingerprint: str = "") -> RunFolder:
+def run_of(subject: Subject, fingerprint: str) -> RunFolder:
     """Return the run of a subject. Raises SubjectError if the subject has no decoders, or was trained on a corpus with
     another ``fingerprint``."""
     folder = RunFolder(subject.name)
     if not folder.has("config.yaml"):
         raise SubjectError("expected a run, found an encoder without decoders, which has no task; name a run")
-    if fingerprint and folder.read_manifest()["data"]["fingerprint"] != fingerprint:
+    if folder.read_manifest()["data"]["fingerprint"] != fingerprint:
         raise SubjectError(
             "expected a run that was trained on the corpus that is read, found one of another corpus; name the right "
             "--corpus"

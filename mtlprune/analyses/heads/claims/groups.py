@@ -10,7 +10,7 @@ Letters for shapes: L layers, A heads per layer.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,7 @@ class Groups:
     labels: tuple[str, ...]
     counts: NDArray[np.int64]
     gates: dict[str, Grid]
-    masks: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
+    masks: dict[str, NDArray[np.bool_]]
 
     def of(self, name: str) -> NDArray[np.bool_]:
         """Return the mask (L, A) of the heads in the group ``name``, one of GROUPS."""
