@@ -125,11 +125,12 @@ def measure(out: str, corpus: str, name: str, sentences: str = "test") -> None:
         raise SystemExit(f"{sentences}: expected test or fresh")
     request = Request([name], Path(corpus), RoleOptions(), "test", seed=SEED)
     [subject] = [opened for source in find_sources([name]) for opened in source.open()]
-    joint_run = AblatableRun.of(subject, "cpu")
+    reading = read_request(request)
+    joint_run = AblatableRun.of(subject, "cpu", reading.fingerprint)
     run = joint_run.of_task(TASK)
     run.model.eval().requires_grad_(False)
     splits = load_corpus(Path(corpus))
-    dev, test = list(splits["dev"]), read_request(request).sentences
+    dev, test = list(splits["dev"]), reading.sentences
     calibration = Scorer(run, dev[:: len(dev) // CALIBRATION_SENTENCES])
     if sentences == "fresh":
         dev, test = dev + test, list(splits["train"])[RunFolder(Path(name)).config.data.train_sentences :]
