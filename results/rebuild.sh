@@ -270,6 +270,10 @@ fi
 if [ -d results/why/records/equal_loss ]; then
     mtlprune analyze equal_loss results/why/records/equal_loss --split test without=ner --format png --out "$out/why/equal_loss" > /dev/null
 fi
+if [ -d results/why/records/rare ]; then
+    mkdir -p "$out/why/rare"
+    python results/why/rare_tasks.py results/why/records/rare "$out/why/rare" > "$out/why/rare/tables.md"
+fi
 
 # What was found, from the Results above
 if [ "$out" = results ] && [ -f results/findings.yaml ]; then python results/findings.py; fi
