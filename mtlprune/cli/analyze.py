@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 
 _FORMATS = ("png", "svg", "pdf", "tex")
 SETTING = re.compile(r"[a-z_]+=")
+_KEPT = "unfinished"
+"""Folder in --out that keeps the measurements of each run until all runs are measured."""
 
 _Formats = Annotated[
     str,
@@ -283,6 +286,8 @@ def _run(
             paths = [folder.path for folder in named_runs(seen_from_here(names), gated)]
         else:
             paths = expanded(seen_from_here(names), gated)
+        if out is not None and "processes" in analysis.needs:
+            given_options["kept"] = out / _KEPT
         request = Request(
             list(map(str, paths)), options=options, seed=seed, on_status=on_status, on_batch=on_batch, **given_options
         )
@@ -291,6 +296,8 @@ def _run(
         show_result(analysis, result)
         return result
     write_result(out, result)
+    if (out / _KEPT).exists():
+        shutil.rmtree(out / _KEPT)
     if not gated:
         result = read(out, analysis.name)  # read again, so that findings use the rounded numbers of the file
     console().print("\n".join(analysis.show.findings(result)), soft_wrap=True, highlight=False, markup=False)

@@ -23,7 +23,8 @@ of a head, B rows of the batch, T slots in a row, H the hidden size.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -92,6 +93,64 @@ def ablated(
         yield
     finally:
         encoder.ablation = None
+
+
+class LowerLayers:
+    """The outputs of all layers with no head ablated, so that later passes need not compute the layers below a head.
+
+        lower = LowerLayers(encoder)
+        with lower.recorded():
+            ...  # encode some batches
+        with lower.skipped(4), ablated(encoder, heads):
+            ...  # encode the same batches in the same order; layers 1 to 4 are not computed
+
+    Results are those of whole passes, bit for bit. The outputs need memory for a vector of each slot and layer. All
+    layers are computed if layers share a module (ALBERT) or pass on more than hidden states (T5), or are fused.
+    """
+
+    def __init__(self, encoder: Encoder) -> None:
+        transformer = cast(PreTrainedModel, encoder.transformer)
+        self._layers: list[nn.Module] = by_layer(transformer, encoder.head_hooks.family.blocks)
+        self._usable = len(set(self._layers)) == len(self._layers) and encoder.fusion is None
+        self._outputs: list[list[Any]] = [[] for _ in self._layers]
+
+    @contextmanager
+    def recorded(self) -> Iterator[None]:
+        """Enter a context in which the outputs of all layers are recorded, a list of batches for each layer."""
+        with ExitStack() as handles:
+            for layer, outputs in zip(self._layers[:-1], self._outputs, strict=False):
+                outputs.clear()
+                if self._usable:
+                    hook = layer.register_forward_hook(partial(self._record, outputs))
+                    handles.callback(hook.remove)
+            yield
+
+    def _record(self, outputs: list[Any], module: nn.Module, args: Any, output: Any) -> None:
+        outputs.append(output)
+        self._usable &= isinstance(output, Tensor) or all(item is None for item in output[1:])
+
+    @contextmanager
+    def skipped(self, number: int) -> Iterator[None]:
+        """Enter a context in which the first ``number`` layers are not computed, but contribute their recorded output.
+
+        Args:
+            number: number of layers below the lowest layer with an ablated head.
+        """
+        if not number or not self._usable:
+            yield
+            return
+        recorded = iter(self._outputs[number - 1])
+        # Only the output of the last of these layers reaches a layer that is computed.
+        anything = self._outputs[0][0]
+        skipped_layers: list[Any] = self._layers[:number]
+        try:
+            for layer in skipped_layers:
+                layer.forward = lambda *args, **kwargs: anything
+            skipped_layers[-1].forward = lambda *args, **kwargs: next(recorded)
+            yield
+        finally:
+            for layer in skipped_layers:
+                del layer.forward
 
 
 @torch.no_grad()

@@ -2,8 +2,10 @@
 enumeration, heads closed alone on counts that hold planted ones."""
 
 import itertools
+from collections.abc import Callable, Sequence
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -20,7 +22,7 @@ from mtlprune.analyses.heads.roles.maths import (
     two_sided,
 )
 from mtlprune.analyses.heads.roles.measure import _mean_gains, with_draws
-from mtlprune.analyses.heads.roles.single import halves, interfering
+from mtlprune.analyses.heads.roles.single import halves, interfering, select_sentences
 from mtlprune.statistics.resamples import Resampled, System
 
 
@@ -109,26 +111,40 @@ def planted_counts(gains: np.ndarray, generator: np.random.Generator) -> list[Sy
     return [System(one, ("correct", "all"), lambda sums: 100 * sums["correct"] / sums["all"], (1,)) for one in counts]
 
 
+def on_halves(systems: list[System], seed: int) -> Callable[[int, Sequence[int]], dict[str, list[System]]]:
+    """What closing some of these heads counts on a half of the sentences, for one task."""
+    sides = halves(2000, seed)
+    return lambda half, heads: {
+        "pos": [select_sentences(systems[place], sides[half]) for place in (0, *(1 + head for head in heads))]
+    }
+
+
 def test_heads_closed_alone_are_found_on_both_halves() -> None:
     gains = np.zeros(12)
     gains[[3, 8]] = 0.8, 0.6
-    frame, chosen, masks = interfering({"pos": planted_counts(gains, np.random.default_rng(4))}, (3, 4), 500, 0)
+    count = on_halves(planted_counts(gains, np.random.default_rng(4)), 0)
+    frame, chosen, masks = interfering(count, (3, 4), 500, 0)
     assert masks["pos"].ravel().tolist() == (gains > 0).tolist()
     confirmed = chosen[chosen["p_holm"] < 0.05]
     assert confirmed[["layer", "head"]].to_numpy().tolist() == [[1, 4], [3, 1]]
     second = frame[(frame["measure"] == "gain") & (frame["step"] == 1)].set_index(["layer", "head"])["value"]
     assert second[1, 4] == pytest.approx(confirmed["second"].iloc[0])
     assert len(frame) == 12 * 2 * 2
-    counts = {"pos": planted_counts(gains, np.random.default_rng(4))}
-    assert interfering(counts, (3, 4), 500, 0, max_chosen=1)[1][["layer", "head"]].to_numpy().tolist() == [[1, 4]]
+    assert interfering(count, (3, 4), 500, 0, max_chosen=1)[1][["layer", "head"]].to_numpy().tolist() == [[1, 4]]
+    only_chosen, again, _ = interfering(count, (3, 4), 500, 0, confirmed="chosen")
+    pd.testing.assert_frame_equal(again, chosen)
+    is_known = only_chosen["value"].notna()
+    pd.testing.assert_frame_equal(only_chosen[is_known], frame[is_known])
+    known = only_chosen[is_known & (only_chosen["step"] == 1) & (only_chosen["measure"] == "gain")]
+    assert known[["layer", "head"]].to_numpy().tolist() == chosen[["layer", "head"]].to_numpy().tolist()
 
 
 def test_heads_that_cost_nothing_are_named_in_few_runs() -> None:
     """Chosen and confirmed at 5 % each, with Holm's correction over what is chosen: at most one run in twenty."""
     named = 0
     for seed in range(60):
-        counts = {"pos": planted_counts(np.zeros(6), np.random.default_rng([seed, 5]))}
-        named += len(interfering(counts, (2, 3), 200, seed)[2]) > 0
+        count = on_halves(planted_counts(np.zeros(6), np.random.default_rng([seed, 5])), seed)
+        named += len(interfering(count, (2, 3), 200, seed)[2]) > 0
     assert named <= 6  # 97 % of binomial draws of 60 at 0.05
 
 

@@ -20,6 +20,8 @@ from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 import mtlprune as package
 from mtlprune.analyses.analysis import Request, find, read
 from mtlprune.analyses.harness.ablation import AblatableRun
+from mtlprune.analyses.harness.reading import Subject, SubjectResult
+from mtlprune.analyses.heads.roles import measure as roles
 from mtlprune.analyses.vectors.degeneration.labels import Frequencies
 from mtlprune.cli import display
 from mtlprune.cli.display import count_steps, duration, working
@@ -177,6 +179,33 @@ def test_roles_by_closing_each_head_alone(measured, mtlprune, lab, trained, tmp_
     mtlprune(*command, "closing=single", "updates=3").refuses("updates has no effect")
     mtlprune(*command, "scored=test").refuses("scored has no effect")
     mtlprune(*command, "closing=single", "scored=tset").refuses("expected a split tset, found")
+
+
+def test_an_interrupted_analysis_goes_on(mtlprune, lab, trained, single, tmp_path, monkeypatch):
+    """The run that was measured before the interruption is not measured again, and the results are those of one go."""
+    words = ("analyze", "roles", trained, single, "closing=single", "--corpus", lab.corpus, "--format", "png", "--out")
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    mtlprune(*words, whole).done()
+    measure, subjects = roles._each_closed, []
+
+    def interrupted(study: Any, subject: Subject) -> SubjectResult:
+        subjects.append(subject.name)
+        if len(subjects) == 2:
+            raise RunError("interrupted")
+        return measure(study, subject)
+
+    monkeypatch.setattr(roles, "_each_closed", interrupted)
+    assert mtlprune(*words, parts).code == 2
+    [kept] = (parts / "unfinished").iterdir()
+    content = kept.read_bytes()
+    kept.write_bytes(content[:100])
+    mtlprune(*words, parts).refuses(f"delete {kept.parent}")
+    kept.write_bytes(content)
+    mtlprune(*words, parts).done()
+    assert subjects == [str(trained), str(single), str(single)]
+    assert {path.name: path.read_bytes() for path in parts.iterdir()} == {
+        path.name: path.read_bytes() for path in whole.iterdir()
+    }
 
 
 def test_exchange_with_few_pairs_is_refused(mtlprune, lab, single, claims):

@@ -3,6 +3,7 @@ and the table of what it supports, each by an equality; one tiny model a family.
 like put the first families through more."""
 
 import copy
+import shutil
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import cache
@@ -15,14 +16,14 @@ from found import without_heads
 from head_models import build, by_onnx, drawn
 from tiny import FURTHER, HEAD_FAMILIES, HEADS, HIDDEN, LAYERS, LONG_TAIL, make_tiny
 from torch import Tensor, nn
-from transformers import AutoModel, AutoModelForTextEncoding, PreTrainedModel
+from transformers import AutoConfig, AutoModel, AutoModelForTextEncoding, PreTrainedModel
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
 from mtlprune.encoder.abilities import abilities
 from mtlprune.encoder.clones import Clones
 from mtlprune.encoder.export import fold_gates, with_all_heads, with_classifier
 from mtlprune.encoder.families import ENCODER_DECODERS, FAMILIES, by_layer, matrix, set_attention
-from mtlprune.encoder.interventions import ablated, fit_constants, head_outputs, measure_means
+from mtlprune.encoder.interventions import LowerLayers, ablated, fit_constants, head_outputs, measure_means
 from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import observe
 from mtlprune.encoder.pieces import EncoderError
@@ -43,6 +44,8 @@ EVERY = [*HEAD_FAMILIES, *FURTHER]
 DECODERS = [name for name in FURTHER if FAMILIES[name].pretrained == "causal"]
 GROUPED = [name for name in FURTHER if FAMILIES[name].grouping]
 CLONED = [name for name in EVERY if abilities(name).clones != "no" and name not in GROUPED]
+COMPUTE_ALL = ("albert", "t5", "mt5", "roformer", "megatron-bert", "rembert")
+"""Their layers share a module, or return more than hidden states."""
 CHECKPOINTED = [name for name in EVERY if name not in ("albert", "mpnet")]  # transformers has none for these
 
 
@@ -399,3 +402,35 @@ def test_kinds_of_ablation_act(family: str, tiny_encoder) -> None:
             assert torch.equal(words(encoder), results[kind])
     losses = {kind: float((values - plain).square().sum()) for kind, values in results.items()}
     assert losses["optimal"] < min(losses["mean"], losses["zero"])
+
+
+@table([*EVERY, "four layers"])
+def test_layers_below_an_ablated_head_need_no_second_pass(family: str, loaded, tiny_encoder, tmp_path: Path) -> None:
+    """Bit for bit, over two batches. Families in COMPUTE_ALL compute all layers."""
+    if family == "four layers":
+        folder = shutil.copytree(tiny_encoder("bert"), tmp_path / "four")
+        config = AutoConfig.from_pretrained(folder, num_hidden_layers=4)
+        AutoModel.from_config(config).save_pretrained(folder)
+        encoder = Encoder.load(str(folder), attention="eager")
+    else:
+        encoder = loaded(family)
+    hooks, lower, batches = encoder.head_hooks, LowerLayers(encoder), [SENTENCES, SENTENCES[::-1]]
+    with lower.recorded():
+        plain = [words(encoder, sentences=batch) for batch in batches]
+    for layer in range(hooks.layers):
+        heads = torch.zeros(hooks.layers, HEADS, dtype=torch.bool)
+        heads[layer, 1] = True
+        with ablated(encoder, heads):
+            expected = [words(encoder, sentences=batch) for batch in batches]
+            calls: list[None] = []
+            outputs = set(by_layer(encoder.transformer, hooks.family.output))
+            counters = [
+                output.register_forward_pre_hook(lambda *_, calls=calls: calls.append(None)) for output in outputs
+            ]
+            with lower.skipped(layer):
+                found = [words(encoder, sentences=batch) for batch in batches]
+            for counter in counters:
+                counter.remove()
+        assert all(map(torch.equal, found, expected)) and not torch.equal(found[0], plain[0])
+        assert len(calls) == len(batches) * (hooks.layers - layer * (family not in COMPUTE_ALL))
+    assert all(map(torch.equal, [words(encoder, sentences=batch) for batch in batches], plain))

@@ -12,8 +12,8 @@ Letters for shapes: S runs (seeds), N sentences, K counts from which a score is 
 d values of a head, T tasks.
 """
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar, cast
@@ -27,7 +27,7 @@ from mtlprune.analyses.analysis import HeadColumn, Request
 from mtlprune.analyses.harness.reading import Subject, SubjectError, find_sources
 from mtlprune.corpora.store import load_corpus
 from mtlprune.corpora.tables import batched
-from mtlprune.encoder.interventions import CONSTANT, ablated, fit_constants, measure_means
+from mtlprune.encoder.interventions import CONSTANT, LowerLayers, ablated, fit_constants, measure_means
 from mtlprune.evaluation import scores
 from mtlprune.evaluation.ablations import Closed
 from mtlprune.evaluation.head_masks import Mask, single_heads
@@ -137,6 +137,24 @@ class AblatableRun:
             rows = np.array([[row[name] if row else 0 for name in names] for row in evaluation.counts[task]])
             counts_by_task[task] = System(rows[None], names, scores.SCORES[kind][main])
         return counts_by_task
+
+    def counts_each(self, masks: Sequence[Mask], sentences: Sequence[Sentence]) -> Iterator[dict[str, System]]:
+        """Yield the `counts` with no head ablated, and then with each set of heads ablated.
+
+        Layers below the lowest ablated head are computed only once, unless outputs for other sentences (resample) need
+        their heads.
+        """
+        if self.kind == "resample":
+            yield from (self.counts(heads, sentences) for heads in [np.zeros(self.size, bool), *masks])
+            return
+        lower = LowerLayers(self.model.encoder)
+        with lower.recorded():
+            open_counts = self.counts(np.zeros(self.size, bool), sentences)
+        yield open_counts
+        for heads in masks:
+            layers = np.flatnonzero(heads.any(1))
+            with lower.skipped(int(layers[0])) if len(layers) else nullcontext():
+                yield self.counts(heads, sentences)
 
     @torch.no_grad()
     def losses(

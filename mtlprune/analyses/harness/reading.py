@@ -11,6 +11,9 @@ All encoders read the same sentences: a sentence that is too long for one of the
 Letters for shapes: N sentences, L layers, A heads of a layer.
 """
 
+import hashlib
+import json
+import pickle
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,6 +26,7 @@ from numpy.typing import NDArray
 from pandas import DataFrame
 from torch import Tensor
 
+from mtlprune import __version__
 from mtlprune.analyses.analysis import Request
 from mtlprune.corpora.store import load_corpus
 from mtlprune.encoder.batch import EncoderBatch
@@ -30,6 +34,7 @@ from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import Observation, observation_batches, observations, use_eager
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.evaluation.head_masks import OPEN_ABOVE
+from mtlprune.io.files import write_bytes
 from mtlprune.model import SHARED, MultiTaskModel
 from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.runs.groups import DescribedRun, encoder_name, task_labels
@@ -387,21 +392,52 @@ _Outcome = tuple[dict[str, Any], list[str], SubjectResult | SubjectError]
 def _outcomes(reading: Reading, request: Request, measure: Callable[[Subject], SubjectResult]) -> Iterator[_Outcome]:
     """Yield the outcomes of all subjects in the order of the sources, measured in the request's pool if it has one."""
     number = len(reading.sources)
+    paths = [_kept_path(source, reading, request) for source in reading.sources]
     if request.pool is not None:
-        tasks = [request.pool.submit(_outcomes_of, source, request, measure) for source in reading.sources]
+        tasks = [
+            request.pool.submit(_outcomes_of, source, request, measure, path)
+            for source, path in zip(reading.sources, paths, strict=True)
+        ]
         request.on_status(f"{number} runs in several processes, run", number)
         for task in tasks:
             yield from task.result()
             request.on_batch()
         return
-    for place, source in enumerate(reading.sources, 1):
-        yield from _outcomes_of(source, request, measure, f" ({place} of {number}), batch")
+    for place, (source, path) in enumerate(zip(reading.sources, paths, strict=True), 1):
+        yield from _outcomes_of(source, request, measure, path, f" ({place} of {number}), batch")
+
+
+def _kept_path(source: Source, reading: Reading, request: Request) -> Path | None:
+    """Return the file that keeps the outcomes of a run, whose name depends on everything that is measured."""
+    if request.kept is None or source.run is None:
+        return None
+    runs = [RunFolder(path).read_manifest() for path in (Path(source.name), *request.claims)]
+    options = request.options.model_dump(mode="json")
+    text = (reading.fingerprint, reading.split, request.sentences, request.seed, request.device, options)
+    digest = hashlib.sha256(json.dumps([__version__, type(request.options).__name__, text, runs]).encode())
+    return request.kept / f"{digest.hexdigest()[:16]}.pickle"
 
 
 def _outcomes_of(
-    source: Source, request: Request, measure: Callable[[Subject], SubjectResult], position: str = ""
+    source: Source,
+    request: Request,
+    measure: Callable[[Subject], SubjectResult],
+    path: Path | None = None,
+    position: str = "",
 ) -> list[_Outcome]:
-    """Measure the subjects of one source; ``position`` is its number among all sources, for the progress display."""
+    """Measure the subjects of one source, or read the outcomes that an interrupted analysis kept.
+
+    Args:
+        path: file that keeps the outcomes.
+        position: number of the source among all sources, for the progress display.
+    """
+    if path is not None and path.exists():
+        try:
+            kept_outcomes: list[_Outcome] = pickle.loads(path.read_bytes())
+        except (OSError, EOFError, pickle.UnpicklingError) as error:
+            remedy = f"delete {path.parent}, so that all runs are measured again"
+            raise RunError(f"{path}: measurements of a run could not be read ({error}); {remedy}") from None
+        return kept_outcomes
     outcomes: list[_Outcome] = []
     for subject in source.open(request.device):
         request.on_status(f"{subject.label}, seed {subject.seed}{position}")
@@ -411,6 +447,8 @@ def _outcomes_of(
         except SubjectError as why:
             outcome = why
         outcomes.append((entry(subject, source.kind), remarks(subject), outcome))
+    if path is not None:
+        write_bytes(path, pickle.dumps(outcomes))
     return outcomes
 
 

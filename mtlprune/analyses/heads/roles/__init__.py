@@ -19,7 +19,7 @@ for this task (results/fight/PLAN.md)."""
 ROLES = ("facilitating", "interfering", "irrelevant")
 
 
-_SINGLE_OPTIONS = ("max_chosen", "scored")
+_SINGLE_OPTIONS = ("max_chosen", "confirmed", "scored")
 """Options about closing=single, which gates refuse."""
 _GATE_OPTIONS = ("updates", "rate", "strength", "batch", "train_sentences", "selections", "permutations")
 """Options about gates, which closing=single refuses."""
@@ -58,6 +58,11 @@ class RoleOptions(Block):
         ge=1,
         description="Largest number of heads that are chosen for a task with closing=single, those with the largest "
         "gains. By default there is no limit.",
+    )
+    confirmed: Literal["all", "chosen"] = Field(
+        default="all",
+        description="Heads that closing=single closes on the second half of the sentences. With chosen, these are only "
+        "the heads that were chosen for a task, which takes about half of the time.",
     )
     scored: str | None = Field(
         default=None,

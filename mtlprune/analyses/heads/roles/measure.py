@@ -43,7 +43,7 @@ from mtlprune.runs.groups import is_joint
 from mtlprune.runs.results import Result, head_rows
 from mtlprune.sentence import Sentence
 from mtlprune.statistics.contrast import Contrast, contrast_frame
-from mtlprune.statistics.resamples import Resampled, resampled_scores, weighted
+from mtlprune.statistics.resamples import Resampled, System, resampled_scores, weighted
 from mtlprune.tasks.base import Task
 
 Roles = dict[tuple[str, int], dict[str, dict[str, Mask]]]
@@ -134,15 +134,20 @@ def _each_closed(study: _Study, subject: Subject) -> SubjectResult:
         SubjectError: no sentence has a layer of its tasks.
     """
     run, options = AblatableRun.of(subject, study.request.device, study.reading.fingerprint), study.request.options
-    closed = list(single_heads(run.size))
-    run = run.contributing(options.closed, study.train, closed, study.request.seed)
-    status = f"{subject.label}, seed {subject.seed}: each head closed alone, evaluation"
-    study.request.on_status(status, 1 + len(closed))
-    counts = count_each(run, study.reading.sentences, study.request.on_batch)
-    if not counts:
-        raise SubjectError("no sentence has a layer of its tasks")
-    heads, chosen_rows, masks = interfering(counts, run.size, options.resamples, study.request.seed, options.max_chosen)
-    measured = _RunMeasurements(tasks=len(counts))
+    run = run.contributing(options.closed, study.train, list(single_heads(run.size)), study.request.seed)
+    sentences = study.reading.sentences
+    sides = [[sentences[row] for row in rows] for rows in halves(len(sentences), study.request.seed)]
+
+    def count(half: int, heads: Sequence[int]) -> dict[str, list[System]]:
+        status = f"{subject.label}, seed {subject.seed}: half {half + 1}, each head closed alone, evaluation"
+        study.request.on_status(status, 1 + len(heads))
+        return count_each(run, heads, sides[half], study.request.on_batch)
+
+    arguments = run.size, options.resamples, study.request.seed, options.max_chosen, options.confirmed
+    heads, chosen_rows, masks = interfering(count, *arguments)
+    if not len(heads):
+        raise SubjectError("no layer of its tasks is annotated in both halves of the sentences")
+    measured = _RunMeasurements(tasks=heads["task"].nunique())
     for name, mask in masks.items():
         measured.counts.update(_closed_counts(study, subject, run, name, mask))
     return SubjectResult({"heads": heads, "chosen": chosen_rows}, measured=measured)

@@ -166,7 +166,10 @@ def _maps(result: Result) -> Drawing:
     )
     if _single(result):
         frame, value, title = rows.reset_index(), "gain", "Gain of a task from closing a head"
-        explained = "Values are points, as means of both halves. Above 0, closing this head raises the task's score."
+        explained = (
+            "Values are points, as means of the halves on which the head was closed. Above 0, closing it raises the "
+            "task's score."
+        )
     else:
         frame = (rows["facilitating"] - rows["interfering"]).rename("role").reset_index()
         value, title = "role", "Heads that help a task, and heads that hinder it"

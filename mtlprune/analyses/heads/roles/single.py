@@ -29,12 +29,16 @@ def halves(sentences: int, seed: int) -> tuple[Rows, Rows]:
 
 
 def count_each(
-    run: AblatableRun, sentences: Sequence[Sentence], on_batch: Callable[[], None] = lambda: None
+    run: AblatableRun, heads: Sequence[int], sentences: Sequence[Sentence], on_batch: Callable[[], None] = lambda: None
 ) -> dict[str, list[System]]:
-    """Return for each task 1 + H counts: with all heads open, and with each head closed by itself."""
+    """Return for each task its counts with all heads open, and then with each of ``heads`` closed by itself.
+
+    Args:
+        heads: numbers of the heads from 0 to H - 1, through all layers.
+    """
     counts: dict[str, list[System]] = {}
-    for heads in [np.zeros(run.size, bool), *single_heads(run.size)]:
-        for task, system in run.counts(heads, sentences).items():
+    for counts_by_task in run.counts_each(list(single_heads(run.size)[list(heads)]), sentences):
+        for task, system in counts_by_task.items():
             counts.setdefault(task, []).append(system)
         on_batch()
     return counts
@@ -66,11 +70,12 @@ def gains(systems: Sequence[System], resamples: int, seed: int) -> dict[str, Flo
 
 
 def interfering(
-    counts: Mapping[str, Sequence[System]],
+    count: Callable[[int, Sequence[int]], Mapping[str, Sequence[System]]],
     size: tuple[int, int],
     resamples: int,
     seed: int,
     max_chosen: int | None = None,
+    confirmed: str = "all",
 ) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Mask]]:
     """Find the heads of one run that interfere with a task.
 
@@ -79,33 +84,43 @@ def interfering(
     correction over all heads that are chosen in the run.
 
     Args:
-        counts: for each task its counts with all heads open, then with each head closed.
+        count: function from a half of the sentences (0 or 1) and numbers of heads to the counts of each task on this
+            half, with all heads open and then with each of these heads closed.
         max_chosen: largest number of heads that are chosen for a task, those with the largest gains; None for no limit.
+        confirmed: heads that are closed on the second half, "all" or "chosen" (those that are chosen for a task).
 
     Returns:
         The frame ``heads`` (``gain`` and ``detectable`` of every head by ``task`` and ``step``, which is 0 for the
-        first half and 1 for the second); the frame ``chosen``; and for each task the heads that interfere with it,
-        (L, A), if there are any.
+        first half and 1 for the second, NaN for heads that are not closed there); the frame ``chosen``; and for each
+        task the heads that interfere with it, (L, A), if there are any.
     """
+    everything = range(size[0] * size[1])
+    first = {task: gains(systems, resamples, seed) for task, systems in count(0, everything).items()}
+    chosen = {}
+    for task, first_gains in first.items():
+        by_gain = np.argsort(-first_gains["gain"], kind="stable")
+        chosen[task] = np.sort(by_gain[first_gains["p"][by_gain] < LEVEL][:max_chosen])
+    closed = everything if confirmed == "all" else sorted({int(head) for heads in chosen.values() for head in heads})
+    second = {}
+    for task, systems in count(1, closed).items():
+        second[task] = {name: np.full(len(everything), np.nan) for name in ("gain", "p", "detectable")}
+        for name, values in gains(systems, resamples, seed).items():
+            second[task][name][list(closed)] = values
     parts, chosen_rows = [], []
-    for task, systems in counts.items():
-        sides = halves(systems[0].counts.shape[1], seed)
-        first, second = (
-            gains([select_sentences(system, rows) for system in systems], resamples, seed) for rows in sides
-        )
-        for step, half_gains in enumerate((first, second)):
+    for task in (task for task in first if task in second):
+        for step, half_gains in enumerate((first[task], second[task])):
             grids = {name: half_gains[name].reshape(size) for name in ("gain", "detectable")}
             parts.append(head_rows(grids).assign(task=task, step=step))
-        by_gain = np.argsort(-first["gain"], kind="stable")
-        for head in np.sort(by_gain[first["p"][by_gain] < LEVEL][:max_chosen]):
+        for head in chosen[task]:
             layer, head_in_layer = (int(index) + 1 for index in np.unravel_index(head, size))
             row = {"task": task, "layer": layer, "head": head_in_layer}
-            row |= {"first": first["gain"][head], "second": second["gain"][head], "p": second["p"][head]}
-            chosen_rows.append(row)
+            row |= {"first": first[task]["gain"][head], "second": second[task]["gain"][head]}
+            chosen_rows.append({**row, "p": second[task]["p"][head]})
     frame = pd.DataFrame(chosen_rows, columns=None if chosen_rows else ["task", "layer", "head", "p"])
     frame = frame.assign(p_holm=holm(frame["p"]))
     masks = {}
     for task, rows in frame[frame["p_holm"] < LEVEL].groupby("task", sort=False):
         masks[str(task)] = np.zeros(size, bool)
         masks[str(task)][rows["layer"] - 1, rows["head"] - 1] = True
-    return pd.concat(parts, ignore_index=True), frame, masks
+    heads_frame = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=["task"])
+    return heads_frame, frame, masks
