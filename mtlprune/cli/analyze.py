@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 
 _FORMATS = ("png", "svg", "pdf", "tex")
 SETTING = re.compile(r"[a-z_]+=")
-_KEPT = "unfinished"
-"""Folder in --out that keeps the measurements of each run until all runs are measured."""
 
 _Formats = Annotated[
     str,
@@ -287,7 +285,7 @@ def _run(
         else:
             paths = expanded(seen_from_here(names), gated)
         if out is not None and "processes" in analysis.needs:
-            given_options["kept"] = out / _KEPT
+            given_options["kept"] = out / f".unfinished-{analysis.name}"
         request = Request(
             list(map(str, paths)), options=options, seed=seed, on_status=on_status, on_batch=on_batch, **given_options
         )
@@ -296,8 +294,8 @@ def _run(
         show_result(analysis, result)
         return result
     write_result(out, result)
-    if (out / _KEPT).exists():
-        shutil.rmtree(out / _KEPT)
+    if request.kept is not None:
+        shutil.rmtree(request.kept, ignore_errors=True)
     if not gated:
         result = read(out, analysis.name)  # read again, so that findings use the rounded numbers of the file
     console().print("\n".join(analysis.show.findings(result)), soft_wrap=True, highlight=False, markup=False)

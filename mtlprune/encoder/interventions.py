@@ -39,6 +39,8 @@ from mtlprune.encoder.pieces import EncoderError, Pieces
 from mtlprune.evaluation.ablations import AblationKind, Closed
 
 CONSTANT: tuple[Closed, ...] = ("mean", "optimal")
+_RECORDED = 500_000_000
+"""The largest number of values that `LowerLayers` records."""
 _SLOTS = 8192
 """The largest number of slots in a batch, including padding."""
 NEEDS: dict[AblationKind, list[str]] = {
@@ -105,7 +107,8 @@ class LowerLayers:
             ...  # encode the same batches in the same order; layers 1 to 4 are not computed
 
     Results are those of whole passes, bit for bit. The outputs need memory for a vector of each slot and layer. All
-    layers are computed if layers share a module (ALBERT) or pass on more than hidden states (T5), or are fused.
+    layers are computed if layers share a module (ALBERT) or pass on more than hidden states (T5), if they are fused, or
+    if the outputs would need more than 2 GB in float32.
     """
 
     def __init__(self, encoder: Encoder) -> None:
@@ -113,21 +116,27 @@ class LowerLayers:
         self._layers: list[nn.Module] = by_layer(transformer, encoder.head_hooks.family.blocks)
         self._usable = len(set(self._layers)) == len(self._layers) and encoder.fusion is None
         self._outputs: list[list[Any]] = [[] for _ in self._layers]
+        self._values = 0
 
     @contextmanager
     def recorded(self) -> Iterator[None]:
         """Enter a context in which the outputs of all layers are recorded, a list of batches for each layer."""
         with ExitStack() as handles:
-            for layer, outputs in zip(self._layers[:-1], self._outputs, strict=False):
-                outputs.clear()
-                if self._usable:
+            if self._usable:
+                for layer, outputs in zip(self._layers[:-1], self._outputs, strict=False):
                     hook = layer.register_forward_hook(partial(self._record, outputs))
                     handles.callback(hook.remove)
             yield
 
     def _record(self, outputs: list[Any], module: nn.Module, args: Any, output: Any) -> None:
-        outputs.append(output)
-        self._usable &= isinstance(output, Tensor) or all(item is None for item in output[1:])
+        hidden = output if isinstance(output, Tensor) else output[0]
+        self._values += hidden.numel()
+        self._usable &= self._values <= _RECORDED and (hidden is output or all(item is None for item in output[1:]))
+        if self._usable:
+            outputs.append(output)
+        else:
+            for recorded in self._outputs:
+                recorded.clear()
 
     @contextmanager
     def skipped(self, number: int) -> Iterator[None]:
@@ -139,18 +148,18 @@ class LowerLayers:
         if not number or not self._usable:
             yield
             return
-        recorded = iter(self._outputs[number - 1])
-        # Only the output of the last of these layers reaches a layer that is computed.
-        anything = self._outputs[0][0]
         skipped_layers: list[Any] = self._layers[:number]
         try:
-            for layer in skipped_layers:
-                layer.forward = lambda *args, **kwargs: anything
-            skipped_layers[-1].forward = lambda *args, **kwargs: next(recorded)
+            for layer, outputs in zip(skipped_layers, map(iter, self._outputs), strict=False):
+                layer.forward = partial(_next, outputs)
             yield
         finally:
             for layer in skipped_layers:
                 del layer.forward
+
+
+def _next(outputs: Iterator[Any], *args: Any, **kwargs: Any) -> Any:
+    return next(outputs)
 
 
 @torch.no_grad()

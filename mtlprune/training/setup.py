@@ -225,7 +225,7 @@ def _provenance(seed: int) -> dict[str, Any]:
         "platform": platform.platform(),
         "processor": _processor(),
         "git": _git_commit(),
-        "code": _code_hash(),
+        "code": code_hash(),
         "command": sys.argv,
         "seed": seed,
     }
@@ -257,7 +257,7 @@ def _processor() -> str:
     return platform.processor() or platform.machine()
 
 
-def _code_hash() -> str:
+def code_hash() -> str:
     """Return the SHA-256 of the names and contents of the package's modules.
 
     It identifies the code outside a Git repository, and distinguishes uncommitted versions.

@@ -1,10 +1,10 @@
-"""Compare what rarity costs a task of joint training with all heads and with a quarter of the heads (PLAN.md, 3).
+"""Compare what changes for a task when it becomes rare, with all heads and with a quarter of the heads (PLAN.md, 3).
 
     python results/why/rare_tasks.py results/why/records/rare results/why/rare
 
 Δ is the score of joint training minus that of single-task training with as many updates for the task and with the same
 heads. A line through Δ over the logarithm of the task's share of the batches gives the change of Δ from a share of 1 to
-1/33, which is the cost of rarity. Competition by frequency predicts that this change is lower with few heads.
+1/33. Competition by frequency predicts that this change is lower with few heads.
 Intervals and p-values cover seeds and sentences, and Holm's correction is over the two tasks.
 """
 
@@ -68,7 +68,7 @@ def scores_of(study: Path) -> dict[tuple[str, str], list[Resampled]]:
 
 
 def frames(scores: dict[tuple[str, str], list[Resampled]]) -> dict[str, pd.DataFrame]:
-    """Build the frames ``deltas`` (Δ at each share) and ``changes`` (costs of rarity and their comparison)."""
+    """Build the frames ``deltas`` (Δ at each share) and ``changes`` (from the largest to the smallest share)."""
     delta = {key: [joint - alone for joint in joints] for key, (alone, *joints) in scores.items()}
     levels = [
         (
@@ -94,7 +94,7 @@ def frames(scores: dict[tuple[str, str], list[Resampled]]) -> dict[str, pd.DataF
 
 
 def main(study: str, out: str) -> None:
-    """Write the result to the folder ``out``, and print Δ at each share and the costs of rarity with the verdict."""
+    """Write the result to the folder ``out``, and print Δ at each share and its change, with the verdict."""
     tables = frames(scores_of(Path(study)))
     write_result(Path(out), Result("rare", {"encoders": [], "notes": [], "study": study}, tables))
     shares = [f"{share:.0%}".replace("%", " %") for share in SHARES.values()]

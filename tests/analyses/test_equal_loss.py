@@ -123,7 +123,8 @@ def test_the_interval_of_the_share_covers_it(share: float):
         joint = runs(88 - 3, losses[-1] * math.exp(1.5 * (1 - share)))
         part, outside = cost_at_equal_loss(curve, joint)
         assert not outside
-        row = share_of(part, joint[1] - curve[-1][1])
+        row = share_of(part, joint[1] - curve[-1][1], 0.4)
         inside += row["low"] <= share <= row["high"]
+        assert (row["p_worse"] < 0.05) == (not row["low"] <= 0.4 <= row["high"])
     # Where all of it stays, both costs are the same difference, and the share is exactly 1.
     assert 0.91 <= inside / studies <= (1 if share == 1 else 0.995)

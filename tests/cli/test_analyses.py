@@ -30,6 +30,7 @@ from mtlprune.corpora.store import load_corpus, save_corpus
 from mtlprune.encoder.arcs import uas_of
 from mtlprune.encoder.interventions import Closed
 from mtlprune.encoder.model import Encoder
+from mtlprune.evaluation.head_masks import single_heads
 from mtlprune.figures.grid import Grid
 from mtlprune.model import MultiTaskModel
 from mtlprune.reports.analyses import Figure, section
@@ -190,22 +191,43 @@ def test_an_interrupted_analysis_goes_on(mtlprune, lab, trained, single, tmp_pat
 
     def interrupted(study: Any, subject: Subject) -> SubjectResult:
         subjects.append(subject.name)
-        if len(subjects) == 2:
+        if len(subjects) == 2:  # the second run after every clear()
             raise RunError("interrupted")
         return measure(study, subject)
 
     monkeypatch.setattr(roles, "_each_closed", interrupted)
     assert mtlprune(*words, parts).code == 2
-    [kept] = (parts / "unfinished").iterdir()
-    content = kept.read_bytes()
-    kept.write_bytes(content[:100])
-    mtlprune(*words, parts).refuses(f"delete {kept.parent}")
-    kept.write_bytes(content)
-    mtlprune(*words, parts).done()
+    [kept] = (parts / ".unfinished-roles").iterdir()
+    kept_content, other = kept.read_bytes(), shutil.copytree(parts, tmp_path / "other")
+    assert "already measured 1 of 2 runs" in mtlprune(*words, parts).done().err
     assert subjects == [str(trained), str(single), str(single)]
+    # nor is anything taken from another question, or from a file that is damaged
+    subjects.clear()
+    mtlprune(*words, other, "--seed", 1)
+    (other / kept.relative_to(parts)).write_bytes(kept_content[:100])
+    assert "is measured again" in mtlprune(*words, other).err
+    assert subjects == [str(trained), str(single)] * 2
     assert {path.name: path.read_bytes() for path in parts.iterdir()} == {
         path.name: path.read_bytes() for path in whole.iterdir()
     }
+
+
+def test_lower_layers_that_are_computed_once_change_no_count(trained, lab):
+    """For sets of heads in one layer and in several, in fp32 and bf16, and for each kind of ablation."""
+    model, sentences = MultiTaskModel.load(str(trained), device="cpu"), list(load_corpus(lab.corpus)["dev"])
+    masks = [*single_heads((LAYERS, HEADS))[::3], np.ones((LAYERS, HEADS), bool)]
+    for precision, kind in (
+        (torch.float32, "zero"),
+        (torch.bfloat16, "zero"),
+        *((torch.float32, k) for k in get_args(Closed)),
+    ):
+        run = AblatableRun(model, precision).contributing(kind, sentences, masks)
+        for heads, counts in zip(
+            [np.zeros((LAYERS, HEADS), bool), *masks], run.counts_each(masks, sentences), strict=True
+        ):
+            expected = run.counts(heads, sentences)
+            assert counts.keys() == expected.keys() and len(counts) > 1
+            assert all(np.array_equal(counts[task].counts, expected[task].counts) for task in counts)
 
 
 def test_exchange_with_few_pairs_is_refused(mtlprune, lab, single, claims):

@@ -404,17 +404,18 @@ def test_kinds_of_ablation_act(family: str, tiny_encoder) -> None:
     assert losses["optimal"] < min(losses["mean"], losses["zero"])
 
 
-@table([*EVERY, "four layers"])
+@table([*EVERY, "four layers", "convolution"])
 def test_layers_below_an_ablated_head_need_no_second_pass(family: str, loaded, tiny_encoder, tmp_path: Path) -> None:
-    """Bit for bit, over two batches. Families in COMPUTE_ALL compute all layers."""
-    if family == "four layers":
-        folder = shutil.copytree(tiny_encoder("bert"), tmp_path / "four")
-        config = AutoConfig.from_pretrained(folder, num_hidden_layers=4)
+    """Bit for bit, over batches of different shapes. Families in COMPUTE_ALL compute all layers."""
+    if family in ("four layers", "convolution"):
+        own = {"convolution": ("deberta-v2", {"conv_kernel_size": 3})}.get(family, ("bert", {}))
+        folder = shutil.copytree(tiny_encoder(own[0]), tmp_path / "four")
+        config = AutoConfig.from_pretrained(folder, num_hidden_layers=4, **own[1])
         AutoModel.from_config(config).save_pretrained(folder)
         encoder = Encoder.load(str(folder), attention="eager")
     else:
         encoder = loaded(family)
-    hooks, lower, batches = encoder.head_hooks, LowerLayers(encoder), [SENTENCES, SENTENCES[::-1]]
+    hooks, lower, batches = encoder.head_hooks, LowerLayers(encoder), [SENTENCES, SENTENCES[:1], SENTENCES[1:] * 3]
     with lower.recorded():
         plain = [words(encoder, sentences=batch) for batch in batches]
     for layer in range(hooks.layers):

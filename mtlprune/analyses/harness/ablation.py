@@ -13,7 +13,7 @@ d values of a head, T tasks.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar, cast
@@ -153,8 +153,9 @@ class AblatableRun:
         yield open_counts
         for heads in masks:
             layers = np.flatnonzero(heads.any(1))
-            with lower.skipped(int(layers[0])) if len(layers) else nullcontext():
-                yield self.counts(heads, sentences)
+            with lower.skipped(int(layers[0]) if len(layers) else 0):
+                counts = self.counts(heads, sentences)
+            yield counts
 
     @torch.no_grad()
     def losses(

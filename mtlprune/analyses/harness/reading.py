@@ -13,6 +13,7 @@ Letters for shapes: N sentences, L layers, A heads of a layer.
 
 import hashlib
 import json
+import logging
 import pickle
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -26,7 +27,6 @@ from numpy.typing import NDArray
 from pandas import DataFrame
 from torch import Tensor
 
-from mtlprune import __version__
 from mtlprune.analyses.analysis import Request
 from mtlprune.corpora.store import load_corpus
 from mtlprune.encoder.batch import EncoderBatch
@@ -40,6 +40,9 @@ from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.runs.groups import DescribedRun, encoder_name, task_labels
 from mtlprune.runs.results import Grid, Part, Result, joined
 from mtlprune.sentence import Sentence
+from mtlprune.training.setup import code_hash
+
+log = logging.getLogger(__name__)
 
 _PRETRAINED = "pretrained"
 """Label of a pretrained encoder if no other encoder is named."""
@@ -393,6 +396,8 @@ def _outcomes(reading: Reading, request: Request, measure: Callable[[Subject], S
     """Yield the outcomes of all subjects in the order of the sources, measured in the request's pool if it has one."""
     number = len(reading.sources)
     paths = [_kept_path(source, reading, request) for source in reading.sources]
+    if known := sum(path is not None and path.exists() for path in paths):
+        log.warning("an interrupted command has already measured %d of %d runs; they are read again", known, number)
     if request.pool is not None:
         tasks = [
             request.pool.submit(_outcomes_of, source, request, measure, path)
@@ -411,10 +416,13 @@ def _kept_path(source: Source, reading: Reading, request: Request) -> Path | Non
     """Return the file that keeps the outcomes of a run, whose name depends on everything that is measured."""
     if request.kept is None or source.run is None:
         return None
-    runs = [RunFolder(path).read_manifest() for path in (Path(source.name), *request.claims)]
-    options = request.options.model_dump(mode="json")
-    text = (reading.fingerprint, reading.split, request.sentences, request.seed, request.device, options)
-    digest = hashlib.sha256(json.dumps([__version__, type(request.options).__name__, text, runs]).encode())
+    # Sentences that are too long for one of the encoders are left out for all, in this split and in others.
+    read = reading.fingerprint, [sentence.id for sentence in reading.sentences], [s.kind for s in reading.sources]
+    asked = request.options.model_dump(mode="json"), request.split, request.seed, request.device
+    folder = RunFolder(source.name)
+    run = source.label, folder.read_text("best.json") if folder.has("best.json") else ""
+    runs = [(str(path), RunFolder(path).read_manifest()) for path in (Path(source.name), *request.claims)]
+    digest = hashlib.sha256(json.dumps([code_hash(), read, asked, run, runs]).encode())
     return request.kept / f"{digest.hexdigest()[:16]}.pickle"
 
 
@@ -434,10 +442,9 @@ def _outcomes_of(
     if path is not None and path.exists():
         try:
             kept_outcomes: list[_Outcome] = pickle.loads(path.read_bytes())
+            return kept_outcomes
         except (OSError, EOFError, pickle.UnpicklingError) as error:
-            remedy = f"delete {path.parent}, so that all runs are measured again"
-            raise RunError(f"{path}: measurements of a run could not be read ({error}); {remedy}") from None
-        return kept_outcomes
+            log.warning("%s could not be read (%s), so %s is measured again", path, error, source.name)
     outcomes: list[_Outcome] = []
     for subject in source.open(request.device):
         request.on_status(f"{subject.label}, seed {subject.seed}{position}")
@@ -447,7 +454,7 @@ def _outcomes_of(
         except SubjectError as why:
             outcome = why
         outcomes.append((entry(subject, source.kind), remarks(subject), outcome))
-    if path is not None:
+    if path is not None and not any(isinstance(outcome, SubjectError) for *_, outcome in outcomes):
         write_bytes(path, pickle.dumps(outcomes))
     return outcomes
 

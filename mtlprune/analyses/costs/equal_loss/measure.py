@@ -62,7 +62,11 @@ def measure(request: Request) -> Result:
         if UPDATES in figures:
             # The share is of the mean over tasks: shares of single tasks would divide by differences near 0.
             shares += [
-                {"updates": joint.updates, "task": mean, **share_of(figures[LOSS][mean], figures[UPDATES][mean])}
+                {
+                    "updates": joint.updates,
+                    "task": mean,
+                    **share_of(figures[LOSS][mean], figures[UPDATES][mean], request.options.worse),
+                }
                 for mean in means
                 if mean not in tasks
             ]
@@ -184,15 +188,17 @@ def cost_at_equal_loss(
     return Resampled(np.array(observed), np.stack(booted, 1)), outside
 
 
-def share_of(part: Resampled, cost: Resampled) -> dict[str, float]:
+def share_of(part: Resampled, cost: Resampled, worse: float) -> dict[str, float]:
     """Compute the share of a cost that a part of it accounts for, with Fieller's interval.
 
-    The ends of the interval are NaN if the cost does not differ significantly from 0.
+    The ends of the interval, and the two-sided p of a share of ``worse``, are NaN if the cost does not differ
+    significantly from 0.
     """
     low, high = ratio_over_seeds(part, cost)
     total = float(cost.observed.mean())
     share = float(part.observed.mean()) / total if total else math.nan
-    return {"value": share, "low": low, "high": high, "n": len(cost.observed)}
+    p = math.nan if math.isnan(low) else Contrast.of(weighted([part, cost], [1, -worse])).p
+    return {"value": share, "low": low, "high": high, "n": len(cost.observed), "p_worse": p}
 
 
 def _points(setting: Setting, place: int, task: str, seeds: Sequence[int]) -> tuple[Floats, Resampled]:

@@ -131,7 +131,7 @@ def _each_closed(study: _Study, subject: Subject) -> SubjectResult:
     """Close each head of a run by itself, then together those heads that interfere with a task on both halves.
 
     Raises:
-        SubjectError: no sentence has a layer of its tasks.
+        SubjectError: no layer of its tasks is annotated in both halves of the sentences.
     """
     run, options = AblatableRun.of(subject, study.request.device, study.reading.fingerprint), study.request.options
     run = run.contributing(options.closed, study.train, list(single_heads(run.size)), study.request.seed)
@@ -147,10 +147,12 @@ def _each_closed(study: _Study, subject: Subject) -> SubjectResult:
     heads, chosen_rows, masks = interfering(count, *arguments)
     if not len(heads):
         raise SubjectError("no layer of its tasks is annotated in both halves of the sentences")
+    missing = sorted({*run.model.tasks} - {*heads["task"]})
+    notes = [f"{subject.label}, seed {subject.seed}: {', '.join(missing)} left out, not annotated in both halves."]
     measured = _RunMeasurements(tasks=heads["task"].nunique())
     for name, mask in masks.items():
         measured.counts.update(_closed_counts(study, subject, run, name, mask))
-    return SubjectResult({"heads": heads, "chosen": chosen_rows}, measured=measured)
+    return SubjectResult({"heads": heads, "chosen": chosen_rows}, notes=notes if missing else (), measured=measured)
 
 
 def _roles(study: _Study, subject: Subject) -> SubjectResult:

@@ -53,11 +53,15 @@ def findings(result: Result) -> list[str]:
         sentences.append(
             f"Closing a single head raises the task's score on one half of the sentences for {numbers['chosen'].sum()} "
             f"of {numbers['heads'].sum():,} heads, counted for each run and task. On the other half it also raises the "
-            f"score for {numbers['confirmed'].sum()}. Gains of {number(numbers['detectable'].min())} to "
-            f"{number(numbers['detectable'].max())} points, depending on the task, would be found in four of five "
-            "cases."
-            f"{'' if numbers['confirmed'].any() else ' No head is confirmed, so no heads are closed together.'}"
+            f"score for {numbers['confirmed'].sum()}."
         )
+        if numbers["detectable"].notna().any():
+            sentences[-1] += (
+                f" Gains of {number(numbers['detectable'].min())} to {number(numbers['detectable'].max())} points, "
+                "depending on the task, would be found in four of five cases."
+            )
+        if not numbers["confirmed"].any():
+            sentences[-1] += " No head is confirmed, so no heads are closed together."
     for label, rows in result.frame("conflicts", "encoder").groupby("encoder", sort=False):
         where = "single tasks with one seed" if label == STL else label
         sentences.append(
@@ -122,7 +126,8 @@ def _single_tables(result: Result) -> list[Grid]:
     points = {"layer": ("layer", 0), "head": ("head", 0), **points, "Holm": ("p_holm", probability)}
     how_many = (
         "Heads are chosen on one half of the sentences and confirmed on the other. *Detectable* is the gain that the "
-        "second half would show in four of five cases (two-sided 5 %, not corrected), as the median over heads."
+        "second half would show in four of five cases (two-sided 5 %, not corrected), as the median over the heads "
+        "that are closed there."
     )
     caption = (
         "Values are the points that the task gains if only this head is closed. The first half chooses heads, so "
