@@ -231,8 +231,8 @@ def _closed_counts(
     run = run.of_task(name).contributing(options.closed, study.train, closed, study.request.seed)
     counts: dict[tuple[str, str], AblatedCounts] = {}
     study.request.on_status(subject.part(name, "heads that interfere closed, evaluation"), 1 + len(closed))
-    for kind, mask in zip(study.kinds, [np.zeros_like(heads), *closed], strict=True):
-        add_counts(counts, (name, kind), subject.seed, run.counts(mask, study.scored)[name])
+    for kind, counts_by_task in zip(study.kinds, run.counts_each(closed, study.scored), strict=True):
+        add_counts(counts, (name, kind), subject.seed, counts_by_task[name])
         study.request.on_batch()
     return counts
 
