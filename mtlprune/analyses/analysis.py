@@ -84,8 +84,8 @@ class Request:
         further: further corpora on which the same is measured.
         pool: worker processes that measure runs in parallel (`harness.processes`). Without a pool, this process
             measures one run after another.
-        kept: folder that keeps the measurements of each run, so that an interrupted analysis can go on. None keeps
-            nothing.
+        store: folder that stores the counts of evaluations until the result is written, so that an interrupted
+            analysis can go on. None stores nothing.
     """
 
     names: Sequence[str]
@@ -100,7 +100,7 @@ class Request:
     on_batch: Callable[..., None] = lambda steps=1: None
     further: Sequence[Path] = ()
     pool: Executor | None = None
-    kept: Path | None = None
+    store: Path | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Leave out the pool and the progress callbacks, which cannot be sent to another process, when pickling."""

@@ -285,7 +285,9 @@ def _run(
         else:
             paths = expanded(seen_from_here(names), gated)
         if out is not None and "processes" in analysis.needs:
-            given_options["kept"] = out / f".unfinished-{analysis.name}"
+            given_options["store"] = out / f".unfinished-{analysis.name}"
+            if given_options["store"].exists():
+                terminal.print("Evaluations of an interrupted command are not made again.")
         request = Request(
             list(map(str, paths)), options=options, seed=seed, on_status=on_status, on_batch=on_batch, **given_options
         )
@@ -294,8 +296,8 @@ def _run(
         show_result(analysis, result)
         return result
     write_result(out, result)
-    if request.kept is not None:
-        shutil.rmtree(request.kept, ignore_errors=True)
+    if request.store is not None:
+        shutil.rmtree(request.store, ignore_errors=True)
     if not gated:
         result = read(out, analysis.name)  # read again, so that findings use the rounded numbers of the file
     console().print("\n".join(analysis.show.findings(result)), soft_wrap=True, highlight=False, markup=False)

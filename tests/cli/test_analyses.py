@@ -19,9 +19,8 @@ from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 
 import mtlprune as package
 from mtlprune.analyses.analysis import Request, find, read
+from mtlprune.analyses.harness import ablation
 from mtlprune.analyses.harness.ablation import AblatableRun
-from mtlprune.analyses.harness.reading import Subject, SubjectResult
-from mtlprune.analyses.heads.roles import measure as roles
 from mtlprune.analyses.vectors.degeneration.labels import Frequencies
 from mtlprune.cli import display
 from mtlprune.cli.display import count_steps, duration, working
@@ -37,6 +36,7 @@ from mtlprune.reports.analyses import Figure, section
 from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.runs.results import Result
 from mtlprune.sentence import Sentence
+from mtlprune.training.evaluation import evaluate
 
 FEW = {
     "smoothing": ("--sentences", 6, "closing=3", "permutations=9"),
@@ -182,34 +182,55 @@ def test_roles_by_closing_each_head_alone(measured, mtlprune, lab, trained, tmp_
     mtlprune(*command, "closing=single", "scored=tset").refuses("expected a split tset, found")
 
 
-def test_an_interrupted_analysis_goes_on(mtlprune, lab, trained, single, tmp_path, monkeypatch):
-    """The run that was measured before the interruption is not measured again, and the results are those of one go."""
-    words = ("analyze", "roles", trained, single, "closing=single", "--corpus", lab.corpus, "--format", "png", "--out")
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
-    mtlprune(*words, whole).done()
-    measure, subjects = roles._each_closed, []
+@pytest.mark.parametrize(
+    "words", [("roles", "closing=single"), ("cross",), ("curve", "train_sentences=8", "every=3", "resamples=99")]
+)
+def test_an_interrupted_analysis_goes_on(mtlprune, lab, trained, single, claims, tmp_path, monkeypatch, words):
+    """No evaluation is made twice but that of open heads, whose layers are needed; results are those of one go. Nothing
+    is taken from another question or from a file that is damaged."""
+    name, *settings = words
+    selections = claims if name == "cross" else []
+    words = (
+        "analyze",
+        name,
+        trained,
+        single,
+        *settings,
+        *selections,
+        "--corpus",
+        lab.corpus,
+        "--sentences",
+        6,
+        "--out",
+    )
+    whole, parts, evaluations = tmp_path / "whole", tmp_path / "parts", []
 
-    def interrupted(study: Any, subject: Subject) -> SubjectResult:
-        subjects.append(subject.name)
-        if len(subjects) == 2:  # the second run after every clear()
+    def evaluated(*arguments: Any) -> Any:
+        evaluations.append(arguments)
+        if len(evaluations) == stop:
             raise RunError("interrupted")
-        return measure(study, subject)
+        return evaluate(*arguments)
 
-    monkeypatch.setattr(roles, "_each_closed", interrupted)
+    stop = 0
+    monkeypatch.setattr(ablation, "evaluate", evaluated)
+    mtlprune(*words, whole).done()
+    number, stop = len(evaluations), len(evaluations) - 2
+    evaluations.clear()
     assert mtlprune(*words, parts).code == 2
-    [kept] = (parts / ".unfinished-roles").iterdir()
-    kept_content, other = kept.read_bytes(), shutil.copytree(parts, tmp_path / "other")
-    assert "already measured 1 of 2 runs" in mtlprune(*words, parts).done().err
-    assert subjects == [str(trained), str(single), str(single)]
-    # nor is anything taken from another question, or from a file that is damaged
-    subjects.clear()
-    mtlprune(*words, other, "--seed", 1)
-    (other / kept.relative_to(parts)).write_bytes(kept_content[:100])
-    assert "is measured again" in mtlprune(*words, other).err
-    assert subjects == [str(trained), str(single)] * 2
-    assert {path.name: path.read_bytes() for path in parts.iterdir()} == {
-        path.name: path.read_bytes() for path in whole.iterdir()
-    }
+    other = shutil.copytree(parts, tmp_path / "other")
+    evaluations.clear()
+    assert "interrupted command are not made again" in mtlprune(*words, parts).done().err
+    assert 3 <= len(evaluations) <= 3 + 2 * 3 and number > 12
+    assert {path.name for path in parts.iterdir()} == {path.name for path in whole.iterdir()}
+    assert all((whole / path.name).read_bytes() == path.read_bytes() for path in parts.glob("*.json"))
+    stop = 0
+    evaluations.clear()
+    [file, *_] = sorted((other / f".unfinished-{name}").iterdir())
+    mtlprune(*words[:-1], "--split", "test", "--out", shutil.copytree(other, tmp_path / "another question")).done()
+    assert len(evaluations) > number / 2
+    for path in file.parent.iterdir():
+        path.write_bytes(file.read_bytes()[:100])
+    assert "so that it is made again" in mtlprune(*words, other).err
 
 
 def test_lower_layers_that_are_computed_once_change_no_count(trained, lab):

@@ -12,10 +12,14 @@ Letters for shapes: S runs (seeds), N sentences, K counts from which a score is 
 d values of a head, T tasks.
 """
 
+import hashlib
+import json
+import zipfile
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -26,11 +30,12 @@ from torch import Tensor
 from mtlprune.analyses.analysis import HeadColumn, Request
 from mtlprune.analyses.harness.reading import Subject, SubjectError, find_sources
 from mtlprune.corpora.store import load_corpus
-from mtlprune.corpora.tables import batched
+from mtlprune.corpora.tables import batched, fingerprint
 from mtlprune.encoder.interventions import CONSTANT, LowerLayers, ablated, fit_constants, measure_means
 from mtlprune.evaluation import scores
 from mtlprune.evaluation.ablations import Closed
 from mtlprune.evaluation.head_masks import Mask, single_heads
+from mtlprune.io.files import replacing
 from mtlprune.model import Batch, MultiTaskModel
 from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.sentence import Sentence
@@ -38,6 +43,7 @@ from mtlprune.statistics.resamples import Score, System
 from mtlprune.tasks.base import Target, Task
 from mtlprune.training import hardware
 from mtlprune.training.evaluation import evaluate
+from mtlprune.training.setup import code_hash
 
 _Key = TypeVar("_Key", bound=Hashable)
 
@@ -56,6 +62,7 @@ class AblatableRun:
         constants: (L, A, d), constant outputs of heads, for the kinds mean and optimal.
         seed: seed that pairs sentences, for the kind resample.
         factor: factor of the outputs of ablated heads, which replaces the kind; None for the kind.
+        store: files with the counts of evaluations, which are not made again; None makes all evaluations.
     """
 
     model: MultiTaskModel
@@ -64,10 +71,11 @@ class AblatableRun:
     constants: Tensor | None = None
     seed: int = 0
     factor: float | None = None
+    store: "CountStore | None" = None
 
     @classmethod
-    def of(cls, subject: Subject, device: str, fingerprint: str) -> "AblatableRun":
-        """Load the run of a subject with its decoders.
+    def of(cls, subject: Subject, device: str, fingerprint: str, store: Path | None = None) -> "AblatableRun":
+        """Load the run of a subject with its decoders. ``store`` is a folder for the counts of evaluations.
 
         Raises:
             SubjectError: the subject has no decoders, was trained on a corpus with another ``fingerprint``, or has
@@ -77,7 +85,8 @@ class AblatableRun:
         model, config = subject.model(device), folder.config
         if not _has_all_heads(model):
             raise SubjectError("expected a run whose heads are all open, found one with closed heads; name another run")
-        return cls(model, hardware.dtype(config.train.precision))
+        precision = hardware.dtype(config.train.precision)
+        return cls(model, precision, store=None if store is None else CountStore(store, folder, device))
 
     @property
     def size(self) -> tuple[int, int]:
@@ -128,15 +137,33 @@ class AblatableRun:
         Returns:
             Task → counts (1, N, K), 0 for sentences without the layer. Tasks whose layer no sentence has are left out.
         """
-        with self.ablated(heads):
-            evaluation = evaluate(self.model, sentences, self.precision)
+        path = self._stored(heads, sentences)
+        if path is not None and path.exists():
+            counts_by_score = read_counts(path)
+        else:
+            with self.ablated(heads):
+                evaluation = evaluate(self.model, sentences, self.precision)
+            counts_by_score = {}
+            for task, main in evaluation.names.items():
+                names = scores.count_names(cast(Task, self.model.tasks[task]).kind, main)
+                counts_by_score[task, main] = np.array(
+                    [[row[name] if row else 0 for name in names] for row in evaluation.counts[task]]
+                )
+            if path is not None:
+                write_counts(path, counts_by_score)
         counts_by_task = {}
-        for task, main in evaluation.names.items():
+        for (task, main), rows in counts_by_score.items():
             kind = cast(Task, self.model.tasks[task]).kind
-            names = scores.count_names(kind, main)
-            rows = np.array([[row[name] if row else 0 for name in names] for row in evaluation.counts[task]])
-            counts_by_task[task] = System(rows[None], names, scores.SCORES[kind][main])
+            counts_by_task[task] = System(rows[None], scores.count_names(kind, main), scores.SCORES[kind][main])
         return counts_by_task
+
+    def _stored(self, heads: Mask, sentences: Sequence[Sentence]) -> Path | None:
+        """Return the file that stores the counts of an evaluation."""
+        if self.store is None:
+            return None
+        kind = [self.kind, self.seed, self.factor, str(self.precision), *self.model.tasks]
+        constants = b"" if self.constants is None else self.constants.cpu().numpy().tobytes()
+        return self.store.path([*kind, fingerprint({"": sentences})], heads.tobytes() + constants)
 
     def counts_each(self, masks: Sequence[Mask], sentences: Sequence[Sentence]) -> Iterator[dict[str, System]]:
         """Yield the `counts` with no head ablated, and then with each set of heads ablated.
@@ -144,12 +171,13 @@ class AblatableRun:
         Layers below the lowest ablated head are computed only once, unless outputs for other sentences (resample) need
         their heads.
         """
-        if self.kind == "resample":
+        paths = [self._stored(heads, sentences) for heads in masks]
+        if self.kind == "resample" or all(path is not None and path.exists() for path in paths):
             yield from (self.counts(heads, sentences) for heads in [np.zeros(self.size, bool), *masks])
             return
         lower = LowerLayers(self.model.encoder)
         with lower.recorded():
-            open_counts = self.counts(np.zeros(self.size, bool), sentences)
+            open_counts = replace(self, store=None).counts(np.zeros(self.size, bool), sentences)
         yield open_counts
         for heads in masks:
             layers = np.flatnonzero(heads.any(1))
@@ -198,6 +226,41 @@ class AblatableRun:
         """Sum the losses of all tasks on a batch, with the ablated heads replaced by constants (L, A, d)."""
         with replace(self, kind="optimal", constants=constants).ablated(heads):
             return cast(Tensor, sum(self.model.losses(batch).values()))
+
+
+class CountStore:
+    """Files with the counts of evaluations of a run, so that an interrupted analysis need not evaluate again.
+
+    Args:
+        folder: folder of the files.
+        run: the run. Files of other weights, code or devices have other names.
+        device: device of the model.
+    """
+
+    def __init__(self, folder: Path, run: RunFolder, device: str) -> None:
+        best = run.read_text("best.json") if run.has("best.json") else ""
+        self._folder, self._origin = folder, [code_hash(), str(run.path), run.read_manifest(), best, device]
+
+    def path(self, evaluation: list[Any], content: bytes) -> Path:
+        """Return the file of an evaluation, which JSON values and bytes describe."""
+        digest = hashlib.sha256(json.dumps([self._origin, evaluation]).encode() + content)
+        return self._folder / f"{digest.hexdigest()[:24]}.npz"
+
+
+def read_counts(path: Path) -> dict[tuple[str, str], NDArray[Any]]:
+    """Read the file of an evaluation: (task, main score) → counts (N, K). Raises RunError if it is damaged."""
+    try:
+        with np.load(path) as arrays:
+            return {(name.partition("/")[0], name.partition("/")[2]): arrays[name] for name in arrays.files}
+    except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
+        raise RunError(f"{path} could not be read ({error}); delete {path.parent}, so that it is made again") from None
+
+
+def write_counts(path: Path, counts: Mapping[tuple[str, str], NDArray[Any]]) -> None:
+    """Write the file of an evaluation. Raises RunError if it cannot be written."""
+    with replacing(path) as staging, staging.open("wb") as file:
+        arrays: dict[str, Any] = {f"{task}/{main}": rows for (task, main), rows in counts.items()}
+        np.savez_compressed(file, **arrays)
 
 
 def run_of(subject: Subject, fingerprint: str) -> RunFolder:

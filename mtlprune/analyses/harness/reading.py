@@ -11,10 +11,6 @@ All encoders read the same sentences: a sentence that is too long for one of the
 Letters for shapes: N sentences, L layers, A heads of a layer.
 """
 
-import hashlib
-import json
-import logging
-import pickle
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -34,15 +30,11 @@ from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.observe import Observation, observation_batches, observations, use_eager
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.evaluation.head_masks import OPEN_ABOVE
-from mtlprune.io.files import write_bytes
 from mtlprune.model import SHARED, MultiTaskModel
 from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.runs.groups import DescribedRun, encoder_name, task_labels
 from mtlprune.runs.results import Grid, Part, Result, joined
 from mtlprune.sentence import Sentence
-from mtlprune.training.setup import code_hash
-
-log = logging.getLogger(__name__)
 
 _PRETRAINED = "pretrained"
 """Label of a pretrained encoder if no other encoder is named."""
@@ -395,56 +387,21 @@ _Outcome = tuple[dict[str, Any], list[str], SubjectResult | SubjectError]
 def _outcomes(reading: Reading, request: Request, measure: Callable[[Subject], SubjectResult]) -> Iterator[_Outcome]:
     """Yield the outcomes of all subjects in the order of the sources, measured in the request's pool if it has one."""
     number = len(reading.sources)
-    paths = [_kept_path(source, reading, request) for source in reading.sources]
-    if known := sum(path is not None and path.exists() for path in paths):
-        log.warning("an interrupted command has already measured %d of %d runs; they are read again", known, number)
     if request.pool is not None:
-        tasks = [
-            request.pool.submit(_outcomes_of, source, request, measure, path)
-            for source, path in zip(reading.sources, paths, strict=True)
-        ]
+        tasks = [request.pool.submit(_outcomes_of, source, request, measure) for source in reading.sources]
         request.on_status(f"{number} runs in several processes, run", number)
         for task in tasks:
             yield from task.result()
             request.on_batch()
         return
-    for place, (source, path) in enumerate(zip(reading.sources, paths, strict=True), 1):
-        yield from _outcomes_of(source, request, measure, path, f" ({place} of {number}), batch")
-
-
-def _kept_path(source: Source, reading: Reading, request: Request) -> Path | None:
-    """Return the file that keeps the outcomes of a run, whose name depends on everything that is measured."""
-    if request.kept is None or source.run is None:
-        return None
-    # Sentences that are too long for one of the encoders are left out for all, in this split and in others.
-    read = reading.fingerprint, [sentence.id for sentence in reading.sentences], [s.kind for s in reading.sources]
-    asked = request.options.model_dump(mode="json"), request.split, request.seed, request.device
-    folder = RunFolder(source.name)
-    run = source.label, folder.read_text("best.json") if folder.has("best.json") else ""
-    runs = [(str(path), RunFolder(path).read_manifest()) for path in (Path(source.name), *request.claims)]
-    digest = hashlib.sha256(json.dumps([code_hash(), read, asked, run, runs]).encode())
-    return request.kept / f"{digest.hexdigest()[:16]}.pickle"
+    for place, source in enumerate(reading.sources, 1):
+        yield from _outcomes_of(source, request, measure, f" ({place} of {number}), batch")
 
 
 def _outcomes_of(
-    source: Source,
-    request: Request,
-    measure: Callable[[Subject], SubjectResult],
-    path: Path | None = None,
-    position: str = "",
+    source: Source, request: Request, measure: Callable[[Subject], SubjectResult], position: str = ""
 ) -> list[_Outcome]:
-    """Measure the subjects of one source, or read the outcomes that an interrupted analysis kept.
-
-    Args:
-        path: file that keeps the outcomes.
-        position: number of the source among all sources, for the progress display.
-    """
-    if path is not None and path.exists():
-        try:
-            kept_outcomes: list[_Outcome] = pickle.loads(path.read_bytes())
-            return kept_outcomes
-        except (OSError, EOFError, pickle.UnpicklingError) as error:
-            log.warning("%s could not be read (%s), so %s is measured again", path, error, source.name)
+    """Measure the subjects of one source; ``position`` is its number among all sources, for the progress display."""
     outcomes: list[_Outcome] = []
     for subject in source.open(request.device):
         request.on_status(f"{subject.label}, seed {subject.seed}{position}")
@@ -454,8 +411,6 @@ def _outcomes_of(
         except SubjectError as why:
             outcome = why
         outcomes.append((entry(subject, source.kind), remarks(subject), outcome))
-    if path is not None and not any(isinstance(outcome, SubjectError) for *_, outcome in outcomes):
-        write_bytes(path, pickle.dumps(outcomes))
     return outcomes
 
 

@@ -136,7 +136,7 @@ def _scored(
             (_ALL_HEADS, subject.label): [np.ones_like(sets_of_label[0])],
         }
     all_masks = [heads for set_and_draws in masks.values() for heads in set_and_draws]
-    run = AblatableRun.of(subject, request.device, reading.fingerprint)
+    run = AblatableRun.of(subject, request.device, reading.fingerprint, request.store)
     run = replace(
         run.contributing(request.options.closed, train, all_masks, request.seed), factor=request.options.factor
     )

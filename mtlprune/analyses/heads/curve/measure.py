@@ -173,7 +173,8 @@ def _measured(study: _Curves, subject: Subject) -> SubjectResult:
     Raises:
         SubjectError: no sentence has a layer of its tasks.
     """
-    request, run = study.request, AblatableRun.of(subject, study.request.device, study.reading.fingerprint)
+    request = study.request
+    run = AblatableRun.of(subject, request.device, study.reading.fingerprint, request.store)
     # Optimal constants are fitted with random halves of the heads closed, so that one table serves all orders.
     halves = np.random.default_rng([request.seed, 18]).random((8, *run.size)) >= 0.5
     run = run.contributing(request.options.closed, study.train, list(halves), request.seed)

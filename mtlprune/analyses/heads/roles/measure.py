@@ -133,15 +133,16 @@ def _each_closed(study: _Study, subject: Subject) -> SubjectResult:
     Raises:
         SubjectError: no layer of its tasks is annotated in both halves of the sentences.
     """
-    run, options = AblatableRun.of(subject, study.request.device, study.reading.fingerprint), study.request.options
+    request, options = study.request, study.request.options
+    run = AblatableRun.of(subject, request.device, study.reading.fingerprint, request.store)
     run = run.contributing(options.closed, study.train, list(single_heads(run.size)), study.request.seed)
     sentences = study.reading.sentences
     sides = [[sentences[row] for row in rows] for rows in halves(len(sentences), study.request.seed)]
 
-    def count(half: int, heads: Sequence[int]) -> dict[str, list[System]]:
-        status = f"{subject.label}, seed {subject.seed}: half {half + 1}, each head closed alone, evaluation"
+    def count(side: int, heads: Sequence[int]) -> dict[str, list[System]]:
+        status = f"{subject.label}, seed {subject.seed}: half {side + 1}, each head closed alone, evaluation"
         study.request.on_status(status, 1 + len(heads))
-        return count_each(run, heads, sides[half], study.request.on_batch)
+        return count_each(run, heads, sides[side], study.request.on_batch)
 
     arguments = run.size, options.resamples, study.request.seed, options.max_chosen, options.confirmed
     heads, chosen_rows, masks = interfering(count, *arguments)
@@ -161,7 +162,8 @@ def _roles(study: _Study, subject: Subject) -> SubjectResult:
     Raises:
         SubjectError: no training sentence has the layer of one of its tasks with known labels.
     """
-    run = AblatableRun.of(subject, study.request.device, study.reading.fingerprint)
+    request = study.request
+    run = AblatableRun.of(subject, request.device, study.reading.fingerprint, request.store)
     # Only gates are fitted, so the weights need no gradients.
     run.model.requires_grad_(False)
     frames, measured = [], _RunMeasurements()

@@ -94,16 +94,18 @@ def interfering(
         first half and 1 for the second, NaN for heads that are not closed there); the frame ``chosen``; and for each
         task the heads that interfere with it, (L, A), if there are any.
     """
-    everything = range(size[0] * size[1])
-    first = {task: gains(systems, resamples, seed) for task, systems in count(0, everything).items()}
-    chosen = {}
+    all_heads = range(size[0] * size[1])
+    first = {task: gains(systems, resamples, seed) for task, systems in count(0, all_heads).items()}
+    chosen_heads = {}
     for task, first_gains in first.items():
         by_gain = np.argsort(-first_gains["gain"], kind="stable")
-        chosen[task] = np.sort(by_gain[first_gains["p"][by_gain] < LEVEL][:max_chosen])
-    closed = everything if confirmed == "all" else sorted({int(head) for heads in chosen.values() for head in heads})
+        chosen_heads[task] = np.sort(by_gain[first_gains["p"][by_gain] < LEVEL][:max_chosen])
+    closed = (
+        all_heads if confirmed == "all" else sorted({int(head) for heads in chosen_heads.values() for head in heads})
+    )
     second = {}
     for task, systems in count(1, closed).items():
-        second[task] = {name: np.full(len(everything), np.nan) for name in ("gain", "p", "detectable")}
+        second[task] = {name: np.full(len(all_heads), np.nan) for name in ("gain", "p", "detectable")}
         for name, values in gains(systems, resamples, seed).items():
             second[task][name][list(closed)] = values
     parts, chosen_rows = [], []
@@ -111,7 +113,7 @@ def interfering(
         for step, half_gains in enumerate((first[task], second[task])):
             grids = {name: half_gains[name].reshape(size) for name in ("gain", "detectable")}
             parts.append(head_rows(grids).assign(task=task, step=step))
-        for head in chosen[task]:
+        for head in chosen_heads[task]:
             layer, head_in_layer = (int(index) + 1 for index in np.unravel_index(head, size))
             row = {"task": task, "layer": layer, "head": head_in_layer}
             row |= {"first": first[task]["gain"][head], "second": second[task]["gain"][head]}
