@@ -264,9 +264,10 @@ for place in cross cross-masc cross-mpnet; do # needs the weights of its runs, s
     test -d "results/why/$place" || continue
     mkdir -p "$out/why/$place" && mtlprune analyze show "results/why/$place" --out "$out/why/$place" --format png > /dev/null
 done
-if [ -d results/why/closing ]; then # needs weights, too
-    mkdir -p "$out/why/closing" && mtlprune analyze show results/why/closing --out "$out/why/closing" --format png > /dev/null
-fi
+for place in closing closing-mpnet; do # needs weights, too
+    test -d "results/why/$place" || continue
+    mkdir -p "$out/why/$place" && mtlprune analyze show "results/why/$place" --out "$out/why/$place" --format png > /dev/null
+done
 if [ -d results/why/records/equal_loss ]; then
     mtlprune analyze equal_loss results/why/records/equal_loss --split test without=ner --format png --out "$out/why/equal_loss" > /dev/null
 fi
@@ -274,6 +275,7 @@ if [ -d results/why/records/rare ]; then
     mkdir -p "$out/why/rare"
     python results/why/rare_tasks.py results/why/records/rare "$out/why/rare" > "$out/why/rare/tables.md"
 fi
+mkdir -p "$out/why" && python results/why/primaries.py > "$out/why/primaries.md"
 
 # What was found, from the Results above
 if [ "$out" = results ] && [ -f results/findings.yaml ]; then python results/findings.py; fi
