@@ -275,7 +275,9 @@ if [ -d results/why/records/rare ]; then
     mkdir -p "$out/why/rare"
     python results/why/rare_tasks.py results/why/records/rare "$out/why/rare" > "$out/why/rare/tables.md"
 fi
-mkdir -p "$out/why" && python results/why/primaries.py > "$out/why/primaries.md"
+if [ -d results/why/rare ]; then # the last of the five experiments
+    mkdir -p "$out/why" && python results/why/primaries.py > "$out/why/primaries.md"
+fi
 
 # What was found, from the Results above
 if [ "$out" = results ] && [ -f results/findings.yaml ]; then python results/findings.py; fi

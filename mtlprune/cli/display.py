@@ -159,12 +159,14 @@ def progress_shown(progress: Progress) -> Iterator[None]:
     ended, began = threading.Event(), time.monotonic()
 
     def report() -> None:
-        while not ended.wait(MINUTE):
-            task = progress.tasks[-1]
-            count = f", {task.completed:,.0f} of {task.total:,.0f}" if task.total else ""
-            line = f"after {duration(time.monotonic() - began)}: {task.description}{count}"
-            if not ended.is_set():
-                progress.console.print(line, soft_wrap=True)
+        # `wait` allocates a lock. Without memory for it no progress is printed; the command itself reports the shortage.
+        with contextlib.suppress(RuntimeError, MemoryError):
+            while not ended.wait(MINUTE):
+                task = progress.tasks[-1]
+                count = f", {task.completed:,.0f} of {task.total:,.0f}" if task.total else ""
+                line = f"after {duration(time.monotonic() - began)}: {task.description}{count}"
+                if not ended.is_set():
+                    progress.console.print(line, soft_wrap=True)
 
     if progress.disable:
         # `Thread.start` waits until the thread reports that it has started, which with too little memory never happens.
