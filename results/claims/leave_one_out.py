@@ -17,6 +17,7 @@ import itertools
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.stats import spearmanr
@@ -56,20 +57,28 @@ def correlation(effect: np.ndarray, predictor: np.ndarray) -> tuple[float, float
     return null[0], float(p), min(size for size in absolute if np.mean(absolute >= size - 1e-9) <= 0.05)
 
 
+def read_effects(scores: str) -> tuple[dict[tuple[int, int], dict[str, Any]], np.ndarray]:
+    """Read the difference of each pair of tasks, and the effects of tasks (rows) on tasks (columns) in points."""
+    effect, pairs = np.full((len(TASKS), len(TASKS)), np.nan), {}
+    for cell in json.loads(Path(scores).read_text())["cells"]:
+        if cell["delta"] is not None:
+            [left] = set(TASKS) - set(cell["tasks"])
+            pair = TASKS.index(left), TASKS.index(cell["task"])
+            pairs[pair], effect[pair] = cell, -cell["delta"]
+    return pairs, effect
+
+
 def main(scores: str, gradients: str) -> None:
     """Print a row for each pair of tasks, and the correlations of effects with the two predictors."""
-    differences = [cell for cell in json.loads(Path(scores).read_text())["cells"] if cell["delta"] is not None]
-    cosine, effect = cosines(gradients), np.full((len(TASKS), len(TASKS)), np.nan)
-    equal = holm([cell["equivalence_p"] for cell in differences])
+    differences, effect = read_effects(scores)
+    cosine = cosines(gradients)
+    equal = holm([cell["equivalence_p"] for cell in differences.values()])
     print("| without | effect on | points | detectable | 95 % | p (Holm) | p, within 1 point (Holm) | cosine |")
     print("|:--|:--|--:|--:|--:|--:|--:|--:|")
-    for cell, within in zip(differences, equal, strict=True):
-        [left] = set(TASKS) - set(cell["tasks"])
-        pair = TASKS.index(left), TASKS.index(cell["task"])
-        effect[pair] = -cell["delta"]
+    for (pair, cell), within in zip(differences.items(), equal, strict=True):
         detectable = "–" if cell["significant"] else f"{cell['detectable']:.2f}"
         print(
-            f"| {left.upper()} | {cell['task'].upper()} | {effect[pair]:+.2f} | {detectable} | "
+            f"| {TASKS[pair[0]].upper()} | {cell['task'].upper()} | {effect[pair]:+.2f} | {detectable} | "
             f"[{-cell['wide_high']:+.2f}, {-cell['wide_low']:+.2f}] | {cell['wide_p_holm']:.4f} | {within:.4f} | "
             f"{cosine[pair]:+.3f} |"
         )
