@@ -40,8 +40,10 @@ REGISTER = (
     "*Plan* is the date on which we wrote the test down before its runs. *Afterwards* marks tests that we did not",
     "plan. *Predicted* is the effect that the hypothesis predicts. Effects are in points, unless they have a % sign or",
     "the name of the test ends with another unit in parentheses. RMS units divide the change of a task's score by the",
-    "root mean square of all changes of this score in the analysis. The p-values are two-sided against no effect. *p",
-    "(Holm)* is corrected for the tests that one analysis corrected together, and – means that it corrected none.",
+    "root mean square of all changes of this score in the analysis. The p-values are two-sided against no effect, and",
+    "that of the share in *Why 2* is against 40 %. *p (Holm)* is corrected for the tests that one analysis corrected",
+    "together, and – means that nothing was corrected. For *Why 0* to *Why 4* it is that of [the five planned",
+    "experiments](why/primaries.md), which have the largest p of their places.",
     "*Detectable* is the effect that four of five such studies would find (80 % power). A test whose detectable effect",
     "exceeds the predicted effect could hardly decide its question.",
     "",
@@ -74,6 +76,10 @@ class Value(Block):
         "interval is above -1.",
     )
     chance: str = Field(default="", description="Column with the p-value of a count, which decides instead of asks.")
+    digits: int = Field(default=-1, description="Decimals that are shown, if not the usual number of the unit.")
+    family: str = Field(
+        default="", description="Row of why/primaries with the p-value after correction over five experiments."
+    )
 
     @property
     def source(self) -> Result:
@@ -90,13 +96,32 @@ class Value(Block):
             raise RunError(
                 f"findings.yaml: {self.result}, {self.frame}, {self.row}: expected one row, found {len(frame)}"
             )
-        return frame.iloc[0]
+        row = frame.iloc[0].copy()
+        if self.family:
+            family = read_result(HERE / "why/primaries/primaries.json").frames["family"].set_index("term")
+            row["p_holm"], row["p"] = family.loc[self.family, "p_holm"], row.get("p", family.loc[self.family, "p"])
+        return row
+
+    def number(self, value: float) -> str:
+        """Format a number of this unit."""
+        digits = (
+            {"points": 1, "Φ": 2, "heads": 1, "count": 0, "share": 0}[self.unit] if self.digits < 0 else self.digits
+        )
+        shown = percent(value) if self.unit == "share" else number(value, digits)
+        return shown if re.search("[1-9]", shown) else shown.removeprefix("−")  # no minus before a zero
 
     def shown(self, row: pd.Series | None = None) -> str:
         """Format the estimate with its interval, if it has one."""
         row = self.frame_row if row is None else row
-        cells = [_number(row[name], self.unit) for name in (self.column, "low", "high") if name in row]
+        cells = [self.number(row[name]) for name in (self.column, "low", "high") if name in row]
         return cells[0] if len(cells) < 3 or row["low"] != row["low"] else f"{cells[0]} [{cells[1]}, {cells[2]}]"
+
+    @property
+    def prediction(self) -> str:
+        """The predicted effect with the sign and the unit of the register, such as "≤ −0.5" or "> 40 %"."""
+        sign, _, size = self.asks.partition(" ")
+        effect = percent(float(size)) if self.unit == "share" and float(size) else size.replace("-", "−")
+        return f"{sign.replace('>=', '≥').replace('<=', '≤')} {effect}"
 
     @property
     def verdict(self) -> str:
@@ -124,7 +149,9 @@ class Finding(Block):
     evidence: str = Field(description="Sentences in which {name} is replaced by a value.")
     values: dict[str, Value]
     decides: list[str] = Field(description="Names of the values that must all be as the claim predicts.")
-    where: dict[str, str] = Field(default={}, description="Name of the deciding value by encoder and corpus.")
+    where: dict[str, str | list[str]] = Field(
+        default={}, description="Names of the deciding values by encoder and corpus. Different verdicts are *mixed*."
+    )
     figure: list[str] = Field(default=[], description="Names of the values in the figure, from top to bottom.")
     axis: str = Field(description="Title of the figure's axis, or what the picture shows.")
     picture: str = Field(default="", description="Path of a picture, relative to results/, which replaces the figure.")
@@ -146,14 +173,15 @@ class Finding(Block):
         return text.format(**{name: value.shown() for name, value in self.values.items()})
 
     def cells(self) -> dict[str, str]:
-        """Return the word of WORD_OF_VERDICT for each encoder and corpus, or "not tried"."""
-        verdicts = {
-            place: self.values[self.where[place]].verdict for place in ENCODERS_AND_CORPORA if place in self.where
-        }
-        return {
-            place: WORD_OF_VERDICT[verdicts[place]] if place in verdicts else "not tried"
-            for place in ENCODERS_AND_CORPORA
-        }
+        """Return the word of WORD_OF_VERDICT for each encoder and corpus, "mixed" or "not tried"."""
+        cells = {}
+        for place in ENCODERS_AND_CORPORA:
+            names = self.where.get(place, [])
+            words = {
+                WORD_OF_VERDICT[self.values[name].verdict] for name in ([names] if isinstance(names, str) else names)
+            }
+            cells[place] = words.pop() if len(words) == 1 else "mixed" if words else "not tried"
+        return cells
 
 
 class Test(Value):
@@ -163,13 +191,6 @@ class Test(Value):
     planned: str = Field(default="afterwards", description="The date of the plan.")
     plan: str = Field(default="", description="Path of the plan, relative to results/.")
     page: str = Field(description="Path of the page on the test, relative to results/.")
-
-    @property
-    def prediction(self) -> str:
-        """The predicted effect with the sign and the unit of the register, such as "≤ −0.5" or "> 40 %"."""
-        sign, _, size = self.asks.partition(" ")
-        effect = percent(float(size)) if self.unit == "share" and float(size) else size.replace("-", "−")
-        return f"{sign.replace('>=', '≥').replace('<=', '≤')} {effect}"
 
 
 class Question(Block):
@@ -191,11 +212,6 @@ class Page(Block):
     questions: list[Question] = []
     gaps: list[dict[str, Any]] = Field(description="Rows of the table of values of the mean Δ.")
     tests: list[Test] = []
-
-
-def _number(value: float, unit: str) -> str:
-    shown = percent(value) if unit == "share" else number(value, {"points": 1, "Φ": 2, "heads": 1, "count": 0}[unit])
-    return shown if re.search("[1-9]", shown) else shown.removeprefix("−")  # no minus before a zero
 
 
 def read(path: Path = HERE / "findings.yaml") -> Page:
@@ -226,13 +242,12 @@ def findings(page: Page) -> str:
         "",
         "A task *claims* the heads to which its loss is most sensitive. Φ measures how far two runs agree on claimed "
         "heads: 1 means the same heads, and 0 means chance. Δ is the joint minus the single-task score, in points. "
-        "Brackets contain 95 % intervals. The [glossary](../docs/reference/glossary.md) explains the "
-        "encoders (MiniLM, MPNet), the corpora (EWT, MASC) and the tasks (POS, NER, DEP, CON, SRL). [The "
-        "register](REGISTER.md) lists most tests. `python results/findings.py` makes this page.",
+        "Brackets contain 95 % intervals. The [glossary](../docs/reference/glossary.md) explains encoders, corpora and "
+        "tasks. [The register](REGISTER.md) lists most tests. `python results/findings.py` makes this page.",
         "",
-        "*Supported* means that the predicted effect is there. *Not supported* means that the data rule out an effect "
-        "of the predicted size, which is called *contradicted* for a single encoder and corpus. *Undecided* means that "
-        "the data allow both.",
+        "*Supported* (*confirmed* for one encoder and corpus): the predicted effect is there. *Not supported* "
+        "(*contradicted*): an effect of the predicted size is ruled out. *Undecided*: the data allow both. *Mixed*: "
+        "tests disagree.",
     ]
     for rank, (name, finding) in enumerate(page.findings.items(), start=1):
         lines += [
@@ -242,6 +257,7 @@ def findings(page: Page) -> str:
             f"**{finding.verdict.capitalize()}.** {finding.filled(finding.evidence)}",
         ]
         lines += ["", f"![{finding.axis}]({finding.picture or f'findings/{name}.png'})", "", f"- {where(finding)}"]
+        lines += [f"- Predicted: {effect}." for effect in filter(None, [predicted(finding)])]
         lines += [f"- Four of five such studies would detect an effect of {power}." for power in detectable(finding)]
         lines += [
             f"- Doubt: {finding.filled(finding.doubt)}",
@@ -252,6 +268,13 @@ def findings(page: Page) -> str:
     return "\n".join(lines) + "\n"
 
 
+def predicted(finding: Finding) -> str:
+    """List the predicted effects of the deciding tests, with the names of tests where the effects differ."""
+    tests = [value for value in (finding.values[name] for name in finding.decides) if value.asks]
+    effects = list(dict.fromkeys(test.prediction for test in tests))
+    return ", ".join(effects if len(effects) < 2 else (f"{test.prediction} ({test.label})" for test in tests))
+
+
 def where(finding: Finding) -> str:
     """Write the sentence that says for which encoders and corpora a claim was tested, and with which verdicts."""
     places = _places(finding, "/")
@@ -260,8 +283,7 @@ def where(finding: Finding) -> str:
     if len(places) == len(first) == 1:
         return f"We tested the claim only for {first[0]}."
     parts = [f"{cell} for {_listed(tested)}" for cell, tested in places.items()]
-    *parts, last = [*parts, *["untested elsewhere"] * bool(untried)]
-    return f"The claim is {', '.join([*parts, f'and {last}'] if parts else [last])}."
+    return f"Verdicts: {', '.join([*parts, *['untested elsewhere'] * bool(untried)])}."
 
 
 def _listed(names: list[str]) -> str:
@@ -278,11 +300,12 @@ def _places(finding: Finding, joint: str) -> dict[str, list[str]]:
 
 
 def detectable(finding: Finding) -> Iterator[str]:
-    """Yield the minimum detectable effect of a finding if its verdict is undecided."""
-    deciding = finding.values[finding.decides[0]]
-    least = deciding.frame_row.get("detectable", math.nan)
-    if finding.verdict == "undecided" and not math.isnan(least):
-        yield f"{_number(float(least), deciding.unit)}{' points' if deciding.unit == 'points' else ''}"
+    """Yield the minimum detectable effects of the undecided tests of a finding."""
+    for value in (finding.values[name] for name in finding.decides):
+        least = value.frame_row.get("detectable", math.nan)
+        if value.verdict == "undecided" and not math.isnan(least):
+            unit = " points" if value.unit == "points" else ""
+            yield f"{value.number(float(least))}{unit}{f' ({value.label})' if len(finding.decides) > 1 else ''}"
 
 
 def gaps(page: Page) -> Iterator[str]:
@@ -322,7 +345,7 @@ def register(page: Page) -> str:
         ]
         cells += [probability(float(row.get("p", float("nan")))), probability(float(corrected))]
         least = row.get("detectable", float("nan"))
-        rows.append([*cells, "–" if math.isnan(least) else _number(float(least), test.unit), test.verdict])
+        rows.append([*cells, "–" if math.isnan(least) else test.number(float(least)), test.verdict])
     header = ("test", "plan", "predicted", "n", "estimate, 95 % interval", "p", "p (Holm)", "detectable", "verdict")
     lines = [
         f"| {' | '.join(header)} |",

@@ -276,7 +276,7 @@ if [ -d results/why/records/rare ]; then
     python results/why/rare_tasks.py results/why/records/rare "$out/why/rare" > "$out/why/rare/tables.md"
 fi
 if [ -d results/why/rare ]; then # the last of the five experiments
-    mkdir -p "$out/why" && python results/why/primaries.py > "$out/why/primaries.md"
+    mkdir -p "$out/why" && python results/why/primaries.py "$out/why/primaries" > "$out/why/primaries.md"
 fi
 
 # What was found, from the Results above

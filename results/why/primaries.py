@@ -1,18 +1,19 @@
 """Correct the p-values of the five primary comparisons of PLAN.md together, by Holm.
 
-    python results/why/primaries.py > results/why/primaries.md
+    python results/why/primaries.py results/why/primaries > results/why/primaries.md
 
 All p-values are two-sided against no effect, except that of experiment 2, which is against the share of 40 % that its
 verdict names. An experiment with several places has the largest p of its places, because its verdict needs all of them.
 A place in which the comparison has no p-value counts as 1.
 """
 
+import sys
 from pathlib import Path
 
 import pandas as pd
 
 from mtlprune.figures.grid import probability
-from mtlprune.runs.results import read_result
+from mtlprune.runs.results import Result, read_result, write_result
 from mtlprune.statistics.significance import holm
 
 HERE = Path(__file__).parent
@@ -50,13 +51,20 @@ def p_of(path: str, frame: str, row: dict[str, str | int], column: str) -> float
     return float(values.iloc[0]) if len(values) else 1.0
 
 
-def main() -> None:
-    """Print a table of the family."""
+def main(out: str) -> None:
+    """Print a table of the family, and write it to the folder ``out``."""
     ps = [max(p_of(*place) for place in places) for places in FAMILY.values()]
+    corrected_ps = holm(ps)
+    rows = pd.DataFrame({"term": list(FAMILY), "n": list(map(len, FAMILY.values())), "p": ps, "p_holm": corrected_ps})
+    write_result(Path(out), Result("primaries", {"encoders": [], "notes": []}, {"family": rows}))
+    print(
+        "P-values are two-sided against no effect, and that of experiment 2 is against a share of 40 %. An experiment"
+    )
+    print("with several places has the largest p of its places, and a place without a p-value counts as 1.\n")
     print("| primary comparison | places | p | p (Holm, five tests) |\n|:--|--:|--:|--:|")
-    for (name, places), p, corrected in zip(FAMILY.items(), ps, holm(ps), strict=True):
+    for (name, places), p, corrected in zip(FAMILY.items(), ps, corrected_ps, strict=True):
         print(f"| {name} | {len(places)} | {probability(p)} | {probability(corrected)} |")
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1])
