@@ -159,7 +159,7 @@ def progress_shown(progress: Progress) -> Iterator[None]:
     ended, began = threading.Event(), time.monotonic()
 
     def report() -> None:
-        # `wait` allocates a lock. Without memory for it no progress is printed; the command itself reports the shortage.
+        # `wait` allocates a lock. Without memory for it no progress is printed, and the command reports the shortage.
         with contextlib.suppress(RuntimeError, MemoryError):
             while not ended.wait(MINUTE):
                 task = progress.tasks[-1]
