@@ -1,6 +1,7 @@
 """Compare two published ways to select heads, HIES and CIRCUS, with importance (PLAN.md, experiment 5).
 
-    python results/why/published_selectors.py measure data/ewt5 results/why/published-selectors.json 'runs/equal-loss/252-???-2[123]-*'
+    python results/why/published_selectors.py measure data/ewt5 results/why/published-selectors.json \\
+        'runs/equal-loss/252-???-2[123]-*'
     python results/why/published_selectors.py show results/why/published-selectors.json
 
 `measure` computes the importance, Fisher information and attention entropy of each head of single-task runs on training
