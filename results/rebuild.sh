@@ -92,6 +92,10 @@ if [ -d results/claims/records/leave-one-out ]; then
     mkdir -p "$out/claims"
     mtlprune table results/claims/records/leave-one-out --split test --against MTL-5 --format json --out "$out/claims/leave-one-out.json"
     python results/claims/leave_one_out.py "$out/claims/leave-one-out.json" results/claims/gradients > "$out/claims/leave-one-out-numbers.md"
+    if [ -f results/claims/cosines-in-training.json ]; then
+        python results/claims/cosines_in_training.py show results/claims/cosines-in-training.json \
+            "$out/claims/leave-one-out.json" > "$out/claims/cosines-in-training.md"
+    fi
     rm "$out/claims/leave-one-out.json"
     mkdir -p "$out/why" && python results/why/sum_of_maps.py results/claims/gradients > "$out/why/sum-of-maps.md"
 fi
@@ -260,7 +264,11 @@ fi
 if [ -d results/why/records/dep ]; then
     mtlprune analyze scarcity groups=results/why/dep/groups.yaml margin=0.5 --out "$out/why/dep" > /dev/null
 fi
-for place in cross cross-masc cross-mpnet; do # needs the weights of its runs, so it is shown again from its tables
+if [ -f results/why/published-selectors.json ]; then
+    mkdir -p "$out/why"
+    python results/why/published_selectors.py show results/why/published-selectors.json > "$out/why/published-selectors.md"
+fi
+for place in cross cross-masc cross-mpnet amplify-1.5 amplify-1.25 amplify-2; do # needs the weights of its runs, so it is shown again from its tables
     test -d "results/why/$place" || continue
     mkdir -p "$out/why/$place" && mtlprune analyze show "results/why/$place" --out "$out/why/$place" --format png > /dev/null
 done
