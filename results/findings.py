@@ -42,8 +42,9 @@ REGISTER = (
     "the name of the test ends with another unit in parentheses. RMS units divide the change of a task's score by the",
     "root mean square of all changes of this score in the analysis. The p-values are two-sided against no effect, and",
     "that of the share in *Why 2* is against 40 %. *p (Holm)* is corrected for the tests that one analysis corrected",
-    "together, and – means that nothing was corrected. For *Why 0* to *Why 4* it is that of [the five planned",
-    "experiments](why/primaries.md), which have the largest p of their places.",
+    "together, and – means that nothing was corrected. For the primary comparisons of *Why 0* to *Why 4* (all but that",
+    "in logits) it is that of [the five planned experiments](why/primaries.md), which have the largest p of their",
+    "places. A place without a p, such as MPNet in *Why 4*, counts as 1.",
     "*Detectable* is the effect that four of five such studies would find (80 % power). A test whose detectable effect",
     "exceeds the predicted effect could hardly decide its question.",
     "",
@@ -272,7 +273,9 @@ def predicted(finding: Finding) -> str:
     """List the predicted effects of the deciding tests, with the names of tests where the effects differ."""
     tests = [value for value in (finding.values[name] for name in finding.decides) if value.asks]
     effects = list(dict.fromkeys(test.prediction for test in tests))
-    return ", ".join(effects if len(effects) < 2 else (f"{test.prediction} ({test.label})" for test in tests))
+    if len(effects) == 1 < len(tests):
+        return effects[0]
+    return ", ".join(f"{test.prediction} ({test.label})" if test.label else test.prediction for test in tests)
 
 
 def where(finding: Finding) -> str:

@@ -22,13 +22,14 @@ from leave_one_out import TASKS, correlation, read_effects
 from mtlprune.config.config import load_config
 from mtlprune.encoder.observe import evaluating
 from mtlprune.runs.folder import RunFolder
+from mtlprune.statistics.standard_errors import LEVEL
 from mtlprune.training import loop
 from mtlprune.training.callbacks import Callback
 from mtlprune.training.run import Run
 
 STEPS, SENTENCES, SEEDS = (25, 50, 100, 150, 200, 250), 200, (1, 2, 3)
 """Numbers of finished updates at which gradients are computed, number of sentences, and seeds of the runs."""
-PLANTED, DRAWS = (0.0, 0.4, 0.6, 0.8), 500
+PLANTED, DRAWS = (0.0, 0.4, 0.6, 0.8), 200
 """Correlations of planted effects with the predictor, and number of draws of each."""
 
 
@@ -76,6 +77,10 @@ class TrainerWithCosines(loop.Trainer):
     def run(self) -> loop.Progress:
         """Train to the end, and write the cosines into the folder of the run."""
         progress = super().run()
+        if set(self.cosines.measured) != set(STEPS):
+            raise SystemExit(
+                f"{self.folder.path}: expected cosines at updates {STEPS}; delete it and train again"
+            )
         self.folder.path.joinpath("cosines.json").write_text(json.dumps(self.cosines.measured))
         return progress
 
@@ -107,7 +112,7 @@ def show(source: str, scores: str) -> None:
     (_, effect), generator = read_effects(scores), np.random.default_rng(0)
     cosines = predictors(json.loads(Path(source).read_text()))
     print("# Do cosines of gradients during training predict effects of one task on another?\n\n## Planted effects\n")
-    print("| correlation with the cosine | p ≤ 0.05 |\n|--:|--:|")
+    print(f"| correlation with the cosine | p ≤ {LEVEL} |\n|--:|--:|")
     same = cosines["same sentences"].mean((0, 1))
     is_measured = ~np.isnan(effect)
     standard = (same - same[is_measured].mean()) / same[is_measured].std()
@@ -115,7 +120,7 @@ def show(source: str, scores: str) -> None:
         found = 0
         for _ in range(DRAWS):
             drawn = size * standard + np.sqrt(1 - size**2) * generator.normal(size=standard.shape)
-            found += correlation(np.where(is_measured, drawn, np.nan), same)[1] <= 0.05
+            found += correlation(np.where(is_measured, drawn, np.nan), same)[1] <= LEVEL
         print(f"| {size:.1f} | {found} of {DRAWS} |")
     print("\n## Measured effects\n\n| sentences | Spearman's correlation | p | significant from |\n|:--|--:|--:|--:|")
     for name, cube in cosines.items():

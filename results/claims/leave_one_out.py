@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.stats import spearmanr
+from scipy.stats import rankdata
 
 from mtlprune import read_results
 from mtlprune.statistics.significance import holm
@@ -50,7 +50,8 @@ def correlation(effect: np.ndarray, predictor: np.ndarray) -> tuple[float, float
     """Return Spearman's correlation, its p-value, and the smallest correlation that would have p ≤ 0.05."""
     is_measured = ~np.isnan(effect)
     orders = [np.ix_(order, order) for order in itertools.permutations(range(len(TASKS)))]
-    null = [float(spearmanr(effect[is_measured], predictor[order][is_measured])[0]) for order in orders]
+    ranks = rankdata([predictor[order][is_measured] for order in orders], axis=1)
+    null = [float(value) for value in np.corrcoef(rankdata(effect[is_measured]), ranks)[0, 1:]]
     p = np.mean(np.abs(null) >= abs(null[0]) - 1e-9)
     absolute = np.sort(np.abs(null))
     # The smallest correlation that 5 % of the permutations or fewer reach would have p ≤ 0.05.

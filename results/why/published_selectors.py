@@ -122,7 +122,7 @@ def compared(chosen: list[np.ndarray], tasks: np.ndarray, seeds: np.ndarray, bas
 def planted(reduction: float, tasks: np.ndarray, seeds: np.ndarray, generator: np.random.Generator) -> bool:
     """Return whether a smaller noise between seeds is found, for maps in which importance has a Φ of about 0.7."""
     common = generator.normal(size=(len(TASKS), 6, 12))[tasks]
-    noise = [0.45 * generator.normal(size=common.shape), 0.45 * (1 - reduction) * generator.normal(size=common.shape)]
+    noise = [0.3 * generator.normal(size=common.shape), 0.3 * (1 - reduction) * generator.normal(size=common.shape)]
     chosen = [top(common + each, np.array(NUMBERS)[tasks]) for each in noise]
     _, low, _, _, _ = compared(chosen, tasks, seeds, [0, 0])
     return bool(low[1, 2] > 0)
