@@ -243,8 +243,8 @@ def findings(page: Page) -> str:
         "",
         "A task *claims* the heads to which its loss is most sensitive. Φ measures how far two runs agree on claimed "
         "heads: 1 means the same heads, and 0 means chance. Δ is the joint minus the single-task score, in points. "
-        "Brackets contain 95 % intervals. The [glossary](../docs/reference/glossary.md) explains encoders, corpora and "
-        "tasks. [The register](REGISTER.md) lists most tests. `python results/findings.py` makes this page.",
+        "Brackets contain 95 % intervals. See also the [glossary](../docs/reference/glossary.md) and the [register of "
+        "tests](REGISTER.md). `python results/findings.py` makes this page.",
         "",
         "*Supported* (*confirmed* for one encoder and corpus): the predicted effect is there. *Not supported* "
         "(*contradicted*): an effect of the predicted size is ruled out. *Undecided*: the data allow both. *Mixed*: "
