@@ -13,6 +13,7 @@ those of [leave_one_out.py](leave_one_out.py), which also describes the test.
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -138,4 +139,5 @@ def show(source: str, scores: str) -> None:
 
 
 if __name__ == "__main__":
-    {"measure": measure, "show": show}[sys.argv[1]](*sys.argv[2:])
+    commands: dict[str, Callable[..., None]] = {"measure": measure, "show": show}
+    commands[sys.argv[1]](*sys.argv[2:])

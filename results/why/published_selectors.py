@@ -13,6 +13,7 @@ Letters in shapes: M runs, L layers, A heads per layer.
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -38,13 +39,13 @@ REDUCTIONS, PLANTED = (0.0, 0.1, 0.3, 0.5), 200
 
 def measure(corpus: str, out: str, pattern: str) -> None:
     """Measure all runs, and write their maps to ``out``."""
-    rows, sentences = [], load_corpus(corpus)["train"][: SENTENCES + 100]  # a few have unknown labels
+    rows, sentences = [], load_corpus(Path(corpus))["train"][: SENTENCES + 100]  # a few have unknown labels
     for folder in map(RunFolder, expanded([pattern])):
         model = load(folder).eval()
         [name] = model.tasks
         task = cast(Any, model.tasks[name])
-        pairs = [(sentence, known_target(task, sentence)) for sentence in sentences]
-        pairs = [(sentence, target) for sentence, target in pairs if target is not None][:SENTENCES]
+        targets = [(sentence, known_target(task, sentence)) for sentence in sentences]
+        pairs = [(sentence, target) for sentence, target in targets if target is not None][:SENTENCES]
         pieces = model.encoder.tokenize_sentences([sentence for sentence, _ in pairs])
         slopes = torch.cat(
             [
@@ -155,4 +156,5 @@ def show(source: str) -> None:
 
 
 if __name__ == "__main__":
-    {"measure": measure, "show": show}[sys.argv[1]](*sys.argv[2:])
+    commands: dict[str, Callable[..., None]] = {"measure": measure, "show": show}
+    commands[sys.argv[1]](*sys.argv[2:])
