@@ -79,9 +79,7 @@ class TrainerWithCosines(loop.Trainer):
         """Train to the end, and write the cosines into the folder of the run."""
         progress = super().run()
         if set(self.cosines.measured) != set(STEPS):
-            raise SystemExit(
-                f"{self.folder.path}: expected cosines at updates {STEPS}; delete it and train again"
-            )
+            raise SystemExit(f"{self.folder.path}: expected cosines at updates {STEPS}; delete it and train again")
         self.folder.path.joinpath("cosines.json").write_text(json.dumps(self.cosines.measured))
         return progress
 
