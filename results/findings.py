@@ -105,10 +105,8 @@ class Value(Block):
 
     def number(self, value: float) -> str:
         """Format a number of this unit."""
-        digits = (
-            {"points": 1, "Φ": 2, "heads": 1, "count": 0, "share": 0}[self.unit] if self.digits < 0 else self.digits
-        )
-        shown = percent(value) if self.unit == "share" else number(value, digits)
+        usual = {"points": 1, "Φ": 2, "heads": 1, "count": 0, "share": 0}[self.unit]
+        shown = percent(value) if self.unit == "share" else number(value, usual if self.digits < 0 else self.digits)
         return shown if re.search("[1-9]", shown) else shown.removeprefix("−")  # no minus before a zero
 
     def shown(self, row: pd.Series | None = None) -> str:

@@ -63,9 +63,9 @@ def test_the_report_answers_as_the_findings_do(page):
 
 
 def test_verdicts_follow_from_the_interval(script, monkeypatch):
-    def verdict(asks: str, low: float, estimate: float, high: float) -> str:
+    def verdict(asks: str, low: float, estimate: float, high: float, p_holm: float = float("nan")) -> str:
         value = script.Value(result="", frame="", row={}, asks=asks)
-        row = {"estimate": estimate, "low": low, "high": high}
+        row = {"estimate": estimate, "low": low, "high": high, "p_holm": p_holm}
         result = type("Result", (), {"withdrawn": []})()
         monkeypatch.setattr(script.Value, "frame_row", property(lambda _: row))
         monkeypatch.setattr(script.Value, "source", property(lambda _: result))
@@ -75,4 +75,20 @@ def test_verdicts_follow_from_the_interval(script, monkeypatch):
     assert verdict("<= -1", 0.2, 1.0, 1.9) == verdict("<= -1", -0.9, -0.6, -0.3) == "not supported"
     assert verdict("<= -1", -1.4, 0.1, 1.5) == verdict("<= -1", -1.2, -0.7, -0.2) == "undecided"
     assert verdict("> 0.2", 0.3, 0.4, 0.5) == "supported" and verdict("> 0.2", 0.1, 0.4, 0.5) == "undecided"
+    assert (
+        verdict("> 0.2", 0.3, 0.4, 0.5, 0.155) == "undecided" and verdict("> 0.2", 0.3, 0.4, 0.5, 0.01) == "supported"
+    )
     assert verdict("< 0", 0.1, 0.4, 0.5) == "not supported" and verdict("< 0", -0.1, 0.4, 0.5) == "undecided"
+
+
+def test_places_whose_tests_disagree_are_mixed(script, page, monkeypatch):
+    finding = next(
+        finding for finding in page.findings.values() if any(isinstance(w, list) for w in finding.where.values())
+    )
+    [place] = [place for place, names in finding.where.items() if isinstance(names, list)]
+    for verdict, word in script.WORD_OF_VERDICT.items():
+        monkeypatch.setattr(script.Value, "verdict", property(lambda _, verdict=verdict: verdict))
+        assert finding.cells()[place] == word
+    first = finding.values[finding.where[place][0]]
+    monkeypatch.setattr(script.Value, "verdict", property(lambda value: ["undecided", "supported"][value is first]))
+    assert finding.cells()[place] == "mixed"
