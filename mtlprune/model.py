@@ -216,7 +216,7 @@ class MultiTaskModel(nn.Module):
 
         Tables and claims read the recorded gates.
         """
-        for name, stored in run.gates(key).items():
+        for name, stored in run.best_gates(key)[1].items():
             gates = cast(Gates, self.gates[name]).evaluated().detach().cpu().numpy()
             if gates.shape != stored.shape or not np.allclose(gates, stored, rtol=1e-4, atol=1e-5):
                 raise RunError(f"{run.gates_path}: the gates of {name} are not those of the weights ({key}); {REMEDY}")

@@ -132,8 +132,8 @@ def claims_of(run: DescribedRun) -> list[Claim]:
             f"{run.path} is a run without gates (it has no {run.folder.gates_path.name}), so it claims no heads; name "
             "runs that were trained with pruning"
         )
-    step, gate_sets = run.best_gates
-    selection = run.folder.selection() or {}
+    step, gate_sets = run.folder.best_gates()
+    evaluations, selection = run.folder.gates(), run.folder.selection() or {}
     return [
         Claim(
             run=run.path,
@@ -141,7 +141,7 @@ def claims_of(run: DescribedRun) -> list[Claim]:
             seed=run.seed,
             encoder=run.encoder,
             gates=gates,
-            history=[(earlier, sets[key]) for _, earlier, sets in run.gates],
+            history=[(earlier, sets[key]) for _, earlier, sets in evaluations],
             settings=run.settings,
             data=run.fingerprint,
             start=run.training,
@@ -298,11 +298,11 @@ def _notes_of_gates(run_groups: Sequence[RunGroup]) -> Iterator[str]:
             f"Gates strictly between 0 and 1: {', '.join(partial)}. These heads count as open, although they are "
             "scaled down."
         )
-    by_seed = [(f"{c.label}, seed {c.name}", c, *by_chance(c)) for group in run_groups for c in group.claims]
     if tied := [
-        f"{name}: {chance_count} of {c.open.sum()}"
-        for name, c, chance_count, _ in by_seed
-        if chance_count > max(1, c.open.sum() / 20)
+        f"{c.label}, seed {c.name}: {by_chance(c)[0]} of {c.open.sum()}"
+        for group in run_groups
+        for c in group.claims
+        if tied_heads(c)
     ]:
         yield (
             f"Open heads that were chosen among heads with the same gate: {'; '.join(tied)}. Their gates did not "
@@ -332,6 +332,15 @@ def by_chance(claim: Claim) -> tuple[int, int]:
     last = before[-1]
     shared = np.isin(last, np.intersect1d(last[claim.open], last[~claim.open])) & (last > OPEN_ABOVE)
     return int((shared & claim.open).sum()), int(shared.sum())
+
+
+def tied_heads(claim: Claim) -> int:
+    """Count the heads of a run that share a gate with heads that chance opened (see ``by_chance``).
+
+    The count is 0 if chance hardly matters, which means that it opened at most a twentieth of the open heads, or one.
+    """
+    chance_count, tie_count = by_chance(claim)
+    return tie_count if chance_count > max(1, claim.open.sum() / 20) else 0
 
 
 def _unsettled(claim: Claim) -> str:

@@ -81,7 +81,7 @@ def _heads(run: DescribedRun) -> dict[str, tuple[int, int]]:
         return dict.fromkeys(run.tasks, (sum(map(len, left["kept"])), left["heads"] * len(left["kept"])))
     if not run.folder.has("gates.jsonl"):
         return {}
-    heads = {key: (int((gates > OPEN_ABOVE).sum()), gates.size) for key, gates in run.best_gates[1].items()}
+    heads = {key: (int((gates > OPEN_ABOVE).sum()), gates.size) for key, gates in run.folder.best_gates()[1].items()}
     return dict.fromkeys(run.tasks, heads[SHARED]) if SHARED in heads else heads
 
 

@@ -438,8 +438,27 @@ class RunFolder:
             records.append(record)
         return records
 
-    def gates(self, key: str = "joint") -> dict[str, NDArray[np.float64]]:
-        """Read the gates (L, A) of each gate set ("shared", or a task) at the best epoch.
+    def gates(self) -> list[tuple[int, int, dict[str, NDArray[np.float64]]]]:
+        """Read epoch, step and gates (L, A) of each gate set ("shared", or a task), for every evaluation.
+
+        Returns:
+            A list that is empty for a run without gates.
+
+        Raises:
+            RunError: the file is damaged.
+        """
+        # Importing numpy takes a tenth of a second, and most runs have no gates.
+        import numpy as np
+
+        with reading(self.gates_path):
+            return [
+                (line["epoch"], line["step"], {key: np.array(rows, np.float64) for key, rows in gate_sets.items()})
+                for line in self.read_gates()
+                for gate_sets in [line["gates"]]
+            ]
+
+    def best_gates(self, key: str = "joint") -> tuple[int, dict[str, NDArray[np.float64]]]:
+        """Read step and gates of each gate set at the last evaluation of the best epoch.
 
         Args:
             key: key of best.json ("joint" or a task), which decides which epoch is the best.
@@ -448,13 +467,10 @@ class RunFolder:
             RunError: the run has no gates, or is damaged.
         """
         best = self.read_best()[key]["epoch"]
-        gates = [line["gates"] for line in self.read_gates() if line["epoch"] == best]
-        if not gates:
-            raise RunError(f"{self.gates_path}: expected the gates of epoch {best}; name a run with pruning")
-        # Importing numpy takes a tenth of a second, and commands that are refused before this line need none of it.
-        import numpy as np
-
-        return {name: np.array(rows, dtype=np.float64) for name, rows in gates[-1].items()}
+        for epoch, step, gate_sets in reversed(self.gates()):
+            if epoch == best:
+                return step, gate_sets
+        raise RunError(f"{self.gates_path}: expected the gates of epoch {best}; name a run with pruning")
 
     def selection(self) -> dict[str, Any] | None:
         """Read how often random halves of the data selected each head, for a run with pruning.method=stable.

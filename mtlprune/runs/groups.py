@@ -13,20 +13,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from mtlprune.config.blocks import HeadsConfig, PruningConfig, TreatmentConfig
 from mtlprune.config.config import Config, build_config
 from mtlprune.errors import plural
 from mtlprune.io.block import Block
-from mtlprune.io.files import from_here, reading
+from mtlprune.io.files import from_here
 from mtlprune.layers import in_order, layer_order
-from mtlprune.runs.folder import RunError, RunFolder
+from mtlprune.runs.folder import RunFolder
 from mtlprune.runs.settings import flat, is_ignored
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 SHARED = "shared"
 """Key of the gate set of a run in which all tasks share the gates."""
@@ -315,33 +311,6 @@ class DescribedRun:
         if start is None or {"encoder", "decoders"} <= set(self.config.train.freeze):
             return f"a finished run{updates} chose its heads"
         return f"starts from a finished run{updates} and trains on{f' for {own_updates:,} more' if own_updates else ''}"
-
-    @cached_property
-    def gates(self) -> list[tuple[int, int, dict[str, NDArray[np.float64]]]]:
-        """Epoch, step and gates (L, A) of each gate set, for every evaluation; empty for a run without gates.
-
-        Raises:
-            RunError: the file is damaged.
-        """
-        # Importing numpy takes a tenth of a second, and most runs have no gates.
-        import numpy as np
-
-        names = SHARED, *self.tasks
-        with reading(self.folder.gates_path):
-            return [
-                (line["epoch"], line["step"], {key: np.array(sets[key], np.float64) for key in names if key in sets})
-                for line in self.folder.read_gates()
-                for sets in [line["gates"]]
-            ]
-
-    @cached_property
-    def best_gates(self) -> tuple[int, dict[str, NDArray[np.float64]]]:
-        """Step and gates (L, A) of each gate set at the last evaluation of the best epoch. Raises RunError if none."""
-        best = self.folder.read_best()["joint"]["epoch"]
-        for epoch, step, sets in reversed(self.gates):
-            if epoch == best:
-                return step, sets
-        raise RunError(f"{self.folder.gates_path}: expected the gates of epoch {best}; train the run again")
 
 
 _Run = TypeVar("_Run", bound=DescribedRun)

@@ -33,7 +33,8 @@ def masks(selection: str) -> tuple[np.ndarray, np.ndarray]:
     folder, kind = selection.split(":")
     paths = [sorted(read_study(Path(folder)).paths(f"{kind}-{task}-*")) for task in TASKS]
     open_heads = [
-        [next(iter(RunFolder(path).gates().values())) > OPEN_ABOVE for path in task_paths] for task_paths in paths
+        [next(iter(RunFolder(path).best_gates()[1].values())) > OPEN_ABOVE for path in task_paths]
+        for task_paths in paths
     ]
     return np.array(open_heads), np.array([path.name.split("-")[-3] for path in paths[0]])
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mtlprune.analyses.harness.settings import Setting, gap, read_settings
+from mtlprune.analyses.harness.settings import Setting, difference, read_settings
 from mtlprune.analyses.heads.claims.stability import Floats, Runs, jackknife, phi
 from mtlprune.runs.claims import RunGroup, load_claims
 from mtlprune.runs.columns import in_columns
@@ -93,7 +93,9 @@ def extra_cost(study: Study, prefix: str) -> Estimate:
     cells = [f"{prefix}{tasks}-?" for tasks in ("pos", "dep", "type", "pos-dep-type")]
     parts = settings(study, cells, ["pos", "dep", "sentence_type"])
     single, joint = sorted(parts, key=lambda setting: not setting.is_single_task)
-    return points(Contrast.of(gap(single, joint, single.seeds, [1]) - gap(single, joint, single.seeds, [2])))
+    return points(
+        Contrast.of(difference(single, joint, single.seeds, [1]) - difference(single, joint, single.seeds, [2]))
+    )
 
 
 def main(folder: str, full_folder: str) -> None:
@@ -101,27 +103,28 @@ def main(folder: str, full_folder: str) -> None:
     estimate, index_of = similarities(study), {task: index for index, task in enumerate(TASKS)}
     dep, pos, kind, prominence = (index_of[task] for task in ("dep", "pos", "type", "prominence"))
     same_task = [estimate(cell(task, task), MIN_LOWER_END).within_range() for task in (kind, prominence)]
-    difference = estimate(lambda matrix: matrix[pos, dep] - matrix[kind, dep], 0.0)
+    phi_difference = estimate(lambda matrix: matrix[pos, dep] - matrix[kind, dep], 0.0)
 
     unpruned, pruned = settings(study, ["none-type-?", "few-type-?"], ["sentence_type"])
-    fall = points(Contrast.of(gap(unpruned, pruned, unpruned.seeds)), MAX_LOSS)
+    fall = points(Contrast.of(difference(unpruned, pruned, unpruned.seeds)), MAX_LOSS)
 
     dearer = extra_cost(study, "none-")
 
-    corrected = holm([max(one.p for one in same_task), difference.p, fall.p, dearer.p])
+    corrected = holm([max(one.p for one in same_task), phi_difference.p, fall.p, dearer.p])
     all_low = all(value.value < MIN_PHI for value in same_task)
     verdicts = (
         verdict(all(value.value >= MIN_PHI and value.low > MIN_LOWER_END for value in same_task), all_low),
         verdict(
-            difference.low > 0,
-            difference.value < 0 or (difference.low > -EQUIVALENCE_MARGIN and difference.high < EQUIVALENCE_MARGIN),
+            phi_difference.low > 0,
+            phi_difference.value < 0
+            or (phi_difference.low > -EQUIVALENCE_MARGIN and phi_difference.high < EQUIVALENCE_MARGIN),
         ),
         verdict(fall.high < MAX_LOSS, fall.low > MAX_LOSS),
         verdict(dearer.low > 0, dearer.value < 0),
     )
     rows = (
         ("a1", "Φ of one task, sentence type; prominence", "; ".join(map(str, same_task))),
-        ("a2", "Φ(POS, DEP) − Φ(sentence type, DEP)", str(difference)),
+        ("a2", "Φ(POS, DEP) − Φ(sentence type, DEP)", str(phi_difference)),
         ("b", "accuracy of sentence type that 54 of 72 heads carry, points", str(fall)),
         ("c", "cost of DEP − cost of sentence type in joint training, points", str(dearer)),
     )

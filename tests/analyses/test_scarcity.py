@@ -1,4 +1,4 @@
-"""Gaps between joint and single-task runs under many and few heads, on runs whose skill is planted."""
+"""Joint minus single-task scores with many and few heads, on runs whose skill is planted."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_gap_that_widens_is_seen_and_one_that_does_not_is_not(tmp_path):
         if term != names[2]:  # which has other seeds
             assert row["estimate"] == pytest.approx(own["estimate"] - base["estimate"], abs=3e-4) and row["n"] == 3
     scarce = changes.xs(MEAN, level="task")
-    assert scarce.loc[names[3], "high"] < -3 and scarce.loc[names[3], "p_widening"] > 0.95
+    assert scarce.loc[names[3], "high"] < -3 and scarce.loc[names[3], "p_fall"] > 0.95
     assert scarce.loc[names[2], "n"] == 2 and abs(scarce.loc[names[2], "estimate"]) < 3
     assert scarce.loc[names[2], "low"] < 0 < scarce.loc[names[2], "high"]
     tasks = [changes.loc[(names[3], task), "estimate"] for task in TASKS]
@@ -70,8 +70,8 @@ def test_a_gap_that_widens_is_seen_and_one_that_does_not_is_not(tmp_path):
     others = changes.loc[(names[3], f"mean without {TASKS[0].upper()}"), "estimate"]
     assert others == pytest.approx(np.mean(tasks[1:]), abs=3e-4)
     shown = markdown(find("scarcity"), result)
-    assert "The gap widens, as competition for heads predicts (p " in shown and "other heads open" not in shown
-    assert figures(find("scarcity"), result)["gaps"]
+    assert "Δ falls, as competition for heads predicts (p " in shown and "other heads open" not in shown
+    assert figures(find("scarcity"), result)["delta"]
 
 
 def test_heads_that_cannot_be_compared(tmp_path):
@@ -112,7 +112,7 @@ def test_groups_of_a_file_are_measured_as_groups_of_equal_settings_are(tmp_path)
     assert len(seeds) == 3 and seeds.mean() == pytest.approx(change, abs=3e-4)
     pooled = result.frames["pooled"].query("mode == 'points'").set_index("task")["estimate"]
     assert pooled[TASKS[0]] == pytest.approx(result.frames["changes"].set_index("task").loc[TASKS[0], "estimate"])
-    assert "The change of the gap, pooled by seed" in markdown(find("scarcity"), result)
+    assert "The change of Δ, pooled by seed" in markdown(find("scarcity"), result)
     # Single-task runs of one task only are enough where the file asks for no other.
     runs = {heads: [f"{tmp_path}/{heads}-*-{tasks}-*" for tasks in (TASKS[0], "_".join(TASKS))] for heads in (12, 3)}
     of_one = f"groups: {{all: {runs[12]}, few: {runs[3]}}}\ntasks: [{TASKS[0]}]\n"

@@ -184,7 +184,7 @@ def test_seeds_are_runs_and_a_data_frame(mtlprune, lab, tmp_path, single):
     with pytest.raises(RunError, match="no run is found at"):
         library.read_runs(out / "notes*")
     with pytest.raises(RunError, match="expected the gates of epoch 1"):
-        RunFolder(single).gates()
+        RunFolder(single).best_gates()
 
 
 @pytest.fixture(scope="module")

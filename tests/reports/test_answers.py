@@ -158,20 +158,20 @@ WITHDRAWN = roles(0.0, -0.2, 0.2, "Withdrawn on a day: the push was not felt.")
         (
             {"scarcity": SAME_GAP},
             "Undecided",
-            "18 heads instead of 72 heads the gap changes by +1.0 [0.2, 1.9] points. A widening by 1",
+            "72 heads joint minus single-task scores change by +1.0 [0.2, 1.9] points. A fall by 1",
         ),
         (
             {"scarcity": SAME_GAP, "roles": NO_GAIN},
             "No",
-            "A widening by 1 is ruled out. Closing heads that hinder a task",
+            "A fall by 1 is ruled out. Closing heads that hinder a task",
         ),
         (
             {"scarcity": SAME_GAP, "roles": WITHDRAWN},
             "Undecided",
             "Closing heads gives no answer, because the result is withdrawn or no heads were found.",
         ),
-        ({"scarcity": OPEN_GAP, "roles": NO_GAIN}, "Undecided", "A widening by 1 is possible"),
-        ({"scarcity": WIDER, "roles": WITHDRAWN}, "Yes, in part", "A widening by 1 is found"),
+        ({"scarcity": OPEN_GAP, "roles": NO_GAIN}, "Undecided", "A fall by 1 is possible"),
+        ({"scarcity": WIDER, "roles": WITHDRAWN}, "Yes, in part", "A fall by 1 is found"),
         (
             {"scarcity": WIDER, "roles": NO_GAIN},
             "Undecided",

@@ -117,7 +117,7 @@ def test_a_run_keeps_the_heads_chosen(asks: Settings, method: str, tmp_path: Pat
     run = trained(settings, tmp_path / "run")
     seen = Finished(prepared(settings, tmp_path / "other"), torch.float32)
     assert len(set(seen.rows)) == 40 and run.selection() is None
-    assert (SELECTORS[method](seen, seen.rows, 1).numpy() == run.gates()["shared"]).all()
+    assert (SELECTORS[method](seen, seen.rows, 1).numpy() == run.best_gates()[1]["shared"]).all()
 
 
 @pytest.mark.parametrize("selector", SELECTORS)
@@ -131,7 +131,7 @@ def test_stable_heads_of_a_run(asks: Settings, selector: str, tmp_path: Path, mo
     more = alone | {"noise": selector == "gates"} if selector in ("gates", "topk") else {}
     settings = asks("stable", selector=selector, halves=6, threshold=1.0, **more)
     folder = trained(settings, tmp_path / "run")
-    gates, found = folder.gates()["shared"], folder.selection()
+    gates, found = folder.best_gates()[1]["shared"], folder.selection()
     selected = np.zeros((6, LAYERS, HEADS))  # on each half
     for half, places in zip(selected, folder.read_json(SELECTION)["selected"], strict=True):
         half.flat[places] = 1

@@ -71,7 +71,9 @@ class Setting:
         return Resampled(mean.observed[seed_places], mean.booted[:, seed_places])
 
 
-def gap(first: Setting, second: Setting, seeds: Sequence[int], tasks: slice | Sequence[int] = slice(None)) -> Resampled:
+def difference(
+    first: Setting, second: Setting, seeds: Sequence[int], tasks: slice | Sequence[int] = slice(None)
+) -> Resampled:
     """Compute the mean score of some tasks in the first setting minus that in the second, seed by seed."""
     return first.of_seeds(seeds, tasks) - second.of_seeds(seeds, tasks)
 

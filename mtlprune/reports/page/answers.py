@@ -260,14 +260,15 @@ def _combine_tests(tests: Sequence[tuple[str, str]], gap_verdict: Verdict | None
 
 
 def _by_scarcity(result: Result) -> tuple[str, str]:
-    """Return the verdict of ``scarcity`` and a sentence with the most negative change of the mean gap."""
+    """Return the verdict of ``scarcity`` and a sentence with the most negative change of the mean Δ."""
     changes, margin = result.frames["changes"], result.about["settings"]["margin"]
     row = min(changes[changes["task"] == MEAN].itertuples(), key=lambda change: change.estimate)
     words = {SUPPORTED: "is found", NOT_SUPPORTED: "is ruled out", UNDECIDED: "is possible"}[row.verdict]
     change = f"{signed(row.estimate)}{interval_text(row.low, row.high, 1)}"
     return (
         row.verdict,
-        f"With {row.term} instead of {row.other} the gap changes by {change} points. A widening by {margin:g} {words}.",
+        f"With {row.term} instead of {row.other} joint minus single-task scores change by {change} points. A fall by "
+        f"{margin:g} {words}.",
     )
 
 

@@ -23,7 +23,7 @@ from mtlprune.figures.maps import claim_maps
 from mtlprune.reports import analyses as shown
 from mtlprune.reports.page.answers import phi_of, phi_words, required_tasks
 from mtlprune.reports.page.render import Part
-from mtlprune.runs.claims import Claim, RunGroup, claims_of, group, labelled
+from mtlprune.runs.claims import Claim, RunGroup, claims_of, group, labelled, tied_heads
 from mtlprune.runs.folder import RunError
 from mtlprune.runs.groups import DescribedRun, without_duplicates
 from mtlprune.runs.results import Result
@@ -52,39 +52,15 @@ class Selection:
 
     @cached_property
     def ties_by_run(self) -> dict[str, int]:
-        """Run → number of heads that are tied at the cutoff (see ``_heads_tied_at_cutoff``), for runs with ties."""
+        """Run → number of heads that share a gate with heads that chance opened (see ``tied_heads``), if any."""
         claims = [claim for group in self.run_groups for claim in group.claims]  # claims of groups have names
-        return {
-            f"{claim.label}, seed {claim.name}": tie_count
-            for claim in claims
-            if (tie_count := _heads_tied_at_cutoff(claim))
-        }
+        return {f"{claim.label}, seed {claim.name}": tie_count for claim in claims if (tie_count := tied_heads(claim))}
 
     @property
     def rank(self) -> tuple[bool, float]:
         """Sort key that increases with reliability: first whether no heads are tied, then Φ."""
         phi = phi_of(self.result)
         return not self.ties_by_run, phi[0] if phi else -np.inf
-
-
-def _heads_tied_at_cutoff(claim: Claim) -> int:
-    """Count the heads whose gates equal the gate at the cutoff between open and closed heads.
-
-    If many heads are tied there, the order of the heads decides which of them remain open, and not training. The gates
-    are those of the last evaluation at which any gate was between 0 and 1. The count is 0 if the tie hardly matters,
-    which means that at most a twentieth of all heads (or one head) are tied on one side of the cutoff. The count is
-    also 0 for runs that do not train gates for a fixed number of open heads.
-    """
-    keep = claim.settings.get("pruning.keep")
-    trained = [gates for _, gates in claim.history if ((gates > 0) & (gates < 1)).any()]
-    if claim.settings.get("pruning.method") != "gates" or not isinstance(keep, int) or not trained:
-        return 0
-    ranked = np.sort(trained[-1], axis=None)[::-1]
-    if not 0 < keep < ranked.size or not np.isclose(ranked[keep - 1], ranked[keep], atol=1e-6):
-        return 0
-    tied = int(np.isclose(ranked, ranked[keep], atol=1e-6).sum())
-    out = int(np.isclose(ranked[keep:], ranked[keep], atol=1e-6).sum())  # tied heads that are closed
-    return tied if min(out, tied - out) > max(1, ranked.size / 20) else 0
 
 
 def selections(

@@ -119,7 +119,7 @@ def check_rankings(run: NewRun) -> None:
     if settings.importance_of is not None:
         source = check_compatible(run.config, settings.importance_of, "pruning.importance_of", run.folder)
         check_same_labels(run.vocabularies, source, "pruning.importance_of")
-        gates_of_other = source.gates() if source.has("gates.jsonl") else {}
+        gates_of_other = source.best_gates()[1] if source.has("gates.jsonl") else {}
         open_heads = [int((gates > OPEN_ABOVE).sum()) for gates in gates_of_other.values()]
         if open_heads and settings.keep is not None and min(open_heads) < settings.keep:
             raise ConfigError(

@@ -14,7 +14,7 @@ from scipy.interpolate import PchipInterpolator, make_interp_spline
 
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.costs.equal_loss import LOSS, UPDATES
-from mtlprune.analyses.harness.settings import Setting, common_seeds, gap, have_all, means_of, read_settings
+from mtlprune.analyses.harness.settings import Setting, common_seeds, difference, have_all, means_of, read_settings
 from mtlprune.runs.columns import ScoredRun, in_columns
 from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.runs.results import Result
@@ -140,7 +140,7 @@ def _figures(
     for single in singles:
         if single.updates == joint.updates:
             figures[UPDATES] = {
-                row: gap(joint, single, seeds, [tasks.index(task) for task in row_tasks])
+                row: difference(joint, single, seeds, [tasks.index(task) for task in row_tasks])
                 for row, row_tasks in means.items()
             }
     return figures, outside

@@ -1,4 +1,4 @@
-"""Analysis ``scarcity``: whether the gap between joint and single-task training widens if heads are scarce."""
+"""Analysis ``scarcity``: whether joint training costs more points if heads are scarce."""
 
 from pydantic import Field
 
@@ -7,24 +7,22 @@ from mtlprune.io.block import Block
 
 
 class ScarcityOptions(Block):
-    """Options of ``analyze scarcity``: the runs that are paired, and the comparison of their gaps."""
+    """Options of ``analyze scarcity``: the runs that are paired, and the comparison of their Δ."""
 
-    margin: float = Field(
-        default=1.0, gt=0, description="Smallest widening of the gap, in points, that counts as a change."
-    )
+    margin: float = Field(default=1.0, gt=0, description="Smallest fall of Δ, in points, that counts as a change.")
     without: str = Field(default="", description="Task without which the mean is also reported.")
     groups: str = Field(
         default="",
-        description="YAML file that names groups of runs and the pairs of gaps to compare. It replaces RUNS.",
+        description="YAML file that names groups of runs and the pairs of groups to compare. It replaces RUNS.",
     )
     resamples: int = Field(default=10_000, ge=1, description="Number of resamples of sentences.")
 
 
 ANALYSIS = Analysis(
     name="scarcity",
-    title="Gap between joint and single-task training",
-    question="Does the gap between single tasks and joint training widen where heads are scarce?",
-    help="""Compare the gap between joint and single-task training with few random heads open and with all heads open.
+    title="Joint minus single-task scores",
+    question="Does joint training cost more points where heads are scarce?",
+    help="""Compare Δ, the joint minus the single-task score, with few random heads open and with all heads open.
 
     The heads are closed from the first update. Name single-task and joint runs with each number of heads, and with the
     same heads on both sides (pruning.draw). Runs with other settings may be added, such as longer training or a

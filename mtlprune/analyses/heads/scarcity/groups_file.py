@@ -1,7 +1,7 @@
-"""Measure gaps between joint and single-task runs of groups that a file names, and differences between these gaps.
+"""Measure Δ, the joint minus the single-task score, of groups of runs that a file names, and its changes.
 
 Groups that differ in more than heads (precision, corpus, encoder, updates) cannot be paired by their settings, so a
-file names the runs of each group and the gaps that are compared.
+file names the runs of each group and the groups that are compared.
 """
 
 import itertools
@@ -18,7 +18,7 @@ from scipy import special
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.frames import is_mean
 from mtlprune.analyses.harness.settings import have_all, means_of, read_settings
-from mtlprune.analyses.heads.scarcity.gaps import Level, doubts, figure_of, seeds_of
+from mtlprune.analyses.heads.scarcity.levels import Level, doubts, figure_of, seeds_of
 from mtlprune.config.config import validated
 from mtlprune.io.block import Block
 from mtlprune.io.files import read_yaml
@@ -47,7 +47,9 @@ class GroupsFile(Block):
         description="Tasks of the mean and of the rows (all, if not given). Single-task runs of other tasks may be "
         "missing.",
     )
-    changes: list[Pair] = Field(default=[], description="Pairs of titles. The second gap is subtracted from the first.")
+    changes: list[Pair] = Field(
+        default=[], description="Pairs of titles. Δ of the second is subtracted from that of the first."
+    )
     first_looks: list[Pair] = Field(default=[], description="Changes that the pooled error leaves out.")
     pooled: dict[str, list[Pair]] = Field(default={}, description="Changes that are averaged by seed, by title.")
 
@@ -91,9 +93,9 @@ def measure(request: Request) -> Result:
     levels, changes, pooled, seeds = [], [], [], []
     for (title, group), name in itertools.product(groups.items(), names):
         figure, _ = _figure({group: 1}, name)
-        gap = Contrast.of(figure)
-        row = {"term": title, "task": name, "updates": group.level.joint.updates, "p_margin": gap.p_margin(margin)}
-        levels.append((row | group.level.scores(group.task_indices[name]), gap))
+        delta = Contrast.of(figure)
+        row = {"term": title, "task": name, "updates": group.level.joint.updates, "p_margin": delta.p_margin(margin)}
+        levels.append((row | group.level.scores(group.task_indices[name]), delta))
         seeds += _by_seed({"term": title, "other": "", "task": name}, {group: 1}, figure)
     for name in names:  # tasks are in the outer loop, because the pooled error needs all changes of a task
         pairs = {pair: {groups[pair[0]]: 1, groups[pair[1]]: -1} for pair in compared}
@@ -109,8 +111,8 @@ def measure(request: Request) -> Result:
         effect, rows = (-margin if scale == "points" else None), []  # the margin is in points
         for task in tasks:
             change = _pooled([(groups[term], groups[base]) for term, base in pairs_of], task, scale)
-            p_widening = np.nan if effect is None else change.p_at_most(effect)
-            rows.append(({"term": title, "mode": scale, "task": task, "p_widening": p_widening}, change))
+            p_fall = np.nan if effect is None else change.p_at_most(effect)
+            rows.append(({"term": title, "mode": scale, "task": task, "p_fall": p_fall}, change))
         pooled.append(contrast_frame(rows, ["term"], effect=effect))
     frames = {"levels": contrast_frame(levels, ["term"], _is_task)}
     if changes:
@@ -156,7 +158,7 @@ def _group(title: str, runs: Sequence[str], task_names: Sequence[str], request: 
 
 
 def _refuse_unlike_tasks(groups: Mapping[str, RunPair], file: Path) -> None:
-    """Raise RunError if groups have different tasks, because their gaps would be means over different tasks."""
+    """Raise RunError if groups have different tasks, because their Δ would be means over different tasks."""
     tasks = {title: [name for name in group.task_indices if not is_mean(name)] for title, group in groups.items()}
     first, *later_groups = tasks
     for title in later_groups:
@@ -194,11 +196,11 @@ def _figure(weights: Mapping[RunPair, float], name: str) -> tuple[Resampled, lis
 def _by_seed(keys: Mapping[str, str], weights: Mapping[RunPair, float], figure: Resampled) -> list[dict[str, Any]]:
     """Return the rows of the frame ``seeds``."""
     values = zip(seeds_of(group.level for group in weights), figure.observed, strict=True)
-    return [{**keys, "seed": seed, "measure": "gap", "value": float(value)} for seed, value in values]
+    return [{**keys, "seed": seed, "measure": "delta", "value": float(value)} for seed, value in values]
 
 
 def _pooled(pairs: Sequence[tuple[RunPair, RunPair]], task: str, scale: str) -> Contrast:
-    """Compute the pooled change of a task's gap on one of _SCALES, for each seed the mean over pairs that have it."""
+    """Compute the pooled change of a task's Δ on one of _SCALES, for each seed the mean over pairs that have it."""
     by_seed: dict[int, list[Resampled]] = {}
     for first, second in pairs:
         seeds, parts = seeds_of([first.level, second.level]), []

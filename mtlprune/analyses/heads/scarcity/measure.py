@@ -1,4 +1,4 @@
-"""Measure gaps between joint and single-task runs with many and with few open heads, and the change of the gap."""
+"""Measure Δ, the joint minus the single-task score, with many and with few open heads, and its change."""
 
 import itertools
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from mtlprune.analyses.analysis import Request
 from mtlprune.analyses.harness.settings import have_all, joint_pairs, means_of, read_settings
 from mtlprune.analyses.heads.scarcity import groups_file
-from mtlprune.analyses.heads.scarcity.gaps import Level, doubts, figure_of
+from mtlprune.analyses.heads.scarcity.levels import Level, doubts, figure_of
 from mtlprune.evaluation.head_masks import OPEN_ABOVE
 from mtlprune.runs.columns import Columns, ScoredRun, in_columns
 from mtlprune.runs.folder import RunError, RunFolder
@@ -45,11 +45,11 @@ def measure(request: Request) -> Result:
         for level in equal_levels[1:]
     }
     bases |= dict.fromkeys(base_levels[1:], base_levels[0])
-    gaps, changes = [], []
+    deltas, changes = [], []
     for level, (name, task_indices) in itertools.product(levels, rows.items()):
         figure, _ = figure_of({level: 1}, task_indices)
         row = {"term": level.label, "heads": level.heads, "updates": level.joint.updates, "task": name}
-        gaps.append((row | level.scores(task_indices), Contrast.of(figure)))
+        deltas.append((row | level.scores(task_indices), Contrast.of(figure)))
     for name, task_indices in rows.items():
         figures = {level: figure_of({level: 1, base: -1}, task_indices) for level, base in bases.items()}
         pooled = pooled_deviation([figure.observed for figure, _ in figures.values()])
@@ -69,7 +69,7 @@ def measure(request: Request) -> Result:
     about = {"split": request.split, "sentences": levels[0].joint.systems[0].counts.shape[1], "encoders": []}
     about |= {"settings": {**options.model_dump(mode="json"), "seed": request.seed}, "tasks": tasks, "notes": notes}
     about |= {"heads": max(level.heads for level in levels)}
-    frames = {"levels": contrast_frame(gaps), "changes": contrast_frame(changes, effect=-options.margin)}
+    frames = {"levels": contrast_frame(deltas), "changes": contrast_frame(changes, effect=-options.margin)}
     return Result("scarcity", about, frames)
 
 
@@ -107,11 +107,11 @@ def _notes_of_differences(levels: Sequence[Level]) -> list[str]:
     notes = []
     for level in levels:
         runs = [run for run in (*level.single.column.runs, *level.joint.column.runs) if run.heads]
-        masks = {(run.seed, (run.best_gates[1][SHARED] > OPEN_ABOVE).tobytes()) for run in runs}
+        masks = {(run.seed, (run.folder.best_gates()[1][SHARED] > OPEN_ABOVE).tobytes()) for run in runs}
         if len(masks) > len({run.seed for run in runs}):
             notes.append(
                 f"{level.label}: single-task and joint runs of one seed have other heads open, so the draws of heads "
-                "add noise to the gap; pruning.draw gives both the same heads."
+                "add noise to Δ; pruning.draw gives both the same heads."
             )
     return notes
 

@@ -15,31 +15,30 @@ from mtlprune.statistics.standard_errors import LEVEL
 
 
 def about(result: Result) -> str:
-    """Describe the data and the tests, and define the gap and its change."""
+    """Describe the data and the tests, and define Δ and its change."""
     info, settings = result.about, result.about["settings"]
-    base = "another gap" if is_of_groups_file(result) else "the gap with all heads"
+    base = "that of another group" if is_of_groups_file(result) else "Δ with all heads"
     return (
-        f"The scores are of {info['sentences']:,} sentences of {info['split']}. The gap is the score of joint training "
+        f"The scores are of {info['sentences']:,} sentences of {info['split']}. Δ is the score of joint training "
         f"minus that of single tasks, in points of the main scores of {', '.join(map(str.upper, info['tasks']))}. The "
-        "change is the gap minus "
-        f"{base}, paired by seed. Intervals and p are over seeds and sentences ({settings['resamples']:,} resamples; "
-        f"seed {settings['seed']}), not corrected. Where seeds share draws of heads, intervals and p are also over "
-        f"draws instead of seeds. The margin is {points(settings['margin'])}."
+        f"change is Δ minus {base}, paired by seed. Intervals and p are over seeds and sentences "
+        f"({settings['resamples']:,} resamples; seed {settings['seed']}), not corrected. Where seeds share draws of "
+        f"heads, intervals and p are also over draws instead of seeds. The margin is {points(settings['margin'])}."
     )
 
 
 def findings(result: Result) -> list[str]:
-    """Report the mean gap with few heads and with all heads, and whether the gap widens; add notes on unequal heads."""
-    margin, gaps = result.about["settings"]["margin"], result.frames["levels"].set_index(["term", "task"])
+    """Report the mean Δ with few heads and with all heads, and whether it falls; add notes on unequal heads."""
+    margin, levels = result.about["settings"]["margin"], result.frames["levels"].set_index(["term", "task"])
     sentences = []
     for row in result.frame("changes").itertuples():
         if not is_mean(row.task):
             continue
-        gap, base = gaps.loc[(row.term, row.task)], gaps.loc[(row.other, row.task)]
+        delta, base = levels.loc[(row.term, row.task)], levels.loc[(row.other, row.task)]
         # With a single task, the mean is the score of this task.
         name = row.task if len(tasks := result.about["tasks"]) > 1 else tasks[0].upper()
         sentences.append(
-            f"The gap with {row.term} ({name}) is {with_interval(gap)} ({plural(gap['n'], 'seed')}). The gap with "
+            f"Δ with {row.term} ({name}) is {with_interval(delta)} ({plural(delta['n'], 'seed')}). Δ with "
             f"{row.other} is {with_interval(base)} ({plural(base['n'], 'seed')}). The change is {with_interval(row)} "
             f"({plural(row.n, 'seed')}). {_in_words(row, margin)}."
         )
@@ -47,29 +46,26 @@ def findings(result: Result) -> list[str]:
 
 
 def _in_words(row: Any, margin: float) -> str:
-    """Report whether the gap widens as competition for heads predicts, which is by the margin or more.
+    """Report whether Δ falls as competition for heads predicts, which is by the margin or more.
 
-    If the gap does not widen, further clauses report whether this also holds with draws as the unit, or with the pooled
+    If Δ does not fall, further clauses report whether this also holds with draws as the unit, or with the pooled
     error of all changes.
     """
     if row.n < 2:
-        return "One seed cannot show whether the gap widens, because its interval is over sentences only"
+        return "One seed cannot show whether Δ falls, because its interval is over sentences only"
     if row.high < 0:
         predicted = ", as competition for heads predicts" * (row.verdict == SUPPORTED)
-        return f"The gap widens{predicted} (p {probability(row.p)})"
+        return f"Δ falls{predicted} (p {probability(row.p)})"
     if row.verdict == UNDECIDED:
-        return f"It is undecided whether the gap widens by {points(margin)}{power_clause(row.detectable)}"
-    words = (
-        f"The gap does not widen by {points(margin)} (p {probability(row.p_widening)})"
-        f"{', and it narrows' * (row.low > 0)}"
-    )
+        return f"It is undecided whether Δ falls by {points(margin)}{power_clause(row.detectable)}"
+    words = f"Δ does not fall by {points(margin)} (p {probability(row.p_fall)}){', and it rises' * (row.low > 0)}"
     variants = {"draws_": "over {} of heads instead of seeds", "pooled_": "with the error of all changes"}
     for prefix, name in variants.items():
         if not math.isnan(low := getattr(row, f"{prefix}low", math.nan)):
             holds = "this also holds" if low > -margin else "it is undecided"
             ends = f"[{number(low)}, {number(getattr(row, f'{prefix}high'))}], p "
             words += f"; {holds} {name.format(plural(getattr(row, 'draws', 0), 'draw'))} ({ends}"
-            words += f"{probability(getattr(row, f'{prefix}p_widening'))})"
+            words += f"{probability(getattr(row, f'{prefix}p_fall'))})"
     return words
 
 
@@ -105,7 +101,7 @@ def _with_variant(row: dict[str, Any], prefix: str) -> str:
     if math.isnan(row.get(f"{prefix}low", math.nan)):
         return "–"
     estimate, low, high = (number(row[prefix + name]) for name in ("estimate", "low", "high"))
-    return f"{estimate} [{low}, {high}], p {probability(row[f'{prefix}p_widening'])}"
+    return f"{estimate} [{low}, {high}], p {probability(row[f'{prefix}p_fall'])}"
 
 
 def _with_words(frame: pd.DataFrame) -> pd.DataFrame:
@@ -133,13 +129,13 @@ TABLES = {
 }
 
 
-def _gaps(result: Result) -> AnyChart | None:
+def _delta(result: Result) -> AnyChart | None:
     if is_of_groups_file(result):  # too many groups for one figure
         return None
     levels, changes, charts = _with_words(result.frames["levels"]), _with_words(result.frames["changes"]), []
     levels["called"], changes["called"] = levels["term"], changes["term"] + " − " + changes["other"]
     for name in levels["name"].unique():
-        for frame, title in ((levels, "joint minus single tasks"), (changes, "change of that gap")):
+        for frame, title in ((levels, "joint minus single tasks"), (changes, "change of Δ")):
             intervals = [
                 Interval(
                     row.called, row.estimate, row.low, row.high, row.p < LEVEL, f"{name}, {title}: {with_interval(row)}"
@@ -150,4 +146,4 @@ def _gaps(result: Result) -> AnyChart | None:
     return panels(charts, 2)
 
 
-FIGURES = {"gaps": _gaps}
+FIGURES = {"delta": _delta}

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from mtlprune.analyses.analysis import Request
-from mtlprune.analyses.harness.settings import Setting, common_seeds, gap, have_all, joint_pairs, read_settings
+from mtlprune.analyses.harness.settings import Setting, common_seeds, difference, have_all, joint_pairs, read_settings
 from mtlprune.io.files import read_json, reading
 from mtlprune.runs.columns import MORE_UPDATES, Columns, in_columns
 from mtlprune.runs.folder import RunError, RunFolder
@@ -138,14 +138,14 @@ def gap_errors(request: Request) -> dict[str, StandardError]:
     (single_setting, joint_setting, *_), _ = _settings(comparison, single, joint, tasks, request)
     parts = {"mean": slice(None)} | {task: slice(index, index + 1) for index, task in enumerate(tasks)}
     gaps = {
-        name: gap(joint_setting, single_setting, common_seeds(joint_setting, single_setting), part)
+        name: difference(joint_setting, single_setting, common_seeds(joint_setting, single_setting), part)
         for name, part in parts.items()
     }
     return {name: StandardError.of([observed], [booted]) for name, (observed, booted) in gaps.items()}
 
 
-def _gap_of_settings(first: Setting, second: Setting) -> Resampled:
-    return gap(first, second, common_seeds(first, second))
+def _difference_of_settings(first: Setting, second: Setting) -> Resampled:
+    return difference(first, second, common_seeds(first, second))
 
 
 def _means(setting: Setting) -> list[float]:
@@ -167,7 +167,7 @@ def _rows(
         costs: for each label of a setting, the result of `_cost`.
         clock: the key of the cost that is reported.
     """
-    joint_gap, margin = Contrast.of(_gap_of_settings(single, joint)), request.options.margin
+    joint_gap, margin = Contrast.of(_difference_of_settings(single, joint)), request.options.margin
     rows: list[dict[str, Any]] = []
     for setting in settings:
         cost = costs[setting.label]
@@ -178,14 +178,14 @@ def _rows(
         row |= {"cost": cost[clock] / costs[joint.label][clock]}
         row |= {"total": (total_costs[0] + (total_costs[2] if cost["owes"] else 0.0)) / total_costs[1]}
         if setting is not single:
-            gap_of_setting = Contrast.of(_gap_of_settings(single, setting))
+            gap_of_setting = Contrast.of(_difference_of_settings(single, setting))
             row |= {"gap": gap_of_setting.estimate, "gap_low": gap_of_setting.low, "gap_high": gap_of_setting.high}
-            row |= {"p_reach": Contrast.of(_gap_of_settings(setting, single)).p_at_most(-margin)}
+            row |= {"p_reach": Contrast.of(_difference_of_settings(setting, single)).p_at_most(-margin)}
         if setting is not joint:
-            gain = Contrast.of(gained := _gap_of_settings(setting, joint))
+            gain = Contrast.of(gained := _difference_of_settings(setting, joint))
             row |= gain.row()
             if joint_gap.low > 0 and setting.seeds == single.seeds == joint.seeds and setting is not single:
-                ends = ratio_over_seeds(gained, _gap_of_settings(single, joint))
+                ends = ratio_over_seeds(gained, _difference_of_settings(single, joint))
                 row |= {"share": gain.estimate / joint_gap.estimate, "share_low": ends[0], "share_high": ends[1]}
         rows.append(row)
     frame = pd.DataFrame(rows).reindex(columns=[*dict.fromkeys([*(k for r in rows for k in r), *_SHARES])])
@@ -239,7 +239,7 @@ def _pairs(settings: Sequence[Setting], joint: Setting, costs: Mapping[str, floa
     """
     options, rows = request.options, []
     for first, second, mode in _compared(settings, joint, costs, set(options.primary.split(","))):
-        distance = _gap_of_settings(first, second)
+        distance = _difference_of_settings(first, second)
         contrast, p_sentences = Contrast.of(distance), math.nan
         if first.seeds == second.seeds:
             p_sentences = swapped_p(first.systems, second.systems, options.resamples, request.seed)

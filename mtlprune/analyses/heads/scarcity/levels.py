@@ -1,4 +1,4 @@
-"""The gap between joint and single-task runs of the same settings, and the change of one gap to another.
+"""Δ, the score of joint minus single-task runs of the same settings, and its change from one level to another.
 
 Both ways to name runs use this file: lists of runs (measure.py) and files of groups (groups_file.py).
 """
@@ -6,7 +6,7 @@ Both ways to name runs use this file: lists of runs (measure.py) and files of gr
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from mtlprune.analyses.harness.settings import Setting, common_seeds, gap
+from mtlprune.analyses.harness.settings import Setting, common_seeds, difference
 from mtlprune.runs.groups import PRUNING, untreated
 from mtlprune.statistics.contrast import Contrast
 from mtlprune.statistics.resamples import Resampled, by_draw, weighted
@@ -51,17 +51,17 @@ def seeds_of(levels: Iterable[Level]) -> list[int]:
 def figure_of(
     weights: Mapping[Level, float], task_indices: list[int]
 ) -> tuple[Resampled, list[tuple[int | None, ...]]]:
-    """Compute the weighted sum of the gaps of several levels, for the seeds that all of them have.
+    """Compute the weighted sum of Δ of several levels, for the seeds that all of them have.
 
     Args:
-        task_indices: indices of the tasks over which a gap is averaged.
+        task_indices: indices of the tasks over which Δ is averaged.
 
     Returns:
         The sum, and for each seed the draws of the open heads of the levels (``pruning.draw``).
     """
     seeds = seeds_of(weights)
     figure = weighted(
-        [gap(level.joint, level.single, seeds, task_indices) for level in weights], list(weights.values())
+        [difference(level.joint, level.single, seeds, task_indices) for level in weights], list(weights.values())
     )
     return figure, list(zip(*(level.joint.draws(seeds) for level in weights), strict=True))
 
@@ -70,19 +70,19 @@ def doubts(figure: Resampled, draws: Sequence[Hashable], margin: float, pooled: 
     """Compute the columns of the frame ``changes`` about the margin, draws and the pooled error (see ``frames.yaml``).
 
     Args:
-        figure: change of the gap.
+        figure: change of Δ.
         draws: draw of the open heads of each seed. If several seeds share a draw, the change is also estimated with
             draws as the unit.
         pooled: standard deviation between seeds of all changes of the task. It is used in addition if there are few
             seeds and their own standard deviation is smaller.
     """
     change, variants, number = Contrast.of(figure), dict[str, Contrast](), len(set(draws))
-    row = {"p_widening": change.p_at_most(-margin), "p_margin": change.p_margin(margin)}
+    row = {"p_fall": change.p_at_most(-margin), "p_margin": change.p_margin(margin)}
     if 1 < number < len(draws):
         variants["draws_"], row["draws"] = Contrast.of(by_draw(figure, draws)), number
     if 1 < len(draws) <= _FEW_DRAWS and pooled > float(figure.observed.std(ddof=1)):
         variants["pooled_"] = Contrast.of(figure, pooled=pooled)
     for prefix, variant in variants.items():
         row |= {prefix + name: getattr(variant, name) for name in ("estimate", "low", "high")}
-        row[f"{prefix}p_widening"] = variant.p_at_most(-margin)
+        row[f"{prefix}p_fall"] = variant.p_at_most(-margin)
     return row
