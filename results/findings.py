@@ -32,21 +32,22 @@ WORD_OF_VERDICT = {"supported": "confirmed", "not supported": "contradicted", "u
 REGISTER = (
     "# Register of hypothesis tests",
     "",
-    "This table has the tests of hypotheses that lie behind the findings. Other planned tests have no row: those of",
-    "[gates on frozen runs](claims/selections.md) (not supported in the size that the plan required), [who hurts",
-    "whom](claims/leave-one-out.md), [tasks of whole sentences](sentences/README.md), [secondary",
-    "comparisons](why/secondary.md), and of further pages with *several tests* in the list of [results](README.md).",
+    "This table has tests of hypotheses that lie behind the findings. Findings 3, 5 and 11 rest on further tests,",
+    "which their pages give. Other planned tests have no row: those of [gates on frozen runs](claims/selections.md)",
+    "(not supported in the size that the plan required), [who hurts whom](claims/leave-one-out.md), [tasks of whole",
+    "sentences](sentences/README.md), [secondary comparisons](why/secondary.md), and of further pages with *several",
+    "tests* in the list of [results](README.md).",
     "",
     "*Plan* is the date on which we wrote the test down before its runs. *Afterwards* marks tests that we did not",
-    "plan. *Predicted* is the effect that the hypothesis predicts. Effects are in points, unless they have a % sign or",
-    "the name of the test ends with another unit in parentheses. RMS units divide the change of a task's score by the",
-    "root mean square of all changes of this score in the analysis. The p-values are two-sided against no effect, and",
-    "that of the share in *Why 2* is against 40 %. *p (Holm)* is corrected for the tests that one analysis corrected",
-    "together, and – means that nothing was corrected. For the primary comparisons of *Why 0* to *Why 4* (all but that",
-    "in logits) it is that of [the five planned experiments](why/primaries.md), which have the largest p of their",
-    "places. A place without a p, such as MPNet in *Why 4*, counts as 1.",
-    "*Detectable* is the effect that four of five such studies would find (80 % power). A test whose detectable effect",
-    "exceeds the predicted effect could hardly decide its question.",
+    "plan. *Predicted* is the effect that the hypothesis predicts. Effects are in points, unless they have a % sign",
+    "or the name of the test ends with another unit in parentheses. RMS units divide the change of a task's score by",
+    "the root mean square of all changes of this score in the analysis. The p-values are two-sided against no effect,",
+    "and that of the share in *Why 2* is against 40 %. *p (Holm)* is corrected for the tests that one analysis",
+    "corrected together, and – means that the analysis corrected nothing (its page may do so). For the primary",
+    "comparisons of *Why 0* to *Why 4* (all but that in logits) it is that of [the five planned",
+    "experiments](why/primaries.md), which have the largest p of their places. A place without a p, such as MPNet in",
+    "*Why 4*, counts as 1. *Detectable* is the effect that four of five such studies would find (80 % power). If it",
+    "exceeds the predicted effect, a test can hardly find the predicted effect, but may rule it out.",
     "",
     "A prediction with < or > is *supported* if the whole interval lies beyond the predicted effect. A prediction with",
     "≤ or ≥ is *supported* if the interval excludes 0 and the estimate reaches the predicted effect. If there is a p",
@@ -282,7 +283,7 @@ def where(finding: Finding) -> str:
     untried = places.pop("not tried", [])
     [first, *_] = places.values()
     if len(places) == len(first) == 1:
-        return f"We tested the claim only for {first[0]}."
+        return f"Tested only for {first[0]}."
     parts = [f"{cell} for {_listed(tested)}" for cell, tested in places.items()]
     return f"Verdicts: {', '.join([*parts, *['untested elsewhere'] * bool(untried)])}."
 
