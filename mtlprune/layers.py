@@ -157,6 +157,12 @@ class _BracketsKind(_SpansKind):
     def problems(self, value: Any, words: int) -> Iterator[str]:
         for span in value:
             yield from _span_problems(span, words)
+            # The parser joins the labels of unary chains by "+" and marks the nodes that it adds by "|<>".
+            if "+" in span.label or span.label.endswith("|<>"):
+                yield (
+                    f"{span.label} {span.start}–{span.end} has a label with + or |<>, which the parser uses itself; "
+                    "write one bracket for each label of a unary chain"
+                )
         open_spans: list[Span] = []
         before: Span | None = None
         for span in value:

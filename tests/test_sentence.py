@@ -39,6 +39,7 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str]] = [
     ({"dep": dep(0, 3, 4, 2)}, "dep: the heads form a circle: 2 → 3 → 4 → 2"),
     ({"con": (Span(0, 2, "A"), Span(1, 3, "B"))}, "con: brackets cross: A 0–2 and B 1–3"),
     ({"con": (Span(0, 2, "A"), Span(0, 4, "B"))}, "con: B 0–4 comes after A 0–2; brackets must be in pre-order"),
+    ({"con": (Span(0, 2, "A+B"),)}, "con: A+B 0–2 has a label with + or |<>"),
     ({"con": (Span(0, 9, "A"),)}, "con: the span 0–9 (A) does not lie within the 4 words"),
     ({"srl": (Predicate(4),)}, "srl: there is a predicate at word 4, but the sentence has 4 words"),
     ({"srl": (Predicate(2), Predicate(2))}, "srl: the predicate at word 2 follows the one at word 2"),

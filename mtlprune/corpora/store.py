@@ -126,7 +126,12 @@ def _remove_unnamed(folder: Path) -> None:
     """Remove sentence files that ``corpus.json`` does not name, left from an older corpus or an interrupted build."""
     digests = read_info(folder)["files"] if (folder / INFO).is_file() else {}
     listed_files = {_path(folder, *file) for file in digests.items()}
-    files.remove(*(path for path in folder.glob("*.jsonl") if path not in listed_files))
+    files.remove(*(path for path in _split_files(folder) if path not in listed_files))
+
+
+def _split_files(folder: Path) -> list[Path]:
+    """Return the files in a folder that have the names of sentence files; other files belong to the user."""
+    return [path for path in folder.glob("*.jsonl") if re.fullmatch(r"\w+-[0-9a-f]{8}\.jsonl", path.name)]
 
 
 def _path(folder: Path, split: str, digest: str) -> Path:
@@ -157,9 +162,12 @@ def check_free(out: Path, overwrite: bool) -> None:
     It may be written to a new or empty folder, to one with only the remains of an interrupted build, and with
     ``overwrite`` to an existing corpus.
     """
-    leftovers = (".writing", ".jsonl", ".part")  # endings of the files that an interrupted build leaves
-    if not out.exists() or (out.is_dir() and all(path.name.endswith(leftovers) for path in out.iterdir())):
+    if not out.exists():
         return
+    if out.is_dir():
+        remains = {out / ".writing", *files.temporary_paths(out), *_split_files(out)}
+        if remains.issuperset(out.iterdir()):
+            return
     if not overwrite:
         problem = "a file; name a new folder"
         if out.is_dir():

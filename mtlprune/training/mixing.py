@@ -79,7 +79,8 @@ def plan(
     """Return the mini-batches of an epoch, grouped into updates.
 
     With ``train.mixing: joint``, every sentence that has the layer of at least one task occurs once, and each
-    mini-batch serves all tasks, but for tasks with a share in ``train.shares``. For ``train.mixing: sampled``, see
+    mini-batch serves all tasks, but for tasks with a share in ``train.shares``. Mini-batches without a loss are left
+    out. For ``train.mixing: sampled``, see
     `sampled`.
 
     Args:
@@ -105,6 +106,8 @@ def plan(
             )
             for number, batch in enumerate(row_batches)
         ]
+        # A batch has no loss if its sentences have layers only of tasks that do not take part.
+        flat = [one for one in flat if any(is_annotated[task][row] for task in one.tasks for row in one.rows)]
     else:
         flat = sampled(lengths, is_annotated, sentences, tokens, generator, settings.tau, settings.shuffle)
     return [flat[place : place + settings.accumulate] for place in range(0, len(flat), settings.accumulate)]

@@ -255,6 +255,7 @@ def test_layernorm_puts_everything_on_a_plane_unless_it_has_no_offset(bert):
     assert plane["plane_largest"] == pytest.approx(float((normal.square() / normal.square().sum()).max()))
     assert dg.plane(norm.weight, norm.bias, torch.randn(9, 24))["plane_spread"] > 1e-3
     assert dg.plane(torch.tensor([1.0, 0.0]), torch.zeros(2), rows[:, :2]) == {}
+    assert dg.plane(norm.weight, None, rows) == {}  # as in ModernBERT
     assert (column(measured(bert, GATES), "layers", "plane_spread")[1:] < 1e-6).all()  # kept in float32
 
 

@@ -65,6 +65,15 @@ def test_what_is_left_at_equal_loss_is_what_was_planted(tmp_path, loss: float, l
     assert words in markdown(find("equal_loss"), result) and figures(find("equal_loss"), result)["curves"]
 
 
+def test_a_gain_of_joint_training_is_not_explained(tmp_path):
+    for updates, (skill, single_loss) in SKILL.items():
+        for task in TASKS:
+            write(tmp_path, (task,), updates, skill, single_loss)
+    write(tmp_path, TASKS, 8, SKILL[32][0], SKILL[8][1])
+    shown = markdown(find("equal_loss"), found(tmp_path))
+    assert "costs nothing here" in shown and "generalises worse" not in shown and "more slowly" not in shown
+
+
 def test_a_linear_curve_and_a_mean_without_one_task(tmp_path):
     """Both curves pass through the runs, and differ between them. The mean without a task is that of the others."""
     for updates, (skill, single_loss) in SKILL.items():

@@ -15,7 +15,7 @@ from report_runs import TASKS, end_with, gold_sentences, result_of, write_study_
 from run_folders import change_config
 
 from mtlprune.analyses.analysis import Request, find
-from mtlprune.analyses.heads.treatments import TreatmentsOptions
+from mtlprune.analyses.heads.treatments import TreatmentsOptions, show
 from mtlprune.analyses.heads.treatments.measure import gap_errors
 from mtlprune.figures.grid import number
 from mtlprune.reports.analyses import figures, markdown
@@ -51,6 +51,13 @@ def write_alone(root: Path, skill: float) -> None:
 
 def found(root: Path, **changed: Any) -> Result:
     return result_of(root, "treatments", OPTIONS.model_copy(update=changed))
+
+
+def test_joint_training_above_single_tasks_has_no_gap(tmp_path):
+    write_alone(tmp_path, 0.5)
+    write(tmp_path, "none", 0.9)
+    [first, *_] = show.findings(found(tmp_path))
+    assert "above single tasks, so there is no gap to close" in first and "includes 0" not in first and "−" not in first
 
 
 def test_planted_gaps_shares_controls_and_costs(tmp_path):

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from mtlprune.analyses.harness.settings import read_settings
 from mtlprune.corpora.store import load_corpus
+from mtlprune.runs.columns import in_columns
 from mtlprune.runs.folder import RunFolder
 
 ROW = "{}\t{}\t_\tX\t_\t_\t{}\t{}\t_\t_"
@@ -77,6 +79,9 @@ def test_a_run_learns_and_predicts_them(mtlprune: Callable, run: Path, tmp_path:
     assert scores["prominence"].keys() == {"pearson", "spearman"} and scores["prominence"]["pearson"] > 50
     assert scores["topics"].keys() == {"precision", "recall", "f1"}
     assert "Pearson's r" in answer.out
+    columns = in_columns([RunFolder(run)], "test")
+    [setting] = read_settings(columns, [0], ["prominence"], 20, 0, lambda: None)
+    assert setting.scores[0].observed == pytest.approx(scores["prominence"]["pearson"], abs=1e-6)
     assert "PROMINENCE" in mtlprune("table", run, "--resamples", "20").done().out
     (tmp_path / "in.conllu").write_text(conllu(4))
     mtlprune("predict", run, tmp_path / "in.conllu", "--out", tmp_path / "out.conllu").done()

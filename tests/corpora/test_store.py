@@ -71,6 +71,17 @@ def test_a_corpus_or_an_empty_folder_is_replaced(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"c", "empty"}
 
 
+def test_files_that_are_not_of_a_corpus_are_never_removed(tmp_path: Path) -> None:
+    (tmp_path / "train.jsonl").write_text("{}")
+    with pytest.raises(CorpusError, match="expected a new or empty folder"):
+        save(tmp_path)
+    save(tmp_path / "c")
+    (tmp_path / "c" / "notes.jsonl").write_text("{}")
+    save(tmp_path / "c", {"train": [BARE]}, overwrite=True)
+    assert (tmp_path / "train.jsonl").exists() and (tmp_path / "c" / "notes.jsonl").exists()
+    assert len(list((tmp_path / "c").glob("*.jsonl"))) == 2  # train and notes
+
+
 @pytest.mark.parametrize(
     ("splits", "error", "message"),
     [

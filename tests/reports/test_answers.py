@@ -135,15 +135,17 @@ def given(**results: Result | None) -> dict[str, Result]:
 
 def scarce(delta: float, low: float, high: float, seeds: int = 3) -> Result:
     row = {"term": "18 heads", "other": "72 heads", "task": "mean", "estimate": delta, "low": low, "high": high}
-    row |= {"p": 0.01 if low * high > 0 else 0.5, "n": seeds}
-    frame = pd.DataFrame([row, row | {"task": "pos", "estimate": -9.0}])
+    row |= {"p": 0.01 if low * high > 0 else 0.5, "n": seeds, "heads": -54}
+    control = row | {"term": "72 heads, longer", "heads": 0, "estimate": -8.0, "high": -7.0}
+    frame = pd.DataFrame([control, row, row | {"task": "pos", "estimate": -9.0}])
     about = {"settings": {"margin": 1.0}, "notes": []}
     return Result("scarcity", about, {"changes": with_verdict(frame, effect=-1.0)})
 
 
 def roles(delta: float, low: float, high: float, *notes: str) -> Result:
     row = {"encoder": "MTL-5", "task": "mean", "estimate": delta, "low": low, "high": high, "n": 3}
-    frame = pd.DataFrame([row | {"p": 0.01 if low * high > 0 else 0.5}])
+    single = row | {"encoder": "POS", "estimate": -2.0, "low": -3.0, "high": -1.0, "p": 0.01}
+    frame = pd.DataFrame([single, row | {"p": 0.01 if low * high > 0 else 0.5}])
     return Result("roles", {"notes": list(notes)}, {"gains": with_verdict(frame, effect=0.3)})
 
 
@@ -197,6 +199,7 @@ def test_groups_of_a_file_are_no_test_of_scarce_heads():
     """They may compare corpora or settings, as results/baselines/gaps does."""
     wider = scarce(-2.0, -3.0, -1.0)
     wider.about["settings"]["groups"] = "groups.yaml"
+    del wider.frames["changes"]["heads"]
     assert sharing_verdict({"scarcity": wider}).answer == NOT_ASKED
     assert sharing_verdict({"scarcity": wider, "roles": NO_GAIN}).number == sharing_verdict({"roles": NO_GAIN}).number
 

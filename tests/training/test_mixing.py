@@ -89,6 +89,14 @@ def test_a_task_with_a_share_takes_part_in_that_share_of_batches_spread_evenly(s
     assert np.mean(chosen) == pytest.approx(100 * share, abs=0.3)
 
 
+def test_batches_without_a_layer_of_their_tasks_are_left_out():
+    known = {"pos": [True] * 50 + [False] * 50, "ner": [False] * 50 + [True] * 50}
+    settings = TrainConfig(batch_sentences=5, batch_tokens=50, shares={"ner": 0.3})
+    planned = [batch for [batch] in plan(settings, [10] * 50 + [5] * 50, known, epoch_generator(1, 0))]
+    assert all(any(known[task][row] for task in batch.tasks for row in batch.rows) for batch in planned)
+    assert {row for batch in planned for row in batch.rows} >= set(range(50))
+
+
 lengths = st.lists(st.integers(1, 60), max_size=60)
 
 

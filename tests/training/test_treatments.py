@@ -326,6 +326,17 @@ def test_a_run_begins_from_the_merger(method, plain: Settings, finished, both, t
         assert all(torch.allclose(found[name], value, atol=1e-6) for name, value in again.items()) == equal
 
 
+def test_a_merger_has_constants_of_closed_heads_of_its_own(plain: Settings, finished, tmp_path):
+    """The constants are measured in this run, and the merged runs have none."""
+    pruning = {"method": "random", "keep": 4, "closed": "optimal"}
+    settings = plain(
+        {"merge": {"sources": {task: finished[task] for task in ("pos", "dep")}, "method": "arithmetic"}}, "pos,dep"
+    ) | {"pruning": pruning}
+    made = trainer(settings, tmp_path / "run")
+    begin_treatments(made.data, made.folder, torch.float32)
+    assert made.model.encoder.head_constants is not None
+
+
 def test_the_merger_takes_whole_encoders_only(plain: Settings, finished, tmp_path):
     pruned = plain(tasks="dep", epochs=1) | {"pruning": {"method": "random", "keep": 4}}
     merge = {"sources": {"pos": finished["pos"], "dep": str(trained(pruned, tmp_path / "pruned").path)}}

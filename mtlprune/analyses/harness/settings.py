@@ -140,8 +140,9 @@ def read_settings(
     systems = {}
     for place, task in itertools.product(order, tasks):
         runs = counts_of_setting[place, task]
-        rows = np.zeros((len(runs), len(ids), len(counts.names(task))), np.int64)  # 0 where a sentence lacks the layer
-        rows[:, [row_of[name] for name in runs[0].ids]] = np.stack([run.rows for run in runs])
+        run_rows = np.stack([run.rows for run in runs])  # integers, or floats for numbers
+        rows = np.zeros((len(runs), len(ids), len(counts.names(task))), run_rows.dtype)  # 0 where the layer is missing
+        rows[:, [row_of[name] for name in runs[0].ids]] = run_rows
         systems[place, task] = counts.system(list(rows), task, shared[place])
     scores = dict(zip(systems, resampled_scores(list(systems.values()), resamples, seed, on_chunk), strict=True))
     labels = short_names([columns[place].runs for place in order], [columns[place].title for place in order])

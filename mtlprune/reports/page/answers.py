@@ -216,9 +216,9 @@ def sharing_verdict(results: Mapping[str, Result], claims: Result | None = None)
     verdict = _by_copies(results["treatments"]) if "treatments" in results else None
     if verdict is None and "cross" in results:
         verdict = _by_closing(results["cross"])
-    # Groups of runs that a file defines may differ in data or settings instead of heads, and do not test scarce heads.
+    # Controls, and groups of runs that a file defines, differ in data or settings and do not test scarce heads.
     direct_tests = {name: by for name, by in _DIRECT.items() if name in results}
-    if "scarcity" in direct_tests and scarcity.is_of_groups_file(results["scarcity"]):
+    if "scarcity" in direct_tests and not _with_closed_heads(results["scarcity"]):
         del direct_tests["scarcity"]
     if tests := [by(results[name]) for name, by in direct_tests.items()]:
         return _combine_tests(tests, verdict)
@@ -259,10 +259,17 @@ def _combine_tests(tests: Sequence[tuple[str, str]], gap_verdict: Verdict | None
     )
 
 
+def _with_closed_heads(result: Result) -> list[Any]:
+    """Return the changes of the mean Δ by closing heads, without controls and comparisons of a file of groups."""
+    rows = result.frames["changes"].itertuples() if "changes" in result.frames else ()
+    return [row for row in rows if row.task == MEAN and scarcity.closes_heads(row)]
+
+
 def _by_scarcity(result: Result) -> tuple[str, str]:
-    """Return the verdict of ``scarcity`` and a sentence with the most negative change of the mean Δ."""
-    changes, margin = result.frames["changes"], result.about["settings"]["margin"]
-    row = min(changes[changes["task"] == MEAN].itertuples(), key=lambda change: change.estimate)
+    """Return the verdict of ``scarcity`` and a sentence with the change of the mean Δ with the fewest heads."""
+    # Competition predicts the largest change there. The smallest estimate of several numbers of heads would be a choice
+    # after the result.
+    row, margin = min(_with_closed_heads(result), key=lambda change: change.heads), result.about["settings"]["margin"]
     words = {SUPPORTED: "is found", NOT_SUPPORTED: "is ruled out", UNDECIDED: "is possible"}[row.verdict]
     change = f"{signed(row.estimate)}{interval_text(row.low, row.high, 1)}"
     return (

@@ -79,7 +79,9 @@ class Merge(Treatment[MergeConfig]):
     def begin(cls, options: MergeConfig, run: Run, folder: RunFolder, precision: torch.dtype) -> None:
         model, device = run.model, str(run.model.device)
         weights = model.encoder.named_parameters()
-        base = {name: value.detach().clone() for name, value in weights if not name.startswith("clones.")}
+        # Clones, and the constants of this run's closed heads, have no counterpart in the single-task runs.
+        own = ("clones.", "head_constants")
+        base = {name: value.detach().clone() for name, value in weights if not name.startswith(own)}
         tuned, importance = [], []
         for task in run.config.tasks:
             source = MultiTaskModel.load(options.sources[task], device=device)

@@ -37,7 +37,7 @@ def findings(result: Result) -> list[str]:
             f"With {row.updates:,} updates joint training changes the {_score_of(row.task)} by "
             f"{with_interval(at_updates)} points. Compared with single tasks of equal training loss it changes it by "
             f"{with_interval(at_loss)}, which is {percent(row.value)} of the first change ({interval}). "
-            f"{_in_words(_explanation(row, settings))}."
+            f"{_in_words(at_updates.estimate, _explanation(row, settings))}."
         )
     return sentences + list(result.about["notes"])
 
@@ -51,7 +51,9 @@ def _explanation(row: Any, settings: dict[str, Any]) -> str:
     return UNDECIDED
 
 
-def _in_words(explanation_supported: str) -> str:
+def _in_words(change: float, explanation_supported: str) -> str:
+    if change >= 0:
+        return "Joint training costs nothing here that could be explained"
     if explanation_supported == UNDECIDED:
         return "The data do not decide whether it optimises more slowly or generalises worse"
     return f"This supports that {explanation_supported}"

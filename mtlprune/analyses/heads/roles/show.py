@@ -10,6 +10,7 @@ from mtlprune.errors import plural
 from mtlprune.evaluation.ablations import SENTENCES
 from mtlprune.figures.charts import Drawing, by_task, head_map
 from mtlprune.figures.grid import Grid, number, power_clause, probability, with_interval
+from mtlprune.runs.groups import is_joint
 from mtlprune.runs.results import Result
 from mtlprune.statistics.contrast import UNDECIDED, decisive_p, only_not_shown
 from mtlprune.statistics.standard_errors import LEVEL
@@ -86,11 +87,11 @@ def findings(result: Result) -> list[str]:
 def verdict(result: Result) -> tuple[str, Any]:
     """Return the verdict on competition for heads, and the row of the mean gain from which it follows.
 
-    Competition predicts a mean gain of at least GAIN points from closing heads that interfere. If the Result is
-    withdrawn or has no mean gain, the verdict is UNDECIDED and the row is None.
+    Competition predicts a mean gain of at least GAIN points from closing heads that interfere in joint runs. If the
+    Result is withdrawn or has no mean gain of joint runs, the verdict is UNDECIDED and the row is None.
     """
     gains = result.frame("gains", "task")
-    mean = next(gains[gains["task"] == MEAN].itertuples(), None)
+    mean = next((row for row in gains[gains["task"] == MEAN].itertuples() if is_joint(row.encoder)), None)
     if mean is None or result.withdrawn:
         return UNDECIDED, None
     return mean.verdict, mean

@@ -55,7 +55,8 @@ def measure(request: Request) -> Result:
         pooled = pooled_deviation([figure.observed for figure, _ in figures.values()])
         for level, (figure, draws) in figures.items():
             keys = {"term": level.label, "other": bases[level].label, "task": name}
-            changes.append((keys | doubts(figure, draws, options.margin, pooled), Contrast.of(figure)))
+            row = {"heads": level.heads - bases[level].heads, **doubts(figure, draws, options.margin, pooled)}
+            changes.append((keys | row, Contrast.of(figure)))
     order = {level.label: index for index, level in enumerate(levels)}
     changes.sort(key=lambda row: order[str(row[0]["term"])])
     paired = {column for level in levels for column in (level.single.place, level.joint.place)}

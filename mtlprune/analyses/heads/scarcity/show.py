@@ -46,7 +46,7 @@ def findings(result: Result) -> list[str]:
 
 
 def _in_words(row: Any, margin: float) -> str:
-    """Report whether Δ falls as competition for heads predicts, which is by the margin or more.
+    """Report whether Δ falls by the margin or more, as competition predicts where heads are closed.
 
     If Δ does not fall, further clauses report whether this also holds with draws as the unit, or with the pooled
     error of all changes.
@@ -54,7 +54,7 @@ def _in_words(row: Any, margin: float) -> str:
     if row.n < 2:
         return "One seed cannot show whether Δ falls, because its interval is over sentences only"
     if row.high < 0:
-        predicted = ", as competition for heads predicts" * (row.verdict == SUPPORTED)
+        predicted = ", as competition for heads predicts" * (row.verdict == SUPPORTED and closes_heads(row))
         return f"Δ falls{predicted} (p {probability(row.p)})"
     if row.verdict == UNDECIDED:
         return f"It is undecided whether Δ falls by {points(margin)}{power_clause(row.detectable)}"
@@ -87,6 +87,11 @@ def _group_changes(result: Result) -> pd.DataFrame | None:
 def is_of_groups_file(result: Result) -> bool:
     """Return whether groups and their comparisons come from a file."""
     return bool(result.about["settings"].get("groups"))
+
+
+def closes_heads(change: Any) -> bool:
+    """Return whether a row of ``changes`` compares few heads with all heads, and is no control or pair of groups."""
+    return bool(getattr(change, "heads", 0) < 0)
 
 
 def _with_seeds(result: Result, name: str) -> pd.DataFrame:

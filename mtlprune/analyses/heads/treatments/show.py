@@ -34,16 +34,16 @@ def findings(result: Result) -> list[str]:
     """Report the gap, the settings that gain or reach single tasks, and whether it matters which heads are treated."""
     margin = result.about["settings"]["margin"]
     joint = _settings(result, "joint").iloc[0]
-    detectable_note = power_clause(*_settings(result, "single")["detectable"])
+    gap, low, high = joint["gap"], joint["gap_low"], joint["gap_high"]
+    where, note = "below single tasks", ""
+    if high < 0:
+        gap, low, high = -gap, -high, -low
+        where = "above single tasks, so there is no gap to close"
+    elif not low > 0:
+        detectable_note = power_clause(*_settings(result, "single")["detectable"])
+        note = f" The interval includes 0, so no share of the gap is given{detectable_note}."
     sentences = [
-        f"Joint training without treatment is {number(joint['gap'])} points [{number(joint['gap_low'])}, "
-        f"{number(joint['gap_high'])}] below single tasks"
-        + (
-            ""
-            if joint["gap_low"] > 0
-            else f". The interval includes 0, so no share of the gap is given{detectable_note}"
-        )
-        + "."
+        f"Joint training without treatment is {number(gap)} points [{number(low)}, {number(high)}] {where}.{note}"
     ]
     for kind, name in (("treated", "treatments"), ("other", "other settings")):
         rows_of_kind = _settings(result, kind)

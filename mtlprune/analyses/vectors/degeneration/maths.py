@@ -239,22 +239,23 @@ def wendel(vectors: int, features: int) -> float:
     return float(stats.binom.cdf(features - 1, vectors - 1, 0.5)) if vectors > 0 else 1.0
 
 
-def plane(gain: Tensor, bias: Tensor, rows: Tensor) -> dict[str, float]:
+def plane(gain: Tensor, bias: Tensor | None, rows: Tensor) -> dict[str, float]:
     """Describe the plane on which all outputs h of a LayerNorm with gain g and bias b lie: ⟨1/g, h⟩ = Σ b/g =: c.
 
     The direction v = −sign(c)/g has a negative product with all outputs, whatever the data are.
 
     Args:
-        gain, bias: (D,).
+        gain, bias: (D,); bias is None for a LayerNorm without one.
         rows: (M, D), some outputs of the LayerNorm, or means of outputs.
 
     Returns:
         ``plane_distance``, the distance of the plane from 0, |c| / ‖1/g‖; ``plane_angle``, the median angle in degrees
         between v and the rows, near 90 if v hardly matters; ``plane_largest``, the share of v's squared length in its
         largest feature, near 1 if a single feature has a tiny gain; ``plane_spread``, the largest |⟨1/g, h⟩ − c|
-        divided by ‖1/g‖ ‖h‖, which is rounding error. Empty if a gain is 0.
+        divided by ‖1/g‖ ‖h‖, which is rounding error. Empty if a gain is 0, or without a bias, because c is then 0
+        and v has no direction.
     """
-    if (gain == 0).any():
+    if bias is None or (gain == 0).any():
         return {}
     normal = 1 / gain.detach().double().cpu()
     offset, size, lengths = float(bias.detach().double().cpu() @ normal), normal.norm(), rows.norm(dim=1)
