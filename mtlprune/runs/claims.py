@@ -140,7 +140,7 @@ def claims_of(run: DescribedRun) -> list[Claim]:
             label="" if key == SHARED else f":{key.upper()}",
             seed=run.seed,
             encoder=run.encoder,
-            gates=gates,
+            gates=gate_sets[key],
             history=[(earlier, sets[key]) for _, earlier, sets in evaluations],
             settings=run.settings,
             data=run.fingerprint,
@@ -152,7 +152,8 @@ def claims_of(run: DescribedRun) -> list[Claim]:
             frequencies=selection.get("frequencies"),
             expected_false=selection.get("expected_false"),
         )
-        for key, gates in gate_sets.items()
+        for key in (SHARED, *run.tasks)
+        if key in gate_sets
     ]
 
 

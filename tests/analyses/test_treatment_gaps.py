@@ -135,4 +135,4 @@ def test_without_a_gap_there_is_no_share_and_without_joint_runs_nothing(tmp_path
     assert rows["cost"].drop("distil").to_dict() == expected
     assert rows.loc["long", "total"] == 5 and rows.loc["merge", "total"] == pytest.approx(1 + rows.loc["STL", "total"])
     assert math.isnan(rows.loc["distil", "total"])
-    assert result.frames["settings"]["share"].isna().all() and "no share" in markdown(find("treatments"), result)
+    assert result.frames["settings"]["share"].isna().all() and "no gap" in markdown(find("treatments"), result)
