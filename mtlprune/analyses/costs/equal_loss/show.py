@@ -53,7 +53,7 @@ def _explanation(row: Any, settings: dict[str, Any]) -> str:
 
 def _in_words(change: float, explanation_supported: str) -> str:
     if change >= 0:
-        return "Joint training costs nothing here that could be explained"
+        return "There is no evidence of a cost here that could be explained"
     if explanation_supported == UNDECIDED:
         return "The data do not decide whether it optimises more slowly or generalises worse"
     return f"This supports that {explanation_supported}"
