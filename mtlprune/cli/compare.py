@@ -409,13 +409,12 @@ def _show(sweep: Sweep, request: ComparisonRequest, notes: Sequence[str]) -> str
     runs = {name: cell.place.run for name, cell in sweep.cells.items()}
     trained = [run for name, run in runs.items() if not name.startswith(HEADS)]
     keep_majority(request.out / RUNS, trained[0], ["test"], request.corpus)
-    baselines = {"majority": majority_of(trained[0], "test")}
-    comparison = with_tests(compare_runs(trained, "test", baselines))
+    comparison = with_tests(compare_runs(trained, "test", {"majority": majority_of(trained[0], "test")}))
     text = markdown(comparison)
     if not (table.is_file() and page.is_file()):
         write_text(table, text)
         analyses = [request.out / ANALYSES]
         probes = [request.out / PROBES] if (request.out / PROBES).is_dir() else []
-        sources = Sources(list(runs.values()), probes, analyses, notes, baselines)
+        sources = Sources(list(runs.values()), probes, analyses, notes, majority_of)
         write_text(page, report(sources, Choices(request.title), gold_of(None)))
     return with_narrow_tables(comparison, text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -259,9 +260,8 @@ def report(
     analysis_folders = [
         folder for folder in folders_given if folder not in probes or len(list(folder.glob("*.json"))) > 1
     ]
-    scored = split or next((name for name in ("test", "dev") if any(name in run.splits() for run in folders)), "")
-    baseline = majority_of(folders[0], scored, data)
-    sources = Sources(folders, probes, analysis_folders, notes, {"majority": baseline} if baseline else {})
+    majority = functools.partial(majority_of, data=data)
+    sources = Sources(folders, probes, analysis_folders, notes, majority)
     file = out or Path("report.html")
     with working(f"writing {file}"):
         text = page(sources, Choices(title, split, resamples, resamples), gold_of(data))

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from markup import markdown_rows
+from markup import Markup, markdown_rows
 from report_runs import write_study
-from run_folders import change_config, write_runs
+from run_folders import change_config, write_run, write_runs
 
 import mtlprune as package
 from mtlprune.cli.show import keep_majority, majority_of
 from mtlprune.corpora.store import load_corpus
 from mtlprune.evaluation.baselines import Majority
 from mtlprune.evaluation.scores import count, score
-from mtlprune.io.files import read_json
+from mtlprune.io.files import read_json, write_json
 from mtlprune.runs.folder import RunFolder
 
 HEAVY = {"torch", "transformers", "datasets", "supar"}
@@ -136,6 +136,15 @@ def test_a_report_with_and_without_its_gold(mtlprune, trained, lab, tmp_path):
     assert "expected the corpus of the run, found none at" in out.read_text(encoding="utf-8")
     assert mtlprune("report", *runs, "--out", out, "--data", lab.corpus, *FAST).code == 0
     assert "is not the corpus of" in out.read_text(encoding="utf-8")
+
+
+def test_each_table_of_a_report_has_the_majority_of_its_own_corpus(mtlprune, tmp_path):
+    runs = [write_run(tmp_path / name, {"pos": 0.9}, data=name * 64) for name in "bca"]  # tables are sorted by corpus
+    write_json(tmp_path / "majority.json", {"a" * 64: {"test": {"pos": 99.5}}, "b" * 64: {"test": {"pos": 22.2}}})
+    mtlprune("report", *(run.path for run in runs), "--out", tmp_path / "page.html", *FAST).done()
+    page = Markup((tmp_path / "page.html").read_text(encoding="utf-8"))
+    assert re.findall(r"99\.50|22\.20|is not known", page.sections["scores"]) == ["99.50", "22.20", "is not known"]
+    assert "POS (STL)" in page.sections[""]  # only runs on the corpus a are worse than its majority
 
 
 def test_no_table_and_no_claims_tell_how_the_machine_is_laid_out(mtlprune, tmp_path, monkeypatch):

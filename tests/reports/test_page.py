@@ -119,7 +119,8 @@ def test_tasks_that_are_no_better_than_the_baseline_are_named_first(tmp_path):
     runs = two_tasks(tmp_path, [1])
     joint = next(run.read_scores("test")["dep"] for run in runs if run.path.name == "ner-dep-1-False")["las"]
     for dep, words in ((joint, "NER (STL, NER+DEP), DEP (NER+DEP). "), (joint - 0.1, "NER (STL, NER+DEP). ")):
-        sources = Sources(runs, baselines={"majority": {"ner": 100.0, "dep": dep}})
+        scores = {"ner": 100.0, "dep": dep}
+        sources = Sources(runs, majority=lambda run, split, scores=scores: scores)
         assert f"in train: {words}" in Markup(report(sources, QUICK, gold)).sections[""]
     assert "majority" not in Markup(report(Sources(runs), QUICK, gold)).sections[""]
 

@@ -41,6 +41,9 @@ _LabelsBySentence = dict[str, dict[str, tuple[int, int, int]] | None]
 Gold = Callable[[str, str, str], Sequence[Sentence]]
 """Function of the folder of a run, the fingerprint of its data, and a split that returns the gold sentences. It raises
 RunError if they are not available."""
+Majority = Callable[[RunFolder, str], Mapping[str, float]]
+"""Function of a run and a split that returns task → main score of the majority baseline of the run's corpus, which is
+empty if it is not known."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,7 @@ def compared(
     runs: Sequence[DescribedRun],
     split: str | None,
     resamples: int,
-    baselines: Mapping[str, Mapping[str, float]] | None = None,
+    majority: Majority = lambda run, split: {},
 ) -> tuple[list[Scored], list[str]]:
     """Make a table for each corpus and split, with tests of differences.
 
@@ -75,7 +78,7 @@ def compared(
         runs: the runs.
         split: split of the scores. If None, it is test for runs that are scored on test, and otherwise their dev split.
         resamples: number of resamples of each test; 0 for no tests.
-        baselines: title → task → score, for columns of the first table that come from no run.
+        majority: function that returns the majority baseline of a table.
 
     Returns:
         the tables, and sentences on runs that have no table or a separate one.
@@ -98,7 +101,8 @@ def compared(
         left_out.append(_note_unscored(other_runs, "test", "separate tables have"))
     tables: list[Scored] = []
     for (_, name), group in sorted(groups.items(), key=lambda item: (item[0][1] != "test", item[0])):
-        comparison = compare(group, name, None if tables else baselines)
+        baseline = majority(group[0].folder, name)
+        comparison = compare(group, name, {"majority": baseline} if baseline else {})
         if resamples and comparison.against:
             comparison = with_tests(comparison, resamples)
         chose = any(run.config.data.dev == name for run in group)
