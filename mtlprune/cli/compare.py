@@ -141,10 +141,11 @@ def run(
     sweep = resolve(parse_specification(request.out / FILE, tree), request.out / RUNS)
     if remark := rates_remark(request.effort.base, request.overrides):
         terminal.print(remark)
-    jobs = jobs or _jobs(sweep)
+    # Jobs of a cluster do not run here, so their number and device do not depend on this machine.
+    at_once = jobs or (_jobs(sweep) if slurm is None else len(sweep.cells))
     finished = _check_place(request.out, sweep, tree)
     if dry_run:
-        list_cells([(sweep, sweep.cells)], jobs, terminal, rough_analyses(sweep.cells, request.effort))
+        list_cells([(sweep, sweep.cells)], at_once, terminal, rough_analyses(sweep.cells, request.effort))
         terminal.print(f"disk: about {_RUN_MEGABYTES * len(sweep.cells):,} MB, and weights")
     keep_weights, weights = _fate_of_weights(sweep, keep_weights)
     terminal.print(weights)
@@ -162,9 +163,9 @@ def run(
         submit_cells(sweep, sweep.cells, slurm, jobs, terminal)
         terminal.print("when these jobs are done, the same command without --slurm writes the report")
         return
-    run_cells(sweep.cells, jobs, terminal)
+    run_cells(sweep.cells, at_once, terminal)
     try:
-        notes = _measure(sweep, request, jobs, terminal)
+        notes = _measure(sweep, request, at_once, terminal)
         with working("tests, table and page", terminal):
             text = _show(sweep, request, notes)
     except KeyboardInterrupt:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import itertools
+import os
 import re
 import shlex
 import shutil
@@ -258,6 +259,25 @@ def test_a_plan_writes_nothing_and_says_what_becomes_of_large_weights(own, mtlpr
 
 
 def test_a_stopped_quickstart_goes_on(mtlprune, encoder, tmp_path):
+def test_jobs_of_a_cluster_depend_neither_on_the_cores_nor_on_the_devices_of_this_machine(
+    own, encoder, mtlprune, tmp_path, monkeypatch
+):
+    pytest.importorskip("submitit", reason="needs the extra slurm")
+    arrays = tmp_path / "arrays"
+    for name, script in (("srun", ""), ("sbatch", f"grep -e --array= $1 >> {arrays}; echo Submitted batch job 7")):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    command = ("compare", own, f"encoder.name={encoder}", *FAST[:-2], "train.device=cuda", "--seeds", "1", "--slurm")
+    command += ("timeout_min=5", "--out", tmp_path / "new")
+    assert "left, 7 at once" in mtlprune(*command, "--dry-run").done().out
+    mtlprune(*command).done()
+    assert re.findall(r"0-(\d)%(\d)", arrays.read_text()) == [("3", "4"), ("2", "3")]  # all cells of an array at once
+    shutil.rmtree(tmp_path / "new")
+    mtlprune(*command, "--jobs", 1).done()
+    assert re.findall(r"0-(\d)%(\d)", arrays.read_text())[2:] == [("3", "1"), ("2", "1")]
+
+
     out = tmp_path / "quick 1"
     command = ["quickstart", f"encoder.name={encoder}", *FAST, "--out", out, "--keep-weights"]
     command += ["--train", 16, "--dev", 6, "--test", 6]
