@@ -297,6 +297,8 @@ def test_what_cannot_be_packed_is_refused_and_nothing_is_written(study, tmp_path
         ([here / "mine/late-1"], tmp_path / "new", "has not finished training"),
         ([tmp_path / "nowhere"], tmp_path / "new", "expected a run folder"),
         ([there / "mine/none-pos-1", here / "mine/none-pos-2"], tmp_path / "new", "is already packed"),
+    shutil.copytree(here / "mine/none-pos-2", tmp_path / "retrained/none-pos-new")
+    write_index(tmp_path / "retrained", "mine", Path("mine.yaml"), {"none-pos-1": {"folder": "none-pos-new"}})
         ([there / "mine/none-pos-9"], tmp_path / "new", "has no run none-pos-9; it has gates-con-1, "),
         ([run], tmp_path / "other", "expected a study or an empty folder, found notes.txt"),
         ([run], here / "mine", "expected a study or an empty folder"),
@@ -310,6 +312,7 @@ def test_what_cannot_be_packed_is_refused_and_nothing_is_written(study, tmp_path
         before = files(tmp_path)
         with pytest.raises(RunError, match=words):
             pack(runs, out, gold)
+        ([tmp_path / "retrained"], tmp_path / "sweep", "expected the run none-pos-1 of the cell none-pos-1, found"),
         assert files(tmp_path) == before and not (tmp_path / "new").exists()
 
 
