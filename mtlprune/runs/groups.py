@@ -38,6 +38,11 @@ def encoder_name(name: str, random: bool = False, context: bool = True) -> str:
     return f"{from_here(name)}{', random weights' * random}{', no context' * (not context)}"
 
 
+def same_encoder(first: str, second: str) -> bool:
+    """Return True if two names mean the same encoder. A folder can have several names, such as enc/x and ./enc/x."""
+    return Path(first).expanduser().resolve() == Path(second).expanduser().resolve()
+
+
 def task_labels(runs: Sequence[Sequence[str]]) -> list[str]:
     """Return a label for each run by its tasks, such as POS, POS+DEP or MTL-5; "" for a run without tasks.
 
