@@ -52,7 +52,10 @@ def test_claims_are_counted_by_label():
     found = {column.name: column.values for column in claim_columns(claims)}
     assert found["open POS (of 2)"].tolist() == [[2, 0], [2, 0]]
     assert found["gate POS"][1, 0] == pytest.approx(0.6)
-    assert found["tasks that claim"].tolist() == [[1, 1], [1, 0]]
+    assert found["tasks that claim"].tolist() == [[1, 1], [1, 1]]
+    claims += [claim("POS", 3, np.zeros((2, 2))), claim("POS", 4, np.zeros((2, 2)))]  # half of the seeds are not most
+    found = {column.name: column.values for column in claim_columns(claims)}
+    assert found["tasks that claim"].tolist() == [[0, 1], [0, 1]]
 
 
 def test_a_folder_gives_the_columns_of_its_claims_and_probes(tmp_path):
@@ -72,9 +75,6 @@ def test_a_folder_gives_the_columns_of_its_claims_and_probes(tmp_path):
     assert {column.source for column in other.columns} == {"claims"} and "no result of MTL-5" in other.notes[0]
 
 
-def test_tables_hold_what_the_frames_hold():
-    generator = np.random.default_rng(0)
-    stem = scattered(generator, [2] * 4, 6)
 @pytest.mark.parametrize("labels", [["MTL-5"], ["POS+DEP", "MTL-5"]])
 def test_gradients_of_several_joint_settings_have_a_column_each(labels, tmp_path):
     encoders = [{"encoder": label, "seed": 1, "layers": 2, "heads": 3, "open": 6} for label in ["POS", *labels]]
@@ -90,6 +90,9 @@ def test_gradients_of_several_joint_settings_have_a_column_each(labels, tmp_path
     assert cosines == (one if len(labels) == 1 else several)
 
 
+def test_tables_hold_what_the_frames_hold():
+    generator = np.random.default_rng(0)
+    stem = scattered(generator, [2] * 4, 6)
     claims = [
         claim(label, seed, np.maximum(stem, scattered(generator, [1] * 4, 6)) * generator.uniform(0.1, 1, (4, 6)))
         for label in ("POS", "DEP", "SRL", "MTL-5", "MTL-5:POS")
