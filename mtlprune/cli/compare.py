@@ -279,9 +279,12 @@ def _fate_of_weights(sweep: Sweep, keep: bool | None) -> tuple[bool, str]:
     size = sum(4.0 * shape_of(cell.config.encoder.name).weights for cell in sweep.cells.values())
     removed_before = any(cell.place.finished() and not cell.place.run.keeps_weights() for cell in sweep.cells.values())
     keep = size < MAX_WEIGHT_BYTES and not removed_before if keep is None else keep
-    fate = (
-        "kept" if keep else "removed at the end; --keep-weights keeps the weights for predict, export and further seeds"
-    )
+    if removed_before:
+        fate = "removed by an earlier call; --keep-weights and another --out train runs that keep them"
+    elif keep:
+        fate = "kept"
+    else:
+        fate = "removed at the end; --keep-weights keeps the weights for predict, export and further seeds"
     return keep, f"weights of {plural(len(sweep.cells), 'run')} in {sweep.root}, about {size / 1e6:,.0f} MB: {fate}"
 
 
