@@ -126,7 +126,7 @@ def _majority_scores(data: Path, run: RunFolder, split: str) -> dict[str, float]
 
     Raises:
         CorpusError: the corpus or the split does not exist.
-        RunError: ``run`` was trained on another corpus.
+        RunError: ``run`` was trained on another corpus, or its counts are missing or damaged.
     """
     from mtlprune.evaluation.baselines import Majority
     from mtlprune.evaluation.scores import count, main_score, score
@@ -141,8 +141,7 @@ def _majority_scores(data: Path, run: RunFolder, split: str) -> dict[str, float]
     config = run.config
     train = corpus[config.data.train].first(config.data.train_sentences).one_half(config.data.half)
     baseline = Majority(list(train))
-    # A run is scored on the first `dev_sentences` of its dev split, and on all sentences of other splits.
-    gold = list(corpus[split].first(config.data.dev_sentences if split == config.data.dev else None))
+    gold = run.scored_sentences(split, corpus[split])
     predicted = [baseline.predict(sentence) for sentence in gold]
     scores = {}
     for layer, kind in baseline.layers.items():

@@ -12,7 +12,7 @@ import pytest
 import torch
 from markup import Markup, markdown_rows
 from report_runs import write_study
-from run_folders import change_config, write_run, write_runs
+from run_folders import change_config, counts, forget_hashes, write_counts, write_run, write_runs
 
 import mtlprune as package
 from mtlprune.cli.show import keep_majority, majority_of
@@ -38,16 +38,20 @@ def test_a_run_beside_the_majority(mtlprune, trained, lab):
 
 
 def test_the_majority_is_scored_on_the_sentences_of_the_run_and_stored_by_split(trained, lab, tmp_path):
-    run = RunFolder(shutil.copytree(trained, tmp_path / "few"))
-    change_config(run, data={"dev_sentences": 3})
+    """The counts say which sentences these are, and not data.dev_sentences: an evaluation scores all of dev."""
     corpus = load_corpus(lab.corpus)
-    baseline = Majority(corpus["train"])
-    for split, sentences in (("test", list(corpus["test"])), ("dev", list(corpus["dev"])[:3])):
-        keep_majority(tmp_path, run, [split], lab.corpus)
-        expected = score("pos", [count("pos", s, baseline.predict(s)) for s in sentences])["accuracy"]
-        assert majority_of(run, split)["pos"] == expected
-    [splits] = read_json(tmp_path / "majority.json").values()
-    assert set(splits) == {"dev", "test"}
+    dev, baseline = list(corpus["dev"]), Majority(corpus["train"])
+    for name, scored in (("all", dev), ("few", dev[2:5])):
+        run = RunFolder(shutil.copytree(trained, tmp_path / name / "run"))
+        forget_hashes(run.path)
+        change_config(run, data={"dev_sentences": 3})
+        write_counts(run, "dev", [sentence.id for sentence in scored], {"pos": counts("pos", 0.9, 1, len(scored))})
+        for split, sentences in (("test", list(corpus["test"])), ("dev", scored)):
+            keep_majority(tmp_path / name, run, [split], lab.corpus)
+            expected = score("pos", [count("pos", s, baseline.predict(s)) for s in sentences])["accuracy"]
+            assert majority_of(run, split)["pos"] == expected
+        [splits] = read_json(tmp_path / name / "majority.json").values()
+        assert set(splits) == {"dev", "test"}
 
 
 @pytest.mark.parametrize("command", ["--help", "train --help", "analyze --help", "table nowhere"])

@@ -125,6 +125,14 @@ def test_tasks_that_are_no_better_than_the_baseline_are_named_first(tmp_path):
     assert "majority" not in Markup(report(Sources(runs), QUICK, gold)).sections[""]
 
 
+def test_labels_are_those_of_the_sentences_that_were_scored(tmp_path):
+    """Training may score only the first sentences of a split."""
+    sets = [["ner"], ["dep"], ["ner", "dep"]]
+    runs = [write_study_run(tmp_path / "-".join(one), one, 1, False, 0.8, gold_sentences()[:30]) for one in sets]
+    sections = Markup(report(Sources(runs), QUICK, gold)).sections
+    assert "Labels lost and gained" in sections["scores"] and "There are no labels" not in sections["caveats"]
+
+
 def test_runs_scored_on_another_split_are_named_with_the_command_that_scores_them(tmp_path):
     runs = two_tasks(tmp_path, [1])
     dev = RunFolder(tmp_path / "dev")

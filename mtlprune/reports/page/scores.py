@@ -312,21 +312,15 @@ def _compared(contrast: _Contrast, task: str, gold: Gold, resamples: int) -> lis
 
 def _counted_labels(folder: RunFolder, split: str, task: str, truth: Sequence[Sentence]) -> _LabelsBySentence:
     """Return the counts of labels by sentence, which a study stores, or which are counted from predictions and gold.
-    ``truth``: the gold sentences, if the run stores no counts.
+    ``truth``: the gold sentences of the split, if the run stores no counts of labels.
 
     Raises:
-        RunError: predictions are missing.
+        RunError: predictions are missing, or are not those of the sentences that were scored.
     """
     if folder.has_labels(split):
         return folder.read_labels(split, task)
-    predicted = {sentence.id: sentence for sentence in folder.read_predictions(split)}
-    missing = [sentence.id for sentence in truth if sentence.id not in predicted]
-    if missing or len(predicted) != len(truth):
-        raise RunError(
-            f"{folder.path} has predictions of {len(predicted)} sentences of {split}, and the corpus has {len(truth)} "
-            "sentences" + (f" (the first sentence without a prediction is {missing[0]})" if missing else "")
-        )
-    return {gold.id: count_labels(task, gold, predicted[gold.id]) for gold in truth}
+    pairs = folder.gold_and_predicted(split, truth)
+    return {gold.id: count_labels(task, gold, predicted) for gold, predicted in pairs}
 
 
 def _one_contrast(contrast: _Contrast, by_task: dict[str, list[LabelDifference]]) -> dict[str, Any]:

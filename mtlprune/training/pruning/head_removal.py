@@ -301,10 +301,10 @@ def score(folder: RunFolder, model: MultiTaskModel, corpus: Corpus, source: RunF
     """
     config = folder.config
     split, best = config.data.dev, folder.read_best()["joint"]
-    dev = list(corpus[split].first(config.data.dev_sentences))
     if source.has_counts(split):
-        scored = {*source.read_counts(split)["ids"]}
-        dev = [sentence for sentence in corpus[split] if sentence.id in scored]
+        dev = source.scored_sentences(split, corpus[split])
+    else:
+        dev = list(corpus[split].first(config.data.dev_sentences))
     evaluation = evaluate(model, dev, hardware.dtype(config.train.precision))
     scores = {"joint": evaluation.joint(), **evaluation.main()}
     folder.write_json("best.json", {key: {**best, "score": value} for key, value in scores.items()})
