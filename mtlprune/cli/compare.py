@@ -141,10 +141,11 @@ def run(
     sweep = resolve(parse_specification(request.out / FILE, tree), request.out / RUNS)
     if remark := rates_remark(request.effort.base, request.overrides):
         terminal.print(remark)
-    jobs = jobs or _jobs(sweep)
+    # Jobs of a cluster do not run here, so their number and device do not depend on this machine.
+    at_once = jobs or (_jobs(sweep) if slurm is None else len(sweep.cells))
     finished = _check_place(request.out, sweep, tree)
     if dry_run:
-        list_cells([(sweep, sweep.cells)], jobs, terminal, rough_analyses(sweep.cells, request.effort))
+        list_cells([(sweep, sweep.cells)], at_once, terminal, rough_analyses(sweep.cells, request.effort))
         terminal.print(f"disk: about {_RUN_MEGABYTES * len(sweep.cells):,} MB, and weights")
     keep_weights, weights = _fate_of_weights(sweep, keep_weights)
     terminal.print(weights)
@@ -162,9 +163,9 @@ def run(
         submit_cells(sweep, sweep.cells, slurm, jobs, terminal)
         terminal.print("when these jobs are done, the same command without --slurm writes the report")
         return
-    run_cells(sweep.cells, jobs, terminal)
+    run_cells(sweep.cells, at_once, terminal)
     try:
-        notes = _measure(sweep, request, jobs, terminal)
+        notes = _measure(sweep, request, at_once, terminal)
         with working("tests, table and page", terminal):
             text = _show(sweep, request, notes)
     except KeyboardInterrupt:
@@ -278,9 +279,12 @@ def _fate_of_weights(sweep: Sweep, keep: bool | None) -> tuple[bool, str]:
     size = sum(4.0 * shape_of(cell.config.encoder.name).weights for cell in sweep.cells.values())
     removed_before = any(cell.place.finished() and not cell.place.run.keeps_weights() for cell in sweep.cells.values())
     keep = size < MAX_WEIGHT_BYTES and not removed_before if keep is None else keep
-    fate = (
-        "kept" if keep else "removed at the end; --keep-weights keeps the weights for predict, export and further seeds"
-    )
+    if removed_before:
+        fate = "removed by an earlier call; --keep-weights and another --out train runs that keep them"
+    elif keep:
+        fate = "kept"
+    else:
+        fate = "removed at the end; --keep-weights keeps the weights for predict, export and further seeds"
     return keep, f"weights of {plural(len(sweep.cells), 'run')} in {sweep.root}, about {size / 1e6:,.0f} MB: {fate}"
 
 
@@ -409,13 +413,12 @@ def _show(sweep: Sweep, request: ComparisonRequest, notes: Sequence[str]) -> str
     runs = {name: cell.place.run for name, cell in sweep.cells.items()}
     trained = [run for name, run in runs.items() if not name.startswith(HEADS)]
     keep_majority(request.out / RUNS, trained[0], ["test"], request.corpus)
-    baselines = {"majority": majority_of(trained[0], "test")}
-    comparison = with_tests(compare_runs(trained, "test", baselines))
+    comparison = with_tests(compare_runs(trained, "test", {"majority": majority_of(trained[0], "test")}))
     text = markdown(comparison)
     if not (table.is_file() and page.is_file()):
         write_text(table, text)
         analyses = [request.out / ANALYSES]
         probes = [request.out / PROBES] if (request.out / PROBES).is_dir() else []
-        sources = Sources(list(runs.values()), probes, analyses, notes, baselines)
+        sources = Sources(list(runs.values()), probes, analyses, notes, majority_of)
         write_text(page, report(sources, Choices(request.title), gold_of(None)))
     return with_narrow_tables(comparison, text)

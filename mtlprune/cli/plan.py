@@ -292,8 +292,7 @@ def start_and_pruning(config: Config) -> str:
     train = config.train
     start_text = f"starts from the best epoch of {train.start}" if train.start else ""
     frozen = f"frozen: {' and '.join(train.freeze)}" if train.freeze else ""
-    pruning = pruning_title(config.pruning, "decoders" in train.freeze)
-    titles = {"treatment": treatment_title(config.treatment), "pruning": pruning}
+    titles = {"treatment": treatment_title(config.treatment), "pruning": pruning_title(config)}
     return "; ".join(filter(None, [start_text, frozen, *(f"{key}: {title}" for key, title in titles.items() if title)]))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -125,7 +126,7 @@ def _majority_scores(data: Path, run: RunFolder, split: str) -> dict[str, float]
 
     Raises:
         CorpusError: the corpus or the split does not exist.
-        RunError: ``run`` was trained on another corpus.
+        RunError: ``run`` was trained on another corpus, or its counts are missing or damaged.
     """
     from mtlprune.evaluation.baselines import Majority
     from mtlprune.evaluation.scores import count, main_score, score
@@ -140,8 +141,7 @@ def _majority_scores(data: Path, run: RunFolder, split: str) -> dict[str, float]
     config = run.config
     train = corpus[config.data.train].first(config.data.train_sentences).one_half(config.data.half)
     baseline = Majority(list(train))
-    # A run is scored on the first `dev_sentences` of its dev split, and on all sentences of other splits.
-    gold = list(corpus[split].first(config.data.dev_sentences if split == config.data.dev else None))
+    gold = run.scored_sentences(split, corpus[split])
     predicted = [baseline.predict(sentence) for sentence in gold]
     scores = {}
     for layer, kind in baseline.layers.items():
@@ -259,9 +259,8 @@ def report(
     analysis_folders = [
         folder for folder in folders_given if folder not in probes or len(list(folder.glob("*.json"))) > 1
     ]
-    scored = split or next((name for name in ("test", "dev") if any(name in run.splits() for run in folders)), "")
-    baseline = majority_of(folders[0], scored, data)
-    sources = Sources(folders, probes, analysis_folders, notes, {"majority": baseline} if baseline else {})
+    majority = functools.partial(majority_of, data=data)
+    sources = Sources(folders, probes, analysis_folders, notes, majority)
     file = out or Path("report.html")
     with working(f"writing {file}"):
         text = page(sources, Choices(title, split, resamples, resamples), gold_of(data))

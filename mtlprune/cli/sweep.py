@@ -235,8 +235,8 @@ class _CellWatch:
 
         self.cells, self.terminal, self.jobs, self.began = cells, terminal, jobs, time.monotonic()
         self.left: dict[str, float] = {}
-        """Name of a cell that is not finished → its expected seconds."""
-        self.total, self.running, self.worked = len(cells), set[str](), 0.0
+        """Name of a cell that may still be trained → its expected seconds."""
+        self.total, self.done_count, self.running, self.worked = len(cells), 0, set[str](), 0.0
         bar, running = BarColumn(bar_width=20), TextColumn("{task.description}")
         columns = SpinnerColumn(), bar, MofNCompleteColumn(), running, TimeElapsedColumn()
         self.progress = Progress(*columns, console=terminal, transient=True, disable=not terminal.is_terminal)
@@ -248,7 +248,8 @@ class _CellWatch:
 
         times = expected_times(self.cells.values(), {name: finished.get(name, State("left")) for name in self.cells})
         self.left = {name: expected.seconds if expected else START for name, expected in times.items()}
-        self.progress.update(self.bar, completed=self.total - len(self.left))
+        self.done_count = len(finished)
+        self.progress.update(self.bar, completed=self.done_count)
 
     def __call__(self, event: str, cell: Cell, note: str) -> None:
         """Update the bar, and print a line unless the event is "started"."""
@@ -257,15 +258,15 @@ class _CellWatch:
         else:
             self.running.discard(cell.name)
             words = f"{cell.name}: {event}{f': {note}' if note else ''}"
+            # Failed and blocked cells are not trained in this call, so they take no more time.
+            seconds = self.left.pop(cell.name, 0.0) if event in ("done", "failed", "blocked") else 0.0
             if event == "done":
-                self.worked += self.left.pop(cell.name, 0.0)
+                self.done_count, self.worked = self.done_count + 1, self.worked + seconds
                 score = f", joint dev score {cell.place.run.read_best()['joint']['score']:.2f}" if note else ""
-                words = f"{self.total - len(self.left)} of {self.total}{self.time_left()}: {cell.name} {note}{score}"
+                words = f"{self.done_count} of {self.total}{self.time_left()}: {cell.name} {note}{score}"
             self.terminal.print(words)
-        finished_count = self.total - len(self.left)
-        self.progress.update(
-            self.bar, completed=finished_count, description=f"{', '.join(sorted(self.running))}{self.time_left()}"
-        )
+        description = f"{', '.join(sorted(self.running))}{self.time_left()}"
+        self.progress.update(self.bar, completed=self.done_count, description=description)
 
     def time_left(self) -> str:
         """Return the time left, such as ", about 3 min left".

@@ -183,6 +183,11 @@ class Config(Block):
         """Accept pruning=gates as a short form of pruning.method=gates."""
         return {"method": pruning} if isinstance(pruning, str) else pruning
 
+    @property
+    def prunes_statically(self) -> bool:
+        """True for static pruning: gates are trained on a finished run whose decoders stay fixed."""
+        return self.pruning.learns and "decoders" in self.train.freeze
+
     @model_validator(mode="after")
     def _heads_exist(self) -> "Config":
         """Raise ValueError for settings of pruning, of frozen parts and of CosReg that contradict other settings."""

@@ -664,6 +664,39 @@ class RunFolder:
             raise RunError(f"{path} is missing; {self._evaluate_hint(split)}")
         return [from_json(tree) for _, tree in read_json_lines(path)]
 
+    def scored_sentences(self, split: str, sentences: Iterable[Sentence]) -> list[Sentence]:
+        """Return those gold sentences of a split on which the run was scored.
+
+        Training may score only the first sentences of dev, and an evaluation scores all of them, so the ids of the
+        counts decide and not the configuration.
+
+        Raises:
+            RunError: the counts are missing or damaged, or have an id of no sentence.
+        """
+        ids = {*self.read_counts(split)["ids"]}
+        scored = [sentence for sentence in sentences if sentence.id in ids]
+        if missing := sorted(ids - {sentence.id for sentence in scored}):
+            raise RunError(
+                f"{self.path / _result('counts', split)}: expected sentences of {split}, found {missing[0]}, which "
+                f"{split} does not have; {self._evaluate_hint(split)}"
+            )
+        return scored
+
+    def gold_and_predicted(self, split: str, sentences: Iterable[Sentence]) -> list[tuple[Sentence, Sentence]]:
+        """Return a gold and a predicted sentence for each sentence of ``sentences`` on which the run was scored.
+
+        Raises:
+            RunError: predictions or counts are missing, or are of different sentences.
+        """
+        gold = self.scored_sentences(split, sentences)
+        predicted = {sentence.id: sentence for sentence in self.read_predictions(split)}
+        if predicted.keys() != {sentence.id for sentence in gold}:
+            raise RunError(
+                f"{self.result_path('predictions', split)}: expected predictions of the {len(gold)} sentences of "
+                f"{split} that are scored, found others; {self._evaluate_hint(split)}"
+            )
+        return [(sentence, predicted[sentence.id]) for sentence in gold]
+
     def refuse_packed(self, content: str) -> None:
         """Raise RunError if the run is in a study, which does not store ``content`` (such as "weights")."""
         if self.packed is not None:

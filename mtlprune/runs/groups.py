@@ -15,7 +15,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeVar
 
-from mtlprune.config.blocks import HeadsConfig, PruningConfig, TreatmentConfig
+from mtlprune.config.blocks import HeadsConfig, TreatmentConfig
 from mtlprune.config.config import Config, build_config
 from mtlprune.errors import plural
 from mtlprune.io.block import Block
@@ -36,6 +36,11 @@ PRUNING, TREATMENT, TRAINED_WITH = ("pruning.", "heads removed"), "treatment.", 
 def encoder_name(name: str, random: bool = False, context: bool = True) -> str:
     """Return the displayed name of an encoder, such as "minilm, random weights, no context"."""
     return f"{from_here(name)}{', random weights' * random}{', no context' * (not context)}"
+
+
+def same_encoder(first: str, second: str) -> bool:
+    """Return True if two names mean the same encoder. A folder can have several names, such as enc/x and ./enc/x."""
+    return Path(first).expanduser().resolve() == Path(second).expanduser().resolve()
 
 
 def task_labels(runs: Sequence[Sequence[str]]) -> list[str]:
@@ -65,12 +70,9 @@ def label_order(label: str) -> tuple[bool, int, str, int, str]:
     return is_joint(label), size, shared if task else "", layer, name
 
 
-def pruning_title(settings: PruningConfig, static: bool) -> str:
-    """Describe the pruning of a run's heads in a few words, such as "36 heads by gates"; "" without pruning.
-
-    Args:
-        static: the decoders are frozen, so only gates are trained, on a finished run.
-    """
+def pruning_title(config: Config) -> str:
+    """Describe the pruning of a run's heads in a few words, such as "36 heads by gates"; "" without pruning."""
+    settings = config.pruning
     method, keep = settings.method, settings.keep
     if method == "none":
         return ""
@@ -81,9 +83,10 @@ def pruning_title(settings: PruningConfig, static: bool) -> str:
     if method == "stable":
         return f"stable heads by {settings.selector}, {keep} in each half"
     how: str = method
-    if method in ("gates", "topk"):
+    if settings.learns:
         how = "gates" if method == "gates" else "top-K gates"
-        how = ("static " if static else "") + (f"separate {how} for each task" if settings.sets == "per_task" else how)
+        how = f"separate {how} for each task" if settings.sets == "per_task" else how
+        how = f"static {how}" if config.prunes_statically else how
     count_words = f"{plural(keep, 'head')} by " if keep is not None else "heads by "
     penalty = f", λ {settings.strength:g}" if method == "gates" and settings.penalty == "lambda" else ""
     return count_words + how + penalty
@@ -229,8 +232,7 @@ class DescribedRun:
     @cached_property
     def pruning(self) -> str:
         """Description of the pruning of heads, such as "36 heads by gates"; "" without pruning."""
-        title = pruning_title(self.config.pruning, "decoders" in self.config.train.freeze)
-        return title or ("heads removed" if self.heads_removed else "")
+        return pruning_title(self.config) or ("heads removed" if self.heads_removed else "")
 
     @cached_property
     def treatment(self) -> str:
@@ -252,7 +254,7 @@ class DescribedRun:
     def variant(self) -> str:
         """Short description of pruning and regime where they differ from the defaults, such as "gates, sampled"."""
         pruning = self.config.pruning
-        static = "static " if self.config.train.start and pruning.learns else ""
+        static = "static " if self.config.prunes_statically else ""
         words = [
             static + pruning.method if pruning.method != "none" and not self.heads_removed else "",
             "heads removed" if self.heads_removed or (self.folder.encoder_path / "heads.json").is_file() else "",

@@ -188,7 +188,8 @@ def add_runs(
         sweep: "name" and "file" of the sweep, as in Study.sweep; empty keeps those of the existing study.
 
     Raises:
-        RunError: the study is damaged, another process added a run of the same name, or the files cannot be written.
+        RunError: the study is damaged or has another run of a cell, another process added a run of the same name, or
+            the files cannot be written.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -196,6 +197,13 @@ def add_runs(
     with one_writer(folder):
         before = open_study(folder)
         remove_temporary_paths(folder)
+        previous = {} if before is None else before.cells
+        for cell, run in cells.items():
+            if run is not None and (previous.get(cell) or run) != run:
+                raise RunError(
+                    f"{folder}: expected the run {previous[cell]} of the cell {cell}, found {run}; choose another "
+                    "--out, or remove this study and pack all runs again"
+                )
         if not rows:
             if before is not None:
                 remove(*{*tables(folder)} - {_path(folder, before.sha256)})
@@ -220,7 +228,6 @@ def add_runs(
         content = sink.getvalue().to_pybytes()
         digest = sha256(content).hexdigest()
         write_bytes(_path(folder, digest), content)
-        previous = {} if before is None else before.cells
         run_of_cell = {cell: previous.get(cell) or cells.get(cell) for cell in {**cells, **previous}}
         sweep_record = sweep or ({} if before is None else before.sweep)
         write_json(

@@ -14,7 +14,6 @@ from typing import Any
 
 import yaml
 
-from mtlprune.errors import command
 from mtlprune.io.files import json_text
 from mtlprune.runs.folder import EVIDENCE, RunError, RunFolder
 from mtlprune.runs.study import MAJORITY, add_runs, open_study, packed_run, read_study, tables
@@ -155,7 +154,7 @@ def _labels(source: RunFolder, gold: Gold) -> Iterator[tuple[str, str]]:
     The JSON maps task → id of a sentence → label → numbers of correct, gold and predicted items.
 
     Raises:
-        RunError: predictions of a split are not those of its sentences.
+        RunError: predictions of a split are missing, or are not those of the sentences that were scored.
     """
     fingerprint = source.read_manifest()["data"]["fingerprint"]
     for split in source.splits():
@@ -163,17 +162,9 @@ def _labels(source: RunFolder, gold: Gold) -> Iterator[tuple[str, str]]:
         # Label counts are stored only for the other splits.
         if "." in split:
             continue
-        sentences = gold(str(source.path), fingerprint, split)
-        predicted, data = {sentence.id: sentence for sentence in source.read_predictions(split)}, source.config.data
-        if split == data.dev and len(predicted) == data.dev_sentences:  # training scores only the first ones
-            sentences = sentences[: data.dev_sentences]
-        if predicted.keys() != {sentence.id for sentence in sentences}:
-            raise RunError(
-                f"{source.path}/predictions/{split}.jsonl: expected predictions of the sentences that {split} has, "
-                f"found others; `{command('evaluate', source.path, '--split', split)}` writes them again"
-            )
+        pairs = source.gold_and_predicted(split, gold(str(source.path), fingerprint, split))
         counts_by_task = {
-            task: {sentence.id: count_labels(task, sentence, predicted[sentence.id]) for sentence in sentences}
+            task: {sentence.id: count_labels(task, sentence, predicted) for sentence, predicted in pairs}
             for task in source.read_scores(split)
         }
         yield f"labels/{split}.json", json.dumps(counts_by_task)

@@ -18,7 +18,7 @@ from mtlprune.encoder.model import Encoder
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.evaluation.head_masks import OPEN_ABOVE, random_heads
 from mtlprune.model import SHARED, MultiTaskModel
-from mtlprune.runs.groups import encoder_name
+from mtlprune.runs.groups import encoder_name, same_encoder
 
 Sets = dict[str, Tensor]
 """Task (or "shared") → mask of heads, (L, A) bool."""
@@ -123,8 +123,7 @@ def _heads_of_claims(folder: Path, config: Config, hooks: HeadHooks, key: str) -
                 "`mtlprune claims`"
             )
         encoder_of_claims = runs[0]["kind"]
-        # An encoder is named by its hub name or by a folder; resolving both makes two spellings of a folder equal.
-        if Path(own_encoder).expanduser().resolve() != Path(encoder_of_claims).expanduser().resolve():
+        if not same_encoder(own_encoder, encoder_of_claims):
             raise ConfigError(
                 f"{key}.claims: expected claims of the encoder {own_encoder}, found those of {encoder_of_claims} in "
                 f"{folder}; give claims of the same encoder (with the same encoder.name), because heads of different "

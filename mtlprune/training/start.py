@@ -13,6 +13,7 @@ from mtlprune.encoder.removal import GATED, WEIGHTS
 from mtlprune.io.files import RunError, file_sha256, reading
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs.folder import RunFolder
+from mtlprune.runs.groups import same_encoder
 from mtlprune.sentence import Sentence
 from mtlprune.tasks import decoder_class
 
@@ -62,7 +63,7 @@ def check_compatible(config: Config, path: str, key: str, own_folder: RunFolder 
     other_config = folder.config
     for name in _EQUAL_SETTINGS:
         own_value, other_value = getattr(config.encoder, name), getattr(other_config.encoder, name)
-        if own_value != other_value:
+        if own_value != other_value and not (name == "name" and same_encoder(own_value, other_value)):
             raise ConfigError(f"{key}: expected a run with encoder.{name} {own_value}, found {other_value} in {path}")
     for task in config.tasks:
         if task not in other_config.tasks:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import itertools
+import os
 import re
 import shlex
 import shutil
@@ -61,10 +62,11 @@ def compared(own: Path, mtlprune: Call, encoder: Path, tmp_path_factory: pytest.
 def dropped(compared: tuple[Path, Any], own: Path, mtlprune: Call, encoder: Path) -> Path:
     """A copy of that comparison, of which no weights are kept."""
     out = shutil.copytree(compared[0], compared[0].parent / "dropped")
-    command = ("compare", own, f"encoder.name={encoder}", *FAST, "--seeds", "1,2", "--out", out, "--drop-weights")
-    for _ in range(2):
-        assert " MB: removed at the end" in mtlprune(*command).done().out
-        *command, _ = command  # once removed they stay so
+    command = ("compare", own, f"encoder.name={encoder}", *FAST, "--seeds", "1,2", "--out", out)
+    assert " MB: removed at the end" in mtlprune(*command, "--drop-weights").done().out
+    for options in ([], ["--keep-weights"]):  # once removed they stay so
+        again = mtlprune(*command, *options).done()
+        assert " MB: removed by an earlier call; " in again.out and " MB: kept" not in again.out
     return out
 
 
@@ -255,6 +257,25 @@ def test_a_plan_writes_nothing_and_says_what_becomes_of_large_weights(own, mtlpr
     monkeypatch.setattr("mtlprune.cli.compare.MAX_WEIGHT_BYTES", 0)
     assert "removed at the end; --keep-weights keeps the weights" in mtlprune(*command).done().out
     assert " MB: kept" in mtlprune(*command, "--keep-weights").done().out
+
+
+def test_jobs_of_a_cluster_depend_neither_on_the_cores_nor_on_the_devices_of_this_machine(
+    own, encoder, mtlprune, tmp_path, monkeypatch
+):
+    pytest.importorskip("submitit", reason="needs the extra slurm")
+    arrays = tmp_path / "arrays"
+    for name, script in (("srun", ""), ("sbatch", f"grep -e --array= $1 >> {arrays}; echo Submitted batch job 7")):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    command = ("compare", own, f"encoder.name={encoder}", *FAST[:-2], "train.device=cuda", "--seeds", "1", "--slurm")
+    command += ("timeout_min=5", "--out", tmp_path / "new")
+    assert "left, 7 at once" in mtlprune(*command, "--dry-run").done().out
+    mtlprune(*command).done()
+    assert re.findall(r"0-(\d)%(\d)", arrays.read_text()) == [("3", "4"), ("2", "3")]  # all cells of an array at once
+    shutil.rmtree(tmp_path / "new")
+    mtlprune(*command, "--jobs", 1).done()
+    assert re.findall(r"0-(\d)%(\d)", arrays.read_text())[2:] == [("3", "1"), ("2", "1")]
 
 
 def test_a_stopped_quickstart_goes_on(mtlprune, encoder, tmp_path):

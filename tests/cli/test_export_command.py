@@ -72,6 +72,14 @@ def test_the_most_open_heads_stay(mtlprune, gated, tmp_path):
     assert RunFolder(out).read_manifest()["pruned"]["most_open"] == 5
 
 
+def test_chance_decides_only_if_more_heads_are_open_than_stay(mtlprune, masked, tmp_path, caplog):
+    for keep in (2, 5):  # three heads are open, with equal gates
+        caplog.clear()
+        answer = mtlprune("export", masked, "--remove", "--out", tmp_path / str(keep), "--keep", keep).done()
+        assert f"heads: {min(keep, 3)} of 8 are kept" in answer.out
+        assert ("chance decides" in caplog.text + answer.err) == (keep == 2)
+
+
 def test_a_task_s_own_gates_make_a_run_of_that_task(mtlprune, own_gates, tmp_path):
     out = tmp_path / "ner"
     mtlprune("export", own_gates, "--remove", "--out", out, "--task", "ner").done()

@@ -55,6 +55,7 @@ def test_status_and_dry_run_list_cells_and_a_failed_one_stops_no_other(swept, mt
     assert answer.code == 1, answer.err
     assert "wrong: failed: " in answer.out and "but there is no such folder" in answer.out
     assert "blocked: after: it needs wrong, which failed" in answer.out
+    assert "\n2 of 4: static-pos-1 in " in answer.out  # no time is left, although two cells are not done
     assert answer.out.rstrip().endswith("4 cells: 2 done, 1 failed, 1 blocked")
     assert run_of(swept, "static-pos-1").splits() == ["dev", "test"]
     assert run_of(swept, "static-pos-1").read_config()["name"] == "static-pos"

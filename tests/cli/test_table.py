@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from markup import markdown_rows
+from markup import Markup, markdown_rows
 from report_runs import write_study
-from run_folders import change_config, write_runs
+from run_folders import change_config, counts, forget_hashes, write_counts, write_run, write_runs
 
 import mtlprune as package
 from mtlprune.cli.show import keep_majority, majority_of
 from mtlprune.corpora.store import load_corpus
 from mtlprune.evaluation.baselines import Majority
 from mtlprune.evaluation.scores import count, score
-from mtlprune.io.files import read_json
+from mtlprune.io.files import read_json, write_json
 from mtlprune.runs.folder import RunFolder
 
 HEAVY = {"torch", "transformers", "datasets", "supar"}
@@ -38,16 +38,20 @@ def test_a_run_beside_the_majority(mtlprune, trained, lab):
 
 
 def test_the_majority_is_scored_on_the_sentences_of_the_run_and_stored_by_split(trained, lab, tmp_path):
-    run = RunFolder(shutil.copytree(trained, tmp_path / "few"))
-    change_config(run, data={"dev_sentences": 3})
+    """The counts say which sentences these are, and not data.dev_sentences: an evaluation scores all of dev."""
     corpus = load_corpus(lab.corpus)
-    baseline = Majority(corpus["train"])
-    for split, sentences in (("test", list(corpus["test"])), ("dev", list(corpus["dev"])[:3])):
-        keep_majority(tmp_path, run, [split], lab.corpus)
-        expected = score("pos", [count("pos", s, baseline.predict(s)) for s in sentences])["accuracy"]
-        assert majority_of(run, split)["pos"] == expected
-    [splits] = read_json(tmp_path / "majority.json").values()
-    assert set(splits) == {"dev", "test"}
+    dev, baseline = list(corpus["dev"]), Majority(corpus["train"])
+    for name, scored in (("all", dev), ("few", dev[2:5])):
+        run = RunFolder(shutil.copytree(trained, tmp_path / name / "run"))
+        forget_hashes(run.path)
+        change_config(run, data={"dev_sentences": 3})
+        write_counts(run, "dev", [sentence.id for sentence in scored], {"pos": counts("pos", 0.9, 1, len(scored))})
+        for split, sentences in (("test", list(corpus["test"])), ("dev", scored)):
+            keep_majority(tmp_path / name, run, [split], lab.corpus)
+            expected = score("pos", [count("pos", s, baseline.predict(s)) for s in sentences])["accuracy"]
+            assert majority_of(run, split)["pos"] == expected
+        [splits] = read_json(tmp_path / name / "majority.json").values()
+        assert set(splits) == {"dev", "test"}
 
 
 @pytest.mark.parametrize("command", ["--help", "train --help", "analyze --help", "table nowhere"])
@@ -136,6 +140,15 @@ def test_a_report_with_and_without_its_gold(mtlprune, trained, lab, tmp_path):
     assert "expected the corpus of the run, found none at" in out.read_text(encoding="utf-8")
     assert mtlprune("report", *runs, "--out", out, "--data", lab.corpus, *FAST).code == 0
     assert "is not the corpus of" in out.read_text(encoding="utf-8")
+
+
+def test_each_table_of_a_report_has_the_majority_of_its_own_corpus(mtlprune, tmp_path):
+    runs = [write_run(tmp_path / name, {"pos": 0.9}, data=name * 64) for name in "bca"]  # tables are sorted by corpus
+    write_json(tmp_path / "majority.json", {"a" * 64: {"test": {"pos": 99.5}}, "b" * 64: {"test": {"pos": 22.2}}})
+    mtlprune("report", *(run.path for run in runs), "--out", tmp_path / "page.html", *FAST).done()
+    page = Markup((tmp_path / "page.html").read_text(encoding="utf-8"))
+    assert re.findall(r"99\.50|22\.20|is not known", page.sections["scores"]) == ["99.50", "22.20", "is not known"]
+    assert "POS (STL)" in page.sections[""]  # only runs on the corpus a are worse than its majority
 
 
 def test_no_table_and_no_claims_tell_how_the_machine_is_laid_out(mtlprune, tmp_path, monkeypatch):

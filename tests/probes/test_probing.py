@@ -370,6 +370,7 @@ GATED = "pruning.method=gates"
         (["", f"{GATED} train.seed=2"], ["POS", "POS (gates)"]),  # no seeds of one thing
         (["", GATED, f"{GATED} removed"], ["POS", "POS (gates)", "POS (gates, heads removed)"]),
         ([GATED, f"{GATED} train.start=x train.freeze=decoders"], ["POS (gates)", "POS (static gates)"]),
+        (["", f"{GATED} train.start=x train.seed=2"], ["POS", "POS (gates)"]),  # its decoders are trained
         ([FIVE, f"{FIVE} train.mixing=sampled"], ["MTL-5", "MTL-5 (sampled)"]),
         (["", "encoder.fusion=gate"], ["POS", "POS (fusion gate)"]),
         (["name=a", "name=b", "tasks=[dep]"], ["POS (a)", "POS (b)", "DEP"]),

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from probe_results import write_probes
 from run_folders import claim, scattered
@@ -51,7 +52,10 @@ def test_claims_are_counted_by_label():
     found = {column.name: column.values for column in claim_columns(claims)}
     assert found["open POS (of 2)"].tolist() == [[2, 0], [2, 0]]
     assert found["gate POS"][1, 0] == pytest.approx(0.6)
-    assert found["tasks that claim"].tolist() == [[1, 1], [1, 0]]
+    assert found["tasks that claim"].tolist() == [[1, 1], [1, 1]]
+    claims += [claim("POS", 3, np.zeros((2, 2))), claim("POS", 4, np.zeros((2, 2)))]  # half of the seeds are not most
+    found = {column.name: column.values for column in claim_columns(claims)}
+    assert found["tasks that claim"].tolist() == [[0, 1], [0, 1]]
 
 
 def test_a_folder_gives_the_columns_of_its_claims_and_probes(tmp_path):
@@ -69,6 +73,21 @@ def test_a_folder_gives_the_columns_of_its_claims_and_probes(tmp_path):
     other = HeadTable()
     other.read(tmp_path, "MTL-5", ("probes", "claims"))
     assert {column.source for column in other.columns} == {"claims"} and "no result of MTL-5" in other.notes[0]
+
+
+@pytest.mark.parametrize("labels", [["MTL-5"], ["POS+DEP", "MTL-5"]])
+def test_gradients_of_several_joint_settings_have_a_column_each(labels, tmp_path):
+    encoders = [{"encoder": label, "seed": 1, "layers": 2, "heads": 3, "open": 6} for label in ["POS", *labels]]
+    about = {"encoders": encoders, "notes": []}
+    heads = pd.concat([head_rows({"importance": np.ones((2, 3))}).assign(encoder=e["encoder"]) for e in encoders])
+    joint = [head_rows({"cosine": np.full((2, 3), place)}).assign(encoder=e) for place, e in enumerate(labels)]
+    frames = {"heads": heads.assign(seed=1, task="pos", mode=""), "joint": pd.concat(joint).assign(seed=1)}
+    write_result(tmp_path, Result("gradients", about, frames))
+    table = HeadTable()
+    table.read(tmp_path, "pretrained", ["gradients"])
+    cosines = {one.name: one.values[0, 0] for one in table.columns if one.name.startswith("gradient cosine")}
+    one, several = {"gradient cosine": 0}, {"gradient cosine POS+DEP": 0, "gradient cosine MTL-5": 1}
+    assert cosines == (one if len(labels) == 1 else several)
 
 
 def test_tables_hold_what_the_frames_hold():

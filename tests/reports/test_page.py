@@ -119,9 +119,18 @@ def test_tasks_that_are_no_better_than_the_baseline_are_named_first(tmp_path):
     runs = two_tasks(tmp_path, [1])
     joint = next(run.read_scores("test")["dep"] for run in runs if run.path.name == "ner-dep-1-False")["las"]
     for dep, words in ((joint, "NER (STL, NER+DEP), DEP (NER+DEP). "), (joint - 0.1, "NER (STL, NER+DEP). ")):
-        sources = Sources(runs, baselines={"majority": {"ner": 100.0, "dep": dep}})
+        scores = {"ner": 100.0, "dep": dep}
+        sources = Sources(runs, majority=lambda run, split, scores=scores: scores)
         assert f"in train: {words}" in Markup(report(sources, QUICK, gold)).sections[""]
     assert "majority" not in Markup(report(Sources(runs), QUICK, gold)).sections[""]
+
+
+def test_labels_are_those_of_the_sentences_that_were_scored(tmp_path):
+    """Training may score only the first sentences of a split."""
+    sets = [["ner"], ["dep"], ["ner", "dep"]]
+    runs = [write_study_run(tmp_path / "-".join(one), one, 1, False, 0.8, gold_sentences()[:30]) for one in sets]
+    sections = Markup(report(Sources(runs), QUICK, gold)).sections
+    assert "Labels lost and gained" in sections["scores"] and "There are no labels" not in sections["caveats"]
 
 
 def test_runs_scored_on_another_split_are_named_with_the_command_that_scores_them(tmp_path):

@@ -25,6 +25,7 @@ from run_folders import scattered, write_run
 from safetensors.numpy import save_file
 
 from mtlprune.corpora.store import load_corpus, save_corpus
+from mtlprune.evaluation.scores import count
 from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.runs.study import ROWS, add_runs, open_study, read_study
 from mtlprune.sentence import LAYERS, Dependencies, Sentence
@@ -247,12 +248,15 @@ def test_a_run_that_scored_the_first_sentences_of_dev_is_packed(tmp_path):
     sentences, gold = gold_sentences(6), tmp_path / "gold"
     save_corpus({"test": sentences}, gold, name="x", licence="none", sources={})
     folder = write_study_run(tmp_path / "run", TASKS[:1], 1, False, 0.9, sentences[:4])
-    with pytest.raises(RunError, match=r"test\.jsonl: expected predictions of the sentences that test has"):
-        pack([folder.path], tmp_path / "study", gold_of(gold))
-    tree = folder.read_config()
-    folder.write_config(tree | {"data": {**tree["data"], "dev": "test", "dev_sentences": 4}})
     pack([folder.path], tmp_path / "study", gold_of(gold))
-    assert len(RunFolder.existing(tmp_path / "study/run").read_labels("test", TASKS[0])) == 4
+    labels = RunFolder.existing(tmp_path / "study/run").read_labels("test", TASKS[0])
+    assert [*labels] == [sentence.id for sentence in sentences[:4]]
+    with pytest.raises(RunError, match=r"test\.json: expected sentences of test, found s000, which test does not have"):
+        pack([folder.path], tmp_path / "other", lambda *_: sentences[1:])
+    ids, rows = [sentence.id for sentence in sentences[:4]], [count("pos", one, one) for one in sentences[:4]]
+    folder.write_results("test", folder.read_scores("test"), ids, {"pos": rows}, sentences[1:5])
+    with pytest.raises(RunError, match=r"test\.jsonl: expected predictions of the 4 sentences of test that are scored"):
+        pack([folder.path], tmp_path / "other", gold_of(gold))
 
 
 def write_over(path: Path) -> None:
@@ -293,6 +297,8 @@ def test_what_cannot_be_packed_is_refused_and_nothing_is_written(study, tmp_path
     write_index(tmp_path / "unlike", "unlike", Path("x.yaml"), {"a": {"folder": "none-pos-1"}})
     pack([tmp_path / "duplicate/none-pos-1"], tmp_path / "has", gold)
     shutil.copytree(there / "mine", tmp_path / "sweep")
+    shutil.copytree(here / "mine/none-pos-2", tmp_path / "retrained/none-pos-new")
+    write_index(tmp_path / "retrained", "mine", Path("mine.yaml"), {"none-pos-1": {"folder": "none-pos-new"}})
     for runs, out, words in [
         ([here / "mine/late-1"], tmp_path / "new", "has not finished training"),
         ([tmp_path / "nowhere"], tmp_path / "new", "expected a run folder"),
@@ -306,6 +312,7 @@ def test_what_cannot_be_packed_is_refused_and_nothing_is_written(study, tmp_path
         ([run, tmp_path / "unlike/none-pos-1"], tmp_path / "new", "expected runs of one sweep"),
         ([tmp_path / "unlike/none-pos-1"], tmp_path / "has", "has another run of the name none-pos-1 than"),
         ([tmp_path / "unlike/none-pos-1"], tmp_path / "sweep", "is a study of the sweep mine"),
+        ([tmp_path / "retrained"], tmp_path / "sweep", "expected the run none-pos-1 of the cell none-pos-1, found"),
     ]:
         before = files(tmp_path)
         with pytest.raises(RunError, match=words):

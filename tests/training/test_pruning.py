@@ -289,7 +289,9 @@ def compare(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> dic
 )
 def test_what_is_frozen_stays_to_the_last_bit(gated: Settings, ungated: RunFolder, freeze, tasks, pruning, tmp_path):
     how = {"start": str(ungated.path), "freeze": freeze or (), "epochs": 2, "weight_decay": 0.1}
-    folder = trained(gated(tasks, how, rate=0.1, **pruning), tmp_path / "run")
+    settings = gated(tasks, how, rate=0.1, **pruning)
+    settings["encoder"]["name"] += "/."  # another name of the same folder
+    folder = trained(settings, tmp_path / "run")
     equal = {"encoder": "encoder" in freeze, "tasks": "decoders" in freeze}
     assert compare(best_weights(ungated), best_weights(folder)) == equal
     first, last = lines(folder)

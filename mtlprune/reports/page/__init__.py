@@ -7,8 +7,8 @@ report's parts, ``templates/`` turns them into HTML, and ``assets/`` holds the s
 makes the report interactive.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from mtlprune.reports.page import analyses as page_analyses
@@ -31,14 +31,14 @@ class Sources:
         probes: folders that `mtlprune analyze probes` wrote.
         analyses: folders that `mtlprune analyze` wrote.
         notes: sentences on missing runs or analyses, which become caveats.
-        baselines: title → task → score, for columns of the first table that come from no run.
+        majority: function that returns the majority baseline of a run's corpus.
     """
 
     runs: Sequence[RunFolder]
     probes: Sequence[Path] = ()
     analyses: Sequence[Path] = ()
     notes: Sequence[str] = ()
-    baselines: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    majority: page_scores.Majority = lambda run, split: {}
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def report(sources: Sources, choices: Choices, gold: page_scores.Gold) -> str:
     results = page_analyses.results_of(sources.analyses)
     probes = page_analyses.probes_part(sources.probes, corpora)
     analyses = page_analyses.parts(results, corpora)
-    tables, unscored = page_scores.compared(runs, choices.split, choices.resamples, sources.baselines)
+    tables, unscored = page_scores.compared(runs, choices.split, choices.resamples, sources.majority)
     all_selections, notes_of_missing = page_claims.selections(runs, results, choices.permutations)
     parts = [
         page_scores.part(tables, unscored),

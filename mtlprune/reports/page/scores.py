@@ -41,6 +41,9 @@ _LabelsBySentence = dict[str, dict[str, tuple[int, int, int]] | None]
 Gold = Callable[[str, str, str], Sequence[Sentence]]
 """Function of the folder of a run, the fingerprint of its data, and a split that returns the gold sentences. It raises
 RunError if they are not available."""
+Majority = Callable[[RunFolder, str], Mapping[str, float]]
+"""Function of a run and a split that returns task → main score of the majority baseline of the run's corpus, which is
+empty if it is not known."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,7 @@ def compared(
     runs: Sequence[DescribedRun],
     split: str | None,
     resamples: int,
-    baselines: Mapping[str, Mapping[str, float]] | None = None,
+    majority: Majority = lambda run, split: {},
 ) -> tuple[list[Scored], list[str]]:
     """Make a table for each corpus and split, with tests of differences.
 
@@ -75,7 +78,7 @@ def compared(
         runs: the runs.
         split: split of the scores. If None, it is test for runs that are scored on test, and otherwise their dev split.
         resamples: number of resamples of each test; 0 for no tests.
-        baselines: title → task → score, for columns of the first table that come from no run.
+        majority: function that returns the majority baseline of a table.
 
     Returns:
         the tables, and sentences on runs that have no table or a separate one.
@@ -98,7 +101,8 @@ def compared(
         left_out.append(_note_unscored(other_runs, "test", "separate tables have"))
     tables: list[Scored] = []
     for (_, name), group in sorted(groups.items(), key=lambda item: (item[0][1] != "test", item[0])):
-        comparison = compare(group, name, None if tables else baselines)
+        baseline = majority(group[0].folder, name)
+        comparison = compare(group, name, {"majority": baseline} if baseline else {})
         if resamples and comparison.against:
             comparison = with_tests(comparison, resamples)
         chose = any(run.config.data.dev == name for run in group)
@@ -308,21 +312,15 @@ def _compared(contrast: _Contrast, task: str, gold: Gold, resamples: int) -> lis
 
 def _counted_labels(folder: RunFolder, split: str, task: str, truth: Sequence[Sentence]) -> _LabelsBySentence:
     """Return the counts of labels by sentence, which a study stores, or which are counted from predictions and gold.
-    ``truth``: the gold sentences, if the run stores no counts.
+    ``truth``: the gold sentences of the split, if the run stores no counts of labels.
 
     Raises:
-        RunError: predictions are missing.
+        RunError: predictions are missing, or are not those of the sentences that were scored.
     """
     if folder.has_labels(split):
         return folder.read_labels(split, task)
-    predicted = {sentence.id: sentence for sentence in folder.read_predictions(split)}
-    missing = [sentence.id for sentence in truth if sentence.id not in predicted]
-    if missing or len(predicted) != len(truth):
-        raise RunError(
-            f"{folder.path} has predictions of {len(predicted)} sentences of {split}, and the corpus has {len(truth)} "
-            "sentences" + (f" (the first sentence without a prediction is {missing[0]})" if missing else "")
-        )
-    return {gold.id: count_labels(task, gold, predicted[gold.id]) for gold in truth}
+    pairs = folder.gold_and_predicted(split, truth)
+    return {gold.id: count_labels(task, gold, predicted) for gold, predicted in pairs}
 
 
 def _one_contrast(contrast: _Contrast, by_task: dict[str, list[LabelDifference]]) -> dict[str, Any]:

@@ -196,7 +196,10 @@ def _chosen_gates(model: MultiTaskModel, request: RemovalRequest, generator: np.
     """Return the gates of the run's best weights, (L, A), with 0 for the heads to remove; ties are broken at random."""
     gates = cast(Gates, model.gates[request.gate_set]).evaluated().detach()
     gates = gates * (gates > OPEN_ABOVE)
-    return gates if request.most_open is None else gates * largest(gates, request.most_open, generator, "gates have")
+    if request.most_open is None:
+        return gates
+    most_open = min(request.most_open, int((gates > 0).sum()))  # chance need not decide between closed heads
+    return gates * largest(gates, most_open, generator, "gates have")
 
 
 @torch.no_grad()
@@ -298,10 +301,10 @@ def score(folder: RunFolder, model: MultiTaskModel, corpus: Corpus, source: RunF
     """
     config = folder.config
     split, best = config.data.dev, folder.read_best()["joint"]
-    dev = list(corpus[split].first(config.data.dev_sentences))
     if source.has_counts(split):
-        scored = {*source.read_counts(split)["ids"]}
-        dev = [sentence for sentence in corpus[split] if sentence.id in scored]
+        dev = source.scored_sentences(split, corpus[split])
+    else:
+        dev = list(corpus[split].first(config.data.dev_sentences))
     evaluation = evaluate(model, dev, hardware.dtype(config.train.precision))
     scores = {"joint": evaluation.joint(), **evaluation.main()}
     folder.write_json("best.json", {key: {**best, "score": value} for key, value in scores.items()})

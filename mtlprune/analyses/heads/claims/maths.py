@@ -351,16 +351,12 @@ def least(open_: NDArray[np.bool_]) -> float:
     return float(np.take_along_axis(_tails(open_), open_in_any[:, None], axis=1).min())
 
 
-_CLAIMED_FROM = 0.5
-"""The least mean gate with which a head counts as claimed in the table of heads."""
-
-
 def claim_columns(claims: Sequence[Claim]) -> list[HeadColumn]:
     """Return the columns that the table of heads shows of claims.
 
     Each label has two columns: the number of its seeds with the head open, and the mean gate. Further columns are the
-    number of single tasks that claim the head (with a mean gate of at least _CLAIMED_FROM), if there are several single
-    tasks; the mean of gates over all runs; and for several runs their sample standard deviation.
+    number of single tasks that claim the head in most seeds, if there are several single tasks; the mean of gates over
+    all runs; and for several runs their sample standard deviation.
     """
     labels = dict.fromkeys(claim.label for claim in claims)
     run_groups = [RunGroup(label, tuple(claim for claim in claims if claim.label == label)) for label in labels]
@@ -377,9 +373,9 @@ def claim_columns(claims: Sequence[Claim]) -> list[HeadColumn]:
             False,
         )
         add(f"gate {run_group.label}", run_group.mean, f"mean gate over seeds of {run_group.label}")
-    single = [run_group.mean >= _CLAIMED_FROM for run_group in run_groups if not run_group.joint]
+    single = [run_group.claimed_by_most for run_group in run_groups if not run_group.joint]
     if len(single) > 1:
-        add("tasks that claim", np.sum(single, axis=0), f"single tasks whose mean gate reaches {_CLAIMED_FROM:g}")
+        add("tasks that claim", np.sum(single, axis=0), "single tasks with the head open in most seeds")
     gates = np.array([claim.gates for claim in claims])
     add("gate mean", gates.mean(0), "mean gate over all runs")
     if len(gates) > 1:

@@ -99,11 +99,13 @@ def head_columns(result: Result, of: str) -> tuple[list[HeadColumn], list[str]]:
     """Return the columns of gradients in the table of heads, and notes in sentences.
 
     The columns are the importance for each task of each label, from the first seed only, and for joint runs the
-    agreement of the tasks' gradients. They are the same for every encoder ``of``.
+    agreement of the tasks' gradients, with the label in the title if there are joint runs of several labels. They are
+    the same for every encoder ``of``.
     """
     columns: list[HeadColumn] = []
     labels_used: set[str] = set()
     notes = []
+    joint_labels = {entry["encoder"] for entry in result.about["encoders"] if result.grids(entry, "joint")}
     for encoder, name in zip(result.about["encoders"], result.names, strict=True):
         if encoder["encoder"] in labels_used:
             notes.append(f"Gradients of {name} have no column, because it is another seed.")
@@ -117,6 +119,7 @@ def head_columns(result: Result, of: str) -> tuple[list[HeadColumn], list[str]]:
             columns.append(HeadColumn(title, "gradients", grid, task != ALL_TASKS, "mean of |∂L/∂ξ| over sentences"))
         for measure, grid in result.grids(encoder, "joint").items():
             title, meaning = _JOINT_COLUMNS[measure]
+            title += f" {encoder['encoder']}" * (len(joint_labels) > 1)
             columns.append(
                 HeadColumn(title, "gradients", grid, measure != "halves", f"{encoder['encoder']}: {meaning}")
             )
