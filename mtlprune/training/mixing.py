@@ -107,7 +107,7 @@ def plan(
             for number, batch in enumerate(row_batches)
         ]
         # A batch has no loss if its sentences have layers only of tasks that do not take part.
-        flat = [one for one in flat if any(is_annotated[task][row] for task in one.tasks for row in one.rows)]
+        flat = [batch for batch in flat if any(is_annotated[task][row] for task in batch.tasks for row in batch.rows)]
     else:
         flat = sampled(lengths, is_annotated, sentences, tokens, generator, settings.tau, settings.shuffle)
     return [flat[place : place + settings.accumulate] for place in range(0, len(flat), settings.accumulate)]

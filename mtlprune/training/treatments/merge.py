@@ -80,8 +80,8 @@ class Merge(Treatment[MergeConfig]):
         model, device = run.model, str(run.model.device)
         weights = model.encoder.named_parameters()
         # Clones, and the constants of this run's closed heads, have no counterpart in the single-task runs.
-        own = ("clones.", "head_constants")
-        base = {name: value.detach().clone() for name, value in weights if not name.startswith(own)}
+        prefixes = ("clones.", "head_constants")
+        base = {name: value.detach().clone() for name, value in weights if not name.startswith(prefixes)}
         tuned, importance = [], []
         for task in run.config.tasks:
             source = MultiTaskModel.load(options.sources[task], device=device)
