@@ -28,7 +28,7 @@ from mtlprune.sentence import Dependencies, Predicate, Span
 
 DOCS = Path(__file__).parent
 reference = runpy.run_path(str(DOCS / "reference.py"))
-READERS = ("existing", "config", "read_manifest", "read_best", "read_metrics", "gates", "splits")
+READERS = ("existing", "config", "read_manifest", "read_best", "read_metrics", "gates", "best_gates", "splits")
 CLASSES: dict[Any, tuple[str, ...]] = {
     mtlprune.RunFolder: (*READERS, "read_scores", "read_counts", "read_predictions"),
     MultiTaskModel: ("parse", "annotate"),

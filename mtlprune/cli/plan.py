@@ -138,14 +138,16 @@ def _measured(runs: Sequence[str], tasks: Sequence[str]) -> dict[str, StandardEr
         SweepError: the runs have other tasks than the sweep, or too few seeds.
     """
     from mtlprune.analyses.analysis import Request, find
-    from mtlprune.analyses.heads.treatments.measure import gap_errors
+    from mtlprune.analyses.heads.treatments.measure import difference_errors
 
     folders = named_runs(seen_from_here(runs))
     split = next(
         (split_name for split_name in ("test", "dev") if all(split_name in folder.splits() for folder in folders)),
         "test",
     )
-    errors = gap_errors(Request([str(folder.path) for folder in folders], Path(), find("treatments").options(), split))
+    errors = difference_errors(
+        Request([str(folder.path) for folder in folders], Path(), find("treatments").options(), split)
+    )
     if {*errors} != {"mean", *tasks}:
         joint_tasks = ", ".join(map(str.upper, [*errors][1:]))
         raise SweepError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Sequence
@@ -173,10 +174,13 @@ def majority_of(run: RunFolder, split: str, data: Path | None = None) -> dict[st
     baselines = _read_majority(run.path.parent).get(fingerprint, {})
     if split in baselines:
         return dict(baselines[split])
-    try:
-        return _majority_scores(data or run.corpus_path(), run, split)
-    except (CorpusError, RunError):  # the report states that the baseline is unknown
-        return {}
+    # ``data`` may be the corpus of other runs of a report. The report states if a baseline is unknown.
+    if data is not None:
+        with contextlib.suppress(CorpusError, RunError):
+            return _majority_scores(data, run, split)
+    with contextlib.suppress(CorpusError, RunError):
+        return _majority_scores(run.corpus_path(), run, split)
+    return {}
 
 
 def _read_majority(folder: Path) -> dict[str, dict[str, dict[str, float]]]:

@@ -16,7 +16,7 @@ from run_folders import change_config
 
 from mtlprune.analyses.analysis import Request, find
 from mtlprune.analyses.heads.treatments import TreatmentsOptions, show
-from mtlprune.analyses.heads.treatments.measure import gap_errors
+from mtlprune.analyses.heads.treatments.measure import difference_errors
 from mtlprune.figures.grid import number
 from mtlprune.reports.analyses import figures, markdown
 from mtlprune.runs.folder import RunError
@@ -51,6 +51,13 @@ def write_alone(root: Path, skill: float) -> None:
 
 def found(root: Path, **changed: Any) -> Result:
     return result_of(root, "treatments", OPTIONS.model_copy(update=changed))
+
+
+def test_without_a_significant_gap_there_is_no_share(tmp_path):
+    write_alone(tmp_path, 0.8)
+    write(tmp_path, "none", 0.8)
+    [first, *_] = show.findings(found(tmp_path))
+    assert "The interval includes 0, so no share of the gap is given" in first and "above" not in first
 
 
 def test_joint_training_above_single_tasks_has_no_gap(tmp_path):
@@ -108,7 +115,7 @@ def test_planted_gaps_shares_controls_and_costs(tmp_path):
     open_ = markdown(find("treatments"), Result("treatments", result.about, {**result.frames, "settings": settings}))
     least = number(rows.loc["protect", "detectable"], 1)
     assert f"a difference of {least} points or more would have been found in" in open_
-    error = gap_errors(Request(list(map(str, tmp_path.glob("none-*"))), Path(), OPTIONS, split="test"))
+    error = difference_errors(Request(list(map(str, tmp_path.glob("none-*"))), Path(), OPTIONS, split="test"))
     assert error["mean"].detectable() == pytest.approx(rows.loc["STL", "detectable"])
     assert list(error) == ["mean", *TASKS] and error["pos"].free == (2,)
     assert "weights is the best on dev" in shown and "2 of 4 treatments are better than weights" in shown

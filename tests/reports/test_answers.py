@@ -195,6 +195,13 @@ def test_tests_of_a_fight_are_answered_together(results, answer, words):
     assert verdict.answer == answer and words in verdict.number and verdict.link == "why"
 
 
+def test_roles_of_single_tasks_are_no_test_of_competition():
+    result = roles(0.5, 0.1, 0.9)
+    gains = result.frames["gains"]
+    single = result.with_frames(gains=gains[gains["encoder"] == "POS"])
+    assert sharing_verdict({"roles": single}).answer == NOT_ASKED
+
+
 def test_groups_of_a_file_are_no_test_of_scarce_heads():
     """They may compare corpora or settings, as results/baselines/gaps does."""
     wider = scarce(-2.0, -3.0, -1.0)

@@ -166,6 +166,10 @@ def test_gates_that_tie_where_wanted_heads_end_are_no_finding(tmp_path):
         "Gates do not distinguish heads" in page.sections[""] and "Gates do not distinguish heads" in page.sections[""]
     )
     assert "NER, seed 1: 12 of 12 tie" in page.sections["caveats"] and "an arbitrary order" in page.sections["claims"]
+    gated = [run.path for run in runs if run.has("gates.jsonl")]
+    write_result(tmp_path / "analyses", overlap(load_claims(gated), permutations=0))
+    page = Markup(report(Sources(runs, analyses=[tmp_path / "analyses"]), QUICK, gold))
+    assert "NER, seed 1: 12 of 12 tie" in page.sections["caveats"]  # a stored Result has no earlier gates
 
 
 def test_it_needs_nothing_from_elsewhere(whole):

@@ -220,6 +220,8 @@ def sharing_verdict(results: Mapping[str, Result], claims: Result | None = None)
     direct_tests = {name: by for name, by in _DIRECT.items() if name in results}
     if "scarcity" in direct_tests and not _with_closed_heads(results["scarcity"]):
         del direct_tests["scarcity"]
+    if "roles" in direct_tests and roles.is_of_single_tasks(results["roles"]):
+        del direct_tests["roles"]
     if tests := [by(results[name]) for name, by in direct_tests.items()]:
         return _combine_tests(tests, verdict)
     numbers = {} if claims is None or "numbers" not in claims.frames else claims.frames["numbers"]

@@ -5,7 +5,7 @@ or the claims in a folder of `mtlprune claims`. The selection whose seeds agree 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, get_args
@@ -78,8 +78,11 @@ def selections(
         selection of the folder is returned.
     """
     sets, notes_of_missing = claim_sets(runs)
+    claims_of_runs = {_key(claim): claim for _, claims in sets for claim in claims}
     selections_given = [
-        _of_folder(folder, results[ANALYSIS.name]) for folder, results in by_folder if ANALYSIS.name in results
+        _with_histories(_of_folder(folder, results[ANALYSIS.name]), claims_of_runs)
+        for folder, results in by_folder
+        if ANALYSIS.name in results
     ]
     claims_given = [{_key(claim) for claim in selection.claims} for selection in selections_given]
     measured = [
@@ -93,6 +96,17 @@ def selections(
 def _key(claim: Claim) -> tuple[str, bytes]:
     """Return a key that identifies equal claims: the name of the run's folder, and the gates."""
     return Path(claim.run).name, claim.gates.tobytes()
+
+
+def _with_histories(selection: Selection, claims_of_runs: Mapping[tuple[str, bytes], Claim]) -> Selection:
+    """Add the gates of earlier evaluations, which show ties and which a Result does not store, from the runs."""
+    claims = [
+        replace(claim, history=run_claim.history, settings=run_claim.settings, step=run_claim.step)
+        if (run_claim := claims_of_runs.get(_key(claim)))
+        else claim
+        for claim in selection.claims
+    ]
+    return replace(selection, claims=tuple(claims))
 
 
 def _of_folder(folder: Path, result: Result) -> Selection:

@@ -97,6 +97,12 @@ def verdict(result: Result) -> tuple[str, Any]:
     return mean.verdict, mean
 
 
+def is_of_single_tasks(result: Result) -> bool:
+    """Return whether all gains of a Result are of single-task runs, on which no verdict can rest."""
+    labels = result.frame("gains", "encoder")["encoder"]
+    return len(labels) > 0 and not any(map(is_joint, labels))
+
+
 def _known_gains(result: Result) -> pd.DataFrame:
     """Return the gains that have a p, with ``p_holm`` of means replaced by their plain p, which needs no correction.
 

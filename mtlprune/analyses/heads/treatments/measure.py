@@ -124,7 +124,7 @@ def _settings(
     ]
 
 
-def gap_errors(request: Request) -> dict[str, StandardError]:
+def difference_errors(request: Request) -> dict[str, StandardError]:
     """Return the standard errors of the score of joint minus single-task training of the same settings.
 
     The keys are "mean", for the mean over all tasks, and the names of the tasks.
@@ -137,11 +137,11 @@ def gap_errors(request: Request) -> dict[str, StandardError]:
     tasks = comparison.columns[joint].runs[0].tasks
     (single_setting, joint_setting, *_), _ = _settings(comparison, single, joint, tasks, request)
     parts = {"mean": slice(None)} | {task: slice(index, index + 1) for index, task in enumerate(tasks)}
-    gaps = {
+    differences = {
         name: difference(joint_setting, single_setting, common_seeds(joint_setting, single_setting), part)
         for name, part in parts.items()
     }
-    return {name: StandardError.of([observed], [booted]) for name, (observed, booted) in gaps.items()}
+    return {name: StandardError.of([observed], [booted]) for name, (observed, booted) in differences.items()}
 
 
 def _difference_of_settings(first: Setting, second: Setting) -> Resampled:
