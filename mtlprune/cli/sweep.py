@@ -236,7 +236,9 @@ class _CellWatch:
         self.cells, self.terminal, self.jobs, self.began = cells, terminal, jobs, time.monotonic()
         self.left: dict[str, float] = {}
         """Name of a cell that may still be trained → its expected seconds."""
-        self.total, self.done_count, self.running, self.worked = len(cells), 0, set[str](), 0.0
+        self.total, self.done_count, self.worked = len(cells), 0, 0.0
+        self.running: dict[str, float] = {}
+        """Name of a running cell → time (``time.monotonic``) at which it began."""
         bar, running = BarColumn(bar_width=20), TextColumn("{task.description}")
         columns = SpinnerColumn(), bar, MofNCompleteColumn(), running, TimeElapsedColumn()
         self.progress = Progress(*columns, console=terminal, transient=True, disable=not terminal.is_terminal)
@@ -254,12 +256,14 @@ class _CellWatch:
     def __call__(self, event: str, cell: Cell, note: str) -> None:
         """Update the bar, and print a line unless the event is "started"."""
         if event == "started":
-            self.running.add(cell.name)
+            self.running[cell.name] = time.monotonic()
         else:
-            self.running.discard(cell.name)
+            spent = (now := time.monotonic()) - self.running.pop(cell.name, now)
             words = f"{cell.name}: {event}{f': {note}' if note else ''}"
             # Failed and blocked cells are not trained in this call, so they take no more time.
             seconds = self.left.pop(cell.name, 0.0) if event in ("done", "failed", "blocked") else 0.0
+            if event == "failed":
+                self.began += spent / self.jobs  # the speed is that of the cells that are done
             if event == "done":
                 self.done_count, self.worked = self.done_count + 1, self.worked + seconds
                 score = f", joint dev score {cell.place.run.read_best()['joint']['score']:.2f}" if note else ""

@@ -8,7 +8,15 @@ import pandas as pd
 import pytest
 
 from mtlprune.analyses.heads.claims.measure import overlap
-from mtlprune.reports.page.answers import NOT_ASKED, Gap, Joint, claims_verdict, on_scores, phi_of, sharing_verdict
+from mtlprune.reports.page.answers import (
+    NOT_ASKED,
+    Joint,
+    TaskDelta,
+    claims_verdict,
+    on_scores,
+    phi_of,
+    sharing_verdict,
+)
 from mtlprune.runs.claims import Claim
 from mtlprune.runs.results import Result, read_result
 from mtlprune.statistics.contrast import with_verdict
@@ -16,22 +24,22 @@ from mtlprune.statistics.contrast import with_verdict
 NAN = math.nan
 
 
-def gap(name: str, value: float, sure: bool = True, seeds: bool = True, low: float = -9.0) -> Gap:
-    return Gap(name, value, low, 9.0, sure, seeds, 1.25)
+def task_delta(name: str, value: float, sure: bool = True, seeds: bool = True, low: float = -9.0) -> TaskDelta:
+    return TaskDelta(name, value, low, 9.0, sure, seeds, 1.25)
 
 
-WORSE, BETTER, OPEN = gap("NER", -3.0), gap("SRL", 2.0), gap("POS", -0.5, sure=False)
+WORSE, BETTER, OPEN = task_delta("NER", -3.0), task_delta("SRL", 2.0), task_delta("POS", -0.5, sure=False)
 SEEN = "a difference of 1.2 points or more would have been found in four of five studies."
 EQUAL, OWN = "at equal updates", "with more updates (MTL-2, sampled)"
 
 
 @pytest.mark.parametrize(
-    ("gaps", "more", "answer", "words"),
+    ("deltas", "more", "answer", "words"),
     [
         ([], [], NOT_ASKED, "No task"),
-        ([WORSE, gap("SRL", 6.2)], [], "Yes, on 1 of 2 tasks", "; joint training is better on SRL +6.2"),
+        ([WORSE, task_delta("SRL", 6.2)], [], "Yes, on 1 of 2 tasks", "; joint training is better on SRL +6.2"),
         (
-            [WORSE, gap("DEP", -5.0), OPEN],
+            [WORSE, task_delta("DEP", -5.0), OPEN],
             [],
             "Yes, on 2 of 3 tasks",
             "largest loss is that of DEP, −5.0 points [−9.0",
@@ -40,20 +48,20 @@ EQUAL, OWN = "at equal updates", "with more updates (MTL-2, sampled)"
         ([WORSE], [WORSE], "Yes, on 1 of 1 tasks", "of NER, −3.0 points [−9.0, 9.0] at equal updates; "),
         ([BETTER, OPEN], [], "No, better on 1 of 2", "of SRL, +2.0 points"),
         (
-            [OPEN, gap("NER", 0.1, sure=False)],
+            [OPEN, task_delta("NER", 0.1, sure=False)],
             [],
             "Not shown",
             "of POS, −0.5 points [−9.0, 9.0] at equal updates; " + SEEN,
         ),
-        ([gap("NER", -3.0, False, False)], [], "One seed cannot say", "of NER, −3.0 points"),
-        ([gap("NER", -3.0, False, False, NAN)], [], "Not tested", "of NER, −3.0 points at equal updates."),
+        ([task_delta("NER", -3.0, False, False)], [], "One seed cannot say", "of NER, −3.0 points"),
+        ([task_delta("NER", -3.0, False, False, NAN)], [], "Not tested", "of NER, −3.0 points at equal updates."),
         ([], [WORSE], "Yes, on 1 of 1 tasks", "with more updates (MTL-2, sampled)"),
     ],
 )
-def test_does_joint_training_cost_points(gaps, more, answer, words):
-    verdict = on_scores(Joint("MTL-2 − STL", gaps, EQUAL, more, OWN))
+def test_does_joint_training_cost_points(deltas, more, answer, words):
+    verdict = on_scores(Joint("MTL-2 − STL", deltas, EQUAL, more, OWN))
     assert verdict.answer == answer and words in verdict.number and len(answer.split()) <= 6
-    assert bool(verdict.link) == bool(gaps or more)
+    assert bool(verdict.link) == bool(deltas or more)
 
 
 def claims(heads: dict[str, list[list[int]]], size: int = 24) -> Result:
@@ -149,7 +157,7 @@ def roles(delta: float, low: float, high: float, *notes: str) -> Result:
     return Result("roles", {"notes": list(notes)}, {"gains": with_verdict(frame, effect=0.3)})
 
 
-WIDER, SAME_GAP, OPEN_GAP = scarce(-2.0, -3.0, -1.0), scarce(1.0, 0.2, 1.9), scarce(0.1, -1.4, 1.5)
+FALLS, NO_FALL, OPEN_FALL = scarce(-2.0, -3.0, -1.0), scarce(1.0, 0.2, 1.9), scarce(0.1, -1.4, 1.5)
 GAIN, NO_GAIN = roles(0.5, 0.1, 0.9), roles(0.0, -0.2, 0.2)
 WITHDRAWN = roles(0.0, -0.2, 0.2, "Withdrawn on a day: the push was not felt.")
 
@@ -158,36 +166,40 @@ WITHDRAWN = roles(0.0, -0.2, 0.2, "Withdrawn on a day: the push was not felt.")
     ("results", "answer", "words"),
     [
         (
-            {"scarcity": SAME_GAP},
+            {"scarcity": NO_FALL},
             "Undecided",
             "72 heads joint minus single-task scores change by +1.0 [0.2, 1.9] points. A fall by 1",
         ),
         (
-            {"scarcity": SAME_GAP, "roles": NO_GAIN},
+            {"scarcity": NO_FALL, "roles": NO_GAIN},
             "No",
             "A fall by 1 is ruled out. Closing heads that hinder a task",
         ),
         (
-            {"scarcity": SAME_GAP, "roles": WITHDRAWN},
+            {"scarcity": NO_FALL, "roles": WITHDRAWN},
             "Undecided",
             "Closing heads gives no answer, because the result is withdrawn or no heads were found.",
         ),
-        ({"scarcity": OPEN_GAP, "roles": NO_GAIN}, "Undecided", "A fall by 1 is possible"),
-        ({"scarcity": WIDER, "roles": WITHDRAWN}, "Yes, in part", "A fall by 1 is found"),
+        ({"scarcity": OPEN_FALL, "roles": NO_GAIN}, "Undecided", "A fall by 1 is possible"),
+        ({"scarcity": FALLS, "roles": WITHDRAWN}, "Yes, in part", "A fall by 1 is found"),
         (
-            {"scarcity": WIDER, "roles": NO_GAIN},
+            {"scarcity": FALLS, "roles": NO_GAIN},
             "Undecided",
             "gains +0.0 [−0.2, 0.2] points. Competition predicts 0.3 or more",
         ),
         ({"roles": GAIN}, "Yes, in part", "gains +0.5 [0.1, 0.9] points"),
         ({"scarcity": scarce(-2.0, -3.0, -1.0, 1)}, "Undecided", "is possible"),
         (
-            {"scarcity": SAME_GAP, "treatments": treated(0.3, 0.5)},
+            {"scarcity": NO_FALL, "treatments": treated(0.3, 0.5)},
             "Undecided",
             "ruled out. Copies of shared heads close 33",
         ),
-        ({"scarcity": OPEN_GAP, "treatments": treated(2.0, 0.01)}, "Yes, in part", "Copies of shared heads close 33 %"),
-        ({"scarcity": SAME_GAP, "treatments": treated(2.0, 0.01)}, "Undecided", "Copies of shared heads close 33 %"),
+        (
+            {"scarcity": OPEN_FALL, "treatments": treated(2.0, 0.01)},
+            "Yes, in part",
+            "Copies of shared heads close 33 %",
+        ),
+        ({"scarcity": NO_FALL, "treatments": treated(2.0, 0.01)}, "Undecided", "Copies of shared heads close 33 %"),
     ],
 )
 def test_tests_of_a_fight_are_answered_together(results, answer, words):
@@ -204,11 +216,11 @@ def test_roles_of_single_tasks_are_no_test_of_competition():
 
 def test_groups_of_a_file_are_no_test_of_scarce_heads():
     """They may compare corpora or settings, as results/baselines/gaps does."""
-    wider = scarce(-2.0, -3.0, -1.0)
-    wider.about["settings"]["groups"] = "groups.yaml"
-    del wider.frames["changes"]["heads"]
-    assert sharing_verdict({"scarcity": wider}).answer == NOT_ASKED
-    assert sharing_verdict({"scarcity": wider, "roles": NO_GAIN}).number == sharing_verdict({"roles": NO_GAIN}).number
+    falls = scarce(-2.0, -3.0, -1.0)
+    falls.about["settings"]["groups"] = "groups.yaml"
+    del falls.frames["changes"]["heads"]
+    assert sharing_verdict({"scarcity": falls}).answer == NOT_ASKED
+    assert sharing_verdict({"scarcity": falls, "roles": NO_GAIN}).number == sharing_verdict({"roles": NO_GAIN}).number
 
 
 def test_the_committed_results_and_their_page_give_one_answer():

@@ -125,6 +125,20 @@ def test_tasks_that_are_no_better_than_the_baseline_are_named_first(tmp_path):
     assert "majority" not in Markup(report(Sources(runs), QUICK, gold)).sections[""]
 
 
+def test_such_tasks_are_named_for_every_corpus(tmp_path):
+    runs = two_tasks(tmp_path / "first", [1]) + (others := two_tasks(tmp_path / "second", [1]))
+    for run in others:
+        manifest = run.read_manifest()
+        run.write_json(
+            "manifest.json", manifest | {"data": {**manifest["data"], "name": "other", "fingerprint": "0" * 64}}
+        )
+    sources = Sources(
+        runs, majority=lambda run, split: {"ner": 100.0 * (run.read_manifest()["data"].get("name") == "other")}
+    )
+    page = Markup(report(sources, QUICK, lambda *_: gold_sentences()))
+    assert "NER (STL, NER+DEP in other, test). " in page.sections[""]
+
+
 def test_labels_are_those_of_the_sentences_that_were_scored(tmp_path):
     """Training may score only the first sentences of a split."""
     sets = [["ner"], ["dep"], ["ner", "dep"]]

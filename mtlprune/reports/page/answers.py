@@ -60,7 +60,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Gap:
+class TaskDelta:
     """The score of joint training minus that of single-task training for one task, in points.
 
     Attributes:
@@ -88,16 +88,16 @@ class Joint:
 
     Attributes:
         title: title of the comparison, such as MTL-5 − STL.
-        gaps: differences of joint training with as many updates as single tasks, or fewer.
-        training_budget: the number of updates in ``gaps``, in words, such as "at equal updates".
-        gaps_with_more_updates: differences of joint training with more updates than single tasks.
-        larger_budget: the number of updates in ``gaps_with_more_updates``, in words.
+        deltas: differences of joint training with as many updates as single tasks, or fewer.
+        training_budget: the number of updates in ``deltas``, in words, such as "at equal updates".
+        deltas_with_more_updates: differences of joint training with more updates than single tasks.
+        larger_budget: the number of updates in ``deltas_with_more_updates``, in words.
     """
 
     title: str = ""
-    gaps: Sequence[Gap] = ()
+    deltas: Sequence[TaskDelta] = ()
     training_budget: str = ""
-    gaps_with_more_updates: Sequence[Gap] = ()
+    deltas_with_more_updates: Sequence[TaskDelta] = ()
     larger_budget: str = ""
 
 
@@ -166,31 +166,33 @@ def claims_verdict(result: Result | None, tied: bool = False) -> Verdict:
 
 def on_scores(joint: Joint) -> Verdict:
     """Decide whether joint training costs points, from the joint setting with the most tasks."""
-    gaps, gaps_with_more_updates = joint.gaps, joint.gaps_with_more_updates
-    gaps_shown, training_budget = (
-        (gaps, joint.training_budget) if gaps else (gaps_with_more_updates, joint.larger_budget)
+    deltas, deltas_with_more_updates = joint.deltas, joint.deltas_with_more_updates
+    deltas_shown, training_budget = (
+        (deltas, joint.training_budget) if deltas else (deltas_with_more_updates, joint.larger_budget)
     )
-    if not gaps_shown:
+    if not deltas_shown:
         return Verdict(_SCORES, NOT_ASKED, "No task has both single-task and joint runs.")
-    worse, better = _significant_gaps(gaps_shown, -1), _significant_gaps(gaps_shown, 1)
-    if not any(gap.seeds for gap in gaps_shown):
-        untested = all(math.isnan(gap.low) for gap in gaps_shown)
+    worse, better = _significant(deltas_shown, -1), _significant(deltas_shown, 1)
+    if not any(delta.seeds for delta in deltas_shown):
+        untested = all(math.isnan(delta.low) for delta in deltas_shown)
         answer = "Not tested" if untested else _ONE_SEED
     elif worse:
-        answer = f"Yes, on {len(worse)} of {len(gaps_shown)} tasks"
+        answer = f"Yes, on {len(worse)} of {len(deltas_shown)} tasks"
     else:
-        answer = f"No, better on {len(better)} of {len(gaps_shown)}" if better else _NOT_SHOWN
+        answer = f"No, better on {len(better)} of {len(deltas_shown)}" if better else _NOT_SHOWN
     largest = (
-        min(worse, key=lambda gap: gap.value) if worse else max(better or gaps_shown, key=lambda gap: abs(gap.value))
+        min(worse, key=lambda delta: delta.value)
+        if worse
+        else max(better or deltas_shown, key=lambda delta: abs(delta.value))
     )
-    name = f"The largest {'loss' if worse else 'difference'} is" if len(gaps_shown) > 1 else "The difference is"
+    name = f"The largest {'loss' if worse else 'difference'} is" if len(deltas_shown) > 1 else "The difference is"
     text = f"{name} that of {largest.name}, {signed(largest.value)} points"
     text += f"{interval_text(largest.low, largest.high, 1)} {training_budget}{_seen_from(answer, largest.detectable)}"
     if worse and better:  # the answer "Yes" must not hide the tasks that joint training improves
-        gains = [f"{gap.name} {signed(gap.value)}{interval_text(gap.low, gap.high, 1)}" for gap in better]
+        gains = [f"{delta.name} {signed(delta.value)}{interval_text(delta.low, delta.high, 1)}" for delta in better]
         text += f"; joint training is better on {' and '.join(gains)}"
-    if gaps and gaps_with_more_updates:
-        lost_tasks = _significant_gaps(gaps_with_more_updates, -1)
+    if deltas and deltas_with_more_updates:
+        lost_tasks = _significant(deltas_with_more_updates, -1)
         text += (
             f"; {joint.larger_budget}, joint training costs points on {len(lost_tasks) if lost_tasks else 'no'} "
             f"task{'s' * (len(lost_tasks) != 1)}"
@@ -198,8 +200,8 @@ def on_scores(joint: Joint) -> Verdict:
     return Verdict(_SCORES, answer, f"{text}.", "scores")
 
 
-def _significant_gaps(gaps: Sequence[Gap], sign: int) -> list[Gap]:
-    return [gap for gap in gaps if gap.significant and sign * gap.value > 0]
+def _significant(deltas: Sequence[TaskDelta], sign: int) -> list[TaskDelta]:
+    return [delta for delta in deltas if delta.significant and sign * delta.value > 0]
 
 
 def sharing_verdict(results: Mapping[str, Result], claims: Result | None = None) -> Verdict:
@@ -232,7 +234,7 @@ def sharing_verdict(results: Mapping[str, Result], claims: Result | None = None)
     )
 
 
-def _combine_tests(tests: Sequence[tuple[str, str]], gap_verdict: Verdict | None) -> Verdict:
+def _combine_tests(tests: Sequence[tuple[str, str]], other_verdict: Verdict | None) -> Verdict:
     """Combine direct tests of competition with the verdict from copies or ablations, if there is one.
 
     The answer is "Yes, in part" if a test or the verdict supports competition and none contradicts it, "No" if there
@@ -241,22 +243,22 @@ def _combine_tests(tests: Sequence[tuple[str, str]], gap_verdict: Verdict | None
 
     Args:
         tests: verdict and sentence of each direct test.
-        gap_verdict: the verdict from copies or ablations.
+        other_verdict: the verdict from copies or ablations.
     """
     of_answer = {"Yes, in part": SUPPORTED, "No": NOT_SUPPORTED}
     verdicts = [verdict for verdict, _ in tests]
     answer = _UNDECIDED_ANSWER
     if len(tests) > 1 and {*verdicts} == {NOT_SUPPORTED}:
         answer = "No"
-    verdict_of_gap = (
-        [of_answer[gap_verdict.answer]] if gap_verdict is not None and gap_verdict.answer in of_answer else []
+    verdict_of_other = (
+        [of_answer[other_verdict.answer]] if other_verdict is not None and other_verdict.answer in of_answer else []
     )
-    if SUPPORTED in (all_verdicts := [*verdicts, *verdict_of_gap]):
+    if SUPPORTED in (all_verdicts := [*verdicts, *verdict_of_other]):
         answer = _UNDECIDED_ANSWER if NOT_SUPPORTED in all_verdicts else "Yes, in part"
     return Verdict(
         _SHARING,
         answer,
-        " ".join([*(words for _, words in tests), *([gap_verdict.number] if gap_verdict else [])]),
+        " ".join([*(words for _, words in tests), *([other_verdict.number] if other_verdict else [])]),
         "why",
     )
 

@@ -17,7 +17,7 @@ from mtlprune.io.files import from_here
 from mtlprune.layers import in_order
 from mtlprune.reports.analyses import Figure
 from mtlprune.reports.page import answers
-from mtlprune.reports.page.answers import Gap, Joint
+from mtlprune.reports.page.answers import Joint, TaskDelta
 from mtlprune.reports.page.claims import Selection
 from mtlprune.reports.page.scores import Scored
 from mtlprune.runs.columns import MORE_UPDATES, ScoreColumn, paths_that_differ
@@ -69,7 +69,7 @@ def first_screen(
         "about": _describe_study(title, runs, list(splits)),
         "question": _QUESTION,
         "verdicts": verdicts,
-        "unlearnt": _unlearnt(tables[0]) if tables else "",
+        "unlearnt": _unlearnt(tables),
         "map": _claim_map(selections[0]) if selections else None,
         "plot": plot(joint),
         "following": list(_following(runs, [verdict.question for verdict in verdicts if not verdict.link], ask)),
@@ -87,19 +87,23 @@ def _describe_study(title: str, runs: Sequence[DescribedRun], splits: Sequence[s
     return " · ".join(parts)
 
 
-def _unlearnt(scored: Scored) -> str:
-    """Return a sentence on tasks that are not better than the majority baseline of a table, and on their settings, or
+def _unlearnt(tables: Sequence[Scored]) -> str:
+    """Return a sentence on tasks that are not better than the majority baseline of their table, with their settings, or
     "" without such tasks or without a baseline."""
-    columns = scored.comparison.columns
-    plain = [column for column in columns if column.runs and not _has_other_settings(column)]
     tasks = []
-    for task, majority_score in next((column.extra for column in columns if column.extra), {}).items():
-        low = [
-            column.title for column in plain if column.runs_of(task) and np.mean(column.values(task)) <= majority_score
-        ]
-        tasks += [f"{task.upper()} ({', '.join(low)})"] * bool(low)
+    for scored in tables:
+        columns = scored.comparison.columns
+        plain = [column for column in columns if column.runs and not _has_other_settings(column)]
+        table = f" in {scored.title}" * (len(tables) > 1)
+        for task, majority_score in next((column.extra for column in columns if column.extra), {}).items():
+            low = [
+                column.title
+                for column in plain
+                if column.runs_of(task) and np.mean(column.values(task)) <= majority_score
+            ]
+            tasks += [f"{task.upper()} ({', '.join(low)}{table})"] * bool(low)
     baseline = "the majority baseline, which gives every word or sentence its most frequent label in train"
-    advice = "train longer or on more sentences before you interpret the heads and gaps of these tasks"
+    advice = "train longer or on more sentences before you interpret the heads and differences of these tasks"
     return f"These tasks are not better than {baseline}: {', '.join(tasks)}. Please {advice}." if tasks else ""
 
 
@@ -167,7 +171,7 @@ def largest_joint(scored: Scored) -> Joint | None:
         if len(column.runs[0].tasks) == size:
             sides[_updates(scored, index) > MORE_UPDATES].setdefault(column.runs[0].tasks, index)
     equal, more_updates = sides[False], sides[True]
-    gaps, gaps_with_more = (list(_gaps(scored, list(side.values())))[:_ROWS] for side in (equal, more_updates))
+    deltas, deltas_with_more = (list(_deltas(scored, list(side.values())))[:_ROWS] for side in (equal, more_updates))
     titles, other_titles = (
         {plain[index].title for index in side.values()} for side in (equal or more_updates, more_updates)
     )
@@ -176,9 +180,9 @@ def largest_joint(scored: Scored) -> Joint | None:
     title_suffix = f" ({', '.join(other_titles)})" if len(other_titles) == 1 and other_titles != titles else ""
     return Joint(
         f"{titles.pop() if len(titles) == 1 else 'Joint'} − {single}",
-        gaps,
+        deltas,
         "at fewer updates" if has_fewer else "at equal updates",
-        gaps_with_more,
+        deltas_with_more,
         f"with more updates{title_suffix}",
     )
 
@@ -204,7 +208,7 @@ def _updates(scored: Scored, index: int) -> float:
     return max(run.updates for run in comparison.columns[index].runs) / max(1, *single)
 
 
-def _gaps(scored: Scored, indices: Sequence[int]) -> Iterator[Gap]:
+def _deltas(scored: Scored, indices: Sequence[int]) -> Iterator[TaskDelta]:
     """Yield the differences of some columns from single-task runs, with the tests of their table."""
     comparison = scored.comparison
     for index, task in comparison.compared():
@@ -214,27 +218,29 @@ def _gaps(scored: Scored, indices: Sequence[int]) -> Iterator[Gap]:
             if test := comparison.tests.get((index, task)):
                 difference = test.difference
                 seeds, detectable = difference.has_seeds, difference.detectable
-                yield Gap(name, difference.delta, *test.interval, test.significant, seeds, detectable)
+                yield TaskDelta(name, difference.delta, *test.interval, test.significant, seeds, detectable)
             else:
                 delta = float(np.mean(column.values(task)) - np.mean(reference.values(task)))
-                yield Gap(name, delta, np.nan, np.nan, False, False)
+                yield TaskDelta(name, delta, np.nan, np.nan, False, False)
 
 
 def plot(joint: Joint) -> Figure | None:
     """Draw the differences with their intervals, with a row for each task at equal updates, and below it one with more
     updates. Return None without differences."""
-    has_both = bool(joint.gaps and joint.gaps_with_more_updates)
-    sides = (joint.gaps, ""), (joint.gaps_with_more_updates, ", more updates" * has_both)
-    names = list(dict.fromkeys(gap.name for gaps, _ in sides for gap in gaps))
+    has_both = bool(joint.deltas and joint.deltas_with_more_updates)
+    sides = (joint.deltas, ""), (joint.deltas_with_more_updates, ", more updates" * has_both)
+    names = list(dict.fromkeys(delta.name for deltas, _ in sides for delta in deltas))
     rows = []
     for name in names:
-        for gap, suffix in ((gap, suffix) for gaps, suffix in sides for gap in gaps if gap.name == name):
-            words = f"{name}{suffix}: {number(gap.value)}{answers.interval_text(gap.low, gap.high)}"
-            rows.append(Interval(name + suffix, gap.value, gap.low, gap.high, gap.significant, words))
+        for delta, suffix in ((delta, suffix) for deltas, suffix in sides for delta in deltas if delta.name == name):
+            words = f"{name}{suffix}: {number(delta.value)}{answers.interval_text(delta.low, delta.high)}"
+            rows.append(Interval(name + suffix, delta.value, delta.low, delta.high, delta.significant, words))
     if not rows:
         return None
-    seeds = any(gap.seeds for gaps, _ in sides for gap in gaps)
-    budgets = [joint.training_budget] * bool(joint.gaps) + [joint.larger_budget] * bool(joint.gaps_with_more_updates)
+    seeds = any(delta.seeds for deltas, _ in sides for delta in deltas)
+    budgets = [joint.training_budget] * bool(joint.deltas) + [joint.larger_budget] * bool(
+        joint.deltas_with_more_updates
+    )
     caption = f"Differences are those of joint training {' and '.join(budgets)}, with 95 % intervals over " + (
         "seeds and sentences. Filled dots have p < 0.05 (Holm), and hollow dots are no evidence."
         if seeds
