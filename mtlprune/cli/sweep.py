@@ -73,17 +73,22 @@ def sweep(
             "several"
         )
 
+    from mtlprune.corpora.store import read_info
     from mtlprune.sweeps.cells import resolve, select_cells
     from mtlprune.sweeps.pool import visible_gpus
 
     patterns = [part for pattern in only or [] for part in pattern.split(",")]
     at_once = jobs or max(1, len(visible_gpus()))
     roots = [out or default_folder(specification) for specification in specifications]
-    sweeps = [resolve(*specification, overrides, dry_run) for specification in zip(specifications, roots, strict=True)]
+    sweeps = [
+        resolve(*specification, overrides, planned=True) for specification in zip(specifications, roots, strict=True)
+    ]
     if dry_run:  # the index is not written, so that the folder stays unchanged for other commands
         list_cells([(sweep_shown, select_cells(sweep_shown, patterns)) for sweep_shown in sweeps], at_once, terminal)
         return
     first_sweep, cells = sweeps[0], select_cells(sweeps[0], patterns)
+    for path in {cell.config.data.path: None for cell in cells.values()}:
+        read_info(Path(path))  # other cells need no corpus yet
     if slurm is None and not print_commands:
         refuse_launcher()
     first_sweep.write_index()

@@ -17,7 +17,7 @@ from typing import Any
 from mtlprune.config.config import Config, apply_override, build_config, find_config, merged, read_tree
 from mtlprune.corpora.store import INFO, read_info
 from mtlprune.runs.settings import WITHOUT_EFFECT, flat
-from mtlprune.sweeps.folder import Place, folders_by_digest, write_index
+from mtlprune.sweeps.folder import INDEX, Place, folders_by_digest, read_index, write_index
 from mtlprune.sweeps.specification import Recipe, SweepError, SweepSpecification, nearest
 
 _ALWAYS_HASHED = ("data", "encoder", "decoders", "train", "pruning")
@@ -88,10 +88,17 @@ class Sweep:
     cells: Mapping[str, Cell]
 
     def write_index(self) -> None:
-        """Write sweep.json, from which other commands learn the run folders of the sweep."""
-        rows = {
-            c.name: {"folder": c.place.label, "digest": c.digest, "needs": list(c.needs)} for c in self.cells.values()
-        }
+        """Write sweep.json, from which other commands learn the run folders of the sweep.
+
+        The folder of a cell depends on the fingerprint of its corpus. For a cell whose corpus is missing, the entry of
+        an earlier index is kept; without one, the cell is left out.
+        """
+        rows: dict[str, Any] = {}
+        for cell in self.cells.values():
+            if _has_corpus(cell.config):
+                rows[cell.name] = {"folder": cell.place.label, "digest": cell.digest, "needs": list(cell.needs)}
+            elif (self.root / INDEX).is_file() and (row := read_index(self.root)["cells"].get(cell.name)):
+                rows[cell.name] = row
         write_index(self.root, self.name, self.file, rows)
 
 
@@ -103,7 +110,7 @@ def resolve(
     Args:
         root: folder of the sweep, in which the run folders of the cells are.
         overrides: ``key.path=value`` for all cells; they take precedence over the file.
-        planned: the sweep is only displayed, so a corpus may be missing.
+        planned: a corpus may be missing, because cells are only displayed, or only some of them will run.
 
     Raises:
         SweepError: cells need each other in a cycle, a cell needs one that does not exist, two cells define the same
@@ -129,7 +136,7 @@ def resolve(
         config = build_config(trees[name], f"{specification.path}, cell {name}")
         path = config.data.path
         if path not in infos:
-            absent = planned and not (Path(path) / INFO).is_file()
+            absent = planned and not _has_corpus(config)
             infos[path] = {"fingerprint": "", "splits": None} if absent else read_info(Path(path))
         digests = {setting: cells[needed].digest for setting, needed in needs[name].items()}
         full_digest = digest(config, infos[path]["fingerprint"], digests)
@@ -147,6 +154,10 @@ def resolve(
         needed = tuple(dict.fromkeys(needs[name].values()))
         cells[name] = Cell(name, config, letters, needed, place, specification.evaluate)
     return Sweep(specification.name, specification.path, root, cells)
+
+
+def _has_corpus(config: Config) -> bool:
+    return (Path(config.data.path) / INFO).is_file()
 
 
 def _tree(base: dict[str, Any], recipe: Recipe, overrides: Sequence[str]) -> dict[str, Any]:

@@ -50,6 +50,26 @@ def run_of(swept: Swept, cell: str) -> RunFolder:
     return RunFolder(swept.out / cells[cell]["folder"])
 
 
+def test_only_the_corpora_of_the_cells_that_run_must_exist(mtlprune, lab, tmp_path):
+    corpora = f"{{here: {{}}, other: {{data: {{path: {tmp_path}/other}}, train: {{clip: 0.5}}}}}}"
+    text = f"base: {lab.config}\ngrid: {{corpus: {corpora}, tasks: [pos], seed: [1]}}\n"
+    (tmp_path / "two.yaml").write_text(text)
+    command = "sweep", tmp_path / "two.yaml", "--out", tmp_path / "out"
+
+    def cells() -> list[str]:
+        return list(json.loads((tmp_path / "out/sweep.json").read_text())["cells"])
+
+    mtlprune(*command, "--only", "here-*").done()
+    assert cells() == ["here-pos-1"]
+    answer = mtlprune(*command)
+    assert answer.code == 2 and f"{tmp_path}/other: expected a corpus" in answer.err
+    shutil.copytree(lab.corpus, tmp_path / "other")
+    mtlprune(*command, "--only", "other-*").done()
+    shutil.rmtree(tmp_path / "other")  # its finished run stays in the index
+    mtlprune(*command, "--only", "here-*").done()
+    assert cells() == ["here-pos-1", "other-pos-1"]
+
+
 def test_status_and_dry_run_list_cells_and_a_failed_one_stops_no_other(swept, mtlprune):
     answer = swept.answer
     assert answer.code == 1, answer.err
