@@ -228,6 +228,11 @@ class Config(Block):
                 "syntax needs one attention for all tasks, and pruning.sets: per_task has one for each task; give "
                 "sets: shared"
             )
+        if self.syntax.strength and self.pruning.closed == "resample":
+            raise ValueError(
+                "syntax needs one forward pass for each batch, and pruning.closed: resample makes two; give zero, mean "
+                "or optimal"
+            )
         return self
 
     @model_validator(mode="after")

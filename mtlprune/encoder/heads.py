@@ -192,16 +192,20 @@ class HeadHooks:
         Gradient checkpointing enters it when it runs a layer again in the backward pass, where other contexts may be
         active.
         """
-        return self._rerunning(self._gates)
+        return self._with_gates(self._gates)
+
+    def suspended(self) -> AbstractContextManager[None]:
+        """Return a context for a forward pass without gates, in which an active cache is not filled."""
+        return self._with_gates(None)
 
     @contextmanager
-    def _rerunning(self, gates: list[tuple[Tensor, Tensor | None]] | None) -> Iterator[None]:
-        outer_state = self._gates, self._cache
+    def _with_gates(self, gates: list[tuple[Tensor, Tensor | None]] | None) -> Iterator[None]:
+        outer_state = self._gates, self._cache, self._after_gates
         self._gates, self._cache = gates, None
         try:
             yield
         finally:
-            self._gates, self._cache = outer_state
+            self._gates, self._cache, self._after_gates = outer_state
 
     def shifts(self, values: Tensor, substitutes: Substitutes) -> list[Tensor]:
         """Return (1 − gate) · substitute for each layer, which is added to the outputs of its n gated heads.

@@ -314,13 +314,18 @@ class Encoder(nn.Module):
                 sentences of the batch (resample).
 
         Raises:
-            EncoderError: the batch is needed but missing, or the active ablation is incompatible with the gates or with
-                the batch.
+            EncoderError: the batch is needed but missing, or the active ablation is incompatible with the gates, with
+                the contributions of closed heads or with the batch.
         """
         substitutes: Substitutes | None = self.head_constants
         seed = self.resample
         if self.ablation is not None:
             substitutes, seed = self.ablation.substitutes, self.ablation.seed
+            if gates is not None and (self.head_constants is not None or self.resample is not None):
+                raise EncoderError(
+                    "expected a run whose closed heads contribute zeros, or whose heads are all open, found one with "
+                    "other contributions (pruning.closed), which an ablation would replace; name another run"
+                )
             gates = self.ablation.under(gates, None if batch is None else batch.input_ids.shape)
         if gates is None:
             return nullcontext()
@@ -344,7 +349,8 @@ class Encoder(nn.Module):
         Returns:
             (R, L, n, d) for each layer.
         """
-        with self.head_hooks.cache_outputs() as outputs:
+        # Callers may cache the outputs of the forward pass that follows.
+        with self.head_hooks.suspended(), self.head_hooks.cache_outputs() as outputs:
             self._contextual(batch.input_ids, batch)
         return [heads.flatten(0, 1)[slots] for heads in outputs]
 

@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from mtlprune.config.config import ConfigError, build_config
 from mtlprune.encoder.gates import OPEN_LOGIT, Gates, deterministic, probability_open
-from mtlprune.encoder.interventions import Closed, fold_means, measure_means, set_substitute
+from mtlprune.encoder.interventions import Closed, ablated, fold_means, measure_means, set_substitute
 from mtlprune.encoder.pieces import EncoderError
 from mtlprune.model import MultiTaskModel
 from mtlprune.runs.folder import RunFolder
@@ -543,3 +543,18 @@ def test_what_is_resampled_goes_into_no_weights(gated: Settings, tmp_path):
     encoder = prepared(gated("pos", keep=3, penalty="exact", closed="resample"), tmp_path / "other").model.encoder
     with pytest.raises(EncoderError, match="which no weights can hold"):
         fold_means(encoder, torch.ones(encoder.head_hooks.layers, encoder.head_hooks.heads))
+
+
+def test_a_run_whose_closed_heads_are_resampled_can_rank_heads(gated: Settings, tmp_path):
+    folder = trained(gated("pos", keep=3, penalty="exact", closed="resample"), tmp_path / "run")
+    ranked = gated("pos", method="importance", keep=3, importance_of=str(folder.path))
+    slopes = Finished(prepared(ranked, tmp_path / "ranked"), torch.float32).derivatives([0, 1])
+    assert len(slopes) == 2 and slopes.isfinite().all() and slopes.any()
+
+
+def test_no_ablation_replaces_what_the_closed_heads_of_a_run_contribute(gated: Settings, tmp_path):
+    encoder = prepared(gated("pos", keep=3, penalty="exact", closed="mean"), tmp_path / "run").model.encoder
+    heads = torch.zeros(encoder.head_hooks.layers, encoder.head_hooks.heads, dtype=torch.bool)
+    batch = encoder.collate(encoder.tokenize_all([["a", "word"]]))
+    with ablated(encoder, heads, "zero"), pytest.raises(EncoderError, match="pruning.closed"):
+        encoder(batch, torch.zeros(heads.shape))
