@@ -34,7 +34,8 @@ REGISTER = (
     "",
     "This table has tests of hypotheses that lie behind the findings. Findings 3, 5 and 11 rest on further tests,",
     "which their pages give. Other planned tests have no row: those of [gates on frozen runs](claims/selections.md)",
-    "(not supported in the size that the plan required), [who hurts whom](claims/leave-one-out.md), [tasks of whole",
+    "(not supported in the size that the plan required), [two random encoders](claims/controls.md) (not supported),",
+    "[who hurts whom](claims/leave-one-out.md), [tasks of whole",
     "sentences](sentences/README.md), [secondary comparisons](why/secondary.md), and of further pages with *several",
     "tests* in the list of [results](README.md).",
     "",
@@ -156,7 +157,7 @@ class Finding(Block):
     axis: str = Field(description="Title of the figure's axis, or what the picture shows.")
     picture: str = Field(default="", description="Path of a picture, relative to results/, which replaces the figure.")
     doubt: str
-    change: str = Field(description="The evidence that would change the verdict.")
+    change: str = Field(default="", description="The evidence that would change the verdict.")
     command: str
     page: str = Field(description="Path of the page on the finding, relative to results/.")
     readme: str = Field(default="", description="The evidence in README.md, which leaves the finding out without it.")
@@ -246,8 +247,8 @@ def findings(page: Page) -> str:
         "tests](REGISTER.md). `python results/findings.py` makes this page.",
         "",
         "*Supported* (*confirmed* for one encoder and corpus): the predicted effect is there. *Not supported* "
-        "(*contradicted*): an effect of the predicted size is ruled out. *Undecided*: the data allow both. *Mixed*: "
-        "tests disagree.",
+        "(*contradicted*): an effect of the predicted size is ruled out. *Undecided*: the data allow both, or tests "
+        "disagree (*mixed*).",
     ]
     for rank, (name, finding) in enumerate(page.findings.items(), start=1):
         lines += [
@@ -258,11 +259,9 @@ def findings(page: Page) -> str:
         ]
         lines += ["", f"![{finding.axis}]({finding.picture or f'findings/{name}.png'})", "", f"- {where(finding)}"]
         lines += [f"- Predicted: {effect}." for effect in filter(None, [predicted(finding)])]
-        lines += [f"- Four of five such studies would detect an effect of {power}." for power in detectable(finding)]
-        lines += [
-            f"- Doubt: {finding.filled(finding.doubt)}",
-            f"- {finding.filled(finding.change)}",
-        ]
+        lines += [f"- Detectable with 80 % power: {power}." for power in detectable(finding)]
+        lines += [f"- Doubt: {finding.filled(finding.doubt)}"]
+        lines += [f"- {change}" for change in filter(None, [finding.filled(finding.change)])]
         lines += [f"- `{finding.command}` ([page]({finding.page}))"]
     lines += ["", "## Values of the mean Δ under different conditions", "", *gaps(page)]
     return "\n".join(lines) + "\n"
