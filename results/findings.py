@@ -226,13 +226,16 @@ def pictures(page: Page, out: Path) -> None:
         if finding.picture:
             continue
         rows = []
+        has_opposite_predictions = len({finding.values[key].asks[:1] for key in finding.decides}) > 1
         for value in (finding.values[key] for key in finding.figure):
             row, label = value.frame_row, value.label or f"{value.frame}"
+            if has_opposite_predictions and value.asks:
+                label += f", predicted {value.prediction}"
             scale = 100 if value.unit == "share" else 1
             estimate, low, high = (scale * float(row.get(column, math.nan)) for column in (value.column, "low", "high"))
             sure = row[value.chance] < LEVEL if value.chance else low > 0 or high < 0
             rows.append(Interval(label, estimate, low, high, bool(sure), f"{label}: {value.shown(row)}"))
-        spec = figure(forest(rows, x_title=finding.axis, width=300))
+        spec = figure(forest(rows, x_title=finding.axis, width=300, cut=False))
         (out / f"{name}.png").write_bytes(render(spec, "png", Style(font_size=12, title=False)))
 
 
@@ -248,7 +251,7 @@ def findings(page: Page) -> str:
         "",
         "*Supported* (*confirmed* for one encoder and corpus): the predicted effect is there. *Not supported* "
         "(*contradicted*): an effect of the predicted size is ruled out. *Undecided*: the data allow both, or tests "
-        "disagree (*mixed*).",
+        "disagree (*mixed*). Filled dots in figures mark intervals without 0.",
     ]
     for rank, (name, finding) in enumerate(page.findings.items(), start=1):
         lines += [

@@ -295,17 +295,21 @@ class Interval(NamedTuple):
     """The estimate with all that is known of it in words, for text alternatives."""
 
 
-def forest(intervals: Sequence[Interval], *, title: str = "", x_title: str = "", width: int = WIDTH) -> Any:
+def forest(
+    intervals: Sequence[Interval], *, title: str = "", x_title: str = "", width: int = WIDTH, cut: bool = True
+) -> Any:
     """Draw a forest plot of the first MAX_FOREST_ROWS differences, each as a dot with its interval and name.
 
-    A dot is filled if the difference is significant. The horizontal axis includes 0, all values, and all intervals up
-    to four times as wide as the median interval. Wider intervals are cut off at the edge.
+    A dot is filled if the difference is significant. The horizontal axis includes 0, all values, and all intervals. With
+    ``cut``, it includes only intervals up to four times as wide as the median interval, and others are cut off.
     """
     rows = pd.DataFrame(intervals[:MAX_FOREST_ROWS])
     with_interval = rows.dropna(subset=["low", "high"])
     wide = with_interval["high"] - with_interval["low"]
     usual_rows = (
-        with_interval[wide <= 4 * wide.sort_values().iloc[len(wide) // 2]] if len(with_interval) else with_interval
+        with_interval[wide <= 4 * wide.sort_values().iloc[len(wide) // 2]]
+        if cut and len(with_interval)
+        else with_interval
     )
     ends = [0.0, *rows["value"], *usual_rows["low"], *usual_rows["high"]]
     scale = alt.Scale(domain=[min(ends), max(ends)] if max(ends) > min(ends) else [-1, 1], nice=5, padding=_ROOM)
