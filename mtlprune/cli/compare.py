@@ -116,6 +116,7 @@ def run(
 ) -> None:
     """Run the missing steps of a comparison (training, analyses, report), and print the table of scores."""
     from mtlprune.cli.display import duration, working
+    from mtlprune.cli.sweep import cluster_options_of, list_cells, run_cells, submit_cells
     from mtlprune.sweeps.compare import choose_tasks, settings_of
 
     began = time.monotonic()
@@ -125,6 +126,7 @@ def run(
     # would be that a single task cannot be compared.
     for override in request.overrides:
         apply_override({}, override)
+    cluster_options = cluster_options_of(slurm)
     make_room(request.out)
     info = read_info(request.corpus)
     tasks = choose_tasks(request.corpus, info, request.tasks)
@@ -132,7 +134,6 @@ def run(
     seeds = f"seed{'s' if len(request.seeds) > 1 else ''} {', '.join(map(str, request.seeds))}"
     terminal.print(f"comparing {', '.join(tasks)} of {request.corpus}, {seeds} ...")
 
-    from mtlprune.cli.sweep import list_cells, run_cells, submit_cells
     from mtlprune.sweeps.cells import resolve
     from mtlprune.sweeps.compare import rough_analyses, sweep_tree
     from mtlprune.sweeps.specification import parse_specification
@@ -159,8 +160,8 @@ def run(
         remove_temporary_paths(place)
     sweep.write_index()  # the first file that is written, because `_check_place` recognises a stopped comparison by it
     write_text(request.out / FILE, yaml.safe_dump(tree, sort_keys=False, allow_unicode=True))
-    if slurm is not None:
-        submit_cells(sweep, sweep.cells, slurm, jobs, terminal)
+    if cluster_options is not None:
+        submit_cells(sweep, sweep.cells, cluster_options, jobs, terminal)
         terminal.print("when these jobs are done, the same command without --slurm writes the report")
         return
     run_cells(sweep.cells, at_once, terminal)

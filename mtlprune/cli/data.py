@@ -401,8 +401,9 @@ def _build_grammar(files: Sequence[str], options: Mapping[str, Any]) -> _Built:
         )
     sizes = {"train": 4000, "dev": 500, "test": 500}
     for split in sizes.keys() & options.keys():
-        if (size := whole_number(options[split][-1])) is None:
-            raise CorpusError(f"grammar: expected a number of sentences after --{split}, found {options[split][-1]!r}")
+        if len(options[split]) > 1 or (size := whole_number(options[split][0])) is None:
+            found = " and ".join(map(repr, options[split]))
+            raise CorpusError(f"grammar: expected one number of sentences after --{split}, found {found}")
         sizes[split] = size
     seed = options.get("seed", 1)
     reflexives = options.get("reflexives", False)
@@ -482,10 +483,10 @@ def check(folder: Annotated[Path, typer.Argument(help="Folder of a corpus that `
     with working("checking …"):
         counts = {split: count(corpus[split], corpus.layers) for split in corpus.splits}
     for split, stored in corpus.info["splits"].items():
-        if wrong := [key for key, value in stored.items() if counts[split].get(key, value) != value]:
+        if wrong := [key for key, value in counts[split].items() if stored.get(key) != value]:
             raise CorpusError(
                 f"{folder / INFO}: expected {counts[split][wrong[0]]} as {wrong[0]} of {split}, found "
-                f"{stored[wrong[0]]}; build the corpus again"
+                f"{stored.get(wrong[0], 'nothing')}; build the corpus again"
             )
     terminal.print(f"{corpus.info['name']} ({corpus.info['licence']})")
     terminal.print(_counts_table(counts))

@@ -10,6 +10,7 @@ import typer
 from mtlprune.cli.console import ADVANCED, Device, Runs, console, named_runs, new_table, next_command, warn_unfinished
 from mtlprune.corpora.store import read_info
 from mtlprune.io.files import make_folder
+from mtlprune.sweeps.folder import output_folders
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -57,9 +58,9 @@ def evaluate(
     for folder in folders:
         folder.check_weights_kept()
         read_info(data or folder.corpus_path())
+    places = [None] * len(folders) if predictions is None else output_folders(predictions, folders)
     terminal = console()
-    for folder in folders:
-        place = predictions if predictions is None or len(folders) == 1 else predictions / folder.path.name
+    for folder, place in zip(folders, places, strict=True):
         with working(f"scoring {folder.path}", terminal):
             _evaluate(folder, split, best, place, data, device, terminal)
     if best is None and data is None:

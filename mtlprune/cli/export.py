@@ -11,6 +11,7 @@ import typer
 
 from mtlprune.cli.console import ADVANCED, Runs, console, named_runs, new_table, next_command, warn_unfinished
 from mtlprune.io.files import RunError, write_sums, write_text
+from mtlprune.sweeps.folder import output_folders
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -77,8 +78,7 @@ def export(
         folder.check_weights_kept()
         if remove:
             load_claims([folder.path])
-    for folder in folders:
-        place = out if len(folders) == 1 else out / folder.path.name
+    for folder, place in zip(folders, output_folders(out, folders), strict=True):
         with working(f"writing {place}", terminal):
             if remove:
                 _remove(folder.path, place, task, keep, terminal)

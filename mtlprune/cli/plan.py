@@ -167,24 +167,40 @@ def _seeds_for_a_point(error: StandardError) -> str:
     return str(seeds_needed) if seeds_needed <= _MOST_SEEDS else f">{_MOST_SEEDS}"
 
 
-def show_plan(settings: Config) -> None:
-    """Check configuration, data and encoder as training does, and print what training will do and cost.
+def show_plan(configs: Sequence[Config], folders: Sequence[RunFolder]) -> None:
+    """Check configuration, data, encoder and run folders as training does, and print what training will do and cost.
 
     The last line is "ready", or if the corpus is missing, the command that builds it.
+
+    Args:
+        configs: the configurations of runs that differ only in their seeds.
+        folders: the folders of the runs.
     """
     from mtlprune.sweeps.times import data_missing
 
+    settings = configs[0]
+
     path, terminal = Path(settings.data.path), console()
+    if len(configs) > 1:
+        terminal.print(f"{len(configs)} runs that differ in their seeds; this is the plan of each")
     if missing := data_missing(path):
         for line in [*_without_corpus(settings), *_cost(settings)]:
             terminal.print(line)
         return terminal.print(missing, style="bold")
 
     from mtlprune.cli.display import working
+    from mtlprune.training.hardware import resolve_auto
     from mtlprune.training.inspection import inspect
+    from mtlprune.training.setup import check_same
 
     with working("checking …"):
-        inspection = inspect(settings, load_corpus(path))
+        corpus = load_corpus(path)
+        for config, folder in zip(configs, folders, strict=True):
+            folder.refuse_packed("weights")
+            with folder.locked():
+                if folder.has("config.yaml"):
+                    check_same(resolve_auto(config, folder), folder, corpus.fingerprint)
+        inspection = inspect(settings, corpus)
     terminal.print(_split_table(inspection))
     for line in [*_facts(inspection), *_cost(settings), *_plan(inspection)]:
         terminal.print(line)

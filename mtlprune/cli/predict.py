@@ -184,9 +184,9 @@ def _kind_of_output(out: Path | None, format_: str | None, on_terminal: bool) ->
     if format_ is None and suffix not in _WRITTEN:
         problem = f"expected a file .jsonl, .conllu, .tsv or .txt, found {suffix}"
         raise RunError(f"{out}: {problem}; rename it, or give --format")
-    if format_ is not None or _WRITTEN[suffix] in ("conllu", "tsv"):
-        return format_ or _WRITTEN[suffix]
-    return "text" if out is None and on_terminal else "jsonl"
+    if out is None or not suffix:
+        return format_ or ("text" if out is None and on_terminal else "jsonl")
+    return format_ or _WRITTEN[suffix]
 
 
 def _column_file(folder: RunFolder, file: Path, columns: str | None, other_options: bool) -> ColumnFile | None:

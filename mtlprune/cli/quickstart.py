@@ -12,6 +12,7 @@ from mtlprune.cli.console import Overrides, console
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.store import INFO, load_corpus, save_corpus
 from mtlprune.errors import refuse_launcher
+from mtlprune.io.files import make_room
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,10 +32,13 @@ def quickstart(
     The command writes the table of scores to OUT/table.md, and the report with maps, overlap, probes and labels to
     OUT/report.html. If it is interrupted, run the same command again to continue.
     """
+    from mtlprune.config.config import load_config
     from mtlprune.sweeps.compare import QUICKSTART
 
     terminal = console()
     refuse_launcher()
+    load_config(QUICKSTART.base, overrides or [])  # wrong settings and folders are refused before anything is written
+    make_room(out)
     _make_corpus(out / "corpus", {"train": train, "dev": dev, "test": test, "seed": 1}, terminal)
     request = ComparisonRequest(
         out / "corpus", out, None, [1], overrides or [], False, QUICKSTART, "mtlprune quickstart"

@@ -27,7 +27,7 @@ from mtlprune.corpora.store import Corpus, load_corpus, read_info
 from mtlprune.errors import plural
 from mtlprune.io.files import json_text, make_room, read_json, write_bytes, write_json, write_text
 from mtlprune.runs import forms
-from mtlprune.runs.folder import CURVES, RunError, RunFolder
+from mtlprune.runs.folder import CURVES, RunError, RunFolder, run_name
 from mtlprune.runs.study import MAJORITY
 
 
@@ -119,7 +119,8 @@ def speeds_in(folder: Path) -> dict[str, float]:
     from mtlprune.analyses.heads.speed.show import rated
 
     rows = rated(read(folder, "speed")).sort_values("batch")
-    return {Path(run).name: float(frames["speed"].iloc[-1]) for run, frames in rows.groupby("run")}
+    speeds = {str(run): float(frames["speed"].iloc[-1]) for run, frames in rows.groupby("run")}
+    return {run_name(Path(run)): speed for run, speed in speeds.items()}
 
 
 def _majority_scores(data: Path, run: RunFolder, split: str) -> dict[str, float]:

@@ -7,14 +7,15 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mtlprune.cli.console import ADVANCED, INTERRUPTED, Slurm, console, new_table, resume_hint, say
 from mtlprune.errors import plural, printable, refuse_launcher
+from mtlprune.io.files import make_room
 from mtlprune.sweeps.folder import State, default_folder
-from mtlprune.sweeps.specification import SweepError, nearest, read_specification
+from mtlprune.sweeps.specification import SweepError, read_specification
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -78,11 +79,14 @@ def sweep(
     from mtlprune.sweeps.pool import visible_gpus
 
     patterns = [part for pattern in only or [] for part in pattern.split(",")]
+    cluster_options = cluster_options_of(slurm)
     at_once = jobs or max(1, len(visible_gpus()))
     roots = [out or default_folder(specification) for specification in specifications]
     sweeps = [
         resolve(*specification, overrides, planned=True) for specification in zip(specifications, roots, strict=True)
     ]
+    for root in roots:
+        make_room(root)
     if dry_run:  # the index is not written, so that the folder stays unchanged for other commands
         list_cells([(sweep_shown, select_cells(sweep_shown, patterns)) for sweep_shown in sweeps], at_once, terminal)
         return
@@ -94,8 +98,8 @@ def sweep(
     first_sweep.write_index()
     if print_commands:
         _print_commands(cells)
-    elif slurm is not None:
-        submit_cells(first_sweep, cells, slurm, jobs, terminal)
+    elif cluster_options is not None:
+        submit_cells(first_sweep, cells, cluster_options, jobs, terminal)
     else:
         run_cells(cells, at_once, terminal)
 
@@ -110,30 +114,34 @@ def _print_commands(cells: Mapping[str, Cell]) -> None:
         say(shlex.join(worker_command(cell, None)))
 
 
+def cluster_options_of(slurm: Sequence[str] | None) -> dict[str, Any] | None:
+    """Parse the options of --slurm, or return None without them. Raises SweepError for invalid options."""
+    if slurm is None:
+        return None
+    from mtlprune.sweeps.cluster import parse_options
+
+    return parse_options(slurm)
+
+
 def submit_cells(
-    sweep: Sweep, cells: Mapping[str, Cell], options: Sequence[str], jobs: int | None, terminal: Console
+    sweep: Sweep, cells: Mapping[str, Cell], options: Mapping[str, Any], jobs: int | None, terminal: Console
 ) -> None:
     """Submit the remaining cells as jobs of a cluster.
 
     Args:
-        options: KEY=VALUE of --slurm. The key ``cluster`` selects "slurm" (default) or "local".
+        options: the result of ``cluster.parse_options``. Its key "cluster" selects "slurm" or "local".
         jobs: the largest number of jobs that run at the same time.
 
     Raises:
         SweepError: an option is invalid, or the cluster is not available.
     """
-    from mtlprune.sweeps.cluster import CLUSTERS, parse_options, submit
+    from mtlprune.sweeps.cluster import submit
     from mtlprune.sweeps.pool import states
 
-    parsed = parse_options(options)
-    launcher = str(parsed.pop("cluster", CLUSTERS[0]))
-    if launcher not in CLUSTERS:
-        raise SweepError(
-            f"--slurm cluster: expected {' or '.join(CLUSTERS)}, found {launcher!r}{nearest(launcher, CLUSTERS)}"
-        )
     states_by_name = states(cells.values())
     left = {name: cell for name, cell in cells.items() if states_by_name[name].kind in ("left", "failed")}
-    numbers = submit(left, sweep.root, launcher, jobs, parsed)
+    launcher, parameters = options["cluster"], {key: value for key, value in options.items() if key != "cluster"}
+    numbers = submit(left, sweep.root, launcher, jobs, parameters)
     for name, number in numbers.items():
         terminal.print(f"{name}: job {number}")
     terminal.print(f"{plural(len(numbers), 'job')} submitted; states before: {_count_states(states_by_name.values())}")

@@ -70,7 +70,7 @@ def train(
     from mtlprune.config.config import default_folder, load_config
     from mtlprune.runs.folder import RunFolder
 
-    terminal, folders = console(), []
+    terminal, folders = console(), list[RunFolder]()
     tasks = _tasks_there(load_config(config, overrides or ()), terminal)
     override_lists = [[*(overrides or []), *tasks, *seed] for seed in _seeds(seeds, overrides or ())]
     configs = [
@@ -80,13 +80,13 @@ def train(
         return say("\n".join(configs[0].commented()))
     if remark := rates_remark(config, overrides or ()):
         terminal.print(remark)
-    if dry_run:
-        return show_plan(configs[0])
     for settings in configs:
         place = out / f"seed-{settings.train.seed}" if out and seeds is not None else out
-        folder = RunFolder(place or default_folder(settings))
+        folders.append(RunFolder(place or default_folder(settings)))
+    if dry_run:
+        return show_plan(configs, folders)
+    for settings, folder in zip(configs, folders, strict=True):
         _train_run(settings, folder, terminal)
-        folders.append(folder)
         terminal.print(_best_table(settings, folder))
     runs = [out] if out and len(folders) > 1 else [folder.path for folder in folders]
     splits = read_info(folders[0].corpus_path())["splits"]

@@ -206,7 +206,11 @@ def read_info(path: Path) -> dict[str, Any]:
     info = files.read_json(file, CorpusError, "build the corpus again")
     if not isinstance(info, dict) or {key: info.get(key) for key in _FORMAT} != _FORMAT:
         raise CorpusError(f"{file}: expected {_FORMAT}, found another format; build the corpus again with this version")
-    if not info.keys() >= _KEYS or info["files"].keys() != info["splits"].keys():
+    if (
+        not info.keys() >= _KEYS
+        or info["files"].keys() != info["splits"].keys()
+        or not all(isinstance(counts.get("known"), dict) for counts in info["splits"].values())
+    ):
         raise CorpusError(f"{file} is damaged; build the corpus again")
     for split, digest in info["files"].items():  # checked because the name of a file is made from them
         if not re.fullmatch(r"\w+", split) or not re.fullmatch("[0-9a-f]{64}", str(digest)):

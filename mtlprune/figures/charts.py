@@ -300,8 +300,8 @@ def forest(
 ) -> Any:
     """Draw a forest plot of the first MAX_FOREST_ROWS differences, each as a dot with its interval and name.
 
-    A dot is filled if the difference is significant. The horizontal axis includes 0, all values, and all intervals. With
-    ``cut``, it includes only intervals up to four times as wide as the median interval, and others are cut off.
+    A dot is filled if the difference is significant. The horizontal axis includes 0, all values, and all intervals.
+    With ``cut``, it includes only intervals up to four times as wide as the median interval, and others are cut off.
     """
     rows = pd.DataFrame(intervals[:MAX_FOREST_ROWS])
     with_interval = rows.dropna(subset=["low", "high"])

@@ -13,6 +13,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -70,6 +71,16 @@ RESULTS = {"predictions": "jsonl", "counts": "json", "scores": "json"}
 """Folder of results → extension of its files (one file for each split), in the order in which they are written."""
 REMEDY = "restore the file, or train the run again with another --out"
 """Advice in errors about a damaged run."""
+
+
+def run_name(run: Path) -> str:
+    """Return the name of a run outside of its folder, such as in a study.
+
+    It is the name of the folder. A run of `mtlprune train --seeds` has a folder such as mtl/seed-1, and its name is
+    mtl-seed-1.
+    """
+    path = Path(os.path.normpath(run.absolute()))
+    return f"{path.parent.name}-{path.name}" if re.fullmatch(r"seed-\d+", path.name) else path.name
 
 
 class RunFolder:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from mtlprune.evaluation.scores import SCORES, argument_places, brackets, fenceposts
 from mtlprune.layers import kind_of
 from mtlprune.sentence import Sentence
-from mtlprune.statistics.permutation import corrected
+from mtlprune.statistics.permutation import benjamini_hochberg
 from mtlprune.statistics.resamples import System
 from mtlprune.statistics.significance import Difference, differences
 
@@ -113,7 +113,7 @@ def compare_counted(
     sides = [_by_label(side, labels) for side in counts_of_sides]
     systems = [System(side[k], _COUNTS, f1) for k in range(len(labels)) for side in sides]
     tested = differences(systems, [(2 * k, 2 * k + 1) for k in range(len(labels))], resamples, seed)
-    q = corrected(
+    q = benjamini_hochberg(
         [d.p if totals[label] >= FEW_ITEMS else float("nan") for label, d in zip(labels, tested, strict=True)]
     )
     means = [float(np.mean(system.scores(system.totals))) for system in systems]

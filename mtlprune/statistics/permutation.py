@@ -22,20 +22,23 @@ _BURN_IN, _THINNING = 20, 5
 """Rounds of trades in ``swapped`` before the first sample of a chain, and between later samples."""
 
 
-def tail(observed: float, null: NDArray[np.floating] | NDArray[np.integer]) -> float:
+def tail(observed: float, null: NDArray[np.floating] | NDArray[np.integer], enumerated: bool = False) -> float:
     """Compute the one-sided p-value of a permutation test.
 
     It is (1 + r) / (1 + P) if r of P permutations reach the observed value. It is never 0 (Phipson and Smyth 2010), and
-    NaN without permutations. Values that differ only by rounding errors count as equal.
+    NaN if the observed value is NaN or without permutations. Values that differ only by rounding errors count as equal.
 
     Args:
         observed: the value of the data.
         null: (P,) its values under permutations.
+        enumerated: whether ``null`` has the values of all permutations, with the observed one. Then p is r / P.
     """
     # The observed arrangement counts as one of the permutations, which gives both terms 1. Without them, p could be 0,
     # which P permutations cannot show.
+    if math.isnan(observed) or not len(null):
+        return math.nan
     reached = int((null >= observed - 1e-9 * max(1.0, abs(observed))).sum())
-    return (1 + reached) / (1 + len(null)) if len(null) else math.nan
+    return reached / len(null) if enumerated else (1 + reached) / (1 + len(null))
 
 
 def permuted(
@@ -180,7 +183,7 @@ def hypergeometric_p(first: ArrayLike, second: ArrayLike, heads: int, shared: in
     return float(min(1.0, distribution[shared:].sum()))
 
 
-def corrected(p_values: ArrayLike) -> NDArray[np.float64]:
+def benjamini_hochberg(p_values: ArrayLike) -> NDArray[np.float64]:
     """Correct p-values by the method of Benjamini and Hochberg (1995); NaN stays NaN and is not counted."""
     values = np.asarray(p_values, dtype=np.float64)
     result = np.full_like(values, math.nan)
@@ -290,8 +293,8 @@ def rank_test(
             residuals of the first variable are permuted (Kennedy 1995), which is exact only for large K.
 
     Returns:
-        The correlation and its p-value, or (NaN, NaN) for fewer than three values or if a variable (or its residuals)
-        does not vary.
+        The correlation and its p-value, or (NaN, NaN) for fewer than three values, if a value is NaN or if a variable
+        (or its residuals) does not vary.
     """
     x, y = _centred(first), _centred(second)
     if fixed is not None:
@@ -301,7 +304,7 @@ def rank_test(
             # partial correlation.
             x, y = x - z * (x @ z) / (z @ z), y - z * (y @ z) / (z @ z)
     size = math.sqrt(float((x @ x) * (y @ y)))
-    if len(x) < 3 or size <= 1e-9 * len(x) ** 3:
+    if len(x) < 3 or not size > 1e-9 * len(x) ** 3:  # size is NaN if a value is
         return math.nan, math.nan
     value = float(x @ y) / size
     orders = generator.random((permutations, len(x)), dtype=np.float32).argsort(axis=1)

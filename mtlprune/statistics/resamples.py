@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize
 
+from mtlprune.statistics.permutation import tail
 from mtlprune.statistics.standard_errors import LEVEL, ROUNDING, Floats, StandardError
 
 CHUNK = 4_000_000
@@ -288,8 +289,8 @@ def swapped_p(first: Sequence[System], second: Sequence[System], resamples: int,
             )
         return np.asarray(np.mean(deltas, 0))
 
-    observed, generator, reached = abs(float(delta(np.ones((1, sentences)))[0])), np.random.default_rng([seed, 3]), 1
+    observed, generator, null = abs(float(delta(np.ones((1, sentences)))[0])), np.random.default_rng([seed, 3]), []
     for start in range(0, resamples, size := max(1, CHUNK // sentences)):
         signs = 2 * generator.integers(0, 2, (min(size, resamples - start), sentences)) - 1
-        reached += int((np.abs(delta(signs.astype(np.float64))) >= observed - 1e-9).sum())
-    return reached / (1 + resamples)
+        null.append(np.abs(delta(signs.astype(np.float64))))
+    return tail(observed, np.concatenate(null))

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from mtlprune.statistics.permutation import tail
 from mtlprune.statistics.resamples import CHUNK, SUMS, Resampled, System, percentiles, resampled_scores, summing
 from mtlprune.statistics.standard_errors import CONSTANT, Floats, StandardError
 
@@ -140,7 +141,6 @@ def _difference(
     exact = 2 ** min(len(differing), 60) <= resamples
     if exact:
         swapped = _enumerated(first, second, differing)
-    reached = int((np.abs(swapped) >= abs(delta) - 1e-9).sum())
     error = _error(first, second, observed, booted)
     wide = error.half_width()
     delta_draws = booted[0].mean(1) - booted[1].mean(1)
@@ -151,7 +151,7 @@ def _difference(
         low=low,
         high=high,
         effect=_effect(delta, first, second),
-        p=reached / len(swapped) if exact else (1 + reached) / (1 + resamples),
+        p=tail(abs(delta), np.abs(swapped), enumerated=exact),
         floor=min(1.0, 2 / len(swapped)) if exact else 1 / (1 + resamples),
         exact=exact,
         sentences=first.counts.shape[1],

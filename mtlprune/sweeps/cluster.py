@@ -18,7 +18,7 @@ from mtlprune.io.strict import parse_yaml
 from mtlprune.sweeps.cells import Cell
 from mtlprune.sweeps.folder import CELL_LOGS
 from mtlprune.sweeps.pool import worker_command, write_config
-from mtlprune.sweeps.specification import SweepError
+from mtlprune.sweeps.specification import SweepError, nearest
 from mtlprune.sweeps.worker import BUSY, FAILED, STOPPED
 
 CLUSTERS = ("slurm", "local")
@@ -106,14 +106,19 @@ def levels(cells: Mapping[str, Cell]) -> list[list[Cell]]:
 
 
 def parse_options(pairs: Sequence[str]) -> dict[str, Any]:
-    """Parse KEY=VALUE of the command line, with values as in YAML. Raises SweepError for another form."""
-    options = {}
+    """Parse KEY=VALUE of --slurm, with values as in YAML. Raises SweepError for another form or an unknown cluster."""
+    options: dict[str, Any] = {"cluster": CLUSTERS[0]}
     for pair in pairs:
         key, sign, value = pair.partition("=")
         if not sign or not key:
             raise SweepError(f"--slurm: expected KEY=VALUE such as slurm_partition=gpu, found {pair!r}")
         with reading(f"--slurm {key}", SweepError):
             options[key] = parse_yaml(value)
+    if options["cluster"] not in CLUSTERS:
+        found = str(options["cluster"])
+        raise SweepError(
+            f"--slurm cluster: expected {' or '.join(CLUSTERS)}, found {found!r}{nearest(found, CLUSTERS)}"
+        )
     return options
 
 

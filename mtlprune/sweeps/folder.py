@@ -10,7 +10,8 @@ A process that works on a cell locks its run folder. This module does not import
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from glob import glob, has_magic
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import Any, Literal
 
 from mtlprune.errors import MtlpruneError, command, plural
 from mtlprune.io.files import path_inside, read_json, reading, write_json, write_text
-from mtlprune.runs.folder import RunError, RunFolder
+from mtlprune.runs.folder import RunError, RunFolder, run_name
 from mtlprune.runs.study import FILE as STUDY
 from mtlprune.runs.study import matches, open_study
 from mtlprune.sweeps.specification import SweepError, SweepSpecification, is_specification, nearest, read_specification
@@ -296,6 +297,19 @@ def _expanded_one(runs_argument: str, having: str, left_out: list[str] | None) -
 def _seeds(folder: Path) -> list[Path]:
     """Return the runs of `mtlprune train --seeds` in a folder, unless the folder is a run itself."""
     return [] if _is_run(folder) else sorted(path.parent for path in folder.glob("seed-*/config.yaml"))
+
+
+def output_folders(out: Path, runs: Sequence[RunFolder]) -> list[Path]:
+    """Return the folder for the output of each run: ``out`` for a single run, and otherwise a folder in it.
+
+    Raises:
+        RunError: two runs have the same name.
+    """
+    names = [run_name(run.path) for run in runs]
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise RunError(f"expected runs of different names, found {name} twice; name one of the two at a time")
+    return [out] if len(runs) == 1 else [out / name for name in names]
 
 
 def _having(file: str, runs: Iterable[Path]) -> list[Path]:

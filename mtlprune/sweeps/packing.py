@@ -6,7 +6,6 @@ pack(["runs/ewt5-minilm"], Path("results/ewt5-minilm/records"), gold)
 """
 
 import json
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path, PurePath
@@ -15,7 +14,7 @@ from typing import Any
 import yaml
 
 from mtlprune.io.files import json_text
-from mtlprune.runs.folder import EVIDENCE, RunError, RunFolder
+from mtlprune.runs.folder import EVIDENCE, RunError, RunFolder, run_name
 from mtlprune.runs.study import MAJORITY, add_runs, open_study, packed_run, read_study, tables
 from mtlprune.sentence import Sentence
 from mtlprune.statistics.labels import count_labels
@@ -50,7 +49,7 @@ def pack(runs: Iterable[str | Path], out: Path, gold: Gold, labels: bool = True)
     rows: dict[str, dict[str, Any]] = {}
     for folder in folders:
         _check_evidence(folder)
-        name, files = Path(os.path.normpath(folder.path.absolute())).name, dict(_files(folder))
+        name, files = run_name(folder.path), dict(_files(folder))
         if name in rows:
             raise RunError(f"expected runs of different names, found {name} twice; pack the two runs into two studies")
         if (packed := packed_run(out / name)) is None:

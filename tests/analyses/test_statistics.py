@@ -97,10 +97,10 @@ def test_benjamini_and_hochberg(p_values, holes):
     expected, with_holes = stats.false_discovery_control(p_values), list(p_values)
     for hole in holes:
         with_holes.insert(min(hole, len(with_holes)), math.nan)
-    found = permutation.corrected(with_holes)
+    found = permutation.benjamini_hochberg(with_holes)
     assert np.isnan(found).tolist() == np.isnan(with_holes).tolist()
     assert found[~np.isnan(found)] == pytest.approx(expected)
-    assert permutation.corrected([]).size == 0 and np.isnan(permutation.corrected([math.nan])).all()
+    assert permutation.benjamini_hochberg([]).size == 0 and np.isnan(permutation.benjamini_hochberg([math.nan])).all()
 
 
 numbers = st.lists(st.tuples(*[st.integers(0, 9)] * 3), min_size=4, max_size=12)
@@ -302,3 +302,9 @@ def test_breaks_by_definition_of_a_logistic_by_hand_mirrored_and_with_uneven_ste
     assert find_break(even, curve, axis="linear") == 30 * max(bends, key=bends.__getitem__)
     powers = 2 ** np.arange(11)
     assert find_break(powers, np.maximum(0, np.log2(powers) - 6)) == 64
+
+
+def test_nothing_is_significant_where_a_value_is_not_known():
+    null = np.arange(99.0)
+    assert math.isnan(permutation.tail(math.nan, null)) and permutation.tail(98.0, null, enumerated=True) == 1 / 99
+    assert np.isnan(permutation.rank_test([1, 2, 3], [1, 2, math.nan], 50, rng())).all()

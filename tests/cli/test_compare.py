@@ -305,6 +305,13 @@ def test_a_stopped_quickstart_goes_on(mtlprune, encoder, tmp_path):
     mtlprune(*command[:-1], 7).refuses("found another corpus; name another --out")
 
 
+def test_quickstart_refuses_mistakes_before_it_generates_a_corpus(mtlprune, tmp_path):
+    mtlprune("quickstart", "train.foo=1", "--out", tmp_path / "q").refuses("train.foo")
+    assert not (tmp_path / "q").exists()
+    (tmp_path / "file").touch()
+    mtlprune("quickstart", "--out", tmp_path / "file").refuses("is a file")
+
+
 class CellsBegin(BaseException):
     """Raised where the first cell would be trained."""
 

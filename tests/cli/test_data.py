@@ -268,6 +268,11 @@ def test_a_file_that_names_no_split_beside_others_that_do_is_refused(mtlprune, t
     assert answer.code == 2 and "more.conllu; name the files of each split (--train" in answer.err
 
 
+def test_a_generated_split_has_one_size(mtlprune, tmp_path):
+    command = "data", "build", "grammar", "--out", tmp_path / "g", "--train", 5, "--train", 7
+    mtlprune(*command).refuses("expected one number of sentences after --train, found '5' and '7'")
+
+
 @pytest.mark.parametrize("name", ["my data (2)", "c #1", "it's", "a$b", "[x] & (y)"])
 def test_commands_that_are_printed_can_be_pasted(name, mtlprune, lab, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

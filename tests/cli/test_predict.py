@@ -106,6 +106,8 @@ def test_a_run_writes_what_conllu_has_a_place_for(mtlprune, train, single, text,
     before = [line.split("\t") for line in WORN.split("\n")]
     assert [r[:4] + r[5:] for r in rows] == [r[:4] + r[5:] for r in before] and rows != before
     names = train("ner", "tasks=ner", "train.epochs=1")
+    mtlprune("predict", names, text, "--out", tmp_path / "names.txt").done()
+    assert "{" not in (tmp_path / "names.txt").read_text()  # text for readers, as --format text writes it
     answer = mtlprune("predict", names, text, "--out", tmp_path / "names.conllup").done()
     lines = (tmp_path / "names.conllup").read_text().splitlines()
     assert lines[0].startswith("# global.columns = ID FORM ") and "left out" not in answer.err

@@ -171,7 +171,10 @@ def test_commands_come_in_the_order_of_needs(mtlprune, swept, tmp_path):
     assert [command[4].rpartition("-")[0] for command in commands] == ["none-pos-1", "static-pos-1"]
     assert all(command[1:3] == ["-m", "mtlprune.sweeps.worker"] for command in commands)
     assert len(list((tmp_path / "o" / "cells").glob("*.yaml"))) == 2
-    mtlprune("sweep", swept.file, "--out", tmp_path / "o", "--slurm", "cluster=slrum").refuses("did you mean 'slurm'")
+    mtlprune("sweep", swept.file, "--out", tmp_path / "n", "--slurm", "cluster=slrum").refuses("did you mean 'slurm'")
+    assert not (tmp_path / "n").exists()
+    (tmp_path / "file").touch()
+    mtlprune("sweep", swept.file, "--out", tmp_path / "file", "--dry-run").refuses("is a file")
 
 
 DAMAGE: dict[str, Callable[[Path], object]]

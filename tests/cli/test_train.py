@@ -116,6 +116,16 @@ def test_check_says_what_pruning_will_do(overrides, output, mtlprune, lab, train
     assert output.format(trained=trained) in answer.out and answer.out.endswith("ready\n")
 
 
+def test_check_refuses_a_folder_that_training_refuses(mtlprune, lab, trained, tmp_path):
+    command = "train", lab.config, "--dry-run", "--out"
+    mtlprune(*command, trained, "train.seed=77").refuses("found other settings: train.seed")
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "notes.txt").touch()
+    mtlprune(*command, tmp_path / "foreign").refuses("expected a run folder or an empty folder, found notes.txt")
+    answer = mtlprune(*command, tmp_path / "new", "--seeds", "3,4").done()
+    assert "2 runs that differ in their seeds" in answer.out and not (tmp_path / "new").exists()
+
+
 def test_evaluate_and_predict_use_the_gates(mtlprune, gated, tmp_path):
     """With its masks a run evaluates as training scored it; without them the same weights predict otherwise."""
     before = (gated / "predictions/dev.jsonl").read_bytes(), (gated / "scores/dev.json").read_bytes()

@@ -14,6 +14,7 @@ from mtlprune.corpora.store import load_corpus, save_corpus
 from mtlprune.io.files import append_line, one_writer, replacing, replacing_folder
 from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.sentence import Sentence, Span
+from mtlprune.sweeps.folder import output_folders
 from mtlprune.training.checkpoint import Progress
 from mtlprune.training.data import read_splits
 
@@ -223,3 +224,12 @@ def test_a_run_does_not_begin_among_other_files(tmp_path):
     with pytest.raises(RunError, match=r"tex: expected a folder that can be written.*choose another"), file.locked():
         raise AssertionError("begun in a file")
     assert {item.name for item in tmp_path.iterdir()} == {"encoder", ".lock", "thesis.tex"}
+
+
+def test_output_of_several_runs_has_a_folder_each(tmp_path):
+    """Runs of `mtlprune train --seeds` have the same folder names, so the name of their folder is added."""
+    one, two, three = (RunFolder(tmp_path / name) for name in ("pos/seed-1", "ner/seed-1", "other/pos-seed-1"))
+    assert output_folders(tmp_path, [one]) == [tmp_path]
+    assert output_folders(tmp_path, [one, two]) == [tmp_path / "pos-seed-1", tmp_path / "ner-seed-1"]
+    with pytest.raises(RunError, match="found pos-seed-1 twice"):
+        output_folders(tmp_path, [one, two, three])

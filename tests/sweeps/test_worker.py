@@ -241,7 +241,8 @@ def test_levels_and_options(specification):
     assert [[cell.name for cell in level] for level in levels(cells)] == [["a", "d"], ["b"], ["c"]]
     left = {name: cell for name, cell in cells.items() if name != "a"}  # it is done
     assert [[cell.name for cell in level] for level in levels(left)] == [["d", "b"], ["c"]]
-    assert parse_options(["timeout_min=30", "slurm_partition=gpu"]) == {"timeout_min": 30, "slurm_partition": "gpu"}
+    expected = {"cluster": "slurm", "timeout_min": 30, "slurm_partition": "gpu"}
+    assert parse_options(["timeout_min=30", "slurm_partition=gpu"]) == expected
     for option, words in (("gpu", "expected KEY=VALUE"), ("slurm_comment=[a", "--slurm slurm_comment")):
         with pytest.raises(SweepError, match=words):
             parse_options([option])

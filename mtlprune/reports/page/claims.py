@@ -27,7 +27,7 @@ from mtlprune.runs.claims import Claim, RunGroup, claims_of, group, labelled, ti
 from mtlprune.runs.folder import RunError
 from mtlprune.runs.groups import DescribedRun, without_duplicates
 from mtlprune.runs.results import Result
-from mtlprune.statistics.permutation import corrected
+from mtlprune.statistics.permutation import benjamini_hochberg
 from mtlprune.statistics.standard_errors import LEVEL
 
 
@@ -257,7 +257,7 @@ def _reach(selection: Selection) -> Iterator[str]:
     of each label."""
     silent = []
     for run_group in selection.run_groups:
-        q = corrected(maths.by_maps(run_group.open)).min()
+        q = benjamini_hochberg(maths.by_maps(run_group.open)).min()
         if len(run_group.claims) > 1 and q > LEVEL:
             smallest = maths.least(run_group.open)
             silent.append(f"{run_group.label} (smallest q {float(q):.2g}, smallest p possible {smallest:.2g})")
@@ -290,7 +290,7 @@ def _data(selection: Selection) -> dict[str, Any]:
                 "label": run_group.label,
                 "z": [_short(gates) for gates in run_group.gates],
                 "p": _short(p),
-                "q": _short(corrected(p)),
+                "q": _short(benjamini_hochberg(p)),
             }
         )
     if len(single_task_groups) > 1:
@@ -299,7 +299,7 @@ def _data(selection: Selection) -> dict[str, Any]:
             "claimed": np.sum([run_group.claimed_by_most for run_group in single_task_groups], axis=0).ravel().tolist(),
             "of": len(single_task_groups),
             "p": _short(p),
-            "q": _short(corrected(p)),
+            "q": _short(benjamini_hochberg(p)),
         }
     return tree
 

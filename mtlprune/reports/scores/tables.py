@@ -34,6 +34,7 @@ from mtlprune.io.files import json_text, plain
 from mtlprune.layers import in_order, layer_order
 from mtlprune.reports.scores import plain_heads
 from mtlprune.runs.columns import Columns, ScoreColumn, ScoredRun, column_order, paths_that_differ
+from mtlprune.runs.folder import run_name
 from mtlprune.runs.groups import differing_settings, family_suffix
 from mtlprune.statistics.significance import Difference
 from mtlprune.statistics.standard_errors import LEVEL
@@ -437,7 +438,7 @@ def heads(column: ScoreColumn, task: str) -> str:
 
 def _speeds(comparison: Comparison, runs: Iterable[ScoredRun]) -> list[float]:
     """Return the speeds of those runs whose speed was measured."""
-    names = [Path(run.path).name for run in runs]
+    names = [run_name(Path(run.path)) for run in runs]
     return [comparison.speeds[name] for name in names if name in comparison.speeds]
 
 

@@ -25,7 +25,7 @@ from mtlprune.evaluation.head_masks import OPEN_ABOVE
 from mtlprune.runs.claims import Claim, ClaimError, group, load_claims
 from mtlprune.runs.groups import is_joint
 from mtlprune.runs.results import Grid, Result, head_rows
-from mtlprune.statistics.permutation import corrected, layer_orders, layered_rank_test, spearman, tail
+from mtlprune.statistics.permutation import benjamini_hochberg, layer_orders, layered_rank_test, spearman, tail
 
 GROUPS = ("stem", "exclusive", "free")
 _PERMUTATIONS = 10_000
@@ -179,7 +179,9 @@ def compared(
     about["notes"] = [*notes, *about["notes"]]
     frames = {**result.frames, "claims": pd.concat(claims, ignore_index=True)}
     if tests:
-        frames["tests"] = add_pooled_rows(pd.DataFrame(tests).assign(q=corrected([test["p"] for test in tests])))
+        frames["tests"] = add_pooled_rows(
+            pd.DataFrame(tests).assign(q=benjamini_hochberg([test["p"] for test in tests]))
+        )
     return replace(result, about=about, frames=frames)
 
 

@@ -19,7 +19,7 @@ from mtlprune.analyses.heads.claims.stability import Runs
 from mtlprune.runs.claims import Claim, RunGroup
 from mtlprune.statistics.agreement import jaccard, overlap_coefficient, pearson
 from mtlprune.statistics.permutation import (
-    corrected,
+    benjamini_hochberg,
     hypergeometric_p,
     permuted,
     shared_moments,
@@ -90,7 +90,7 @@ def compare_pairs(run_groups: Sequence[RunGroup], null: NDArray[np.float64]) -> 
     if not rows:
         return pd.DataFrame()
     pairs = pd.DataFrame(rows)
-    return pairs.assign(q=corrected(pairs["p"]), q_anywhere=corrected(pairs["p_anywhere"]))
+    return pairs.assign(q=benjamini_hochberg(pairs["p"]), q_anywhere=benjamini_hochberg(pairs["p_anywhere"]))
 
 
 def share_by_seed(run_groups: Sequence[RunGroup], permutations: int, generator: np.random.Generator) -> tuple[Row, Row]:

@@ -18,7 +18,7 @@ from mtlprune.io.files import RunError, reading
 from mtlprune.runs.claims import load_claims
 from mtlprune.runs.folder import RunFolder
 from mtlprune.runs.results import Result, head_rows
-from mtlprune.statistics.permutation import corrected, layered_rank_test
+from mtlprune.statistics.permutation import benjamini_hochberg, layered_rank_test
 
 _FEWEST = 3
 """The fewest heads with a value in both columns for which two columns are correlated."""
@@ -181,6 +181,6 @@ def correlations(columns: Sequence[HeadColumn], permutations: int = 9999, seed: 
         ranks = layered_rank_test(first.values, second.values, permutations, (seed, 7), _FEWEST)
         rows.append((first.name, second.name, first.source == second.source, ranks.heads, ranks.value, ranks.p))
     compared = pd.DataFrame(rows, columns=["first", "second", "one_source", "heads", "rho", "p"])
-    compared["q"] = compared.groupby("one_source")["p"].transform(lambda p: corrected(p.to_numpy()))
+    compared["q"] = compared.groupby("one_source")["p"].transform(lambda p: benjamini_hochberg(p.to_numpy()))
     order = compared.assign(size=-compared["rho"].abs()).sort_values(["one_source", "p", "size"])
     return compared.loc[order.index]

@@ -27,7 +27,7 @@ from mtlprune.runs.folder import RunFolder
 from mtlprune.runs.results import Part, long_frame
 from mtlprune.sentence import Sentence
 from mtlprune.statistics.labels import FEW_ITEMS, count_labels
-from mtlprune.statistics.permutation import corrected, rank_test
+from mtlprune.statistics.permutation import benjamini_hochberg, rank_test
 from mtlprune.statistics.standard_errors import Floats
 from mtlprune.tasks import Task
 from mtlprune.tasks.base import LabelRows
@@ -243,7 +243,7 @@ def pairs(labels_of_runs: Sequence[Part], permutations: int, seed: int) -> pd.Da
             if is_partner and joint["label"].equals(single["label"]):
                 more = {**keys, "other": keys_of_single["encoder"], "other_run": keys_of_single["run"]}
                 rows += [{**more, **test} for test in _tests(joint, single, permutations, seed)]
-    return pd.DataFrame(rows).assign(q=corrected([row["p"] for row in rows]))
+    return pd.DataFrame(rows).assign(q=benjamini_hochberg([row["p"] for row in rows]))
 
 
 def _tests(joint: pd.DataFrame, single: pd.DataFrame, permutations: int, seed: int) -> Iterator[Mapping[str, Any]]:
