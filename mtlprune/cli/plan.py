@@ -20,6 +20,7 @@ from mtlprune.cli.console import console, named_runs, new_table, say, seen_from_
 from mtlprune.corpora.store import load_corpus
 from mtlprune.errors import plural
 from mtlprune.figures.grid import number
+from mtlprune.io.files import make_room
 from mtlprune.runs.folder import RunFolder
 from mtlprune.runs.groups import DescribedRun, partners, pruning_title, treatment_title
 from mtlprune.sweeps.folder import default_folder
@@ -197,9 +198,11 @@ def show_plan(configs: Sequence[Config], folders: Sequence[RunFolder]) -> None:
         corpus = load_corpus(path)
         for config, folder in zip(configs, folders, strict=True):
             folder.refuse_packed("weights")
-            with folder.locked():
-                if folder.has("config.yaml"):
-                    check_same(resolve_auto(config, folder), folder, corpus.fingerprint)
+            make_room(folder.path)
+            if folder.has("config.yaml"):
+                check_same(resolve_auto(config, folder), folder, corpus.fingerprint)
+            elif folder.path.is_dir():
+                folder.check_ours()
         inspection = inspect(settings, corpus)
     terminal.print(_split_table(inspection))
     for line in [*_facts(inspection), *_cost(settings), *_plan(inspection)]:
