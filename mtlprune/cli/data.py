@@ -347,7 +347,9 @@ def _reader(kind: str) -> Callable[..., Iterable[Sentence]]:
                 tell(f"{path}: the columns are read as {names}; to change this, give --columns")
             return columns.read_columns(path, columns.parse_columns(names), repair, tell, *last)
         if kind == "table":
-            return rows.read_rows(path, rows.parse_row_columns(names or ""), *last)
+            if names is None:
+                raise CorpusError("table: expected --columns, such as --columns text=words,label=topic, found none")
+            return rows.read_rows(path, rows.parse_row_columns(names), *last)
         if kind == "brackets":
             return brackets.read_ptb(path, *last)
         if kind == "propbank":

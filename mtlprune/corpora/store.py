@@ -389,5 +389,7 @@ class Corpus:
     def __getitem__(self, split: str) -> StoredSentences:
         """Return the sentences of a split. Raises CorpusError if there is no such split."""
         if split not in self._splits:
-            raise CorpusError(f"{self.path}: expected one of the splits {', '.join(self.splits)}, found {split!r}")
+            raise CorpusError(
+                f"{self.path}: expected one of the splits {', '.join(self.splits)}, found {split!r}; correct the name"
+            )
         return self._splits[split]

@@ -62,9 +62,8 @@ def replacing(path: Path) -> Iterator[Path]:
         _sync(path.parent)
     except OSError as error:
         culprit = f"{error.filename}: " if error.filename not in (None, str(path), str(staging)) else ""
-        raise RunError(
-            f"{path} could not be written ({culprit}{error.strerror or error}); its earlier content is unchanged"
-        ) from error
+        remains = "its earlier content is unchanged" if path.is_file() else "name another place"
+        raise RunError(f"{path} could not be written ({culprit}{error.strerror or error}); {remains}") from error
     # A path from the command line contains lone surrogates (half characters) if it was decoded with an encoding other
     # than that of the file system.
     except UnicodeEncodeError as error:
@@ -337,7 +336,7 @@ def reading(path: Path | str, error: type[MtlpruneError] = RunError, remedy: str
     except UnicodeDecodeError as cause:
         line = cause.object[: cause.start].count(b"\n") + 1
         byte = f"byte 0x{cause.object[cause.start]:02x} in line {line}"
-        raise error(f"{path}: expected UTF-8 text, found {byte}{after}") from None
+        raise error(f"{path}: expected UTF-8 text, found {byte}{after or '; save it as UTF-8'}") from None
     except json.JSONDecodeError as cause:
         raise error(f"{path}, line {cause.lineno}: not readable as JSON ({cause.msg}){after}") from None
     except yaml.YAMLError as cause:

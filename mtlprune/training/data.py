@@ -26,9 +26,10 @@ def read_splits(config: Config, corpus: Corpus) -> tuple[Sequence[Sentence], Seq
 
     Raises ConfigError if a split does not exist, or if no sentence of a split has the layer of a task.
     """
-    for name in (config.data.train, config.data.dev):
+    for key, name in (("train", config.data.train), ("dev", config.data.dev)):
         if name not in corpus.splits:
-            raise ConfigError(f"{config.data.path}: expected a split {name!r}, found {', '.join(corpus.splits)}")
+            problem = f"expected a split {name!r}, found {', '.join(corpus.splits)}"
+            raise ConfigError(f"{config.data.path}: {problem}; correct data.{key}")
     train = _decoded(corpus, config.data.train, config.data.train_sentences, config.data.half)
     dev = _decoded(corpus, config.data.dev, config.data.dev_sentences)
     splits = [(config.data.train, train), (config.data.dev, dev)]

@@ -39,7 +39,9 @@ def check_finished(path: str, key: str, own_folder: RunFolder | None) -> RunFold
     if own_folder is not None and own_folder.path.resolve() == folder.path.resolve():
         raise ConfigError(f"{key}: expected another run than the one to be trained, found its own folder {path}")
     if not folder.has("config.yaml"):
-        raise ConfigError(f"{key}: expected the folder of a finished run, found {path} without config.yaml")
+        raise ConfigError(
+            f"{key}: expected the folder of a finished run, found {path}, which has no config.yaml; check the path"
+        )
     if not folder.is_finished():
         raise ConfigError(
             f"{key}: expected a finished run, found {path}, which has not finished training; repeat its command to "

@@ -265,7 +265,9 @@ def read_request(request: Request) -> Reading:
     """
     sources, stored, split = find_sources(request.names), load_corpus(request.corpus), request.split
     if split not in stored.splits:
-        raise ProbeError(f"{stored.path}: expected a split of {', '.join(stored.splits)}, found {split!r}")
+        raise ProbeError(
+            f"{stored.path}: expected a split of {', '.join(stored.splits)}, found {split!r}; correct --split"
+        )
     sentences = list(stored[split])
     is_too_long = too_long(sources, sentences)
     rows_that_fit = np.flatnonzero(~is_too_long)

@@ -95,6 +95,11 @@ def compared(
             groups.setdefault((run.fingerprint, chosen_split), []).append(run)
         else:
             unscored.setdefault(chosen_split, []).append(run)
+    if split is not None and not groups:
+        scored = ", ".join(dict.fromkeys(name for run in runs for name in run.folder.splits())) or "none"
+        raise RunError(
+            f"expected a split on which a run is scored, found {split!r} (scored: {scored}); correct --split"
+        )
     left_out = [_note_unscored(split_runs, name, "no table has") for name, split_runs in unscored.items()]
     if split is None and len({name for _, name in groups}) > 1:
         other_runs = [run for (_, name), group in groups.items() if name != "test" for run in group]
