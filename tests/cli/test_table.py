@@ -142,6 +142,12 @@ def test_a_report_with_and_without_its_gold(mtlprune, trained, lab, tmp_path):
     assert "is not the corpus of" in out.read_text(encoding="utf-8")
 
 
+def test_a_report_refuses_a_split_on_which_no_run_is_scored(mtlprune, trained, tmp_path):
+    answer = mtlprune("report", trained, "--split", "tset", "--out", tmp_path / "page.html", *FAST)
+    answer.refuses("expected a split on which a run is scored, found 'tset' (scored: dev, test); correct --split")
+    assert not (tmp_path / "page.html").exists()
+
+
 def test_each_table_of_a_report_has_the_majority_of_its_own_corpus(mtlprune, tmp_path):
     runs = [write_run(tmp_path / name, {"pos": 0.9}, data=name * 64) for name in "bca"]  # tables are sorted by corpus
     write_json(tmp_path / "majority.json", {"a" * 64: {"test": {"pos": 99.5}}, "b" * 64: {"test": {"pos": 22.2}}})
