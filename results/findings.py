@@ -157,7 +157,7 @@ class Finding(Block):
     axis: str = Field(description="Title of the figure's axis, or what the picture shows.")
     picture: str = Field(default="", description="Path of a picture, relative to results/, which replaces the figure.")
     doubt: str
-    change: str = Field(default="", description="The evidence that would change the verdict.")
+    change: str = Field(default="", description="What is untested, or would change the verdict.")
     command: str
     page: str = Field(description="Path of the page on the finding, relative to results/.")
     readme: str = Field(default="", description="The evidence in README.md, which leaves the finding out without it.")
@@ -251,7 +251,7 @@ def findings(page: Page) -> str:
         "",
         "*Supported* (*confirmed* for one encoder and corpus): the predicted effect is there. *Not supported* "
         "(*contradicted*): an effect of the predicted size is ruled out. *Undecided*: the data allow both, or tests "
-        "disagree (*mixed*). Filled dots in figures mark intervals without 0.",
+        "disagree (*mixed*). Filled dots in figures mark intervals without 0, or more heads than chance (p < 0.05).",
     ]
     for rank, (name, finding) in enumerate(page.findings.items(), start=1):
         lines += [

@@ -182,6 +182,8 @@ def show_plan(configs: Sequence[Config], folders: Sequence[RunFolder]) -> None:
     settings = configs[0]
 
     path, terminal = Path(settings.data.path), console()
+    for folder in folders:
+        check_folder(folder)
     if len(configs) > 1:
         terminal.print(f"{len(configs)} runs that differ in their seeds; this is the plan of each")
     if missing := data_missing(path):
@@ -197,12 +199,8 @@ def show_plan(configs: Sequence[Config], folders: Sequence[RunFolder]) -> None:
     with working("checking …"):
         corpus = load_corpus(path)
         for config, folder in zip(configs, folders, strict=True):
-            folder.refuse_packed("weights")
-            make_room(folder.path)
             if folder.has("config.yaml"):
                 check_same(resolve_auto(config, folder), folder, corpus.fingerprint)
-            elif folder.path.is_dir():
-                folder.check_ours()
         inspection = inspect(settings, corpus)
     terminal.print(_split_table(inspection))
     for line in [*_facts(inspection), *_cost(settings), *_plan(inspection)]:
@@ -210,6 +208,14 @@ def show_plan(configs: Sequence[Config], folders: Sequence[RunFolder]) -> None:
     for line in [*_warnings(inspection), *_pruning_warnings(inspection)]:
         terminal.print(f"warning: {line}", style="yellow")
     terminal.print("ready", style="bold")
+
+
+def check_folder(folder: RunFolder) -> None:
+    """Raise RunError if a run cannot be trained in a folder, because it is packed or foreign or cannot be written."""
+    folder.refuse_packed("weights")
+    make_room(folder.path)
+    if folder.path.is_dir() and not folder.has("config.yaml"):
+        folder.check_ours()
 
 
 def _without_corpus(settings: Config) -> Iterator[str]:

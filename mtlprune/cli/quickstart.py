@@ -37,7 +37,7 @@ def quickstart(
 
     terminal = console()
     refuse_launcher()
-    load_config(QUICKSTART.base, overrides or [])  # wrong settings and folders are refused before anything is written
+    load_config(QUICKSTART.base, overrides or [])  # so that unknown settings are refused before the corpus is generated
     make_room(out)
     _make_corpus(out / "corpus", {"train": train, "dev": dev, "test": test, "seed": 1}, terminal)
     request = ComparisonRequest(

@@ -13,7 +13,6 @@ import typer
 
 from mtlprune.cli.console import ADVANCED, INTERRUPTED, Slurm, console, new_table, resume_hint, say
 from mtlprune.errors import plural, printable, refuse_launcher
-from mtlprune.io.files import make_room
 from mtlprune.sweeps.folder import State, default_folder
 from mtlprune.sweeps.specification import SweepError, read_specification
 
@@ -85,8 +84,8 @@ def sweep(
     sweeps = [
         resolve(*specification, overrides, planned=True) for specification in zip(specifications, roots, strict=True)
     ]
-    for root in roots:
-        make_room(root)
+    if files_named := [root for root in roots if root.is_file()]:
+        raise SweepError(f"--out: {files_named[0]} is a file; name a folder")
     if dry_run:  # the index is not written, so that the folder stays unchanged for other commands
         list_cells([(sweep_shown, select_cells(sweep_shown, patterns)) for sweep_shown in sweeps], at_once, terminal)
         return

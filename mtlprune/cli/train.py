@@ -204,6 +204,7 @@ def _pretrain(config: str, overrides: list[str], out: Path | None, dry_run: bool
     of `encoder.name`.
     """
     from mtlprune.cli.display import PretrainingWatch, duration
+    from mtlprune.cli.plan import check_folder
     from mtlprune.config.config import default_folder
     from mtlprune.corpora.blimp import read_blimp
     from mtlprune.pretraining.config import load_pretraining
@@ -225,6 +226,7 @@ def _pretrain(config: str, overrides: list[str], out: Path | None, dry_run: bool
     done_before = finished(folder) is not None
     _begins(terminal, settings, folder)
     if dry_run:
+        check_folder(folder)
         return terminal.print("ready", style="bold")
     progress = _attended(terminal, PretrainingWatch(terminal), partial(run, settings, folder))
     state = "had already finished" if done_before else "finished"

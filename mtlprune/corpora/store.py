@@ -209,7 +209,9 @@ def read_info(path: Path) -> dict[str, Any]:
     if (
         not info.keys() >= _KEYS
         or info["files"].keys() != info["splits"].keys()
-        or not all(isinstance(counts.get("known"), dict) for counts in info["splits"].values())
+        or not all(
+            isinstance(counts, dict) and isinstance(counts.get("known"), dict) for counts in info["splits"].values()
+        )
     ):
         raise CorpusError(f"{file} is damaged; build the corpus again")
     for split, digest in info["files"].items():  # checked because the name of a file is made from them

@@ -80,7 +80,8 @@ def run_name(run: Path) -> str:
     mtl-seed-1.
     """
     path = Path(os.path.normpath(run.absolute()))
-    return f"{path.parent.name}-{path.name}" if re.fullmatch(r"seed-\d+", path.name) else path.name
+    is_of_seeds = re.fullmatch(r"seed-\d+", path.name) and packed_run(path) is None
+    return f"{path.parent.name}-{path.name}" if is_of_seeds else path.name
 
 
 class RunFolder:
@@ -310,8 +311,9 @@ class RunFolder:
         The run is looked for at ``path``, then under the same name in the parent folder of this run, because folders
         may have been moved and a study stores only names.
         """
-        places = (Path(path), self.path.parent / Path(path).name, self.path.resolve().parent / Path(path).name)
-        return next((run for run in map(RunFolder, places) if run.has("config.yaml")), None)
+        names = Path(path).name, run_name(Path(path))
+        places = [folder / name for folder in (self.path.parent, self.path.resolve().parent) for name in names]
+        return next((run for run in map(RunFolder, [Path(path), *places]) if run.has("config.yaml")), None)
 
     def started(self) -> dict[str, str]:
         """Return {"started": the working directory relative to the run folder, such as "../.."} for the manifest.

@@ -90,14 +90,17 @@ class Sweep:
     def write_index(self) -> None:
         """Write sweep.json, from which other commands learn the run folders of the sweep.
 
-        The folder of a cell depends on the fingerprint of its corpus. For a cell whose corpus is missing, the entry of
-        an earlier index is kept; without one, the cell is left out.
+        The folder of a cell depends on the fingerprints of its corpus and of those of the cells that it needs. If one
+        of them is missing, the entry of an earlier index is kept; without one, the cell is left out.
         """
         rows: dict[str, Any] = {}
+        unknown: set[str] = set()
         for cell in self.cells.values():
-            if _has_corpus(cell.config):
+            if _has_corpus(cell.config) and unknown.isdisjoint(cell.needs):
                 rows[cell.name] = {"folder": cell.place.label, "digest": cell.digest, "needs": list(cell.needs)}
-            elif (self.root / INDEX).is_file() and (row := read_index(self.root)["cells"].get(cell.name)):
+                continue
+            unknown.add(cell.name)
+            if (self.root / INDEX).is_file() and (row := read_index(self.root)["cells"].get(cell.name)):
                 rows[cell.name] = row
         write_index(self.root, self.name, self.file, rows)
 
@@ -137,7 +140,7 @@ def resolve(
         path = config.data.path
         if path not in infos:
             absent = planned and not _has_corpus(config)
-            infos[path] = {"fingerprint": "", "splits": None} if absent else read_info(Path(path))
+            infos[path] = {"fingerprint": f"missing: {path}", "splits": None} if absent else read_info(Path(path))
         digests = {setting: cells[needed].digest for setting, needed in needs[name].items()}
         full_digest = digest(config, infos[path]["fingerprint"], digests)
         if full_digest in names:

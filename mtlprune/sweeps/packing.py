@@ -8,7 +8,7 @@ pack(["runs/ewt5-minilm"], Path("results/ewt5-minilm/records"), gold)
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -198,4 +198,4 @@ def without_places(value: Any, key: str = "") -> Any:
     if not path.startswith(("/", "~/")):
         return value
     mark = f"-{sha256(path.encode()).hexdigest()[:8]}" if "name" in (key, option.rpartition(".")[2]) else ""
-    return f"{option}{sign}./{PurePath(path).name}{mark}"
+    return f"{option}{sign}./{run_name(Path(path))}{mark}"

@@ -108,6 +108,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
     "cut": lambda folder: file_of(folder).write_bytes(file_of(folder).read_bytes()[:200]),
     "a split is gone": lambda folder: file_of(folder, "dev").unlink(),
     "no counts": lambda folder: change_json(folder / "corpus.json", splits={"train": {}}),
+    "no dictionary": lambda folder: change_json(folder / "corpus.json", splits=dict.fromkeys(SPLITS)),
     "no layers": lambda folder: change_json(
         folder / "corpus.json", splits={split: {"sentences": len(load_corpus(folder)[split])} for split in SPLITS}
     ),

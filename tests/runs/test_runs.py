@@ -233,3 +233,12 @@ def test_output_of_several_runs_has_a_folder_each(tmp_path):
     assert output_folders(tmp_path, [one, two]) == [tmp_path / "pos-seed-1", tmp_path / "ner-seed-1"]
     with pytest.raises(RunError, match="found pos-seed-1 twice"):
         output_folders(tmp_path, [one, two, three])
+
+
+def test_a_study_finds_the_run_of_a_seed_from_which_a_run_starts(tmp_path):
+    """A study stores run names, and the name of a run of `mtlprune train --seeds` has its folder's name in it."""
+    for name in ("mtl-seed-1", "next"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.yaml").touch()
+    found = RunFolder(tmp_path / "next").referenced_run("runs/mtl/seed-1")
+    assert found is not None and found.path.name == "mtl-seed-1"

@@ -15,7 +15,7 @@ from mtlprune.corpora.store import save_corpus
 from mtlprune.runs.settings import WITHOUT_EFFECT
 from mtlprune.sweeps import cells, times
 from mtlprune.sweeps.cells import Sweep, digest, resolve
-from mtlprune.sweeps.folder import State
+from mtlprune.sweeps.folder import State, read_index
 from mtlprune.sweeps.specification import SweepError, is_specification, read_specification
 from mtlprune.sweeps.times import NEXT, data_missing, expected_times, kind_of, rough_seconds
 
@@ -62,6 +62,31 @@ def test_seeds_share_a_title_and_further_cells_come_by_name(tmp_path):
     control, plain = read_specification(written(tmp_path, text)).recipes()
     assert (control.name, plain.name, plain.title) == ("control", "plain", "")
     assert control.layers == ({"train": {"epochs": 9}}, {"encoder": {"random": True}})
+
+
+def test_an_index_keeps_the_cells_that_it_cannot_know(tmp_path):
+    """The folder of a cell depends on the corpora of the cells that it needs, of which one may be gone."""
+    for seed, name in enumerate("ab"):
+        save_corpus(build_grammar(4, 1, 1, seed), tmp_path / name, name="grammar", licence="Apache-2.0", sources={})
+    text = f"""
+base: quickstart
+cells:
+  first: {{data: {{path: {tmp_path}/a}}}}
+  next: {{data: {{path: {tmp_path}/b}}, train: {{start: "@first"}}}}
+  alone: {{data: {{path: {tmp_path}/b}}}}
+  lost: {{data: {{path: {tmp_path}/c}}}}
+  gone: {{data: {{path: {tmp_path}/d}}}}
+"""
+    path = written(tmp_path, text)
+
+    def indexed() -> dict[str, str]:
+        resolve(read_specification(path), tmp_path / "out", planned=True).write_index()
+        return {name: cell["folder"] for name, cell in read_index(tmp_path / "out")["cells"].items()}
+
+    before = indexed()
+    assert sorted(before) == ["alone", "first", "next"]
+    shutil.rmtree(tmp_path / "a")
+    assert indexed() == before
 
 
 GRID = """

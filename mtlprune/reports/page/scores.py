@@ -96,7 +96,9 @@ def compared(
         else:
             unscored.setdefault(chosen_split, []).append(run)
     if split is not None and not groups:
-        scored = ", ".join(dict.fromkeys(name for run in runs for name in run.folder.splits())) or "none"
+        scored = (
+            ", ".join(dict.fromkeys(name for run in runs for name in run.folder.splits() if "." not in name)) or "none"
+        )
         raise RunError(
             f"expected a split on which a run is scored, found {split!r} (scored: {scored}); correct --split"
         )
