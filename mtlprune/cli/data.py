@@ -404,8 +404,8 @@ def _build_grammar(files: Sequence[str], options: Mapping[str, Any]) -> _Built:
     sizes = {"train": 4000, "dev": 500, "test": 500}
     for split in sizes.keys() & options.keys():
         if len(options[split]) > 1 or (size := whole_number(options[split][0])) is None:
-            found = " and ".join(map(repr, options[split]))
-            raise CorpusError(f"grammar: expected one number of sentences after --{split}, found {found}")
+            finding = " and ".join(map(repr, options[split]))
+            raise CorpusError(f"grammar: expected one number of sentences after --{split}, found {finding}")
         sizes[split] = size
     seed = options.get("seed", 1)
     reflexives = options.get("reflexives", False)

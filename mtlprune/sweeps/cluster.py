@@ -114,11 +114,9 @@ def parse_options(pairs: Sequence[str]) -> dict[str, Any]:
             raise SweepError(f"--slurm: expected KEY=VALUE such as slurm_partition=gpu, found {pair!r}")
         with reading(f"--slurm {key}", SweepError):
             options[key] = parse_yaml(value)
-    if options["cluster"] not in CLUSTERS:
-        found = str(options["cluster"])
-        raise SweepError(
-            f"--slurm cluster: expected {' or '.join(CLUSTERS)}, found {found!r}{nearest(found, CLUSTERS)}"
-        )
+    if (launcher := options["cluster"]) not in CLUSTERS:
+        problem = f"expected {' or '.join(CLUSTERS)}, found {launcher!r}{nearest(str(launcher), CLUSTERS)}"
+        raise SweepError(f"--slurm cluster: {problem}")
     return options
 
 
