@@ -180,7 +180,6 @@ def show_plan(configs: Sequence[Config], folders: Sequence[RunFolder]) -> None:
     from mtlprune.sweeps.times import data_missing
 
     settings = configs[0]
-
     path, terminal = Path(settings.data.path), console()
     for folder in folders:
         check_folder(folder)
@@ -214,8 +213,7 @@ def check_folder(folder: RunFolder) -> None:
     """Raise RunError if a run cannot be trained in a folder, because it is packed or foreign or cannot be written."""
     folder.refuse_packed("weights")
     make_room(folder.path)
-    if folder.path.is_dir() and not folder.has("config.yaml"):
-        folder.check_ours()
+    folder.check_ours()
 
 
 def _without_corpus(settings: Config) -> Iterator[str]:

@@ -64,7 +64,7 @@ def predict(
         Literal["jsonl", "conllu", "text", "tsv"] | None,
         typer.Option(
             "--format",
-            help="Output format (if not given, text on a terminal, conllu for a .conllu file, and otherwise jsonl).",
+            help="Output format (if not given, that of the suffix of --out, text on a terminal, and otherwise jsonl).",
         ),
     ] = None,
     input_: Annotated[

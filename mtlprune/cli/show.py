@@ -110,7 +110,7 @@ def with_narrow_tables(comparison: Comparison, text: str) -> str:
 
 
 def speeds_in(folder: Path) -> dict[str, float]:
-    """Read the speed of each run in the largest timed batches, by folder name, from the result of `analyze speed`.
+    """Read the speed of each run in the largest timed batches, by `run_name`, from the result of `analyze speed`.
 
     Raises:
         RunError: the folder has no such result.

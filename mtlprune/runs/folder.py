@@ -376,8 +376,7 @@ class RunFolder:
         """
         from filelock import FileLock, Timeout
 
-        if self.path.is_dir() and not self.has("config.yaml"):
-            self.check_ours()
+        self.check_ours()
         lock = self.path / ".lock"
         try:
             make_folder(self.path)
@@ -416,6 +415,8 @@ class RunFolder:
 
     def check_ours(self) -> None:
         """Raise RunError if a folder without a run contains files that no started run could have left there."""
+        if not self.path.is_dir() or self.has("config.yaml"):
+            return
         begun_files = {"encoder", "vocabulary.json", TREATED, "manifest.json", "tensorboard", "weights"}
         foreign = sorted(
             p.name for p in self.path.iterdir() if p.name not in begun_files and not p.name.startswith(".")

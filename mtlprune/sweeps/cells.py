@@ -93,15 +93,18 @@ class Sweep:
         The folder of a cell depends on the fingerprints of its corpus and of those of the cells that it needs. If one
         of them is missing, the entry of an earlier index is kept; without one, the cell is left out.
         """
-        rows: dict[str, Any] = {}
         unknown: set[str] = set()
         for cell in self.cells.values():
-            if _has_corpus(cell.config) and unknown.isdisjoint(cell.needs):
-                rows[cell.name] = {"folder": cell.place.label, "digest": cell.digest, "needs": list(cell.needs)}
-                continue
-            unknown.add(cell.name)
-            if (self.root / INDEX).is_file() and (row := read_index(self.root)["cells"].get(cell.name)):
-                rows[cell.name] = row
+            if not (_has_corpus(cell.config) and unknown.isdisjoint(cell.needs)):
+                unknown.add(cell.name)
+        earlier = read_index(self.root)["cells"] if unknown and (self.root / INDEX).is_file() else {}
+        rows = {
+            name: earlier[name]
+            if name in unknown
+            else {"folder": cell.place.label, "digest": cell.digest, "needs": list(cell.needs)}
+            for name, cell in self.cells.items()
+            if name not in unknown or name in earlier
+        }
         write_index(self.root, self.name, self.file, rows)
 
 
