@@ -210,6 +210,15 @@ def _jobs(sweep: Sweep) -> int:
     return max(1, min(cores(), _MOST_JOBS, int(memory / max(_LEAST_MEMORY, rough_memory(config)))))
 
 
+def refuse_foreign_files(out: Path) -> None:
+    """Raise RunError if a folder contains files that a comparison does not leave before it writes its index."""
+    # A process that is killed before it writes the index leaves at most partial files, the corpus of a quickstart and
+    # an empty folder of runs. All other files belong to somebody else.
+    beginnings = {"corpus", *(path.name for path in temporary_paths(out)), *([] if _holds_more(out / RUNS) else [RUNS])}
+    if foreign := sorted({path.name for path in out.iterdir()} - beginnings) if out.is_dir() else []:
+        raise RunError(f"{out}: expected a comparison or an empty folder, found {foreign[0]}; name another --out")
+
+
 def _check_place(out: Path, sweep: Sweep, tree: dict[str, Any]) -> bool:
     """Return True if all runs of a comparison are done.
 
@@ -222,12 +231,8 @@ def _check_place(out: Path, sweep: Sweep, tree: dict[str, Any]) -> bool:
     indexed = (sweep.root / INDEX).is_file()
     # Without the index, which can be restored, a comparison with the same sweep is continued, too.
     is_resumed = indexed or ((out / FILE).is_file() and read_yaml(out / FILE) == tree)
-    # A process that is killed before it writes the index leaves at most partial files, the corpus of a quickstart and
-    # an empty folder of runs. All other files belong to somebody else.
-    beginnings = {"corpus", *(path.name for path in temporary_paths(out)), *([] if _holds_more(sweep.root) else [RUNS])}
-    foreign = sorted({path.name for path in out.iterdir()} - beginnings) if out.is_dir() else []
-    if foreign and not is_resumed:
-        raise RunError(f"{out}: expected a comparison or an empty folder, found {foreign[0]}; name another --out")
+    if not is_resumed:
+        refuse_foreign_files(out)
     before = {cell["digest"] for cell in read_index(sweep.root)["cells"].values()} if indexed else set()
     if before - {cell.digest for cell in sweep.cells.values()}:
         raise RunError(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mtlprune.cli.compare import ComparisonRequest, Jobs, KeepWeights, run
+from mtlprune.cli.compare import ComparisonRequest, Jobs, KeepWeights, refuse_foreign_files, run
 from mtlprune.cli.console import Overrides, console
 from mtlprune.corpora import CorpusError
 from mtlprune.corpora.store import INFO, load_corpus, save_corpus
@@ -33,12 +33,15 @@ def quickstart(
     OUT/report.html. If it is interrupted, run the same command again to continue.
     """
     from mtlprune.config.config import load_config
-    from mtlprune.sweeps.compare import QUICKSTART
+    from mtlprune.sweeps.compare import FILE, QUICKSTART, RUNS
+    from mtlprune.sweeps.folder import INDEX
 
     terminal = console()
     refuse_launcher()
     load_config(QUICKSTART.base, overrides or [])  # so that unknown settings are refused before the corpus is generated
     make_room(out)
+    if not any(path.is_file() for path in (out / FILE, out / RUNS / INDEX)):  # `run` checks comparisons that were begun
+        refuse_foreign_files(out)
     _make_corpus(out / "corpus", {"train": train, "dev": dev, "test": test, "seed": 1}, terminal)
     request = ComparisonRequest(
         out / "corpus", out, None, [1], overrides or [], False, QUICKSTART, "mtlprune quickstart"

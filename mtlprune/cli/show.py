@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -86,7 +87,7 @@ def table(
 
     extra = {"majority": _majority_scores(majority, folders[0], split)} if majority is not None else {}
     comparison = compare(folders, split, extra, against or "", by == "corpus")
-    speeds = speeds_in(speed) if speed is not None else {}
+    speeds = speeds_in(speed, [folder.path for folder in folders]) if speed is not None else {}
     comparison = dataclasses.replace(comparison, left_out=tuple(left_out), speeds=speeds)
     if resamples and comparison.against:
         with working("testing differences"):
@@ -109,18 +110,26 @@ def with_narrow_tables(comparison: Comparison, text: str) -> str:
     return "\n".join([*(grid.part() for grid in tables), text])
 
 
-def speeds_in(folder: Path) -> dict[str, float]:
+def speeds_in(folder: Path, runs: Sequence[Path] = ()) -> dict[str, float]:
     """Read the speed of each run in the largest timed batches, by `run_name`, from the result of `analyze speed`.
 
+    Names and not paths identify runs, because runs may have been packed into a study after they were timed.
+
     Raises:
-        RunError: the folder has no such result.
+        RunError: the folder has no such result, or timed runs or ``runs`` have a name in common.
     """
     from mtlprune.analyses.analysis import read
     from mtlprune.analyses.heads.speed.show import rated
 
     rows = rated(read(folder, "speed")).sort_values("batch")
-    speeds = {str(run): float(frames["speed"].iloc[-1]) for run, frames in rows.groupby("run")}
-    return {run_name(Path(run)): speed for run, speed in speeds.items()}
+    speeds = {Path(str(run)): float(frames["speed"].iloc[-1]) for run, frames in rows.groupby("run")}
+    timed, shown = (Counter(map(run_name, paths)) for paths in (speeds, runs))
+    if repeated := sorted(name for name in timed if max(timed[name], shown[name]) > 1):
+        raise RunError(
+            f"--speed: expected one run of each name, found several with the name {', '.join(repeated)}, whose speeds "
+            "cannot be distinguished; rename their folders or leave out --speed"
+        )
+    return {run_name(run): speed for run, speed in speeds.items()}
 
 
 def _majority_scores(data: Path, run: RunFolder, split: str) -> dict[str, float]:

@@ -312,7 +312,8 @@ def forest(
         else with_interval
     )
     ends = [0.0, *rows["value"], *usual_rows["low"], *usual_rows["high"]]
-    scale = alt.Scale(domain=[min(ends), max(ends)] if max(ends) > min(ends) else [-1, 1], nice=5, padding=_ROOM)
+    domain = [min(ends), max(ends)] if max(ends) > min(ends) else [-1, 1]
+    scale = alt.Scale(domain=domain, nice=5, padding=_ROOM if min(domain) < 0 else 0)  # counts begin at 0, not below
     signed = f"datum.value ? format(datum.value, '{'+' * (min(ends) < 0)}~f') : '0'"
     axis = alt.Axis(grid=False, tickCount=5 if width >= WIDTH else 4, labelExpr=signed)
     base = alt.Chart(data(rows), title=title, width=width, height=18 * len(rows)).encode(

@@ -310,6 +310,11 @@ def test_quickstart_refuses_mistakes_before_it_generates_a_corpus(mtlprune, tmp_
     assert not (tmp_path / "q").exists()
     (tmp_path / "file").touch()
     mtlprune("quickstart", "--out", tmp_path / "file").refuses("is a file")
+    foreign = tmp_path / "foreign"
+    foreign.mkdir()
+    (foreign / "thesis.tex").write_text("")
+    mtlprune("quickstart", "--out", foreign).refuses("expected a comparison or an empty folder, found thesis.tex")
+    assert [path.name for path in foreign.iterdir()] == ["thesis.tex"]
 
 
 class CellsBegin(BaseException):

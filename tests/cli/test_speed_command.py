@@ -1,6 +1,8 @@
 """mtlprune analyze speed: both sizes are timed, the ideal is an enumeration's, and the table of scores has a column."""
 
 import json
+import shutil
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -39,6 +41,12 @@ def test_the_table_has_a_column(mtlprune, measured, masked, single):
     assert "| speed" in text and f"{speed:.2f}" in text and "Speed is the number of sentences per second" in text
     answer = mtlprune("table", masked, "--split", "dev", "--speed", measured, "--format", "json").done()
     assert all(cell["speed"] == pytest.approx(speed) for cell in json.loads(answer.out)["cells"])
+
+
+def test_runs_with_one_name_in_two_folders_are_refused(mtlprune, measured, masked, single, tmp_path):
+    other = shutil.copytree(single, tmp_path / "other" / Path(masked).name)
+    answer = mtlprune("table", masked, other, "--split", "dev", "--speed", measured)
+    answer.refuses(f"found several with the name {Path(masked).name}")
 
 
 def test_runs_without_closed_heads_are_refused(mtlprune, single, lab, tmp_path):

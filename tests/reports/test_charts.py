@@ -66,6 +66,13 @@ def test_a_forest_shows_a_dozen_and_lines_have_no_limit_of_rows():
     assert len(re.findall(r'd="M[0-9.]+,0A', text)) >= 6000
 
 
+def test_the_axis_of_a_forest_has_negative_numbers_only_for_negative_values():
+    for low in (0, -3):
+        rows = [charts.Interval(f"row {k}", 8 * k, 8 * k + low, 8 * k + 5, True, f"{k} told") for k in range(3)]
+        text = charts.svg(charts.figure(charts.forest(rows, x_title="heads")))
+        assert bool(re.findall(r">−\d+<", text)) == (low < 0)
+
+
 def test_known_gates_have_these_colours():
     known = [np.array([[1, 0, 0, 0.25, 0.5]]), np.array([[1, 0, 1, 0.25, 0]]), np.array([[1, 0, 1, 0.25, 1]])]
     expected = [(0, 0, 0), (255, 255, 255), (255, 0, 0), (191, 191, 191), (128, 255, 0)]
