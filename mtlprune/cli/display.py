@@ -164,7 +164,8 @@ def progress_shown(progress: Progress) -> Iterator[None]:
             while not ended.wait(MINUTE):
                 task = progress.tasks[-1]
                 count = f", {task.completed:,.0f} of {task.total:,.0f}" if task.total else ""
-                line = f"after {duration(time.monotonic() - began)}: {task.description}{count}"
+                words = f"{task.description}{task.fields.get('left', '')}{count}"
+                line = f"after {duration(time.monotonic() - began)}: {words}"
                 if not ended.is_set():
                     progress.console.print(line, soft_wrap=True)
 

@@ -236,6 +236,16 @@ def _count_states(cell_states: Iterable[State]) -> str:
     return ", ".join(f"{counts[kind]} {kind}" for kind in order if counts[kind])
 
 
+class _TimeLeft:
+    """The time left of a sweep at the moment at which it is printed, because cells may take long to end."""
+
+    def __init__(self, watch: _CellWatch) -> None:
+        self.watch = watch
+
+    def __str__(self) -> str:
+        return self.watch.time_left()
+
+
 class _CellWatch:
     """Callback of the pool: one line for each cell that ends, with the number of cells done and the time left.
 
@@ -251,10 +261,10 @@ class _CellWatch:
         self.total, self.done_count, self.worked = len(cells), 0, 0.0
         self.running: dict[str, float] = {}
         """Name of a running cell → time (``time.monotonic``) at which it began."""
-        bar, running = BarColumn(bar_width=20), TextColumn("{task.description}")
+        bar, running = BarColumn(bar_width=20), TextColumn("{task.description}{task.fields[left]}")
         columns = SpinnerColumn(), bar, MofNCompleteColumn(), running, TimeElapsedColumn()
         self.progress = Progress(*columns, console=terminal, transient=True, disable=not terminal.is_terminal)
-        self.bar = self.progress.add_task("", total=self.total)
+        self.bar = self.progress.add_task("", total=self.total, left=_TimeLeft(self))
 
     def begin(self, finished: Mapping[str, State]) -> None:
         """Estimate the times of all cells that were not finished before this call."""
@@ -281,8 +291,7 @@ class _CellWatch:
                 score = f", joint dev score {cell.place.run.read_best()['joint']['score']:.2f}" if note else ""
                 words = f"{self.done_count} of {self.total}{self.time_left()}: {cell.name} {note}{score}"
             self.terminal.print(words)
-        description = f"{', '.join(sorted(self.running))}{self.time_left()}"
-        self.progress.update(self.bar, completed=self.done_count, description=description)
+        self.progress.update(self.bar, completed=self.done_count, description=", ".join(sorted(self.running)))
 
     def time_left(self) -> str:
         """Return the time left, such as ", about 3 min left".

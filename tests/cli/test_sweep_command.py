@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import shlex
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +16,8 @@ import pytest
 from run_folders import write_run
 from scipy import stats
 
+from mtlprune.cli import display, sweep
+from mtlprune.cli.terminal import PlainConsole
 from mtlprune.runs.folder import RunError, RunFolder
 from mtlprune.sweeps import found_runs
 from mtlprune.sweeps.folder import expanded
@@ -211,3 +215,16 @@ def test_a_cell_without_its_results_is_scored_again(mtlprune, swept, tmp_path, f
     assert "1 cell: 1 left" in mtlprune("sweep", "--dry-run", swept.file, *options).out
     mtlprune("sweep", swept.file, *options).done()
     assert json.loads(path.read_bytes()) == json.loads(whole)
+
+
+def test_the_time_left_is_estimated_when_it_is_printed(monkeypatch):
+    monkeypatch.setattr(display, "MINUTE", 0.01)
+    terminal = PlainConsole(file=io.StringIO(), width=80)
+    watch = sweep._CellWatch({"first": Any, "second": Any}, 1, terminal)
+    watch.left, watch.running, watch.worked = {"second": 10.0}, {"second": 0.0}, 10.0
+    with display.progress_shown(watch.progress):
+        for minutes in (1, 2):  # without an event between
+            watch.began = time.monotonic() - 60 * minutes
+            time.sleep(0.2)
+    printed = terminal.file.getvalue()
+    assert ", about 20 s left, 0 of 2\n" in printed and ", about 40 s left, 0 of 2\n" in printed
