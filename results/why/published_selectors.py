@@ -25,7 +25,10 @@ from mtlprune.analyses.harness.ablation import known_target
 from mtlprune.analyses.heads.claims.stability import Runs, jackknife, phi
 from mtlprune.corpora.store import load_corpus
 from mtlprune.encoder.observe import observations, use_eager
+from mtlprune.encoder.pieces import Pieces
+from mtlprune.model import MultiTaskModel
 from mtlprune.runs.folder import RunFolder
+from mtlprune.sentence import Sentence
 from mtlprune.sweeps.folder import expanded
 from mtlprune.training.head_gradients import derivatives
 
@@ -37,22 +40,30 @@ REDUCTIONS, PLANTED = (0.0, 0.1, 0.3, 0.5), 200
 """Reductions of the noise between seeds in planted maps, and number of draws of each."""
 
 
+def sentence_slopes(folder: RunFolder, sentences: list[Sentence]) -> tuple[MultiTaskModel, list[Pieces], torch.Tensor]:
+    """Load a single-task run, and compute the derivative of its loss on each sentence with respect to each head.
+
+    Returns:
+        The model, SENTENCES annotated sentences in sub-words, and the derivatives (sentences, L, A).
+    """
+    model = load(folder).eval()
+    [name] = model.tasks
+    task = cast(Any, model.tasks[name])
+    targets = [(sentence, known_target(task, sentence)) for sentence in sentences]
+    pairs = [(sentence, target) for sentence, target in targets if target is not None][:SENTENCES]
+    pieces = model.encoder.tokenize_sentences([sentence for sentence, _ in pairs])
+    parts = [
+        derivatives(model, pieces[start : start + BATCH], {name: [t for _, t in pairs[start : start + BATCH]]})
+        for start in range(0, len(pairs), BATCH)
+    ]
+    return model, pieces, torch.cat(parts).double()
+
+
 def measure(corpus: str, out: str, pattern: str) -> None:
     """Measure all runs, and write their maps to ``out``."""
     rows, sentences = [], load_corpus(Path(corpus))["train"][: SENTENCES + 100]  # a few have unknown labels
     for folder in map(RunFolder, expanded([pattern])):
-        model = load(folder).eval()
-        [name] = model.tasks
-        task = cast(Any, model.tasks[name])
-        targets = [(sentence, known_target(task, sentence)) for sentence in sentences]
-        pairs = [(sentence, target) for sentence, target in targets if target is not None][:SENTENCES]
-        pieces = model.encoder.tokenize_sentences([sentence for sentence, _ in pairs])
-        slopes = torch.cat(
-            [
-                derivatives(model, pieces[start : start + BATCH], {name: [t for _, t in pairs[start : start + BATCH]]})
-                for start in range(0, len(pairs), BATCH)
-            ]
-        ).double()
+        model, pieces, slopes = sentence_slopes(folder, sentences)
         total, queries = torch.zeros(slopes.shape[1:], dtype=torch.float64), 0
         for _, seen in observations(use_eager(model.encoder), pieces, None, ("attention",)):
             is_token = seen.batch.attention_mask.bool()  # (B, T)
@@ -62,7 +73,10 @@ def measure(corpus: str, out: str, pattern: str) -> None:
                 total[layer] += (entropy * is_token[:, None]).sum((0, 2))  # (B, A, T) → (A,)
             queries += int(keys.sum())
         maps = {"importance": slopes.abs().mean(0), "fisher": slopes.square().mean(0), "entropy": total / queries}
-        rows.append({"task": name, "seed": folder.config.train.seed} | {k: v.tolist() for k, v in maps.items()})
+        rows.append(
+            {"task": folder.config.tasks[0], "seed": folder.config.train.seed}
+            | {k: v.tolist() for k, v in maps.items()}
+        )
     Path(out).write_text("[\n" + ",\n".join(map(json.dumps, rows)) + "\n]\n")
 
 
