@@ -66,7 +66,7 @@ class Value(Block):
     """A number of a committed result, with its interval."""
 
     result: str = Field(description="Path of the result's JSON file, relative to results/.")
-    frame: str
+    frame: str = Field(description="The frame with the number; empty if the analysis could not compute it.")
     row: dict[str, str | float] = Field(description="Values of columns that select one row of the frame.")
     column: str = Field(default="estimate", description="Column of the estimate; the row also has low, high, n and p.")
     label: str = Field(default="", description="Name of the number in a figure.")
@@ -92,6 +92,8 @@ class Value(Block):
     @property
     def frame_row(self) -> pd.Series:
         """The row that contains the number. Raises RunError unless exactly one row matches."""
+        if not self.frame:
+            return pd.Series(dict.fromkeys((self.column, "low", "high"), math.nan))
         frame = self.source.frames[self.frame]
         for column, value in self.row.items():
             frame = frame[frame[column] == value]
@@ -114,6 +116,8 @@ class Value(Block):
     def shown(self, row: pd.Series | None = None) -> str:
         """Format the estimate with its interval, if it has one."""
         row = self.frame_row if row is None else row
+        if not self.frame:
+            return "unknown"
         cells = [self.number(row[name]) for name in (self.column, "low", "high") if name in row]
         return cells[0] if len(cells) < 3 or row["low"] != row["low"] else f"{cells[0]} [{cells[1]}, {cells[2]}]"
 
@@ -143,6 +147,11 @@ class Value(Block):
         return "not supported" if high < size_asked else "undecided"
 
 
+def agreed(verdicts: set[str]) -> str:
+    """Return the only verdict of several tests; if they differ, they decide nothing."""
+    return next(iter(verdicts)) if len(verdicts) == 1 else "undecided"
+
+
 class Finding(Block):
     """A claim with its evidence and doubts."""
 
@@ -166,8 +175,7 @@ class Finding(Block):
     @property
     def verdict(self) -> str:
         """The verdict of the deciding tests if all of them agree, and otherwise "undecided"."""
-        verdicts = {self.values[name].verdict for name in self.decides}
-        return verdicts.pop() if len(verdicts) == 1 else "undecided"
+        return agreed({self.values[name].verdict for name in self.decides})
 
     def filled(self, text: str) -> str:
         """Insert the values into a text."""
@@ -201,6 +209,9 @@ class Question(Block):
     pages: dict[str, str] = Field(description="Paths of pages, relative to results/, by name.")
     seeds: str = Field(description="The number of training seeds, in words.")
     finding: str = Field(default="", description="The finding that answers it, whose verdict is shown.")
+    registered: list[str] = Field(
+        default=[], description="Without a finding, tests of the register that must all have the verdict that is shown."
+    )
     tests: Literal["", "several tests", "description", "no verdict yet"] = Field(
         default="", description="If no finding answers the question, the kind of verdicts that the page reports."
     )
@@ -365,6 +376,8 @@ def questions(page: Page) -> str:
     for row in page.questions:
         links = ", ".join(f"[{name}]({path})" for name, path in row.pages.items())
         verdict = page.findings[row.finding].verdict if row.finding else row.tests
+        if row.registered:
+            verdict = agreed({test.verdict for test in page.tests if test.name in row.registered})
         lines.append(f"| {row.question} | {links} | {verdict} | {row.seeds} |")
     return "\n".join(lines) + "\n"
 

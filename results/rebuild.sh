@@ -274,7 +274,14 @@ for place in cross cross-masc cross-mpnet amplify-1.5 amplify-1.25 amplify-2 clo
     mkdir -p "$out/why/$place" && mtlprune analyze show "results/why/$place" --out "$out/why/$place" --format png > /dev/null
 done
 if [ -d results/why/records/equal_loss ]; then
-    mtlprune analyze equal_loss results/why/records/equal_loss --split test without=ner --format png --out "$out/why/equal_loss" > /dev/null
+    planned="results/why/records/equal_loss:63-???-*,126-???-*,252-*,504-*,1008-*" # without joint runs of 63 and 126 updates
+    mtlprune analyze equal_loss "$planned" --split test without=ner --format png --out "$out/why/equal_loss" > /dev/null
+    mtlprune analyze equal_loss "$planned" --split test without=ner curve=linear > "$out/why/linear-curve.md"
+    mtlprune analyze equal_loss results/why/records/equal_loss --split test without=ner --format png --out "$out/why/all-updates" > /dev/null
+    python results/why/cost_by_updates.py "$out/why/cost-by-updates.png"
+fi
+if [ -f results/why/consistency.json ]; then
+    mkdir -p "$out/why" && python results/why/consistency.py show results/why/consistency.json > "$out/why/consistency.md"
 fi
 if [ -d results/why/records/rare ]; then
     mkdir -p "$out/why/rare"

@@ -2,12 +2,13 @@
 
     python results/why/cost_by_updates.py results/why/cost-by-updates.png
 
-Runs with 63 to 1,008 updates see 2,000 sentences (results/why/equal_loss, five seeds). The last point is the full
+Runs with 63 to 1,008 updates see 2,000 sentences (results/why/all-updates, five seeds). The last point is the full
 training set of 12,543 sentences (results/baselines/gaps, three seeds). All settings are tuned.
 """
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import altair as alt
 import pandas as pd
@@ -22,8 +23,8 @@ TICKS = [63, 126, 252, 504, 1008, 1572]
 
 
 def rows() -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return mean scores by task, kind of training and updates, and the costs of joint training with their intervals."""
-    study = read_result(RESULTS / "why/equal_loss/equal_loss.json").frames
+    """Return mean scores by task, kind of training and updates, and costs of joint training with their intervals."""
+    study = read_result(RESULTS / "why/all-updates/equal_loss.json").frames
     full = read_result(RESULTS / "baselines/gaps/scarcity.json").frames["levels"]
     full = full[full["term"] == "full training set"].assign(data="full")
     scores = study["runs"].groupby(["task", "mode", "updates"])["score"].mean().reset_index().assign(data="2,000")
@@ -34,15 +35,13 @@ def rows() -> tuple[pd.DataFrame, pd.DataFrame]:
     return named[0][named[0]["name"].isin(TASKS)], named[1][named[1]["name"].isin(NAMES)]
 
 
-def panel(frame: pd.DataFrame, y: str, title: str, **channels: alt.StrokeDash) -> alt.LayerChart:
+def panel(frame: pd.DataFrame, height: alt.Y, **channels: alt.StrokeDash) -> Any:
     """Return a panel with a line for each task, and with the full training set as diamonds at the right."""
     axis = alt.Axis(values=TICKS, grid=False, labelExpr="datum.value == 1572 ? 'full' : format(datum.value, ',')")
     hues = [INK if name == "mean" else hue for name, hue in task_colours(NAMES).items()]
     colour = alt.Color("name:N", title=None, sort=NAMES, scale=alt.Scale(domain=NAMES, range=hues))
-    columns = ["name", "updates", y, "mode"]
     x = alt.X("updates:Q", title="updates", axis=axis, scale=alt.Scale(type="log", nice=False, domain=[58, 1750]))
-    height = alt.Y(f"{y}:Q", title=title, scale=alt.Scale(zero=False))
-    base = {data: alt.Chart(frame.loc[frame["data"] == data, columns]) for data in ("2,000", "full")}
+    base = {data: alt.Chart(frame[frame["data"] == data]) for data in ("2,000", "full")}
     curves = base["2,000"].mark_line(point={"size": 18}).encode(x, height, colour, **channels)
     diamonds = base["full"].mark_point(shape="diamond", size=45, filled=True).encode(x, height, colour)
     return alt.layer(curves, diamonds).properties(width=1.3 * WIDTH, height=1.4 * HEIGHT)
@@ -53,9 +52,17 @@ def main(out: str) -> None:
     scores, costs = rows()
     dash = alt.StrokeDash("mode:N", title=None, sort=["single", "joint"], scale=alt.Scale(range=[[1, 0], [5, 3]]))
     mean = costs[(costs["name"] == "mean") & (costs["data"] == "2,000")][["updates", "low", "high"]]
-    band = alt.Chart(mean).mark_area(color=PALE).encode(alt.X("updates:Q"), alt.Y("low:Q", title=""), alt.Y2("high:Q"))
-    cost = alt.layer(mark(y=0), band, panel(costs.assign(mode="joint"), "estimate", "joint minus single task, points"))
-    both = alt.hconcat(panel(scores, "score", "score", strokeDash=dash), cost)
+    # The cost falls from tens of points to less than one, so the axis is logarithmic away from 0.
+    height: dict[str, Any] = {
+        "title": "joint minus single task, points",
+        "scale": alt.Scale(type="symlog", domain=[-40, 20]),
+    }
+    height |= {"axis": alt.Axis(values=[-30, -10, -3, -1, 0, 1, 3, 10], grid=False, labelOverlap=False)}
+    band = alt.Chart(mean).mark_area(color=PALE).encode(alt.X("updates:Q"), alt.Y("low:Q", **height), alt.Y2("high:Q"))
+    cost = alt.layer(
+        mark(y=0).encode(alt.Y("y:Q", **height)), band, panel(costs.assign(mode="joint"), alt.Y("estimate:Q", **height))
+    )
+    both = alt.hconcat(panel(scores, alt.Y("score:Q", title="score"), strokeDash=dash), cost)
     Path(out).write_bytes(render(figure(both), "png"))
 
 

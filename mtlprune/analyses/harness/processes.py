@@ -1,7 +1,9 @@
 """Pools of processes in which analyses measure several runs, or several analyses run, in parallel."""
 
 import multiprocessing
+import os
 import signal
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -44,5 +46,13 @@ def processes(jobs: int, threads: int) -> Iterator[ProcessPoolExecutor]:
 def _begin(threads: int) -> None:
     """Prepare a process of the pool: ignore Ctrl-C, which the parent process handles, and set the number of threads."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     load_blas()
     torch.set_num_threads(threads)
+
+
+def _end_with_parent() -> None:
+    """End this process as soon as its parent has ended, because a parent that is killed cannot end it."""
+    if (parent := multiprocessing.parent_process()) is not None:
+        parent.join()
+        os._exit(1)

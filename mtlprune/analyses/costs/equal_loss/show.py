@@ -56,7 +56,7 @@ def _in_words(change: float, explanation_supported: str) -> str:
         return "There is no evidence of a cost here that could be explained"
     if explanation_supported == UNDECIDED:
         return "The data do not decide whether it optimises more slowly or generalises worse"
-    return f"This supports that {explanation_supported}"
+    return f"Before correction for other tests, this supports that {explanation_supported}"
 
 
 def _score_of(mean: str) -> str:

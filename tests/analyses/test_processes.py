@@ -1,0 +1,34 @@
+"""Processes in which analyses measure runs."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+PARENT = """
+import os, time
+from mtlprune.analyses.harness.processes import processes
+
+if __name__ == "__main__":
+    with processes(1, 1) as pool:
+        print(pool.submit(os.getpid).result(), flush=True)
+        pool.submit(time.sleep, 600).result()
+"""
+
+
+def test_processes_end_if_their_parent_is_killed(tmp_path):
+    (tmp_path / "parent.py").write_text(PARENT)
+    with subprocess.Popen([sys.executable, tmp_path / "parent.py"], stdout=subprocess.PIPE, text=True) as parent:
+        child = int(parent.stdout.readline())
+        os.kill(parent.pid, signal.SIGKILL)
+    deadline = time.monotonic() + 30
+    while is_running(child) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not is_running(child)
+
+
+def is_running(process):
+    status = Path(f"/proc/{process}/stat")
+    return status.exists() and ") Z " not in status.read_text()  # Z: it has ended, and nobody has asked for its result
