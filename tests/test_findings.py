@@ -32,7 +32,8 @@ def test_the_committed_pages_are_those_of_the_file(script, page):
     assert script.marked(readme, script.table(page)) == readme, "python results/findings.py"
     index = (ROOT / "results" / "README.md").read_text(encoding="utf-8")
     assert script.marked(index, script.questions(page), "questions") == index, "python results/findings.py"
-    assert all((row.finding in page.findings) != bool(row.tests) for row in page.questions)
+    assert all(bool(row.finding) + bool(row.tests) + bool(row.registered) == 1 for row in page.questions)
+    assert {name for row in page.questions for name in row.registered} <= {test.name for test in page.tests}
     assert {row.finding for row in page.questions if row.finding} == set(page.findings)
     words = re.sub(r"\]\(.*?\)", "]", (ROOT / "results" / "FINDINGS.md").read_text(encoding="utf-8")).split()
     assert sum(bool(re.search(r"\w", word)) for word in words) <= 1500  # as README's words are counted

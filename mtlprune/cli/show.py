@@ -123,8 +123,8 @@ def speeds_in(folder: Path, runs: Sequence[Path] = ()) -> dict[str, float]:
 
     rows = rated(read(folder, "speed")).sort_values("batch")
     speeds = {Path(str(run)): float(frames["speed"].iloc[-1]) for run, frames in rows.groupby("run")}
-    timed, shown = (Counter(map(run_name, paths)) for paths in (speeds, runs))
-    if repeated := sorted(name for name in timed if max(timed[name], shown[name]) > 1):
+    timed_names, table_names = (Counter(map(run_name, paths)) for paths in (speeds, runs))
+    if repeated := sorted(name for name in timed_names if max(timed_names[name], table_names[name]) > 1):
         raise RunError(
             f"--speed: expected one run of each name, found several with the name {', '.join(repeated)}, whose speeds "
             "cannot be distinguished; rename their folders or leave out --speed"
