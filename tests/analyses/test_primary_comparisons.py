@@ -1,6 +1,7 @@
-"""Independent code computes the primary comparisons of results/why/PLAN.md again, from packed runs if there are any.
+"""Independent code computes the estimates of the primary comparisons of results/why/PLAN.md again.
 
-It uses none of the package's statistics, only the formulas of the plan.
+It uses none of the package's statistics, only the formulas of the plan. Experiments 1 to 3 start from the scores of
+packed runs. Experiments 0 and 4 close heads of finished runs, so they start from scores in the stored Results.
 """
 
 import json
