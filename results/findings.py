@@ -66,7 +66,7 @@ class Value(Block):
     """A number of a committed result, with its interval."""
 
     result: str = Field(description="Path of the result's JSON file, relative to results/.")
-    frame: str = Field(description="The frame with the number; empty if the analysis could not compute it.")
+    frame: str
     row: dict[str, str | float] = Field(description="Values of columns that select one row of the frame.")
     column: str = Field(default="estimate", description="Column of the estimate; the row also has low, high, n and p.")
     label: str = Field(default="", description="Name of the number in a figure.")
@@ -80,6 +80,7 @@ class Value(Block):
     )
     chance: str = Field(default="", description="Column with the p-value of a count, which decides instead of asks.")
     digits: int = Field(default=-1, description="Decimals that are shown, if not the usual number of the unit.")
+    unknown: str = Field(default="", description="The reason why the analysis has no such frame.")
     family: str = Field(
         default="", description="Row of why/primaries with the p-value after correction over five experiments."
     )
@@ -91,10 +92,16 @@ class Value(Block):
 
     @property
     def frame_row(self) -> pd.Series:
-        """The row that contains the number. Raises RunError unless exactly one row matches."""
-        if not self.frame:
+        """The row that contains the number, which is NaN for an unknown number.
+
+        Raises RunError unless exactly one row matches, or if a frame exists whose number is said to be unknown.
+        """
+        frames = self.source.frames
+        if self.unknown and self.frame not in frames:
             return pd.Series(dict.fromkeys((self.column, "low", "high"), math.nan))
-        frame = self.source.frames[self.frame]
+        if self.unknown:
+            raise RunError(f"findings.yaml: {self.result} has the frame {self.frame}; delete `unknown`")
+        frame = frames[self.frame]
         for column, value in self.row.items():
             frame = frame[frame[column] == value]
         if len(frame) != 1:
@@ -116,7 +123,7 @@ class Value(Block):
     def shown(self, row: pd.Series | None = None) -> str:
         """Format the estimate with its interval, if it has one."""
         row = self.frame_row if row is None else row
-        if not self.frame:
+        if self.unknown:
             return "unknown"
         cells = [self.number(row[name]) for name in (self.column, "low", "high") if name in row]
         return cells[0] if len(cells) < 3 or row["low"] != row["low"] else f"{cells[0]} [{cells[1]}, {cells[2]}]"
@@ -165,6 +172,7 @@ class Finding(Block):
     figure: list[str] = Field(default=[], description="Names of the values in the figure, from top to bottom.")
     axis: str = Field(description="Title of the figure's axis, or what the picture shows.")
     picture: str = Field(default="", description="Path of a picture, relative to results/, which replaces the figure.")
+    further_picture: str = Field(default="", description="Path of a second picture, relative to results/.")
     doubt: str
     change: str = Field(default="", description="What is untested, or would change the verdict.")
     command: str
@@ -271,7 +279,9 @@ def findings(page: Page) -> str:
             "",
             f"**{finding.verdict.capitalize()}.** {finding.filled(finding.evidence)}",
         ]
-        lines += ["", f"![{finding.axis}]({finding.picture or f'findings/{name}.png'})", "", f"- {where(finding)}"]
+        lines += ["", f"![{finding.axis}]({finding.picture or f'findings/{name}.png'})"]
+        lines += ["", f"![By updates]({finding.further_picture})"] if finding.further_picture else []
+        lines += ["", f"- {where(finding)}"]
         lines += [f"- Predicted: {effect}." for effect in filter(None, [predicted(finding)])]
         lines += [f"- Detectable with 80 % power: {power}." for power in detectable(finding)]
         lines += [f"- Doubt: {finding.filled(finding.doubt)}"]

@@ -33,14 +33,13 @@ def quickstart(
     OUT/report.html. If it is interrupted, run the same command again to continue.
     """
     from mtlprune.config.config import load_config
-    from mtlprune.sweeps.compare import FILE, QUICKSTART, RUNS
-    from mtlprune.sweeps.folder import INDEX
+    from mtlprune.sweeps.compare import QUICKSTART
 
     terminal = console()
     refuse_launcher()
     load_config(QUICKSTART.base, overrides or [])  # so that unknown settings are refused before the corpus is generated
     make_room(out)
-    if not any(path.is_file() for path in (out / FILE, out / RUNS / INDEX)):  # `run` checks comparisons that were begun
+    if not (out / "corpus" / INFO).is_file():  # nothing is written if the corpus exists, and `run` checks the rest
         refuse_foreign_files(out)
     _make_corpus(out / "corpus", {"train": train, "dev": dev, "test": test, "seed": 1}, terminal)
     request = ComparisonRequest(

@@ -255,10 +255,12 @@ class _CellWatch:
     def __init__(self, cells: Mapping[str, Cell], jobs: int, terminal: Console) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-        self.cells, self.terminal, self.jobs, self.began = cells, terminal, jobs, time.monotonic()
+        self.cells, self.terminal, self.jobs = cells, terminal, jobs
         self.left: dict[str, float] = {}
         """Name of a cell that may still be trained → its expected seconds."""
-        self.total, self.done_count, self.worked = len(cells), 0, 0.0
+        self.total, self.done_count = len(cells), 0
+        self.worked, self.spent = 0.0, 0.0
+        """Expected and true seconds of the cells that are done."""
         self.running: dict[str, float] = {}
         """Name of a running cell → time (``time.monotonic``) at which it began."""
         bar, running = BarColumn(bar_width=20), TextColumn("{task.description}{task.fields[left]}")
@@ -284,30 +286,31 @@ class _CellWatch:
             words = f"{cell.name}: {event}{f': {note}' if note else ''}"
             # Failed and blocked cells are not trained in this call, so they take no more time.
             seconds = self.left.pop(cell.name, 0.0) if event in ("done", "failed", "blocked") else 0.0
-            if event == "failed":
-                self.began += spent / self.jobs  # the speed is that of the cells that are done
             if event == "done":
                 self.done_count, self.worked = self.done_count + 1, self.worked + seconds
+                self.spent += spent if seconds else 0.0
                 score = f", joint dev score {cell.place.run.read_best()['joint']['score']:.2f}" if note else ""
                 words = f"{self.done_count} of {self.total}{self.time_left()}: {cell.name} {note}{score}"
             self.terminal.print(words)
         self.progress.update(self.bar, completed=self.done_count, description=", ".join(sorted(self.running)))
 
     def time_left(self) -> str:
-        """Return the time left, such as ", about 3 min left".
+        """Return the time left at this moment, such as ", about 3 min left".
 
-        It is computed from the speed so far, assuming that running cells are halfway done. Before the first cell is
-        done, it is the sum of ``expected_times`` of the cells.
+        The expected times of cells are multiplied by the ratio of true to expected time of the cells that are done. A
+        running cell takes as much less as it has been running, but at least a tenth of its time.
         """
         from mtlprune.cli.display import duration
 
-        halfway = sum(self.left[name] for name in self.running if name in self.left) / 2
-        left, elapsed = sum(self.left.values()), time.monotonic() - self.began
-        if not self.left:
+        now, left, running = time.monotonic(), dict(self.left), dict(self.running)  # other threads print this, too
+        if not left:
             return ""
-        if not self.worked:
-            return f", about {duration(left / self.jobs)} left (estimated, one core each)"
-        return f", about {duration(elapsed * (left - halfway) / (self.worked + halfway))} left"
+        slowness = self.spent / self.worked if self.worked else 1.0
+        times = {name: seconds * slowness for name, seconds in left.items()}
+        for name in times.keys() & running.keys():
+            times[name] = max(0.1 * times[name], times[name] - (now - running[name]))
+        note = "" if self.worked else " (estimated, one core each)"
+        return f", about {duration(sum(times.values()) / min(self.jobs, len(times)))} left{note}"
 
 
 def run_cells(cells: Mapping[str, Cell], jobs: int, terminal: Console) -> None:

@@ -312,9 +312,10 @@ def test_quickstart_refuses_mistakes_before_it_generates_a_corpus(mtlprune, tmp_
     mtlprune("quickstart", "--out", tmp_path / "file").refuses("is a file")
     foreign = tmp_path / "foreign"
     foreign.mkdir()
-    (foreign / "thesis.tex").write_text("")
-    mtlprune("quickstart", "--out", foreign).refuses("expected a comparison or an empty folder, found thesis.tex")
-    assert [path.name for path in foreign.iterdir()] == ["thesis.tex"]
+    for name in ("thesis.tex", "sweep.yaml"):  # a comparison has a file with the second name, too
+        (foreign / name).write_text("")
+        mtlprune("quickstart", "--out", foreign).refuses(f"expected a comparison or an empty folder, found {name}")
+    assert {path.name for path in foreign.iterdir()} == {"thesis.tex", "sweep.yaml"}
 
 
 class CellsBegin(BaseException):

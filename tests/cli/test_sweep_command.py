@@ -217,14 +217,14 @@ def test_a_cell_without_its_results_is_scored_again(mtlprune, swept, tmp_path, f
     assert json.loads(path.read_bytes()) == json.loads(whole)
 
 
-def test_the_time_left_is_estimated_when_it_is_printed(monkeypatch):
+def test_the_time_left_falls_while_cells_run(monkeypatch):
     monkeypatch.setattr(display, "MINUTE", 0.01)
     terminal = PlainConsole(file=io.StringIO(), width=80)
-    watch = sweep._CellWatch({"first": Any, "second": Any}, 1, terminal)
-    watch.left, watch.running, watch.worked = {"second": 10.0}, {"second": 0.0}, 10.0
+    watch = sweep._CellWatch({"first": Any, "second": Any, "third": Any}, 1, terminal)
+    watch.left, watch.worked, watch.spent = {"second": 60.0, "third": 60.0}, 60.0, 600.0  # ten times as slow
     with display.progress_shown(watch.progress):
-        for minutes in (1, 2):  # without an event between
-            watch.began = time.monotonic() - 60 * minutes
+        for minutes in (1, 6, 20):  # without an event between
+            watch.running = {"second": time.monotonic() - 60 * minutes}
             time.sleep(0.2)
-    printed = terminal.file.getvalue()
-    assert ", about 20 s left, 0 of 2\n" in printed and ", about 40 s left, 0 of 2\n" in printed
+    printed = dict.fromkeys(re.findall(r"about (.*) left, 0 of 3", terminal.file.getvalue()))
+    assert list(printed) == ["19 min", "14 min", "11 min"]  # a tenth of the second cell is left at least

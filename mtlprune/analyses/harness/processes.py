@@ -1,13 +1,13 @@
 """Pools of processes in which analyses measure several runs, or several analyses run, in parallel."""
 
+import _thread
 import multiprocessing
 import os
 import signal
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import torch
 
@@ -46,7 +46,9 @@ def processes(jobs: int, threads: int) -> Iterator[ProcessPoolExecutor]:
 def _begin(threads: int) -> None:
     """Prepare a process of the pool: ignore Ctrl-C, which the parent process handles, and set the number of threads."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    # `Thread.start` would wait forever for a thread that cannot start because memory is short.
+    with suppress(RuntimeError):
+        _thread.start_new_thread(_end_with_parent, ())
     load_blas()
     torch.set_num_threads(threads)
 
