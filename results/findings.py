@@ -280,7 +280,7 @@ def findings(page: Page) -> str:
             f"**{finding.verdict.capitalize()}.** {finding.filled(finding.evidence)}",
         ]
         lines += ["", f"![{finding.axis}]({finding.picture or f'findings/{name}.png'})"]
-        lines += ["", f"![By updates]({finding.further_picture})"] if finding.further_picture else []
+        lines += ["", f"![Score curves]({finding.further_picture})"] if finding.further_picture else []
         lines += ["", f"- {where(finding)}"]
         lines += [f"- Predicted: {effect}." for effect in filter(None, [predicted(finding)])]
         lines += [f"- Detectable with 80 % power: {power}." for power in detectable(finding)]

@@ -116,7 +116,7 @@ def speeds_in(folder: Path, runs: Sequence[Path] = ()) -> dict[str, float]:
     Names and not paths identify runs, because runs may have been packed into a study after they were timed.
 
     Raises:
-        RunError: the folder has no such result, or timed runs or ``runs`` have a name in common.
+        RunError: the folder has no such result, or several timed runs or several of ``runs`` have one name.
     """
     from mtlprune.analyses.analysis import read
     from mtlprune.analyses.heads.speed.show import rated

@@ -297,8 +297,9 @@ class _CellWatch:
     def time_left(self) -> str:
         """Return the time left at this moment, such as ", about 3 min left".
 
-        The expected times of cells are multiplied by the ratio of true to expected time of the cells that are done. A
-        running cell takes as much less as it has been running, but at least a tenth of its time.
+        The expected times of cells are multiplied by the ratio of true to expected time of the cells that are done, or
+        of a running cell if its ratio is already larger. A running cell takes as much less as it has been running, but
+        at least a tenth of its time.
         """
         from mtlprune.cli.display import duration
 
@@ -306,9 +307,11 @@ class _CellWatch:
         if not left:
             return ""
         slowness = self.spent / self.worked if self.worked else 1.0
+        spent = {name: now - began for name, began in running.items() if name in left}
+        slowness = max([slowness, *(seconds / left[name] for name, seconds in spent.items())])
         times = {name: seconds * slowness for name, seconds in left.items()}
-        for name in times.keys() & running.keys():
-            times[name] = max(0.1 * times[name], times[name] - (now - running[name]))
+        for name, seconds in spent.items():
+            times[name] = max(0.1 * times[name], times[name] - seconds)
         note = "" if self.worked else " (estimated, one core each)"
         return f", about {duration(sum(times.values()) / min(self.jobs, len(times)))} left{note}"
 

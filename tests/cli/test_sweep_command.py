@@ -217,14 +217,16 @@ def test_a_cell_without_its_results_is_scored_again(mtlprune, swept, tmp_path, f
     assert json.loads(path.read_bytes()) == json.loads(whole)
 
 
-def test_the_time_left_falls_while_cells_run(monkeypatch):
+def test_the_time_left_falls_until_a_cell_takes_longer_than_expected(monkeypatch):
     monkeypatch.setattr(display, "MINUTE", 0.01)
     terminal = PlainConsole(file=io.StringIO(), width=80)
     watch = sweep._CellWatch({"first": Any, "second": Any, "third": Any}, 1, terminal)
     watch.left, watch.worked, watch.spent = {"second": 60.0, "third": 60.0}, 60.0, 600.0  # ten times as slow
+    watch.running = {"second": time.monotonic() - 60}
     with display.progress_shown(watch.progress):
-        for minutes in (1, 6, 20):  # without an event between
+        for minutes in (1, 6, 9, 20):  # without an event between
             watch.running = {"second": time.monotonic() - 60 * minutes}
-            time.sleep(0.2)
+            time.sleep(0.5)
     printed = dict.fromkeys(re.findall(r"about (.*) left, 0 of 3", terminal.file.getvalue()))
-    assert list(printed) == ["19 min", "14 min", "11 min"]  # a tenth of the second cell is left at least
+    # At last the second cell has taken 20 minutes instead of one, so the third cell is expected to take 20, too.
+    assert list(printed) == ["19 min", "14 min", "11 min", "22 min"]
