@@ -381,6 +381,14 @@ class Encoded:
         """The sentence (0 to B − 1) of each word, (N,) int64."""
         return to_device(np.repeat(np.arange(len(self.sizes)), self.sizes), self.words.device)
 
+    @classmethod
+    def joined(cls, parts: Sequence["Encoded"]) -> "Encoded":
+        """Return one encoding of the sentences of several batches, one batch after another."""
+        words, first, last, lengths = (
+            torch.cat([getattr(part, name) for part in parts]) for name in ("words", "cls", "sep", "lengths")
+        )
+        return cls(words, first, last, lengths, [size for part in parts for size in part.sizes])
+
     def select(self, sentences: Sequence[int]) -> "Encoded":
         """Return an encoding of only these sentences (one or more), in this order."""
         selection = np.asarray(sentences, np.int64)

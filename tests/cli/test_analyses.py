@@ -21,6 +21,8 @@ import mtlprune as package
 from mtlprune.analyses.analysis import Request, find, read
 from mtlprune.analyses.harness import ablation
 from mtlprune.analyses.harness.ablation import AblatableRun
+from mtlprune.analyses.heads.roles import measure as roles
+from mtlprune.analyses.heads.roles.maths import two_sided
 from mtlprune.analyses.vectors.degeneration.labels import Frequencies
 from mtlprune.cli import display
 from mtlprune.cli.display import count_steps, duration, working
@@ -231,6 +233,32 @@ def test_an_interrupted_analysis_goes_on(mtlprune, lab, trained, single, claims,
     for path in file.parent.iterdir():
         path.write_bytes(file.read_bytes()[:100])
     assert "so that it is made again" in mtlprune(*words, other).err
+
+
+def test_gates_that_an_interrupted_analysis_fitted_are_not_fitted_again(mtlprune, lab, trained, tmp_path, monkeypatch):
+    """Results are those of one go, and other options fit their own gates."""
+    words = ("analyze", "roles", trained, "train_sentences=8", "batch=4", "permutations=9", "--corpus", lab.corpus)
+    whole, parts, fits, stop = tmp_path / "whole", tmp_path / "parts", [], 0
+
+    def fitted(*arguments: Any) -> Any:
+        fits.append(arguments)
+        if len(fits) == stop:
+            raise RunError("interrupted")
+        return two_sided(*arguments)
+
+    monkeypatch.setattr(roles, "two_sided", fitted)
+    mtlprune(*words, "updates=3", "--out", whole).done()
+    number = stop = len(fits)
+    fits.clear()
+    assert mtlprune(*words, "updates=3", "--out", parts).code == 2
+    other = shutil.copytree(parts, tmp_path / "other")
+    stop = 0
+    fits.clear()
+    mtlprune(*words, "updates=3", "--out", parts).done()
+    assert len(fits) == 1 and (parts / "roles.json").read_bytes() == (whole / "roles.json").read_bytes()
+    fits.clear()
+    mtlprune(*words, "updates=2", "--out", other).done()
+    assert len(fits) == number > 2
 
 
 def test_lower_layers_that_are_computed_once_change_no_count(trained, lab):

@@ -71,7 +71,7 @@ class AblatableRun:
     constants: Tensor | None = None
     seed: int = 0
     factor: float | None = None
-    store: "CountStore | None" = None
+    store: "MeasurementStore | None" = None
 
     @classmethod
     def of(cls, subject: Subject, device: str, fingerprint: str, store: Path | None = None) -> "AblatableRun":
@@ -86,7 +86,7 @@ class AblatableRun:
         if not _has_all_heads(model):
             raise SubjectError("expected a run whose heads are all open, found one with closed heads; name another run")
         precision = hardware.dtype(config.train.precision)
-        return cls(model, precision, store=None if store is None else CountStore(store, folder, device))
+        return cls(model, precision, store=None if store is None else MeasurementStore(store, folder, device))
 
     @property
     def size(self) -> tuple[int, int]:
@@ -139,20 +139,21 @@ class AblatableRun:
         """
         path = self._stored(heads, sentences)
         if path is not None and path.exists():
-            counts_by_score = read_counts(path)
+            counts_by_score = read_arrays(path)
         else:
             with self.ablated(heads):
                 evaluation = evaluate(self.model, sentences, self.precision)
             counts_by_score = {}
             for task, main in evaluation.names.items():
                 names = scores.count_names(cast(Task, self.model.tasks[task]).kind, main)
-                counts_by_score[task, main] = np.array(
+                counts_by_score[f"{task}/{main}"] = np.array(
                     [[row[name] if row else 0 for name in names] for row in evaluation.counts[task]]
                 )
             if path is not None:
-                write_counts(path, counts_by_score)
+                write_arrays(path, counts_by_score)
         counts_by_task = {}
-        for (task, main), rows in counts_by_score.items():
+        for name, rows in counts_by_score.items():
+            task, _, main = name.partition("/")
             kind = cast(Task, self.model.tasks[task]).kind
             counts_by_task[task] = System(rows[None], scores.count_names(kind, main), scores.SCORES[kind][main])
         return counts_by_task
@@ -228,8 +229,8 @@ class AblatableRun:
             return cast(Tensor, sum(self.model.losses(batch).values()))
 
 
-class CountStore:
-    """Files with the counts of evaluations of a run, so that an interrupted analysis need not evaluate again.
+class MeasurementStore:
+    """Files with measurements of a run, so that an interrupted analysis need not make them again.
 
     Args:
         folder: folder of the files.
@@ -241,26 +242,25 @@ class CountStore:
         best = run.read_text("best.json") if run.has("best.json") else ""
         self._folder, self._origin = folder, [code_hash(), str(run.path), run.read_manifest(), best, device]
 
-    def path(self, evaluation: list[Any], content: bytes) -> Path:
-        """Return the file of an evaluation, which JSON values and bytes describe."""
-        digest = hashlib.sha256(json.dumps([self._origin, evaluation]).encode() + content)
+    def path(self, measurement: list[Any], content: bytes = b"") -> Path:
+        """Return the file of a measurement, which JSON values and bytes describe."""
+        digest = hashlib.sha256(json.dumps([self._origin, measurement]).encode() + content)
         return self._folder / f"{digest.hexdigest()[:24]}.npz"
 
 
-def read_counts(path: Path) -> dict[tuple[str, str], NDArray[Any]]:
-    """Read the file of an evaluation: (task, main score) → counts (N, K). Raises RunError if it is damaged."""
+def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """Read the file of a measurement. Raises RunError if it is damaged."""
     try:
         with np.load(path) as arrays:
-            return {(name.partition("/")[0], name.partition("/")[2]): arrays[name] for name in arrays.files}
+            return {name: arrays[name] for name in arrays.files}
     except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
         raise RunError(f"{path} could not be read ({error}); delete {path.parent}, so that it is made again") from None
 
 
-def write_counts(path: Path, counts: Mapping[tuple[str, str], NDArray[Any]]) -> None:
-    """Write the file of an evaluation. Raises RunError if it cannot be written."""
+def write_arrays(path: Path, arrays: dict[str, NDArray[Any]]) -> None:
+    """Write the file of a measurement. Raises RunError if it cannot be written."""
     with replacing(path) as staging, staging.open("wb") as file:
-        arrays: dict[str, Any] = {f"{task}/{main}": rows for (task, main), rows in counts.items()}
-        np.savez_compressed(file, **arrays)
+        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
 
 
 def run_of(subject: Subject, fingerprint: str) -> RunFolder:

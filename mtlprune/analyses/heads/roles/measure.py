@@ -22,6 +22,8 @@ from mtlprune.analyses.harness.ablation import (
     add_counts,
     join_counts,
     known_target,
+    read_arrays,
+    write_arrays,
 )
 from mtlprune.analyses.harness.reading import (
     Reading,
@@ -36,6 +38,8 @@ from mtlprune.analyses.harness.reading import (
 from mtlprune.analyses.heads.roles import GAIN, ROLES, STL
 from mtlprune.analyses.heads.roles.maths import agreed, conflicts, least_effect, role_scores, two_sided
 from mtlprune.analyses.heads.roles.single import count_each, halves, interfering
+from mtlprune.corpora.tables import batched, fingerprint
+from mtlprune.encoder.batch import Encoded
 from mtlprune.encoder.interventions import CONSTANT
 from mtlprune.evaluation.head_masks import Mask, random_sets, single_heads
 from mtlprune.model import autocast
@@ -46,6 +50,8 @@ from mtlprune.statistics.contrast import Contrast, contrast_frame
 from mtlprune.statistics.resamples import Resampled, System, resampled_scores, weighted
 from mtlprune.tasks.base import Task
 
+_ENCODED = 8
+"""Number of sentences that are encoded together while gates are fitted."""
 Roles = dict[tuple[str, int], dict[str, dict[str, Mask]]]
 """Masks (L, A) of heads by label and seed of a run, then by task, then by role."""
 
@@ -191,7 +197,14 @@ def _fitted(study: _Study, run: AblatableRun, name: str) -> dict[str, NDArray[np
     if not annotated:
         return None
     pieces, scores = model.encoder.tokenize_sentences([sentence for sentence, _ in annotated]), []
+    fit = [options.updates, options.rate, options.strength, options.batch, study.request.seed, str(run.precision)]
+    content = [name, fingerprint({"": [sentence for sentence, _ in annotated]})]
     for selection in range(options.selections):
+        path = run.store and run.store.path(["gates", selection, *fit, *content])
+        if path and path.exists():
+            scores.append(read_arrays(path))
+            study.request.on_batch()
+            continue
         generator = np.random.default_rng([study.request.seed, 13, selection])
         size = min(options.batch, len(annotated))
         # All three fits use the same batches, so gates that are pushed open and gates that are pushed closed differ
@@ -199,13 +212,18 @@ def _fitted(study: _Study, run: AblatableRun, name: str) -> dict[str, NDArray[np
         order = [generator.choice(len(annotated), size, replace=False) for _ in range(options.updates)]
 
         def loss(gates: Tensor, update: int, order: list[NDArray[np.intp]] = order) -> Tensor:
-            rows = order[update]
+            # Sentences of similar length are encoded together, because padding takes more than half of a random batch.
+            rows = sorted(order[update], key=lambda row: len(pieces[row].ids))
             batch = model.collate([pieces[row] for row in rows], {name: [annotated[row][1] for row in rows]})
+            parts = [model.collate([pieces[row] for row in some], {}).pieces for some in batched(rows, _ENCODED)]
             with autocast(model.device, run.precision):
-                return task.loss(model.encoder(batch.pieces, gates), batch.targets[name][1])
+                encoded = Encoded.joined([model.encoder(part, gates) for part in parts])
+                return task.loss(encoded, batch.targets[name][1])
 
         fits = two_sided(loss, run.size, options.strength, options.updates, options.rate)
         scores.append(role_scores(*(gates.double().cpu().numpy() for gates in fits)))
+        if path:
+            write_arrays(path, scores[-1])
         study.request.on_batch()
     return {role: np.stack([scores_of_seed[role] for scores_of_seed in scores]) for role in ROLES}
 
