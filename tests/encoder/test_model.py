@@ -177,6 +177,14 @@ def test_alone_equals_in_a_padded_batch_in_any_order(family, tiny_encoder, conte
             assert not padded[row, len(words) :].any()
 
 
+def test_batches_that_are_joined_equal_one_batch(tiny_encoder):
+    encoder = Encoder.load(str(tiny_encoder("bert")))
+    whole, parts = encode(encoder, SENTENCES), [encode(encoder, SENTENCES[:1]), encode(encoder, SENTENCES[1:])]
+    joined = Encoded.joined(parts)
+    assert close(joined.words, whole.words) and close(joined.cls, whole.cls) and close(joined.sep, whole.sep)
+    assert joined.sizes == whole.sizes == joined.lengths.tolist() and len(parts[1].sizes) > 1
+
+
 @pytest.mark.parametrize("positions", [7, 64])
 def test_a_row_is_as_long_as_the_model_can_see(family, positions, tmp_path):
     encoder = Encoder.load(str(make_tiny(family, tmp_path, positions=positions)))
