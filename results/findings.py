@@ -269,8 +269,9 @@ def findings(page: Page) -> str:
         "tests](REGISTER.md). `python results/findings.py` makes this page.",
         "",
         "*Supported* (*confirmed* for one encoder and corpus): the predicted effect is there. *Not supported* "
-        "(*contradicted*): an effect of the predicted size is ruled out. *Undecided*: the data allow both, or tests "
-        "disagree (*mixed*). Filled dots in figures mark intervals without 0, or more heads than chance (p < 0.05).",
+        "(*contradicted*): an effect of the predicted size is ruled out. *Undecided*: the data allow both, tests "
+        "disagree (*mixed*), or correction removes significance. Filled dots in figures mark intervals "
+        "without 0, or more heads than chance (p < 0.05).",
     ]
     for rank, (name, finding) in enumerate(page.findings.items(), start=1):
         lines += [

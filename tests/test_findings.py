@@ -86,7 +86,7 @@ def test_places_whose_tests_disagree_are_mixed(script, page, monkeypatch):
     finding = next(
         finding for finding in page.findings.values() if any(isinstance(w, list) for w in finding.where.values())
     )
-    [place] = [place for place, names in finding.where.items() if isinstance(names, list)]
+    place = next(place for place, names in finding.where.items() if isinstance(names, list))
     for verdict, word in script.WORD_OF_VERDICT.items():
         monkeypatch.setattr(script.Value, "verdict", property(lambda _, verdict=verdict: verdict))
         assert finding.cells()[place] == word

@@ -57,10 +57,14 @@ def main(out: str) -> None:
     corrected_ps = holm(ps)
     rows = pd.DataFrame({"term": list(FAMILY), "n": list(map(len, FAMILY.values())), "p": ps, "p_holm": corrected_ps})
     write_result(Path(out), Result("primaries", {"encoders": [], "notes": []}, {"family": rows}))
+    print("# The five primary comparisons after Holm's correction\n")
     print(
-        "P-values are two-sided against no effect, and that of experiment 2 is against a share of 40 %. An experiment"
+        "P-values are two-sided against no effect, and that of experiment 2 is against a share of 40 %. A place is one"
     )
-    print("with several places has the largest p of its places, and a place without a p-value counts as 1.\n")
+    print(
+        "encoder and corpus. An experiment with several places has the largest p of its places, and a place without a"
+    )
+    print("p-value counts as 1.\n")
     print("| primary comparison | places | p | p (Holm, five tests) |\n|:--|--:|--:|--:|")
     for (name, places), p, corrected in zip(FAMILY.items(), ps, corrected_ps, strict=True):
         print(f"| {name} | {len(places)} | {probability(p)} | {probability(corrected)} |")

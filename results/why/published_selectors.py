@@ -151,7 +151,9 @@ def show(source: str) -> None:
     tasks, seeds = tasks[order], seeds[order]
     maps = {name: np.array([row[name] for row in rows])[order] for name in ("importance", "fisher", "entropy")}
     generator = np.random.default_rng(0)
-    print("# Do HIES and CIRCUS select heads that repeat better over seeds than importance?\n\n## Planted maps\n")
+    print("# Do HIES and CIRCUS select heads that repeat better over seeds than importance?\n")
+    print("[Experiment 5](secondary.md) explains Φ. In planted maps the noise between seeds is lower by construction.")
+    print("\n## Planted maps\n")
     print("| noise between seeds lower by | found (interval above 0) |\n|--:|--:|")
     for reduction in REDUCTIONS:
         found = sum(planted(reduction, tasks, seeds, generator) for _ in range(PLANTED))

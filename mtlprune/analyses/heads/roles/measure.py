@@ -215,7 +215,7 @@ def _fitted(study: _Study, run: AblatableRun, name: str) -> dict[str, NDArray[np
             # Sentences of similar length are encoded together, because padding takes more than half of a random batch.
             rows = sorted(order[update], key=lambda row: len(pieces[row].ids))
             batch = model.collate([pieces[row] for row in rows], {name: [annotated[row][1] for row in rows]})
-            parts = [model.collate([pieces[row] for row in some], {}).pieces for some in batched(rows, _ENCODED)]
+            parts = [model.collate([pieces[row] for row in part], {}).pieces for part in batched(rows, _ENCODED)]
             with autocast(model.device, run.precision):
                 encoded = Encoded.joined([model.encoder(part, gates) for part in parts])
                 return task.loss(encoded, batch.targets[name][1])
