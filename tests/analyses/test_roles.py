@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from mtlprune.analyses.frames import MEAN
-from mtlprune.analyses.heads.roles import RoleOptions
+from mtlprune.analyses.heads.roles import RoleOptions, show
 from mtlprune.analyses.heads.roles.maths import (
     LIMIT,
     START,
@@ -23,6 +23,7 @@ from mtlprune.analyses.heads.roles.maths import (
 )
 from mtlprune.analyses.heads.roles.measure import _mean_gains, with_draws
 from mtlprune.analyses.heads.roles.single import halves, interfering, select_sentences
+from mtlprune.runs.results import Result
 from mtlprune.statistics.resamples import Resampled, System
 
 
@@ -219,3 +220,16 @@ def test_tasks_without_heads_that_interfere_count_0() -> None:
     assert contrast.estimate == pytest.approx(0.5) and contrast.runs == 2
     [(_, nothing)] = _mean_gains({key: [] for key in runs}, {("MTL-4", 1): 4, ("MTL-4", 2): 4}, 2000)
     assert nothing.estimate == 0 and np.isnan(nothing.p)
+
+
+def test_a_gain_of_one_run_is_reported_without_p() -> None:
+    row = {"encoder": "MTL-5", "open": 80, "closed": 81, "random": 80.5, "estimate": 0.5, "detectable": 0.4}
+    measured_rows = [
+        row | {"task": "srl", "low": 0.2, "high": 0.8, "n": 1, "p": np.nan, "p_holm": np.nan},
+        row | {"task": "pos", "low": 0.1, "high": 0.9, "n": 3, "p": 0.01, "p_holm": 0.02},
+        row | {"task": "ner", "low": np.nan, "high": np.nan, "n": 3, "p": np.nan, "p_holm": np.nan},
+    ]
+    result = Result("roles", {"settings": {}}, {"gains": pd.DataFrame(measured_rows)})
+    srl, pos = show.findings(result)
+    assert "0.50 [0.20, 0.80]" in srl and "no p" in srl and "p 0.0200" in pos
+    assert list(show.TABLES["gains"](result).rows["task"]) == ["SRL", "POS"]

@@ -1,5 +1,6 @@
 """Sentences, tables and the figure of a Result of ``analyze roles``."""
 
+import math
 from typing import Any
 
 import pandas as pd
@@ -74,11 +75,12 @@ def findings(result: Result) -> list[str]:
         mean = row.task == MEAN
         owner_words, name = ("the tasks of each run", "p") if mean else (row.task.upper(), "Holm p")
         alone_words = "these tasks" if mean else "this task"
+        p_words = "one run, so there is no p" if math.isnan(row.p_holm) else f"{name} {probability(row.p_holm)}"
         detectable_note = power_clause(row.detectable)
         sentences.append(
             f"Closing the {'' if _single(result) else 'conflict '}heads that interfere with {owner_words} for "
             f"{alone_words} only, compared with random heads of the same layers, changes the score of {row.encoder} by "
-            f"{with_interval(row)} points ({name} {probability(row.p_holm)}{detectable_note})."
+            f"{with_interval(row)} points ({p_words}{detectable_note})."
             f"{' A task without such heads counts 0.' if mean and _single(result) else ''}"
         )
     return sentences
@@ -104,12 +106,13 @@ def is_of_single_tasks(result: Result) -> bool:
 
 
 def _known_gains(result: Result) -> pd.DataFrame:
-    """Return the gains that have a p, with ``p_holm`` of means replaced by their plain p, which needs no correction.
+    """Return the gains that have an interval, with ``p_holm`` of means replaced by their plain p, which needs no
+    correction. Gains of a single run have no p.
 
     ``detectable`` is given only where nothing is significant.
     """
-    gains = result.frame("gains", "p_holm", "p", "task")
-    return only_not_shown(gains.assign(p_holm=decisive_p(gains)).dropna(subset="p_holm"))
+    gains = result.frame("gains", "p_holm", "p", "task", "low")
+    return only_not_shown(gains.assign(p_holm=decisive_p(gains)).dropna(subset="low"))
 
 
 def _numbers(result: Result) -> pd.DataFrame:
