@@ -122,3 +122,13 @@ def test_specificity_is_a_ratio_of_mean_losses(corpus):
     predicted = read_result(WHY / corpus / "cross.json").about["settings"]["specific"].upper().split(",")
     primary = only(stored, encoder="mean of predicted tasks", mode="claimed")["estimate"]
     assert primary == pytest.approx(np.mean([expected[task] for task in predicted]), abs=0.01)
+
+
+def test_heads_of_single_tasks_stay_confirmed_if_a_seed_is_corrected_together():
+    """Holm over all chosen heads of the five single-task runs of a seed, as in a joint run (closing.md)."""
+    confirmed = []
+    for _, rows in frame("closing-singles/roles.json", "chosen").groupby("seed"):
+        ordered = rows.sort_values("p")
+        holm = np.maximum.accumulate(ordered["p"].to_numpy() * np.arange(len(rows), 0, -1))
+        confirmed += list(ordered["task"][holm < 0.05])
+    assert confirmed == ["srl"] * 11
