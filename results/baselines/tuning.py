@@ -36,33 +36,36 @@ def row_of(tree: dict[str, Any]) -> tuple[str, ...]:
 
 
 def main(study: Path) -> None:
-    scores: dict[tuple[str, ...], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    seeds: dict[tuple[str, ...], set[int]] = defaultdict(set)
+    scores: dict[tuple[str, ...], dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
     for path in read_study(study).paths("*"):
         run = RunFolder(path)
         tree, dev = run.read_config(), run.read_scores("dev")
         values = {task: dev[task][MAIN[kind_of(task)]] for task in tree["tasks"]}
         name = tree["tasks"][0] if len(values) == 1 else "all five"
-        scores[(name, *row_of(tree))][name].append(mean(values.values()))
-        seeds[(name, *row_of(tree))].add(tree["train"]["seed"])
-        if len(values) > 1:
-            for task, value in values.items():
-                scores[(name, *row_of(tree))][task].append(value)
+        for column, value in {name: mean(values.values()), **values}.items():
+            scores[(name, *row_of(tree))][column][tree["train"]["seed"]] = value
     print(
-        "# Tuning on dev, step by step\n\nScores are percentages on dev. *All five* is their mean in joint training.\n"
+        "# Tuning on dev, step by step\n\nScores are percentages on dev. *All five* is their mean in joint training. "
+        "The score of two seeds is their mean, followed by the score of each.\n"
     )
     for name in (*TASKS, "all five"):
         columns = [name] if name in TASKS else [name, *TASKS]
         rows = sorted((row for row in scores if row[0] == name), key=lambda row: (*map(_number, row[2:]), row[1]))
-        best = {column: max(mean(scores[row][column]) for row in rows) for column in columns}
+        best = {column: max(mean(scores[row][column].values()) for row in rows) for column in columns}
         print(f"## {name.upper() if name in TASKS else 'Joint training'}\n")
         heads = "decoders", "word dropout", "encoder rate", "decoder rate", "pooling", "sentences an update", "seeds"
         print("|".join(["", *heads, *(column.upper() if column in TASKS else column for column in columns), ""]))
         print("|".join(["", *[":--"] * len(heads), *["--:"] * len(columns), ""]))
         for row in rows:
-            means = {column: mean(scores[row][column]) for column in columns}
-            cells = [f"**{value:.2f}**" if value == best[column] else f"{value:.2f}" for column, value in means.items()]
-            print("|".join(["", *row[1:], ", ".join(map(str, sorted(seeds[row]))), *cells, ""]))
+            cells = []
+            for column in columns:
+                values = dict(sorted(scores[row][column].items()))
+                value = mean(values.values())
+                cell = f"**{value:.2f}**" if value == best[column] else f"{value:.2f}"
+                cells.append(
+                    f"{cell} ({', '.join(f'{each:.2f}' for each in values.values())})" if len(values) > 1 else cell
+                )
+            print("|".join(["", *row[1:], ", ".join(map(str, values)), *cells, ""]))
         print()
 
 
