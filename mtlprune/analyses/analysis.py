@@ -80,7 +80,8 @@ class Request:
         device: PyTorch device of encoders.
         on_status: called with a description of what is computed now, and its number of steps if known. A step is a
             sentence, an evaluation or the like.
-        on_batch: called after each batch, with the number of steps of the batch if it is not 1.
+        on_batch: called after each batch, with the number of steps of the batch if it is not 1. In a process of a pool
+            both functions are those of `REPORTERS`.
         further: further corpora on which the same is measured.
         pool: worker processes that measure runs in parallel (`harness.processes`). Without a pool, this process
             measures one run after another.
@@ -105,7 +106,16 @@ class Request:
     def __reduce__(self) -> tuple[Any, ...]:
         """Leave out the pool and the progress callbacks, which cannot be sent to another process, when pickling."""
         callbacks = ("on_status", "on_batch", "pool")
-        return partial(Request, **{name: value for name, value in vars(self).items() if name not in callbacks}), ()
+        return partial(_received, {name: value for name, value in vars(self).items() if name not in callbacks}), ()
+
+
+REPORTERS: dict[str, Callable[..., None]] = {}
+"""Functions ``on_status`` and ``on_batch`` that send the progress of this process to the process that shows it."""
+
+
+def _received(fields: dict[str, Any]) -> Request:
+    """Return a request that was sent to this process."""
+    return Request(**{**fields, **REPORTERS})
 
 
 @dataclass(frozen=True)

@@ -162,10 +162,11 @@ def progress_shown(progress: Progress) -> Iterator[None]:
         # `wait` allocates a lock. Without memory for it no progress is printed, and the command reports the shortage.
         with contextlib.suppress(RuntimeError, MemoryError):
             while not ended.wait(MINUTE):
-                task = progress.tasks[-1]
-                count = f", {task.completed:,.0f} of {task.total:,.0f}" if task.total else ""
-                words = f"{task.description}{task.fields.get('left', '')}{count}"
-                line = f"after {duration(time.monotonic() - began)}: {words}"
+                parts = []
+                for task in progress.tasks:
+                    count = f", {task.completed:,.0f} of {task.total:,.0f}" if task.total else ""
+                    parts.append(f"{task.description}{task.fields.get('left', '')}{count}")
+                line = f"after {duration(time.monotonic() - began)}: {'; '.join(parts)}"
                 if not ended.is_set():
                     progress.console.print(line, soft_wrap=True)
 
@@ -204,22 +205,26 @@ def count_steps(
 
     Yields:
         Two functions. The first starts a part, with its description and optionally its number of steps. The second
-        counts one step, or a number of steps, of the current part.
+        counts one step, or a number of steps, of the current part. Another ``process`` has a bar of its own.
     """
     bar = bar or console(stderr=True)
     lines: list[str] = []
     columns = SpinnerColumn(), TextColumn(counter), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn()
     progress = Progress(*columns, console=bar, disable=not bar.is_terminal, transient=True)
-    counting = progress.add_task("reading" if total is None else "measuring", total=total)
+    bars = {0: progress.add_task("reading" if total is None else "measuring", total=total)}
     with progress_shown(progress):
 
-        def part(words: str, steps: int | None = None) -> None:
-            progress.reset(counting, total=steps, description=words)
-            lines[:] = [] if bar.is_terminal else [words if steps is None else f"{words} 1 of {steps:,}"]
+        def part(words: str, steps: int | None = None, process: int = 0) -> None:
+            if process not in bars:
+                bars[process] = progress.add_task(words)
+            progress.reset(bars[process], total=steps, description=words)
+            if not process:
+                lines[:] = [] if bar.is_terminal else [words if steps is None else f"{words} 1 of {steps:,}"]
 
-        def step(by: int = 1) -> None:
-            progress.advance(counting, by)
-            while lines:
+        def step(by: int = 1, process: int = 0) -> None:
+            if process in bars:
+                progress.advance(bars[process], by)
+            while lines and not process:
                 bar.print(lines.pop(), soft_wrap=True)
 
         yield part, step

@@ -7,6 +7,9 @@ import sys
 import time
 from pathlib import Path
 
+from mtlprune.analyses.analysis import Request
+from mtlprune.analyses.harness.processes import processes
+
 PARENT = """
 import os, time
 from mtlprune.analyses.harness.processes import processes
@@ -32,3 +35,19 @@ def test_processes_end_if_their_parent_is_killed(tmp_path):
 def is_running(process):
     status = Path(f"/proc/{process}/stat")
     return status.exists() and ") Z " not in status.read_text()  # Z: it has ended, and nobody has asked for its result
+
+
+def report_progress(request):
+    request.on_status("each head closed alone", 3)
+    request.on_batch()
+    return os.getpid()
+
+
+def test_progress_of_a_process_reaches_its_parent():
+    seen = []
+    with processes(1, 1, lambda *call: seen.append(call)) as pool:
+        process = pool.submit(report_progress, Request([], Path(), None)).result()
+    deadline = time.monotonic() + 30
+    while len(seen) < 2 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert seen == [(process, "on_status", "each head closed alone", 3), (process, "on_batch")]

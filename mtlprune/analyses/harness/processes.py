@@ -4,31 +4,43 @@ import _thread
 import multiprocessing
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
+from functools import partial
+from multiprocessing.connection import Connection
+from multiprocessing.synchronize import Lock
+from typing import Any
 
 import torch
 
+from mtlprune.analyses.analysis import REPORTERS
 from mtlprune.errors import load_blas
 from mtlprune.runs.folder import RunError
 
 
 @contextmanager
-def processes(jobs: int, threads: int) -> Iterator[ProcessPoolExecutor]:
+def processes(jobs: int, threads: int, on_progress: Callable[..., None] | None = None) -> Iterator[ProcessPoolExecutor]:
     """Open a pool of processes that ends with this context; Ctrl-C ends it at once.
 
     Args:
         jobs: number of processes.
         threads: number of threads of each process.
+        on_progress: called in a thread of this process if a process of the pool calls a function of its request, with
+            the number of the process, the name of the function (on_status, on_batch) and its arguments.
 
     Raises:
         RunError: a process died, for example because memory ran out.
     """
     # A forked process would inherit OpenMP's thread pool in a broken state and hang in its first matrix product.
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, context, _begin, (threads,)) as pool:
+    receiver, sender = context.Pipe(duplex=False)
+    if on_progress is not None:
+        with suppress(RuntimeError):  # as in `_begin`
+            _thread.start_new_thread(_receive, (receiver, on_progress))
+    arguments = (threads, None if on_progress is None else sender, context.Lock())
+    with sender, ProcessPoolExecutor(jobs, context, _begin, arguments) as pool:
         try:
             yield pool
         except BrokenProcessPool:
@@ -43,8 +55,25 @@ def processes(jobs: int, threads: int) -> Iterator[ProcessPoolExecutor]:
             raise
 
 
-def _begin(threads: int) -> None:
-    """Prepare a process of the pool: ignore Ctrl-C, which the parent process handles, and set the number of threads."""
+def _receive(receiver: Connection, on_progress: Callable[..., None]) -> None:
+    """Pass on the progress of all processes until they and this process have closed their ends of the pipe."""
+    with suppress(EOFError, OSError), receiver:
+        while True:
+            process, name, arguments = receiver.recv()
+            on_progress(process, name, *arguments)
+
+
+def _send(sender: Connection, lock: Lock, name: str, *arguments: Any) -> None:
+    with lock, suppress(OSError):  # the parent process has ended or shows no progress
+        sender.send((os.getpid(), name, arguments))
+
+
+def _begin(threads: int, sender: Connection | None, lock: Lock) -> None:
+    """Prepare a process of the pool: ignore Ctrl-C, which the parent process handles, set the number of threads, and
+    send its progress to the parent process.
+    """
+    if sender is not None:
+        REPORTERS.update({name: partial(_send, sender, lock, name) for name in ("on_status", "on_batch")})
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # `Thread.start` would wait forever for a thread that cannot start because memory is short.
     with suppress(RuntimeError):

@@ -391,7 +391,7 @@ def _outcomes(reading: Reading, request: Request, measure: Callable[[Subject], S
     number = len(reading.sources)
     if request.pool is not None:
         tasks = [request.pool.submit(_outcomes_of, source, request, measure) for source in reading.sources]
-        request.on_status(f"{number} runs in several processes, run", number)
+        request.on_status("finished runs", number)
         for task in tasks:
             yield from task.result()
             request.on_batch()
