@@ -36,11 +36,12 @@ def processes(jobs: int, threads: int, on_progress: Callable[..., None] | None =
     # A forked process would inherit OpenMP's thread pool in a broken state and hang in its first matrix product.
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
+    progress: tuple[Connection, Lock] | None = None
     if on_progress is not None:
-        with suppress(RuntimeError):  # as in `_begin`
+        with suppress(RuntimeError):  # with too little memory for a thread nothing reads the pipe, so nothing is sent
             _thread.start_new_thread(_receive, (receiver, on_progress))
-    arguments = (threads, None if on_progress is None else sender, context.Lock())
-    with sender, ProcessPoolExecutor(jobs, context, _begin, arguments) as pool:
+            progress = sender, context.Lock()
+    with sender, ProcessPoolExecutor(jobs, context, _begin, (threads, progress)) as pool:
         try:
             yield pool
         except BrokenProcessPool:
@@ -68,12 +69,12 @@ def _send(sender: Connection, lock: Lock, name: str, *arguments: Any) -> None:
         sender.send((os.getpid(), name, arguments))
 
 
-def _begin(threads: int, sender: Connection | None, lock: Lock) -> None:
+def _begin(threads: int, progress: tuple[Connection, Lock] | None) -> None:
     """Prepare a process of the pool: ignore Ctrl-C, which the parent process handles, set the number of threads, and
     send its progress to the parent process.
     """
-    if sender is not None:
-        REPORTERS.update({name: partial(_send, sender, lock, name) for name in ("on_status", "on_batch")})
+    if progress is not None:
+        REPORTERS.update({name: partial(_send, *progress, name) for name in ("on_status", "on_batch")})
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # `Thread.start` would wait forever for a thread that cannot start because memory is short.
     with suppress(RuntimeError):
