@@ -7,6 +7,7 @@ import shutil
 import time
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, get_args
 
 import numpy as np
@@ -21,6 +22,7 @@ import mtlprune as package
 from mtlprune.analyses.analysis import Request, find, read
 from mtlprune.analyses.harness import ablation
 from mtlprune.analyses.harness.ablation import AblatableRun
+from mtlprune.analyses.harness.reading import Subject, remarks
 from mtlprune.analyses.heads.roles import measure as roles
 from mtlprune.analyses.heads.roles.maths import two_sided
 from mtlprune.analyses.vectors.degeneration.labels import Frequencies
@@ -553,3 +555,13 @@ def test_bench_prints_and_writes_ratios(mtlprune, lab, tmp_path):
         assert f"{ratio['value']:.2f} (" in row or "unsteady" in row  # where rounds differ by more than a fifth
     assert 1e8 < figures["memory"] < 1e10  # a fresh process with torch in it
     assert f"{figures['memory'] / 1e9:.2f} GB" in answer.out
+
+
+def test_a_task_that_a_run_has_not_learnt_is_named(single, tmp_path):
+    """Closing heads changes a score of 0 by nothing, which must not look like a measurement."""
+    run = RunFolder(shutil.copytree(single, tmp_path / "run"))
+    learnt = Subject("POS", str(run.path), 1, SimpleNamespace(attention_direction="full"), None, "")
+    assert not remarks(learnt)
+    run.write_json("best.json", {task: best | {"score": 0.0} for task, best in run.read_best().items()})
+    (text,) = remarks(learnt)
+    assert text.startswith("POS, seed 1: the score of POS on dev is 0")

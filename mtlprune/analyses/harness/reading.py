@@ -436,13 +436,17 @@ def of_corpora(results: Sequence[Result]) -> Result:
 
 
 def remarks(subject: Subject) -> list[str]:
-    """Return a remark for readers of head maps if the attention of a subject is causal; otherwise an empty list."""
-    if subject.encoder.attention_direction == "full":
-        return []
-    return [
-        f"{subject.label}, seed {subject.seed}: attention is causal, so its heads see only words to the left. They "
-        "find heads to the left by dep->head, and heads to the right by head<-dep."
-    ]
+    """Return remarks on tasks that a run has not learnt, and for readers of head maps on causal attention."""
+    start, texts, run = f"{subject.label}, seed {subject.seed}: ", [], RunFolder(Path(subject.name))
+    for task, best in run.read_best().items() if run.has("best.json") else ():
+        if best["score"] == 0 and task != "joint" and subject.task in (None, task):
+            texts.append(f"{start}the score of {task.upper()} on dev is 0, so its heads say nothing about this task.")
+    if subject.encoder.attention_direction != "full":
+        texts.append(
+            f"{start}attention is causal, so its heads see only words to the left. They find heads to the left by "
+            "dep->head, and heads to the right by head<-dep."
+        )
+    return texts
 
 
 def entry(subject: Subject, kind: str) -> dict[str, Any]:
