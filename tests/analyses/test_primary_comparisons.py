@@ -124,6 +124,16 @@ def test_specificity_is_a_ratio_of_mean_losses(corpus):
     assert primary == pytest.approx(np.mean([expected[task] for task in predicted]), abs=0.01)
 
 
+def test_two_heads_of_single_tasks_of_mpnet_stay_confirmed_if_corrected_over_as_many_as_in_joint_runs():
+    """Holm over the heads that a joint run of the same seed chooses (closing.md)."""
+    joint = frame("closing-mpnet/roles.json", "chosen").groupby("seed").size()
+    confirmed = {seed: 0 for seed in joint.index}
+    for seed, rows in frame("closing-mpnet-singles/roles.json", "chosen").groupby("seed"):
+        factors = np.arange(joint[seed], joint[seed] - len(rows), -1)
+        confirmed[seed] = int((np.maximum.accumulate(np.sort(rows["p"]) * factors) < 0.05).sum())
+    assert confirmed == {21: 1, 22: 1, 23: 0}
+
+
 def test_heads_of_single_tasks_stay_confirmed_if_a_seed_is_corrected_together():
     """Holm over all chosen heads of the five single-task runs of a seed, as in a joint run (closing.md)."""
     confirmed = []
