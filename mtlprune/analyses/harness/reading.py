@@ -440,7 +440,7 @@ def remarks(subject: Subject) -> list[str]:
     start, texts, run = f"{subject.label}, seed {subject.seed}: ", [], RunFolder(Path(subject.name))
     for task, best in run.read_best().items() if run.has("best.json") else ():
         if best["score"] == 0 and task != "joint" and subject.task in (None, task):
-            texts.append(f"{start}the score of {task.upper()} on dev is 0, so its heads say nothing about this task.")
+            texts.append(f"{start}the score of {task.upper()} on dev is 0, so this run says nothing about this task.")
     if subject.encoder.attention_direction != "full":
         texts.append(
             f"{start}attention is causal, so its heads see only words to the left. They find heads to the left by "
