@@ -81,7 +81,7 @@ class Request:
         on_status: called with a description of what is computed now, and its number of steps if known. A step is a
             sentence, an evaluation or the like.
         on_batch: called after each batch, with the number of steps of the batch if it is not 1. In a process of a pool
-            both functions are those of `REPORTERS`.
+            both functions are those of `REPORTERS`, or do nothing.
         further: further corpora on which the same is measured.
         pool: worker processes that measure runs in parallel (`harness.processes`). Without a pool, this process
             measures one run after another.

@@ -205,7 +205,8 @@ def count_steps(
 
     Yields:
         Two functions. The first starts a part, with its description and optionally its number of steps. The second
-        counts one step, or a number of steps, of the current part. Another ``process`` has a bar of its own.
+        counts one step, or a number of steps, of the current part. Both take the id of another ``process``, which
+        then has a bar of its own.
     """
     bar = bar or console(stderr=True)
     lines: list[str] = []
@@ -215,9 +216,10 @@ def count_steps(
     with progress_shown(progress):
 
         def part(words: str, steps: int | None = None, process: int = 0) -> None:
-            if process not in bars:
-                bars[process] = progress.add_task(words)
-            progress.reset(bars[process], total=steps, description=words)
+            # A bar that is reset keeps its last total if the new one is unknown, so a new bar replaces it.
+            last, bars[process] = bars.get(process), progress.add_task(words, total=steps)
+            if last is not None:
+                progress.remove_task(last)
             if not process:
                 lines[:] = [] if bar.is_terminal else [words if steps is None else f"{words} 1 of {steps:,}"]
 

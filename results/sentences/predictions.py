@@ -130,8 +130,9 @@ def main(folder: str, full_folder: str) -> None:
     )
     print("| | prediction | estimate | p (Holm) | verdict |\n|:--|:--|:--|--:|:--|")
     for (name, text, value), p, outcome in zip(rows, corrected, verdicts, strict=True):
-        note = ", undecided after correction" if outcome == "supported" and p > 0.05 else ""
-        print(f"| {name} | {text} | {value} | {p:.4f} | {outcome}{note} |")
+        if outcome == "supported" and p > 0.05:
+            outcome = "undecided after correction"
+        print(f"| {name} | {text} | {value} | {p:.4f} | {outcome} |")
     full = extra_cost(read_study(Path(full_folder)), "")
     print(f"\nWith all training sentences the difference of c is {full} points (p {full.p:.4f}, not corrected).")
     print("\n| Φ |", " | ".join(TASKS), "|\n|:--|" + "--:|" * len(TASKS))

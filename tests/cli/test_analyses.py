@@ -344,12 +344,15 @@ def test_work_without_steps_says_once_a_minute_that_it_goes_on(monkeypatch):
         time.sleep(0.2)
     with count_steps(bar=terminal) as (part, step):
         part("reading", 3)
+        part("loading", process=1)
         part("closing heads", 5, process=1)
         step(2, process=1)
+        part("loading", 5, process=2)
+        part("another run", process=2)
         time.sleep(0.2)
     printed = terminal.file.getvalue()
     assert printed.startswith("after 0 s: tests\nafter 0 s: tests\n")
-    assert "after 0 s: reading, 0 of 3; closing heads, 2 of 5\n" in printed
+    assert "after 0 s: reading, 0 of 3; closing heads, 2 of 5; another run\n" in printed
     assert [duration(seconds) for seconds in (40, 150, 45_240, 845_674)] == ["40 s", "2.5 min", "13 h", "9.8 days"]
 
 

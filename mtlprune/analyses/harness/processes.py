@@ -28,19 +28,21 @@ def processes(jobs: int, threads: int, on_progress: Callable[..., None] | None =
         jobs: number of processes.
         threads: number of threads of each process.
         on_progress: called in a thread of this process if a process of the pool calls a function of its request, with
-            the number of the process, the name of the function (on_status, on_batch) and its arguments.
+            the id of the process, the name of the function (on_status, on_batch) and its arguments.
 
     Raises:
         RunError: a process died, for example because memory ran out.
     """
     # A forked process would inherit OpenMP's thread pool in a broken state and hang in its first matrix product.
     context = multiprocessing.get_context("spawn")
-    receiver, sender = context.Pipe(duplex=False)
+    lock, (receiver, sender) = context.Lock(), context.Pipe(duplex=False)
     progress: tuple[Connection, Lock] | None = None
     if on_progress is not None:
         with suppress(RuntimeError):  # with too little memory for a thread nothing reads the pipe, so nothing is sent
             _thread.start_new_thread(_receive, (receiver, on_progress))
-            progress = sender, context.Lock()
+            progress = sender, lock
+    if progress is None:
+        receiver.close()
     with sender, ProcessPoolExecutor(jobs, context, _begin, (threads, progress)) as pool:
         try:
             yield pool

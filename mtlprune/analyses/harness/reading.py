@@ -390,11 +390,12 @@ def _outcomes(reading: Reading, request: Request, measure: Callable[[Subject], S
     """Yield the outcomes of all subjects in the order of the sources, measured in the request's pool if it has one."""
     number = len(reading.sources)
     if request.pool is not None:
-        tasks = [request.pool.submit(_outcomes_of, source, request, measure) for source in reading.sources]
         request.on_status("finished runs", number)
+        tasks = [request.pool.submit(_outcomes_of, source, request, measure) for source in reading.sources]
+        for task in tasks:
+            task.add_done_callback(lambda _: request.on_batch())
         for task in tasks:
             yield from task.result()
-            request.on_batch()
         return
     for place, source in enumerate(reading.sources, 1):
         yield from _outcomes_of(source, request, measure, f" ({place} of {number}), batch")
