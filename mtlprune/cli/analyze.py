@@ -274,10 +274,8 @@ def _run(
             from mtlprune.analyses.harness.processes import processes
             from mtlprune.sweeps.pool import cores
 
-            def on_progress(process: int, name: str, *arguments: Any) -> None:
-                {"on_status": on_status, "on_batch": on_batch}[name](*arguments, process=process)
-
-            given_options["pool"] = contexts.enter_context(processes(jobs, max(1, cores() // jobs), on_progress))
+            callbacks = {"on_status": on_status, "on_batch": on_batch}
+            given_options["pool"] = contexts.enter_context(processes(jobs, max(1, cores() // jobs), **callbacks))
         given_options["claims"] = [
             Path(path) for path in expanded(seen_from_here(given_options.get("claims")), having="gates.jsonl")
         ]

@@ -4,7 +4,7 @@ import _thread
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
@@ -21,14 +21,14 @@ from mtlprune.runs.folder import RunError
 
 
 @contextmanager
-def processes(jobs: int, threads: int, on_progress: Callable[..., None] | None = None) -> Iterator[ProcessPoolExecutor]:
+def processes(jobs: int, threads: int, **callbacks: Callable[..., None]) -> Iterator[ProcessPoolExecutor]:
     """Open a pool of processes that ends with this context; Ctrl-C ends it at once.
 
     Args:
         jobs: number of processes.
         threads: number of threads of each process.
-        on_progress: called in a thread of this process if a process of the pool calls a function of its request, with
-            the id of the process, the name of the function (on_status, on_batch) and its arguments.
+        callbacks: the functions ``on_status`` and ``on_batch`` that show progress. If a process of the pool calls one
+            of them on its request, a thread of this process calls it here, with the id of that process as ``process``.
 
     Raises:
         RunError: a process died, for example because memory ran out.
@@ -37,9 +37,9 @@ def processes(jobs: int, threads: int, on_progress: Callable[..., None] | None =
     context = multiprocessing.get_context("spawn")
     lock, (receiver, sender) = context.Lock(), context.Pipe(duplex=False)
     progress: tuple[Connection, Lock] | None = None
-    if on_progress is not None:
+    if callbacks:
         with suppress(RuntimeError):  # with too little memory for a thread nothing reads the pipe, so nothing is sent
-            _thread.start_new_thread(_receive, (receiver, on_progress))
+            _thread.start_new_thread(_receive, (receiver, callbacks))
             progress = sender, lock
     if progress is None:
         receiver.close()
@@ -58,12 +58,12 @@ def processes(jobs: int, threads: int, on_progress: Callable[..., None] | None =
             raise
 
 
-def _receive(receiver: Connection, on_progress: Callable[..., None]) -> None:
+def _receive(receiver: Connection, callbacks: Mapping[str, Callable[..., None]]) -> None:
     """Pass on the progress of all processes until they and this process have closed their ends of the pipe."""
     with suppress(EOFError, OSError), receiver:
         while True:
             process, name, arguments = receiver.recv()
-            on_progress(process, name, *arguments)
+            callbacks[name](*arguments, process=process)
 
 
 def _send(sender: Connection, lock: Lock, name: str, *arguments: Any) -> None:
