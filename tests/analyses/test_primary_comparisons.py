@@ -5,6 +5,7 @@ packed runs. Experiments 0 and 4 close heads of finished runs, so they start fro
 """
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -45,6 +46,23 @@ def test_the_gain_by_closing_heads_is_a_mean_over_runs_and_tasks(encoder):
     tasks = gains[gains["task"] != "mean"]
     total = (tasks["n"] * (tasks["closed"] - tasks["random"])).sum()  # runs and tasks without such a head count 0
     assert only(gains, task="mean")["estimate"] == pytest.approx(total / (3 * len(MAIN)), abs=1e-3)
+
+
+def confirmed(result, number_of_tests=None):
+    """Task and seed of each head that Holm confirms, over the chosen heads of a seed or another number of tests."""
+    pairs = []
+    for seed, rows in frame(f"{result}/roles.json", "chosen").groupby("seed"):
+        ordered = rows.sort_values("p")
+        tests = number_of_tests[seed] if number_of_tests is not None else len(rows)
+        p = np.maximum.accumulate(ordered["p"].to_numpy() * np.arange(tests, tests - len(rows), -1))
+        pairs += [(task, seed) for task in ordered["task"][p < 0.05]]
+    return pairs
+
+
+@pytest.mark.parametrize(("encoder", "number"), [("closing", 2), ("closing-mpnet", 5)])
+def test_confirmed_heads_are_those_of_holm_over_all_chosen_heads_of_a_run(encoder, number):
+    pairs, gains = confirmed(encoder), frame(f"{encoder}/roles.json", "gains").set_index("task")["n"].drop("mean")
+    assert len(pairs) == number and gains.to_dict() == Counter(task for task, _ in {*pairs})
 
 
 def test_delta_of_dep_with_few_heads_minus_the_control():
@@ -125,20 +143,11 @@ def test_specificity_is_a_ratio_of_mean_losses(corpus):
 
 
 def test_two_heads_of_single_tasks_of_mpnet_stay_confirmed_if_corrected_over_as_many_as_in_joint_runs():
-    """Holm over the heads that a joint run of the same seed chooses (closing.md)."""
+    """Holm over as many heads as a joint run of the same seed chooses (closing.md)."""
     joint = frame("closing-mpnet/roles.json", "chosen").groupby("seed").size()
-    confirmed = {seed: 0 for seed in joint.index}
-    for seed, rows in frame("closing-mpnet-singles/roles.json", "chosen").groupby("seed"):
-        factors = np.arange(joint[seed], joint[seed] - len(rows), -1)
-        confirmed[seed] = int((np.maximum.accumulate(np.sort(rows["p"]) * factors) < 0.05).sum())
-    assert confirmed == {21: 1, 22: 1, 23: 0}
+    assert confirmed("closing-mpnet-singles", joint) == [("srl", 21), ("srl", 22)]
 
 
 def test_heads_of_single_tasks_stay_confirmed_if_a_seed_is_corrected_together():
     """Holm over all chosen heads of the five single-task runs of a seed, as in a joint run (closing.md)."""
-    confirmed = []
-    for _, rows in frame("closing-singles/roles.json", "chosen").groupby("seed"):
-        ordered = rows.sort_values("p")
-        holm = np.maximum.accumulate(ordered["p"].to_numpy() * np.arange(len(rows), 0, -1))
-        confirmed += list(ordered["task"][holm < 0.05])
-    assert confirmed == ["srl"] * 11
+    assert [task for task, _ in confirmed("closing-singles")] == ["srl"] * 11

@@ -651,7 +651,7 @@ def notes(comparison: Comparison) -> list[str]:
 
 
 def _reach(comparison: Comparison) -> Iterator[str]:
-    """Yield sentences on tests whose smallest possible p-value is not significant."""
+    """Yield sentences on tests over sentences alone whose smallest possible p-value is not significant."""
     tests = comparison.tests
     if not tests:
         return
@@ -661,7 +661,7 @@ def _reach(comparison: Comparison) -> Iterator[str]:
         is_exact = all(test.difference.exact for test in tests.values())
         advice = "more sentences are needed" if is_exact else "give more --resamples"
         yield (
-            f"None of these tests can reach {LEVEL}, because the smallest possible p is {smallest:.2g} "
+            f"No p over sentences alone can be below {LEVEL}, because the smallest possible p is {smallest:.2g} "
             f"({min(1.0, smallest * number):.2g} after correction for {plural(number, 'difference')}); {advice}."
         )
         return
@@ -670,7 +670,7 @@ def _reach(comparison: Comparison) -> Iterator[str]:
         if gap.floor >= LEVEL:
             yield (
                 f"Only {gap.differing} of {gap.sentences:,} sentences differ for {task.upper()} in "
-                f"{comparison.columns[index].title}, so p cannot go below {gap.floor:.2g}."
+                f"{comparison.columns[index].title}, so p over sentences alone cannot go below {gap.floor:.2g}."
             )
 
 
