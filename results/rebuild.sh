@@ -269,7 +269,7 @@ if [ -f results/why/published-selectors.json ]; then
     python results/why/published_selectors.py show results/why/published-selectors.json > "$out/why/published-selectors.md"
 fi
 # These need the weights of their runs, so they are shown again from their tables.
-for place in cross cross-masc cross-mpnet amplify-1.5 amplify-1.25 amplify-2 closing closing-mpnet closing-singles closing-mpnet-singles gates-joint gates-singles; do
+for place in cross cross-masc cross-mpnet amplify-1.5 amplify-1.25 amplify-2 closing closing-mpnet closing-singles closing-mpnet-singles closing-mpnet-ner closing-mpnet-con gates-joint gates-singles; do
     test -d "results/why/$place" || continue
     mkdir -p "$out/why/$place" && mtlprune analyze show "results/why/$place" --out "$out/why/$place" --format png > /dev/null
 done
