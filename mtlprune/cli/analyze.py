@@ -288,7 +288,11 @@ def _run(
         if out is not None and "processes" in analysis.needs:
             given_options["store"] = out / f".unfinished-{analysis.name}"
             if given_options["store"].exists():
-                terminal.print("Evaluations of an interrupted command are not made again.")
+                # Their files have other names if the code of mtlprune has changed since.
+                terminal.print(
+                    "Evaluations that an interrupted command made with this version of mtlprune and these runs are not "
+                    "made again."
+                )
         request = Request(
             list(map(str, paths)), options=options, seed=seed, on_status=on_status, on_batch=on_batch, **given_options
         )
