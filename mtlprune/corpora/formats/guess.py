@@ -87,7 +87,8 @@ def guess_columns(path: Path) -> str:
     if not {"pos", "ner"} & {*names}:
         raise CorpusError(
             f"{path}: expected columns whose contents are known, found others; name them, such as --columns "
-            "word,pos,_,ner"
+            "word,pos,_,ner for a file with one word per line, or text=words,label=topic for a table with one sentence "
+            "per row"
         )
     names[word] = "word"
     return ",".join([*names, *["..."] * any(len(row) > width for row in rows)])
