@@ -139,7 +139,7 @@ def test_the_interval_of_the_share_covers_it(share: float):
         joint = runs(slower, 3 * share)
         part, outside = cost_at_equal_loss(curve, joint)
         assert not outside
-        row = share_of(part, joint[1] - curve[4][1], 0.4)
+        row = share_of(part, joint[1] - curve[4][1])
         inside += row["low"] <= share <= row["high"]
         assert (row["p_worse"] < 0.05) == (not row["low"] <= 0.4 <= row["high"])
     assert 0.93 <= inside / studies <= 0.97

@@ -10,21 +10,14 @@ from mtlprune.io.block import Block
 UPDATES, LOSS = "equal updates", "equal training loss"
 """Values of the column ``mode``: the quantity in which the joint and single-task runs of a difference agree."""
 
+SLOWER, WORSE = 0.15, 0.4
+"""Joint training only optimises more slowly if at most the first share of its cost remains at equal training loss, and
+generalises worse if at least the second remains (results/why/PLAN.md, experiment 2)."""
+
 
 class EqualLossOptions(Block):
-    """Options of ``analyze equal_loss``: thresholds of the verdict and number of resamples."""
+    """Options of ``analyze equal_loss``."""
 
-    slower: float = Field(
-        default=0.15,
-        ge=0,
-        description="Share of the cost left at equal loss below which joint training counts as only optimising more "
-        "slowly.",
-    )
-    worse: float = Field(
-        default=0.4,
-        gt=0,
-        description="Share of the cost left at equal loss above which joint training counts as generalising worse.",
-    )
     curve: Literal["cubic", "linear"] = Field(
         default="cubic",
         description="Interpolation between single-task runs, over the logarithm of the training loss: monotone cubic "

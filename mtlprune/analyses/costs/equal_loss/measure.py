@@ -13,7 +13,7 @@ import pandas as pd
 from scipy.interpolate import PchipInterpolator, make_interp_spline
 
 from mtlprune.analyses.analysis import Request
-from mtlprune.analyses.costs.equal_loss import LOSS, UPDATES
+from mtlprune.analyses.costs.equal_loss import LOSS, UPDATES, WORSE
 from mtlprune.analyses.harness.settings import Setting, common_seeds, difference, have_all, means_of, read_settings
 from mtlprune.runs.columns import ScoredRun, in_columns
 from mtlprune.runs.folder import RunError, RunFolder
@@ -62,11 +62,7 @@ def measure(request: Request) -> Result:
         if UPDATES in figures:
             # The share is of the mean over tasks: shares of single tasks would divide by differences near 0.
             shares += [
-                {
-                    "updates": joint.updates,
-                    "task": mean,
-                    **share_of(figures[LOSS][mean], figures[UPDATES][mean], request.options.worse),
-                }
+                {"updates": joint.updates, "task": mean, **share_of(figures[LOSS][mean], figures[UPDATES][mean])}
                 for mean in means
                 if mean not in tasks
             ]
@@ -188,16 +184,16 @@ def cost_at_equal_loss(
     return Resampled(np.array(observed), np.stack(booted, 1)), outside
 
 
-def share_of(part: Resampled, cost: Resampled, worse: float) -> dict[str, float]:
+def share_of(part: Resampled, cost: Resampled) -> dict[str, float]:
     """Compute the share of a cost that a part of it accounts for, with Fieller's interval.
 
-    The ends of the interval, and the two-sided p of a share of ``worse``, are NaN if the cost does not differ
+    The ends of the interval, and the two-sided p of a share of `WORSE`, are NaN if the cost does not differ
     significantly from 0.
     """
     low, high = ratio_over_seeds(part, cost)
     total = float(cost.observed.mean())
     share = float(part.observed.mean()) / total if total else math.nan
-    p = math.nan if math.isnan(low) else Contrast.of(weighted([part, cost], [1, -worse])).p
+    p = math.nan if math.isnan(low) else Contrast.of(weighted([part, cost], [1, -WORSE])).p
     return {"value": share, "low": low, "high": high, "n": len(cost.observed), "p_worse": p}
 
 

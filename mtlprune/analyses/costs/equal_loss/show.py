@@ -6,7 +6,7 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from mtlprune.analyses.costs.equal_loss import LOSS, UPDATES
+from mtlprune.analyses.costs.equal_loss import LOSS, SLOWER, UPDATES, WORSE
 from mtlprune.analyses.frames import MEAN, TableRows, is_mean, row_title
 from mtlprune.figures.charts import AnyChart, band, colours, lines, mark, panels
 from mtlprune.figures.grid import percent, with_interval
@@ -27,8 +27,7 @@ def about(result: Result) -> str:
 
 def findings(result: Result) -> list[str]:
     """Return sentences on the mean cost by updates, the share left at equal loss, and the supported explanation."""
-    settings, sentences = result.about["settings"], []
-    costs = result.frames["costs"]
+    sentences, costs = [], result.frames["costs"]
     means = costs.set_index(["updates", "mode", "task"])
     for row in result.frames["shares"].itertuples() if "shares" in result.frames else ():
         at_updates, at_loss = (means.loc[(row.updates, mode, row.task)] for mode in (UPDATES, LOSS))
@@ -37,16 +36,16 @@ def findings(result: Result) -> list[str]:
             f"With {row.updates:,} updates joint training changes the {_score_of(row.task)} by "
             f"{with_interval(at_updates)} points. Compared with single tasks of equal training loss it changes it by "
             f"{with_interval(at_loss)}, which is {percent(row.value)} of the first change ({interval}). "
-            f"{_in_words(at_updates.estimate, _explanation(row, settings))}."
+            f"{_in_words(at_updates.estimate, _explanation(row))}."
         )
     return sentences + list(result.about["notes"])
 
 
-def _explanation(row: Any, settings: dict[str, Any]) -> str:
+def _explanation(row: Any) -> str:
     """Return the explanation that the interval of a share supports (docs/methods/equal_loss.md)."""
-    if row.n > 1 and row.high <= settings["slower"]:
+    if row.n > 1 and row.high <= SLOWER:
         return "joint training only optimises more slowly"
-    if row.n > 1 and row.low >= settings["worse"]:
+    if row.n > 1 and row.low >= WORSE:
         return "joint training generalises worse at the same training loss"
     return UNDECIDED
 
