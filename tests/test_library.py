@@ -52,6 +52,11 @@ def test_a_table_is_shown_and_needs_scores() -> None:
         mtlprune.table(f"{RECORDS}:none-pos-?", split="blind")
 
 
+def test_a_folder_of_packed_runs_is_no_run() -> None:
+    with pytest.raises(RunError, match="expected one run, found .* packed runs"):
+        mtlprune.load(RECORDS)
+
+
 def test_maps_are_of_the_runs_with_gates() -> None:
     """Of a pattern; a run that is named must have some."""
     made = mtlprune.maps(f"{RECORDS}:[gn]*-pos-*", palette="rgb")

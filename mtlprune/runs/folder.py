@@ -25,7 +25,7 @@ from mtlprune.config import ConfigError
 from mtlprune.config.config import Config, build_config
 from mtlprune.corpora.formats.jsonl import from_json, to_json
 from mtlprune.corpora.store import INFO, read_info
-from mtlprune.errors import command
+from mtlprune.errors import command, plural
 from mtlprune.evaluation.scores import main_score
 from mtlprune.io.files import (
     RunError,
@@ -282,6 +282,11 @@ class RunFolder:
                 )
             if folder.path.is_file():
                 raise RunError(f"{folder.path}: expected a run folder, found a file; name the folder of the run")
+            if (study := open_study(folder.path)) is not None:
+                raise RunError(
+                    f"{folder.path}: expected one run, found {plural(len(study.rows), 'packed run')}; name one, such "
+                    f"as {folder.path / min(study.rows)}, or the folder in which it was trained, which has its weights"
+                )
             if tables(folder.path):
                 raise RunError(f"{folder.path} has lost its {STUDY}, which names its runs; {PACK_REMEDY}")
             runs_inside = sorted([*folder.path.glob("*/config.yaml"), *folder.path.glob("runs/*/config.yaml")])
