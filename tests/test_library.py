@@ -53,7 +53,7 @@ def test_a_table_is_shown_and_needs_scores() -> None:
 
 
 def test_a_folder_of_packed_runs_is_no_run() -> None:
-    with pytest.raises(RunError, match="expected one run, found .* packed runs"):
+    with pytest.raises(RunError, match=r"expected one run, found .* packed runs"):
         mtlprune.load(RECORDS)
 
 
