@@ -113,11 +113,11 @@ def _joint_settings(specification: SweepSpecification) -> tuple[Sequence[str], d
             seeds &= {*(of_task[0] or of_task[1])}
         shared[len(seeds)].append(group[0].name)
     if len(tasks) < 2 or max(shared) < 2:
-        missing = ", ".join(task for task in tasks if (task,) not in {run.tasks for run in singles})
-        found = f"no single-task runs of {missing}" if len(tasks) > 1 and missing else "none"
+        missing_tasks = ", ".join(task for task in tasks if (task,) not in {run.tasks for run in singles})
+        missing_runs = f"no single-task runs of {missing_tasks}" if len(tasks) > 1 and missing_tasks else "none"
         raise SweepError(
             f"{specification.path}: expected joint runs and single-task runs of each of their tasks, with two or more "
-            f"common seeds, found {found}; add such runs to the grid"
+            f"common seeds, found {missing_runs}; add such runs to the grid"
         )
     return tasks, {number: names for number, names in shared.items() if number}
 
