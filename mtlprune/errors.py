@@ -89,6 +89,10 @@ _ERRNO_OF_TEXT = {"can't start new thread": errno.EAGAIN, "oneshot canceled": er
 the process has no file handles left."""
 
 
+_NUMBER = re.compile(r"(?:\(os error |\bOs \{ code: |: [\w /]+ \()(\d{1,3})\b")
+"""The error number of the system in the text of an error. It is compiled early, because no memory may be left later."""
+
+
 def system_refusal(error: BaseException) -> OSError | None:
     """Return the error of the operating system that an error or its explicit cause reports, or None.
 
@@ -98,7 +102,7 @@ def system_refusal(error: BaseException) -> OSError | None:
     if isinstance(error, OSError) and error.errno is not None:
         return error
     text = str(error)
-    numbers = map(int, re.findall(r"(?:\(os error |\bOs \{ code: |: [\w /]+ \()(\d{1,3})\b", text))
+    numbers = map(int, _NUMBER.findall(text))
     refusals = [
         number for number in numbers if "os error" in text or "Os {" in text or f"{os.strerror(number)} (" in text
     ]
